@@ -1,0 +1,256 @@
+/* tailrace.h - save a parallel program's state in one memory copy; it flows into few files in the background.
+ *
+ * The shortest use, without MPI (with it, call tailrace_open_mpi of tailrace_mpi.h instead of tailrace_open):
+ *
+ *     tailrace_options* options = tailrace_options_new();
+ *     tailrace_options_set(options, "shared_dir", "checkpoints");
+ *     tailrace_session* session;
+ *     if (tailrace_open(options, &session) != TAILRACE_OK) { puts(tailrace_last_error()); return 1; }
+ *     tailrace_register(session, "state", state, sizeof state);
+ *     uint64_t step = 0;
+ *     tailrace_restore(session, TAILRACE_NEWEST, &step);      // TAILRACE_NOT_FOUND on a first run
+ *     while (step < last) { compute(state); if (++step % 100 == 0) tailrace_save(session, step); }
+ *     tailrace_close(session);                                // waits for what is still on its way
+ *     tailrace_options_free(options);
+ *
+ * Errors: every function that returns tailrace_code returns TAILRACE_OK or the kind of failure, and then
+ * tailrace_last_error() holds, for the calling thread until its next call, a sentence: what was tried, where,
+ * and what is left intact. The library never exits, aborts or prints for the program; it logs through a
+ * callback (tailrace_set_log).
+ *
+ * Threads: a session may be used from several threads; calls marked "collective" must be made by every rank
+ * of the session's communicator, in the same order. Where the MPI library provides less than
+ * MPI_THREAD_MULTIPLE, save, wait and wait_all are collective too.
+ *
+ * Ownership: pointers returned as `const char*` or `const ...*` live as long as the object they come from;
+ * what a function makes, its _free or _close function releases. Memory given to tailrace_register stays the
+ * program's; tailrace reads it during save and writes it during restore, at no other time.
+ *
+ * C11. No C++ or MPI types.
+ */
+#ifndef TAILRACE_H
+#define TAILRACE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tailrace_status.h"
+
+#if defined(__GNUC__)
+#define TAILRACE_API __attribute__((visibility("default")))
+#else
+#define TAILRACE_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TAILRACE_VERSION_MAJOR 0
+#define TAILRACE_VERSION_MINOR 1
+#define TAILRACE_VERSION_PATCH 0
+
+TAILRACE_API const char* tailrace_version(void);                 /* "0.1.0" */
+TAILRACE_API const char* tailrace_code_name(tailrace_code code); /* "no space" */
+TAILRACE_API const char* tailrace_last_error(void);              /* never NULL; "" when there was none */
+
+/* ---- logging -------------------------------------------------------------------------------------- */
+
+typedef enum tailrace_log_level {
+    TAILRACE_LOG_DEBUG = 0,
+    TAILRACE_LOG_INFO = 1,
+    TAILRACE_LOG_WARNING = 2,
+    TAILRACE_LOG_ERROR = 3,
+    TAILRACE_LOG_OFF = 4
+} tailrace_log_level;
+
+/* May be called from any thread, also from tailrace's own; must not call tailrace. */
+typedef void (*tailrace_log_function)(tailrace_log_level level, const char* message, void* user);
+
+/* Process-wide. NULL restores the default: warnings and errors to stderr, or what TAILRACE_LOG says. */
+TAILRACE_API void tailrace_set_log(tailrace_log_function function, void* user);
+TAILRACE_API void tailrace_set_log_level(tailrace_log_level level);
+
+/* ---- options -------------------------------------------------------------------------------------- */
+
+/* Settings of a session. `tailrace config` (command line) and the README list all keys. Later sources win:
+ * defaults, files loaded, environment TAILRACE_<KEY>, keys set in code. Not for several threads at once. */
+typedef struct tailrace_options tailrace_options;
+
+TAILRACE_API tailrace_options* tailrace_options_new(void); /* NULL when out of memory */
+TAILRACE_API void tailrace_options_free(tailrace_options* options);
+TAILRACE_API tailrace_code tailrace_options_load(tailrace_options* options, const char* toml_path);
+TAILRACE_API tailrace_code tailrace_options_set(tailrace_options* options, const char* key,
+                                                const char* value);
+
+/* ---- session -------------------------------------------------------------------------------------- */
+
+typedef struct tailrace_session tailrace_session;
+
+/* Opens a session without ranks (rank 0 of 1). `options` may be freed afterwards; NULL means defaults,
+ * environment, and the file named by TAILRACE_CONFIG. On failure *session is NULL. */
+TAILRACE_API tailrace_code tailrace_open(const tailrace_options* options, tailrace_session** session);
+
+/* Waits for all flushes, reports the first that failed, and frees the session in any case. Collective.
+ * NULL is allowed. */
+TAILRACE_API tailrace_code tailrace_close(tailrace_session* session);
+
+TAILRACE_API int tailrace_rank(const tailrace_session* session);
+TAILRACE_API int tailrace_rank_count(const tailrace_session* session);
+/* The value of a setting as this session uses it; NULL for an unknown key. Lives until the next call in this
+ * thread. */
+TAILRACE_API const char* tailrace_setting(const tailrace_session* session, const char* key);
+
+/* ---- what to save --------------------------------------------------------------------------------- */
+
+/* Element types of arrays. Numbers are part of the file format. */
+typedef enum tailrace_type {
+    TAILRACE_BYTES = 0,
+    TAILRACE_INT8 = 1,
+    TAILRACE_UINT8 = 2,
+    TAILRACE_INT16 = 3,
+    TAILRACE_UINT16 = 4,
+    TAILRACE_INT32 = 5,
+    TAILRACE_UINT32 = 6,
+    TAILRACE_INT64 = 7,
+    TAILRACE_UINT64 = 8,
+    TAILRACE_FLOAT16 = 9,
+    TAILRACE_BFLOAT16 = 10,
+    TAILRACE_FLOAT32 = 11,
+    TAILRACE_FLOAT64 = 12,
+    TAILRACE_COMPLEX64 = 13,
+    TAILRACE_COMPLEX128 = 14,
+    TAILRACE_BOOL = 15
+} tailrace_type;
+
+#define TAILRACE_MAX_DIMENSIONS 16
+
+/* A rank's piece of a global array, row-major (C order): element i of dimension d of the piece is element
+ * offset[d] + i of the whole. The arrays have `dimensions` entries and are copied. */
+typedef struct tailrace_array {
+    tailrace_type type;
+    int dimensions; /* 1..TAILRACE_MAX_DIMENSIONS */
+    const uint64_t* global_shape;
+    const uint64_t* offset;
+    const uint64_t* local_shape;
+} tailrace_array;
+
+/* Registers memory under a name (unique in the rank, 1 to 4096 bytes of UTF-8). `bytes` may be 0, then
+ * `memory` may be NULL. A name that is registered already: TAILRACE_ALREADY_EXISTS. */
+TAILRACE_API tailrace_code tailrace_register(tailrace_session* session, const char* name, void* memory,
+                                             uint64_t bytes);
+TAILRACE_API tailrace_code tailrace_register_array(tailrace_session* session, const char* name, void* memory,
+                                                   const tailrace_array* array);
+/* The new place and size of something registered; at any time between saves. */
+TAILRACE_API tailrace_code tailrace_update(tailrace_session* session, const char* name, void* memory,
+                                           uint64_t bytes);
+TAILRACE_API tailrace_code tailrace_update_array(tailrace_session* session, const char* name, void* memory,
+                                                 const tailrace_array* array);
+TAILRACE_API tailrace_code tailrace_unregister(tailrace_session* session, const char* name);
+
+/* ---- saving --------------------------------------------------------------------------------------- */
+
+/* Saves what is registered as `epoch`, a number that grows from save to save and is the same on all ranks
+ * (a time step, say). Returns when the copy in the node-local tier is complete and checksummed; the memory
+ * is the program's again, and the rest happens in the background. Not collective: ranks may call it at
+ * different times. */
+TAILRACE_API tailrace_code tailrace_save(tailrace_session* session, uint64_t epoch);
+
+typedef enum tailrace_state {
+    TAILRACE_STATE_UNKNOWN = 0,
+    TAILRACE_STATE_CAPTURED = 1,   /* in the node-local tier, waiting */
+    TAILRACE_STATE_FLUSHING = 2,   /* on its way to the shared directory */
+    TAILRACE_STATE_COMMITTED = 3,  /* durable in the shared directory: K files */
+    TAILRACE_STATE_KEPT_LOCAL = 4, /* stays in the node-local tier, as configured or because flushes queue */
+    TAILRACE_STATE_FAILED = 5      /* not in the shared directory; see `why` */
+} tailrace_state;
+
+typedef struct tailrace_epoch_info {
+    uint64_t epoch;
+    uint32_t run; /* which session saved it, counted from 1 in this directory */
+    tailrace_state state;
+    tailrace_code why_code;  /* TAILRACE_OK unless failed */
+    char why[1024];          /* the sentence, cut to fit */
+    uint64_t captured_bytes; /* of this rank */
+    double blocked_seconds;  /* how long save kept this rank */
+    double flush_seconds;    /* from the flush's start to the commit, as known on this rank */
+    int in_local, in_shared; /* where a restore could take it from (tailrace_list only) */
+} tailrace_epoch_info;
+
+/* Never blocks. */
+TAILRACE_API tailrace_code tailrace_epoch_state(tailrace_session* session, uint64_t epoch,
+                                                tailrace_epoch_info* info);
+
+/* Waits until the epoch has come to its end, and returns that: OK when committed or kept local.
+ * `seconds` < 0 waits for ever; TAILRACE_TIMEOUT when the time is over first. */
+TAILRACE_API tailrace_code tailrace_wait(tailrace_session* session, uint64_t epoch, double seconds);
+TAILRACE_API tailrace_code tailrace_wait_all(tailrace_session* session, double seconds);
+
+/* ---- restoring ------------------------------------------------------------------------------------ */
+
+#define TAILRACE_NEWEST UINT64_MAX
+
+/* Epochs that can be restored, newest first. *epochs is freed with tailrace_list_free. Collective. */
+TAILRACE_API tailrace_code tailrace_list(tailrace_session* session, tailrace_epoch_info** epochs,
+                                         size_t* count);
+TAILRACE_API void tailrace_list_free(tailrace_epoch_info* epochs);
+
+/* Fills everything registered from `epoch` or TAILRACE_NEWEST: the newest epoch that every rank could read
+ * and verify. Arrays are assembled for the piece registered now, whatever the number of ranks was when they
+ * were saved; plain regions come from the same rank number, and their size must be the registered one.
+ * *restored (may be NULL) is the epoch. Collective. TAILRACE_NOT_FOUND when there is none: a first run.
+ * After another failure the registered memory is undefined. */
+TAILRACE_API tailrace_code tailrace_restore(tailrace_session* session, uint64_t epoch, uint64_t* restored);
+/* The same for some of the registered names only. */
+TAILRACE_API tailrace_code tailrace_restore_some(tailrace_session* session, uint64_t epoch,
+                                                 const char* const* names, size_t name_count,
+                                                 uint64_t* restored);
+
+/* A reader, for programs that learn sizes before they provide memory, or read what other ranks saved. */
+typedef struct tailrace_reader tailrace_reader;
+
+#define TAILRACE_VERIFY 1u /* read and check every byte first, all ranks together */
+
+/* Opens `epoch` or TAILRACE_NEWEST. `before` (else TAILRACE_NEWEST) limits the newest to epochs below it, to
+ * go on to an older one after a failure. Collective. Close the reader before the session. */
+TAILRACE_API tailrace_code tailrace_reader_open(tailrace_session* session, uint64_t epoch, uint64_t before,
+                                                unsigned flags, tailrace_reader** reader);
+/* Opens an epoch of a shared directory without a session. `job` may be NULL when the directory holds only
+ * one job's files. Not collective. */
+TAILRACE_API tailrace_code tailrace_reader_open_directory(const char* shared_dir, const char* job,
+                                                          uint64_t epoch, tailrace_reader** reader);
+TAILRACE_API void tailrace_reader_close(tailrace_reader* reader);
+
+TAILRACE_API uint64_t tailrace_reader_epoch(const tailrace_reader* reader);
+TAILRACE_API uint32_t tailrace_reader_rank_count(const tailrace_reader* reader); /* when it was saved */
+
+typedef struct tailrace_region_info {
+    const char* name;
+    uint64_t bytes;
+    int is_array;
+    tailrace_type type; /* arrays: the piece this rank saved */
+    int dimensions;
+    uint64_t global_shape[TAILRACE_MAX_DIMENSIONS];
+    uint64_t offset[TAILRACE_MAX_DIMENSIONS];
+    uint64_t local_shape[TAILRACE_MAX_DIMENSIONS];
+} tailrace_region_info;
+
+TAILRACE_API tailrace_code tailrace_reader_region_count(tailrace_reader* reader, uint32_t rank,
+                                                        size_t* count);
+TAILRACE_API tailrace_code tailrace_reader_region_at(tailrace_reader* reader, uint32_t rank, size_t index,
+                                                     tailrace_region_info* info);
+TAILRACE_API tailrace_code tailrace_reader_region(tailrace_reader* reader, uint32_t rank, const char* name,
+                                                  tailrace_region_info* info);
+/* Reads a whole region; `bytes` must be its size. */
+TAILRACE_API tailrace_code tailrace_reader_read(tailrace_reader* reader, uint32_t rank, const char* name,
+                                                void* memory, uint64_t bytes);
+/* Reads a box of a global array (row-major), put together from all ranks' pieces. */
+TAILRACE_API tailrace_code tailrace_reader_read_box(tailrace_reader* reader, const char* name, int dimensions,
+                                                    const uint64_t* offset, const uint64_t* shape,
+                                                    void* memory, uint64_t bytes);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,28 @@
+/* tailrace_mpi.h - tailrace over an MPI communicator. The rest of the interface is in tailrace.h.
+ *
+ * Link with libtailrace_mpi, built against the MPI library the program uses.
+ */
+#ifndef TAILRACE_MPI_H
+#define TAILRACE_MPI_H
+
+#include <mpi.h>
+
+#include "tailrace.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Opens a session on a communicator, which is duplicated: the program's own traffic is never seen or
+ * disturbed. Collective over `communicator`. Ask for MPI_THREAD_MULTIPLE in MPI_Init_thread, or nothing is
+ * sent in the background, every node writes its own part, and save, wait and wait_all become collective.
+ * Close the session before MPI_Finalize. The settings must be equal on all ranks; if not, the error names
+ * the first that differs. */
+TAILRACE_API tailrace_code tailrace_open_mpi(MPI_Comm communicator, const tailrace_options* options,
+                                             tailrace_session** session);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,122 @@
+// Plan: who belongs together, who leads, and where bytes go. Pure functions; nothing here waits or fails on
+// anything but its arguments.
+//
+// Source of the method: M. Gossman, B. Nicolae, J. Calhoun, "Scalable I/O aggregation for asynchronous
+// multi-level checkpointing", FGCS 2024, section 4, Algorithm 1. Departures: groups are balanced when K does
+// not divide the number of nodes (the published formula can leave groups empty, and then fewer than K files
+// exist); K may exceed the number of nodes; a group may have several leaders.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "format/shared_file.h"
+
+namespace tailrace {
+
+// Nodes are numbered by their lowest rank; ranks of a node ascend. The representative is the lowest.
+struct Topology {
+    std::vector<int> node_of_rank;
+    std::vector<std::vector<int>> ranks_of_node;
+    int node_count() const { return static_cast<int>(ranks_of_node.size()); }
+    int representative(int node) const { return ranks_of_node[static_cast<size_t>(node)].front(); }
+    bool operator==(const Topology&) const = default;
+};
+// hosts[r] is rank r's machine. ranks_per_node 0: a node is a machine. Otherwise consecutive ranks of one
+// machine are laid out as several nodes of that many ranks (the last may have fewer).
+Topology make_topology(const std::vector<std::string>& hosts, uint32_t ranks_per_node);
+
+// Group g of `groups` = min(nodes, files): consecutive nodes [first_node, last_node), consecutive files.
+// Node i belongs to group floor(i * groups / nodes); file k to group floor(k * groups / files).
+struct Group {
+    int index = 0;
+    int first_node = 0, last_node = 0;
+    uint32_t first_file = 0, last_file = 0;
+    int node_count() const { return last_node - first_node; }
+    uint32_t file_count() const { return last_file - first_file; }
+    bool operator==(const Group&) const = default;
+};
+Group group_of_node(int node, int node_count, uint32_t file_count);
+
+// What a node brings to its group's epoch.
+struct NodeOffer {
+    int node = 0;
+    std::vector<StreamInfo> streams;  // may be empty
+    uint64_t bytes() const;           // sum of stream_bytes
+};
+
+enum class Placement {
+    append,      // extents go to the next free aligned offset, whoever has a chunk ready (Alg. 5)
+    contiguous,  // every stream has one place, known before the first byte moves
+};
+
+// The `count` nodes with the most bytes, ties to the lowest id; at most one per node. In descending order of
+// bytes, so that front() is the leader of Algorithm 1.
+std::vector<int> elect_leaders(const std::vector<NodeOffer>& offers, uint32_t count);
+
+struct PlanSettings {
+    uint32_t file_count = 1;        // K
+    uint32_t leaders_per_file = 1;  // wished; a group has no more leaders than nodes, and one if it has
+                                    // several files
+    uint64_t chunk_bytes = 64 << 20;
+    uint64_t block_bytes = 4096;
+    Placement placement = Placement::append;
+};
+
+// Everything the members of a group must agree on to write one epoch. The same bytes on every member.
+struct FlushPlan {
+    std::string job;
+    EpochKey key;
+    uint64_t run_uid = 0;
+    uint32_t rank_count = 0;
+    uint32_t file_count = 1;
+    Group group;
+    std::vector<int> leaders;       // nodes; leader l of the plan writes segment l
+    std::vector<NodeOffer> offers;  // of every node of the group, ascending
+    uint64_t chunk_bytes = 0;
+    uint64_t block_bytes = 0;
+    Placement placement = Placement::append;
+
+    SharedHeader header(uint32_t file) const;  // of file group.first_file <= file < last_file
+    std::vector<StreamInfo> streams() const;   // of the group, ascending by rank
+    int leader_index(int node) const;          // -1 when the node does not lead
+};
+
+// `offers` of all nodes of the group in ascending order. invalid_argument when a rank is offered twice.
+Result<FlushPlan> make_plan(const std::string& job, EpochKey key, uint64_t run_uid, uint32_t rank_count,
+                            const Group& group, std::vector<NodeOffer> offers, const PlanSettings& settings);
+
+// Where chunks of one leader go in its files. Not thread-safe: the caller holds a lock for the few
+// instructions a call takes (Alg. 5, lines 9-13), never while writing.
+class ExtentAllocator {
+  public:
+    ExtentAllocator(const FlushPlan& plan, uint32_t leader_index);
+
+    struct Placed {
+        uint32_t file = 0;  // relative to group.first_file
+        Extent extent;
+    };
+    // The extents for [stream_offset, +bytes) of a rank's stream: one, or several where a stripe ends. Every
+    // file_offset is block-aligned; the space behind an extent up to the next block belongs to it, so that
+    // writes may be padded. stream_offset must be a multiple of block_bytes.
+    std::vector<Placed> allocate(uint32_t rank, uint64_t stream_offset, uint64_t bytes);
+
+  private:
+    struct FileState {
+        SharedHeader header;
+        uint64_t next = 0;  // append: the leader's next free position in its own data
+    };
+    const FlushPlan& plan_;
+    uint32_t leader_;
+    std::vector<FileState> files_;
+    size_t next_file_ = 0;
+    std::vector<std::pair<uint32_t, uint64_t>> base_of_rank_;  // contiguous: rank -> data offset, ascending
+};
+
+// The extent of the file that the plan's data can reach at most, for reserving space in advance: exact for
+// contiguous placement and one leader; with several leaders an even share each.
+uint64_t expected_file_bytes(const FlushPlan& plan, uint32_t file);
+
+}  // namespace tailrace

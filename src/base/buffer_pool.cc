@@ -1,0 +1,86 @@
+#include "base/buffer_pool.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+
+namespace tailrace {
+
+Buffer::~Buffer() {
+    if (pool_ != nullptr) pool_->give_back(memory_);
+}
+
+Result<std::unique_ptr<BufferPool>> BufferPool::create(size_t count, size_t buffer_bytes, size_t alignment) {
+    // A page is the least alignment a mapping has and all that direct I/O asks of memory.
+    if (count == 0 || buffer_bytes == 0 || !std::has_single_bit(alignment) || buffer_bytes % alignment != 0 ||
+        buffer_bytes % 4096 != 0) {
+        return Status(Code::invalid_argument,
+                      fmt::format("a pool of {} buffers of {} bytes aligned to {} cannot be made: the size "
+                                  "must be a positive multiple of 4096 and of the alignment",
+                                  count, buffer_bytes, alignment));
+    }
+    if (buffer_bytes > SIZE_MAX / count) {
+        return Status(Code::invalid_argument,
+                      fmt::format("{} buffers of {} bytes exceed the address space", count, buffer_bytes));
+    }
+    void* mapping = mmap(nullptr, count * buffer_bytes, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (mapping == MAP_FAILED) {
+        return Status(Code::out_of_memory,
+                      fmt::format("mapping {} buffers of {} bytes failed", count, buffer_bytes));
+    }
+    std::span<std::byte> region(static_cast<std::byte*>(mapping), count * buffer_bytes);
+    (void)madvise(mapping, region.size(), MADV_HUGEPAGE);  // a wish; the pool works without it
+    return std::unique_ptr<BufferPool>(new BufferPool(count, buffer_bytes, region));
+}
+
+BufferPool::BufferPool(size_t count, size_t buffer_bytes, std::span<std::byte> region)
+    : count_(count), buffer_bytes_(buffer_bytes), region_(region) {
+    free_.reserve(count);
+    // Last in, first out: the warmest buffer goes out again first, and cold ones stay untouched.
+    for (size_t i = count; i > 0; --i) free_.push_back(region.data() + (i - 1) * buffer_bytes);
+}
+
+BufferPool::~BufferPool() {
+    assert(free_.size() == count_);
+    munmap(region_.data(), region_.size());
+}
+
+Buffer BufferPool::try_take() {
+    std::lock_guard lock(mutex_);
+    if (free_.empty()) return Buffer();
+    std::byte* memory = free_.back();
+    free_.pop_back();
+    most_taken_ = std::max(most_taken_, count_ - free_.size());
+    return Buffer(this, std::span<std::byte>(memory, buffer_bytes_));
+}
+
+void BufferPool::set_on_return(std::function<void()> callback) {
+    std::lock_guard lock(mutex_);
+    on_return_ = std::move(callback);
+}
+
+size_t BufferPool::free_count() const {
+    std::lock_guard lock(mutex_);
+    return free_.size();
+}
+
+size_t BufferPool::most_taken() const {
+    std::lock_guard lock(mutex_);
+    return most_taken_;
+}
+
+void BufferPool::give_back(std::span<std::byte> memory) {
+    std::function<void()> callback;
+    {
+        std::lock_guard lock(mutex_);
+        free_.push_back(memory.data());
+        callback = on_return_;
+    }
+    if (callback) callback();
+}
+
+}  // namespace tailrace

@@ -1,0 +1,86 @@
+// BufferPool: all the data memory of one node agent. A fixed number of equal, aligned buffers, made once.
+//
+// Invariants: at most count() buffers are out at any time; a Buffer goes back to the pool when it is
+// destroyed; the memory is one mapping, so that an I/O engine can register it once (region()). Pages are
+// touched on first use only, so a follower that never receives pays for the buffers it sends from.
+// The pool must outlive its buffers. All members may be called from any thread.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+
+namespace tailrace {
+
+class BufferPool;
+
+// A buffer on loan from a pool: movable handle, returned on destruction. `used` is for the holder.
+class Buffer {
+  public:
+    Buffer() = default;
+    Buffer(Buffer&& other) noexcept { swap(other); }
+    Buffer& operator=(Buffer&& other) noexcept {
+        Buffer moved(std::move(other));
+        swap(moved);
+        return *this;
+    }
+    ~Buffer();
+
+    bool valid() const { return pool_ != nullptr; }
+    std::span<std::byte> memory() const { return memory_; }
+
+  private:
+    friend class BufferPool;
+    Buffer(BufferPool* pool, std::span<std::byte> memory) : pool_(pool), memory_(memory) {}
+    void swap(Buffer& other) noexcept {
+        std::swap(pool_, other.pool_);
+        std::swap(memory_, other.memory_);
+    }
+
+    BufferPool* pool_ = nullptr;
+    std::span<std::byte> memory_;
+};
+
+class BufferPool {
+  public:
+    // buffer_bytes must be a multiple of alignment, alignment a power of two; out_of_memory if the mapping
+    // cannot be had.
+    static Result<std::unique_ptr<BufferPool>> create(size_t count, size_t buffer_bytes, size_t alignment);
+    ~BufferPool();
+    BufferPool(const BufferPool&) = delete;
+    BufferPool& operator=(const BufferPool&) = delete;
+
+    // A free buffer, or an invalid one when all are out.
+    Buffer try_take();
+
+    // Called (from the returning thread, outside the pool's lock) whenever a buffer comes back.
+    void set_on_return(std::function<void()> callback);
+
+    size_t count() const { return count_; }
+    size_t buffer_bytes() const { return buffer_bytes_; }
+    size_t free_count() const;
+    // The greatest number of buffers that were out at once since the pool was made.
+    size_t most_taken() const;
+    std::span<std::byte> region() const { return region_; }
+
+  private:
+    friend class Buffer;
+    BufferPool(size_t count, size_t buffer_bytes, std::span<std::byte> region);
+    void give_back(std::span<std::byte> memory);
+
+    const size_t count_;
+    const size_t buffer_bytes_;
+    const std::span<std::byte> region_;
+    mutable std::mutex mutex_;
+    std::vector<std::byte*> free_;
+    size_t most_taken_ = 0;
+    std::function<void()> on_return_;
+};
+
+}  // namespace tailrace

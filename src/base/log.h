@@ -1,0 +1,31 @@
+// Log: the library's one way to speak. Messages go to a callback the program may replace; the default writes
+// warnings and errors to stderr. TAILRACE_LOG=debug|info|warning|error|off sets the level at start.
+//
+// Thread-safe. The callback may be called from any thread, must not call back into tailrace, and gets
+// messages without a line end.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+namespace tailrace {
+
+enum class LogLevel : int { debug = 0, info = 1, warning = 2, error = 3, off = 4 };
+
+using LogCallback = std::function<void(LogLevel, std::string_view message)>;
+
+// Replaces the callback; an empty one restores the default. The level stays.
+void set_log_callback(LogCallback callback);
+void set_log_level(LogLevel level);
+bool log_enabled(LogLevel level);
+void log_message(LogLevel level, std::string_view message);
+
+template <class... Arguments>
+void log(LogLevel level, fmt::format_string<Arguments...> format, Arguments&&... arguments) {
+    if (log_enabled(level)) log_message(level, fmt::format(format, std::forward<Arguments>(arguments)...));
+}
+
+}  // namespace tailrace

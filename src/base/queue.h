@@ -1,0 +1,71 @@
+// BoundedQueue<T>: a closeable first-in first-out queue between threads.
+//
+// Invariants: never holds more than its bound; after close() nothing can be pushed, and what is in it can
+// still be popped. Any number of threads may push and pop.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+namespace tailrace {
+
+template <class T>
+class BoundedQueue {
+  public:
+    explicit BoundedQueue(size_t bound) : bound_(bound) {}
+
+    // Blocks while the queue is full. False, and `item` is dropped, once the queue is closed.
+    bool push(T item) {
+        std::unique_lock lock(mutex_);
+        has_room_.wait(lock, [&] { return closed_ || items_.size() < bound_; });
+        if (closed_) return false;
+        items_.push_back(std::move(item));
+        has_items_.notify_one();
+        return true;
+    }
+
+    // Blocks while the queue is empty and open. Nothing once it is closed and empty.
+    std::optional<T> pop() {
+        std::unique_lock lock(mutex_);
+        has_items_.wait(lock, [&] { return closed_ || !items_.empty(); });
+        return take_front();
+    }
+
+    std::optional<T> try_pop() {
+        std::lock_guard lock(mutex_);
+        return take_front();
+    }
+
+    void close() {
+        std::lock_guard lock(mutex_);
+        closed_ = true;
+        has_items_.notify_all();
+        has_room_.notify_all();
+    }
+
+    size_t size() const {
+        std::lock_guard lock(mutex_);
+        return items_.size();
+    }
+
+  private:
+    std::optional<T> take_front() {
+        if (items_.empty()) return std::nullopt;
+        std::optional<T> item(std::move(items_.front()));
+        items_.pop_front();
+        has_room_.notify_one();
+        return item;
+    }
+
+    const size_t bound_;
+    mutable std::mutex mutex_;
+    std::condition_variable has_items_, has_room_;
+    std::deque<T> items_;
+    bool closed_ = false;
+};
+
+}  // namespace tailrace

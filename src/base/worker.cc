@@ -1,0 +1,41 @@
+#include "base/worker.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace tailrace {
+
+namespace {
+
+// Both calls act on the calling thread alone under Linux, and both are wishes: a thread that may not lower
+// its priority still does its work.
+void apply(const Priority& priority) {
+    if (priority.nice > 0) {
+        const auto self = static_cast<id_t>(syscall(SYS_gettid));
+        (void)setpriority(PRIO_PROCESS, self, getpriority(PRIO_PROCESS, self) + priority.nice);
+    }
+    if (priority.idle_io) {
+        constexpr int who_process = 1, class_best_effort = 2, class_shift = 13, lowest_level = 7;
+        (void)syscall(SYS_ioprio_set, who_process, 0, (class_best_effort << class_shift) | lowest_level);
+    }
+}
+
+}  // namespace
+
+Worker::Worker(std::string name, Priority priority, std::function<void(std::stop_token)> body) {
+    // Signals belong to the program's threads: a worker blocks them all, from its first instruction.
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    thread_ = std::jthread([name = std::move(name), priority, body = std::move(body)](std::stop_token stop) {
+        pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());
+        apply(priority);
+        body(stop);
+    });
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+}  // namespace tailrace

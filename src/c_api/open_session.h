@@ -1,0 +1,18 @@
+// The door for transports that live in libraries of their own (libtailrace_mpi): everything tailrace_open
+// does, on a given transport. A private interface between libraries built together, not for programs.
+#pragma once
+
+#include <memory>
+
+#include "tailrace.h"
+#include "transport/transport.h"
+
+namespace tailrace {
+
+TAILRACE_API tailrace_code open_session(const tailrace_options* options, std::shared_ptr<Transport> transport,
+                                        tailrace_session** session);
+
+// Records a failure for tailrace_last_error() of this thread and returns its code.
+TAILRACE_API tailrace_code set_last_error(const Status& status);
+
+}  // namespace tailrace

@@ -1,0 +1,81 @@
+// EpochReader: reads a complete epoch's regions and arrays, from the nearest tier that has them, checking
+// every checksum. Needs no running job: the command-line tool uses it as a restart does.
+//
+// A stream may be available in several places (a captured part in this node's local tier, extents in the K
+// shared files). They are tried in the order given; a mismatch or an error in one is logged with file,
+// offset and region, and the next one serves. Only when none can does a read fail.
+//
+// Thread-safety: all members may be called from several threads at once.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "format/catalog.h"
+#include "format/manifest.h"
+#include "storage/storage.h"
+
+namespace tailrace {
+
+// Where an epoch can be read from. At least one of the two must cover every rank that is asked for.
+struct EpochSources {
+    EpochKey key;
+    uint32_t rank_count = 0;
+    std::vector<LocalPart> local_parts;  // those this node can open; any subset of the ranks
+    std::optional<SharedEpoch> shared;
+};
+
+// A region's memory for read_regions.
+struct RegionTarget {
+    std::string name;
+    std::span<std::byte> memory;  // exactly the region's bytes
+};
+
+// A global array as the union of what the ranks saved.
+struct GlobalArray {
+    std::string name;
+    ElementType type = ElementType::bytes;
+    std::vector<uint64_t> shape;
+    bool complete = false;  // the pieces cover the whole shape
+};
+
+class EpochReader {
+  public:
+    // The storages must outlive the reader.
+    static Result<std::unique_ptr<EpochReader>> open(Storage& local, Storage& shared, EpochSources sources);
+    virtual ~EpochReader() = default;
+
+    virtual EpochKey key() const = 0;
+    virtual uint32_t rank_count() const = 0;
+
+    // What `rank` saved. Read on first use and kept. The pointer lives as long as the reader.
+    virtual Result<const PartManifest*> manifest(uint32_t rank) = 0;
+
+    virtual Result<uint64_t> region_bytes(uint32_t rank, std::string_view name) = 0;
+
+    // Fills the targets from rank's regions of those names: in file order, large pieces, straight into the
+    // targets' memory, checksums verified. not_found names the nearest region there is; invalid_argument
+    // when a size differs (nothing was read then). After any other failure the memory is undefined.
+    virtual Status read_regions(uint32_t rank, std::span<const RegionTarget> targets) = 0;
+
+    // All global arrays of the epoch. Reads every rank's manifest.
+    virtual Result<std::vector<GlobalArray>> arrays() = 0;
+
+    // Fills `memory` (row-major, exactly the box's bytes) with the box [offset, offset + shape) of a global
+    // array, assembled from all pieces that overlap it. corrupt when some element of the box was saved by
+    // nobody; where pieces overlap, the lowest rank's counts.
+    virtual Status read_box(std::string_view name, std::span<const uint64_t> offset,
+                            std::span<const uint64_t> shape, std::span<std::byte> memory) = 0;
+
+    // Reads and checks everything `rank` saved. `progress` is called with bytes done since the last call.
+    virtual Status verify(uint32_t rank, const std::function<void(uint64_t)>& progress) = 0;
+};
+
+}  // namespace tailrace

@@ -1,0 +1,81 @@
+// Config: every setting of a session, where it may come from, and what its values mean.
+//
+// Sources, later ones win: defaults < configuration file (TOML) < environment TAILRACE_<KEY> < options set in
+// code. Unknown keys and bad values are refused with the line and the nearest right name. One table
+// (config_keys) describes every key; parsing, the environment, `tailrace config` and the README's table all
+// come from it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "aggregate/plan.h"
+#include "base/status.h"
+#include "storage/storage.h"
+
+namespace tailrace {
+
+enum class QueuePolicy {
+    wait,         // save waits until there is room
+    skip,         // the new epoch stays in the node-local tier only
+    drop_oldest,  // queued epochs give way to the newest, and stay in the node-local tier only
+};
+
+struct Config {
+    std::string name = "tailrace";  // the job's name, first part of every file name
+    std::string local_dir;          // default: /dev/shm/tailrace-<uid>
+    std::string shared_dir;         // required
+    uint32_t files = 1;             // K
+    uint32_t leaders_per_file = 1;
+    uint32_t writers = 0;              // threads per leader; 0: from the machine
+    uint64_t buffer_bytes = 64 << 20;  // also the chunk size
+    uint32_t buffers = 8;
+    uint64_t block_bytes = 0;  // 0: ask the file system
+    Placement placement = Placement::append;
+    DirectIo direct_io = DirectIo::automatic;
+    IoEngine io_engine = IoEngine::automatic;
+    uint32_t queue_depth = 32;  // io_uring requests in flight per writer
+    bool checksum = true;
+    uint32_t copy_threads = 0;  // capture threads per rank for large regions; 0: from the machine
+    uint32_t keep_local = 2;    // epochs in the node-local tier, at least 1
+    uint32_t keep_shared = 0;   // epochs in the shared tier; 0: all
+    uint32_t shared_every = 1;  // every n-th save goes to the shared tier
+    uint32_t queue_epochs = 2;  // captured epochs that may wait for or be in their flush
+    QueuePolicy queue_policy = QueuePolicy::wait;
+    uint64_t bandwidth_cap = 0;  // bytes per second and leader; 0: none
+    uint32_t background_nice = 10;
+    bool local_sync = false;      // save also syncs the captured part (for tiers that survive a power cut)
+    uint32_t ranks_per_node = 0;  // 0: a node is a machine
+};
+
+struct ConfigKey {
+    std::string_view name;
+    std::string_view type;           // "text", "number", "size", "yes/no", or "a | b | c"
+    std::string_view default_value;  // as it would be written
+    std::string_view help;           // one sentence
+};
+const std::vector<ConfigKey>& config_keys();
+
+// Sets one key from text. invalid_argument names the key, the value, what is allowed, and for an unknown key
+// the nearest right one.
+Status set_config(Config& config, std::string_view key, std::string_view value);
+// The current value of a key, as set_config takes it.
+Result<std::string> get_config(const Config& config, std::string_view key);
+
+// Reads a TOML file over `config`; errors name path and line.
+Status load_config_file(Config& config, const std::string& path);
+// Applies TAILRACE_<KEY> for every key; TAILRACE_CONFIG and TAILRACE_LOG are not keys. An unknown
+// TAILRACE_ variable is logged as a warning with the nearest name.
+Status load_config_environment(Config& config);
+
+// Checks values against each other and fills in what has to be asked from the machine (local_dir, writers,
+// copy_threads). K against ranks: files may be at most 64 per rank.
+Status complete_config(Config& config, int rank_count);
+
+// The settings that must be equal on all ranks, as text, for comparing: "files=2 buffer_bytes=..." .
+std::string shared_settings(const Config& config);
+
+}  // namespace tailrace

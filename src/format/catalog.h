@@ -1,0 +1,117 @@
+// Catalog: what lies in a directory of the shared tier or of a node-local tier, which of it is complete, and
+// what may be deleted. Reads through Storage; decisions are pure functions over what was read.
+//
+// Truth lies in the files (header and slots), not in their names: an epoch all of whose slots are valid is
+// complete even if the program died before the last rename. Thread-compatible.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "format/epoch_key.h"
+#include "format/part_file.h"
+#include "format/shared_file.h"
+#include "storage/storage.h"
+
+namespace tailrace {
+
+// ---- shared tier -------------------------------------------------------------------------------------
+
+struct SharedFileEntry {
+    std::string path;
+    SharedFileName name;
+    uint64_t bytes = 0;
+    std::chrono::system_clock::time_point modified;
+};
+
+// The files of one epoch of one run, as the directory lists them. No file was opened.
+struct SharedEpochFiles {
+    std::string job;
+    EpochKey key;
+    std::vector<SharedFileEntry> files;  // ascending by index
+};
+
+// Epochs in `directory`, ascending by (job, key). `job` empty: of every job. Names that are not ours are
+// passed over. not_found when there is no such directory.
+Result<std::vector<SharedEpochFiles>> list_shared(Storage& storage, const std::string& directory,
+                                                  const std::string& job);
+
+// A rank's stream in the files of an epoch.
+struct StreamExtent {
+    uint32_t file = 0;  // index into SharedEpoch::paths
+    uint64_t file_offset = 0;
+    uint64_t stream_offset = 0;
+    uint64_t bytes = 0;
+};
+struct StreamMap {
+    StreamInfo info;
+    std::vector<StreamExtent> extents;  // ascending by stream_offset; together exactly [0, stream_bytes)
+};
+
+// A complete epoch, index read and verified: enough to read any stream.
+struct SharedEpoch {
+    std::string job;
+    EpochKey key;
+    uint64_t run_uid = 0;
+    uint32_t rank_count = 0;
+    std::vector<std::string> paths;  // K files, by index
+    std::vector<StreamMap> streams;  // by rank
+    uint64_t stream_bytes = 0;       // sum over ranks
+    uint64_t file_bytes = 0;         // sum of the K files' sizes
+    uint64_t committed_unix_ms = 0;  // latest of all slots
+};
+
+// Opens all K files and reads their heads. Fails with not_found when the epoch is incomplete (a file or slot
+// is missing) and with corrupt when something is there and wrong; the sentence names the first such file.
+// Checks across files: same job, key, run_uid, K, ranks; every rank once; extents cover each stream exactly.
+Result<SharedEpoch> load_shared_epoch(Storage& storage, const SharedEpochFiles& files);
+
+// The head of one shared file, for tools: header, slots and indexes as far as they are valid.
+struct SharedFileHead {
+    SharedHeader header;
+    std::vector<Result<LeaderSlot>> slots;
+    std::vector<std::optional<Result<SegmentIndex>>> indexes;  // present where the slot is valid
+};
+Result<SharedFileHead> read_shared_head(Storage& storage, const std::string& path);
+
+// ---- node-local tier ---------------------------------------------------------------------------------
+
+struct LocalPart {
+    std::string path;
+    PartHeader header;
+};
+
+// Complete captured parts in `directory` whose header is valid and agrees with the name and the file's
+// length, ascending by (key, rank); damaged and unfinished ones are listed in `leftovers` with the reason.
+struct Leftover {
+    std::string path;
+    Status why;
+};
+struct LocalListing {
+    std::vector<LocalPart> parts;
+    std::vector<Leftover> leftovers;
+};
+Result<LocalListing> list_local(Storage& storage, const std::string& directory, const std::string& job);
+
+// ---- retention (pure) --------------------------------------------------------------------------------
+
+struct EpochAge {
+    EpochKey key;
+    bool complete = false;
+    uint64_t age_seconds = 0;
+};
+struct RetentionRule {
+    std::optional<uint64_t> keep_newest;         // complete epochs to keep
+    std::optional<uint64_t> older_than_seconds;  // remove only what is older
+};
+// Which of `epochs` the rule removes: complete ones beyond the newest keep_newest (and, if given, older than
+// the age), attempts that a later run's complete attempt of the same epoch has replaced. Incomplete attempts
+// are not chosen here: cleaning them needs to know that no session is writing them. Never chooses the newest
+// complete epoch. With both fields, an epoch must match both. Ascending.
+std::vector<EpochKey> choose_removals(const std::vector<EpochAge>& epochs, const RetentionRule& rule);
+
+}  // namespace tailrace

@@ -1,0 +1,45 @@
+// The captured part: one rank's stream in a file of the node-local tier (docs/format.md, "Captured part").
+//
+// File = PartHeader (part_header_bytes) + stream. Written stream first, header last; then renamed to its
+// final name. So a part with a final name and a valid header is complete, and its manifest's checksums say
+// whether its data survived.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "format/epoch_key.h"
+
+namespace tailrace {
+
+inline constexpr uint64_t part_header_bytes = 4096;
+
+// Identifies one rank's stream anywhere: in a part header and in a shared file's index.
+struct StreamInfo {
+    uint32_t rank = 0;
+    uint64_t stream_bytes = 0;
+    uint64_t manifest_bytes = 0;
+    uint32_t manifest_crc = 0;  // of the manifest_bytes at the head of the stream
+    bool operator==(const StreamInfo&) const = default;
+};
+
+struct PartHeader {
+    std::string job;
+    EpochKey key;
+    uint64_t run_uid = 0;  // random, the same for all files of a run: tells namesakes apart
+    uint32_t rank_count = 1;
+    uint64_t sequence = 0;   // how many saves the run had made before this one
+    bool for_shared = true;  // false: this epoch was meant to stay in the node-local tier
+    StreamInfo stream;
+    bool operator==(const PartHeader&) const = default;
+};
+
+// Exactly part_header_bytes.
+std::vector<std::byte> encode(const PartHeader& header);
+Result<PartHeader> decode_part_header(std::span<const std::byte> bytes);
+
+}  // namespace tailrace

@@ -1,0 +1,157 @@
+// Storage: the files of one file system as tailrace needs them. One interface, several backends, and one
+// conformance suite (tests/storage/) that every backend runs.
+//
+// Backends: posix (plain system calls, optional direct I/O), io_uring (deep queues, registered buffers),
+// memory (for tests: knows what was synced and can lose the rest), faulty (a decorator that injects faults
+// from a seed). Paths are UTF-8 or any bytes without NUL; they are taken as they are.
+//
+// Thread-safety: a Storage may be used from any number of threads. A File's read_at, write_at, reserve and
+// sync may run at once from several threads; close() only when nothing else is running.
+// Errors: every failure names the operation, the path, and offset and length where they exist.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace tailrace {
+
+enum class Access {
+    read,        // must exist
+    write,       // read and write; created when missing, kept when there
+    create_new,  // read and write; already_exists when there
+};
+
+// Direct I/O leaves the page cache out. `automatic`: tried, and plain I/O for what is not aligned or not
+// supported. `on`: unsupported when the file system cannot. Callers need not align: a backend sends
+// unaligned heads and tails through the cache by itself.
+enum class DirectIo { off, automatic, on };
+
+struct OpenOptions {
+    Access access = Access::read;
+    DirectIo direct = DirectIo::off;
+};
+
+// A piece of memory that read_pieces fills.
+using Piece = std::span<std::byte>;
+
+class File {
+  public:
+    virtual ~File() = default;  // closes, and logs a failure to do so
+
+    // Reads at most target.size() bytes at `offset`: fewer only where the file ends. Retries short reads
+    // and interruptions.
+    virtual Result<size_t> read_at(std::span<std::byte> target, uint64_t offset) = 0;
+
+    // As read_at, for adjacent bytes of the file that go to several places. Default: one read_at each.
+    virtual Result<size_t> read_pieces(std::span<const Piece> targets, uint64_t offset);
+
+    // Writes everything or fails; after a failure the range's content is undefined. The file grows as
+    // needed. Retries short writes and interruptions.
+    virtual Status write_at(std::span<const std::byte> source, uint64_t offset) = 0;
+
+    // Takes space for [0, bytes) and makes the file at least that long, so that later writes there neither
+    // extend it nor run out of space. unsupported where the file system cannot: writing works all the same.
+    virtual Status reserve(uint64_t bytes) = 0;
+
+    virtual Status truncate(uint64_t bytes) = 0;
+
+    // When it returns ok, everything written before is durable. After a failed sync the file's unsynced
+    // data must be taken as lost: a later sync that succeeds proves nothing.
+    virtual Status sync() = 0;
+
+    virtual Result<uint64_t> size() = 0;
+
+    // The first `bytes` of the file as writable shared memory, reserved before so that touching it cannot
+    // fail. Only file systems in memory offer it; unsupported elsewhere. Valid until the file is closed.
+    virtual Result<std::span<std::byte>> map(uint64_t bytes);
+
+    // Tells the system that [offset, offset + bytes) will be read soon, or (drop_cache) will not be needed
+    // again. Wishes: failures do not matter.
+    virtual void will_read(uint64_t offset, uint64_t bytes);
+    virtual void drop_cache();
+
+    // Releases the file and reports what only close() may tell. Idempotent.
+    virtual Status close() = 0;
+
+    virtual const std::string& path() const = 0;
+};
+
+struct DirectoryEntry {
+    std::string name;  // within its directory
+    uint64_t bytes = 0;
+    bool is_directory = false;
+    std::chrono::system_clock::time_point modified;
+};
+
+struct SpaceInfo {
+    uint64_t block_bytes = 4096;  // the size and alignment in which the file system likes to be written
+    uint64_t free_bytes = 0;      // for this user
+    bool in_memory = false;       // tmpfs and its like
+    std::string file_system;      // "ext4", "tmpfs", ..., or "unknown"
+};
+
+// Held until destroyed, or until its process dies.
+class DirectoryLock {
+  public:
+    virtual ~DirectoryLock() = default;
+};
+
+class Storage {
+  public:
+    virtual ~Storage() = default;
+
+    virtual Result<std::unique_ptr<File>> open(const std::string& path, const OpenOptions& options) = 0;
+
+    // Atomic; replaces `to`. Not durable before sync_directory of the directory (of both, if they differ).
+    virtual Status rename(const std::string& from, const std::string& to) = 0;
+
+    // not_found when it is not there.
+    virtual Status remove(const std::string& path) = 0;
+
+    // Files and directories in `directory`, sorted by name, without "." and "..".
+    virtual Result<std::vector<DirectoryEntry>> list(const std::string& directory) = 0;
+
+    // With parents; ok when it is there already.
+    virtual Status make_directories(const std::string& path) = 0;
+
+    virtual Status sync_directory(const std::string& path) = 0;
+
+    // About the file system that holds `path` (which must exist).
+    virtual Result<SpaceInfo> space(const std::string& path) = 0;
+
+    // An exclusive advisory lock on a directory, without making a file in it. busy when another holds it;
+    // unsupported where the file system cannot tell.
+    virtual Result<std::unique_ptr<DirectoryLock>> lock_directory(const std::string& path) = 0;
+
+    // Offers memory that later writes will come from, for engines that register it once. The memory must
+    // stay until this storage is destroyed or forget_memory() is called. Default: nothing.
+    virtual void use_memory(std::span<std::byte> region);
+    virtual void forget_memory();
+
+    // "posix", "io_uring", "memory", ...: for records and messages.
+    virtual std::string_view name() const = 0;
+};
+
+enum class IoEngine { automatic, posix, io_uring };
+
+// The storage of this machine's file systems. automatic: io_uring where the kernel allows it, else posix
+// (said in the log). io_uring: unsupported where it cannot be had. queue_depth: requests in flight per
+// writing thread (io_uring only).
+struct SystemStorageOptions {
+    IoEngine engine = IoEngine::automatic;
+    unsigned queue_depth = 32;
+    uint64_t request_bytes = 1 << 20;  // large writes are split into requests of this size (io_uring only)
+};
+Result<std::shared_ptr<Storage>> make_system_storage(const SystemStorageOptions& options);
+
+// "a/b" from "a" and "b"; an absolute `name` is not expected.
+std::string join_path(const std::string& directory, const std::string& name);
+
+}  // namespace tailrace
