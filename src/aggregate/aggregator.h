@@ -95,6 +95,12 @@ class Aggregator {
     // A message that is_aggregator_message() recognised.
     virtual void handle(int source, std::span<const std::byte> message) = 0;
 
+    // Ends this node's part in a job, started or not, with that reason (its owner learned that the epoch
+    // cannot come about: another node saved a different one, say). The group's other nodes are told as of any
+    // other failure; a result with the reason follows from take_results(). Unknown keys are remembered, so
+    // that a job started later under one fails at once.
+    virtual void give_up(EpochKey key, Status reason) = 0;
+
     // Moves everything that can move. True when something did.
     virtual bool step() = 0;
 

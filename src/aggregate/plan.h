@@ -45,6 +45,7 @@ struct NodeOffer {
     int node = 0;
     std::vector<StreamInfo> streams;  // may be empty
     uint64_t bytes() const;           // sum of stream_bytes
+    bool operator==(const NodeOffer&) const = default;
 };
 
 enum class Placement {
@@ -82,9 +83,25 @@ struct FlushPlan {
     SharedHeader header(uint32_t file) const;  // of file group.first_file <= file < last_file
     std::vector<StreamInfo> streams() const;   // of the group, ascending by rank
     int leader_index(int node) const;          // -1 when the node does not lead
+    uint64_t bytes() const;                    // of all streams of the group
+    bool operator==(const FlushPlan&) const = default;
 };
 
-// `offers` of all nodes of the group in ascending order. invalid_argument when a rank is offered twice.
+// invalid_argument, with what is wrong, unless every invariant above holds; what it accepts cannot make any
+// function of this file overflow. For plans that came from another node.
+Status check_plan(const FlushPlan& plan);
+
+// Pieces of at most chunk_bytes that a node's streams move in; no piece holds bytes of two streams.
+uint64_t chunk_count(const NodeOffer& offer, uint64_t chunk_bytes);
+
+// The leader (index into plan.leaders) that writes all data of each node of the group, in the order of
+// plan.offers: a leader its own, and with contiguous placement each follower's whole data goes to one leader,
+// so that bytes are balanced. any_leader: with append, whichever leader has a free buffer.
+inline constexpr int any_leader = -1;
+std::vector<int> assigned_leaders(const FlushPlan& plan);
+
+// `offers` of all nodes of the group in ascending order. invalid_argument when a rank is offered twice, or
+// anything else that check_plan refuses.
 Result<FlushPlan> make_plan(const std::string& job, EpochKey key, uint64_t run_uid, uint32_t rank_count,
                             const Group& group, std::vector<NodeOffer> offers, const PlanSettings& settings);
 
@@ -101,18 +118,32 @@ class ExtentAllocator {
     // The extents for [stream_offset, +bytes) of a rank's stream: one, or several where a stripe ends. Every
     // file_offset is block-aligned; the space behind an extent up to the next block belongs to it, so that
     // writes may be padded. stream_offset must be a multiple of block_bytes.
+    // The rank must be of the plan and, with contiguous placement, of a node assigned to this leader.
     std::vector<Placed> allocate(uint32_t rank, uint64_t stream_offset, uint64_t bytes);
+
+    // Where the leader's data ends in a file (relative to group.first_file), padding included: of what was
+    // allocated so far, or with contiguous placement of all of its streams. data_offset when there is none.
+    uint64_t file_end(uint32_t file) const;
 
   private:
     struct FileState {
         SharedHeader header;
-        uint64_t next = 0;  // append: the leader's next free position in its own data
+        uint64_t next = 0;  // append: the leader's next free position in its own data; contiguous: its end
     };
-    const FlushPlan& plan_;
+    struct Base {
+        uint32_t rank = 0;
+        std::vector<uint64_t> position;  // per file, in the leader's own data
+    };
+    void place(uint32_t file, uint64_t position, Extent extent, std::vector<Placed>& placed) const;
+    void place_contiguous(Extent extent, std::vector<Placed>& placed) const;
+
+    uint64_t chunk_bytes_;
+    uint64_t block_bytes_;
+    Placement placement_;
     uint32_t leader_;
     std::vector<FileState> files_;
     size_t next_file_ = 0;
-    std::vector<std::pair<uint32_t, uint64_t>> base_of_rank_;  // contiguous: rank -> data offset, ascending
+    std::vector<Base> bases_;  // contiguous only, ascending by rank
 };
 
 // The extent of the file that the plan's data can reach at most, for reserving space in advance: exact for

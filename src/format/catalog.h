@@ -5,6 +5,7 @@
 // complete even if the program died before the last rename. Thread-compatible.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <optional>

@@ -47,6 +47,7 @@ inline constexpr uint32_t max_region_name_bytes = 4096;
 inline constexpr uint64_t stream_alignment = 4096;      // manifest and large regions start at multiples
 inline constexpr uint64_t small_region_alignment = 64;  // regions below large_region_bytes
 inline constexpr uint64_t large_region_bytes = 1 << 20;
+inline constexpr uint64_t max_stream_bytes = uint64_t{1} << 48;  // of regions in a rank: 256 TiB
 inline constexpr uint32_t check_block_bytes = 256 * 1024;  // data under one checksum
 
 // A rank's piece of a global array, row-major (C order). The three vectors have one entry per dimension,
@@ -87,7 +88,8 @@ struct PartManifest {
 
 // Fills in stream_offset of every region, manifest_bytes and stream_bytes from names, arrays and bytes, in
 // the order given; and sizes block_crcs (zeroed) when has_checksums. invalid_argument on a duplicate or
-// empty name, an array that does not fit its bytes, or overflow.
+// empty name, an array that does not fit its bytes, or more than max_stream_bytes; out_of_memory when the
+// checksums find no place. After a failure the manifest's offsets and sizes mean nothing.
 Status lay_out(PartManifest& manifest);
 
 // Exactly manifest.manifest_bytes bytes. The manifest must have been laid out and its checksums filled in.

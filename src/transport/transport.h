@@ -37,6 +37,10 @@ class Transfer {
     virtual ~Transfer() = default;
     // Nothing while it goes on; then the number of bytes moved, the same at every later call.
     virtual Result<std::optional<uint64_t>> test() = 0;
+    // Gives up a transfer that is not complete, so that it may be destroyed. True when nobody touches its
+    // memory any more; false when the backend cannot promise that: the memory must then outlive the
+    // transport.
+    virtual bool take_back() { return false; }
 };
 
 class Transport {

@@ -1,0 +1,88 @@
+# The commands of the project. Each is a few lines of shell in scripts/; this page names them and passes on:
+#   MPI=mpich|openmpi|none   which MPI library (default mpich); each has a build directory of its own
+#   JOBS=N                   how many compilers and tests at once (default: one per processor)
+#   TEST_ARGS="..."          more arguments for ctest
+#   PREFIX=DIR               where `make install` puts things
+# Paths below are relative, so the tree may lie in a directory whose name has spaces.
+MPI ?= mpich
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+PREFIX ?= /usr/local
+TEST_ARGS ?=
+FUZZ_SECONDS ?= 30
+BUILD := build/$(if $(filter none,$(MPI)),nompi,$(MPI))
+# Presets have their own build directories (CMakePresets.json).
+export MPI JOBS BUILD TEST_ARGS FUZZ_SECONDS
+
+ifeq ($(filter $(MPI),mpich openmpi none),)
+$(error MPI=$(MPI) is not known; choose MPI=mpich, MPI=openmpi or MPI=none)
+endif
+
+.PHONY: help setup build demo test bench test-cluster asan tsan fuzz format check-format install clean
+.NOTPARALLEL:
+
+help:
+	@echo 'tailrace: background checkpoints of parallel programs into few files'
+	@echo
+	@echo '  make demo          install what is missing, build, and run the main job: an MPI simulation is'
+	@echo '                     killed in the middle of a flush and restarts from its checkpoint'
+	@echo '  make test          install what is missing, build, and run all tests'
+	@echo
+	@echo '  make setup         only install what is missing (Debian, Ubuntu: apt-get)'
+	@echo '  make build         only build, into $(BUILD)'
+	@echo '  make bench         speed, as ratios to memcpy, fio and a sequential read'
+	@echo '  make test-cluster  the demo and a kill test on four simulated nodes with MooseFS (root)'
+	@echo '  make asan, tsan    build with sanitizers and run the tests that need no MPI'
+	@echo '  make fuzz          run every fuzz target for $(FUZZ_SECONDS) s (FUZZ_SECONDS=N)'
+	@echo '  make format        format the sources;  make check-format  fails when that would change something'
+	@echo '  make install       install into PREFIX (now $(PREFIX))'
+	@echo '  make clean         remove build/'
+	@echo
+	@echo '  MPI=mpich|openmpi|none, JOBS=N and TEST_ARGS="..." go with any of them, for example'
+	@echo '  make test MPI=openmpi JOBS=4 TEST_ARGS="-L mpi"'
+
+setup:
+	@scripts/setup build test
+
+build:
+	@scripts/setup build
+	@scripts/build
+
+demo:
+	@scripts/setup build demo
+	@scripts/build
+	@scripts/demo
+
+test:
+	@scripts/setup build test
+	@scripts/build
+	@scripts/test
+
+bench:
+	@scripts/setup build bench
+	@scripts/build
+	@scripts/with_mpi python3 benchmarks/bench.py --build "$(BUILD)" $(BENCH_ARGS)
+
+test-cluster:
+	@scripts/setup build cluster
+	@scripts/build
+	@python3 tests/testbed/cluster_test.py --build "$(BUILD)" --mpi "$(MPI)"
+
+asan tsan:
+	@MPI=none scripts/setup build test
+	@scripts/preset $@
+
+fuzz:
+	@MPI=none scripts/setup build fuzz
+	@scripts/fuzz
+
+format check-format:
+	@MPI=none scripts/setup format
+	@scripts/format $@
+
+install:
+	@scripts/setup build
+	@scripts/build
+	cmake --install "$(BUILD)" --prefix "$(PREFIX)"
+
+clean:
+	rm -rf build

@@ -1,0 +1,558 @@
+// The aggregator of a node: keeps its jobs in order, hands messages to the part they are for, and lets each
+// part move. The parts hold the method: Coordinator (the group's fate), LeaderPart, FollowerPart.
+//
+// Order between epochs. Several may be in flight, but a node takes buffers for an epoch only when it needs
+// none any more for those before it. So the oldest epoch of a group can always go on: whoever works on it
+// waits for no buffer that a later epoch holds.
+//
+// End of a job. The coordinator's RESULT decides; the job's result is handed out when this node has nothing
+// of it in flight any more. If the transport breaks, nobody can be told anything: every job fails here with
+// that reason as soon as its tasks have ended.
+#include "aggregate/aggregator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cassert>
+#include <deque>
+#include <list>
+#include <map>
+
+#include "aggregate/coordinator.h"
+#include "aggregate/follower_part.h"
+#include "aggregate/leader_part.h"
+#include "aggregate/node_services.h"
+#include "base/log.h"
+
+namespace tailrace {
+
+namespace {
+
+constexpr size_t pool_alignment = 4096;
+
+struct Epoch {
+    FlushJob job;
+    Clock::time_point started = Clock::now();
+    bool solo = false;  // led by every node for itself, without messages
+    std::shared_ptr<const FlushPlan> plan;
+    std::unique_ptr<LeaderPart> leader;
+    std::unique_ptr<FollowerPart> follower;
+    std::deque<std::pair<int, uint32_t>> early_credits;  // leader's node, credit: came before the plan
+    Status failure;                                      // nothing new is begun once there is one
+    bool reported = false;                               // leader: SEGMENT sent, or the solo end begun
+    std::optional<Status> fate;
+
+    bool quiet() const { return (!leader || leader->done()) && (!follower || follower->quiet()); }
+    bool wants_buffers() const {
+        if (fate) return false;
+        if (!plan) return true;  // it will
+        return (leader && leader->wants_buffers()) || (follower && follower->wants_buffers());
+    }
+};
+
+// Memory that somebody may still write to when an aggregator goes. Kept until the process ends.
+struct Grave {
+    std::unique_ptr<BufferPool> pool;
+    std::list<Orphan> orphans;
+};
+void bury(std::unique_ptr<Grave> grave) {
+    static std::mutex mutex;
+    static auto& graves = *new std::vector<std::unique_ptr<Grave>>();
+    std::lock_guard lock(mutex);
+    graves.push_back(std::move(grave));
+}
+
+class NodeAggregator final : public Aggregator {
+  public:
+    NodeAggregator(AggregatorOptions options, Topology topology, int node, Transport& transport,
+                   Storage& local, Storage& shared, std::unique_ptr<BufferPool> pool,
+                   std::function<void()> wake);
+    ~NodeAggregator() override;
+
+    void start(FlushJob job) override;
+    void handle(int source, std::span<const std::byte> message) override;
+    void give_up(EpochKey key, Status reason) override;
+    bool step() override;
+    std::vector<FlushResult> take_results() override { return std::exchange(results_, {}); }
+    bool idle() const override;
+    bool moving() const override;
+    size_t most_buffers_used() const override { return pool_->most_taken(); }
+
+  private:
+    Epoch* find(EpochKey key);
+    void tell(int node, const AggregatorMessage& message);
+    void transport_broke(const Status& why);
+    void finish_unstarted(const FlushJob& job, const Status& why);
+
+    void deliver(int node, const AggregatorMessage& message);
+    void take(int node, const OfferMessage& message);
+    void take(int node, const PlanMessage& message);
+    void take(int node, const CreditMessage& message);
+    void take(int node, const ChunkMessage& message);
+    void take(int node, const EmptyMessage& message);
+    void take(int node, const SegmentMessage& message);
+    void take(int node, const FailedMessage& message);
+    void take(int node, const AbortMessage& message);
+    void take(int node, const ResultMessage& message);
+
+    void start_solo(Epoch& epoch);
+    void begin_parts(Epoch& epoch);
+    void fail(Epoch& epoch, const Status& why);
+    bool advance(Epoch& epoch, bool may_take_buffers);
+    void report_segment(Epoch& epoch);
+    void end_solo(Epoch& epoch);
+    bool deliver_own();
+    bool test_orphans();
+    bool end_epochs();
+
+    Coordinator::Effects coordinator_effects();
+    // Runs `work` on a writer, then `then` here.
+    void submit(std::function<void()> work, std::function<void()> then) {
+        writers_.submit(Urgency::urgent, std::move(work), std::move(then));
+    }
+
+    const AggregatorOptions options_;
+    const Topology topology_;
+    const int node_;
+    const Group group_;
+    Transport& transport_;
+    Storage& shared_;
+    std::unique_ptr<BufferPool> pool_;
+    Throttle throttle_;
+    WriterPool writers_;
+    NodeServices services_;
+    Coordinator coordinator_;  // of use on the group's first node only
+
+    std::list<Epoch> epochs_;           // in the order started
+    std::map<EpochKey, Status> fates_;  // of epochs that were given up before this node started them
+    RecentKeys over_;
+    std::deque<AggregatorMessage> inbox_;  // to this node from itself
+    std::list<Orphan> orphans_;
+    uint32_t credit_counter_ = 0;
+    Status broken_;
+    std::vector<FlushResult> results_;
+};
+
+NodeAggregator::NodeAggregator(AggregatorOptions options, Topology topology, int node, Transport& transport,
+                               Storage& local, Storage& shared, std::unique_ptr<BufferPool> pool,
+                               std::function<void()> wake)
+    : options_(std::move(options)),
+      topology_(std::move(topology)),
+      node_(node),
+      group_(group_of_node(node, topology_.node_count(), options_.plan.file_count)),
+      transport_(transport),
+      shared_(shared),
+      pool_(std::move(pool)),
+      throttle_(options_.bandwidth_cap),
+      writers_(options_.writers, options_.priority, std::move(wake)),
+      services_{options_,
+                topology_,
+                node_,
+                transport_,
+                local,
+                shared_,
+                *pool_,
+                throttle_,
+                writers_,
+                [this](int target, const AggregatorMessage& message) { tell(target, message); },
+                [this](const Status& why) { transport_broke(why); }},
+      coordinator_(group_, options_.plan, coordinator_effects()) {
+    shared_.use_memory(pool_->region());
+}
+
+NodeAggregator::~NodeAggregator() {
+    throttle_.close();
+    writers_.stop();
+    shared_.forget_memory();
+    for (Epoch& epoch : epochs_) {
+        if (epoch.leader) epoch.leader->disconnect(orphans_);
+        if (epoch.follower) epoch.follower->disconnect(orphans_);
+    }
+    epochs_.clear();
+    (void)test_orphans();
+    orphans_.remove_if([](Orphan& orphan) { return orphan.transfer->take_back(); });
+    if (orphans_.empty()) return;
+    log(LogLevel::warning,
+        "the aggregator of node {} ends with {} transfers under way; their memory is kept until the process "
+        "ends",
+        node_, orphans_.size());
+    auto grave = std::make_unique<Grave>();
+    grave->pool = std::move(pool_);
+    grave->orphans = std::move(orphans_);
+    bury(std::move(grave));
+}
+
+// ---- jobs --------------------------------------------------------------------------------------------
+
+void NodeAggregator::start(FlushJob job) {
+    const EpochKey key = job.key;
+    if (!broken_.ok()) return finish_unstarted(job, broken_);
+    if (find(key) != nullptr || over_.has(key)) {
+        return finish_unstarted(
+            job, Status(Code::failed_state, fmt::format("{} was started before", to_string(key))));
+    }
+    if (auto known = fates_.find(key); known != fates_.end()) {
+        finish_unstarted(job, known->second);
+        fates_.erase(known);
+        over_.add(key);
+        return;
+    }
+    Epoch& epoch = epochs_.emplace_back();
+    epoch.job = std::move(job);
+    if (epoch.job.offers) return start_solo(epoch);
+
+    OfferMessage offer;
+    offer.key = key;
+    offer.job = epoch.job.job;
+    offer.run_uid = epoch.job.run_uid;
+    offer.rank_count = epoch.job.rank_count;
+    offer.offer.node = node_;
+    for (const LocalStream& stream : epoch.job.streams) offer.offer.streams.push_back(stream.info);
+    offer.refused = epoch.job.refused;
+    tell(group_.first_node, offer);
+}
+
+void NodeAggregator::finish_unstarted(const FlushJob& job, const Status& why) {
+    results_.push_back({job.key, why, node_ == group_.first_node, group_.index, {}});
+}
+
+// Every node of the group leads; the plan follows from the offers alone. Places are fixed in advance
+// (contiguous), so that nobody needs to hear how far the others got.
+void NodeAggregator::start_solo(Epoch& epoch) {
+    epoch.solo = true;
+    const FlushJob& job = epoch.job;
+    if (!job.refused.ok()) {
+        epoch.fate = services_.here(job.refused);
+        return;
+    }
+    PlanSettings settings = options_.plan;
+    settings.leaders_per_file = static_cast<uint32_t>(group_.node_count());
+    settings.placement = Placement::contiguous;
+    std::vector<NodeOffer> offers = *job.offers;
+    std::sort(offers.begin(), offers.end(),
+              [](const NodeOffer& a, const NodeOffer& b) { return a.node < b.node; });
+    auto plan = make_plan(job.job, job.key, job.run_uid, job.rank_count, group_, std::move(offers), settings);
+    if (!plan.ok()) {
+        epoch.fate = plan.status();
+        return;
+    }
+    if (plan->leader_index(node_) < 0) {
+        epoch.fate =
+            Status(Code::unsupported,
+                   fmt::format("{}: {} nodes cannot all lead their own part of one file, {} at most: "
+                               "ask for more files",
+                               to_string(job.key), group_.node_count(), max_leaders_per_file));
+        return;
+    }
+    epoch.plan = std::make_shared<const FlushPlan>(std::move(plan).value());
+    begin_parts(epoch);
+}
+
+void NodeAggregator::begin_parts(Epoch& epoch) {
+    auto reader = std::make_shared<LocalReader>(services_.local, epoch.job.streams, epoch.plan->chunk_bytes);
+    if (epoch.plan->leader_index(node_) >= 0) {
+        epoch.leader = std::make_unique<LeaderPart>(services_, epoch.plan, reader, credit_counter_);
+        if (!epoch.failure.ok()) epoch.leader->fail(epoch.failure);
+        return;
+    }
+    epoch.follower = std::make_unique<FollowerPart>(services_, epoch.plan->key, reader);
+    if (!epoch.failure.ok()) epoch.follower->fail(epoch.failure);
+    for (auto [leader_node, credit] : epoch.early_credits) epoch.follower->take_credit(leader_node, credit);
+    epoch.early_credits.clear();
+}
+
+void NodeAggregator::give_up(EpochKey key, Status reason) {
+    if (over_.has(key) || !broken_.ok()) return;
+    if (reason.ok()) reason = Status(Code::aborted, fmt::format("{} was given up", to_string(key)));
+    if (Epoch* epoch = find(key)) {
+        if (!epoch->fate) fail(*epoch, services_.here(reason));
+        return;
+    }
+    const bool is_new = fates_.emplace(key, services_.here(reason)).second;
+    if (is_new && transport_.concurrent())
+        tell(group_.first_node, FailedMessage{key, services_.here(reason)});
+}
+
+// A failure that this node saw. The coordinator's answer ends the epoch; alone, this node ends it itself.
+void NodeAggregator::fail(Epoch& epoch, const Status& why) {
+    if (!epoch.failure.ok()) return;
+    epoch.failure = why;
+    if (epoch.leader) epoch.leader->fail(why);
+    if (epoch.follower) epoch.follower->fail(why);
+    if (!epoch.solo) tell(group_.first_node, FailedMessage{epoch.job.key, why});
+}
+
+Epoch* NodeAggregator::find(EpochKey key) {
+    auto found = std::find_if(epochs_.begin(), epochs_.end(),
+                              [key](const Epoch& epoch) { return epoch.job.key == key; });
+    return found == epochs_.end() ? nullptr : &*found;
+}
+
+// ---- messages ----------------------------------------------------------------------------------------
+
+void NodeAggregator::tell(int node, const AggregatorMessage& message) {
+    if (!broken_.ok()) return;
+    if (node == node_) {
+        inbox_.push_back(message);
+        return;
+    }
+    if (Status posted = transport_.post(topology_.representative(node), encode(message)); !posted.ok()) {
+        transport_broke(posted.with_context(fmt::format("telling node {} {}", node, name_of(message))));
+    }
+}
+
+void NodeAggregator::handle(int source, std::span<const std::byte> bytes) {
+    if (!broken_.ok()) return;
+    auto message = decode_aggregator_message(bytes);
+    if (!message.ok())
+        return transport_broke(message.status().with_context(fmt::format("from rank {}", source)));
+    if (source < 0 || static_cast<size_t>(source) >= topology_.node_of_rank.size()) {
+        return transport_broke(
+            Status(Code::transport,
+                   fmt::format("a message came from rank {}, which is no rank of the job", source)));
+    }
+    deliver(topology_.node_of_rank[static_cast<size_t>(source)], *message);
+}
+
+void NodeAggregator::deliver(int node, const AggregatorMessage& message) {
+    std::visit([&](const auto& body) { take(node, body); }, message);
+}
+
+bool NodeAggregator::deliver_own() {
+    bool moved = false;
+    while (!inbox_.empty()) {
+        const AggregatorMessage message = std::move(inbox_.front());
+        inbox_.pop_front();
+        deliver(node_, message);
+        moved = true;
+    }
+    return moved;
+}
+
+void NodeAggregator::take(int node, const OfferMessage& message) {
+    coordinator_.take(node, message);
+}
+void NodeAggregator::take(int node, const SegmentMessage& message) {
+    coordinator_.take(node, message);
+}
+void NodeAggregator::take(int, const FailedMessage& message) {
+    coordinator_.take(message);
+}
+
+void NodeAggregator::take(int, const PlanMessage& message) {
+    Epoch* epoch = find(message.plan.key);
+    if (epoch == nullptr || epoch->plan || epoch->fate) return;
+    epoch->plan = std::make_shared<const FlushPlan>(message.plan);
+    const bool fits = message.plan.group == group_ && message.plan.chunk_bytes == pool_->buffer_bytes();
+    if (!fits) {
+        fail(*epoch, services_.here(Status(
+                         Code::failed_state,
+                         fmt::format("the plan of {} is for other nodes, files or buffers than this node was "
+                                     "configured with",
+                                     to_string(message.plan.key)))));
+    }
+    begin_parts(*epoch);
+}
+
+void NodeAggregator::take(int node, const CreditMessage& message) {
+    Epoch* epoch = find(message.key);
+    if (epoch == nullptr) {
+        // No leader asks for an epoch that is over; if one does, it must not wait.
+        const Status over(Code::aborted, fmt::format("{} is over on node {}", to_string(message.key), node_));
+        tell(node, EmptyMessage{message.key, message.credit, over});
+    } else if (epoch->follower) {
+        epoch->follower->take_credit(node, message.credit);
+    } else if (!epoch->plan) {
+        epoch->early_credits.emplace_back(node, message.credit);  // overtook the coordinator's plan
+    }
+}
+
+void NodeAggregator::take(int node, const ChunkMessage& message) {
+    Epoch* epoch = find(message.key);
+    if (epoch != nullptr && epoch->leader) epoch->leader->take(node, message);
+}
+void NodeAggregator::take(int node, const EmptyMessage& message) {
+    Epoch* epoch = find(message.key);
+    if (epoch != nullptr && epoch->leader) epoch->leader->take(node, message);
+}
+
+void NodeAggregator::take(int, const AbortMessage& message) {
+    Epoch* epoch = find(message.key);
+    if (epoch == nullptr || !epoch->failure.ok()) return;
+    epoch->failure = message.why;
+    if (epoch->leader) epoch->leader->fail(message.why);
+    if (epoch->follower) epoch->follower->fail(message.why);
+}
+
+void NodeAggregator::take(int, const ResultMessage& message) {
+    if (over_.has(message.key)) return;
+    if (Epoch* epoch = find(message.key)) {
+        if (!epoch->fate) epoch->fate = message.status;
+    } else if (!message.status.ok()) {
+        fates_.emplace(message.key, message.status);  // failed before this node started it
+    }
+}
+
+void NodeAggregator::transport_broke(const Status& why) {
+    if (!broken_.ok()) return;
+    broken_ = why;
+    log(LogLevel::error, "node {} can no longer take part in flushes: {}", node_, why.message());
+}
+
+// ---- moving ------------------------------------------------------------------------------------------
+
+bool NodeAggregator::step() {
+    bool moved = writers_.run_finished();
+    moved = deliver_own() || moved;
+    moved = test_orphans() || moved;
+    bool may_take_buffers = true;
+    for (Epoch& epoch : epochs_) {
+        moved = advance(epoch, may_take_buffers) || moved;
+        if (epoch.wants_buffers()) may_take_buffers = false;
+    }
+    moved = deliver_own() || moved;
+    return end_epochs() || moved;
+}
+
+bool NodeAggregator::advance(Epoch& epoch, bool may_take_buffers) {
+    bool moved = false;
+    if (!broken_.ok() && !epoch.fate && !(epoch.solo && epoch.plan)) {
+        // A solo epoch needs nobody and goes on.
+        epoch.fate = broken_;
+        if (epoch.leader) epoch.leader->fail(broken_);
+        if (epoch.follower) epoch.follower->fail(broken_);
+    }
+    if (!broken_.ok()) {
+        if (epoch.leader) epoch.leader->disconnect(orphans_);
+        if (epoch.follower) epoch.follower->disconnect(orphans_);
+    }
+    if (epoch.leader) {
+        moved = epoch.leader->step(may_take_buffers) || moved;
+        if (!epoch.leader->failure().ok()) fail(epoch, epoch.leader->failure());
+        if (epoch.leader->done() && !epoch.reported) {
+            epoch.reported = true;
+            if (epoch.solo) {
+                end_solo(epoch);
+            } else {
+                report_segment(epoch);
+            }
+            moved = true;
+        }
+    }
+    if (epoch.follower) {
+        moved = epoch.follower->step(may_take_buffers) || moved;
+        if (!epoch.follower->failure().ok()) fail(epoch, epoch.follower->failure());
+    }
+    return moved;
+}
+
+void NodeAggregator::report_segment(Epoch& epoch) {
+    SegmentMessage message{epoch.job.key, epoch.leader->failure(), 0};
+    if (message.status.ok()) message.data_bytes = epoch.leader->segment().data_bytes();
+    tell(group_.first_node, message);
+}
+
+// The segment is committed, or failed. Whichever leader finds all segments there gives the file its name; it
+// is complete with or without it, so that a failure to rename is no failure of the epoch.
+void NodeAggregator::end_solo(Epoch& epoch) {
+    const EpochKey key = epoch.job.key;
+    const bool alone = epoch.plan->leaders.size() == 1;
+    submit(
+        [this, segment = epoch.leader->shared_segment(), plan = epoch.plan, failure = epoch.failure, alone] {
+            if (!failure.ok()) {
+                if (alone) discard(shared_, options_.shared_dir, *plan);
+                return;
+            }
+            const auto complete = segment->all_committed();
+            Status named = complete.status();
+            if (named.ok() && *complete) named = publish(shared_, options_.shared_dir, *plan, !alone);
+            if (!named.ok()) {
+                log(LogLevel::warning, "{} is committed, but its files keep their unfinished names: {}",
+                    to_string(plan->key), named.message());
+            }
+        },
+        [this, key] {
+            if (Epoch* ended = find(key)) ended->fate = ended->failure;
+        });
+}
+
+bool NodeAggregator::test_orphans() {
+    const size_t before = orphans_.size();
+    orphans_.remove_if([](Orphan& orphan) {
+        auto done = orphan.transfer->test();
+        return !done.ok() || done->has_value();
+    });
+    return orphans_.size() != before;
+}
+
+bool NodeAggregator::end_epochs() {
+    bool moved = false;
+    for (auto epoch = epochs_.begin(); epoch != epochs_.end();) {
+        if (!epoch->fate || !epoch->quiet()) {
+            ++epoch;
+            continue;
+        }
+        FlushResult result;
+        result.key = epoch->job.key;
+        result.status = *epoch->fate;
+        result.coordinator = node_ == group_.first_node;
+        result.group = group_.index;
+        if (epoch->leader) epoch->leader->add_to(result.statistics);
+        if (epoch->follower) result.statistics.sent_bytes = epoch->follower->sent_bytes();
+        result.statistics.seconds = std::chrono::duration<double>(Clock::now() - epoch->started).count();
+        results_.push_back(std::move(result));
+        over_.add(epoch->job.key);
+        epoch = epochs_.erase(epoch);
+        moved = true;
+    }
+    return moved;
+}
+
+Coordinator::Effects NodeAggregator::coordinator_effects() {
+    Coordinator::Effects effects;
+    effects.tell = [this](int node, const AggregatorMessage& message) { tell(node, message); };
+    effects.publish = [this](std::shared_ptr<const FlushPlan> plan) {
+        auto status = std::make_shared<Status>();
+        submit([this, plan, status] { *status = publish(shared_, options_.shared_dir, *plan, false); },
+               [this, plan, status] { coordinator_.published(plan->key, *status); });
+    };
+    effects.discard = [this](std::shared_ptr<const FlushPlan> plan) {
+        submit([this, plan] { discard(shared_, options_.shared_dir, *plan); },
+               [this, plan] { coordinator_.discarded(plan->key); });
+    };
+    return effects;
+}
+
+bool NodeAggregator::idle() const {
+    return epochs_.empty() && inbox_.empty() && (coordinator_.idle() || !broken_.ok());
+}
+
+bool NodeAggregator::moving() const {
+    return std::any_of(epochs_.begin(), epochs_.end(), [](const Epoch& epoch) {
+        return (epoch.leader && epoch.leader->moving()) || (epoch.follower && epoch.follower->moving());
+    });
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Aggregator>> Aggregator::create(AggregatorOptions options, Topology topology, int node,
+                                                       Transport& transport, Storage& local, Storage& shared,
+                                                       std::function<void()> wake) {
+    const PlanSettings& plan = options.plan;
+    if (node < 0 || node >= topology.node_count() || plan.file_count == 0 || plan.file_count > max_files ||
+        options.writers == 0 || plan.block_bytes == 0 || plan.chunk_bytes % plan.block_bytes != 0) {
+        return Status(
+            Code::invalid_argument,
+            fmt::format("an aggregator for node {} of {} with {} files, {} writers, buffers of {} "
+                        "bytes and blocks of {} bytes cannot be made: there must be at least one of "
+                        "each, and buffers are whole blocks",
+                        node, topology.node_count(), plan.file_count, options.writers, plan.chunk_bytes,
+                        plan.block_bytes));
+    }
+    TAILRACE_ASSIGN(auto pool, BufferPool::create(options.buffers, plan.chunk_bytes, pool_alignment));
+    return std::unique_ptr<Aggregator>(new NodeAggregator(std::move(options), std::move(topology), node,
+                                                          transport, local, shared, std::move(pool),
+                                                          std::move(wake)));
+}
+
+}  // namespace tailrace

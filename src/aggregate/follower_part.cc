@@ -1,0 +1,92 @@
+#include "aggregate/follower_part.h"
+
+#include <fmt/format.h>
+
+namespace tailrace {
+
+void FollowerPart::fail(const Status& why) {
+    if (failure_.ok()) failure_ = why;
+}
+
+bool FollowerPart::step(bool may_take_buffers) {
+    const bool sent = test_sends();
+    return answer_credits(may_take_buffers) || sent;
+}
+
+bool FollowerPart::test_sends() {
+    bool moved = false;
+    for (auto send = sends_.begin(); send != sends_.end();) {
+        auto done = send->transfer->test();
+        if (done.ok() && !done->has_value()) {
+            ++send;
+            continue;
+        }
+        if (done.ok()) {
+            sent_bytes_ += **done;
+        } else {
+            services_.broken(done.status());
+        }
+        send = sends_.erase(send);
+        moved = true;
+    }
+    return moved;
+}
+
+bool FollowerPart::answer_credits(bool may_take_buffers) {
+    bool moved = false;
+    while (!credits_.empty()) {
+        if (!wants_buffers()) {
+            answer_empty(credits_.front());
+        } else {
+            if (!may_take_buffers || reading_ + sends_.size() >= most_in_flight) break;
+            Buffer buffer = services_.pool.try_take();
+            if (!buffer.valid()) break;
+            begin_read(credits_.front(), std::move(buffer));
+        }
+        credits_.pop_front();
+        moved = true;
+    }
+    return moved;
+}
+
+void FollowerPart::begin_read(Credit credit, Buffer buffer) {
+    const LocalChunk piece = *reader_->next();
+    auto chunk = std::make_shared<Chunk>();
+    chunk->rank = piece.rank;
+    chunk->stream_offset = piece.stream_offset;
+    chunk->bytes = piece.bytes;
+    chunk->buffer = std::move(buffer);
+    ++reading_;
+    services_.writers.submit(
+        Urgency::urgent,
+        [reader = reader_, piece, chunk] { chunk->status = reader->read(piece, chunk->data()); },
+        [this, credit, chunk] {
+            --reading_;
+            if (!chunk->status.ok()) fail(services_.here(chunk->status));
+            if (failure_.ok()) {
+                send(credit, chunk);
+            } else {
+                answer_empty(credit);
+            }
+        });
+}
+
+void FollowerPart::send(Credit credit, std::shared_ptr<Chunk> chunk) {
+    services_.tell(credit.leader_node,
+                   ChunkMessage{key_, credit.number, chunk->rank, chunk->stream_offset, chunk->bytes});
+    auto transfer = services_.transport.start_send(services_.rank_of(credit.leader_node),
+                                                   data_tag(credit.number), chunk->data());
+    if (!transfer.ok()) return services_.broken(transfer.status());
+    sends_.push_back({std::move(chunk), std::move(transfer).value()});
+}
+
+void FollowerPart::answer_empty(Credit credit) {
+    services_.tell(credit.leader_node, EmptyMessage{key_, credit.number, failure_});
+}
+
+void FollowerPart::disconnect(std::list<Orphan>& orphans) {
+    credits_.clear();
+    orphans.splice(orphans.end(), sends_);
+}
+
+}  // namespace tailrace

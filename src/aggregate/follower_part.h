@@ -1,0 +1,64 @@
+// FollowerPart: a node's part in an epoch that it does not lead (Algorithm 2).
+//
+// Credits of any leader are answered in the order they came: with a chunk while there is data, else with
+// EMPTY. So a leader that frees buffers faster gets more. A chunk is read on a writer thread into a buffer of
+// this node, announced, and sent; at most most_in_flight buffers are taken for that, whatever the size of
+// the streams. A failure turns every later answer into EMPTY with the reason.
+//
+// Belongs to the driving thread. Must not be destroyed before quiet(), but for the end of the program.
+#pragma once
+
+#include <deque>
+#include <list>
+#include <memory>
+
+#include "aggregate/local_reader.h"
+#include "aggregate/node_services.h"
+
+namespace tailrace {
+
+class FollowerPart {
+  public:
+    // One chunk is read while another is sent.
+    static constexpr size_t most_in_flight = 2;
+
+    FollowerPart(NodeServices& services, EpochKey key, std::shared_ptr<LocalReader> reader)
+        : services_(services), key_(key), reader_(std::move(reader)) {}
+
+    void take_credit(int leader_node, uint32_t credit) { credits_.push_back({leader_node, credit}); }
+    void fail(const Status& why);
+
+    // Moves what can move. `may_take_buffers`: no earlier epoch of this node needs them any more.
+    bool step(bool may_take_buffers);
+
+    bool wants_buffers() const { return failure_.ok() && !reader_->at_end(); }
+    bool quiet() const { return reading_ == 0 && sends_.empty(); }
+    bool moving() const { return !sends_.empty() || wants_buffers(); }
+    const Status& failure() const { return failure_; }
+    uint64_t sent_bytes() const { return sent_bytes_; }
+
+    // The transport is gone: gives up what is in flight.
+    void disconnect(std::list<Orphan>& orphans);
+
+  private:
+    struct Credit {
+        int leader_node = 0;
+        uint32_t number = 0;
+    };
+    bool test_sends();
+    bool answer_credits(bool may_take_buffers);
+    void begin_read(Credit credit, Buffer buffer);
+    void send(Credit credit, std::shared_ptr<Chunk> chunk);
+    void answer_empty(Credit credit);
+
+    NodeServices& services_;
+    const EpochKey key_;
+    const std::shared_ptr<LocalReader> reader_;
+    std::deque<Credit> credits_;
+    size_t reading_ = 0;
+    std::list<Orphan> sends_;  // chunk and transfer
+    uint64_t sent_bytes_ = 0;
+    Status failure_;
+};
+
+}  // namespace tailrace

@@ -1,0 +1,296 @@
+#include "aggregate/leader_part.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace tailrace {
+
+namespace {
+
+double seconds_between(Clock::time_point from, Clock::time_point to) {
+    return std::chrono::duration<double>(to - from).count();
+}
+
+}  // namespace
+
+LeaderPart::LeaderPart(NodeServices& services, std::shared_ptr<const FlushPlan> plan,
+                       std::shared_ptr<LocalReader> reader, uint32_t& credit_counter)
+    : services_(services),
+      plan_(std::move(plan)),
+      reader_(std::move(reader)),
+      segment_(std::make_shared<SegmentWriter>(
+          plan_, static_cast<uint32_t>(plan_->leader_index(services.node)), services.shared,
+          services.options.shared_dir, services.options.direct, services.throttle)),
+      credit_counter_(credit_counter) {
+    const std::vector<int> assigned = assigned_leaders(*plan_);
+    const int self = plan_->leader_index(services_.node);
+    for (size_t place = 0; place < plan_->offers.size(); ++place) {
+        const NodeOffer& offer = plan_->offers[place];
+        if (plan_->leader_index(offer.node) >= 0) continue;
+        if (assigned[place] == self || assigned[place] == any_leader)
+            book_.add(offer.node, chunk_count(offer, plan_->chunk_bytes));
+    }
+}
+
+bool LeaderPart::step(bool may_take_buffers) {
+    bool moved = test_receives();
+    if (stage_ == Stage::waiting) {
+        if (!failure_.ok()) {
+            stage_ = Stage::done;
+            return true;
+        }
+        if (!may_take_buffers) return moved;
+        begin_preparing();
+        moved = true;
+    }
+    if (!failure_.ok()) ready_.clear();
+    if (stage_ == Stage::preparing && file_tasks_ == 0) {
+        stage_ = Stage::moving;
+        moved = true;
+    }
+    if (stage_ == Stage::preparing || stage_ == Stage::moving) {
+        if (failure_.ok() && may_take_buffers) moved = grant_credits() || moved;
+        if (failure_.ok() && stage_ == Stage::moving) {
+            moved = write_received() || moved;
+            if (may_take_buffers) moved = write_local() || moved;
+        }
+        if (stage_ == Stage::moving && nothing_open()) {
+            if (!failure_.ok()) {
+                stage_ = Stage::done;
+                moved = true;
+            } else if (book_.all_exhausted() && !local_remains()) {
+                begin_committing();
+                moved = true;
+            }
+        }
+    }
+    if (stage_ == Stage::committing && file_tasks_ == 0) {
+        stage_ = Stage::done;
+        moved = true;
+    }
+    return moved;
+}
+
+bool LeaderPart::nothing_open() const {
+    return credits_.empty() && receives_.empty() && ready_.empty() && remote_tasks_ == 0 && local_tasks_ == 0;
+}
+
+void LeaderPart::fail(const Status& why) {
+    if (!failure_.ok()) return;
+    failure_ = why;
+    segment_->abandon();
+}
+
+// ---- files -------------------------------------------------------------------------------------------
+
+void LeaderPart::begin_preparing() {
+    stage_ = Stage::preparing;
+    for (uint32_t file = 0; file < segment_->file_count(); ++file) {
+        auto status = std::make_shared<Status>();
+        ++file_tasks_;
+        services_.writers.submit(
+            Urgency::urgent, [segment = segment_, file, status] { *status = segment->prepare(file); },
+            [this, status] {
+                --file_tasks_;
+                if (!status->ok()) fail(services_.here(*status));
+            });
+    }
+}
+
+void LeaderPart::begin_committing() {
+    stage_ = Stage::committing;
+    for (uint32_t file = 0; file < segment_->file_count(); ++file) {
+        auto status = std::make_shared<Status>();
+        ++file_tasks_;
+        services_.writers.submit(
+            Urgency::urgent, [segment = segment_, file, status] { *status = segment->commit(file); },
+            [this, status] {
+                --file_tasks_;
+                if (!status->ok()) fail(services_.here(*status));
+            });
+    }
+}
+
+// ---- followers' data ---------------------------------------------------------------------------------
+
+bool LeaderPart::grant_credits() {
+    const size_t buffers = services_.pool.count();
+    const size_t kept_for_local =
+        local_remains() ? std::min<size_t>(services_.writers.thread_count(), buffers / 2) : 0;
+    bool moved = false;
+    while (remote_buffers() + kept_for_local < buffers && book_.may_grant()) {
+        if (buffers == 1 && local_remains() && turn_of_local_) break;
+        Buffer buffer = services_.pool.try_take();
+        if (!buffer.valid()) break;
+        const int node = *book_.next();
+        const uint32_t credit = credit_counter_++;
+        book_.grant(node);
+        credits_.emplace(credit, PutAside{node, std::move(buffer)});
+        services_.tell(node, CreditMessage{plan_->key, credit});
+        turn_of_local_ = true;
+        moved = true;
+    }
+    return moved;
+}
+
+void LeaderPart::take(int node, const ChunkMessage& message) {
+    auto open = credits_.find(message.credit);
+    if (open == credits_.end() || open->second.node != node) {
+        return fail(
+            Status(Code::failed_state, fmt::format("{}: node {} answered credit {}, which it does not have",
+                                                   to_string(plan_->key), node, message.credit)));
+    }
+    auto chunk = std::make_shared<Chunk>();
+    chunk->rank = message.rank;
+    chunk->stream_offset = message.stream_offset;
+    chunk->bytes = message.bytes;
+    chunk->buffer = std::move(open->second.buffer);
+    credits_.erase(open);
+    book_.take_chunk(node);
+    if (Status wrong = check_chunk(node, message); !wrong.ok()) {
+        fail(wrong);
+        // What is sent must be received all the same, else its sender waits for ever.
+        if (message.bytes > chunk->buffer.memory().size()) chunk->bytes = chunk->buffer.memory().size();
+    }
+    auto transfer =
+        services_.transport.start_receive(services_.rank_of(node), data_tag(message.credit), chunk->data());
+    if (!transfer.ok()) return services_.broken(transfer.status());
+    receives_.push_back({{std::move(chunk), std::move(transfer).value()}, node});
+}
+
+Status LeaderPart::check_chunk(int node, const ChunkMessage& message) const {
+    const NodeOffer& offer = plan_->offers[static_cast<size_t>(node - plan_->group.first_node)];
+    for (const StreamInfo& stream : offer.streams) {
+        if (stream.rank != message.rank) continue;
+        if (message.stream_offset < stream.stream_bytes && message.stream_offset % plan_->chunk_bytes == 0 &&
+            message.bytes == std::min(plan_->chunk_bytes, stream.stream_bytes - message.stream_offset))
+            return Status();
+    }
+    return Status(
+        Code::failed_state,
+        fmt::format("{}: node {} sent bytes {} to {} of rank {}, which is no chunk of what it offered",
+                    to_string(plan_->key), node, message.stream_offset, message.stream_offset + message.bytes,
+                    message.rank));
+}
+
+void LeaderPart::take(int node, const EmptyMessage& message) {
+    auto open = credits_.find(message.credit);
+    if (open == credits_.end() || open->second.node != node) return;
+    credits_.erase(open);
+    book_.take_empty(node);
+    if (!message.why.ok()) fail(message.why);
+}
+
+bool LeaderPart::test_receives() {
+    bool moved = false;
+    for (auto receive = receives_.begin(); receive != receives_.end();) {
+        auto done = receive->what.transfer->test();
+        if (done.ok() && !done->has_value()) {
+            ++receive;
+            continue;
+        }
+        auto chunk = std::move(receive->what.chunk);
+        const int node = receive->node;
+        receive = receives_.erase(receive);
+        moved = true;
+        if (!done.ok()) {
+            fail(done.status());
+        } else if (**done != chunk->bytes) {
+            fail(Status(Code::transport,
+                        fmt::format("{}: node {} announced {} bytes of rank {} at {} and sent {}",
+                                    to_string(plan_->key), node, chunk->bytes, chunk->rank,
+                                    chunk->stream_offset, **done)));
+        } else {
+            statistics_.received_bytes += chunk->bytes;
+            ++statistics_.chunks_received;
+            chunk->ready = Clock::now();
+            ready_.push_back(std::move(chunk));
+        }
+    }
+    return moved;
+}
+
+bool LeaderPart::write_received() {
+    const bool any = !ready_.empty();
+    while (!ready_.empty()) {
+        submit_write(std::move(ready_.front()), std::nullopt);
+        ready_.pop_front();
+    }
+    return any;
+}
+
+// ---- local data --------------------------------------------------------------------------------------
+
+bool LeaderPart::write_local() {
+    const size_t buffers = services_.pool.count();
+    // One chunk per writer at work and one waiting keeps the writers busy between two steps.
+    const size_t most_tasks = 2 * size_t{services_.writers.thread_count()};
+    bool moved = false;
+    while (local_remains() && local_tasks_ < most_tasks) {
+        if (book_.may_grant() && remote_buffers() == 0) {
+            if (buffers > 1 && local_tasks_ + 1 >= buffers) break;
+            if (buffers == 1 && !turn_of_local_) break;
+        }
+        Buffer buffer = services_.pool.try_take();
+        if (!buffer.valid()) break;
+        const LocalChunk piece = *reader_->next();
+        auto chunk = std::make_shared<Chunk>();
+        chunk->rank = piece.rank;
+        chunk->stream_offset = piece.stream_offset;
+        chunk->bytes = piece.bytes;
+        chunk->buffer = std::move(buffer);
+        submit_write(std::move(chunk), piece);
+        turn_of_local_ = false;
+        moved = true;
+    }
+    return moved;
+}
+
+// `local`: the chunk must be read first.
+void LeaderPart::submit_write(std::shared_ptr<Chunk> chunk, std::optional<LocalChunk> local) {
+    const bool is_local = local.has_value();
+    ++(is_local ? local_tasks_ : remote_tasks_);
+    services_.writers.submit(
+        is_local ? Urgency::relaxed : Urgency::urgent,
+        [reader = reader_, segment = segment_, chunk, local] {
+            if (local) {
+                chunk->status = reader->read(*local, chunk->data());
+                if (!chunk->status.ok()) return;
+            }
+            const auto start = Clock::now();
+            if (!local) {
+                const auto waited =
+                    std::chrono::duration_cast<std::chrono::microseconds>(start - chunk->ready);
+                chunk->waited_us = static_cast<uint64_t>(waited.count());
+            }
+            chunk->status =
+                segment->write(chunk->rank, chunk->stream_offset, chunk->bytes, chunk->buffer.memory());
+            chunk->write_seconds = seconds_between(start, Clock::now());
+        },
+        [this, chunk, is_local] {
+            --(is_local ? local_tasks_ : remote_tasks_);
+            if (!chunk->status.ok()) return fail(services_.here(chunk->status));
+            if (is_local) statistics_.local_bytes += chunk->bytes;
+            statistics_.write_seconds += chunk->write_seconds;
+            statistics_.largest_chunk_wait_us = std::max(statistics_.largest_chunk_wait_us, chunk->waited_us);
+        });
+}
+
+void LeaderPart::add_to(FlushStatistics& statistics) const {
+    statistics.local_bytes += statistics_.local_bytes;
+    statistics.received_bytes += statistics_.received_bytes;
+    statistics.chunks_received += statistics_.chunks_received;
+    statistics.largest_chunk_wait_us =
+        std::max(statistics.largest_chunk_wait_us, statistics_.largest_chunk_wait_us);
+    statistics.write_seconds += statistics_.write_seconds;
+    statistics.sync_seconds += segment_->sync_seconds();
+}
+
+void LeaderPart::disconnect(std::list<Orphan>& orphans) {
+    credits_.clear();
+    for (Receive& receive : receives_) orphans.push_back(std::move(receive.what));
+    receives_.clear();
+}
+
+}  // namespace tailrace

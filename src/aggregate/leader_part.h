@@ -1,0 +1,93 @@
+// LeaderPart: a leader's part in an epoch (Algorithms 3 and 5).
+//
+// The way of a buffer:  pool -> put aside for a follower's credit -> receive -> write queue -> pool
+//                  or:  pool -> local chunk read and written by a writer -> pool
+// Received chunks are written before local ones. While local data remains, min(writers, half of the buffers)
+// are kept back for it, so that slow followers cannot stop the writers; while a follower may still send,
+// local data leaves at least one buffer for it. With a single buffer both take turns.
+//
+// Stages: waiting -> preparing (files are made; buffers fill already) -> moving -> committing -> done.
+// A failure stops everything that has not begun; the part is done when all that had begun has ended: credits
+// answered, receives complete, tasks run.
+//
+// Belongs to the driving thread. Must not be destroyed before done(), but for the end of the program.
+#pragma once
+
+#include <deque>
+#include <list>
+#include <map>
+#include <memory>
+
+#include "aggregate/credit_book.h"
+#include "aggregate/local_reader.h"
+#include "aggregate/node_services.h"
+#include "aggregate/segment_writer.h"
+
+namespace tailrace {
+
+class LeaderPart {
+  public:
+    // `credit_counter` numbers the credits of all epochs of this node.
+    LeaderPart(NodeServices& services, std::shared_ptr<const FlushPlan> plan,
+               std::shared_ptr<LocalReader> reader, uint32_t& credit_counter);
+
+    void take(int node, const ChunkMessage& message);
+    void take(int node, const EmptyMessage& message);
+    void fail(const Status& why);
+
+    bool step(bool may_take_buffers);
+
+    bool wants_buffers() const { return stage_ <= Stage::moving; }
+    bool done() const { return stage_ == Stage::done; }
+    bool moving() const { return !credits_.empty() || !receives_.empty(); }
+    const Status& failure() const { return failure_; }
+    SegmentWriter& segment() { return *segment_; }
+    std::shared_ptr<SegmentWriter> shared_segment() const { return segment_; }
+    void add_to(FlushStatistics& statistics) const;
+
+    void disconnect(std::list<Orphan>& orphans);
+
+  private:
+    enum class Stage { waiting, preparing, moving, committing, done };
+    struct PutAside {
+        int node = 0;
+        Buffer buffer;
+    };
+    struct Receive {
+        Orphan what;
+        int node = 0;
+    };
+    void begin_preparing();
+    void begin_committing();
+    bool test_receives();
+    bool grant_credits();
+    bool write_received();
+    bool write_local();
+    bool nothing_open() const;
+    void submit_write(std::shared_ptr<Chunk> chunk, std::optional<LocalChunk> local);
+    Status check_chunk(int node, const ChunkMessage& message) const;
+    bool local_remains() const { return !reader_->at_end(); }
+    size_t remote_buffers() const {
+        return credits_.size() + receives_.size() + ready_.size() + remote_tasks_;
+    }
+
+    NodeServices& services_;
+    const std::shared_ptr<const FlushPlan> plan_;
+    const std::shared_ptr<LocalReader> reader_;
+    const std::shared_ptr<SegmentWriter> segment_;
+    uint32_t& credit_counter_;
+    CreditBook book_;
+
+    Stage stage_ = Stage::waiting;
+    Status failure_;
+    std::map<uint32_t, PutAside> credits_;  // open ones
+    std::list<Receive> receives_;
+    std::deque<std::shared_ptr<Chunk>> ready_;  // the write queue, until the files are there
+    size_t remote_tasks_ = 0;                   // received chunks given to the writers
+    size_t local_tasks_ = 0;                    // local chunks given to the writers
+    size_t file_tasks_ = 0;                     // files being prepared or committed
+    bool turn_of_local_ = true;                 // with a single buffer
+    FlushStatistics statistics_;
+};
+
+}  // namespace tailrace

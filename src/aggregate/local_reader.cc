@@ -1,0 +1,53 @@
+#include "aggregate/local_reader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace tailrace {
+
+LocalReader::LocalReader(Storage& storage, std::vector<LocalStream> streams, uint64_t chunk_bytes)
+    : storage_(storage), streams_(std::move(streams)), chunk_bytes_(chunk_bytes) {
+    skip_finished();
+}
+
+void LocalReader::skip_finished() {
+    while (stream_ < streams_.size() && offset_ >= streams_[stream_].info.stream_bytes) {
+        ++stream_;
+        offset_ = 0;
+    }
+}
+
+std::optional<LocalChunk> LocalReader::next() {
+    if (at_end()) return std::nullopt;
+    const StreamInfo& info = streams_[stream_].info;
+    LocalChunk chunk{stream_, info.rank, offset_, std::min(chunk_bytes_, info.stream_bytes - offset_)};
+    offset_ += chunk.bytes;
+    skip_finished();
+    return chunk;
+}
+
+Status LocalReader::read(const LocalChunk& chunk, std::span<std::byte> target) {
+    const LocalStream& stream = streams_[chunk.stream];
+    TAILRACE_ASSIGN(auto file, file_of(stream.path));
+    const uint64_t offset = stream.path_offset + chunk.stream_offset;
+    TAILRACE_ASSIGN(const size_t bytes, file->read_at(target, offset));
+    if (bytes != target.size()) {
+        return Status(Code::io_error,
+                      fmt::format("reading {} bytes at offset {} of the captured part {}: only {} are there",
+                                  target.size(), offset, stream.path, bytes));
+    }
+    return Status();
+}
+
+Result<std::shared_ptr<File>> LocalReader::file_of(const std::string& path) {
+    std::lock_guard lock(mutex_);
+    std::shared_ptr<File>& file = files_[path];
+    if (!file) {
+        TAILRACE_ASSIGN(auto opened, storage_.open(path, {Access::read, DirectIo::off}));
+        file = std::move(opened);
+    }
+    return file;
+}
+
+}  // namespace tailrace

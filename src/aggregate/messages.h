@@ -1,0 +1,94 @@
+// Messages between the nodes of a group, and their bytes on the wire. Pure.
+//
+// Every message starts with aggregator_message_mark, its type, and the key of the epoch it is about. All are
+// small but the plan and the offers, which grow with the number of ranks. Data never travels in messages.
+//
+// The way of an epoch:
+//   1. OFFER    member -> coordinator: its streams, or why it cannot take part.
+//   2. PLAN     coordinator -> members, once every node has offered.
+//   3. CREDIT   leader -> follower: one pool buffer is put aside for it.
+//      CHUNK    follower -> leader, in answer: what the buffer will get; the data follows under the tag
+//               data_tag(credit). Or
+//      EMPTY    follower -> leader, in answer: nothing more, at its end or because it failed.
+//   4. SEGMENT  leader -> coordinator: committed, or failed.
+//   5. RESULT   coordinator -> members: the group's fate. Nobody speaks of the epoch after it.
+//   FAILED      anyone -> coordinator at any time: the epoch cannot come about.
+//   ABORT       coordinator -> members after PLAN: begin nothing more, answer what is open. Leaders answer
+//               with SEGMENT once nothing of theirs is open, and RESULT follows.
+//
+// Decoders take every byte as hostile: what they return is consistent in itself (a plan has passed
+// check_plan), and counts are believed only as far as the bytes reach.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "aggregate/plan.h"
+#include "base/status.h"
+
+namespace tailrace {
+
+struct OfferMessage {
+    EpochKey key;
+    std::string job;
+    uint64_t run_uid = 0;
+    uint32_t rank_count = 0;
+    NodeOffer offer;
+    Status refused;
+};
+struct PlanMessage {
+    FlushPlan plan;
+};
+struct CreditMessage {
+    EpochKey key;
+    uint32_t credit = 0;
+};
+struct ChunkMessage {
+    EpochKey key;
+    uint32_t credit = 0;
+    uint32_t rank = 0;
+    uint64_t stream_offset = 0;
+    uint64_t bytes = 0;
+};
+struct EmptyMessage {
+    EpochKey key;
+    uint32_t credit = 0;
+    Status why;  // ok: everything was sent
+};
+struct SegmentMessage {
+    EpochKey key;
+    Status status;
+    uint64_t data_bytes = 0;
+};
+struct FailedMessage {
+    EpochKey key;
+    Status why;
+};
+struct AbortMessage {
+    EpochKey key;
+    Status why;
+};
+struct ResultMessage {
+    EpochKey key;
+    Status status;
+};
+
+using AggregatorMessage = std::variant<OfferMessage, PlanMessage, CreditMessage, ChunkMessage, EmptyMessage,
+                                       SegmentMessage, FailedMessage, AbortMessage, ResultMessage>;
+
+EpochKey key_of(const AggregatorMessage& message);
+std::string_view name_of(const AggregatorMessage& message);  // "OFFER"
+
+std::vector<std::byte> encode(const AggregatorMessage& message);
+Result<AggregatorMessage> decode_aggregator_message(std::span<const std::byte> bytes);
+
+// A credit's number is the leader's own count, so that it is unique among the open ones of any pair.
+inline uint32_t data_tag(uint32_t credit) {
+    return credit;
+}
+
+}  // namespace tailrace

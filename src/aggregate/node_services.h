@@ -1,0 +1,63 @@
+// NodeServices: what the parts of an aggregator share, handed to each instead of being reached for.
+//
+// Everything here but the pool, the throttle and the writers' submit() belongs to the driving thread.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <list>
+#include <memory>
+#include <string>
+
+#include "aggregate/aggregator.h"
+#include "aggregate/messages.h"
+#include "aggregate/throttle.h"
+#include "aggregate/writer_pool.h"
+#include "base/buffer_pool.h"
+
+namespace tailrace {
+
+using Clock = std::chrono::steady_clock;
+
+struct NodeServices {
+    const AggregatorOptions& options;
+    const Topology& topology;
+    int node;
+    Transport& transport;
+    Storage& local;
+    Storage& shared;
+    BufferPool& pool;
+    Throttle& throttle;
+    WriterPool& writers;
+    std::function<void(int node, const AggregatorMessage&)> tell;
+    // A call of the transport has failed: nothing can be told or moved any more.
+    std::function<void(const Status&)> broken;
+
+    int rank_of(int other_node) const { return topology.representative(other_node); }
+    // A failure of this node's own, as the whole group will read it.
+    Status here(const Status& status) const { return status.with_context("node " + std::to_string(node)); }
+};
+
+// A piece of a stream in a pool buffer, on its way between reading, sending, receiving and writing. Shared by
+// the task that works on it and the part that waits for it; the buffer is free when both have let go.
+struct Chunk {
+    uint32_t rank = 0;
+    uint64_t stream_offset = 0;
+    uint64_t bytes = 0;
+    Buffer buffer;
+    Clock::time_point ready{};  // received: when it was complete
+    // Left by the task for the part.
+    Status status;
+    double write_seconds = 0;
+    uint64_t waited_us = 0;
+
+    std::span<std::byte> data() const { return buffer.memory().first(bytes); }
+};
+
+// A transfer whose epoch is over because the transport broke: kept with its memory until it ends.
+struct Orphan {
+    std::shared_ptr<Chunk> chunk;
+    std::unique_ptr<Transfer> transfer;
+};
+
+}  // namespace tailrace

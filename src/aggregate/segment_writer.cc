@@ -1,0 +1,180 @@
+#include "aggregate/segment_writer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cassert>
+#include <chrono>
+#include <cstring>
+
+#include "base/crc32c.h"
+#include "base/log.h"
+#include "base/units.h"
+
+namespace tailrace {
+
+namespace {
+
+uint64_t unix_ms_now() {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count());
+}
+
+}  // namespace
+
+SegmentWriter::SegmentWriter(std::shared_ptr<const FlushPlan> plan, uint32_t leader, Storage& storage,
+                             std::string directory, DirectIo direct, Throttle& throttle)
+    : plan_(std::move(plan)),
+      leader_(leader),
+      storage_(storage),
+      directory_(std::move(directory)),
+      direct_(direct),
+      throttle_(throttle),
+      allocator_(*plan_, leader) {
+    for (uint32_t k = plan_->group.first_file; k < plan_->group.last_file; ++k) {
+        OutputFile output;
+        output.header = plan_->header(k);
+        output.path = shared_path(directory_, *plan_, k, true);
+        files_.push_back(std::move(output));
+    }
+}
+
+Status SegmentWriter::prepare(uint32_t file) {
+    OutputFile& output = files_[file];
+    TAILRACE_TRY(check_not_abandoned(output));
+    // Every leader of the file comes here and may be the first: all write the same header. The slot is
+    // emptied because a file of an earlier attempt may still be there under this name.
+    TAILRACE_ASSIGN(output.file, storage_.open(output.path, {Access::write, direct_}));
+    TAILRACE_TRY(output.file->write_at(encode(output.header), 0));
+    const std::vector<std::byte> empty_slot(output.header.block_bytes);
+    TAILRACE_TRY(output.file->write_at(empty_slot, slot_offset(output.header, leader_)));
+    const Status reserved = output.file->reserve(expected_file_bytes(*plan_, plan_->group.first_file + file));
+    if (!reserved.ok() && reserved.code() != Code::unsupported) return reserved;
+    TAILRACE_TRY(sync(*output.file));
+    return storage_.sync_directory(directory_);
+}
+
+Status SegmentWriter::write(uint32_t rank, uint64_t stream_offset, uint64_t bytes,
+                            std::span<std::byte> buffer) {
+    const uint64_t padded = align_up(bytes, plan_->block_bytes);
+    assert(padded <= buffer.size());
+    TAILRACE_TRY(check_not_abandoned(files_.front()));
+    std::memset(buffer.data() + bytes, 0, padded - bytes);
+    if (!throttle_.pass(padded)) return Status(Code::aborted, "the writers were told to stop");
+
+    std::vector<ExtentAllocator::Placed> placed;
+    {
+        std::lock_guard lock(mutex_);
+        placed = allocator_.allocate(rank, stream_offset, bytes);
+        for (const auto& piece : placed) files_[piece.file].extents.push_back(piece.extent);
+        data_bytes_ += bytes;
+    }
+    for (const auto& piece : placed) {
+        const uint64_t within = piece.extent.stream_offset - stream_offset;
+        const uint64_t length = align_up(piece.extent.bytes, plan_->block_bytes);
+        TAILRACE_TRY(
+            files_[piece.file].file->write_at(buffer.subspan(within, length), piece.extent.file_offset));
+    }
+    return Status();
+}
+
+Status SegmentWriter::commit(uint32_t file) {
+    OutputFile& output = files_[file];
+    const SharedHeader& header = output.header;
+    TAILRACE_TRY(check_not_abandoned(output));
+
+    SegmentIndex index;
+    index.streams = plan_->streams();
+    uint64_t end = 0;
+    {
+        std::lock_guard lock(mutex_);
+        index.extents = std::move(output.extents);
+        end = allocator_.file_end(file);
+    }
+    normalize(index.extents);
+    if (header.leader_count == 1) TAILRACE_TRY(output.file->truncate(end));
+    TAILRACE_TRY(sync(*output.file));
+
+    LeaderSlot slot;
+    for (const Extent& extent : index.extents) slot.data_bytes += extent.bytes;
+    std::vector<std::byte> encoded = encode(index);
+    if (encoded.size() > header.index_area_bytes) {
+        return Status(Code::failed_state,
+                      fmt::format("the index of leader {} in {} takes {} bytes, and {} were set aside for it",
+                                  leader_, output.path, encoded.size(), header.index_area_bytes));
+    }
+    slot.index_bytes = encoded.size();
+    slot.index_crc = crc32c(encoded);
+    encoded.resize(align_up(encoded.size(), header.block_bytes));  // whole blocks, so that it may go directly
+    TAILRACE_TRY(output.file->write_at(encoded, index_offset(header, leader_)));
+    TAILRACE_TRY(sync(*output.file));
+
+    TAILRACE_TRY(check_not_abandoned(output));
+    slot.leader = leader_;
+    slot.committed_unix_ms = unix_ms_now();
+    slot.run_uid = header.run_uid;
+    slot.key = header.key;
+    TAILRACE_TRY(output.file->write_at(encode(slot, header.block_bytes), slot_offset(header, leader_)));
+    return sync(*output.file);
+}
+
+Result<bool> SegmentWriter::all_committed() {
+    for (OutputFile& output : files_) {
+        std::vector<std::byte> block(output.header.block_bytes);
+        for (uint32_t leader = 0; leader < output.header.leader_count; ++leader) {
+            TAILRACE_ASSIGN(const size_t bytes,
+                            output.file->read_at(block, slot_offset(output.header, leader)));
+            if (!decode_leader_slot(std::span(block).first(bytes), output.header, leader).ok()) return false;
+        }
+    }
+    return true;
+}
+
+Status SegmentWriter::sync(File& file) {
+    const auto start = std::chrono::steady_clock::now();
+    Status status = file.sync();
+    const auto spent = std::chrono::steady_clock::now() - start;
+    sync_ns_ += static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(spent).count());
+    return status;
+}
+
+Status SegmentWriter::check_not_abandoned(const OutputFile& output) const {
+    if (!abandoned_) return Status();
+    return Status(Code::aborted, fmt::format("{} was given up", output.path));
+}
+
+uint64_t SegmentWriter::data_bytes() const {
+    std::lock_guard lock(mutex_);
+    return data_bytes_;
+}
+
+double SegmentWriter::sync_seconds() const {
+    return static_cast<double>(sync_ns_.load()) * 1e-9;
+}
+
+std::string shared_path(const std::string& directory, const FlushPlan& plan, uint32_t file, bool unfinished) {
+    return join_path(directory,
+                     to_string(SharedFileName{plan.job, plan.key, file, plan.file_count, unfinished}));
+}
+
+Status publish(Storage& storage, const std::string& directory, const FlushPlan& plan, bool others_may) {
+    for (uint32_t k = plan.group.first_file; k < plan.group.last_file; ++k) {
+        const Status renamed =
+            storage.rename(shared_path(directory, plan, k, true), shared_path(directory, plan, k, false));
+        if (!renamed.ok() && !(others_may && renamed.code() == Code::not_found)) return renamed;
+    }
+    return storage.sync_directory(directory);
+}
+
+void discard(Storage& storage, const std::string& directory, const FlushPlan& plan) {
+    for (uint32_t k = plan.group.first_file; k < plan.group.last_file; ++k) {
+        for (bool unfinished : {true, false}) {
+            const Status removed = storage.remove(shared_path(directory, plan, k, unfinished));
+            if (!removed.ok() && removed.code() != Code::not_found)
+                log(LogLevel::warning, "{} failed and its file stays behind: {}", to_string(plan.key),
+                    removed.message());
+        }
+    }
+}
+
+}  // namespace tailrace

@@ -1,0 +1,89 @@
+// SegmentWriter: a leader's segment in each file of its group: the commit protocol of docs/format.md, as far
+// as one leader carries it out.
+//
+// Per file, in this order and never otherwise:
+//   prepare()  1. create NAME.unfinished; write the header and an empty slot of ours; take the space; sync;
+//                 sync the directory
+//   write()    2. data, in any order and from any number of threads
+//   commit()   3. cut to size when no other leader writes there; sync: our data is durable
+//              4. write our index; sync
+//              5. write our slot; sync: our segment exists
+// A failure anywhere leaves the slot empty, and so the file incomplete. After a failed sync nothing more is
+// written. abandon() keeps work that has not begun from beginning, and the slot from being written.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "aggregate/plan.h"
+#include "aggregate/throttle.h"
+#include "storage/storage.h"
+
+namespace tailrace {
+
+class SegmentWriter {
+  public:
+    // Storage and throttle must outlive the writer.
+    SegmentWriter(std::shared_ptr<const FlushPlan> plan, uint32_t leader, Storage& storage,
+                  std::string directory, DirectIo direct, Throttle& throttle);
+
+    // `file` counts from 0 within the group. Different files may be prepared, and committed, at once.
+    uint32_t file_count() const { return static_cast<uint32_t>(files_.size()); }
+    Status prepare(uint32_t file);
+    Status commit(uint32_t file);
+
+    // Writes a chunk of a stream; `buffer` holds it and goes on to the next multiple of block_bytes, which
+    // gets zeros. Thread-safe. Every file must be prepared.
+    Status write(uint32_t rank, uint64_t stream_offset, uint64_t bytes, std::span<std::byte> buffer);
+
+    void abandon() { abandoned_ = true; }
+
+    // Are the segments of all leaders of all files of the group there? Reads slots through the open files.
+    Result<bool> all_committed();
+
+    uint64_t data_bytes() const;  // written so far, without padding
+    double sync_seconds() const;  // in all syncs, summed over threads
+    const std::string& directory() const { return directory_; }
+
+  private:
+    struct OutputFile {
+        SharedHeader header;
+        std::string path;
+        std::unique_ptr<File> file;
+        std::vector<Extent> extents;  // guarded by mutex_ until commit
+    };
+    Status sync(File& file);
+    Status check_not_abandoned(const OutputFile& output) const;
+
+    const std::shared_ptr<const FlushPlan> plan_;
+    const uint32_t leader_;
+    Storage& storage_;
+    const std::string directory_;
+    const DirectIo direct_;
+    Throttle& throttle_;
+    std::atomic<bool> abandoned_ = false;
+    std::atomic<uint64_t> sync_ns_ = 0;
+
+    mutable std::mutex mutex_;
+    ExtentAllocator allocator_;  // guarded by mutex_
+    uint64_t data_bytes_ = 0;    // guarded by mutex_
+    std::vector<OutputFile> files_;
+};
+
+// The name of a file of the plan, in the directory.
+std::string shared_path(const std::string& directory, const FlushPlan& plan, uint32_t file, bool unfinished);
+
+// Gives all files of the group their final names and syncs the directory. A file that another leader has
+// renamed already is passed over when `others_may` is set.
+Status publish(Storage& storage, const std::string& directory, const FlushPlan& plan, bool others_may);
+
+// Removes what there is of the group's files under either name. Failures are logged: what stays behind is an
+// incomplete epoch, which nobody restores and the next session removes.
+void discard(Storage& storage, const std::string& directory, const FlushPlan& plan);
+
+}  // namespace tailrace

@@ -1,0 +1,33 @@
+#include "aggregate/throttle.h"
+
+#include <algorithm>
+
+namespace tailrace {
+
+uint64_t ThrottleBook::book(uint64_t now_ns, uint64_t bytes) {
+    if (bytes_per_second_ == 0) return now_ns;
+    const uint64_t start_ns = std::max(now_ns, free_from_ns_);
+    const double seconds = static_cast<double>(bytes) / static_cast<double>(bytes_per_second_);
+    free_from_ns_ = start_ns + static_cast<uint64_t>(seconds * 1e9);
+    return start_ns;
+}
+
+bool Throttle::pass(uint64_t bytes) {
+    using Clock = std::chrono::steady_clock;
+    std::unique_lock lock(mutex_);
+    const auto now = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch());
+    const std::chrono::nanoseconds due(book_.book(static_cast<uint64_t>(now.count()), bytes));
+    if (due > now) {
+        closed_or_due_.wait_until(lock, Clock::time_point(std::chrono::duration_cast<Clock::duration>(due)),
+                                  [&] { return closed_; });
+    }
+    return !closed_;
+}
+
+void Throttle::close() {
+    std::lock_guard lock(mutex_);
+    closed_ = true;
+    closed_or_due_.notify_all();
+}
+
+}  // namespace tailrace

@@ -1,0 +1,73 @@
+#include "aggregate/writer_pool.h"
+
+#include <fmt/format.h>
+
+namespace tailrace {
+
+WriterPool::WriterPool(uint32_t threads, Priority priority, Action wake) : wake_(std::move(wake)) {
+    threads_.reserve(threads);
+    for (uint32_t i = 0; i < threads; ++i)
+        threads_.emplace_back(fmt::format("tr-writer-{}", i), priority, [this](std::stop_token) { run(); });
+}
+
+WriterPool::~WriterPool() {
+    stop();
+}
+
+void WriterPool::submit(Urgency urgency, Action work, Action then) {
+    {
+        std::lock_guard lock(mutex_);
+        if (stopping_) return;
+        (urgency == Urgency::urgent ? urgent_ : relaxed_).push_back({std::move(work), std::move(then)});
+    }
+    has_task_.notify_one();
+}
+
+void WriterPool::run() {
+    for (;;) {
+        Task task;
+        {
+            std::unique_lock lock(mutex_);
+            has_task_.wait(lock, [&] { return stopping_ || !urgent_.empty() || !relaxed_.empty(); });
+            if (stopping_) return;
+            auto& queue = urgent_.empty() ? relaxed_ : urgent_;
+            task = std::move(queue.front());
+            queue.pop_front();
+        }
+        task.work();
+        task.work = nullptr;  // what it held is free before `then` can run
+        {
+            std::lock_guard lock(mutex_);
+            finished_.push_back(std::move(task.then));
+        }
+        wake_();
+    }
+}
+
+bool WriterPool::run_finished() {
+    std::vector<Action> finished;
+    {
+        std::lock_guard lock(mutex_);
+        finished.swap(finished_);
+    }
+    for (Action& then : finished) {
+        then();
+        then = nullptr;
+    }
+    return !finished.empty();
+}
+
+void WriterPool::stop() {
+    {
+        std::lock_guard lock(mutex_);
+        stopping_ = true;
+    }
+    has_task_.notify_all();
+    threads_.clear();  // joins
+    std::lock_guard lock(mutex_);
+    urgent_.clear();
+    relaxed_.clear();
+    finished_.clear();
+}
+
+}  // namespace tailrace

@@ -1,0 +1,59 @@
+// What every function of the C interface does around its work: nothing thrown leaves, and the outcome is
+// kept for tailrace_last_error() of the calling thread.
+#pragma once
+
+#include <exception>
+#include <new>
+#include <string>
+#include <type_traits>
+
+#include "base/status.h"
+#include "tailrace.h"
+
+namespace tailrace {
+
+// As set_last_error (c_api/open_session.h), for when even the sentence may not fit into memory. `sentence`
+// must be a literal.
+tailrace_code set_last_error_literal(Code code, const char* sentence) noexcept;
+tailrace_code keep_outcome(const Status& status) noexcept;
+
+// Runs `work`, which returns a Status, and turns what it throws into one too. Nothing in the library throws
+// on purpose; what is left is memory that cannot be had, and defects.
+template <class Work>
+Status catching(Work&& work) {
+    try {
+        return work();
+    } catch (const std::bad_alloc&) {
+        return Status(Code::out_of_memory, "memory for the call could not be had");
+    } catch (const std::exception& error) {
+        return Status(Code::failed_state, std::string("an internal error of tailrace: ") + error.what());
+    }
+}
+
+template <class Work>
+tailrace_code call(Work&& work) noexcept {
+    try {
+        return keep_outcome(catching(work));
+    } catch (...) {
+        return set_last_error_literal(Code::out_of_memory, "memory for the call could not be had");
+    }
+}
+
+// For functions that return something else than a code: `fallback` when something was thrown.
+template <class Value, class Work>
+Value call_for(Value fallback, Work&& work) noexcept {
+    try {
+        return work();
+    } catch (...) {
+        return fallback;
+    }
+}
+
+// "argument `name` is NULL" or ok.
+inline Status not_null(const void* argument, const char* name) {
+    if (argument != nullptr) return {};
+    return Status(Code::invalid_argument,
+                  std::string("the argument \"") + name + "\" is NULL; nothing was done");
+}
+
+}  // namespace tailrace

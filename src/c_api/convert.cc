@@ -1,0 +1,98 @@
+// Between the structs of tailrace.h and those of the core.
+#include <algorithm>
+#include <cstring>
+
+#include "c_api/objects.h"
+
+namespace tailrace {
+
+static_assert(static_cast<int>(ElementType::bytes) == TAILRACE_BYTES);
+static_assert(static_cast<int>(ElementType::int8) == TAILRACE_INT8);
+static_assert(static_cast<int>(ElementType::uint8) == TAILRACE_UINT8);
+static_assert(static_cast<int>(ElementType::int16) == TAILRACE_INT16);
+static_assert(static_cast<int>(ElementType::uint16) == TAILRACE_UINT16);
+static_assert(static_cast<int>(ElementType::int32) == TAILRACE_INT32);
+static_assert(static_cast<int>(ElementType::uint32) == TAILRACE_UINT32);
+static_assert(static_cast<int>(ElementType::int64) == TAILRACE_INT64);
+static_assert(static_cast<int>(ElementType::uint64) == TAILRACE_UINT64);
+static_assert(static_cast<int>(ElementType::float16) == TAILRACE_FLOAT16);
+static_assert(static_cast<int>(ElementType::bfloat16) == TAILRACE_BFLOAT16);
+static_assert(static_cast<int>(ElementType::float32) == TAILRACE_FLOAT32);
+static_assert(static_cast<int>(ElementType::float64) == TAILRACE_FLOAT64);
+static_assert(static_cast<int>(ElementType::complex64) == TAILRACE_COMPLEX64);
+static_assert(static_cast<int>(ElementType::complex128) == TAILRACE_COMPLEX128);
+static_assert(static_cast<int>(ElementType::boolean) == TAILRACE_BOOL);
+static_assert(element_type_count == TAILRACE_BOOL + 1);
+static_assert(max_dimensions == TAILRACE_MAX_DIMENSIONS);
+
+static_assert(static_cast<int>(EpochState::unknown) == TAILRACE_STATE_UNKNOWN);
+static_assert(static_cast<int>(EpochState::captured) == TAILRACE_STATE_CAPTURED);
+static_assert(static_cast<int>(EpochState::flushing) == TAILRACE_STATE_FLUSHING);
+static_assert(static_cast<int>(EpochState::committed) == TAILRACE_STATE_COMMITTED);
+static_assert(static_cast<int>(EpochState::kept_local) == TAILRACE_STATE_KEPT_LOCAL);
+static_assert(static_cast<int>(EpochState::failed) == TAILRACE_STATE_FAILED);
+
+Result<ArrayPiece> to_piece(const tailrace_array* array) {
+    TAILRACE_TRY(not_null(array, "array"));
+    if (array->type < TAILRACE_BYTES || array->type > TAILRACE_BOOL)
+        return Status(Code::invalid_argument,
+                      fmt::format("array type {} is none of tailrace_type; nothing was done",
+                                  static_cast<int>(array->type)));
+    if (array->dimensions < 1 || array->dimensions > TAILRACE_MAX_DIMENSIONS)
+        return Status(Code::invalid_argument,
+                      fmt::format("an array of {} dimensions: 1 to {} are possible; nothing was done",
+                                  array->dimensions, TAILRACE_MAX_DIMENSIONS));
+    TAILRACE_TRY(not_null(array->global_shape, "array.global_shape"));
+    TAILRACE_TRY(not_null(array->offset, "array.offset"));
+    TAILRACE_TRY(not_null(array->local_shape, "array.local_shape"));
+    auto vector_of = [&](const uint64_t* values) {
+        return std::vector<uint64_t>(values, values + array->dimensions);
+    };
+    ArrayPiece piece{static_cast<ElementType>(array->type), vector_of(array->global_shape),
+                     vector_of(array->offset), vector_of(array->local_shape)};
+    TAILRACE_TRY(check_array_piece(piece));
+    return piece;
+}
+
+namespace {
+
+// Copies as many whole UTF-8 characters as fit.
+void copy_cut(const std::string& source, char* target, size_t target_bytes) {
+    size_t bytes = std::min(source.size(), target_bytes - 1);
+    auto continues = [&](size_t at) { return (static_cast<unsigned char>(source[at]) & 0xc0) == 0x80; };
+    while (bytes > 0 && bytes < source.size() && continues(bytes)) --bytes;
+    std::memcpy(target, source.data(), bytes);
+    target[bytes] = '\0';
+}
+
+}  // namespace
+
+void to_c(const EpochInfo& info, tailrace_epoch_info& out) {
+    out = {};
+    out.epoch = info.epoch;
+    out.run = info.run;
+    out.state = static_cast<tailrace_state>(info.state);
+    out.why_code = static_cast<tailrace_code>(info.why.code());
+    copy_cut(info.why.message(), out.why, sizeof out.why);
+    out.captured_bytes = info.captured_bytes;
+    out.blocked_seconds = info.blocked_seconds;
+    out.flush_seconds = info.flush_seconds;
+    out.in_local = info.in_local ? 1 : 0;
+    out.in_shared = info.in_shared ? 1 : 0;
+}
+
+void to_c(const Region& region, tailrace_region_info& out) {
+    out = {};
+    out.name = region.name.c_str();
+    out.bytes = region.bytes;
+    if (!region.array) return;
+    const ArrayPiece& piece = *region.array;
+    out.is_array = 1;
+    out.type = static_cast<tailrace_type>(piece.type);
+    out.dimensions = static_cast<int>(piece.global_shape.size());
+    std::copy(piece.global_shape.begin(), piece.global_shape.end(), out.global_shape);
+    std::copy(piece.offset.begin(), piece.offset.end(), out.offset);
+    std::copy(piece.local_shape.begin(), piece.local_shape.end(), out.local_shape);
+}
+
+}  // namespace tailrace

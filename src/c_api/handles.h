@@ -1,0 +1,53 @@
+// HandleTable: which of the pointers given out by the C interface are alive.
+//
+// A C program may hand in a session it has closed. Looking the pointer up before touching what it points to
+// turns that into an error instead of a crash (unless the address was given out again meanwhile, which
+// nothing can tell). Thread-safe.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+namespace tailrace {
+
+template <class Object>
+class HandleTable {
+  public:
+    // The program's table. It is never destroyed: a program may exit with sessions open, and closing them in
+    // a destructor would wait for ranks that are gone.
+    static HandleTable& instance() {
+        static HandleTable& table = *new HandleTable;
+        return table;
+    }
+
+    Object* add(std::shared_ptr<Object> object) {
+        std::lock_guard lock(mutex_);
+        Object* handle = object.get();
+        alive_.emplace(handle, std::move(object));
+        return handle;
+    }
+
+    // Null when the handle is not alive.
+    std::shared_ptr<Object> find(const Object* handle) const {
+        std::lock_guard lock(mutex_);
+        auto found = alive_.find(handle);
+        return found == alive_.end() ? nullptr : found->second;
+    }
+
+    // Takes the handle out: who gets the object is the one to end it.
+    std::shared_ptr<Object> take(const Object* handle) {
+        std::lock_guard lock(mutex_);
+        auto found = alive_.find(handle);
+        if (found == alive_.end()) return nullptr;
+        std::shared_ptr<Object> object = std::move(found->second);
+        alive_.erase(found);
+        return object;
+    }
+
+  private:
+    mutable std::mutex mutex_;
+    std::unordered_map<const Object*, std::shared_ptr<Object>> alive_;
+};
+
+}  // namespace tailrace

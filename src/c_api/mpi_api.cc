@@ -1,0 +1,48 @@
+// tailrace_open_mpi: a session over an MPI communicator. All else of the C interface is the core's.
+#include <new>
+
+#include "c_api/open_session.h"
+#include "tailrace_mpi.h"
+#include "transport/mpi_transport.h"
+
+namespace {
+
+using tailrace::Code;
+using tailrace::Status;
+
+// MPI calls on a wrong communicator end the program, so what can be wrong is found out before.
+Status check(MPI_Comm communicator) {
+    int initialized = 0, finalized = 0;
+    MPI_Initialized(&initialized);
+    MPI_Finalized(&finalized);
+    if (initialized == 0 || finalized != 0)
+        return Status(Code::failed_state,
+                      finalized != 0
+                          ? "opening a session: MPI_Finalize was called already; close sessions before it"
+                          : "opening a session: call MPI_Init_thread first");
+    if (communicator == MPI_COMM_NULL)
+        return Status(Code::invalid_argument,
+                      "opening a session on MPI_COMM_NULL: this rank is not part of the communicator");
+    int inter = 0;
+    MPI_Comm_test_inter(communicator, &inter);
+    if (inter != 0)
+        return Status(Code::invalid_argument,
+                      "opening a session on an intercommunicator: merge it first (MPI_Intercomm_merge)");
+    return Status();
+}
+
+}  // namespace
+
+tailrace_code tailrace_open_mpi(MPI_Comm communicator, const tailrace_options* options,
+                                tailrace_session** session) try {
+    if (session == nullptr)
+        return tailrace::set_last_error(
+            Status(Code::invalid_argument, "opening a session: the place for the session is NULL"));
+    *session = nullptr;
+    if (Status status = check(communicator); !status.ok()) return tailrace::set_last_error(status);
+    auto transport = tailrace::make_mpi_transport(communicator);
+    if (!transport.ok()) return tailrace::set_last_error(transport.status());
+    return tailrace::open_session(options, std::move(transport).value(), session);
+} catch (const std::bad_alloc&) {
+    return tailrace::set_last_error(Status(Code::out_of_memory, "opening a session: out of memory"));
+}

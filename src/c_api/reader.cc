@@ -1,0 +1,232 @@
+// Readers: the calls of tailrace.h onto EpochReader, with and without a session.
+#include <algorithm>
+#include <set>
+
+#include "base/log.h"
+#include "c_api/objects.h"
+#include "config/nearest.h"
+#include "format/catalog.h"
+
+namespace tailrace {
+
+namespace {
+
+std::optional<uint64_t> epoch_or_newest(uint64_t epoch) {
+    return epoch == TAILRACE_NEWEST ? std::nullopt : std::optional(epoch);
+}
+
+// The attempts at `epoch`, or at all epochs, of the only job or the one asked for; newest first.
+Result<std::vector<SharedEpochFiles>> candidates(Storage& storage, const std::string& directory,
+                                                 const std::string& job, std::optional<uint64_t> epoch) {
+    TAILRACE_ASSIGN(auto found, list_shared(storage, directory, job));
+    std::set<std::string> jobs;
+    for (const auto& files : found) jobs.insert(files.job);
+    if (jobs.size() > 1)
+        return Status(Code::invalid_argument,
+                      fmt::format("{} holds checkpoints of several jobs: {}; name one", directory,
+                                  fmt::join(jobs, ", ")));
+    if (epoch) std::erase_if(found, [&](const auto& files) { return files.key.epoch != *epoch; });
+    std::reverse(found.begin(), found.end());
+    return found;
+}
+
+// The newest candidate that is complete. One that is damaged is passed over with a warning, one that is
+// unfinished is the ordinary trace of a run that was killed.
+Result<SharedEpoch> load_newest(Storage& storage, const std::string& directory, const std::string& job,
+                                std::optional<uint64_t> epoch) {
+    TAILRACE_ASSIGN(const auto found, candidates(storage, directory, job, epoch));
+    Status newest_failure;
+    for (const auto& files : found) {
+        Result<SharedEpoch> loaded = load_shared_epoch(storage, files);
+        if (loaded.ok()) return loaded;
+        if (newest_failure.ok()) newest_failure = loaded.status();
+        log(loaded.status().code() == Code::not_found ? LogLevel::info : LogLevel::warning,
+            "{} in {} is passed over: {}", to_string(files.key), directory, loaded.status().message());
+    }
+    const std::string what = epoch ? fmt::format("no complete epoch {} in {}", *epoch, directory)
+                                   : fmt::format("no complete epoch in {}", directory);
+    if (newest_failure.ok()) return Status(Code::not_found, what);
+    return newest_failure.with_context(what);
+}
+
+Status check_rank(const EpochReader& reader, uint32_t rank) {
+    if (rank < reader.rank_count()) return {};
+    return Status(Code::not_found, fmt::format("there is no rank {} in {}: {} ranks saved it", rank,
+                                               to_string(reader.key()), reader.rank_count()));
+}
+
+Result<const Region*> region_of(EpochReader& reader, uint32_t rank, const char* name) {
+    TAILRACE_TRY(not_null(name, "name"));
+    TAILRACE_TRY(check_rank(reader, rank));
+    TAILRACE_ASSIGN(const PartManifest* manifest, reader.manifest(rank));
+    if (const Region* region = find_region(*manifest, name)) return region;
+    std::string sentence =
+        fmt::format("rank {} saved no region \"{}\" in {}", rank, name, to_string(reader.key()));
+    std::vector<std::string_view> names;
+    for (const Region& region : manifest->regions) names.push_back(region.name);
+    if (!names.empty()) sentence += fmt::format("; the nearest name is \"{}\"", nearest_name(name, names));
+    return Status(Code::not_found, sentence);
+}
+
+Result<std::shared_ptr<EpochReader>> alive_reader(const tailrace_reader* handle) {
+    TAILRACE_ASSIGN(auto object, alive(handle, "reader"));
+    std::shared_ptr<EpochReader> reader = object->get();
+    if (reader == nullptr)
+        return Status(Code::failed_state, "this reader's session has been closed; nothing was read");
+    return reader;
+}
+
+template <class Work>
+tailrace_code on_reader(tailrace_reader* handle, Work&& work) noexcept {
+    return call([&]() -> Status {
+        TAILRACE_ASSIGN(auto reader, alive_reader(handle));
+        return work(*reader);
+    });
+}
+
+Status check_target(const void* memory, uint64_t bytes) {
+    return bytes == 0 ? Status() : not_null(memory, "memory");
+}
+
+std::span<std::byte> bytes_at(void* memory, uint64_t bytes) {
+    return {static_cast<std::byte*>(memory), bytes};
+}
+
+}  // namespace
+
+}  // namespace tailrace
+
+using tailrace::EpochReader;
+using tailrace::HandleTable;
+using tailrace::not_null;
+using tailrace::Status;
+
+tailrace_code tailrace_reader_open(tailrace_session* handle, uint64_t epoch, uint64_t before, unsigned flags,
+                                   tailrace_reader** reader) {
+    return tailrace::call([&]() -> Status {
+        TAILRACE_ASSIGN(auto session, tailrace::alive(handle, "session"));
+        TAILRACE_TRY(not_null(reader, "reader"));
+        *reader = nullptr;
+        if ((flags & ~TAILRACE_VERIFY) != 0)
+            return Status(tailrace::Code::invalid_argument,
+                          fmt::format("flags {:#x}: only TAILRACE_VERIFY is known; nothing was done", flags));
+        TAILRACE_ASSIGN(auto opened, session->checkpointer->open_epoch(tailrace::epoch_or_newest(epoch),
+                                                                       tailrace::epoch_or_newest(before),
+                                                                       (flags & TAILRACE_VERIFY) != 0));
+        auto object = std::make_shared<tailrace_reader>();
+        object->reader = std::move(opened);
+        std::lock_guard lock(session->mutex);
+        std::erase_if(session->readers, [](const auto& weak) { return weak.expired(); });
+        session->readers.push_back(object);
+        *reader = HandleTable<tailrace_reader>::instance().add(std::move(object));
+        return {};
+    });
+}
+
+tailrace_code tailrace_reader_open_directory(const char* shared_dir, const char* job, uint64_t epoch,
+                                             tailrace_reader** reader) {
+    return tailrace::call([&]() -> Status {
+        TAILRACE_TRY(not_null(reader, "reader"));
+        *reader = nullptr;
+        TAILRACE_TRY(not_null(shared_dir, "shared_dir"));
+        tailrace::SystemStorageOptions options;
+        options.engine = tailrace::IoEngine::posix;  // reads are few and large
+        auto object = std::make_shared<tailrace_reader>();
+        TAILRACE_ASSIGN(object->storage, tailrace::make_system_storage(options));
+        TAILRACE_ASSIGN(auto shared,
+                        tailrace::load_newest(*object->storage, shared_dir, job == nullptr ? "" : job,
+                                              tailrace::epoch_or_newest(epoch)));
+        tailrace::EpochSources sources;
+        sources.key = shared.key;
+        sources.rank_count = shared.rank_count;
+        sources.shared = std::move(shared);
+        TAILRACE_ASSIGN(object->reader,
+                        EpochReader::open(*object->storage, *object->storage, std::move(sources)));
+        *reader = HandleTable<tailrace_reader>::instance().add(std::move(object));
+        return {};
+    });
+}
+
+void tailrace_reader_close(tailrace_reader* handle) {
+    tailrace::call_for(0, [&] {
+        auto reader = HandleTable<tailrace_reader>::instance().take(handle);
+        if (reader != nullptr) reader->end();
+        return 0;
+    });
+}
+
+uint64_t tailrace_reader_epoch(const tailrace_reader* handle) {
+    return tailrace::call_for(TAILRACE_NEWEST, [&]() -> uint64_t {
+        auto reader = tailrace::alive_reader(handle);
+        return reader.ok() ? (*reader)->key().epoch : TAILRACE_NEWEST;
+    });
+}
+
+uint32_t tailrace_reader_rank_count(const tailrace_reader* handle) {
+    return tailrace::call_for(uint32_t{0}, [&] {
+        auto reader = tailrace::alive_reader(handle);
+        return reader.ok() ? (*reader)->rank_count() : 0;
+    });
+}
+
+tailrace_code tailrace_reader_region_count(tailrace_reader* reader, uint32_t rank, size_t* count) {
+    return tailrace::on_reader(reader, [&](EpochReader& epoch) -> Status {
+        TAILRACE_TRY(not_null(count, "count"));
+        TAILRACE_TRY(tailrace::check_rank(epoch, rank));
+        TAILRACE_ASSIGN(const auto* manifest, epoch.manifest(rank));
+        *count = manifest->regions.size();
+        return {};
+    });
+}
+
+tailrace_code tailrace_reader_region_at(tailrace_reader* reader, uint32_t rank, size_t index,
+                                        tailrace_region_info* info) {
+    return tailrace::on_reader(reader, [&](EpochReader& epoch) -> Status {
+        TAILRACE_TRY(not_null(info, "info"));
+        TAILRACE_TRY(tailrace::check_rank(epoch, rank));
+        TAILRACE_ASSIGN(const auto* manifest, epoch.manifest(rank));
+        if (index >= manifest->regions.size())
+            return Status(tailrace::Code::not_found,
+                          fmt::format("there is no region {} of rank {} in {}: it saved {}", index, rank,
+                                      to_string(epoch.key()), manifest->regions.size()));
+        tailrace::to_c(manifest->regions[index], *info);
+        return {};
+    });
+}
+
+tailrace_code tailrace_reader_region(tailrace_reader* reader, uint32_t rank, const char* name,
+                                     tailrace_region_info* info) {
+    return tailrace::on_reader(reader, [&](EpochReader& epoch) -> Status {
+        TAILRACE_TRY(not_null(info, "info"));
+        TAILRACE_ASSIGN(const auto* region, tailrace::region_of(epoch, rank, name));
+        tailrace::to_c(*region, *info);
+        return {};
+    });
+}
+
+tailrace_code tailrace_reader_read(tailrace_reader* reader, uint32_t rank, const char* name, void* memory,
+                                   uint64_t bytes) {
+    return tailrace::on_reader(reader, [&](EpochReader& epoch) -> Status {
+        TAILRACE_TRY(tailrace::check_target(memory, bytes));
+        TAILRACE_TRY(tailrace::region_of(epoch, rank, name).status());
+        const tailrace::RegionTarget target{name, tailrace::bytes_at(memory, bytes)};
+        return epoch.read_regions(rank, {&target, 1});
+    });
+}
+
+tailrace_code tailrace_reader_read_box(tailrace_reader* reader, const char* name, int dimensions,
+                                       const uint64_t* offset, const uint64_t* shape, void* memory,
+                                       uint64_t bytes) {
+    return tailrace::on_reader(reader, [&](EpochReader& epoch) -> Status {
+        TAILRACE_TRY(not_null(name, "name"));
+        if (dimensions < 1 || dimensions > TAILRACE_MAX_DIMENSIONS)
+            return Status(tailrace::Code::invalid_argument,
+                          fmt::format("a box of {} dimensions: 1 to {} are possible; nothing was read",
+                                      dimensions, TAILRACE_MAX_DIMENSIONS));
+        TAILRACE_TRY(not_null(offset, "offset"));
+        TAILRACE_TRY(not_null(shape, "shape"));
+        TAILRACE_TRY(tailrace::check_target(memory, bytes));
+        const auto count = static_cast<size_t>(dimensions);
+        return epoch.read_box(name, {offset, count}, {shape, count}, tailrace::bytes_at(memory, bytes));
+    });
+}

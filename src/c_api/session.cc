@@ -1,0 +1,278 @@
+// Sessions: the calls of tailrace.h onto Checkpointer. No logic beyond checking arguments.
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+
+#include "c_api/objects.h"
+#include "c_api/open_session.h"
+
+namespace tailrace {
+
+namespace {
+
+struct Prepared {
+    Config config;
+    std::shared_ptr<Storage> local, shared;
+};
+
+// What a rank does alone before the first collective step.
+Status prepare(const tailrace_options* options, int rank_count, Prepared& prepared) {
+    TAILRACE_ASSIGN(prepared.config, settings_of(options, rank_count));
+    SystemStorageOptions local;
+    // The node-local tier is written by plain copies from program threads: queues bring nothing there.
+    local.engine = IoEngine::posix;
+    TAILRACE_ASSIGN(prepared.local, make_system_storage(local));
+    SystemStorageOptions shared;
+    shared.engine = prepared.config.io_engine;
+    shared.queue_depth = prepared.config.queue_depth;
+    TAILRACE_ASSIGN(prepared.shared, make_system_storage(shared));
+    return {};
+}
+
+// Collective: every step that can fail on one rank alone is followed by an agreement, or the others would
+// wait for it.
+Status open(const tailrace_options* options, std::shared_ptr<Transport> transport,
+            tailrace_session** session) {
+    TAILRACE_TRY(not_null(transport.get(), "transport"));
+    Prepared prepared;
+    const Status mine = catching([&]() -> Status {
+        TAILRACE_TRY(not_null(session, "session"));
+        *session = nullptr;
+        return prepare(options, transport->size(), prepared);
+    });
+    const Status all = agree(*transport, mine);
+    if (!mine.ok()) return mine;
+    TAILRACE_TRY(all);
+
+    auto opened = std::make_shared<tailrace_session>();
+    opened->transport = transport;
+    opened->local = prepared.local;
+    opened->shared = prepared.shared;
+    TAILRACE_ASSIGN(opened->checkpointer, Checkpointer::open(std::move(prepared.config), std::move(transport),
+                                                             prepared.local, prepared.shared));
+    *session = HandleTable<tailrace_session>::instance().add(std::move(opened));
+    return {};
+}
+
+// The milliseconds of the core, where zero or less waits for ever, from the seconds of the C interface,
+// where less than zero does.
+Result<std::chrono::milliseconds> to_milliseconds(double seconds) {
+    if (std::isnan(seconds)) return Status(Code::invalid_argument, "the time to wait is not a number");
+    if (seconds < 0) return std::chrono::milliseconds(-1);
+    constexpr double longest_seconds = 1e9;  // thirty years
+    const double milliseconds = std::ceil(std::min(seconds, longest_seconds) * 1e3);
+    return std::chrono::milliseconds(std::max<int64_t>(1, static_cast<int64_t>(milliseconds)));
+}
+
+Status check_memory(const char* name, const void* memory, uint64_t bytes) {
+    if (memory != nullptr || bytes == 0) return {};
+    return Status(
+        Code::invalid_argument,
+        fmt::format("region \"{}\": its memory is NULL but its size is {} bytes; nothing was changed", name,
+                    bytes));
+}
+
+Status check_epoch_number(uint64_t epoch) {
+    if (epoch != TAILRACE_NEWEST) return {};
+    return Status(Code::invalid_argument,
+                  "epoch 2^64-1 stands for the newest one and cannot be saved; nothing was done");
+}
+
+std::optional<uint64_t> epoch_or_newest(uint64_t epoch) {
+    return epoch == TAILRACE_NEWEST ? std::nullopt : std::optional(epoch);
+}
+
+// Runs `work(checkpointer)` on a session that is alive.
+template <class Work>
+tailrace_code on_session(tailrace_session* handle, Work&& work) noexcept {
+    return call([&]() -> Status {
+        TAILRACE_ASSIGN(auto session, alive(handle, "session"));
+        return work(*session->checkpointer);
+    });
+}
+
+Status restore(Checkpointer& checkpointer, uint64_t epoch, std::span<const std::string> names,
+               uint64_t* restored) {
+    TAILRACE_ASSIGN(const uint64_t found, checkpointer.restore(epoch_or_newest(epoch), names));
+    if (restored != nullptr) *restored = found;
+    return {};
+}
+
+}  // namespace
+
+tailrace_code open_session(const tailrace_options* options, std::shared_ptr<Transport> transport,
+                           tailrace_session** session) {
+    return call([&] { return open(options, std::move(transport), session); });
+}
+
+}  // namespace tailrace
+
+using tailrace::Checkpointer;
+using tailrace::HandleTable;
+using tailrace::not_null;
+using tailrace::Status;
+
+tailrace_code tailrace_open(const tailrace_options* options, tailrace_session** session) {
+    return tailrace::call([&]() -> Status {
+        TAILRACE_TRY(not_null(session, "session"));
+        *session = nullptr;
+        return tailrace::open(options, tailrace::make_single_transport(), session);
+    });
+}
+
+tailrace_code tailrace_close(tailrace_session* handle) {
+    return tailrace::call([&]() -> Status {
+        if (handle == nullptr) return {};
+        TAILRACE_TRY(tailrace::alive(handle, "session").status());
+        std::shared_ptr<tailrace_session> session = HandleTable<tailrace_session>::instance().take(handle);
+        if (session == nullptr) return {};  // another thread was faster
+        for (const auto& weak : session->readers) {
+            if (auto reader = weak.lock()) reader->end();
+        }
+        return session->checkpointer->close();
+    });
+}
+
+int tailrace_rank(const tailrace_session* handle) {
+    return tailrace::call_for(-1, [&] {
+        auto session = tailrace::alive(handle, "session");
+        return session.ok() ? (*session)->checkpointer->rank() : -1;
+    });
+}
+
+int tailrace_rank_count(const tailrace_session* handle) {
+    return tailrace::call_for(0, [&] {
+        auto session = tailrace::alive(handle, "session");
+        return session.ok() ? (*session)->checkpointer->rank_count() : 0;
+    });
+}
+
+const char* tailrace_setting(const tailrace_session* handle, const char* key) {
+    thread_local std::string value;
+    return tailrace::call_for<const char*>(nullptr, [&]() -> const char* {
+        auto session = tailrace::alive(handle, "session");
+        if (!session.ok() || key == nullptr) return nullptr;
+        auto found = tailrace::get_config((*session)->checkpointer->config(), key);
+        if (!found.ok()) return nullptr;
+        value = std::move(*found);
+        return value.c_str();
+    });
+}
+
+tailrace_code tailrace_register(tailrace_session* session, const char* name, void* memory, uint64_t bytes) {
+    return tailrace::on_session(session, [&](Checkpointer& checkpointer) -> Status {
+        TAILRACE_TRY(not_null(name, "name"));
+        TAILRACE_TRY(tailrace::check_memory(name, memory, bytes));
+        return checkpointer.register_region(name, memory, bytes);
+    });
+}
+
+tailrace_code tailrace_register_array(tailrace_session* session, const char* name, void* memory,
+                                      const tailrace_array* array) {
+    return tailrace::on_session(session, [&](Checkpointer& checkpointer) -> Status {
+        TAILRACE_TRY(not_null(name, "name"));
+        TAILRACE_ASSIGN(const auto piece, tailrace::to_piece(array));
+        TAILRACE_TRY(tailrace::check_memory(name, memory, tailrace::array_bytes(piece)));
+        return checkpointer.register_array(name, memory, piece);
+    });
+}
+
+tailrace_code tailrace_update(tailrace_session* session, const char* name, void* memory, uint64_t bytes) {
+    return tailrace::on_session(session, [&](Checkpointer& checkpointer) -> Status {
+        TAILRACE_TRY(not_null(name, "name"));
+        TAILRACE_TRY(tailrace::check_memory(name, memory, bytes));
+        return checkpointer.update_region(name, memory, bytes);
+    });
+}
+
+tailrace_code tailrace_update_array(tailrace_session* session, const char* name, void* memory,
+                                    const tailrace_array* array) {
+    return tailrace::on_session(session, [&](Checkpointer& checkpointer) -> Status {
+        TAILRACE_TRY(not_null(name, "name"));
+        TAILRACE_ASSIGN(const auto piece, tailrace::to_piece(array));
+        TAILRACE_TRY(tailrace::check_memory(name, memory, tailrace::array_bytes(piece)));
+        return checkpointer.update_array(name, memory, piece);
+    });
+}
+
+tailrace_code tailrace_unregister(tailrace_session* session, const char* name) {
+    return tailrace::on_session(session, [&](Checkpointer& checkpointer) -> Status {
+        TAILRACE_TRY(not_null(name, "name"));
+        return checkpointer.unregister(name);
+    });
+}
+
+tailrace_code tailrace_save(tailrace_session* session, uint64_t epoch) {
+    return tailrace::on_session(session, [&](Checkpointer& checkpointer) -> Status {
+        TAILRACE_TRY(tailrace::check_epoch_number(epoch));
+        return checkpointer.save(epoch);
+    });
+}
+
+tailrace_code tailrace_epoch_state(tailrace_session* session, uint64_t epoch, tailrace_epoch_info* info) {
+    return tailrace::on_session(session, [&](Checkpointer& checkpointer) -> Status {
+        TAILRACE_TRY(not_null(info, "info"));
+        TAILRACE_ASSIGN(const auto state, checkpointer.state(epoch));
+        tailrace::to_c(state, *info);
+        return {};
+    });
+}
+
+tailrace_code tailrace_wait(tailrace_session* session, uint64_t epoch, double seconds) {
+    return tailrace::on_session(session, [&](Checkpointer& checkpointer) -> Status {
+        TAILRACE_ASSIGN(const auto longest, tailrace::to_milliseconds(seconds));
+        return checkpointer.wait(epoch, longest);
+    });
+}
+
+tailrace_code tailrace_wait_all(tailrace_session* session, double seconds) {
+    return tailrace::on_session(session, [&](Checkpointer& checkpointer) -> Status {
+        TAILRACE_ASSIGN(const auto longest, tailrace::to_milliseconds(seconds));
+        return checkpointer.wait_all(longest);
+    });
+}
+
+tailrace_code tailrace_list(tailrace_session* session, tailrace_epoch_info** epochs, size_t* count) {
+    return tailrace::on_session(session, [&](Checkpointer& checkpointer) -> Status {
+        TAILRACE_TRY(not_null(epochs, "epochs"));
+        TAILRACE_TRY(not_null(count, "count"));
+        *epochs = nullptr;
+        *count = 0;
+        TAILRACE_ASSIGN(const auto found, checkpointer.list());
+        if (found.empty()) return {};
+        auto* out = static_cast<tailrace_epoch_info*>(std::calloc(found.size(), sizeof(tailrace_epoch_info)));
+        if (out == nullptr)
+            return Status(tailrace::Code::out_of_memory,
+                          fmt::format("memory for a list of {} epochs could not be had", found.size()));
+        for (size_t i = 0; i < found.size(); ++i) tailrace::to_c(found[i], out[i]);
+        *epochs = out;
+        *count = found.size();
+        return {};
+    });
+}
+
+void tailrace_list_free(tailrace_epoch_info* epochs) {
+    std::free(epochs);
+}
+
+tailrace_code tailrace_restore(tailrace_session* session, uint64_t epoch, uint64_t* restored) {
+    return tailrace::on_session(session, [&](Checkpointer& checkpointer) -> Status {
+        return tailrace::restore(checkpointer, epoch, {}, restored);
+    });
+}
+
+tailrace_code tailrace_restore_some(tailrace_session* session, uint64_t epoch, const char* const* names,
+                                    size_t name_count, uint64_t* restored) {
+    return tailrace::on_session(session, [&](Checkpointer& checkpointer) -> Status {
+        TAILRACE_TRY(not_null(names, "names"));
+        if (name_count == 0)
+            return Status(tailrace::Code::invalid_argument,
+                          "no names were given; tailrace_restore restores everything that is registered");
+        std::vector<std::string> wanted;
+        for (size_t i = 0; i < name_count; ++i) {
+            TAILRACE_TRY(not_null(names[i], fmt::format("names[{}]", i).c_str()));
+            wanted.emplace_back(names[i]);
+        }
+        return tailrace::restore(checkpointer, epoch, wanted, restored);
+    });
+}

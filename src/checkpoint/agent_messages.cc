@@ -1,0 +1,201 @@
+#include "checkpoint/agent_messages.h"
+
+#include <bit>
+
+#include "base/bytes.h"
+
+namespace tailrace {
+
+namespace {
+
+constexpr uint32_t most_sentence_bytes = 1 << 20;
+constexpr uint32_t most_path_bytes = 1 << 16;
+
+void put(ByteWriter& out, const EpochKey& key) {
+    out.put(key.epoch);
+    out.put(key.run);
+}
+void put(ByteWriter& out, const Status& status) {
+    out.put(static_cast<uint8_t>(status.code()));
+    out.put_string(std::string_view(status.message()).substr(0, most_sentence_bytes));
+}
+void put(ByteWriter& out, const StreamInfo& stream) {
+    out.put(stream.rank);
+    out.put(stream.stream_bytes);
+    out.put(stream.manifest_bytes);
+    out.put(stream.manifest_crc);
+}
+void put_flag(ByteWriter& out, bool value) { out.put(static_cast<uint8_t>(value)); }
+void put_seconds(ByteWriter& out, double seconds) { out.put(std::bit_cast<uint64_t>(seconds)); }
+
+EpochKey get_key(ByteReader& in) {
+    EpochKey key;
+    key.epoch = in.get<uint64_t>();
+    key.run = in.get<uint32_t>();
+    return key;
+}
+Status get_status(ByteReader& in) {
+    const auto code = in.get<uint8_t>();
+    std::string sentence = in.get_string(most_sentence_bytes);
+    if (!in.ok() || code == 0) return {};
+    if (code > static_cast<uint8_t>(Code::aborted)) {
+        in.set_failed();
+        return {};
+    }
+    return Status(static_cast<Code>(code), std::move(sentence));
+}
+StreamInfo get_stream(ByteReader& in) {
+    StreamInfo stream;
+    stream.rank = in.get<uint32_t>();
+    stream.stream_bytes = in.get<uint64_t>();
+    stream.manifest_bytes = in.get<uint64_t>();
+    stream.manifest_crc = in.get<uint32_t>();
+    return stream;
+}
+bool get_flag(ByteReader& in) {
+    const auto value = in.get<uint8_t>();
+    if (value > 1) in.set_failed();
+    return value == 1;
+}
+double get_seconds(ByteReader& in) { return std::bit_cast<double>(in.get<uint64_t>()); }
+int get_int(ByteReader& in) {
+    const auto value = in.get<uint32_t>();
+    if (value > INT32_MAX) in.set_failed();
+    return static_cast<int>(value);
+}
+
+void put_body(ByteWriter& out, const Captured& m) {
+    out.put(m.sequence);
+    put(out, m.key);
+    put_flag(out, m.for_shared);
+    put(out, m.status);
+    put(out, m.stream);
+    out.put_string(m.path);
+}
+Captured get_captured(ByteReader& in) {
+    Captured m;
+    m.sequence = in.get<uint64_t>();
+    m.key = get_key(in);
+    m.for_shared = get_flag(in);
+    m.status = get_status(in);
+    m.stream = get_stream(in);
+    m.path = in.get_string(most_path_bytes);
+    return m;
+}
+
+void put_body(ByteWriter& out, const NodeCaptured& m) {
+    out.put(static_cast<uint32_t>(m.node));
+    out.put(m.sequence);
+    out.put(static_cast<uint64_t>(m.keys.size()));
+    for (const auto& key : m.keys) put(out, key);
+    put_flag(out, m.for_shared);
+    put(out, m.status);
+}
+NodeCaptured get_node_captured(ByteReader& in) {
+    NodeCaptured m;
+    m.node = get_int(in);
+    m.sequence = in.get<uint64_t>();
+    const uint64_t count = in.get_count(12);
+    for (uint64_t i = 0; i < count; ++i) m.keys.push_back(get_key(in));
+    m.for_shared = get_flag(in);
+    m.status = get_status(in);
+    return m;
+}
+
+void put_body(ByteWriter& out, const Decision& m) {
+    put(out, m.key);
+    put_flag(out, m.flush);
+}
+Decision get_decision(ByteReader& in) {
+    Decision m;
+    m.key = get_key(in);
+    m.flush = get_flag(in);
+    return m;
+}
+
+void put_body(ByteWriter& out, const GroupResult& m) {
+    put(out, m.key);
+    out.put(static_cast<uint32_t>(m.party));
+    put(out, m.status);
+    put_seconds(out, m.seconds);
+}
+GroupResult get_group_result(ByteReader& in) {
+    GroupResult m;
+    m.key = get_key(in);
+    m.party = get_int(in);
+    m.status = get_status(in);
+    m.seconds = get_seconds(in);
+    return m;
+}
+
+void put_body(ByteWriter& out, const EpochEnded& m) {
+    put(out, m.key);
+    out.put(static_cast<uint8_t>(m.state));
+    put(out, m.why);
+    put_seconds(out, m.seconds);
+    put_flag(out, m.captured_everywhere);
+}
+EpochEnded get_epoch_ended(ByteReader& in) {
+    EpochEnded m;
+    m.key = get_key(in);
+    const auto state = in.get<uint8_t>();
+    if (state < static_cast<uint8_t>(EpochState::committed) ||
+        state > static_cast<uint8_t>(EpochState::failed))
+        in.set_failed();
+    m.state = static_cast<EpochState>(state);
+    m.why = get_status(in);
+    if ((m.state == EpochState::failed) == m.why.ok()) in.set_failed();
+    m.seconds = get_seconds(in);
+    m.captured_everywhere = get_flag(in);
+    return m;
+}
+
+void put_body(ByteWriter& out, const EpochFlushing& m) { put(out, m.key); }
+
+AgentMessage get_body(ByteReader& in, uint8_t kind) {
+    switch (kind) {
+        case 0:
+            return get_captured(in);
+        case 1:
+            return get_node_captured(in);
+        case 2:
+            return get_decision(in);
+        case 3:
+            return get_group_result(in);
+        case 4:
+            return get_epoch_ended(in);
+        case 5:
+            return EpochFlushing{get_key(in)};
+        default:
+            in.set_failed();
+            return EpochFlushing{};
+    }
+}
+
+}  // namespace
+
+bool is_agent_message(std::span<const std::byte> message) {
+    return !message.empty() && message.front() == agent_message_mark;
+}
+
+std::vector<std::byte> encode(const AgentMessage& message) {
+    ByteWriter out;
+    out.put(std::to_integer<uint8_t>(agent_message_mark));
+    out.put(static_cast<uint8_t>(message.index()));
+    std::visit([&](const auto& body) { put_body(out, body); }, message);
+    return out.take();
+}
+
+Result<AgentMessage> decode_agent_message(std::span<const std::byte> bytes) {
+    ByteReader in(bytes);
+    const bool ours = in.get<uint8_t>() == std::to_integer<uint8_t>(agent_message_mark);
+    const auto kind = in.get<uint8_t>();
+    AgentMessage message = get_body(in, kind);
+    if (!ours || !in.at_end())
+        return Status(Code::transport, "a message about an epoch could not be decoded (" +
+                                           std::to_string(bytes.size()) + " bytes, kind " +
+                                           std::to_string(kind) + ")");
+    return message;
+}
+
+}  // namespace tailrace

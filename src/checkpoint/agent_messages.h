@@ -1,0 +1,78 @@
+// What ranks and node agents tell each other about epochs (the aggregator has messages of its own).
+//
+//   Captured       rank -> its node's agent    this rank has captured an epoch, or could not
+//   NodeCaptured   agent -> root               all ranks of this node have, or one could not
+//   Decision       root -> agents              flush it, or keep it in the node-local tier only
+//   GroupResult    coordinator -> root         how a group's flush ended
+//   EpochEnded     root -> agents -> ranks     the epoch's fate
+//   EpochFlushing  agent -> its ranks          its flush has begun
+//
+// Pure encode and decode; the decoder takes every byte as hostile. The first byte tells these messages from
+// the aggregator's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/status.h"
+#include "checkpoint/checkpointer.h"
+#include "format/epoch_key.h"
+#include "format/part_file.h"
+
+namespace tailrace {
+
+inline constexpr std::byte agent_message_mark{0xC7};
+bool is_agent_message(std::span<const std::byte> message);
+
+struct Captured {
+    uint64_t sequence = 0;  // how many saves this rank had tried before this one
+    EpochKey key;
+    bool for_shared = true;
+    Status status;      // not ok: this rank could not capture, and the epoch cannot exist
+    StreamInfo stream;  // of this rank
+    std::string path;   // of the captured part
+};
+
+struct NodeCaptured {
+    int node = 0;
+    uint64_t sequence = 0;
+    std::vector<EpochKey> keys;  // one; several when ranks of the node saved different epochs
+    bool for_shared = true;
+    Status status;
+};
+
+struct Decision {
+    EpochKey key;
+    bool flush = true;
+};
+
+struct GroupResult {
+    EpochKey key;
+    int party = 0;  // the group (or the node, where every node stands for itself)
+    Status status;
+    double seconds = 0;
+};
+
+struct EpochEnded {
+    EpochKey key;
+    EpochState state = EpochState::unknown;  // committed, kept_local or failed
+    Status why;
+    double seconds = 0;
+    bool captured_everywhere = false;  // every rank's part exists: restorable from the node-local tiers
+};
+
+struct EpochFlushing {
+    EpochKey key;
+};
+
+using AgentMessage =
+    std::variant<Captured, NodeCaptured, Decision, GroupResult, EpochEnded, EpochFlushing>;
+
+std::vector<std::byte> encode(const AgentMessage& message);
+Result<AgentMessage> decode_agent_message(std::span<const std::byte> bytes);
+
+}  // namespace tailrace

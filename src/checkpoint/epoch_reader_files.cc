@@ -1,0 +1,35 @@
+#include "checkpoint/epoch_reader_files.h"
+
+#include <algorithm>
+
+namespace tailrace {
+
+uint32_t ReadableFiles::add(Storage& storage, std::string path) {
+    files_.push_back({&storage, std::move(path)});
+    return static_cast<uint32_t>(files_.size() - 1);
+}
+
+Result<std::shared_ptr<File>> ReadableFiles::open(uint32_t number) {
+    const auto is_it = [number](const Open& entry) { return entry.number == number; };
+    {
+        std::lock_guard lock(mutex_);
+        auto found = std::find_if(open_.begin(), open_.end(), is_it);
+        if (found != open_.end()) {
+            open_.splice(open_.begin(), open_, found);
+            return open_.front().file;
+        }
+    }
+    // Outside the lock: opening on a remote file system takes its time. Two threads may both open the file;
+    // the second one's handle is then simply the one that is kept.
+    TAILRACE_ASSIGN(auto opened, files_[number].storage->open(files_[number].path, OpenOptions{}));
+    std::shared_ptr<File> file = std::move(opened);
+    std::list<Open> closing;  // destroyed, and so closed, after the lock
+    std::lock_guard lock(mutex_);
+    auto found = std::find_if(open_.begin(), open_.end(), is_it);
+    if (found != open_.end()) closing.splice(closing.begin(), open_, found);
+    open_.push_front({number, file});
+    if (open_.size() > most_open_) closing.splice(closing.begin(), open_, std::prev(open_.end()));
+    return file;
+}
+
+}  // namespace tailrace

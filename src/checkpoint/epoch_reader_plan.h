@@ -1,0 +1,55 @@
+// Which bytes of which files to read, in which order, for a set of blocks of a rank's stream. Pure.
+//
+// A block is the unit that is checked: one checksum, one piece of memory. Blocks are cut where the stream's
+// extents end, sorted by (file, offset), and joined into few large read calls: a small gap between two
+// neighbours (alignment, a region nobody asked for) is read into throw-away memory, because a seek costs
+// more. Within a file offsets only go up.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "format/catalog.h"
+#include "storage/storage.h"
+
+namespace tailrace {
+
+struct StreamBlock {
+    uint64_t stream_offset = 0;
+    std::span<std::byte> memory;  // the caller's; never empty
+    std::optional<uint32_t> crc;  // of these bytes; none when the manifest has no checksums
+    uint32_t region = 0;          // which one, for messages: the caller's number
+};
+
+struct ReadLimits {
+    uint64_t call_bytes = 64 << 20;
+    uint64_t gap_bytes = 64 << 10;
+};
+
+// One call of File::read_pieces.
+struct ReadCall {
+    // Bytes of one block that this call brings.
+    struct Part {
+        size_t block = 0;  // index into the blocks planned for
+        uint64_t bytes = 0;
+        uint64_t end = 0;  // from the start of the call: the call brought it when it read at least this much
+    };
+    uint32_t file = 0;
+    uint64_t offset = 0;
+    uint64_t bytes = 0;
+    std::vector<Piece> pieces;
+    std::vector<Part> parts;
+};
+
+// `extents` ascending by stream_offset, covering every block. `throw_away` has limits.gap_bytes; every gap
+// of every call goes there.
+std::vector<ReadCall> plan_reads(std::span<const StreamExtent> extents, std::span<const StreamBlock> blocks,
+                                 const ReadLimits& limits, std::span<std::byte> throw_away);
+
+// Where the byte `stream_offset` lies. `extents` as above, covering it.
+const StreamExtent& extent_at(std::span<const StreamExtent> extents, uint64_t stream_offset);
+
+}  // namespace tailrace

@@ -1,0 +1,230 @@
+#include "checkpoint/epoch_reader_stream.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <new>
+#include <system_error>
+
+#include "base/crc32c.h"
+#include "base/log.h"
+#include "base/queue.h"
+#include "base/units.h"
+#include "base/worker.h"
+
+namespace tailrace {
+
+namespace {
+
+constexpr size_t most_warnings = 16;  // per source and call; the rest is counted
+
+struct Mismatch {
+    size_t block = 0;
+    uint32_t found = 0;
+};
+
+// Computes the checksums of blocks that have been read: in the caller's thread, or in one of its own that
+// works while the caller reads on. finish() ends it and tells what was wrong.
+class Checker {
+  public:
+    Checker(std::span<const StreamBlock> blocks, bool own_thread) : blocks_(blocks) {
+        if (!own_thread) return;
+        try {
+            worker_ = Worker("tr-check", {}, [this](std::stop_token) {
+                while (auto batch = queue_.pop()) check(*batch);
+            });
+        } catch (const std::system_error& error) {
+            log(LogLevel::debug, "checksums are computed in the reading thread: {}", error.what());
+        }
+    }
+    ~Checker() { finish(); }
+    Checker(const Checker&) = delete;
+    Checker& operator=(const Checker&) = delete;
+
+    void add(std::vector<size_t> blocks) {
+        if (worker_.running())
+            queue_.push(std::move(blocks));
+        else
+            check(blocks);
+    }
+
+    const std::vector<Mismatch>& finish() {
+        queue_.close();
+        worker_.join();
+        return mismatches_;
+    }
+
+  private:
+    void check(const std::vector<size_t>& numbers) {
+        for (size_t number : numbers) {
+            const StreamBlock& block = blocks_[number];
+            if (!block.crc) continue;
+            const uint32_t found = crc32c(block.memory);
+            if (found != *block.crc) mismatches_.push_back({number, found});
+        }
+    }
+
+    std::span<const StreamBlock> blocks_;
+    // Each entry is one read call's worth: two in the queue keep the thread busy and the caller near.
+    BoundedQueue<std::vector<size_t>> queue_{2};
+    std::vector<Mismatch> mismatches_;  // the worker's until it is joined
+    Worker worker_;
+};
+
+struct BlockFailure {
+    size_t block = 0;
+    Status why;
+};
+
+// One attempt: reads `blocks` from `source`, and tells which could not be had and why.
+class Attempt {
+  public:
+    Attempt(ReadableFiles& files, const StreamSource& source, std::span<const StreamBlock> blocks,
+            const std::function<std::string(const StreamBlock&)>& describe)
+        : files_(files), source_(source), blocks_(blocks), describe_(describe), missing_(blocks.size()) {
+        for (size_t b = 0; b < blocks.size(); ++b) missing_[b] = blocks[b].memory.size();
+    }
+
+    std::vector<BlockFailure> run(const ReadLimits& limits) {
+        uint64_t total = 0;
+        for (uint64_t bytes : missing_) total += bytes;
+        const auto throw_away = std::make_unique<std::byte[]>(limits.gap_bytes);
+        const auto calls =
+            plan_reads(source_.extents, blocks_, limits, std::span(throw_away.get(), limits.gap_bytes));
+        const bool checks = std::any_of(blocks_.begin(), blocks_.end(),
+                                        [](const StreamBlock& block) { return block.crc.has_value(); });
+        Checker checker(blocks_, checks && total > second_thread_bytes);
+        for (size_t c = 0; c < calls.size(); ++c) {
+            const ReadCall* next = c + 1 < calls.size() ? &calls[c + 1] : nullptr;
+            checker.add(read(calls[c], next));
+        }
+        for (const Mismatch& mismatch : checker.finish()) add_mismatch(mismatch);
+        std::stable_sort(failures_.begin(), failures_.end(),
+                         [](const BlockFailure& a, const BlockFailure& b) { return a.block < b.block; });
+        // A block cut by an extent's end may have failed in two calls.
+        const auto same_block = [](const BlockFailure& a, const BlockFailure& b) {
+            return a.block == b.block;
+        };
+        failures_.erase(std::unique(failures_.begin(), failures_.end(), same_block), failures_.end());
+        return std::move(failures_);
+    }
+
+  private:
+    // The blocks that this call completed.
+    std::vector<size_t> read(const ReadCall& call, const ReadCall* next) {
+        uint64_t got = 0;
+        Status why;
+        auto file = files_.open(call.file);
+        if (file.ok()) {
+            (*file)->will_read(call.offset, call.bytes);
+            if (next != nullptr && next->file == call.file) (*file)->will_read(next->offset, next->bytes);
+            auto read = (*file)->read_pieces(call.pieces, call.offset);
+            if (read.ok())
+                got = *read;
+            else
+                why = read.status();
+        } else {
+            why = file.status();
+        }
+        if (why.ok() && got < call.bytes) {
+            why = Status(
+                Code::corrupt,
+                fmt::format("'{}' is truncated: it ends at offset {}, but {} bytes belong at offset {}",
+                            files_.path(call.file), call.offset + got, call.bytes, call.offset));
+        }
+        std::vector<size_t> complete;
+        for (const ReadCall::Part& part : call.parts) {
+            if (part.end > got) {
+                fail(part.block, why);
+                continue;
+            }
+            missing_[part.block] -= part.bytes;
+            if (missing_[part.block] == 0) complete.push_back(part.block);
+        }
+        return complete;
+    }
+
+    void fail(size_t block, const Status& why) {
+        failures_.push_back({block, why.with_context(describe_(blocks_[block]))});
+    }
+
+    void add_mismatch(const Mismatch& mismatch) {
+        const StreamBlock& block = blocks_[mismatch.block];
+        const StreamExtent& extent = extent_at(source_.extents, block.stream_offset);
+        failures_.push_back(
+            {mismatch.block,
+             Status(Code::corrupt,
+                    fmt::format("{}: checksum mismatch in '{}' at offset {}, {} bytes: expected {:08x}, "
+                                "computed {:08x}",
+                                describe_(block), files_.path(extent.file),
+                                extent.file_offset + (block.stream_offset - extent.stream_offset),
+                                block.memory.size(), *block.crc, mismatch.found))});
+    }
+
+    ReadableFiles& files_;
+    const StreamSource& source_;
+    std::span<const StreamBlock> blocks_;
+    const std::function<std::string(const StreamBlock&)>& describe_;
+    std::vector<uint64_t> missing_;  // bytes of each block not yet read
+    std::vector<BlockFailure> failures_;
+};
+
+// One warning for each region that failed, with its first block's reason.
+void warn(std::span<const BlockFailure> failures, std::span<const StreamBlock> blocks,
+          const StreamSource& source, const StreamSource* next) {
+    if (!log_enabled(LogLevel::warning)) return;
+    const std::string then = next != nullptr ? fmt::format("; reading it from {}", next->tier) : "";
+    size_t warnings = 0;
+    for (size_t f = 0; f < failures.size();) {
+        const uint32_t region = blocks[failures[f].block].region;
+        size_t of_region = 1;
+        while (f + of_region < failures.size() && blocks[failures[f + of_region].block].region == region)
+            ++of_region;
+        if (++warnings > most_warnings) {
+            log(LogLevel::warning, "{} more blocks failed in {}{}", failures.size() - f, source.tier, then);
+            return;
+        }
+        const std::string more =
+            of_region > 1 ? fmt::format(" (and {} more blocks of it)", of_region - 1) : "";
+        log(LogLevel::warning, "{}: {}{}{}", source.tier, failures[f].why.message(), more, then);
+        f += of_region;
+    }
+}
+
+// The code that says most about several failures: theirs when they agree, else corrupt. A file that was
+// there when the epoch was opened and is gone now is damage too, not an epoch that was not found.
+Code combined_code(std::span<const Status> reasons) {
+    const Code first = reasons.front().code();
+    const bool agree =
+        std::all_of(reasons.begin(), reasons.end(), [&](const Status& why) { return why.code() == first; });
+    return agree && first != Code::not_found ? first : Code::corrupt;
+}
+
+}  // namespace
+
+Status read_blocks(ReadableFiles& files, std::span<const StreamSource> sources,
+                   std::vector<StreamBlock> blocks, const ReadLimits& limits,
+                   const std::function<std::string(const StreamBlock&)>& describe) {
+    if (blocks.empty()) return Status();
+    std::vector<Status> reasons;
+    for (size_t s = 0; s < sources.size(); ++s) {
+        auto failures = Attempt(files, sources[s], blocks, describe).run(limits);
+        if (failures.empty()) return Status();
+        warn(failures, blocks, sources[s], s + 1 < sources.size() ? &sources[s + 1] : nullptr);
+        const std::string more =
+            failures.size() > 1 ? fmt::format(" (and {} more blocks)", failures.size() - 1) : "";
+        reasons.push_back(
+            Status(failures.front().why.code(),
+                   fmt::format("{}: {}{}", sources[s].tier, failures.front().why.message(), more)));
+        std::vector<StreamBlock> left;
+        left.reserve(failures.size());
+        for (const BlockFailure& failure : failures) left.push_back(blocks[failure.block]);
+        blocks = std::move(left);
+    }
+    std::string sentence;
+    for (const Status& why : reasons) sentence += (sentence.empty() ? "" : "; ") + why.message();
+    return Status(combined_code(reasons), sentence);
+}
+
+}  // namespace tailrace

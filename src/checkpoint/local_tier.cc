@@ -1,0 +1,176 @@
+#include "checkpoint/local_tier.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <map>
+#include <tuple>
+
+#include "base/bytes.h"
+
+namespace tailrace {
+
+namespace {
+
+// FNV-1a: keeps directories of different jobs apart; no secret, no checksum.
+uint32_t hash_text(std::string_view text) {
+    uint32_t hash = 2166136261u;
+    for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619u;
+    return hash;
+}
+
+std::string absolute_text(const std::string& path) {
+    std::error_code error;
+    auto absolute = std::filesystem::absolute(path, error);
+    if (error) return path;
+    auto text = absolute.lexically_normal().string();
+    while (text.size() > 1 && text.back() == '/') text.pop_back();
+    return text;
+}
+
+std::optional<int> node_number(std::string_view name, const std::string& prefix) {
+    if (!name.starts_with(prefix)) return std::nullopt;
+    name.remove_prefix(prefix.size());
+    int number = 0;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+    if (name.size() < 4 || error != std::errc() || end != name.data() + name.size() || number < 0)
+        return std::nullopt;
+    return number;
+}
+
+constexpr uint32_t most_path_bytes = 1 << 16;
+
+}  // namespace
+
+LocalTier local_tier(const std::string& local_dir, const std::string& shared_dir, const std::string& job) {
+    return {local_dir, fmt::format("{}-{:08x}.node", job, hash_text(absolute_text(shared_dir)))};
+}
+
+std::string LocalTier::directory(int node) const {
+    return join_path(local_dir, fmt::format("{}{:04}", prefix, node));
+}
+
+Result<std::vector<std::string>> directories_of_node(Storage& storage, const LocalTier& tier, int node,
+                                                     const Topology& topology,
+                                                     const std::vector<std::string>& hosts) {
+    auto host_of = [&](int n) -> const std::string& {
+        return hosts[static_cast<size_t>(topology.representative(n))];
+    };
+    int lowest = node;
+    for (int n = node - 1; n >= 0; --n)
+        if (host_of(n) == host_of(node)) lowest = n;
+
+    auto entries = storage.list(tier.local_dir);
+    if (!entries.ok()) {
+        if (entries.status().code() == Code::not_found) return std::vector<std::string>{};
+        return entries.status();
+    }
+    std::vector<std::string> directories;
+    for (const auto& entry : *entries) {
+        const auto number = node_number(entry.name, tier.prefix);
+        if (!number || !entry.is_directory) continue;
+        const bool here = *number < topology.node_count() && host_of(*number) == host_of(node);
+        if ((here ? *number : lowest) == node) directories.push_back(join_path(tier.local_dir, entry.name));
+    }
+    return directories;
+}
+
+std::vector<std::byte> encode_parts(const std::vector<LocalPart>& parts) {
+    ByteWriter out;
+    out.put(static_cast<uint64_t>(parts.size()));
+    for (const auto& part : parts) {
+        const auto& header = part.header;
+        out.put_string(part.path);
+        out.put(header.key.epoch);
+        out.put(header.key.run);
+        out.put(header.run_uid);
+        out.put(header.rank_count);
+        out.put(header.sequence);
+        out.put(static_cast<uint8_t>(header.for_shared));
+        out.put(header.stream.rank);
+        out.put(header.stream.stream_bytes);
+        out.put(header.stream.manifest_bytes);
+        out.put(header.stream.manifest_crc);
+    }
+    return out.take();
+}
+
+Result<std::vector<KnownPart>> decode_parts(std::span<const std::byte> bytes, int node) {
+    ByteReader in(bytes);
+    std::vector<KnownPart> parts;
+    const uint64_t count = in.get_count(60);
+    for (uint64_t i = 0; i < count && in.ok(); ++i) {
+        KnownPart part;
+        part.node = node;
+        part.path = in.get_string(most_path_bytes);
+        auto& header = part.header;
+        header.key.epoch = in.get<uint64_t>();
+        header.key.run = in.get<uint32_t>();
+        header.run_uid = in.get<uint64_t>();
+        header.rank_count = in.get<uint32_t>();
+        header.sequence = in.get<uint64_t>();
+        header.for_shared = in.get<uint8_t>() != 0;
+        header.stream.rank = in.get<uint32_t>();
+        header.stream.stream_bytes = in.get<uint64_t>();
+        header.stream.manifest_bytes = in.get<uint64_t>();
+        header.stream.manifest_crc = in.get<uint32_t>();
+        parts.push_back(std::move(part));
+    }
+    if (!in.at_end())
+        return Status(Code::transport,
+                      fmt::format("the list of captured parts of node {} could not be decoded", node));
+    return parts;
+}
+
+std::vector<LocalEpoch> gather_local_epochs(const std::vector<KnownPart>& parts) {
+    std::map<std::tuple<EpochKey, uint64_t, uint32_t>, LocalEpoch> found;
+    for (const auto& part : parts) {
+        const auto& header = part.header;
+        auto& epoch = found[{header.key, header.run_uid, header.rank_count}];
+        if (epoch.parts.empty()) {
+            epoch.key = header.key;
+            epoch.run_uid = header.run_uid;
+            epoch.rank_count = header.rank_count;
+            epoch.sequence = header.sequence;
+            epoch.for_shared = header.for_shared;
+        }
+        if (header.stream.rank < header.rank_count) epoch.parts.push_back(part);
+    }
+    std::map<EpochKey, LocalEpoch> chosen;
+    for (auto& [identity, epoch] : found) {
+        std::stable_sort(epoch.parts.begin(), epoch.parts.end(), [](const KnownPart& a, const KnownPart& b) {
+            return std::tie(a.header.stream.rank, a.node) < std::tie(b.header.stream.rank, b.node);
+        });
+        auto same_rank = [](const KnownPart& a, const KnownPart& b) {
+            return a.header.stream.rank == b.header.stream.rank;
+        };
+        epoch.parts.erase(std::unique(epoch.parts.begin(), epoch.parts.end(), same_rank), epoch.parts.end());
+        auto [place, fresh] = chosen.try_emplace(epoch.key, epoch);
+        if (!fresh && !place->second.complete() &&
+            (epoch.complete() || epoch.parts.size() > place->second.parts.size()))
+            place->second = epoch;
+    }
+    std::vector<LocalEpoch> epochs;
+    for (auto& [key, epoch] : chosen) epochs.push_back(std::move(epoch));
+    return epochs;
+}
+
+std::vector<EpochKey> choose_local_removals(std::vector<LocalAge> epochs, uint32_t keep) {
+    std::sort(epochs.begin(), epochs.end(),
+              [](const LocalAge& a, const LocalAge& b) { return b.key < a.key; });
+    std::vector<EpochKey> removals;
+    uint32_t kept = 0;
+    for (const auto& epoch : epochs) {
+        if (epoch.in_use) continue;
+        if (epoch.useless || kept >= keep || (!epoch.safe && kept > 0))
+            removals.push_back(epoch.key);
+        else if (epoch.safe)
+            ++kept;
+    }
+    std::reverse(removals.begin(), removals.end());
+    return removals;
+}
+
+}  // namespace tailrace

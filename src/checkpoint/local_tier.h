@@ -1,0 +1,66 @@
+// The node-local tier: which directories it has, which captured parts lie in them, and which may go.
+//
+// Every node has a directory of its own, <local_dir>/<job>-<hash of shared_dir>.node<number>, so that jobs with
+// different shared directories never meet. A machine may hold directories of nodes that this session does
+// not have (the layout has changed); one of its nodes looks after those.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "aggregate/plan.h"
+#include "base/status.h"
+#include "format/catalog.h"
+#include "storage/storage.h"
+
+namespace tailrace {
+
+struct LocalTier {
+    std::string local_dir;
+    std::string prefix;  // of the directories' names, up to and with ".node"
+    std::string directory(int node) const;
+};
+LocalTier local_tier(const std::string& local_dir, const std::string& shared_dir, const std::string& job);
+
+// The node directories of this tier on this machine that `node` looks after: its own, and those whose node
+// is not on this machine now, if `node` is the lowest here. `hosts` by rank. Nothing when local_dir is missing.
+Result<std::vector<std::string>> directories_of_node(Storage& storage, const LocalTier& tier, int node,
+                                                     const Topology& topology,
+                                                     const std::vector<std::string>& hosts);
+
+// A captured part somewhere in the job, as its node's representative found it.
+struct KnownPart {
+    int node = 0;  // that looks after it
+    std::string path;
+    PartHeader header;
+};
+std::vector<std::byte> encode_parts(const std::vector<LocalPart>& parts);
+Result<std::vector<KnownPart>> decode_parts(std::span<const std::byte> bytes, int node);
+
+// All parts of one epoch that belong together.
+struct LocalEpoch {
+    EpochKey key;
+    uint64_t run_uid = 0;
+    uint32_t rank_count = 0;
+    uint64_t sequence = 0;
+    bool for_shared = true;
+    std::vector<KnownPart> parts;  // one for each rank that has one, ascending by rank
+    bool complete() const { return parts.size() == rank_count; }
+};
+// Ascending by key; of namesakes with different run_uid or rank_count the most complete one counts. When
+// several nodes have a rank's part, the lowest node's is taken.
+std::vector<LocalEpoch> gather_local_epochs(const std::vector<KnownPart>& parts);
+
+// What of the node-local tier may be removed: everything but the `keep` newest safe epochs, epochs in use,
+// and epochs newer than the newest safe one. `safe`: known to be restorable as a whole. Ascending.
+struct LocalAge {
+    EpochKey key;
+    bool safe = false;
+    bool in_use = false;   // unfinished: a flush may still read it
+    bool useless = false;  // known never to become whole
+};
+std::vector<EpochKey> choose_local_removals(std::vector<LocalAge> epochs, uint32_t keep);
+
+}  // namespace tailrace

@@ -1,0 +1,464 @@
+#include "checkpoint/node_agent.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "base/units.h"
+#include "checkpoint/recovery.h"
+
+namespace tailrace {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+// Nothing is lost by waking up now and then; everything that matters wakes the agent.
+constexpr auto longest_sleep = 200ms;
+// What was posted before the end is on its way to ranks that wait for it; a lost one must not hold us.
+constexpr auto longest_delivery = 5s;
+// Ended epochs are remembered for a rank that saves late.
+constexpr size_t most_remembered = 1024;
+
+AggregatorOptions aggregator_options(const Config& config, uint64_t block_bytes) {
+    AggregatorOptions options;
+    options.shared_dir = config.shared_dir;
+    options.plan.file_count = config.files;
+    options.plan.leaders_per_file = config.leaders_per_file;
+    options.plan.chunk_bytes = config.buffer_bytes;
+    options.plan.block_bytes = block_bytes;
+    options.plan.placement = config.placement;
+    options.writers = config.writers;
+    options.buffers = config.buffers;
+    options.direct = config.direct_io;
+    options.priority = {static_cast<int>(config.background_nice), config.background_nice > 0};
+    options.bandwidth_cap = config.bandwidth_cap;
+    return options;
+}
+
+}  // namespace
+
+// ---- life --------------------------------------------------------------------------------------------
+
+NodeAgent::NodeAgent(Setup setup)
+    : setup_(std::move(setup)),
+      node_ledger_(setup_.node, setup_.topology.ranks_of_node[static_cast<size_t>(setup_.node)].size()) {}
+
+Result<std::unique_ptr<NodeAgent>> NodeAgent::create(Setup setup) {
+    std::unique_ptr<NodeAgent> agent(new NodeAgent(std::move(setup)));
+    const auto& own = agent->setup_;
+    TAILRACE_ASSIGN(agent->aggregator_,
+                    Aggregator::create(aggregator_options(*own.config, own.block_bytes), own.topology, own.node,
+                                       *own.transport, *own.local, *own.shared, [raw = agent.get()] {
+                                           if (!raw->setup_.quiet) return raw->setup_.transport->wake();
+                                           std::lock_guard lock(raw->mutex_);
+                                           raw->woken_ = true;
+                                           raw->changed_.notify_all();
+                                       }));
+    if (own.node == 0 && !own.quiet) {
+        const auto nodes = static_cast<size_t>(own.topology.node_count());
+        agent->root_ = std::make_unique<RootLedger>(nodes, std::min<size_t>(nodes, own.config->files),
+                                                    own.config->queue_policy, own.config->queue_epochs);
+    }
+    return agent;
+}
+
+void NodeAgent::recover(FlushJob job) {
+    const EpochKey key = job.key;
+    auto& epoch = epochs_[key];
+    epoch.recovered = true;
+    epoch.complete = true;
+    epoch.flush = true;
+    epoch.job = std::move(job);
+    open_.insert(key);
+    recovering_.insert(key);
+    if (root_) {
+        root_->recovered(key);
+        (void)root_->take_orders();  // every node knows by itself that it flushes it
+    }
+}
+
+void NodeAgent::begin() {
+    const Priority priority{static_cast<int>(setup_.config->background_nice), false};
+    if (setup_.node == 0)
+        chore_worker_ = Worker("tailrace chores", priority, [this](const std::stop_token&) {
+            while (auto chore = chores_.pop()) (*chore)();
+        });
+    worker_ = Worker("tailrace agent", priority, [this](const std::stop_token& stop) {
+        if (setup_.quiet)
+            run_quiet(stop);
+        else
+            run(stop);
+    });
+}
+
+NodeAgent::~NodeAgent() {
+    worker_.request_stop();
+    if (!setup_.quiet) setup_.transport->wake();
+    {
+        std::lock_guard lock(mutex_);
+        woken_ = true;
+    }
+    changed_.notify_all();
+    worker_.join();
+    chores_.close();
+    chore_worker_.join();
+    aggregator_.reset();  // its writers call us back, so they end first
+}
+
+void NodeAgent::run(const std::stop_token& stop) {
+    for (auto& [key, epoch] : epochs_) maybe_start(key, epoch);
+    while (!stop.stop_requested()) {
+        auto moved = step();
+        if (!moved.ok()) return break_down(moved.status());
+        if (!*moved && !stop.stop_requested()) setup_.transport->wait(longest_sleep, aggregator_->moving());
+    }
+    deliver_posts();
+}
+
+void NodeAgent::deliver_posts() {
+    const auto deadline = std::chrono::steady_clock::now() + longest_delivery;
+    while (std::chrono::steady_clock::now() < deadline) {
+        auto delivered = setup_.transport->posts_delivered();
+        if (!delivered.ok() || *delivered) return;
+        setup_.transport->wait(1ms, true);
+    }
+}
+
+Result<bool> NodeAgent::step() {
+    bool moved = false;
+    std::deque<Captured> captures;
+    std::optional<uint64_t> end_from;
+    {
+        std::lock_guard lock(mutex_);
+        captures.swap(inbox_);
+        end_from.swap(end_from_);
+    }
+    for (const auto& capture : captures) on_captured(capture);
+    moved |= !captures.empty();
+    if (end_from) {
+        const Status why(Code::failed_state,
+                         "not every rank saved it before the session was closed; earlier epochs are intact");
+        for (const auto& ended : node_ledger_.end_from(*end_from, why)) on_node_complete(ended);
+        moved = true;
+    }
+    while (true) {
+        TAILRACE_ASSIGN(auto message, setup_.transport->poll());
+        if (!message) break;
+        moved = true;
+        TAILRACE_TRY(on_message(*message));
+    }
+    moved |= aggregator_->step();
+    for (const auto& result : aggregator_->take_results()) {
+        on_result(result);
+        moved = true;
+    }
+    TAILRACE_TRY(post_failure_);
+    if (moved) forget_old();
+    return moved;
+}
+
+void NodeAgent::break_down(const Status& why) {
+    log(LogLevel::error, "the background of node {} ends: {}", setup_.node, why.to_string());
+    setup_.table->fail_all(why.with_context("the background has ended; captured epochs are intact"));
+    std::lock_guard lock(mutex_);
+    broken_ = why;
+    open_.clear();
+    recovering_.clear();
+    changed_.notify_all();
+}
+
+void NodeAgent::forget_old() {
+    if (epochs_.size() <= 2 * most_remembered) return;
+    for (auto epoch = epochs_.begin(); epochs_.size() > most_remembered && epoch != epochs_.end();)
+        epoch = epoch->second.final() ? epochs_.erase(epoch) : std::next(epoch);
+}
+
+// ---- news --------------------------------------------------------------------------------------------
+
+Status NodeAgent::on_message(const Message& message) {
+    if (is_aggregator_message(message.bytes)) {
+        aggregator_->handle(message.source, message.bytes);
+        return {};
+    }
+    TAILRACE_ASSIGN(const auto news, decode_agent_message(message.bytes));
+    if (const auto* capture = std::get_if<Captured>(&news)) {
+        {
+            std::lock_guard lock(mutex_);
+            open_.insert(capture->key);
+        }
+        on_captured(*capture);
+    } else if (const auto* decision = std::get_if<Decision>(&news)) {
+        on_decision(*decision);
+    } else if (const auto* ended = std::get_if<EpochEnded>(&news)) {
+        on_ended(*ended);
+    } else if (root_) {
+        root_input(news);
+    }
+    return {};
+}
+
+void NodeAgent::on_captured(const Captured& capture) {
+    auto& epoch = epochs_[capture.key];
+    epoch.captures.push_back(capture);
+    if (epoch.final()) {
+        // It had failed elsewhere before this rank saved it.
+        const auto rank = static_cast<int>(capture.stream.rank);
+        if (rank == setup_.transport->rank())
+            tell_own_rank(*epoch.ended);
+        else
+            post(rank, *epoch.ended);
+        std::lock_guard lock(mutex_);
+        open_.erase(capture.key);
+        changed_.notify_all();
+    }
+    if (auto complete = node_ledger_.captured(capture)) on_node_complete(*complete);
+}
+
+void NodeAgent::on_node_complete(const NodeLedger::Complete& complete) {
+    if (complete.news.status.ok()) {
+        const EpochKey key = complete.news.keys.front();
+        auto& epoch = epochs_[key];
+        epoch.complete = true;
+        if (setup_.config->queue_policy == QueuePolicy::wait) epoch.flush = complete.news.for_shared;
+        to_root(complete.news);
+        maybe_start(key, epochs_[key]);
+    } else {
+        to_root(complete.news);
+    }
+}
+
+void NodeAgent::on_decision(const Decision& decision) {
+    auto& epoch = epochs_[decision.key];
+    epoch.flush = decision.flush;
+    maybe_start(decision.key, epoch);
+}
+
+void NodeAgent::maybe_start(EpochKey key, Epoch& epoch) {
+    if (!epoch.complete || !epoch.flush || !*epoch.flush || epoch.started || epoch.ended) return;
+    FlushJob job;
+    if (epoch.recovered) {
+        job = std::move(epoch.job);
+    } else {
+        job.job = setup_.config->name;
+        job.key = key;
+        job.run_uid = setup_.run_uid;
+        job.rank_count = static_cast<uint32_t>(setup_.transport->size());
+        for (const auto& capture : epoch.captures)
+            job.streams.push_back({capture.stream, capture.path, part_header_bytes});
+        std::sort(job.streams.begin(), job.streams.end(),
+                  [](const LocalStream& a, const LocalStream& b) { return a.info.rank < b.info.rank; });
+    }
+    epoch.started = true;
+    tell_ranks(epoch, EpochFlushing{key});
+    aggregator_->start(std::move(job));
+}
+
+void NodeAgent::on_ended(const EpochEnded& ended) {
+    auto& epoch = epochs_[ended.key];
+    if (epoch.ended) return;
+    epoch.ended = ended;
+    // Also when its flush has not begun here: peers may have sent what they know of it.
+    if (ended.state == EpochState::failed && !epoch.let_go) aggregator_->give_up(ended.key, ended.why);
+    if (epoch.final()) finish(ended.key, epoch);
+}
+
+void NodeAgent::on_result(const FlushResult& result) {
+    const auto& numbers = result.statistics;
+    log(LogLevel::info,
+        "node {}: flush of {} {} after {:.3f} s (written: {} own, {} received; sent: {}; {} chunks received)",
+        setup_.node, to_string(result.key), result.status.ok() ? "done" : "failed", numbers.seconds,
+        format_bytes(numbers.local_bytes), format_bytes(numbers.received_bytes),
+        format_bytes(numbers.sent_bytes), numbers.chunks_received);
+    if (setup_.quiet) {
+        std::lock_guard lock(mutex_);
+        results_.push_back(result);
+        changed_.notify_all();
+        return;
+    }
+    auto& epoch = epochs_[result.key];
+    const bool first = !epoch.let_go;
+    epoch.let_go = true;
+    if (result.coordinator)
+        to_root(GroupResult{result.key, result.group, result.status, result.statistics.seconds});
+    if (first && epoch.started && epoch.final()) finish(result.key, epoch);
+}
+
+void NodeAgent::finish(EpochKey key, Epoch& epoch) {
+    tell_ranks(epoch, *epoch.ended);
+    epoch.captures.shrink_to_fit();
+    std::lock_guard lock(mutex_);
+    open_.erase(key);
+    recovering_.erase(key);
+    if (epoch.recovered && epoch.ended->state == EpochState::failed && recovery_failure_.ok())
+        recovery_failure_ =
+            epoch.ended->why.with_context(fmt::format("flushing {}, left by an earlier run", to_string(key)));
+    changed_.notify_all();
+}
+
+void NodeAgent::tell_own_rank(const AgentMessage& message) {
+    if (const auto* flushing = std::get_if<EpochFlushing>(&message)) setup_.table->flushing(flushing->key);
+    if (const auto* ended = std::get_if<EpochEnded>(&message)) setup_.table->ended(*ended);
+}
+
+void NodeAgent::tell_ranks(const Epoch& epoch, const AgentMessage& message) {
+    for (const auto& capture : epoch.captures) {
+        const auto rank = static_cast<int>(capture.stream.rank);
+        if (rank == setup_.transport->rank())
+            tell_own_rank(message);
+        else
+            post(rank, message);
+    }
+}
+
+void NodeAgent::post(int rank, const AgentMessage& message) {
+    auto posted = setup_.transport->post(rank, encode(message));
+    if (!posted.ok() && post_failure_.ok()) post_failure_ = posted;
+}
+
+// ---- root --------------------------------------------------------------------------------------------
+
+void NodeAgent::to_root(const AgentMessage& message) {
+    if (root_)
+        root_input(message);
+    else
+        post(setup_.topology.representative(0), message);
+}
+
+void NodeAgent::root_input(const AgentMessage& message) {
+    if (const auto* news = std::get_if<NodeCaptured>(&message)) root_->captured(*news);
+    if (const auto* result = std::get_if<GroupResult>(&message)) root_->result(*result);
+    for (const auto& order : root_->take_orders()) {
+        const auto* decision = std::get_if<Decision>(&order);
+        // With queue policy wait every node starts by itself.
+        if (decision && setup_.config->queue_policy == QueuePolicy::wait) continue;
+        for (int node = 1; node < setup_.topology.node_count(); ++node)
+            std::visit([&](const auto& content) { post(setup_.topology.representative(node), content); }, order);
+        if (decision) {
+            on_decision(*decision);
+        } else {
+            const auto& ended = std::get<EpochEnded>(order);
+            if (ended.state == EpochState::failed)
+                log(LogLevel::warning, "{} did not reach {}: {}", to_string(ended.key),
+                    setup_.config->shared_dir, ended.why.message());
+            if (ended.state == EpochState::committed) after_commit(ended.key);
+            on_ended(ended);
+        }
+    }
+    remove_leftovers(root_->take_leftovers());
+}
+
+void NodeAgent::remove_leftovers(std::vector<EpochKey> keys) {
+    for (const auto& key : keys)
+        chores_.push([this, key] {
+            auto removed = remove_shared_epoch(*setup_.shared, setup_.config->shared_dir, setup_.config->name, key);
+            if (!removed.ok())
+                log(LogLevel::warning, "files of {}, which failed, stay in {}: {}", to_string(key),
+                    setup_.config->shared_dir, removed.message());
+        });
+}
+
+void NodeAgent::after_commit(EpochKey key) {
+    chores_.push([this, key] {
+        known_complete_.push_back(key);
+        auto removed = apply_shared_retention(*setup_.shared, setup_.config->shared_dir, setup_.config->name,
+                                              setup_.config->keep_shared, known_complete_);
+        if (!removed.ok())
+            log(LogLevel::warning, "older epochs could not be removed from {}: {}", setup_.config->shared_dir,
+                removed.message());
+    });
+}
+
+// ---- called by the program's threads ------------------------------------------------------------------
+
+void NodeAgent::captured(Captured capture) {
+    {
+        std::lock_guard lock(mutex_);
+        if (!broken_.ok()) return;
+        open_.insert(capture.key);
+        inbox_.push_back(std::move(capture));
+    }
+    setup_.transport->wake();
+}
+
+void NodeAgent::end_from(uint64_t sequence_count) {
+    {
+        std::lock_guard lock(mutex_);
+        end_from_ = sequence_count;
+    }
+    setup_.transport->wake();
+}
+
+void NodeAgent::wait_idle() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return open_.empty(); });
+}
+
+void NodeAgent::wait_recovered(EpochKey key) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !recovering_.contains(key); });
+}
+
+bool NodeAgent::recovering(EpochKey key) const {
+    std::lock_guard lock(mutex_);
+    return recovering_.contains(key);
+}
+
+Status NodeAgent::recovery_failure() const {
+    std::lock_guard lock(mutex_);
+    return recovery_failure_;
+}
+
+Status NodeAgent::broken() const {
+    std::lock_guard lock(mutex_);
+    return broken_;
+}
+
+uint64_t NodeAgent::buffer_bytes_used() const {
+    return aggregator_->most_buffers_used() * setup_.config->buffer_bytes;
+}
+
+// ---- quiet -------------------------------------------------------------------------------------------
+
+void NodeAgent::run_quiet(const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+        std::deque<FlushJob> jobs;
+        {
+            std::lock_guard lock(mutex_);
+            jobs.swap(jobs_);
+            woken_ = false;
+        }
+        bool moved = !jobs.empty();
+        for (auto& job : jobs) aggregator_->start(std::move(job));
+        moved |= aggregator_->step();
+        for (const auto& result : aggregator_->take_results()) {
+            on_result(result);
+            moved = true;
+        }
+        if (moved) continue;
+        std::unique_lock lock(mutex_);
+        changed_.wait_for(lock, longest_sleep, [&] { return woken_ || !jobs_.empty() || stop.stop_requested(); });
+    }
+}
+
+void NodeAgent::start_job(FlushJob job) {
+    std::lock_guard lock(mutex_);
+    jobs_.push_back(std::move(job));
+    changed_.notify_all();
+}
+
+std::vector<FlushResult> NodeAgent::take_results() {
+    std::lock_guard lock(mutex_);
+    return std::exchange(results_, {});
+}
+
+bool NodeAgent::wait_result(std::optional<std::chrono::steady_clock::time_point> deadline) {
+    std::unique_lock lock(mutex_);
+    auto ready = [&] { return !results_.empty(); };
+    if (deadline) return changed_.wait_until(lock, *deadline, ready);
+    changed_.wait(lock, ready);
+    return true;
+}
+
+}  // namespace tailrace

@@ -1,0 +1,150 @@
+// NodeAgent: the background of a node, in its representative rank. One thread drives the messages about
+// epochs and the Aggregator; at rank 0's node it also drives the RootLedger, and a second thread removes
+// files from the shared tier.
+//
+// Way of an epoch: captured() from every rank of the node (messages, or the own rank's call) -> NodeLedger ->
+// NodeCaptured to the root; flush started at once (queue policy wait) or on the root's Decision -> the
+// group's coordinator reports GroupResult -> the root says EpochEnded to every agent, and they to their ranks.
+// A rank hears that an epoch has ended only after the aggregator has let go of its part.
+//
+// Where ranks may not communicate in the background (`quiet`), the thread drives the Aggregator alone: the
+// owner hands in jobs by start_job(), takes their results, and tells epochs' ends itself.
+//
+// Public members may be called from the program's threads.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "aggregate/aggregator.h"
+#include "base/queue.h"
+#include "base/worker.h"
+#include "checkpoint/agent_messages.h"
+#include "checkpoint/epoch_ledger.h"
+#include "checkpoint/epoch_table.h"
+#include "config/config.h"
+#include "transport/transport.h"
+
+namespace tailrace {
+
+class NodeAgent {
+  public:
+    struct Setup {
+        const Config* config = nullptr;  // complete; outlives the agent, as all of these
+        Topology topology;
+        int node = 0;
+        Transport* transport = nullptr;
+        Storage* local = nullptr;
+        Storage* shared = nullptr;
+        EpochTable* table = nullptr;  // of the representative's own rank
+        uint64_t block_bytes = 4096;
+        uint64_t run_uid = 0;
+        bool quiet = false;
+    };
+    static Result<std::unique_ptr<NodeAgent>> create(Setup setup);
+    // Ends the threads. Every epoch should have ended before: what has not is given up.
+    ~NodeAgent();
+
+    // Before begin(): an epoch of an earlier run, flushed under its own key. Every node's agent gets the
+    // same keys in the same order.
+    void recover(FlushJob job);
+    void begin();
+
+    // The own rank has captured an epoch.
+    void captured(Captured capture);
+    // Every rank has ended its session, and made at least `sequence_count` saves: what lies beyond fails.
+    void end_from(uint64_t sequence_count);
+
+    // Waits until every epoch that this node knows has ended.
+    void wait_idle();
+    // Waits until the recovered epoch `key` has ended here; at once when there is none.
+    void wait_recovered(EpochKey key);
+    bool recovering(EpochKey key) const;
+    Status recovery_failure() const;  // the first of a recovered epoch
+    Status broken() const;            // the transport's failure that ended the background, if one has
+
+    // quiet only.
+    void start_job(FlushJob job);
+    std::vector<FlushResult> take_results();
+    // Sleeps until there is a result to take or the deadline has passed; says whether there is.
+    bool wait_result(std::optional<std::chrono::steady_clock::time_point> deadline);
+
+    // Work in the shared tier, done one after the other by a thread of its own (rank 0's node).
+    void remove_leftovers(std::vector<EpochKey> keys);
+    void after_commit(EpochKey key);
+
+    uint64_t buffer_bytes_used() const;
+
+  private:
+    struct Epoch {
+        std::vector<Captured> captures;
+        bool complete = false;  // all ranks of the node have captured it
+        bool recovered = false;
+        FlushJob job;                // of a recovered epoch
+        std::optional<bool> flush;   // decided
+        bool started = false;        // handed to the aggregator
+        bool let_go = false;         // by the aggregator
+        std::optional<EpochEnded> ended;
+        bool final() const { return ended && (!started || let_go); }
+    };
+
+    explicit NodeAgent(Setup setup);
+    void run(const std::stop_token& stop);
+    void run_quiet(const std::stop_token& stop);
+    Result<bool> step();  // whether something moved
+    void break_down(const Status& why);
+    void deliver_posts();
+
+    void on_captured(const Captured& capture);
+    void on_node_complete(const NodeLedger::Complete& complete);
+    void on_decision(const Decision& decision);
+    void on_ended(const EpochEnded& ended);
+    void on_result(const FlushResult& result);
+    Status on_message(const Message& message);
+    void maybe_start(EpochKey key, Epoch& epoch);
+    void tell_ranks(const Epoch& epoch, const AgentMessage& message);
+    void finish(EpochKey key, Epoch& epoch);
+    void forget_old();
+
+    void to_root(const AgentMessage& message);
+    void root_input(const AgentMessage& message);
+    void post(int rank, const AgentMessage& message);
+    void tell_own_rank(const AgentMessage& message);
+
+    const Setup setup_;
+    std::unique_ptr<Aggregator> aggregator_;
+
+    // Of the agent's thread, once it runs.
+    std::unique_ptr<RootLedger> root_;  // at rank 0's node, unless quiet
+    NodeLedger node_ledger_;
+    std::map<EpochKey, Epoch> epochs_;
+    Status post_failure_;
+
+    mutable std::mutex mutex_;  // guards what follows
+    std::condition_variable changed_;
+    std::deque<Captured> inbox_;
+    std::deque<FlushJob> jobs_;
+    std::optional<uint64_t> end_from_;
+    std::vector<FlushResult> results_;
+    std::set<EpochKey> open_;  // known here, not ended
+    std::set<EpochKey> recovering_;
+    Status recovery_failure_;
+    Status broken_;
+    bool woken_ = false;  // quiet
+
+    BoundedQueue<std::function<void()>> chores_{4096};
+    std::vector<EpochKey> known_complete_;  // of the chores' thread
+    Worker chore_worker_;
+    Worker worker_;
+};
+
+}  // namespace tailrace

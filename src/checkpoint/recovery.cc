@@ -1,0 +1,171 @@
+#include "checkpoint/recovery.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+
+namespace tailrace {
+
+namespace {
+
+bool contains(const std::vector<EpochKey>& keys, EpochKey key) {
+    return std::find(keys.begin(), keys.end(), key) != keys.end();
+}
+
+bool has_unfinished(const SharedEpochFiles& files) {
+    return std::any_of(files.files.begin(), files.files.end(),
+                       [](const SharedFileEntry& file) { return file.name.unfinished; });
+}
+
+// By its names alone: all K files are there under their final names.
+bool looks_complete(const SharedEpochFiles& files) {
+    uint32_t finished = 0;
+    for (const auto& file : files.files)
+        if (!file.name.unfinished) ++finished;
+    return finished > 0 && finished == files.files.front().name.count;
+}
+
+Status remove_if_there(Storage& storage, const std::string& path) {
+    auto removed = storage.remove(path);
+    return removed.code() == Code::not_found ? Status() : removed;
+}
+
+// Finished names go first: as long as an unfinished one is left, the rest is known to be a leftover. When
+// there is none, one is made.
+Status remove_files(Storage& storage, const std::string& directory, SharedEpochFiles files) {
+    if (files.files.empty()) return {};
+    if (!has_unfinished(files)) {
+        auto& marker = files.files.back();
+        auto name = marker.name;
+        name.unfinished = true;
+        const auto path = join_path(directory, to_string(name));
+        TAILRACE_TRY(storage.rename(marker.path, path));
+        TAILRACE_TRY(storage.sync_directory(directory));
+        marker.path = path;
+        marker.name = name;
+    }
+    for (const bool unfinished : {false, true})
+        for (const auto& file : files.files)
+            if (file.name.unfinished == unfinished) TAILRACE_TRY(remove_if_there(storage, file.path));
+    return storage.sync_directory(directory);
+}
+
+// A complete epoch whose writer died before its last rename: the names catch up.
+Status finish_names(Storage& storage, const std::string& directory, const SharedEpochFiles& files) {
+    for (const auto& file : files.files) {
+        if (!file.name.unfinished) continue;
+        const bool both = std::any_of(files.files.begin(), files.files.end(), [&](const auto& other) {
+            return other.name.index == file.name.index && !other.name.unfinished;
+        });
+        if (both) {
+            TAILRACE_TRY(remove_if_there(storage, file.path));
+            continue;
+        }
+        auto name = file.name;
+        name.unfinished = false;
+        TAILRACE_TRY(storage.rename(file.path, join_path(directory, to_string(name))));
+    }
+    return storage.sync_directory(directory);
+}
+
+}  // namespace
+
+std::vector<LocalEpoch> choose_recoveries(const std::vector<LocalEpoch>& captured,
+                                          std::optional<EpochKey> newest_committed,
+                                          const std::vector<EpochKey>& unclean) {
+    std::vector<LocalEpoch> candidates;
+    for (const auto& epoch : captured)
+        if (epoch.complete() && (!newest_committed || *newest_committed < epoch.key) &&
+            !contains(unclean, epoch.key))
+            candidates.push_back(epoch);
+    std::sort(candidates.begin(), candidates.end(),
+              [](const LocalEpoch& a, const LocalEpoch& b) { return a.key < b.key; });
+    std::vector<LocalEpoch> chosen;
+    for (size_t i = 0; i < candidates.size(); ++i)
+        if (candidates[i].for_shared || i + 1 == candidates.size()) chosen.push_back(candidates[i]);
+    return chosen;
+}
+
+Result<SharedInventory> clean_shared(Storage& storage, const std::string& directory,
+                                     const std::string& job) {
+    TAILRACE_ASSIGN(const auto epochs, list_shared(storage, directory, job));
+    SharedInventory inventory;
+    std::vector<EpochAge> ages;
+    for (auto files = epochs.rbegin(); files != epochs.rend(); ++files) {
+        inventory.greatest_run = std::max(inventory.greatest_run, files->key.run);
+        const bool unfinished = has_unfinished(*files);
+        // Older ones with final names throughout need no look: they matter only to a restore.
+        if (!unfinished && inventory.newest_committed) {
+            ages.push_back({files->key, looks_complete(*files), 0});
+            continue;
+        }
+        auto loaded = load_shared_epoch(storage, *files);
+        ages.push_back({files->key, loaded.ok(), 0});
+        if (loaded.ok()) {
+            if (!inventory.newest_committed) inventory.newest_committed = files->key;
+            if (!unfinished) continue;
+            auto named = finish_names(storage, directory, *files);
+            if (!named.ok())
+                log(LogLevel::warning, "{} is complete, but its files keep their unfinished names: {}",
+                    to_string(files->key), named.message());
+        } else if (unfinished && (loaded.status().code() == Code::not_found ||
+                                  loaded.status().code() == Code::corrupt)) {
+            // Its writer never came to the end: a torn head is what that looks like.
+            auto removed = remove_files(storage, directory, *files);
+            log(LogLevel::info, "{} was never finished and is removed from {}", to_string(files->key),
+                directory);
+            if (removed.ok()) continue;
+            log(LogLevel::warning, "{} was never finished, and its files could not all be removed: {}",
+                to_string(files->key), removed.message());
+            inventory.unclean.push_back(files->key);
+        } else {
+            log(LogLevel::warning, "{} in {} cannot be used and is left as it is: {}", to_string(files->key),
+                directory, loaded.status().message());
+            if (loaded.status().code() != Code::not_found) inventory.unclean.push_back(files->key);
+        }
+    }
+    for (const auto& key : choose_removals(ages, {})) {
+        auto removed = remove_shared_epoch(storage, directory, job, key);
+        if (!removed.ok())
+            log(LogLevel::warning, "{} was saved again by a later run, but could not be removed: {}",
+                to_string(key), removed.message());
+    }
+    return inventory;
+}
+
+Status remove_shared_epoch(Storage& storage, const std::string& directory, const std::string& job,
+                           EpochKey key) {
+    TAILRACE_ASSIGN(auto epochs, list_shared(storage, directory, job));
+    for (auto& files : epochs)
+        if (files.key == key) return remove_files(storage, directory, std::move(files));
+    return {};
+}
+
+Status apply_shared_retention(Storage& storage, const std::string& directory, const std::string& job,
+                              uint32_t keep_shared, std::vector<EpochKey>& known_complete) {
+    TAILRACE_ASSIGN(const auto epochs, list_shared(storage, directory, job));
+    RetentionRule rule;
+    if (keep_shared > 0) rule.keep_newest = keep_shared;
+    // Whoever counts as one of the newest must have proved to be complete; beyond them the names suffice.
+    std::vector<EpochAge> ages;
+    uint32_t proved = 0;
+    for (auto files = epochs.rbegin(); files != epochs.rend(); ++files) {
+        bool complete = looks_complete(*files);
+        if (complete && proved <= keep_shared) {
+            complete = contains(known_complete, files->key) || load_shared_epoch(storage, *files).ok();
+            if (complete && !contains(known_complete, files->key)) known_complete.push_back(files->key);
+        }
+        if (complete) ++proved;
+        ages.push_back({files->key, complete, 0});
+    }
+    for (const auto& key : choose_removals(ages, rule)) {
+        TAILRACE_TRY(remove_shared_epoch(storage, directory, job, key));
+        std::erase(known_complete, key);
+        log(LogLevel::info, "{} is removed from {}: newer ones are complete", to_string(key), directory);
+    }
+    return {};
+}
+
+}  // namespace tailrace

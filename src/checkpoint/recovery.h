@@ -1,0 +1,45 @@
+// Recovery: what an earlier run left behind, and what becomes of it. The decisions are pure; the effects
+// below them are thin.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "base/status.h"
+#include "checkpoint/local_tier.h"
+#include "format/catalog.h"
+#include "storage/storage.h"
+
+namespace tailrace {
+
+// Captured epochs that should reach the shared tier now, ascending: complete, newer than the newest
+// committed one, and meant for the shared tier or the newest of all. `unclean`: epochs whose old files could
+// not be removed from the shared tier, so that they must not be written again.
+std::vector<LocalEpoch> choose_recoveries(const std::vector<LocalEpoch>& captured,
+                                          std::optional<EpochKey> newest_committed,
+                                          const std::vector<EpochKey>& unclean);
+
+// What rank 0 found and did in the shared tier before a session begins.
+struct SharedInventory {
+    uint32_t greatest_run = 0;
+    std::optional<EpochKey> newest_committed;
+    std::vector<EpochKey> unclean;  // incomplete, and files of it could not be removed
+};
+
+// Lists the shared directory, finds the newest complete epoch, removes the files of unfinished ones, gives
+// complete files their final name, and removes attempts that a later run's has replaced. Nothing that could
+// be a complete epoch whose file was moved away or cannot be read is touched; that is logged.
+// No other session may use the directory.
+Result<SharedInventory> clean_shared(Storage& storage, const std::string& directory, const std::string& job);
+
+// Removes all files of an epoch, so that a removal that is cut short leaves something recognised as unfinished.
+// Ends with a directory sync. ok when there are none.
+Status remove_shared_epoch(Storage& storage, const std::string& directory, const std::string& job,
+                           EpochKey key);
+
+// Applies keep_shared (0: all) and removes replaced attempts. `known_complete` are not opened again.
+Status apply_shared_retention(Storage& storage, const std::string& directory, const std::string& job,
+                              uint32_t keep_shared, std::vector<EpochKey>& known_complete);
+
+}  // namespace tailrace

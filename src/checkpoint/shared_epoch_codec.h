@@ -1,0 +1,16 @@
+// A SharedEpoch as bytes, so that one rank reads the heads of the K files and tells the others. Pure.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "format/catalog.h"
+
+namespace tailrace {
+
+std::vector<std::byte> encode_shared_epoch(const SharedEpoch& epoch);
+Result<SharedEpoch> decode_shared_epoch(std::span<const std::byte> bytes);
+
+}  // namespace tailrace

@@ -1,0 +1,517 @@
+// The key table, and the four ways into a Config: text, TOML file, environment, machine.
+//
+// Every way ends in set_config(), which takes text, so a value is checked by the same code and refused in the
+// same words wherever it came from. Limits of one value are in the table and checked at once, with the line;
+// what depends on another value or on the machine is checked in complete_config().
+#include "config/config.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sched.h>
+#include <toml++/toml.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <variant>
+
+#include "base/log.h"
+#include "base/units.h"
+#include "config/nearest.h"
+#include "format/epoch_key.h"
+#include "format/manifest.h"
+#include "format/shared_file.h"
+
+extern char** environ;
+
+namespace tailrace {
+
+namespace {
+
+// ---- the table --------------------------------------------------------------------------------------
+
+struct Text {
+    std::string Config::*member;
+};
+struct Number {
+    uint32_t Config::*member;
+    uint32_t least, most;
+};
+struct Size {
+    uint64_t Config::*member;
+};
+struct YesNo {
+    bool Config::*member;
+};
+// A choice's member has a type of its own; the two functions hide it.
+struct Choice {
+    std::vector<std::string_view> names;  // by number
+    void (*set)(Config&, size_t);
+    size_t (*get)(const Config&);
+};
+
+template <auto member>
+Choice choice(std::vector<std::string_view> names) {
+    using Value = std::remove_cvref_t<decltype(std::declval<Config>().*member)>;
+    return Choice{std::move(names),
+                  [](Config& config, size_t index) { config.*member = static_cast<Value>(index); },
+                  [](const Config& config) { return static_cast<size_t>(config.*member); }};
+}
+
+struct Key {
+    std::string_view name;
+    std::variant<Text, Number, Size, YesNo, Choice> kind;
+    std::string_view help;
+};
+
+constexpr uint32_t most_files_per_rank = 64;
+constexpr uint64_t most_buffer_bytes = GiB;
+constexpr uint64_t least_block_bytes = 4096;
+
+static_assert(static_cast<int>(Placement::append) == 0 && static_cast<int>(Placement::contiguous) == 1);
+static_assert(static_cast<int>(DirectIo::off) == 0 && static_cast<int>(DirectIo::automatic) == 1 &&
+              static_cast<int>(DirectIo::on) == 2);
+static_assert(static_cast<int>(IoEngine::automatic) == 0 && static_cast<int>(IoEngine::posix) == 1 &&
+              static_cast<int>(IoEngine::io_uring) == 2);
+static_assert(static_cast<int>(QueuePolicy::wait) == 0 && static_cast<int>(QueuePolicy::skip) == 1 &&
+              static_cast<int>(QueuePolicy::drop_oldest) == 2);
+
+const std::vector<Key>& keys() {
+    static const std::vector<Key> table = {
+        {"name", Text{&Config::name},
+         "The job's name, first part of every file name; jobs with different names may share a directory."},
+        {"local_dir", Text{&Config::local_dir},
+         "Directory of the node-local tier: memory or a local disk. Empty: /dev/shm/tailrace-<uid>, or below "
+         "TMPDIR where there is no /dev/shm."},
+        {"shared_dir", Text{&Config::shared_dir},
+         "Directory that all nodes see, where the K files of an epoch go; made when missing. Required."},
+        {"files", Number{&Config::files, 1, max_files},
+         "K: the number of files of a committed epoch, at most 64 per rank."},
+        {"leaders_per_file", Number{&Config::leaders_per_file, 1, max_leaders_per_file},
+         "How many nodes write one file at the same time."},
+        {"writers", Number{&Config::writers, 0, 1024},
+         "Writer threads of a leader; 0 chooses from the machine."},
+        {"buffer_bytes", Size{&Config::buffer_bytes},
+         "Size of a transfer buffer and of a chunk; a multiple of 256KiB and of block_bytes, at most 1GiB."},
+        {"buffers", Number{&Config::buffers, 1, 65536},
+         "How many buffers a node has: buffers x buffer_bytes is the memory of its agent."},
+        {"block_bytes", Size{&Config::block_bytes},
+         "Alignment of all data in the shared files, a power of two from 4KiB; 0 asks the file system."},
+        {"placement", choice<&Config::placement>({"append", "contiguous"}),
+         "Where chunks go: to the next free place, or to one place per rank that is known before."},
+        {"direct_io", choice<&Config::direct_io>({"off", "auto", "on"}),
+         "Whether writing to the shared directory goes around the page cache."},
+        {"io_engine", choice<&Config::io_engine>({"auto", "posix", "io_uring"}),
+         "How the shared files are written; auto takes io_uring where the kernel allows it."},
+        {"queue_depth", Number{&Config::queue_depth, 1, 4096}, "Requests in flight per writer (io_uring)."},
+        {"checksum", YesNo{&Config::checksum},
+         "Checksums of all data, made while copying; verified by every restore."},
+        {"copy_threads", Number{&Config::copy_threads, 0, 256},
+         "Threads of a rank that copy large regions during save; 0 chooses from the machine."},
+        {"keep_local", Number{&Config::keep_local, 1, 1u << 20},
+         "How many epochs stay in the node-local tier."},
+        {"keep_shared", Number{&Config::keep_shared, 0, UINT32_MAX},
+         "How many epochs stay in the shared directory; 0 keeps all."},
+        {"shared_every", Number{&Config::shared_every, 1, UINT32_MAX},
+         "Every n-th save goes to the shared directory, the others stay in the node-local tier."},
+        {"queue_epochs", Number{&Config::queue_epochs, 1, 1u << 20},
+         "How many captured epochs may wait for their flush or be in it."},
+        {"queue_policy", choice<&Config::queue_policy>({"wait", "skip", "drop_oldest"}),
+         "What a save does when so many wait: wait, keep the new epoch local only, or keep older queued ones "
+         "local only."},
+        {"bandwidth_cap", Size{&Config::bandwidth_cap},
+         "Bytes per second that a leader writes at most; 0: no cap."},
+        {"background_nice", Number{&Config::background_nice, 0, 19},
+         "How far background threads step back from the program's, as in nice(1)."},
+        {"local_sync", YesNo{&Config::local_sync},
+         "Makes save also sync the captured copy, for local tiers that survive a power cut."},
+        {"ranks_per_node", Number{&Config::ranks_per_node, 0, max_ranks},
+         "Treats that many ranks of a machine as a node, to lay out several on one for tests; 0: a machine "
+         "is "
+         "a node."},
+    };
+    return table;
+}
+
+const Key* find_key(std::string_view name) {
+    for (const Key& key : keys()) {
+        if (key.name == name) return &key;
+    }
+    return nullptr;
+}
+
+std::string nearest_key(std::string_view name) {
+    std::vector<std::string_view> names;
+    for (const Key& key : keys()) names.push_back(key.name);
+    return std::string(nearest_name(name, names));
+}
+
+Status unknown_key(std::string_view name) {
+    return Status(Code::invalid_argument,
+                  fmt::format("there is no key \"{}\"; the nearest is \"{}\"", name, nearest_key(name)));
+}
+
+Status refused(const Key& key, std::string_view value, std::string_view why) {
+    return Status(Code::invalid_argument, fmt::format("{} = \"{}\": {}", key.name, value, why));
+}
+
+constexpr std::array<std::pair<std::string_view, bool>, 8> yes_no_names = {{{"yes", true},
+                                                                            {"no", false},
+                                                                            {"true", true},
+                                                                            {"false", false},
+                                                                            {"on", true},
+                                                                            {"off", false},
+                                                                            {"1", true},
+                                                                            {"0", false}}};
+
+// ---- one setter and one getter per kind -------------------------------------------------------------
+
+Status set_value(Config& config, const Key& key, const Text& kind, std::string_view value) {
+    if (value.find('\0') != std::string_view::npos) return refused(key, "...", "a NUL byte is not allowed");
+    if (key.name == "name") {
+        if (Status status = check_job_name(value); !status.ok()) return refused(key, value, status.message());
+    }
+    config.*kind.member = std::string(value);
+    return {};
+}
+
+Status set_value(Config& config, const Key& key, const Number& kind, std::string_view value) {
+    uint64_t number = 0;
+    auto [rest, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+    const bool whole = error == std::errc() && rest == value.data() + value.size();
+    if (!whole || number < kind.least || number > kind.most)
+        return refused(key, value,
+                       fmt::format("a whole number from {} to {} is expected", kind.least, kind.most));
+    config.*kind.member = static_cast<uint32_t>(number);
+    return {};
+}
+
+Status set_value(Config& config, const Key& key, const Size& kind, std::string_view value) {
+    Result<uint64_t> bytes = parse_bytes(value);
+    if (!bytes.ok()) return bytes.status().with_context(key.name);
+    config.*kind.member = *bytes;
+    return {};
+}
+
+Status set_value(Config& config, const Key& key, const YesNo& kind, std::string_view value) {
+    std::vector<std::string_view> names;
+    for (const auto& [name, meaning] : yes_no_names) {
+        if (name == value) {
+            config.*kind.member = meaning;
+            return {};
+        }
+        names.push_back(name);
+    }
+    return refused(key, value,
+                   fmt::format("yes or no (or true, false, on, off, 1, 0) is expected; the nearest is \"{}\"",
+                               nearest_name(value, names)));
+}
+
+Status set_value(Config& config, const Key& key, const Choice& kind, std::string_view value) {
+    for (size_t i = 0; i < kind.names.size(); ++i) {
+        if (kind.names[i] == value) {
+            kind.set(config, i);
+            return {};
+        }
+    }
+    return refused(key, value,
+                   fmt::format("one of {} is expected; the nearest is \"{}\"", fmt::join(kind.names, ", "),
+                               nearest_name(value, kind.names)));
+}
+
+std::string get_value(const Config& config, const Text& kind) {
+    return config.*kind.member;
+}
+std::string get_value(const Config& config, const Number& kind) {
+    return std::to_string(config.*kind.member);
+}
+std::string get_value(const Config& config, const Size& kind) {
+    const uint64_t bytes = config.*kind.member;
+    static constexpr std::array<std::pair<uint64_t, std::string_view>, 3> units = {
+        {{GiB, "GiB"}, {MiB, "MiB"}, {KiB, "KiB"}}};
+    for (const auto& [unit, name] : units) {
+        if (bytes != 0 && bytes % unit == 0) return fmt::format("{}{}", bytes / unit, name);
+    }
+    return std::to_string(bytes);
+}
+std::string get_value(const Config& config, const YesNo& kind) {
+    return config.*kind.member ? "yes" : "no";
+}
+std::string get_value(const Config& config, const Choice& kind) {
+    const size_t index = kind.get(config);
+    return index < kind.names.size() ? std::string(kind.names[index]) : fmt::format("number {}", index);
+}
+
+std::string get_key(const Config& config, const Key& key) {
+    return std::visit([&](const auto& kind) { return get_value(config, kind); }, key.kind);
+}
+
+std::string type_of(const Text&) {
+    return "text";
+}
+std::string type_of(const Number&) {
+    return "number";
+}
+std::string type_of(const Size&) {
+    return "size";
+}
+std::string type_of(const YesNo&) {
+    return "yes/no";
+}
+std::string type_of(const Choice& kind) {
+    return fmt::format("{}", fmt::join(kind.names, " | "));
+}
+
+// ---- TOML -------------------------------------------------------------------------------------------
+
+Result<std::string> read_text_file(const std::string& path) {
+    const std::string attempted = fmt::format("reading the configuration file {}", path);
+    const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (file < 0) return errno_status(errno, attempted);
+    std::string text;
+    std::array<char, 16384> piece;
+    for (;;) {
+        const ssize_t got = ::read(file, piece.data(), piece.size());
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) {
+            const int error = errno;
+            ::close(file);
+            return errno_status(error, attempted);
+        }
+        if (got == 0) break;
+        text.append(piece.data(), static_cast<size_t>(got));
+        if (text.size() > MiB) {
+            ::close(file);
+            return Status(Code::invalid_argument, attempted + ": longer than 1 MiB, so it is something else");
+        }
+    }
+    ::close(file);
+    return text;
+}
+
+// The value as set_config takes it, or what is wrong with its type.
+Result<std::string> text_of(const Key& key, const toml::node& node) {
+    const bool is_text_key = std::holds_alternative<Text>(key.kind);
+    if (const auto* text = node.as_string()) return text->get();
+    if (!is_text_key) {
+        if (const auto* number = node.as_integer()) return std::to_string(number->get());
+        if (const auto* truth = node.as_boolean()) return std::string(truth->get() ? "on" : "off");
+    }
+    return Status(Code::invalid_argument,
+                  is_text_key
+                      ? fmt::format("{}: text in quotes is expected", key.name)
+                      : fmt::format("{}: a value of type {} is expected", key.name,
+                                    std::visit([](const auto& kind) { return type_of(kind); }, key.kind)));
+}
+
+Status apply_toml(Config& config, const toml::table& table, const std::string& path) {
+    for (const auto& [toml_name, node] : table) {
+        const std::string_view name = toml_name.str();
+        const std::string where = fmt::format("{}, line {}", path, toml_name.source().begin.line);
+        const Key* key = find_key(name);
+        if (key == nullptr) return unknown_key(name).with_context(where);
+        Result<std::string> value = text_of(*key, node);
+        if (!value.ok()) return value.status().with_context(where);
+        TAILRACE_TRY(set_config(config, name, *value).with_context(where));
+    }
+    return {};
+}
+
+// ---- what the machine says --------------------------------------------------------------------------
+
+bool is_usable_directory(const std::string& path) {
+    std::error_code error;
+    return std::filesystem::is_directory(path, error) && ::access(path.c_str(), W_OK | X_OK) == 0;
+}
+
+std::string default_local_dir() {
+    std::string base = "/dev/shm";
+    if (!is_usable_directory(base)) {
+        const char* temporary = std::getenv("TMPDIR");
+        base = temporary != nullptr && *temporary != '\0' ? temporary : "/tmp";
+    }
+    return fmt::format("{}/tailrace-{}", base, ::getuid());
+}
+
+// Hardware threads this process may run on.
+uint32_t own_hardware_threads() {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    // More than CPU_SETSIZE processors: the call fails, and the count of the machine is as good.
+    if (::sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+    return static_cast<uint32_t>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
+}
+
+// A rank that is bound to some of the machine's threads has these to itself; unbound ranks share all of them
+// with, at worst, every other rank. One thread reaches about the copy speed of a small machine; four saturate
+// a socket's memory, and half of a rank's threads is what a pause of the program can be asked to give.
+uint32_t default_copy_threads(uint32_t own_threads, uint32_t machine_threads, int rank_count) {
+    const bool bound = own_threads < machine_threads;
+    const uint32_t share = bound ? own_threads : own_threads / static_cast<uint32_t>(std::max(1, rank_count));
+    return share < 4 ? 1 : std::min(4u, share / 2);
+}
+
+Status make_absolute(std::string& path) {
+    std::error_code error;
+    const std::filesystem::path absolute = std::filesystem::absolute(path, error);
+    if (error)
+        return Status(Code::io_error, fmt::format("making the path {} absolute: {}", path, error.message()));
+    path = absolute.lexically_normal().string();
+    while (path.size() > 1 && path.back() == '/') path.pop_back();
+    return {};
+}
+
+Status check_block_and_buffer(const Config& config) {
+    const uint64_t block = config.block_bytes, buffer = config.buffer_bytes;
+    if (block != 0 && (block < least_block_bytes || (block & (block - 1)) != 0))
+        return Status(
+            Code::invalid_argument,
+            fmt::format("block_bytes = {}: a power of two from 4KiB is expected, or 0 to ask the file "
+                        "system",
+                        block));
+    if (buffer == 0 || buffer > most_buffer_bytes || buffer % check_block_bytes != 0)
+        return Status(
+            Code::invalid_argument,
+            fmt::format("buffer_bytes = {}: a multiple of 256KiB, at most 1GiB, is expected", buffer));
+    if (block != 0 && buffer % block != 0)
+        return Status(Code::invalid_argument,
+                      fmt::format("buffer_bytes = {} is not a multiple of block_bytes = {}", buffer, block));
+    return {};
+}
+
+// A Config may have been filled in as a struct: what set_config refuses is refused here too.
+Status check_each_value(const Config& config) {
+    for (const Key& key : keys()) {
+        Config scratch;
+        TAILRACE_TRY(set_config(scratch, key.name, get_key(config, key)));
+    }
+    return {};
+}
+
+constexpr std::string_view environment_prefix = "TAILRACE_";
+
+}  // namespace
+
+const std::vector<ConfigKey>& config_keys() {
+    // The views point into `storage`, which is built once and never changes.
+    struct Described {
+        std::vector<std::string> storage;
+        std::vector<ConfigKey> keys;
+    };
+    static const Described described = [] {
+        Described made;
+        made.storage.reserve(2 * keys().size());
+        for (const Key& key : keys()) {
+            made.storage.push_back(std::visit([](const auto& kind) { return type_of(kind); }, key.kind));
+            made.storage.push_back(get_key(Config{}, key));
+            made.keys.push_back(
+                {key.name, made.storage[made.storage.size() - 2], made.storage.back(), key.help});
+        }
+        return made;
+    }();
+    return described.keys;
+}
+
+Status set_config(Config& config, std::string_view name, std::string_view value) {
+    const Key* key = find_key(name);
+    if (key == nullptr) return unknown_key(name);
+    return std::visit([&](const auto& kind) { return set_value(config, *key, kind, value); }, key->kind);
+}
+
+Result<std::string> get_config(const Config& config, std::string_view name) {
+    const Key* key = find_key(name);
+    if (key == nullptr) return unknown_key(name);
+    return get_key(config, *key);
+}
+
+Status load_config_file(Config& config, const std::string& path) {
+    TAILRACE_ASSIGN(const std::string text, read_text_file(path));
+    Config changed = config;  // a refused file changes nothing
+    try {
+        TAILRACE_TRY(apply_toml(changed, toml::parse(text, path), path));
+    } catch (const toml::parse_error& error) {
+        return Status(Code::invalid_argument,
+                      fmt::format("{}, line {}: {}", path, error.source().begin.line, error.description()));
+    }
+    config = std::move(changed);
+    return {};
+}
+
+Status load_config_environment(Config& config) {
+    Config changed = config;
+    for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+        const std::string_view text(*entry);
+        const size_t equals = text.find('=');
+        if (!text.starts_with(environment_prefix) || equals == std::string_view::npos) continue;
+        const std::string_view variable = text.substr(0, equals), value = text.substr(equals + 1);
+        if (variable == "TAILRACE_CONFIG" || variable == "TAILRACE_LOG") continue;
+        std::string name(variable.substr(environment_prefix.size()));
+        for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+        if (find_key(name) == nullptr) {
+            std::string nearest = nearest_key(name);
+            for (char& c : nearest) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+            log(LogLevel::warning,
+                "the environment variable {} is no setting of tailrace; the nearest is {}{}", variable,
+                environment_prefix, nearest);
+            continue;
+        }
+        if (value.empty()) continue;  // as good as unset
+        TAILRACE_TRY(
+            set_config(changed, name, value).with_context(fmt::format("environment variable {}", variable)));
+    }
+    config = std::move(changed);
+    return {};
+}
+
+Status complete_config(Config& config, int rank_count) {
+    TAILRACE_TRY(check_each_value(config));
+    if (config.shared_dir.empty())
+        return Status(
+            Code::invalid_argument,
+            "shared_dir is not set: name the directory for the checkpoint files, as shared_dir = "
+            "\"...\" in the configuration file, TAILRACE_SHARED_DIR in the environment, or the option "
+            "\"shared_dir\" in the program");
+    const uint64_t most_files =
+        uint64_t{most_files_per_rank} * static_cast<uint64_t>(std::max(1, rank_count));
+    if (config.files > most_files)
+        return Status(Code::invalid_argument,
+                      fmt::format("files = {}: at most {} per rank are allowed, {} for {} ranks",
+                                  config.files, most_files_per_rank, most_files, rank_count));
+    TAILRACE_TRY(check_block_and_buffer(config));
+
+    if (config.local_dir.empty()) config.local_dir = default_local_dir();
+    TAILRACE_TRY(make_absolute(config.local_dir));
+    TAILRACE_TRY(make_absolute(config.shared_dir));
+    const uint32_t own_threads = own_hardware_threads();
+    const auto machine_threads = static_cast<uint32_t>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
+    // Four writers bring one file near the rate of a node; more threads than processors bring nothing.
+    if (config.writers == 0) config.writers = std::min(4u, own_threads);
+    if (config.copy_threads == 0)
+        config.copy_threads = default_copy_threads(own_threads, machine_threads, rank_count);
+    return {};
+}
+
+std::string shared_settings(const Config& config) {
+    // What decides where bytes go, which epochs exist and which messages are sent. Paths of the node-local
+    // tier, threads and priorities may differ from node to node. The path comes last: it may hold spaces.
+    static constexpr std::array<std::string_view, 14> names = {
+        "name",         "files",        "leaders_per_file", "buffer_bytes", "buffers",
+        "block_bytes",  "placement",    "keep_shared",      "keep_local",   "shared_every",
+        "queue_epochs", "queue_policy", "ranks_per_node",   "shared_dir"};
+    std::string text;
+    for (std::string_view name : names) {
+        if (!text.empty()) text += ' ';
+        text += fmt::format("{}={}", name, get_key(config, *find_key(name)));
+    }
+    return text;
+}
+
+}  // namespace tailrace

@@ -1,0 +1,31 @@
+// Retention: which complete epochs a rule removes. Pure.
+#include <algorithm>
+
+#include "format/catalog.h"
+
+namespace tailrace {
+
+std::vector<EpochKey> choose_removals(const std::vector<EpochAge>& epochs, const RetentionRule& rule) {
+    std::vector<EpochAge> complete;
+    for (const auto& epoch : epochs)
+        if (epoch.complete) complete.push_back(epoch);
+    std::sort(complete.begin(), complete.end(),
+              [](const EpochAge& a, const EpochAge& b) { return b.key < a.key; });
+
+    std::vector<EpochKey> removals;
+    uint64_t epochs_seen = 0;  // epochs, newest first, counting only the attempt that counts
+    for (size_t i = 0; i < complete.size(); ++i) {
+        const auto& attempt = complete[i];
+        bool replaced = i > 0 && complete[i - 1].key.epoch == attempt.key.epoch;
+        if (!replaced) ++epochs_seen;
+        if (i == 0) continue;  // the newest stays, whatever the rule says
+        bool too_many = rule.keep_newest && epochs_seen > *rule.keep_newest;
+        bool by_age_alone = !rule.keep_newest && rule.older_than_seconds;
+        bool old_enough = !rule.older_than_seconds || attempt.age_seconds > *rule.older_than_seconds;
+        if ((replaced || too_many || by_age_alone) && old_enough) removals.push_back(attempt.key);
+    }
+    std::reverse(removals.begin(), removals.end());
+    return removals;
+}
+
+}  // namespace tailrace

@@ -1,0 +1,287 @@
+// The shared tier's half of the catalog: directory -> names -> heads -> one checked map of every stream.
+// Nothing is believed before it was checked, and nothing is allocated on the word of a count: a head that
+// claims a million ranks must bring a million records.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "format/catalog.h"
+#include "format/frame.h"
+
+namespace tailrace {
+
+namespace {
+
+constexpr uint64_t first_read_bytes = 64 << 10;    // holds the whole head of most files
+constexpr uint64_t most_buffered_bytes = 4 << 20;  // a larger head is read piece by piece
+
+// The head of one file: read once where it is small, and served from memory.
+class HeadReader {
+  public:
+    static Result<HeadReader> open(Storage& storage, const std::string& path) {
+        HeadReader reader;
+        TAILRACE_ASSIGN(reader.file_, storage.open(path, {Access::read, DirectIo::off}));
+        TAILRACE_ASSIGN(reader.file_bytes_, reader.file_->size());
+        TAILRACE_TRY(reader.buffer_to(first_read_bytes));
+        return reader;
+    }
+
+    uint64_t file_bytes() const { return file_bytes_; }
+
+    // Makes [0, bytes) come from memory, if that is not too much.
+    Status buffer_to(uint64_t bytes) {
+        bytes = std::min(bytes, file_bytes_);
+        if (bytes <= buffer_.size() || bytes > most_buffered_bytes) return Status();
+        size_t old_bytes = buffer_.size();
+        buffer_.resize(bytes);
+        TAILRACE_ASSIGN(size_t got, file_->read_at(std::span(buffer_).subspan(old_bytes), old_bytes));
+        buffer_.resize(old_bytes + got);
+        return Status();
+    }
+
+    // At most `bytes` bytes: fewer where the file ends.
+    Result<std::vector<std::byte>> read(uint64_t offset, uint64_t bytes) {
+        if (offset >= file_bytes_) return std::vector<std::byte>();
+        bytes = std::min(bytes, file_bytes_ - offset);
+        if (offset + bytes <= buffer_.size()) {
+            auto piece = std::span(buffer_).subspan(offset, bytes);
+            return std::vector<std::byte>(piece.begin(), piece.end());
+        }
+        std::vector<std::byte> target(bytes);
+        TAILRACE_ASSIGN(size_t got, file_->read_at(target, offset));
+        target.resize(got);
+        return target;
+    }
+
+  private:
+    std::unique_ptr<File> file_;
+    uint64_t file_bytes_ = 0;
+    std::vector<std::byte> buffer_;
+};
+
+// not_found for a file whose writer died before the header was durable, when `unfinished`.
+Result<SharedHeader> read_header(HeadReader& reader, bool unfinished) {
+    TAILRACE_ASSIGN(auto bytes, reader.read(0, shared_header_probe_bytes));
+    if (unfinished && std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; }))
+        return Status(Code::not_found, "it has no header yet");
+    TAILRACE_ASSIGN(auto header, decode_shared_header(bytes));
+    TAILRACE_TRY(reader.buffer_to(data_offset(header)));
+    return header;
+}
+
+Result<LeaderSlot> read_slot(HeadReader& reader, const SharedHeader& header, uint32_t leader) {
+    TAILRACE_ASSIGN(auto bytes, reader.read(slot_offset(header, leader), shared_header_probe_bytes));
+    return decode_leader_slot(bytes, header, leader);
+}
+
+Result<SegmentIndex> read_index(HeadReader& reader, const SharedHeader& header, const LeaderSlot& slot) {
+    TAILRACE_ASSIGN(auto bytes, reader.read(index_offset(header, slot.leader), slot.index_bytes));
+    return decode_segment_index(bytes, header, slot, reader.file_bytes());
+}
+
+Status check_name(const SharedHeader& header, const SharedFileName& name) {
+    if (header.job == name.job && header.key == name.key && header.file_index == name.index &&
+        header.file_count == name.count)
+        return Status();
+    SharedFileName real{header.job, header.key, header.file_index, header.file_count, false};
+    return Status(Code::corrupt,
+                  fmt::format("by its header it is {}: it was renamed or replaced", to_string(real)));
+}
+
+// One file per index, in order: the finished one where a name lies there twice.
+Result<std::vector<const SharedFileEntry*>> choose_files(const SharedEpochFiles& files) {
+    auto epoch = fmt::format("{} of job {}", to_string(files.key), files.job);
+    if (files.files.empty()) return Status(Code::not_found, fmt::format("{} has no files", epoch));
+    std::vector<const SharedFileEntry*> sorted;
+    for (const auto& file : files.files) sorted.push_back(&file);
+    std::sort(sorted.begin(), sorted.end(), [](const SharedFileEntry* a, const SharedFileEntry* b) {
+        return std::tie(a->name.index, a->name.unfinished) < std::tie(b->name.index, b->name.unfinished);
+    });
+    uint32_t count = sorted.front()->name.count;
+    std::vector<const SharedFileEntry*> chosen;
+    for (const auto* file : sorted) {
+        if (file->name.count != count)
+            return Status(Code::corrupt,
+                          fmt::format("{}: by their names {} is of {} files and {} of {}", epoch,
+                                      sorted.front()->path, count, file->path, file->name.count));
+        if (chosen.empty() || chosen.back()->name.index != file->name.index) chosen.push_back(file);
+    }
+    for (uint32_t index = 0; index < count; ++index)
+        if (index >= chosen.size() || chosen[index]->name.index != index)
+            return Status(Code::not_found,
+                          fmt::format("{} is incomplete: {} is missing (next to {})", epoch,
+                                      to_string(SharedFileName{files.job, files.key, index, count, false}),
+                                      sorted.front()->path));
+    return chosen;
+}
+
+// A stream's record or extent, and the file that says so.
+struct FoundStream {
+    StreamInfo info;
+    uint32_t file = 0;
+};
+struct FoundExtent {
+    uint32_t rank = 0;
+    StreamExtent place;
+};
+struct Found {
+    std::vector<FoundStream> streams;
+    std::vector<FoundExtent> extents;
+};
+
+// Reads one file's head into `found` and `epoch`. `first` is file 0's header, empty while reading file 0.
+Status read_file(Storage& storage, const SharedFileEntry& entry, std::optional<SharedHeader>& first,
+                 SharedEpoch& epoch, Found& found) {
+    TAILRACE_ASSIGN(auto reader, HeadReader::open(storage, entry.path));
+    auto read = [&]() -> Status {
+        TAILRACE_ASSIGN(auto header, read_header(reader, entry.name.unfinished));
+        TAILRACE_TRY(check_name(header, entry.name));
+        if (!first) first = header;
+        if (header.run_uid != first->run_uid)
+            return Status(
+                Code::corrupt,
+                fmt::format("it was written by another run ({:016x}) than {} ({:016x})", header.run_uid,
+                            epoch.paths.empty() ? entry.path : epoch.paths.front(), first->run_uid));
+        if (header.rank_count != first->rank_count)
+            return Status(Code::corrupt, fmt::format("it speaks of {} ranks and {} of {}", header.rank_count,
+                                                     epoch.paths.front(), first->rank_count));
+        std::optional<SegmentIndex> first_index;
+        for (uint32_t leader = 0; leader < header.leader_count; ++leader) {
+            TAILRACE_ASSIGN(auto slot, read_slot(reader, header, leader));
+            TAILRACE_ASSIGN(auto index, read_index(reader, header, slot));
+            epoch.committed_unix_ms = std::max(epoch.committed_unix_ms, slot.committed_unix_ms);
+            for (const auto& extent : index.extents)
+                found.extents.push_back(
+                    {extent.rank,
+                     {entry.name.index, extent.file_offset, extent.stream_offset, extent.bytes}});
+            if (!first_index)
+                first_index = std::move(index);
+            else if (first_index->streams != index.streams)
+                return Status(
+                    Code::corrupt,
+                    fmt::format("its leaders 1 and {} disagree about the streams it holds", leader + 1));
+        }
+        for (const auto& stream : first_index->streams) found.streams.push_back({stream, entry.name.index});
+        return Status();
+    };
+    TAILRACE_TRY(read().with_context(entry.path));
+    epoch.paths.push_back(entry.path);
+    epoch.file_bytes += reader.file_bytes();
+    return Status();
+}
+
+// Every rank's stream, once; files of one group repeat it and must agree.
+Status gather_streams(std::vector<FoundStream>& streams, SharedEpoch& epoch) {
+    std::stable_sort(streams.begin(), streams.end(),
+                     [](const FoundStream& a, const FoundStream& b) { return a.info.rank < b.info.rank; });
+    for (size_t i = 0; i < streams.size(); ++i) {
+        const auto& stream = streams[i];
+        if (i > 0 && streams[i - 1].info.rank == stream.info.rank) {
+            if (streams[i - 1].info == stream.info) continue;
+            return Status(Code::corrupt, fmt::format("{} and {} disagree about the stream of rank {}",
+                                                     epoch.paths[streams[i - 1].file],
+                                                     epoch.paths[stream.file], stream.info.rank));
+        }
+        if (stream.info.rank != epoch.streams.size()) break;  // a rank is missing
+        epoch.streams.push_back({stream.info, {}});
+        epoch.stream_bytes += stream.info.stream_bytes;
+        if (epoch.stream_bytes > format::most_bytes)
+            return Status(Code::corrupt, fmt::format("{}: the streams up to rank {} are too large to be true",
+                                                     epoch.paths[stream.file], stream.info.rank));
+    }
+    if (epoch.streams.size() != epoch.rank_count)
+        return Status(Code::corrupt,
+                      fmt::format("no file from {} on holds rank {} of {}", epoch.paths.front(),
+                                  epoch.streams.size(), epoch.rank_count));
+    return Status();
+}
+
+// The extents of a stream, in order, are exactly the stream.
+Status check_cover(const StreamMap& stream, const SharedEpoch& epoch, uint32_t listed_in) {
+    uint64_t end = 0;
+    uint32_t file = listed_in;
+    for (const auto& extent : stream.extents) {
+        if (extent.stream_offset < end)
+            return Status(Code::corrupt, fmt::format("{} and {} both hold byte {} of the stream of rank {}",
+                                                     epoch.paths[file], epoch.paths[extent.file],
+                                                     extent.stream_offset, stream.info.rank));
+        if (extent.stream_offset > end) break;
+        end = extent.stream_offset + extent.bytes;
+        file = extent.file;
+    }
+    if (end != stream.info.stream_bytes)
+        return Status(Code::corrupt,
+                      fmt::format("{}: nothing holds the stream of rank {} from byte {} on (it has {})",
+                                  epoch.paths[listed_in], stream.info.rank, end, stream.info.stream_bytes));
+    return Status();
+}
+
+}  // namespace
+
+Result<std::vector<SharedEpochFiles>> list_shared(Storage& storage, const std::string& directory,
+                                                  const std::string& job) {
+    TAILRACE_ASSIGN(auto entries, storage.list(directory));
+    std::map<std::pair<std::string, EpochKey>, SharedEpochFiles> epochs;
+    for (const auto& entry : entries) {
+        if (entry.is_directory) continue;
+        auto name = parse_shared_file_name(entry.name);
+        if (!name || (!job.empty() && name->job != job)) continue;
+        auto& epoch = epochs[{name->job, name->key}];
+        epoch.job = name->job;
+        epoch.key = name->key;
+        epoch.files.push_back({join_path(directory, entry.name), *name, entry.bytes, entry.modified});
+    }
+    std::vector<SharedEpochFiles> listed;
+    for (auto& [key, epoch] : epochs) {
+        std::sort(epoch.files.begin(), epoch.files.end(),
+                  [](const SharedFileEntry& a, const SharedFileEntry& b) {
+                      return std::tie(a.name.index, a.name.count, a.name.unfinished) <
+                             std::tie(b.name.index, b.name.count, b.name.unfinished);
+                  });
+        listed.push_back(std::move(epoch));
+    }
+    return listed;
+}
+
+Result<SharedEpoch> load_shared_epoch(Storage& storage, const SharedEpochFiles& files) {
+    TAILRACE_ASSIGN(auto chosen, choose_files(files));
+    SharedEpoch epoch;
+    epoch.job = files.job;
+    epoch.key = files.key;
+    std::optional<SharedHeader> first;
+    Found found;
+    for (const auto* entry : chosen) TAILRACE_TRY(read_file(storage, *entry, first, epoch, found));
+    epoch.run_uid = first->run_uid;
+    epoch.rank_count = first->rank_count;
+
+    auto& streams = found.streams;
+    TAILRACE_TRY(gather_streams(streams, epoch));
+    for (const auto& extent : found.extents) epoch.streams[extent.rank].extents.push_back(extent.place);
+    auto listed = streams.begin();  // sorted by rank, every rank at least once
+    for (auto& stream : epoch.streams) {
+        while (listed->info.rank != stream.info.rank) ++listed;
+        std::sort(
+            stream.extents.begin(), stream.extents.end(),
+            [](const StreamExtent& a, const StreamExtent& b) { return a.stream_offset < b.stream_offset; });
+        TAILRACE_TRY(check_cover(stream, epoch, listed->file));
+    }
+    return epoch;
+}
+
+Result<SharedFileHead> read_shared_head(Storage& storage, const std::string& path) {
+    TAILRACE_ASSIGN(auto reader, HeadReader::open(storage, path));
+    SharedFileHead head;
+    auto header = read_header(reader, false);
+    if (!header.ok()) return header.status().with_context(path);
+    head.header = *header;
+    for (uint32_t leader = 0; leader < head.header.leader_count; ++leader) {
+        auto slot = read_slot(reader, head.header, leader);
+        auto& index = head.indexes.emplace_back();
+        if (slot.ok()) index = read_index(reader, head.header, *slot);
+        head.slots.push_back(std::move(slot));
+    }
+    return head;
+}
+
+}  // namespace tailrace

@@ -1,0 +1,12 @@
+// The check of a StreamInfo that a part header and an index have in common. Internal to the format; pure.
+#pragma once
+
+#include "base/status.h"
+#include "format/part_file.h"
+
+namespace tailrace::format {
+
+// corrupt when the rank does not exist, or the manifest is not aligned or does not fit the stream.
+Status check_stream_info(const StreamInfo& stream, uint32_t rank_count);
+
+}  // namespace tailrace::format

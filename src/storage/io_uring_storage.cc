@@ -1,0 +1,358 @@
+// Design notes
+//
+// A transfer of more than one request is cut into requests; a ring keeps up to queue_depth of them in flight;
+// the call returns when none is left. Whatever a request does not do at once (short, interrupted, refused by
+// the ring) is done with plain system calls afterwards, in order: these know how to retry and when to give
+// up, and a file's end shows there like everywhere. Transfers of one request go the plain way from the start.
+//
+// Rings. A ring belongs to one call at a time: calls take one from the engine's idle list, or make one, and
+// put it back. So there are as many as threads ever moved data at once, and they go with the engine. If no
+// further ring can be made, that call goes the plain way.
+//
+// Registered buffers. Memory that use_memory() told of is registered with a ring when the ring first meets a
+// transfer from it, once per ring and set of regions (`generation`). The kernel may refuse (locked-memory
+// limit); then that ring writes from it like from any memory.
+//
+// A broken ring (the kernel refuses to take requests) is never reused; what it had taken is awaited first,
+// because the kernel holds the caller's memory until then.
+#include "storage/io_uring_storage.h"
+
+#include <fmt/format.h>
+#include <liburing.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/log.h"
+#include "base/units.h"
+#include "storage/posix_storage.h"
+
+namespace tailrace {
+
+namespace {
+
+// The memory to register, as it was told; replaced as a whole, so that a ring may keep an old one.
+struct Regions {
+    uint64_t generation = 0;
+    std::vector<iovec> pieces;  // of at most 1 GiB, the most the kernel registers as one
+};
+
+class Ring {
+  public:
+    Ring() = default;
+    Ring(const Ring&) = delete;
+    Ring& operator=(const Ring&) = delete;
+    ~Ring() {
+        if (made_) io_uring_queue_exit(&ring_);
+    }
+
+    int create(unsigned depth) {  // 0 or an errno value
+        const int result = io_uring_queue_init(depth, &ring_, 0);
+        made_ = result == 0;
+        return -result;
+    }
+    io_uring* get() { return &ring_; }
+
+    void use(const Regions& regions) {
+        if (regions.generation == generation_) return;
+        let_go();
+        generation_ = regions.generation;
+        if (regions.pieces.empty()) return;
+        const int result = io_uring_register_buffers(&ring_, regions.pieces.data(),
+                                                     static_cast<unsigned>(regions.pieces.size()));
+        if (result == 0) {
+            registered_ = regions.pieces;
+        } else {
+            log(LogLevel::debug, "io_uring goes without registered buffers: {}", std::strerror(-result));
+        }
+    }
+
+    // Of memory that is ours no longer: other memory may come to lie at the same address.
+    void let_go_unless(const Regions& regions) {
+        if (regions.generation != generation_) let_go();
+    }
+
+    // The registered buffer that holds all of `memory`, or -1.
+    int buffer_of(const iovec& memory) const {
+        const auto begin = reinterpret_cast<uintptr_t>(memory.iov_base);
+        for (size_t i = 0; i < registered_.size(); ++i) {
+            const auto start = reinterpret_cast<uintptr_t>(registered_[i].iov_base);
+            if (begin >= start && begin - start + memory.iov_len <= registered_[i].iov_len) {
+                return static_cast<int>(i);
+            }
+        }
+        return -1;
+    }
+
+  private:
+    void let_go() {
+        if (!registered_.empty()) (void)io_uring_unregister_buffers(&ring_);
+        registered_.clear();
+        generation_ = 0;
+    }
+
+    io_uring ring_{};
+    bool made_ = false;
+    uint64_t generation_ = 0;
+    std::vector<iovec> registered_;
+};
+
+struct Request {
+    std::vector<iovec> pieces;
+    uint64_t offset = 0;
+    size_t bytes = 0;
+    size_t done = 0;
+    int error = 0;
+};
+
+class IoUringEngine : public TransferEngine {
+  public:
+    IoUringEngine(unsigned depth, uint64_t request_bytes)
+        : depth_(std::clamp(depth, 1u, 4096u)),
+          request_bytes_(align_up(std::clamp<uint64_t>(request_bytes, 1, GiB), direct_unit_bytes)) {}
+
+    // Makes the first ring, to learn whether there can be one: 0 or an errno value.
+    int probe() {
+        auto ring = std::make_unique<Ring>();
+        if (const int error = ring->create(depth_); error != 0) return error;
+        io_uring_probe* known = io_uring_get_probe_ring(ring->get());
+        const bool enough = known != nullptr && io_uring_opcode_supported(known, IORING_OP_READ) &&
+                            io_uring_opcode_supported(known, IORING_OP_WRITE);
+        io_uring_free_probe(known);
+        if (!enough) return ENOSYS;
+        idle_.push_back(std::move(ring));
+        return 0;
+    }
+
+    std::string_view name() const override { return "io_uring"; }
+
+    Moved read(int descriptor, std::span<const iovec> targets, uint64_t offset, size_t unit) override {
+        return transfer(descriptor, targets, offset, unit, /*writing=*/false);
+    }
+
+    Moved write(int descriptor, std::span<const std::byte> source, uint64_t offset, size_t unit) override {
+        const iovec piece{const_cast<std::byte*>(source.data()), source.size()};
+        return transfer(descriptor, std::span<const iovec>(&piece, 1), offset, unit, /*writing=*/true);
+    }
+
+    int sync(int descriptor) override { return plain_.sync(descriptor); }
+
+    void use_memory(std::span<std::byte> region) override {
+        std::lock_guard lock(mutex_);
+        auto regions = std::make_shared<Regions>(*regions_);
+        ++regions->generation;
+        for (size_t at = 0; at < region.size(); at += GiB) {
+            regions->pieces.push_back({region.data() + at, std::min<size_t>(region.size() - at, GiB)});
+        }
+        regions_ = std::move(regions);
+    }
+
+    void forget_memory() override {
+        std::lock_guard lock(mutex_);
+        auto regions = std::make_shared<Regions>();
+        regions->generation = regions_->generation + 1;
+        regions_ = std::move(regions);
+        // Rings at work let go when they come back.
+        for (auto& ring : idle_) ring->let_go_unless(*regions_);
+    }
+
+  private:
+    Moved transfer(int descriptor, std::span<const iovec> pieces, uint64_t offset, size_t unit,
+                   bool writing) {
+        std::vector<Request> requests = cut(pieces, offset);
+        std::unique_ptr<Ring> ring;
+        if (requests.size() > 1) ring = take_ring(requests);
+        if (ring && run(*ring, descriptor, requests, writing)) give_ring(std::move(ring));
+        // What is left, in order.
+        Moved total;
+        for (Request& request : requests) {
+            if (request.error == 0 && request.done < request.bytes)
+                finish(descriptor, request, unit, writing);
+            total.bytes += request.done;
+            total.error = request.error;
+            if (request.error != 0 || request.done < request.bytes) break;
+        }
+        return total;
+    }
+
+    std::vector<Request> cut(std::span<const iovec> pieces, uint64_t offset) const {
+        constexpr size_t most_pieces = 64;  // small ones travel together, up to here
+        std::vector<Request> requests;
+        for (const iovec& piece : pieces) {
+            for (size_t at = 0; at < piece.iov_len;) {
+                if (requests.empty() || requests.back().bytes >= request_bytes_ ||
+                    requests.back().pieces.size() >= most_pieces) {
+                    requests.push_back({});
+                    requests.back().offset = offset;
+                }
+                Request& request = requests.back();
+                const auto count = std::min<size_t>(piece.iov_len - at, request_bytes_ - request.bytes);
+                request.pieces.push_back({static_cast<char*>(piece.iov_base) + at, count});
+                request.bytes += count;
+                offset += count;
+                at += count;
+            }
+        }
+        return requests;
+    }
+
+    // Sends all requests through the ring and waits for them. False when the ring is broken.
+    bool run(Ring& ring, int descriptor, std::vector<Request>& requests, bool writing) {
+        size_t prepared = 0, submitted = 0, completed = 0;
+        bool stopping = false;  // after an error: nothing new, wait for what is under way
+        bool broken = false;
+        while (true) {
+            while (!stopping && !broken && prepared < requests.size() && prepared - completed < depth_) {
+                io_uring_sqe* entry = io_uring_get_sqe(ring.get());
+                if (entry == nullptr) break;
+                prepare(ring, entry, descriptor, requests[prepared], writing);
+                io_uring_sqe_set_data64(entry, prepared);
+                ++prepared;
+            }
+            if (!broken && submitted < prepared) {
+                const int result = io_uring_submit(ring.get());
+                if (result > 0) {
+                    submitted += static_cast<size_t>(result);
+                } else if (result != -EINTR && submitted == completed) {
+                    broken = true;  // refused, with nothing under way whose end could change that
+                } else if (result < 0 && result != -EINTR && result != -EAGAIN && result != -EBUSY) {
+                    broken = true;
+                }
+            }
+            if (submitted == completed) {
+                if (broken || submitted == prepared) break;
+                continue;
+            }
+            io_uring_cqe* entry = nullptr;
+            if (io_uring_wait_cqe(ring.get(), &entry) != 0) {
+                std::this_thread::yield();  // interrupted: the kernel still has our memory, so wait again
+                continue;
+            }
+            do {
+                Request& request = requests[io_uring_cqe_get_data64(entry)];
+                if (entry->res >= 0) {
+                    request.done = static_cast<size_t>(entry->res);
+                } else if (entry->res != -EINTR && entry->res != -EAGAIN && entry->res != -ECANCELED) {
+                    request.error = -entry->res;
+                }
+                if (request.done < request.bytes) stopping = true;
+                io_uring_cqe_seen(ring.get(), entry);
+                ++completed;
+            } while (io_uring_peek_cqe(ring.get(), &entry) == 0);
+        }
+        if (broken)
+            log(LogLevel::warning, "an io_uring ring broke; its transfer goes on with plain system calls");
+        return !broken;
+    }
+
+    static void prepare(Ring& ring, io_uring_sqe* entry, int descriptor, const Request& request,
+                        bool writing) {
+        const iovec& first = request.pieces.front();
+        const auto count = static_cast<unsigned>(request.pieces.size());
+        if (count > 1) {
+            writing ? io_uring_prep_writev(entry, descriptor, request.pieces.data(), count, request.offset)
+                    : io_uring_prep_readv(entry, descriptor, request.pieces.data(), count, request.offset);
+            return;
+        }
+        const auto bytes = static_cast<unsigned>(first.iov_len);
+        if (const int buffer = ring.buffer_of(first); buffer >= 0) {
+            writing
+                ? io_uring_prep_write_fixed(entry, descriptor, first.iov_base, bytes, request.offset, buffer)
+                : io_uring_prep_read_fixed(entry, descriptor, first.iov_base, bytes, request.offset, buffer);
+        } else {
+            writing ? io_uring_prep_write(entry, descriptor, first.iov_base, bytes, request.offset)
+                    : io_uring_prep_read(entry, descriptor, first.iov_base, bytes, request.offset);
+        }
+    }
+
+    // The part of a request that the ring did not do.
+    void finish(int descriptor, Request& request, size_t unit, bool writing) {
+        if (request.done % unit != 0) return;  // the caller goes on without direct I/O
+        size_t skip = request.done;
+        auto first = request.pieces.begin();
+        while (skip >= first->iov_len) skip -= (first++)->iov_len;
+        first->iov_base = static_cast<char*>(first->iov_base) + skip;
+        first->iov_len -= skip;
+        request.pieces.erase(request.pieces.begin(), first);
+        const uint64_t offset = request.offset + request.done;
+        Moved moved;
+        if (writing) {  // a write has one piece
+            const iovec& piece = request.pieces.front();
+            moved = plain_.write(descriptor, {static_cast<const std::byte*>(piece.iov_base), piece.iov_len},
+                                 offset, unit);
+        } else {
+            moved = plain_.read(descriptor, request.pieces, offset, unit);
+        }
+        request.done += moved.bytes;
+        request.error = moved.error;
+    }
+
+    std::unique_ptr<Ring> take_ring(const std::vector<Request>& requests) {
+        std::unique_ptr<Ring> ring;
+        std::shared_ptr<const Regions> regions;
+        {
+            std::lock_guard lock(mutex_);
+            regions = regions_;
+            if (!idle_.empty()) {
+                ring = std::move(idle_.back());
+                idle_.pop_back();
+            }
+        }
+        if (!ring) {
+            ring = std::make_unique<Ring>();
+            if (const int error = ring->create(depth_); error != 0) {
+                if (!told_.exchange(true)) {
+                    log(LogLevel::info, "no further io_uring ring ({}): plain system calls for the rest",
+                        std::strerror(error));
+                }
+                return nullptr;
+            }
+        }
+        // Registering pins all of the memory, so only transfers from it ask for it.
+        const auto start = reinterpret_cast<uintptr_t>(requests.front().pieces.front().iov_base);
+        const bool ours =
+            std::any_of(regions->pieces.begin(), regions->pieces.end(), [&](const iovec& piece) {
+                const auto begin = reinterpret_cast<uintptr_t>(piece.iov_base);
+                return start >= begin && start - begin < piece.iov_len;
+            });
+        if (ours) {
+            ring->use(*regions);
+        } else {
+            ring->let_go_unless(*regions);
+        }
+        return ring;
+    }
+
+    void give_ring(std::unique_ptr<Ring> ring) {
+        std::lock_guard lock(mutex_);
+        ring->let_go_unless(*regions_);
+        idle_.push_back(std::move(ring));
+    }
+
+    const unsigned depth_;
+    const uint64_t request_bytes_;
+    PosixEngine plain_;
+    std::atomic<bool> told_{false};
+    std::mutex mutex_;  // over everything below
+    std::vector<std::unique_ptr<Ring>> idle_;
+    std::shared_ptr<const Regions> regions_ = std::make_shared<Regions>();
+};
+
+}  // namespace
+
+Result<std::shared_ptr<Storage>> make_io_uring_storage(unsigned queue_depth, uint64_t request_bytes) {
+    auto engine = std::make_shared<IoUringEngine>(queue_depth, request_bytes);
+    if (const int error = engine->probe(); error != 0) {
+        return Status(Code::unsupported,
+                      fmt::format("the kernel gives no io_uring ring ({}); choose posix or auto",
+                                  std::strerror(error)));
+    }
+    return make_file_storage(std::move(engine));
+}
+
+}  // namespace tailrace

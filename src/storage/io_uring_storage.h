@@ -1,0 +1,15 @@
+// The io_uring storage: the files of posix_storage, large transfers split into requests of which many are in
+// flight at once. <liburing.h> is included by the .cc alone.
+#pragma once
+
+#include <memory>
+
+#include "storage/storage.h"
+
+namespace tailrace {
+
+// unsupported, with the kernel's reason, where no ring can be had. queue_depth: requests in flight per
+// calling thread. request_bytes: rounded up to a multiple of 4096, and at most 1 GiB.
+Result<std::shared_ptr<Storage>> make_io_uring_storage(unsigned queue_depth, uint64_t request_bytes);
+
+}  // namespace tailrace

@@ -1,0 +1,21 @@
+// Storage over the system's files: paths, descriptors, direct I/O, space, locks. How bytes move is left to a
+// TransferEngine, so that posix and io_uring differ in nothing else.
+#pragma once
+
+#include <memory>
+
+#include "storage/storage.h"
+#include "storage/transfer_engine.h"
+
+namespace tailrace {
+
+// Plain system calls. Cannot fail.
+std::shared_ptr<Storage> make_posix_storage();
+
+// The same files, their bytes moved by `engine`.
+std::shared_ptr<Storage> make_file_storage(std::shared_ptr<TransferEngine> engine);
+
+// What direct I/O asks of memory, offset and length: no logical block of today's disks is larger.
+inline constexpr size_t direct_unit_bytes = 4096;
+
+}  // namespace tailrace

@@ -1,0 +1,57 @@
+// What all storages have in common, and the choice of the one for this machine.
+#include "storage/storage.h"
+
+#include <fmt/format.h>
+
+#include "base/log.h"
+#include "storage/posix_storage.h"
+#if TAILRACE_HAVE_IO_URING
+#include "storage/io_uring_storage.h"
+#endif
+
+namespace tailrace {
+
+Result<size_t> File::read_pieces(std::span<const Piece> targets, uint64_t offset) {
+    size_t total = 0;
+    for (const Piece& target : targets) {
+        TAILRACE_ASSIGN(const size_t count, read_at(target, offset + total));
+        total += count;
+        if (count < target.size()) break;
+    }
+    return total;
+}
+
+Result<std::span<std::byte>> File::map(uint64_t bytes) {
+    return Status(Code::unsupported, fmt::format("mapping {} bytes of '{}': the storage offers no mappings; "
+                                                 "reading and writing work",
+                                                 bytes, path()));
+}
+
+void File::will_read(uint64_t, uint64_t) {}
+void File::drop_cache() {}
+void Storage::use_memory(std::span<std::byte>) {}
+void Storage::forget_memory() {}
+
+std::string join_path(const std::string& directory, const std::string& name) {
+    if (directory.empty()) return name;
+    if (directory.back() == '/') return directory + name;
+    return directory + "/" + name;
+}
+
+Result<std::shared_ptr<Storage>> make_system_storage(const SystemStorageOptions& options) {
+    if (options.engine == IoEngine::posix) return make_posix_storage();
+#if TAILRACE_HAVE_IO_URING
+    auto storage = make_io_uring_storage(options.queue_depth, options.request_bytes);
+    if (storage.ok() || options.engine == IoEngine::io_uring) return storage;
+    log(LogLevel::info, "files go through plain system calls: {}", storage.status().message());
+    return make_posix_storage();
+#else
+    if (options.engine == IoEngine::io_uring) {
+        return Status(Code::unsupported,
+                      "this build of tailrace has no io_uring engine; choose posix or auto");
+    }
+    return make_posix_storage();
+#endif
+}
+
+}  // namespace tailrace

@@ -1,0 +1,488 @@
+// Way of the data:
+//   message      post() copies it and starts an Isend; poll() finds it by Improbe, which takes it out of
+//   reach
+//                of every other receive, and brings it in by Imrecv
+//   transfer     one Isend and one Irecv, whatever the size, on the data communicator
+//   collective   lengths first, then the bytes in rounds that fit MPI's counts
+//
+// MPI makes progress only while somebody calls it, and cannot be waited for without polling. Every wait here
+// is therefore a nap between two calls. Its length is the trade between the program's CPU time and ours:
+// `Nap` says how it adapts.
+#include "transport/mpi_transport.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <array>
+#include <condition_variable>
+#include <list>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+namespace tailrace {
+
+namespace {
+
+using std::chrono::microseconds;
+
+// What the calling thread sleeps between two looks at MPI. Starts short after anything moved, because more
+// tends to follow at once; doubles while nothing moves, because then each look only costs.
+//
+// busy: transfers are under way, and many MPI libraries move a large one a piece at a time, within our calls;
+// the longest nap bounds what a transfer can lose. idle: only a message may come, and nothing is late that
+// waits for 5 ms; 200 looks a second cost less than 0.1 % of a core.
+constexpr microseconds shortest_nap(30);
+constexpr microseconds longest_busy_nap(1000);
+constexpr microseconds longest_idle_nap(5000);
+
+// In a collective the program's own thread waits: it looks some times at once, as the others are usually a
+// moment away, before it lets them have the core.
+constexpr int looks_before_napping = 50;
+constexpr microseconds longest_collective_nap(1000);
+
+// Messages are small: one that does not fit MPI's counts is a mistake of the caller's.
+constexpr uint64_t largest_message_bytes = 0x7fffffff;
+
+// How long a transport that is destroyed goes on delivering what was posted.
+constexpr std::chrono::milliseconds longest_farewell(1000);
+
+Status mpi_status(int code, std::string_view attempted) {
+    std::array<char, MPI_MAX_ERROR_STRING + 1> text{};
+    int length = 0;
+    if (MPI_Error_string(code, text.data(), &length) != MPI_SUCCESS) length = 0;
+    return Status(Code::transport, fmt::format("{}: MPI says: {}", attempted,
+                                               std::string_view(text.data(), static_cast<size_t>(length))));
+}
+
+#define TAILRACE_MPI_TRY(call, ...)                                \
+    do {                                                           \
+        if (const int mpi_code = (call); mpi_code != MPI_SUCCESS)  \
+            return mpi_status(mpi_code, fmt::format(__VA_ARGS__)); \
+    } while (false)
+
+class Nap {
+  public:
+    // Something moved: look again soon.
+    void reset() { next_ = shortest_nap; }
+
+    void sleep(microseconds longest, bool busy) {
+        const microseconds nap = std::min(next_, busy ? longest_busy_nap : longest_idle_nap);
+        std::unique_lock lock(mutex_);
+        woken_.wait_for(lock, std::clamp(nap, microseconds(0), std::max(longest, microseconds(0))),
+                        [&] { return wake_; });
+        if (std::exchange(wake_, false))
+            next_ = shortest_nap;
+        else
+            next_ = std::min(nap * 2, longest_idle_nap);
+    }
+
+    void wake() {
+        std::lock_guard lock(mutex_);
+        wake_ = true;
+        woken_.notify_one();
+    }
+
+  private:
+    microseconds next_ = shortest_nap;  // of the one thread that sleeps here
+    std::mutex mutex_;
+    std::condition_variable woken_;
+    bool wake_ = false;
+};
+
+// How `bytes` bytes of memory are described to MPI: as that many bytes, or beyond an int's range as one
+// element of a type made of blocks and a rest. Both sides may describe the same bytes differently.
+class Layout {
+  public:
+    Layout() = default;
+    Layout(Layout&& other) noexcept
+        : count_(other.count_), type_(std::exchange(other.type_, MPI_DATATYPE_NULL)), made_(other.made_) {
+        other.made_ = false;
+    }
+    Layout& operator=(Layout&& other) noexcept {
+        std::swap(count_, other.count_);
+        std::swap(type_, other.type_);
+        std::swap(made_, other.made_);
+        return *this;
+    }
+    ~Layout() {
+        if (made_) MPI_Type_free(&type_);
+    }
+
+    static Result<Layout> of(uint64_t bytes, uint64_t plain_bytes) {
+        Layout layout;
+        if (bytes <= plain_bytes) {
+            layout.count_ = static_cast<int>(bytes);
+            layout.type_ = MPI_BYTE;
+            return layout;
+        }
+        const uint64_t block_bytes = std::min<uint64_t>(uint64_t{1} << 20, plain_bytes);
+        std::array<int, 2> lengths = {static_cast<int>(bytes / block_bytes),
+                                      static_cast<int>(bytes % block_bytes)};
+        std::array<MPI_Aint, 2> places = {0, static_cast<MPI_Aint>(bytes / block_bytes * block_bytes)};
+        MPI_Datatype block = MPI_DATATYPE_NULL;
+        TAILRACE_MPI_TRY(MPI_Type_contiguous(static_cast<int>(block_bytes), MPI_BYTE, &block),
+                         "describing {} bytes to MPI", bytes);
+        std::array<MPI_Datatype, 2> types = {block, MPI_BYTE};
+        const int code =
+            MPI_Type_create_struct(2, lengths.data(), places.data(), types.data(), &layout.type_);
+        MPI_Type_free(&block);
+        TAILRACE_MPI_TRY(code, "describing {} bytes to MPI", bytes);
+        layout.made_ = true;
+        TAILRACE_MPI_TRY(MPI_Type_commit(&layout.type_), "describing {} bytes to MPI", bytes);
+        layout.count_ = 1;
+        return layout;
+    }
+
+    int count() const { return count_; }
+    MPI_Datatype type() const { return type_; }
+
+  private:
+    int count_ = 0;
+    MPI_Datatype type_ = MPI_DATATYPE_NULL;
+    bool made_ = false;
+};
+
+class MpiTransfer final : public Transfer {
+  public:
+    MpiTransfer(std::shared_ptr<Nap> nap, Layout layout, std::string attempted)
+        : nap_(std::move(nap)), layout_(std::move(layout)), attempted_(std::move(attempted)) {}
+
+    ~MpiTransfer() override {
+        // Only after a failure elsewhere. A receive can be taken back; MPI has no way to take back a send.
+        if (request_ == MPI_REQUEST_NULL) return;
+        if (!sends_) {
+            MPI_Cancel(&request_);
+            MPI_Wait(&request_, MPI_STATUS_IGNORE);
+        } else {
+            MPI_Request_free(&request_);
+        }
+    }
+
+    Status send(const void* memory, uint64_t bytes, int target, int tag, MPI_Comm communicator) {
+        sends_ = true;
+        sent_bytes_ = bytes;
+        TAILRACE_MPI_TRY(
+            MPI_Isend(memory, layout_.count(), layout_.type(), target, tag, communicator, &request_), "{}",
+            attempted_);
+        return Status();
+    }
+    Status receive(void* memory, int source, int tag, MPI_Comm communicator) {
+        TAILRACE_MPI_TRY(
+            MPI_Irecv(memory, layout_.count(), layout_.type(), source, tag, communicator, &request_), "{}",
+            attempted_);
+        return Status();
+    }
+
+    Result<std::optional<uint64_t>> test() override {
+        if (!end_) {
+            int complete = 0;
+            MPI_Status status;
+            const int code = MPI_Test(&request_, &complete, &status);
+            if (code == MPI_SUCCESS && complete == 0) return std::optional<uint64_t>();
+            nap_->reset();
+            end_ = end(code, status);
+        }
+        if (!end_->ok()) return end_->status();
+        return std::optional<uint64_t>(end_->value());
+    }
+
+  private:
+    Result<uint64_t> end(int code, const MPI_Status& status) {
+        if (code != MPI_SUCCESS) {
+            request_ = MPI_REQUEST_NULL;  // whatever is left of it: MPI promises nothing after an error
+            return mpi_status(code, attempted_);
+        }
+        if (sends_) return sent_bytes_;
+        MPI_Count bytes = 0;
+        TAILRACE_MPI_TRY(MPI_Get_elements_x(&status, layout_.type(), &bytes), "{}", attempted_);
+        return static_cast<uint64_t>(bytes);
+    }
+
+    const std::shared_ptr<Nap> nap_;
+    const Layout layout_;
+    const std::string attempted_;
+    bool sends_ = false;
+    uint64_t sent_bytes_ = 0;
+    MPI_Request request_ = MPI_REQUEST_NULL;
+    std::optional<Result<uint64_t>> end_;
+};
+
+class MpiTransport final : public Transport {
+  public:
+    explicit MpiTransport(MpiLimits limits) : limits_(limits), nap_(std::make_shared<Nap>()) {}
+
+    Status open(MPI_Comm communicator) {
+        int provided = MPI_THREAD_SINGLE;
+        TAILRACE_MPI_TRY(MPI_Query_thread(&provided), "asking MPI for its thread support");
+        concurrent_ = provided >= MPI_THREAD_MULTIPLE;
+
+        std::array<char, MPI_MAX_PROCESSOR_NAME + 1> name{};
+        int length = 0;
+        TAILRACE_MPI_TRY(MPI_Get_processor_name(name.data(), &length), "asking MPI for this machine's name");
+        host_.assign(name.data(), static_cast<size_t>(length));
+
+        TAILRACE_MPI_TRY(MPI_Comm_rank(communicator, &rank_), "asking MPI for the rank");
+        TAILRACE_MPI_TRY(MPI_Comm_size(communicator, &size_), "asking MPI for the number of ranks");
+        for (MPI_Comm* mine : {&messages_, &data_, &collectives_}) {
+            TAILRACE_MPI_TRY(MPI_Comm_dup(communicator, mine), "duplicating the communicator of {} ranks",
+                             size_);
+            TAILRACE_MPI_TRY(MPI_Comm_set_errhandler(*mine, MPI_ERRORS_RETURN),
+                             "asking MPI to return its errors");
+        }
+        void* upper_bound = nullptr;
+        int known = 0;
+        TAILRACE_MPI_TRY(MPI_Comm_get_attr(data_, MPI_TAG_UB, &upper_bound, &known),
+                         "asking MPI for its greatest tag");
+        if (known != 0) greatest_tag_ = static_cast<uint32_t>(*static_cast<int*>(upper_bound));
+        return Status();
+    }
+
+    ~MpiTransport() override {
+        int finalized = 0;
+        const bool usable = MPI_Finalized(&finalized) == MPI_SUCCESS && finalized == 0;
+        if (usable) say_farewell();
+        abandon();
+        if (!usable) return;
+        for (MPI_Comm* mine : {&messages_, &data_, &collectives_})
+            if (*mine != MPI_COMM_NULL) MPI_Comm_free(mine);
+    }
+
+    int rank() const override { return rank_; }
+    int size() const override { return size_; }
+    std::string host() const override { return host_; }
+    bool concurrent() const override { return concurrent_; }
+
+    Status post(int target, std::span<const std::byte> message) override {
+        TAILRACE_TRY(check("posting a message to", target));
+        if (message.size() > largest_message_bytes)
+            return Status(Code::invalid_argument,
+                          fmt::format("posting a message of {} bytes to rank {}: at most {} are possible",
+                                      message.size(), target, largest_message_bytes));
+        Post& post = posts_.emplace_back();
+        post.bytes.assign(message.begin(), message.end());
+        const int code = MPI_Isend(post.bytes.data(), static_cast<int>(post.bytes.size()), MPI_BYTE, target,
+                                   0, messages_, &post.request);
+        if (code != MPI_SUCCESS) {
+            posts_.pop_back();
+            return mpi_status(
+                code, fmt::format("posting a message of {} bytes to rank {}", message.size(), target));
+        }
+        return advance_posts();
+    }
+
+    Result<std::optional<Message>> poll() override {
+        TAILRACE_TRY(check("receiving messages on", rank_));
+        TAILRACE_TRY(advance_posts());
+        if (!arrival_) TAILRACE_TRY(probe());
+        if (!arrival_) return std::optional<Message>();
+        int complete = 0;
+        TAILRACE_MPI_TRY(MPI_Test(&arrival_->request, &complete, MPI_STATUS_IGNORE),
+                         "receiving a message of {} bytes from rank {}", arrival_->message.bytes.size(),
+                         arrival_->message.source);
+        if (complete == 0) return std::optional<Message>();
+        nap_->reset();
+        std::optional<Message> message(std::move(arrival_->message));
+        arrival_.reset();
+        return message;
+    }
+
+    Result<bool> posts_delivered() override {
+        TAILRACE_TRY(advance_posts());
+        return posts_.empty();
+    }
+
+    Result<std::unique_ptr<Transfer>> start_send(int target, uint32_t tag,
+                                                 std::span<const std::byte> source) override {
+        TAILRACE_TRY(check("sending data to", target));
+        TAILRACE_ASSIGN(Layout layout, Layout::of(source.size(), limits_.plain_bytes));
+        auto transfer = std::make_unique<MpiTransfer>(
+            nap_, std::move(layout),
+            fmt::format("sending {} bytes to rank {} with tag {}", source.size(), target, tag));
+        TAILRACE_TRY(transfer->send(source.data(), source.size(), target, mpi_tag(tag), data_));
+        return std::unique_ptr<Transfer>(std::move(transfer));
+    }
+
+    Result<std::unique_ptr<Transfer>> start_receive(int source, uint32_t tag,
+                                                    std::span<std::byte> target) override {
+        TAILRACE_TRY(check("receiving data from", source));
+        TAILRACE_ASSIGN(Layout layout, Layout::of(target.size(), limits_.plain_bytes));
+        auto transfer = std::make_unique<MpiTransfer>(
+            nap_, std::move(layout),
+            fmt::format("receiving from rank {} with tag {} into {} bytes", source, tag, target.size()));
+        TAILRACE_TRY(transfer->receive(target.data(), source, mpi_tag(tag), data_));
+        return std::unique_ptr<Transfer>(std::move(transfer));
+    }
+
+    void wait(microseconds longest, bool busy) override { nap_->sleep(longest, busy || !posts_.empty()); }
+    void wake() override { nap_->wake(); }
+
+    Result<std::vector<std::vector<std::byte>>> allgather(std::span<const std::byte> mine) override {
+        // 1. Everybody learns how much everybody has.
+        std::vector<uint64_t> lengths(static_cast<size_t>(size_));
+        const uint64_t my_length = mine.size();
+        MPI_Request request = MPI_REQUEST_NULL;
+        TAILRACE_MPI_TRY(MPI_Iallgather(&my_length, 1, MPI_UINT64_T, lengths.data(), 1, MPI_UINT64_T,
+                                        collectives_, &request),
+                         "gathering lengths from {} ranks", size_);
+        TAILRACE_TRY(complete(request, "gathering lengths from all ranks"));
+
+        // 2. Rounds in which each rank gives at most its share of what one call can bring.
+        const uint64_t longest = *std::max_element(lengths.begin(), lengths.end());
+        const uint64_t share = std::max<uint64_t>(1, limits_.collective_bytes / static_cast<uint64_t>(size_));
+        std::vector<std::vector<std::byte>> all(lengths.size());
+        std::vector<int> counts(lengths.size()), places(lengths.size());
+        std::vector<std::byte> round;
+        for (uint64_t done = 0; done < longest; done += share) {
+            int place = 0;
+            for (size_t i = 0; i < lengths.size(); ++i) {
+                counts[i] = static_cast<int>(lengths[i] > done ? std::min(share, lengths[i] - done) : 0);
+                places[i] = place;
+                place += counts[i];
+            }
+            round.resize(static_cast<size_t>(place));
+            const int my_count = counts[static_cast<size_t>(rank_)];
+            const std::byte* my_bytes = my_count > 0 ? mine.data() + done : nullptr;
+            TAILRACE_MPI_TRY(MPI_Iallgatherv(my_bytes, my_count, MPI_BYTE, round.data(), counts.data(),
+                                             places.data(), MPI_BYTE, collectives_, &request),
+                             "gathering {} bytes from {} ranks", place, size_);
+            TAILRACE_TRY(complete(request, "gathering from all ranks"));
+            for (size_t i = 0; i < lengths.size(); ++i) {
+                auto begin = round.begin() + places[i];
+                all[i].insert(all[i].end(), begin, begin + counts[i]);
+            }
+        }
+        return all;
+    }
+
+    Result<std::vector<std::byte>> broadcast(int root, std::span<const std::byte> bytes) override {
+        TAILRACE_TRY(check_rank("broadcasting from", root));
+        uint64_t length = bytes.size();
+        MPI_Request request = MPI_REQUEST_NULL;
+        TAILRACE_MPI_TRY(MPI_Ibcast(&length, 1, MPI_UINT64_T, root, collectives_, &request),
+                         "broadcasting a length from rank {}", root);
+        TAILRACE_TRY(complete(request, "broadcasting a length"));
+
+        std::vector<std::byte> copy(static_cast<size_t>(length));
+        if (rank_ == root) std::copy(bytes.begin(), bytes.end(), copy.begin());
+        for (uint64_t done = 0; done < length; done += limits_.collective_bytes) {
+            const uint64_t count = std::min(limits_.collective_bytes, length - done);
+            TAILRACE_MPI_TRY(MPI_Ibcast(copy.data() + done, static_cast<int>(count), MPI_BYTE, root,
+                                        collectives_, &request),
+                             "broadcasting {} bytes from rank {}", length, root);
+            TAILRACE_TRY(complete(request, "broadcasting"));
+        }
+        return copy;
+    }
+
+  private:
+    // Posts and arrivals stay where they are in memory while MPI works on them.
+    struct Post {
+        std::vector<std::byte> bytes;
+        MPI_Request request = MPI_REQUEST_NULL;
+    };
+    struct Arrival {
+        Message message;
+        MPI_Request request = MPI_REQUEST_NULL;
+    };
+
+    Status check(std::string_view attempted, int rank) const {
+        if (!concurrent_) {
+            return Status(Code::failed_state,
+                          fmt::format("{} rank {}: MPI was initialized with less than MPI_THREAD_MULTIPLE",
+                                      attempted, rank));
+        }
+        return check_rank(attempted, rank);
+    }
+    Status check_rank(std::string_view attempted, int rank) const {
+        if (rank >= 0 && rank < size_) return Status();
+        return Status(Code::invalid_argument,
+                      fmt::format("{} rank {}: there are {} ranks", attempted, rank, size_));
+    }
+
+    int mpi_tag(uint32_t tag) const { return static_cast<int>(tag % (uint64_t{greatest_tag_} + 1)); }
+
+    // Lets go of every post that is on its way. Messages to one rank leave in order, so the first of them are
+    // done first; but one rank that does not listen must not hold up the others' memory.
+    Status advance_posts() {
+        Status worst;
+        std::erase_if(posts_, [&](Post& post) {
+            int complete = 0;
+            const int code = MPI_Test(&post.request, &complete, MPI_STATUS_IGNORE);
+            if (code == MPI_SUCCESS) return complete != 0;
+            worst = mpi_status(code, fmt::format("delivering a message of {} bytes", post.bytes.size()));
+            return true;
+        });
+        return worst;
+    }
+
+    // Takes the next message that has arrived, if any, out of MPI's hands.
+    Status probe() {
+        int found = 0;
+        MPI_Message matched = MPI_MESSAGE_NULL;
+        MPI_Status status;
+        TAILRACE_MPI_TRY(MPI_Improbe(MPI_ANY_SOURCE, MPI_ANY_TAG, messages_, &found, &matched, &status),
+                         "looking for messages");
+        if (found == 0) return Status();
+        int bytes = 0;
+        TAILRACE_MPI_TRY(MPI_Get_count(&status, MPI_BYTE, &bytes), "looking at a message from rank {}",
+                         status.MPI_SOURCE);
+        arrival_ = std::make_unique<Arrival>();
+        arrival_->message.source = status.MPI_SOURCE;
+        arrival_->message.bytes.resize(static_cast<size_t>(bytes));
+        TAILRACE_MPI_TRY(
+            MPI_Imrecv(arrival_->message.bytes.data(), bytes, MPI_BYTE, &matched, &arrival_->request),
+            "receiving a message of {} bytes from rank {}", bytes, status.MPI_SOURCE);
+        return Status();
+    }
+
+    // Waits for a collective. Nothing to keep: `request` is over, or MPI has given it up.
+    Status complete(MPI_Request& request, std::string_view attempted) {
+        microseconds pause = shortest_nap;
+        for (int look = 0;; ++look) {
+            int complete = 0;
+            TAILRACE_MPI_TRY(MPI_Test(&request, &complete, MPI_STATUS_IGNORE), "{}", attempted);
+            if (complete != 0) return Status();
+            if (look < looks_before_napping) {
+                sched_yield();
+                continue;
+            }
+            std::this_thread::sleep_for(pause);
+            pause = std::min(pause * 2, longest_collective_nap);
+        }
+    }
+
+    // Gives what was posted some time to leave, for a peer that waits for a last word.
+    void say_farewell() {
+        const auto deadline = std::chrono::steady_clock::now() + longest_farewell;
+        while (!posts_.empty() && advance_posts().ok() && std::chrono::steady_clock::now() < deadline)
+            std::this_thread::sleep_for(shortest_nap);
+    }
+
+    // What nobody received until now, nobody will. MPI may still look at the bytes: they are left to it.
+    void abandon() {
+        if (!posts_.empty()) new std::list<Post>(std::move(posts_));
+        if (arrival_) (void)arrival_.release();
+    }
+
+    const MpiLimits limits_;
+    int rank_ = 0, size_ = 0;
+    std::string host_;
+    bool concurrent_ = false;
+    uint32_t greatest_tag_ = 32767;
+    MPI_Comm messages_ = MPI_COMM_NULL, data_ = MPI_COMM_NULL, collectives_ = MPI_COMM_NULL;
+    std::list<Post> posts_;             // under way
+    std::unique_ptr<Arrival> arrival_;  // being received
+    const std::shared_ptr<Nap> nap_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Transport>> make_mpi_transport(MPI_Comm communicator, MpiLimits limits) {
+    auto transport = std::make_unique<MpiTransport>(limits);
+    TAILRACE_TRY(transport->open(communicator));
+    return std::unique_ptr<Transport>(std::move(transport));
+}
+
+}  // namespace tailrace

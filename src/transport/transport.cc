@@ -1,0 +1,71 @@
+// What every transport has in common: agreement on a status, and the transport of a single rank.
+#include "transport/transport.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <string>
+
+#include "base/bytes.h"
+#include "transport/in_process.h"
+
+namespace tailrace {
+
+namespace {
+
+// A sentence longer than this is cut: agreement costs every rank the sum over all ranks.
+constexpr size_t longest_sentence_bytes = 2048;
+
+std::vector<std::byte> encode(const Status& status) {
+    ByteWriter writer;
+    writer.put(static_cast<uint32_t>(status.code()));
+    if (!status.ok()) writer.put_string(status.message().substr(0, longest_sentence_bytes));
+    return writer.take();
+}
+
+// An answer that is none counts as a failure of that rank, never as its success.
+Status decode(std::span<const std::byte> bytes) {
+    ByteReader reader(bytes);
+    const auto code = reader.get<uint32_t>();
+    if (reader.at_end() && code == static_cast<uint32_t>(Code::ok)) return Status();
+    std::string sentence = reader.get_string(longest_sentence_bytes);
+    if (!reader.at_end() || code == 0 || code > static_cast<uint32_t>(Code::aborted))
+        return Status(Code::transport, "sent something else than its status");
+    return Status(static_cast<Code>(code), std::move(sentence));
+}
+
+}  // namespace
+
+Status agree(Transport& transport, const Status& mine) {
+    if (transport.size() == 1) return mine;
+    auto answers = transport.allgather(encode(mine));
+    if (!answers.ok()) return mine.ok() ? answers.status().with_context("agreeing on a status") : mine;
+
+    Status worst;
+    size_t worst_rank = 0;
+    size_t others = 0;
+    for (size_t rank = 0; rank < answers->size(); ++rank) {
+        Status status = decode((*answers)[rank]);
+        if (status.ok()) continue;
+        if (worst.ok()) {
+            worst = std::move(status);
+            worst_rank = rank;
+        } else {
+            ++others;
+        }
+    }
+    if (worst.ok()) return worst;
+    std::string sentence = fmt::format("rank {}: {}", worst_rank, worst.message());
+    if (others > 0)
+        sentence += fmt::format(" ({} other {} failed too)", others, others == 1 ? "rank" : "ranks");
+    return Status(worst.code(), std::move(sentence));
+}
+
+std::unique_ptr<Transport> make_single_transport() {
+    std::array<char, 256> host{};
+    if (gethostname(host.data(), host.size() - 1) != 0) host = {"localhost"};
+    return std::move(make_in_process_transports({host.data()}).front());
+}
+
+}  // namespace tailrace

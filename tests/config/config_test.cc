@@ -1,0 +1,425 @@
+// Every key by every way in, and every refusal.
+#include "config/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+
+#include "base/log.h"
+#include "base/units.h"
+
+namespace tailrace {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A value of each key that is not its default.
+const std::map<std::string, std::string>& other_values() {
+    static const std::map<std::string, std::string> values = {{"name", "galaxy-7_b"},
+                                                              {"local_dir", "/mnt/local disk"},
+                                                              {"shared_dir", "/päth/shared"},
+                                                              {"files", "6"},
+                                                              {"leaders_per_file", "3"},
+                                                              {"writers", "5"},
+                                                              {"buffer_bytes", "8MiB"},
+                                                              {"buffers", "12"},
+                                                              {"block_bytes", "64KiB"},
+                                                              {"placement", "contiguous"},
+                                                              {"direct_io", "on"},
+                                                              {"io_engine", "posix"},
+                                                              {"queue_depth", "7"},
+                                                              {"checksum", "no"},
+                                                              {"copy_threads", "2"},
+                                                              {"keep_local", "1"},
+                                                              {"keep_shared", "9"},
+                                                              {"shared_every", "4"},
+                                                              {"queue_epochs", "3"},
+                                                              {"queue_policy", "drop_oldest"},
+                                                              {"bandwidth_cap", "1000001"},
+                                                              {"background_nice", "19"},
+                                                              {"local_sync", "yes"},
+                                                              {"ranks_per_node", "2"}};
+    return values;
+}
+
+// Sets an environment variable until the end of the block.
+class Variable {
+  public:
+    Variable(std::string name, const std::string& value) : name_(std::move(name)) {
+        ::setenv(name_.c_str(), value.c_str(), 1);
+    }
+    ~Variable() { ::unsetenv(name_.c_str()); }
+    Variable(const Variable&) = delete;
+    Variable& operator=(const Variable&) = delete;
+
+  private:
+    std::string name_;
+};
+
+class ConfigTest : public ::testing::Test {
+  protected:
+    ConfigTest() {
+        std::string pattern = (std::filesystem::temp_directory_path() / "tailrace config XXXXXX").string();
+        directory_ = ::mkdtemp(pattern.data());
+        set_log_callback([this](LogLevel, std::string_view message) {
+            std::lock_guard lock(mutex_);
+            logged_ += std::string(message) + "\n";
+        });
+    }
+    ~ConfigTest() override {
+        set_log_callback({});
+        std::filesystem::remove_all(directory_);
+    }
+
+    std::string write(const std::string& text) {
+        std::string path = directory_ + "/tail race.toml";
+        std::ofstream(path) << text;
+        return path;
+    }
+    // The sentence with which a file of that text is refused.
+    std::string refusal(const std::string& text) {
+        Config config;
+        Status status = load_config_file(config, write(text));
+        EXPECT_EQ(status.code(), Code::invalid_argument) << status.to_string();
+        return status.message();
+    }
+    static std::string refusal(std::string_view key, std::string_view value) {
+        Config config;
+        Status status = set_config(config, key, value);
+        EXPECT_EQ(status.code(), Code::invalid_argument)
+            << key << " = " << value << ": " << status.to_string();
+        return status.message();
+    }
+    // A configuration that complete_config accepts.
+    static Config complete() {
+        Config config;
+        config.shared_dir = "/tmp/shared";
+        return config;
+    }
+    static std::string incomplete(const Config& config, int rank_count = 4) {
+        Config changed = config;
+        Status status = complete_config(changed, rank_count);
+        EXPECT_EQ(status.code(), Code::invalid_argument) << status.to_string();
+        return status.message();
+    }
+
+    std::string directory_;
+    std::mutex mutex_;
+    std::string logged_;
+};
+
+TEST_F(ConfigTest, TheTableNamesEveryKeyOnceWithItsDefault) {
+    std::set<std::string_view> names;
+    for (const ConfigKey& key : config_keys()) {
+        EXPECT_TRUE(names.insert(key.name).second) << key.name;
+        EXPECT_EQ(key.default_value, get_config(Config{}, key.name).value()) << key.name;
+        EXPECT_FALSE(key.help.empty()) << key.name;
+        EXPECT_FALSE(key.type.empty()) << key.name;
+        EXPECT_TRUE(other_values().contains(std::string(key.name))) << key.name << " has no test value";
+    }
+    EXPECT_EQ(names.size(), other_values().size());
+    EXPECT_EQ(names.size(), 24u);
+}
+
+TEST_F(ConfigTest, EveryKeyRoundTripsThroughText) {
+    for (const auto& [key, value] : other_values()) {
+        Config config;
+        EXPECT_NE(get_config(config, key).value(), value) << key;
+        ASSERT_TRUE(set_config(config, key, value).ok()) << key;
+        EXPECT_EQ(get_config(config, key).value(), value) << key;
+        for (const ConfigKey& other : config_keys()) {
+            if (other.name == key) continue;
+            EXPECT_EQ(get_config(config, other.name).value(), other.default_value)
+                << key << " changed " << other.name;
+        }
+    }
+}
+
+TEST_F(ConfigTest, EveryKeyComesFromAFile) {
+    std::string text;
+    for (const auto& [key, value] : other_values()) text += key + " = \"" + value + "\"\n";
+    Config config;
+    Status status = load_config_file(config, write(text));
+    ASSERT_TRUE(status.ok()) << status.to_string();
+    for (const auto& [key, value] : other_values()) EXPECT_EQ(get_config(config, key).value(), value);
+}
+
+TEST_F(ConfigTest, EveryKeyComesFromTheEnvironment) {
+    for (const auto& [key, value] : other_values()) {
+        std::string name = "TAILRACE_" + key;
+        for (char& c : name) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+        Variable variable(name, value);
+        Config config;
+        ASSERT_TRUE(load_config_environment(config).ok()) << key;
+        EXPECT_EQ(get_config(config, key).value(), value);
+    }
+    EXPECT_EQ(logged_, "");
+}
+
+TEST_F(ConfigTest, FilesMayUseNumbersAndTruthValues) {
+    Config config;
+    Status status = load_config_file(
+        config, write("# a comment\nfiles = 3\nbuffer_bytes = 1048576\nchecksum = false\nlocal_sync = true\n"
+                      "direct_io = false\nbandwidth_cap = \"2 GiB\"\n"));
+    ASSERT_TRUE(status.ok()) << status.to_string();
+    EXPECT_EQ(config.files, 3u);
+    EXPECT_EQ(config.buffer_bytes, MiB);
+    EXPECT_FALSE(config.checksum);
+    EXPECT_TRUE(config.local_sync);
+    EXPECT_EQ(config.direct_io, DirectIo::off);
+    EXPECT_EQ(config.bandwidth_cap, 2 * GiB);
+}
+
+TEST_F(ConfigTest, AnUnknownKeyIsRefusedWithItsLineAndTheNearest) {
+    const std::string sentence = refusal("\n# two lines before\nfile = 3\n");
+    EXPECT_THAT(sentence, HasSubstr("tail race.toml, line 3"));
+    EXPECT_THAT(sentence, HasSubstr("no key \"file\""));
+    EXPECT_THAT(sentence, HasSubstr("nearest is \"files\""));
+    EXPECT_THAT(refusal("shared-dirs", "x"), HasSubstr("\"shared_dir\""));
+    EXPECT_THAT(refusal("", ""), HasSubstr("no key \"\""));
+}
+
+TEST_F(ConfigTest, ABadValueIsRefusedWithItsLine) {
+    const std::string sentence = refusal("files = 2\nbuffers = -3\n");
+    EXPECT_THAT(sentence, HasSubstr("line 2"));
+    EXPECT_THAT(sentence, HasSubstr("buffers = \"-3\""));
+    EXPECT_THAT(sentence, HasSubstr("from 1 to"));
+}
+
+TEST_F(ConfigTest, AFileThatIsNoTomlIsRefusedWithItsLine) {
+    EXPECT_THAT(refusal("files = 2\nbuffers 3\n"), HasSubstr("tail race.toml, line 2: "));
+    EXPECT_THAT(refusal("files = 2\nfiles = 3\n"), HasSubstr("line 2"));
+}
+
+TEST_F(ConfigTest, WrongTypesInAFileAreRefused) {
+    EXPECT_THAT(refusal("shared_dir = 7\n"), HasSubstr("text in quotes"));
+    EXPECT_THAT(refusal("files = 2.5\n"), HasSubstr("type number"));
+    EXPECT_THAT(refusal("files = true\n"), HasSubstr("files = \"on\""));
+    EXPECT_THAT(refusal("files = [2]\n"), HasSubstr("type number"));
+    EXPECT_THAT(refusal("[files]\nx = 1\n"), HasSubstr("type number"));
+    EXPECT_THAT(refusal("[general]\nfiles = 1\n"), HasSubstr("no key \"general\""));
+    EXPECT_THAT(refusal("checksum = 2\n"), HasSubstr("yes or no"));
+}
+
+TEST_F(ConfigTest, ARefusedFileChangesNothing) {
+    Config config;
+    EXPECT_FALSE(load_config_file(config, write("files = 2\nbuffers = 0\n")).ok());
+    EXPECT_EQ(config.files, 1u);
+}
+
+TEST_F(ConfigTest, FilesThatCannotBeReadAreNamed) {
+    Config config;
+    Status missing = load_config_file(config, directory_ + "/none.toml");
+    EXPECT_EQ(missing.code(), Code::not_found);
+    EXPECT_THAT(missing.message(), HasSubstr(directory_ + "/none.toml"));
+    Status directory = load_config_file(config, directory_);
+    EXPECT_EQ(directory.code(), Code::invalid_argument);
+    EXPECT_THAT(directory.message(), HasSubstr(directory_));
+    Status huge = load_config_file(config, write(std::string(2 * MiB, '#')));
+    EXPECT_EQ(huge.code(), Code::invalid_argument);
+    EXPECT_THAT(huge.message(), HasSubstr("1 MiB"));
+}
+
+TEST_F(ConfigTest, LaterSourcesWin) {
+    Config config;
+    ASSERT_TRUE(load_config_file(config, write("files = 2\nbuffers = 3\nwriters = 4\n")).ok());
+    Variable buffers("TAILRACE_BUFFERS", "5"), writers("TAILRACE_WRITERS", "6");
+    ASSERT_TRUE(load_config_environment(config).ok());
+    ASSERT_TRUE(set_config(config, "writers", "7").ok());
+    EXPECT_EQ(config.files, 2u);
+    EXPECT_EQ(config.buffers, 5u);
+    EXPECT_EQ(config.writers, 7u);
+}
+
+TEST_F(ConfigTest, ABadEnvironmentValueIsRefusedWithTheVariable) {
+    Variable first("TAILRACE_FILES", "2"), bad("TAILRACE_QUEUE_POLICY", "waite");
+    Config config;
+    Status status = load_config_environment(config);
+    EXPECT_EQ(status.code(), Code::invalid_argument);
+    EXPECT_THAT(status.message(), HasSubstr("TAILRACE_QUEUE_POLICY"));
+    EXPECT_THAT(status.message(), HasSubstr("nearest is \"wait\""));
+    EXPECT_EQ(config.files, 1u) << "nothing is taken when something is refused";
+}
+
+TEST_F(ConfigTest, AnUnknownVariableIsWarnedOf) {
+    Variable unknown("TAILRACE_FILE", "2"), not_a_key("TAILRACE_CONFIG", "x"), log_level("TAILRACE_LOG", "x"),
+        foreign("TAILRAC_FILES", "7");
+    Config config;
+    EXPECT_TRUE(load_config_environment(config).ok());
+    EXPECT_EQ(config.files, 1u);
+    EXPECT_EQ(
+        logged_,
+        "the environment variable TAILRACE_FILE is no setting of tailrace; the nearest is TAILRACE_FILES\n");
+}
+
+TEST_F(ConfigTest, AnEmptyVariableIsUnset) {
+    Variable empty("TAILRACE_FILES", "");
+    Config config;
+    config.files = 3;
+    EXPECT_TRUE(load_config_environment(config).ok());
+    EXPECT_EQ(config.files, 3u);
+}
+
+TEST_F(ConfigTest, NumbersAreRefusedOutsideTheirLimits) {
+    EXPECT_THAT(refusal("files", "0"), HasSubstr("from 1 to"));
+    EXPECT_THAT(refusal("files", "1048577"), HasSubstr("from 1 to"));
+    EXPECT_THAT(refusal("leaders_per_file", "0"), HasSubstr("from 1 to"));
+    EXPECT_THAT(refusal("leaders_per_file", "1025"), HasSubstr("from 1 to"));
+    EXPECT_THAT(refusal("writers", "1025"), HasSubstr("from 0 to"));
+    EXPECT_THAT(refusal("buffers", "0"), HasSubstr("from 1 to"));
+    EXPECT_THAT(refusal("queue_depth", "0"), HasSubstr("from 1 to"));
+    EXPECT_THAT(refusal("copy_threads", "257"), HasSubstr("from 0 to"));
+    EXPECT_THAT(refusal("keep_local", "0"), HasSubstr("from 1 to"));
+    EXPECT_THAT(refusal("shared_every", "0"), HasSubstr("from 1 to"));
+    EXPECT_THAT(refusal("queue_epochs", "0"), HasSubstr("from 1 to"));
+    EXPECT_THAT(refusal("background_nice", "20"), HasSubstr("from 0 to 19"));
+    EXPECT_THAT(refusal("ranks_per_node", "99999999999999999999"), HasSubstr("whole number"));
+    EXPECT_THAT(refusal("files", "2x"), HasSubstr("whole number"));
+    EXPECT_THAT(refusal("files", ""), HasSubstr("whole number"));
+    EXPECT_THAT(refusal("files", " 2"), HasSubstr("whole number"));
+}
+
+TEST_F(ConfigTest, SizesAreRefusedWithWhatIsAllowed) {
+    EXPECT_THAT(refusal("buffer_bytes", "64 MBytes"), HasSubstr("buffer_bytes: "));
+    EXPECT_THAT(refusal("bandwidth_cap", "-1"), HasSubstr("is no size"));
+    EXPECT_THAT(refusal("block_bytes", "99999999999TiB"), HasSubstr("is no size"));
+}
+
+TEST_F(ConfigTest, ChoicesAreRefusedWithTheNearest) {
+    EXPECT_THAT(refusal("placement", "apend"), HasSubstr("nearest is \"append\""));
+    EXPECT_THAT(refusal("direct_io", "automatic"), HasSubstr("nearest is \"auto\""));
+    EXPECT_THAT(refusal("io_engine", "iouring"), HasSubstr("one of auto, posix, io_uring"));
+    EXPECT_THAT(refusal("io_engine", "iouring"), HasSubstr("nearest is \"io_uring\""));
+    EXPECT_THAT(refusal("queue_policy", "drop-old"), HasSubstr("nearest is \"drop_oldest\""));
+    EXPECT_THAT(refusal("checksum", "ye"), HasSubstr("nearest is \"yes\""));
+}
+
+TEST_F(ConfigTest, YesAndNoHaveFourSpellingsEach) {
+    for (const char* yes : {"yes", "true", "on", "1"}) {
+        Config config;
+        EXPECT_TRUE(set_config(config, "local_sync", yes).ok());
+        EXPECT_TRUE(config.local_sync) << yes;
+    }
+    for (const char* no : {"no", "false", "off", "0"}) {
+        Config config;
+        EXPECT_TRUE(set_config(config, "checksum", no).ok());
+        EXPECT_FALSE(config.checksum) << no;
+    }
+}
+
+TEST_F(ConfigTest, JobNamesThatWouldBreakFileNamesAreRefused) {
+    EXPECT_THAT(refusal("name", "a.b"), HasSubstr("name = \"a.b\""));
+    refusal("name", "");
+    refusal("name", "a/b");
+    refusal("name", std::string(101, 'a'));
+    EXPECT_THAT(refusal("shared_dir", std::string_view("a\0b", 3)), HasSubstr("NUL"));
+}
+
+TEST_F(ConfigTest, CompletingWithoutASharedDirectorySaysHowToSetOne) {
+    const std::string sentence = incomplete(Config{});
+    EXPECT_THAT(sentence, HasSubstr("shared_dir"));
+    EXPECT_THAT(sentence, HasSubstr("TAILRACE_SHARED_DIR"));
+}
+
+TEST_F(ConfigTest, CompletingFillsInWhatTheMachineDecides) {
+    Config config = complete();
+    ASSERT_TRUE(complete_config(config, 4).ok());
+    EXPECT_THAT(config.local_dir, ::testing::EndsWith("/tailrace-" + std::to_string(::getuid())));
+    EXPECT_GE(config.writers, 1u);
+    EXPECT_LE(config.writers, 4u);
+    EXPECT_GE(config.copy_threads, 1u);
+    EXPECT_LE(config.copy_threads, 4u);
+    EXPECT_EQ(config.block_bytes, 0u) << "only the file system can tell";
+}
+
+TEST_F(ConfigTest, CompletingKeepsWhatIsSet) {
+    Config config;
+    for (const auto& [key, value] : other_values()) ASSERT_TRUE(set_config(config, key, value).ok());
+    ASSERT_TRUE(complete_config(config, 4).ok());
+    for (const auto& [key, value] : other_values()) EXPECT_EQ(get_config(config, key).value(), value);
+}
+
+TEST_F(ConfigTest, CompletingMakesPathsAbsolute) {
+    Config config;
+    config.shared_dir = "some/../check points//";
+    config.local_dir = ".";
+    ASSERT_TRUE(complete_config(config, 1).ok());
+    EXPECT_EQ(config.shared_dir, std::filesystem::current_path().string() + "/check points");
+    EXPECT_EQ(config.local_dir, std::filesystem::current_path().string());
+}
+
+TEST_F(ConfigTest, FilesAreLimitedByTheRanks) {
+    Config config = complete();
+    config.files = 256;
+    EXPECT_TRUE(complete_config(config, 4).ok());
+    config.files = 257;
+    EXPECT_THAT(incomplete(config), HasSubstr("256 for 4 ranks"));
+    config.files = 0;
+    EXPECT_THAT(incomplete(config), HasSubstr("files"));
+}
+
+TEST_F(ConfigTest, BuffersMustFitCheckBlocksAndBlocks) {
+    Config config = complete();
+    for (uint64_t bytes : {uint64_t{0}, 256 * KiB + 4096, uint64_t{4096}, GiB + 256 * KiB}) {
+        config.buffer_bytes = bytes;
+        EXPECT_THAT(incomplete(config), HasSubstr("buffer_bytes")) << bytes;
+    }
+    config.buffer_bytes = 256 * KiB;
+    EXPECT_TRUE(complete_config(config, 4).ok());
+    config.block_bytes = 512 * KiB;
+    EXPECT_THAT(incomplete(config), HasSubstr("not a multiple of block_bytes"));
+    config.buffer_bytes = GiB;
+    EXPECT_TRUE(complete_config(config, 4).ok());
+}
+
+TEST_F(ConfigTest, BlocksMustBePowersOfTwoFrom4KiB) {
+    Config config = complete();
+    for (uint64_t bytes : {uint64_t{1}, uint64_t{2048}, 3 * 4096 * uint64_t{1}, uint64_t{4097}}) {
+        config.block_bytes = bytes;
+        EXPECT_THAT(incomplete(config), HasSubstr("power of two")) << bytes;
+    }
+    config.block_bytes = 4096;
+    EXPECT_TRUE(complete_config(config, 4).ok());
+}
+
+TEST_F(ConfigTest, AStructFilledInByHandIsCheckedToo) {
+    for (auto spoil : std::vector<void (*)(Config&)>{
+             [](Config& config) { config.leaders_per_file = 0; }, [](Config& config) { config.buffers = 0; },
+             [](Config& config) { config.keep_local = 0; }, [](Config& config) { config.queue_epochs = 0; },
+             [](Config& config) { config.name = "a b"; },
+             [](Config& config) { config.placement = static_cast<Placement>(7); }}) {
+        Config config = complete();
+        spoil(config);
+        incomplete(config);
+    }
+}
+
+TEST_F(ConfigTest, SharedSettingsTellWhatRanksMustAgreeOn) {
+    Config config = complete();
+    const std::string before = shared_settings(config);
+    EXPECT_THAT(before, HasSubstr("files=1 "));
+    EXPECT_THAT(before, HasSubstr("buffer_bytes=64MiB "));
+    EXPECT_THAT(before, ::testing::EndsWith(" shared_dir=/tmp/shared"));
+    Config local = config;
+    local.local_dir = "/elsewhere";
+    local.writers = 3;
+    local.copy_threads = 3;
+    EXPECT_EQ(shared_settings(local), before) << "nodes may differ in this";
+    for (const char* key : {"name", "files", "leaders_per_file", "buffer_bytes", "block_bytes", "placement",
+                            "shared_every", "queue_epochs", "queue_policy", "ranks_per_node", "shared_dir"}) {
+        Config other = config;
+        ASSERT_TRUE(set_config(other, key, other_values().at(key)).ok());
+        EXPECT_NE(shared_settings(other), before) << key;
+    }
+}
+
+}  // namespace
+}  // namespace tailrace

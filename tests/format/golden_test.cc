@@ -1,0 +1,85 @@
+// The golden files were written when version 1 of the format was made, and stay: whoever changes the codec
+// reads them still, and writes the same bytes from the same values. They are never made anew.
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "base/crc32c.h"
+#include "format/catalog.h"
+#include "format/hostile.h"
+#include "format/map_storage.h"
+
+namespace tailrace {
+namespace {
+
+Bytes read_golden(const std::string& name) {
+    auto path = std::filesystem::path(TAILRACE_GOLDEN_DIR) / name;
+    std::ifstream file(path, std::ios::binary);
+    std::vector<char> characters{std::istreambuf_iterator<char>(file), {}};
+    auto bytes = std::as_bytes(std::span(characters));
+    EXPECT_FALSE(bytes.empty()) << path;
+    return {bytes.begin(), bytes.end()};
+}
+const std::string first_name = "golden.e000000012.r0003.1of2.tailrace";
+const std::string second_name = "golden.e000000012.r0003.2of2.tailrace";
+const std::string part_name = "golden.e000000012.r0003.p00001.capture";
+
+TEST(GoldenTest, EpochOfVersion1StaysReadable) {
+    MapStorage storage;
+    for (const auto& name : {first_name, second_name}) storage.files["d/" + name] = read_golden(name);
+    auto listed = list_shared(storage, "d", "golden");
+    ASSERT_TRUE(listed.ok() && listed->size() == 1);
+    auto epoch = load_shared_epoch(storage, listed->front());
+    ASSERT_TRUE(epoch.ok()) << epoch.status().to_string();
+    EXPECT_EQ(epoch->key, (EpochKey{12, 3}));
+    EXPECT_EQ(epoch->run_uid, 0x1122334455667788u);
+    EXPECT_EQ(epoch->rank_count, 3u);
+    EXPECT_EQ(epoch->committed_unix_ms, 1700000000001u);
+    for (uint32_t rank = 0; rank < 3; ++rank) {
+        const auto& map = epoch->streams[rank];
+        Bytes stream(map.info.stream_bytes);
+        for (const auto& extent : map.extents) {
+            auto& file = storage.files.at(epoch->paths[extent.file]);
+            std::copy_n(file.begin() + static_cast<std::ptrdiff_t>(extent.file_offset), extent.bytes,
+                        stream.begin() + static_cast<std::ptrdiff_t>(extent.stream_offset));
+        }
+        auto head = std::span(stream).first(map.info.manifest_bytes);
+        EXPECT_EQ(crc32c(head), map.info.manifest_crc);
+        auto manifest = decode_manifest(head);
+        ASSERT_TRUE(manifest.ok()) << manifest.status().to_string();
+        EXPECT_EQ(manifest->rank, rank);
+        ASSERT_EQ(manifest->regions.size(), 2u);
+        const auto& particles = manifest->regions[0];
+        EXPECT_EQ(particles.name, "particles");
+        EXPECT_EQ(particles.bytes, 100u + 10 * rank);
+        auto data = std::span(stream).subspan(particles.stream_offset, particles.bytes);
+        EXPECT_EQ(Bytes(data.begin(), data.end()), region_data(rank, 0, particles.bytes));
+        EXPECT_EQ(particles.block_crcs, std::vector<uint32_t>{crc32c(data)});
+        const auto& grid = manifest->regions[1];
+        EXPECT_EQ(grid.array, (ArrayPiece{ElementType::uint16, {6, 5}, {2 * rank, 0}, {2, 5}}));
+    }
+}
+
+TEST(GoldenTest, PartOfVersion1StaysReadable) {
+    auto bytes = read_golden(part_name);
+    auto header = decode_part_header(bytes);
+    ASSERT_TRUE(header.ok()) << header.status().to_string();
+    EXPECT_EQ(header->job, "golden");
+    EXPECT_EQ(header->key, (EpochKey{12, 3}));
+    EXPECT_EQ(header->sequence, 4u);
+    EXPECT_TRUE(header->for_shared);
+    EXPECT_EQ(header->rank_count, 3u);
+    EXPECT_EQ(header->stream, golden_plan().streams[1].info());
+    EXPECT_EQ(encode(*header), Bytes(bytes.begin(), bytes.begin() + part_header_bytes));
+}
+
+TEST(GoldenTest, SameValuesGiveTheSameBytes) {
+    auto written = write_epoch(golden_plan());
+    ASSERT_EQ(written.size(), 2u);
+    EXPECT_TRUE(written.at(first_name) == read_golden(first_name));
+    EXPECT_TRUE(written.at(second_name) == read_golden(second_name));
+    EXPECT_TRUE(make_part(golden_plan().streams[1], golden_part_header()) == read_golden(part_name));
+}
+
+}  // namespace
+}  // namespace tailrace

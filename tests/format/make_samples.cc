@@ -1,0 +1,67 @@
+// make_samples DIR: writes the golden files into DIR/golden and the seeds of the fuzz corpus into
+// DIR/corpus/<target>. The golden files of a version are made once, when the version is, and kept: files that
+// users have do not change either.
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include "format/samples.h"
+
+namespace tailrace {
+namespace {
+
+bool write_file(const std::filesystem::path& path, const Bytes& bytes) {
+    std::filesystem::create_directories(path.parent_path());
+    std::ofstream file(path, std::ios::binary);
+    file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    file.close();
+    if (!file) std::fprintf(stderr, "cannot write %s\n", path.c_str());
+    return static_cast<bool>(file);
+}
+
+Bytes text_bytes(std::string_view text) {
+    auto bytes = std::as_bytes(std::span(text.data(), text.size()));
+    return {bytes.begin(), bytes.end()};
+}
+
+bool write_samples(const std::filesystem::path& directory) {
+    bool ok = true;
+    auto golden = golden_plan();
+    for (const auto& [name, bytes] : write_epoch(golden))
+        ok &= write_file(directory / "golden" / name, bytes);
+    auto part = make_part(golden.streams[1], golden_part_header());
+    PartFileName part_name{golden.job, golden.key, 1, false};
+    ok &= write_file(directory / "golden" / to_string(part_name), part);
+
+    auto corpus = directory / "corpus";
+    Random random(1);
+    for (int i = 0; i < 2; ++i)
+        ok &= write_file(corpus / "part_header" / ("seed" + std::to_string(i)),
+                         encode(random_part_header(random)));
+    for (int i = 0; i < 4; ++i)
+        ok &= write_file(corpus / "manifest" / ("seed" + std::to_string(i)),
+                         encode(small_stream(random, 1, 4).manifest));
+    ok &= write_file(corpus / "manifest" / "seed_array", encode(golden.streams[2].manifest));
+    for (uint32_t leaders = 1; leaders <= 2; ++leaders) {
+        auto plan = golden;
+        plan.leaders_per_file = leaders;
+        plan.file_count = 1;
+        ok &= write_file(corpus / "shared_file" / ("seed_leaders" + std::to_string(leaders)),
+                         write_epoch(plan).begin()->second);
+    }
+    SharedFileName shared_name{"job-1", {12, 3}, 0, 2, true};
+    ok &= write_file(corpus / "file_name" / "seed_shared", text_bytes(to_string(shared_name)));
+    ok &= write_file(corpus / "file_name" / "seed_part", text_bytes(to_string(part_name)));
+    return ok;
+}
+
+}  // namespace
+}  // namespace tailrace
+
+int main(int argument_count, char** arguments) {
+    if (argument_count != 2) {
+        std::fprintf(stderr, "usage: make_samples DIR\n");
+        return 2;
+    }
+    return tailrace::write_samples(arguments[1]) ? 0 : 1;
+}

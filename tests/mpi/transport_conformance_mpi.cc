@@ -1,0 +1,103 @@
+// The MPI transport under the conformance suite, a process per rank:
+//
+//     mpirun -n RANKS transport_conformance_mpi           with MPI_THREAD_MULTIPLE: every claim
+//     mpirun -n RANKS transport_conformance_mpi funneled  below it: only collectives work
+//
+// Exits with 0 when every rank found everything right; says on stderr what was wrong.
+#include <mpi.h>
+
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "transport/conformance.h"
+#include "transport/mpi_transport.h"
+
+namespace tailrace {
+namespace {
+
+int rank_in_world = 0;
+
+bool say(const std::string& where, const std::string& what) {
+    std::fprintf(stderr, "rank %d: %s: %s\n", rank_in_world, where.c_str(), what.c_str());
+    return false;
+}
+
+// Every claim on one transport. A claim ends for all ranks before the next begins.
+bool run_suite(const std::string& title, MPI_Comm communicator, MpiLimits limits) {
+    auto transport = make_mpi_transport(communicator, limits);
+    if (!transport.ok()) return say(title, transport.status().to_string());
+    bool right = true;
+    if (!(*transport)->concurrent()) right = say(title, "the transport says that it is not concurrent");
+    if ((*transport)->host().empty()) right = say(title, "the machine has no name");
+    for (const conformance::Claim& claim : conformance::claims()) {
+        conformance::Witness witness;
+        claim.check(**transport, witness);
+        for (const std::string& failure : witness.failures()) right = say(title + ", " + claim.name, failure);
+        // Nobody may be left in a claim that others have given up.
+        Status all =
+            agree(**transport, witness.failures().empty() ? Status() : Status(Code::aborted, claim.name));
+        if (!all.ok()) return false;
+    }
+    return right;
+}
+
+bool run_funneled() {
+    const std::string title = "below MPI_THREAD_MULTIPLE";
+    auto transport = make_mpi_transport(MPI_COMM_WORLD);
+    if (!transport.ok()) return say(title, transport.status().to_string());
+    bool right = true;
+    std::vector<std::byte> memory(3);
+    if ((*transport)->concurrent()) right = say(title, "the transport says that it is concurrent");
+    for (const Status& status : {(*transport)->post(0, memory), (*transport)->poll().status(),
+                                 (*transport)->start_send(0, 1, memory).status(),
+                                 (*transport)->start_receive(0, 1, memory).status()})
+        if (status.code() != Code::failed_state) right = say(title, "not refused: " + status.to_string());
+    auto all = (*transport)->allgather(memory);
+    if (!all.ok() || all->size() != static_cast<size_t>((*transport)->size()))
+        right = say(title, "allgather");
+    const int last = (*transport)->size() - 1;
+    Status agreed = agree(
+        **transport, (*transport)->rank() == last ? Status(Code::no_space, "the tier is full") : Status());
+    if (agreed.code() != Code::no_space) right = say(title, "agree: " + agreed.to_string());
+    return right;
+}
+
+// A communicator smaller than the world, in another order.
+bool run_on_a_part() {
+    int size = 0;
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    MPI_Comm part = MPI_COMM_NULL;
+    MPI_Comm_split(MPI_COMM_WORLD, rank_in_world % 2, size - rank_in_world, &part);
+    const bool right = run_suite("on every other rank", part, {});
+    MPI_Comm_free(&part);
+    return right;
+}
+
+}  // namespace
+}  // namespace tailrace
+
+int main(int argc, char** argv) {
+    using namespace tailrace;
+    const bool funneled = argc > 1 && std::strcmp(argv[1], "funneled") == 0;
+    int provided = 0;
+    MPI_Init_thread(&argc, &argv, funneled ? MPI_THREAD_FUNNELED : MPI_THREAD_MULTIPLE, &provided);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank_in_world);
+
+    bool right = true;
+    if (funneled) {
+        right = run_funneled();
+    } else if (provided < MPI_THREAD_MULTIPLE) {
+        right = say("MPI_Init_thread", "this MPI library does not provide MPI_THREAD_MULTIPLE");
+    } else {
+        right = run_suite("as it is", MPI_COMM_WORLD, {});
+        right = run_suite("with small limits", MPI_COMM_WORLD, {60 * 1000, 20 * 1000}) && right;
+        right = run_on_a_part() && right;
+    }
+
+    int all_right = 0, mine = right ? 1 : 0;
+    MPI_Allreduce(&mine, &all_right, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    MPI_Finalize();
+    return all_right == 1 ? 0 : 1;
+}

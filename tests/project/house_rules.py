@@ -1,0 +1,149 @@
+"""The house rules that a program can check. Each rule is a function from a tree to a list of complaints.
+
+A tree is a directory and the project's files in it (what git tracks or would track; without git, all files
+outside build directories). Complaints are "path:line: what is wrong".
+"""
+import os
+import re
+import subprocess
+
+CODE = (".h", ".hpp", ".c", ".cc")
+TEXT = CODE + (".py", ".sh", ".md", ".txt", ".cmake", ".in", ".json", ".toml", ".1", ".svg", "")
+MOST_LINES = 600
+
+# Library code leaves ending and printing to the program. One function may print: the default of the log.
+FORBIDDEN_CALLS = re.compile(
+    r"(?<![\w.>])(?:std::|::)?(exit|_exit|_Exit|quick_exit|abort|terminate|printf|fprintf|vprintf|vfprintf"
+    r"|puts|fputs|putchar|perror|fwrite)\s*\(|(std::(?:cout|cerr|clog))|(fmt::print)|(MPI_Abort)")
+MAY_PRINT = {"src/base/log.cc": "fwrite"}
+
+# Places that only exist on one person's or one machine's disk. Put together from halves, so that this file
+# does not break its own rule.
+MACHINE_PATHS = re.compile(r"(?<![\w.-])/(?:wo" + "rk|ho" + "me|ro" + "ot|Us" + "ers)/")
+
+
+class Tree:
+    def __init__(self, root):
+        self.root = root
+        listed = subprocess.run(["git", "-C", root, "ls-files", "-z", "--cached", "--others",
+                                 "--exclude-standard"],
+                                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
+        if listed.returncode == 0:
+            paths = [p for p in listed.stdout.decode().split("\0") if p]
+        else:
+            paths = []
+            for directory, names, files in os.walk(root):
+                names[:] = [n for n in names
+                            if not n.startswith("build") and n not in (".git", "__pycache__")]
+                paths += [os.path.relpath(os.path.join(directory, f), root) for f in files]
+        self.paths = sorted(p for p in paths if os.path.isfile(os.path.join(root, p)))
+
+    def text(self, path):
+        with open(os.path.join(self.root, path), encoding="utf-8", errors="replace") as f:
+            return f.read()
+
+    def code(self, *tops):
+        return [p for p in self.paths if p.endswith(CODE) and p.startswith(tuple(t + "/" for t in tops))]
+
+
+def without_comments_and_strings(text):
+    """The same text with comments and literals blanked, line by line, so that line numbers stay."""
+    pattern = re.compile(r'//[^\n]*|/\*.*?\*/|R"\(.*?\)"|"(?:\\.|[^"\\\n])*"'
+                         r"|(?<!\w)'(?:\\.|[^'\\\n])+'", re.S)
+    return pattern.sub(lambda m: re.sub(r"[^\n]", " ", m.group()), text)
+
+
+def lines_matching(text, pattern):
+    for match in pattern.finditer(text):
+        yield text.count("\n", 0, match.start()) + 1, match
+
+
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"]+)[>"]', re.M)
+
+
+def mpi_stays_in_its_files(tree):
+    """<mpi.h> only in files named *mpi*, and in the programs around the library."""
+    bad = []
+    for path in tree.code("src", "include", "tools", "fuzz"):
+        for line, match in lines_matching(tree.text(path), INCLUDE):
+            if match[1] == "mpi.h" and "mpi" not in os.path.basename(path):
+                bad.append("%s:%d: includes <mpi.h>; only files named *mpi* may" % (path, line))
+    return bad
+
+
+def liburing_stays_in_one_file(tree):
+    """<liburing.h> in one file."""
+    users = ["%s:%d" % (path, line) for path in tree.code("src", "include", "tools")
+             for line, match in lines_matching(tree.text(path), INCLUDE) if match[1] == "liburing.h"]
+    return ["%s: includes <liburing.h>, and so does %s; one file may" % (u, users[0]) for u in users[1:]]
+
+
+# The C interface is no static library of its own in src/CMakeLists.txt: it is compiled into libtailrace.
+C_API_SEES = {"c_api", "checkpoint", "config", "format", "transport", "storage", "base"}
+
+
+def parts_see_only_their_layers(tree):
+    """A part includes only the parts that src/CMakeLists.txt lets it see."""
+    sees = {"c_api": C_API_SEES}
+    for match in re.finditer(r"^tailrace_part\((\w+)([^)]*)\)", tree.text("src/CMakeLists.txt"), re.M):
+        sees[match[1]] = set(match[2].split()) | {match[1]}
+    bad = []
+    for path in tree.code("src"):
+        pieces = path.split("/")
+        if len(pieces) < 3:
+            continue
+        part = pieces[1]
+        if part not in sees:
+            bad.append("%s:1: src/%s is no part named in src/CMakeLists.txt" % (path, part))
+            continue
+        for line, match in lines_matching(tree.text(path), INCLUDE):
+            other = match[1].split("/")[0]
+            if "/" in match[1] and other in sees and other not in sees[part]:
+                bad.append("%s:%d: includes %s, but %s may see only: %s"
+                           % (path, line, match[1], part, " ".join(sorted(sees[part] - {part})) or "nothing"))
+    return bad
+
+
+def library_never_exits_or_prints(tree):
+    """No exit, abort or printing in src/ and include/."""
+    bad = []
+    for path in tree.code("src", "include"):
+        for line, match in lines_matching(without_comments_and_strings(tree.text(path)), FORBIDDEN_CALLS):
+            what = next(g for g in match.groups() if g)
+            if MAY_PRINT.get(path) != what:
+                bad.append("%s:%d: %s: the library leaves exiting and printing to the program"
+                           % (path, line, what))
+    return bad
+
+
+def files_are_small(tree):
+    """Source files stay under 600 lines."""
+    bad = []
+    for path in tree.paths:
+        if path.endswith(CODE + (".py",)):
+            count = tree.text(path).count("\n")
+            if count > MOST_LINES:
+                bad.append("%s:%d: %d lines; files stay under %d" % (path, MOST_LINES, count, MOST_LINES))
+    return bad
+
+
+def no_machine_paths(tree):
+    """No file names a place on somebody's machine."""
+    bad = []
+    for path in tree.paths:
+        if os.path.splitext(path)[1] in TEXT and "/corpus/" not in path:
+            for line, match in lines_matching(tree.text(path), MACHINE_PATHS):
+                bad.append("%s:%d: names %s..." % (path, line, match.group()))
+    return bad
+
+
+def nothing_is_left_open(tree):
+    """No notes about work to be done in the code: it is done, or it is an issue."""
+    note = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
+    return ["%s:%d: %s" % (path, line, match.group())
+            for path in tree.paths if os.path.splitext(path)[1] in TEXT and "/corpus/" not in path
+            for line, match in lines_matching(tree.text(path), note)]
+
+
+RULES = [mpi_stays_in_its_files, liburing_stays_in_one_file, parts_see_only_their_layers,
+         library_never_exits_or_prints, files_are_small, no_machine_paths, nothing_is_left_open]

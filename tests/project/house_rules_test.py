@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+"""The project keeps its house rules, and each rule complains when it is broken (seen on a planted tree)."""
+import os
+import sys
+import tempfile
+import unittest
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import house_rules
+
+PROJECT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+PARTS = "tailrace_part(base)\ntailrace_part(storage base)\ntailrace_part(transport base)\n"
+
+# rule -> (a file that breaks it, its text, what the complaint says), and a file that is allowed.
+BREAKS = {
+    "mpi_stays_in_its_files": (
+        "src/transport/wire.cc", "#include <mpi.h>\n", "only files named *mpi* may",
+        "src/transport/mpi_wire.cc", "#include <mpi.h>\n"),
+    "liburing_stays_in_one_file": (
+        "src/storage/second.cc", "#include <liburing.h>\n", "and so does src/storage/first.cc:1",
+        "src/storage/first.cc", "#include <liburing.h>\n"),
+    "parts_see_only_their_layers": (
+        "src/base/low.cc", '#include "storage/storage.h"\n', "base may see only: nothing",
+        "src/storage/high.cc", '#include "base/status.h"\n'),
+    "library_never_exits_or_prints": (
+        "src/base/rude.cc", "void f() { std::exit(1); }\n", "exit: the library leaves",
+        "src/base/polite.cc", 'int exit_code();  // exit(1)\nconst char* t = "abort()";\n'),
+    "files_are_small": (
+        "src/base/long.cc", "int a;\n" * 601, "601 lines",
+        "src/base/short.cc", "int a;\n" * 600),
+    "no_machine_paths": (
+        "docs/where.md", "see /" + "home/jane/notes\n", "names /" + "home/",
+        "docs/there.md", "see https://example.org/home/ and framework/ and /dev/shm/\n"),
+    "nothing_is_left_open": (
+        "src/base/later.cc", "// TO" + "DO: think\n", "TO" + "DO",
+        "src/base/now.cc", "// thought\n"),
+}
+
+
+class ProjectKeeps(unittest.TestCase):
+    pass
+
+
+class RuleComplains(unittest.TestCase):
+    def test_every_rule_has_a_planted_case(self):
+        self.assertEqual(sorted(BREAKS), sorted(r.__name__ for r in house_rules.RULES))
+
+
+def add_tests(rule):
+    def project_keeps(self):
+        tree = house_rules.Tree(PROJECT)
+        self.assertGreater(len(tree.paths), 50, "the project's files were not found")
+        self.assertEqual(rule(tree), [])
+
+    def complains(self):
+        bad_path, bad_text, says, good_path, good_text = BREAKS[rule.__name__]
+        with tempfile.TemporaryDirectory() as root:
+            for path, text in (("src/CMakeLists.txt", PARTS), (bad_path, bad_text), (good_path, good_text)):
+                os.makedirs(os.path.join(root, os.path.dirname(path)), exist_ok=True)
+                with open(os.path.join(root, path), "w") as f:
+                    f.write(text)
+            complaints = rule(house_rules.Tree(root))
+        self.assertEqual(len(complaints), 1, complaints)
+        self.assertTrue(complaints[0].startswith(bad_path), complaints)
+        self.assertIn(says, complaints[0])
+
+    project_keeps.__doc__ = rule.__doc__
+    complains.__doc__ = rule.__doc__
+    setattr(ProjectKeeps, "test_" + rule.__name__, project_keeps)
+    setattr(RuleComplains, "test_" + rule.__name__, complains)
+
+
+for each in house_rules.RULES:
+    add_tests(each)
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,31 @@
+// The conformance cases of a storage over the system's files: a disk (TMPDIR, else /tmp) and a file system in
+// memory (/dev/shm), with and without direct I/O.
+#pragma once
+
+#include <unistd.h>
+
+#include <vector>
+
+#include "storage/conformance.h"
+#include "storage/scratch.h"
+
+namespace tailrace::test {
+
+inline std::vector<StorageCase> system_cases(const std::string& name,
+                                             std::function<std::shared_ptr<Storage>()> make) {
+    auto in = [make](std::string base) {
+        return [make, base] {
+            auto scratch = std::make_shared<ScratchDirectory>(base);
+            return StorageFixture{make(), scratch->path(), scratch};
+        };
+    };
+    std::vector<StorageCase> cases = {{name + "_disk", in(""), DirectIo::off},
+                                      {name + "_disk_direct", in(""), DirectIo::automatic}};
+    if (access("/dev/shm", W_OK) == 0) {
+        cases.push_back({name + "_shm", in("/dev/shm"), DirectIo::off});
+        cases.push_back({name + "_shm_direct", in("/dev/shm"), DirectIo::automatic});
+    }
+    return cases;
+}
+
+}  // namespace tailrace::test

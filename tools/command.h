@@ -1,0 +1,39 @@
+// What the subcommands share: how each one joins the program, and what its exit status means.
+//
+// A subcommand is one file with one function add_NAME(): it declares its options on a CLI::App and returns
+// the function that runs it. Results go to stdout (a table, or one JSON document with --json); everything
+// else, progress and complaints, goes to stderr.
+#pragma once
+
+#include <CLI/App.hpp>
+#include <functional>
+#include <memory>
+
+#include "base/status.h"
+#include "storage/storage.h"
+
+namespace tailrace::tool {
+
+// Also in the manual page.
+enum Exit : int {
+    exit_ok = 0,
+    exit_damaged = 1,    // something that was looked at is damaged or incomplete
+    exit_usage = 2,      // the command line makes no sense
+    exit_not_found = 3,  // no such directory, epoch, rank, region, array
+    exit_failed = 4,     // the system, or another session, refused an operation
+};
+
+// Prints the sentence to stderr and chooses the exit status.
+Exit report(const Status& failure);
+
+// Runs after parsing.
+using Command = std::function<Exit(Storage&)>;
+
+Command add_ls(CLI::App& program);
+Command add_show(CLI::App& program);
+Command add_verify(CLI::App& program);
+Command add_extract(CLI::App& program);
+Command add_prune(CLI::App& program);
+Command add_config(CLI::App& program);
+
+}  // namespace tailrace::tool

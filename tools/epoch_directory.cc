@@ -1,0 +1,191 @@
+#include "epoch_directory.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <map>
+#include <set>
+
+#include "text.h"
+
+namespace tailrace::tool {
+
+namespace {
+
+constexpr std::string_view newest = "newest";
+
+Result<uint64_t> parse_epoch(std::string_view text) {
+    uint64_t number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (error != std::errc() || end != text.data() + text.size())
+        return Status(Code::invalid_argument,
+                      fmt::format("'{}' is no epoch: give its number, or 'newest'", text));
+    return number;
+}
+
+}  // namespace
+
+Result<Found> find_epochs(Storage& storage, const std::string& directory, const std::string& job) {
+    TAILRACE_ASSIGN(auto shared, list_shared(storage, directory, job));
+    TAILRACE_ASSIGN(auto local, list_local(storage, directory, job));
+    std::map<std::pair<std::string, EpochKey>, FoundEpoch> by_key;
+    for (SharedEpochFiles& files : shared) {
+        FoundEpoch& epoch = by_key[{files.job, files.key}];
+        epoch.job = files.job;
+        epoch.key = files.key;
+        epoch.files = std::move(files);
+    }
+    for (LocalPart& part : local.parts) {
+        FoundEpoch& epoch = by_key[{part.header.job, part.header.key}];
+        epoch.job = part.header.job;
+        epoch.key = part.header.key;
+        // One directory may hold parts of two layouts only by a copier's mistake: the first one's count.
+        if (!epoch.parts.empty() && epoch.parts.front().header.run_uid != part.header.run_uid) {
+            local.leftovers.push_back(
+                {part.path, Status(Code::corrupt, "it is of another run than its neighbours of that name")});
+            continue;
+        }
+        epoch.parts.push_back(std::move(part));
+    }
+    Found found;
+    found.leftovers = std::move(local.leftovers);
+    for (auto& [key, epoch] : by_key) found.epochs.push_back(std::move(epoch));
+    return found;
+}
+
+std::string_view completeness_name(Completeness completeness) {
+    switch (completeness) {
+        case Completeness::complete: return "complete";
+        case Completeness::captured: return "captured";
+        case Completeness::incomplete: return "incomplete";
+        case Completeness::damaged: return "damaged";
+        case Completeness::unreadable: return "unreadable";
+    }
+    return "";
+}
+
+uint32_t JudgedEpoch::rank_count() const {
+    if (shared) return shared->rank_count;
+    return found.parts.empty() ? 0 : found.parts.front().header.rank_count;
+}
+
+uint64_t JudgedEpoch::data_bytes() const {
+    if (shared) return shared->stream_bytes;
+    uint64_t bytes = 0;
+    for (const LocalPart& part : found.parts) bytes += part.header.stream.stream_bytes;
+    return bytes;
+}
+
+uint64_t JudgedEpoch::file_bytes() const {
+    uint64_t bytes = 0;
+    if (found.files)
+        for (const SharedFileEntry& file : found.files->files) bytes += file.bytes;
+    for (const LocalPart& part : found.parts) bytes += part_header_bytes + part.header.stream.stream_bytes;
+    return bytes;
+}
+
+uint64_t JudgedEpoch::saved_unix_ms() const {
+    if (shared) return shared->committed_unix_ms;
+    uint64_t latest = 0;
+    if (found.files)
+        for (const SharedFileEntry& file : found.files->files) latest = std::max(latest, unix_ms(file.modified));
+    return latest;
+}
+
+uint64_t JudgedEpoch::age_seconds() const {
+    const uint64_t now = now_unix_ms(), saved = saved_unix_ms();
+    return saved < now ? (now - saved) / 1000 : 0;
+}
+
+EpochSources JudgedEpoch::sources() const {
+    return EpochSources{found.key, rank_count(), found.parts, shared};
+}
+
+JudgedEpoch judge(Storage& storage, FoundEpoch epoch) {
+    JudgedEpoch judged;
+    judged.found = std::move(epoch);
+    if (!judged.found.files) {
+        judged.completeness = Completeness::captured;
+        return judged;
+    }
+    auto loaded = load_shared_epoch(storage, *judged.found.files);
+    if (loaded.ok()) {
+        judged.completeness = Completeness::complete;
+        judged.shared = std::move(*loaded);
+        return judged;
+    }
+    judged.why = loaded.status();
+    switch (judged.why.code()) {
+        case Code::not_found: judged.completeness = Completeness::incomplete; break;
+        case Code::corrupt: judged.completeness = Completeness::damaged; break;
+        default: judged.completeness = Completeness::unreadable; break;
+    }
+    return judged;
+}
+
+std::vector<JudgedEpoch> judge_all(Storage& storage, std::vector<FoundEpoch> epochs) {
+    std::vector<JudgedEpoch> judged;
+    for (FoundEpoch& epoch : epochs) judged.push_back(judge(storage, std::move(epoch)));
+    for (size_t e = judged.size(); e-- > 1;) {
+        // Ascending by (job, key): the attempts of an epoch are neighbours, the last run's last.
+        const JudgedEpoch& later = judged[e];
+        JudgedEpoch& earlier = judged[e - 1];
+        earlier.replaced = later.found.job == earlier.found.job &&
+                           later.found.key.epoch == earlier.found.key.epoch &&
+                           (later.replaced || later.completeness == Completeness::complete);
+    }
+    return judged;
+}
+
+void EpochChoice::add_to(CLI::App& command, bool epoch_required) {
+    command.add_option("DIR", directory, "Directory with the checkpoint's files")->required();
+    auto* option = command.add_option("EPOCH", epoch, "Epoch number, or 'newest'");
+    if (epoch_required) option->required();
+    command.add_option("--job", job, "Job name, where the directory holds several jobs' files");
+    command.add_option("--run", run, "Run number, where several runs saved the epoch (default: the latest)");
+}
+
+Result<std::vector<FoundEpoch>> find_job(Storage& storage, const EpochChoice& choice) {
+    TAILRACE_ASSIGN(auto found, find_epochs(storage, choice.directory, choice.job));
+    if (found.epochs.empty()) {
+        const std::string of_job = choice.job.empty() ? "" : fmt::format(" of job '{}'", choice.job);
+        return Status(Code::not_found, fmt::format("there is no epoch{} in '{}'", of_job, choice.directory));
+    }
+    std::set<std::string> jobs;
+    for (const FoundEpoch& epoch : found.epochs) jobs.insert(epoch.job);
+    if (jobs.size() > 1)
+        return Status(Code::invalid_argument, fmt::format("'{}' holds epochs of {} jobs ({}): choose with --job",
+                                                          choice.directory, jobs.size(), fmt::join(jobs, ", ")));
+    return std::move(found.epochs);
+}
+
+Result<JudgedEpoch> choose_epoch(Storage& storage, const EpochChoice& choice) {
+    TAILRACE_ASSIGN(auto epochs, find_job(storage, choice));
+    std::optional<uint64_t> number;
+    if (!choice.epoch.empty() && choice.epoch != newest) {
+        TAILRACE_ASSIGN(number, parse_epoch(choice.epoch));
+    }
+    std::optional<JudgedEpoch> first_bad;
+    for (auto epoch = epochs.rbegin(); epoch != epochs.rend(); ++epoch) {
+        if (number && epoch->key.epoch != *number) continue;
+        if (choice.run && epoch->key.run != *choice.run) continue;
+        JudgedEpoch judged = judge(storage, std::move(*epoch));
+        if (judged.why.ok()) return judged;
+        std::fprintf(stderr, "tailrace: passing over %s: %s\n", to_string(judged.found.key).c_str(),
+                     printable(judged.why.message()).c_str());
+        if (!first_bad) first_bad = std::move(judged);
+    }
+    if (first_bad && number) return std::move(*first_bad);
+    const std::string of_run = choice.run ? fmt::format(" of run {}", *choice.run) : "";
+    if (number)
+        return Status(Code::not_found,
+                      fmt::format("there is no epoch {}{} in '{}'; `tailrace ls` shows those there are", *number,
+                                  of_run, choice.directory));
+    return Status(Code::not_found,
+                  fmt::format("there is no complete epoch{} in '{}'", of_run, choice.directory));
+}
+
+}  // namespace tailrace::tool

@@ -1,0 +1,80 @@
+// The epochs in a directory, as the tool's user names them: by directory, number (or `newest`), and where
+// there is doubt by job and run. Shared files and captured parts are treated alike.
+#pragma once
+
+#include <CLI/App.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/epoch_reader.h"
+#include "format/catalog.h"
+#include "storage/storage.h"
+
+namespace tailrace::tool {
+
+// What lies in a directory of one epoch of one run. No file was opened for `files`.
+struct FoundEpoch {
+    std::string job;
+    EpochKey key;
+    std::optional<SharedEpochFiles> files;
+    std::vector<LocalPart> parts;  // captured parts, ascending by rank
+};
+
+struct Found {
+    std::vector<FoundEpoch> epochs;  // ascending by (job, key)
+    std::vector<Leftover> leftovers;  // captured parts that are damaged or unfinished
+};
+
+// `job` empty: of every job. not_found when there is no such directory.
+Result<Found> find_epochs(Storage& storage, const std::string& directory, const std::string& job);
+
+enum class Completeness {
+    complete,    // every file and slot is there and valid
+    captured,    // captured parts of a node-local tier, headers valid
+    incomplete,  // a file or slot is missing: never committed, or not whole any more
+    damaged,     // something is there and wrong
+    unreadable,  // the system refused to read it
+};
+std::string_view completeness_name(Completeness completeness);
+
+struct JudgedEpoch {
+    FoundEpoch found;
+    Completeness completeness = Completeness::incomplete;
+    Status why;                         // ok for complete and captured
+    std::optional<SharedEpoch> shared;  // complete only
+    bool replaced = false;              // a later run has a complete attempt of the same epoch
+
+    uint32_t rank_count() const;    // 0 when not known
+    uint64_t data_bytes() const;    // of streams, as far as known
+    uint64_t file_bytes() const;    // on disk, as listed
+    uint64_t saved_unix_ms() const;  // commit time; else the latest modification
+    uint64_t age_seconds() const;
+    EpochSources sources() const;
+};
+
+// Reads the heads of the epoch's files.
+JudgedEpoch judge(Storage& storage, FoundEpoch epoch);
+// All of them, with `replaced` set.
+std::vector<JudgedEpoch> judge_all(Storage& storage, std::vector<FoundEpoch> epochs);
+
+// How a user points at epochs.
+struct EpochChoice {
+    std::string directory;
+    std::string epoch;  // empty, "newest", or a number
+    std::string job;
+    std::optional<uint32_t> run;
+
+    // Declares DIR, EPOCH, --job and --run.
+    void add_to(CLI::App& command, bool epoch_required);
+};
+
+// The directory's epochs of the one job meant. invalid_argument when several jobs are there and none was
+// named, not_found when there is no epoch.
+Result<std::vector<FoundEpoch>> find_job(Storage& storage, const EpochChoice& choice);
+
+// The one epoch meant: `newest` is the newest that is complete (or captured), passing over others with a
+// word on stderr; a number is the latest run's complete attempt, or the latest attempt if none is complete.
+Result<JudgedEpoch> choose_epoch(Storage& storage, const EpochChoice& choice);
+
+}  // namespace tailrace::tool

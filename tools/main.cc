@@ -1,0 +1,86 @@
+// tailrace: lists, shows, verifies, extracts and prunes checkpoints. See docs/man/tailrace.1.
+#include <tailrace.h>
+
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <utility>
+#include <vector>
+
+#include "command.h"
+#include "text.h"
+
+namespace tailrace::tool {
+
+namespace {
+
+constexpr const char* examples = R"(Examples:
+  tailrace ls /scratch/run7                      which epochs are there, and are they complete
+  tailrace show /scratch/run7 newest             what the newest one holds
+  tailrace verify /scratch/run7                  read everything, check every checksum
+  tailrace extract /scratch/run7 1200 --array density --box 0:64,0:64,32:33 -o slice.npy
+  tailrace prune /scratch/run7 --keep 5          what would go; add --yes to remove it
+  tailrace config > tailrace.toml                a configuration file to start from
+
+Exit status: 0 well; 1 something is damaged or incomplete; 2 wrong usage; 3 not found;
+4 the system or a running session refused. `tailrace COMMAND --help` has each command's options.)";
+
+}  // namespace
+
+Exit report(const Status& failure) {
+    std::fprintf(stderr, "tailrace: %s\n", printable(failure.message()).c_str());
+    switch (failure.code()) {
+        case Code::ok: return exit_ok;
+        case Code::corrupt: return exit_damaged;
+        case Code::invalid_argument:
+        case Code::already_exists: return exit_usage;
+        case Code::not_found: return exit_not_found;
+        default: return exit_failed;
+    }
+}
+
+namespace {
+
+int run(int argc, char** argv) {
+    CLI::App program("Looks into directories of tailrace checkpoints.", "tailrace");
+    program.set_version_flag("--version",
+                             std::string("tailrace ") + std::to_string(TAILRACE_VERSION_MAJOR) + "." +
+                                 std::to_string(TAILRACE_VERSION_MINOR) + "." +
+                                 std::to_string(TAILRACE_VERSION_PATCH));
+    program.require_subcommand(1);
+    program.footer(examples);
+    program.get_formatter()->column_width(34);
+
+    std::vector<std::pair<CLI::App*, Command>> commands;
+    for (auto add : {add_ls, add_show, add_verify, add_extract, add_prune, add_config}) {
+        Command command = add(program);
+        commands.emplace_back(program.get_subcommands({}).back(), std::move(command));
+    }
+    try {
+        program.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+        return program.exit(error) == 0 ? exit_ok : exit_usage;
+    }
+    auto storage = make_system_storage({.engine = IoEngine::posix});
+    if (!storage.ok()) return report(storage.status());
+    for (const auto& [app, command] : commands)
+        if (app->parsed()) return command(**storage);
+    return exit_usage;
+}
+
+}  // namespace
+
+}  // namespace tailrace::tool
+
+int main(int argc, char** argv) {
+    try {
+        return tailrace::tool::run(argc, argv);
+    } catch (const std::bad_alloc&) {
+        std::fputs("tailrace: out of memory\n", stderr);
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "tailrace: %s\n", error.what());
+    }
+    return tailrace::tool::exit_failed;
+}
