@@ -22,6 +22,9 @@
  * of the session's communicator, in the same order. Where the MPI library provides less than
  * MPI_THREAD_MULTIPLE, save, wait and wait_all are collective too.
  *
+ * Misuse: NULL where something is needed is TAILRACE_INVALID_ARGUMENT; a session, reader or options object
+ * that has been closed or freed is recognised and is TAILRACE_FAILED_STATE.
+ *
  * Ownership: pointers returned as `const char*` or `const ...*` live as long as the object they come from;
  * what a function makes, its _free or _close function releases. Memory given to tailrace_register stays the
  * program's; tailrace reads it during save and writes it during restore, at no other time.
@@ -95,8 +98,8 @@ TAILRACE_API tailrace_code tailrace_open(const tailrace_options* options, tailra
  * NULL is allowed. */
 TAILRACE_API tailrace_code tailrace_close(tailrace_session* session);
 
-TAILRACE_API int tailrace_rank(const tailrace_session* session);
-TAILRACE_API int tailrace_rank_count(const tailrace_session* session);
+TAILRACE_API int tailrace_rank(const tailrace_session* session);       /* -1 for no session */
+TAILRACE_API int tailrace_rank_count(const tailrace_session* session); /* 0 for no session */
 /* The value of a setting as this session uses it; NULL for an unknown key. Lives until the next call in this
  * thread. */
 TAILRACE_API const char* tailrace_setting(const tailrace_session* session, const char* key);
@@ -201,7 +204,7 @@ TAILRACE_API void tailrace_list_free(tailrace_epoch_info* epochs);
  * *restored (may be NULL) is the epoch. Collective. TAILRACE_NOT_FOUND when there is none: a first run.
  * After another failure the registered memory is undefined. */
 TAILRACE_API tailrace_code tailrace_restore(tailrace_session* session, uint64_t epoch, uint64_t* restored);
-/* The same for some of the registered names only. */
+/* The same for some of the registered names only; at least one. */
 TAILRACE_API tailrace_code tailrace_restore_some(tailrace_session* session, uint64_t epoch,
                                                  const char* const* names, size_t name_count,
                                                  uint64_t* restored);
@@ -212,7 +215,8 @@ typedef struct tailrace_reader tailrace_reader;
 #define TAILRACE_VERIFY 1u /* read and check every byte first, all ranks together */
 
 /* Opens `epoch` or TAILRACE_NEWEST. `before` (else TAILRACE_NEWEST) limits the newest to epochs below it, to
- * go on to an older one after a failure. Collective. Close the reader before the session. */
+ * go on to an older one after a failure. Collective. Close the reader before the session; one that is still
+ * open then reads nothing any more, but must be closed all the same. */
 TAILRACE_API tailrace_code tailrace_reader_open(tailrace_session* session, uint64_t epoch, uint64_t before,
                                                 unsigned flags, tailrace_reader** reader);
 /* Opens an epoch of a shared directory without a session. `job` may be NULL when the directory holds only
@@ -221,6 +225,7 @@ TAILRACE_API tailrace_code tailrace_reader_open_directory(const char* shared_dir
                                                           uint64_t epoch, tailrace_reader** reader);
 TAILRACE_API void tailrace_reader_close(tailrace_reader* reader);
 
+/* TAILRACE_NEWEST and 0 for no reader. */
 TAILRACE_API uint64_t tailrace_reader_epoch(const tailrace_reader* reader);
 TAILRACE_API uint32_t tailrace_reader_rank_count(const tailrace_reader* reader); /* when it was saved */
 

@@ -58,11 +58,16 @@ Result<Found> find_epochs(Storage& storage, const std::string& directory, const 
 
 std::string_view completeness_name(Completeness completeness) {
     switch (completeness) {
-        case Completeness::complete: return "complete";
-        case Completeness::captured: return "captured";
-        case Completeness::incomplete: return "incomplete";
-        case Completeness::damaged: return "damaged";
-        case Completeness::unreadable: return "unreadable";
+        case Completeness::complete:
+            return "complete";
+        case Completeness::captured:
+            return "captured";
+        case Completeness::incomplete:
+            return "incomplete";
+        case Completeness::damaged:
+            return "damaged";
+        case Completeness::unreadable:
+            return "unreadable";
     }
     return "";
 }
@@ -91,7 +96,8 @@ uint64_t JudgedEpoch::saved_unix_ms() const {
     if (shared) return shared->committed_unix_ms;
     uint64_t latest = 0;
     if (found.files)
-        for (const SharedFileEntry& file : found.files->files) latest = std::max(latest, unix_ms(file.modified));
+        for (const SharedFileEntry& file : found.files->files)
+            latest = std::max(latest, unix_ms(file.modified));
     return latest;
 }
 
@@ -119,9 +125,15 @@ JudgedEpoch judge(Storage& storage, FoundEpoch epoch) {
     }
     judged.why = loaded.status();
     switch (judged.why.code()) {
-        case Code::not_found: judged.completeness = Completeness::incomplete; break;
-        case Code::corrupt: judged.completeness = Completeness::damaged; break;
-        default: judged.completeness = Completeness::unreadable; break;
+        case Code::not_found:
+            judged.completeness = Completeness::incomplete;
+            break;
+        case Code::corrupt:
+            judged.completeness = Completeness::damaged;
+            break;
+        default:
+            judged.completeness = Completeness::unreadable;
+            break;
     }
     return judged;
 }
@@ -157,8 +169,9 @@ Result<std::vector<FoundEpoch>> find_job(Storage& storage, const EpochChoice& ch
     std::set<std::string> jobs;
     for (const FoundEpoch& epoch : found.epochs) jobs.insert(epoch.job);
     if (jobs.size() > 1)
-        return Status(Code::invalid_argument, fmt::format("'{}' holds epochs of {} jobs ({}): choose with --job",
-                                                          choice.directory, jobs.size(), fmt::join(jobs, ", ")));
+        return Status(Code::invalid_argument,
+                      fmt::format("'{}' holds epochs of {} jobs ({}): choose with --job", choice.directory,
+                                  jobs.size(), fmt::join(jobs, ", ")));
     return std::move(found.epochs);
 }
 
@@ -168,24 +181,30 @@ Result<JudgedEpoch> choose_epoch(Storage& storage, const EpochChoice& choice) {
     if (!choice.epoch.empty() && choice.epoch != newest) {
         TAILRACE_ASSIGN(number, parse_epoch(choice.epoch));
     }
-    std::optional<JudgedEpoch> first_bad;
+    std::vector<JudgedEpoch> passed_over;
     for (auto epoch = epochs.rbegin(); epoch != epochs.rend(); ++epoch) {
         if (number && epoch->key.epoch != *number) continue;
         if (choice.run && epoch->key.run != *choice.run) continue;
         JudgedEpoch judged = judge(storage, std::move(*epoch));
-        if (judged.why.ok()) return judged;
-        std::fprintf(stderr, "tailrace: passing over %s: %s\n", to_string(judged.found.key).c_str(),
-                     printable(judged.why.message()).c_str());
-        if (!first_bad) first_bad = std::move(judged);
+        if (!judged.why.ok()) {
+            passed_over.push_back(std::move(judged));
+            continue;
+        }
+        for (const JudgedEpoch& bad : passed_over)
+            std::fprintf(stderr, "tailrace: passing over %s: %s\n", to_string(bad.found.key).c_str(),
+                         printable(bad.why.message()).c_str());
+        return judged;
     }
-    if (first_bad && number) return std::move(*first_bad);
+    if (number && !passed_over.empty()) return std::move(passed_over.front());
     const std::string of_run = choice.run ? fmt::format(" of run {}", *choice.run) : "";
     if (number)
         return Status(Code::not_found,
-                      fmt::format("there is no epoch {}{} in '{}'; `tailrace ls` shows those there are", *number,
-                                  of_run, choice.directory));
-    return Status(Code::not_found,
-                  fmt::format("there is no complete epoch{} in '{}'", of_run, choice.directory));
+                      fmt::format("there is no epoch {}{} in '{}'; `tailrace ls` shows those there are",
+                                  *number, of_run, choice.directory));
+    const std::string newest_one =
+        passed_over.empty() ? "" : fmt::format("; the newest attempt: {}", passed_over.front().why.message());
+    return Status(Code::not_found, fmt::format("there is no complete epoch{} in '{}'{}", of_run,
+                                               choice.directory, newest_one));
 }
 
 }  // namespace tailrace::tool

@@ -22,7 +22,7 @@ struct FoundEpoch {
 };
 
 struct Found {
-    std::vector<FoundEpoch> epochs;  // ascending by (job, key)
+    std::vector<FoundEpoch> epochs;   // ascending by (job, key)
     std::vector<Leftover> leftovers;  // captured parts that are damaged or unfinished
 };
 
@@ -45,9 +45,9 @@ struct JudgedEpoch {
     std::optional<SharedEpoch> shared;  // complete only
     bool replaced = false;              // a later run has a complete attempt of the same epoch
 
-    uint32_t rank_count() const;    // 0 when not known
-    uint64_t data_bytes() const;    // of streams, as far as known
-    uint64_t file_bytes() const;    // on disk, as listed
+    uint32_t rank_count() const;     // 0 when not known
+    uint64_t data_bytes() const;     // of streams, as far as known
+    uint64_t file_bytes() const;     // on disk, as listed
     uint64_t saved_unix_ms() const;  // commit time; else the latest modification
     uint64_t age_seconds() const;
     EpochSources sources() const;
@@ -73,8 +73,9 @@ struct EpochChoice {
 // named, not_found when there is no epoch.
 Result<std::vector<FoundEpoch>> find_job(Storage& storage, const EpochChoice& choice);
 
-// The one epoch meant: `newest` is the newest that is complete (or captured), passing over others with a
-// word on stderr; a number is the latest run's complete attempt, or the latest attempt if none is complete.
+// The one epoch meant: `newest` (or nothing) is the newest that is complete or captured, a number the latest
+// run's attempt that is. What had to be passed over is said on stderr. When the number's attempts are all
+// bad, the latest is returned, with `why`.
 Result<JudgedEpoch> choose_epoch(Storage& storage, const EpochChoice& choice);
 
 }  // namespace tailrace::tool

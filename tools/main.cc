@@ -32,12 +32,17 @@ Exit status: 0 well; 1 something is damaged or incomplete; 2 wrong usage; 3 not 
 Exit report(const Status& failure) {
     std::fprintf(stderr, "tailrace: %s\n", printable(failure.message()).c_str());
     switch (failure.code()) {
-        case Code::ok: return exit_ok;
-        case Code::corrupt: return exit_damaged;
+        case Code::ok:
+            return exit_ok;
+        case Code::corrupt:
+            return exit_damaged;
         case Code::invalid_argument:
-        case Code::already_exists: return exit_usage;
-        case Code::not_found: return exit_not_found;
-        default: return exit_failed;
+        case Code::already_exists:
+            return exit_usage;
+        case Code::not_found:
+            return exit_not_found;
+        default:
+            return exit_failed;
     }
 }
 
@@ -45,10 +50,9 @@ namespace {
 
 int run(int argc, char** argv) {
     CLI::App program("Looks into directories of tailrace checkpoints.", "tailrace");
-    program.set_version_flag("--version",
-                             std::string("tailrace ") + std::to_string(TAILRACE_VERSION_MAJOR) + "." +
-                                 std::to_string(TAILRACE_VERSION_MINOR) + "." +
-                                 std::to_string(TAILRACE_VERSION_PATCH));
+    program.set_version_flag("--version", std::string("tailrace ") + std::to_string(TAILRACE_VERSION_MAJOR) +
+                                              "." + std::to_string(TAILRACE_VERSION_MINOR) + "." +
+                                              std::to_string(TAILRACE_VERSION_PATCH));
     program.require_subcommand(1);
     program.footer(examples);
     program.get_formatter()->column_width(34);

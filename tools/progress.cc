@@ -35,11 +35,15 @@ void Progress::clear() {
     drawn_ = false;
 }
 
-double Progress::seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
+double Progress::seconds() const {
+    return std::chrono::duration<double>(Clock::now() - start_).count();
+}
 
 void Progress::draw() const {
     const double share =
-        total_bytes_ == 0 ? 1 : std::min(1.0, static_cast<double>(done_bytes_) / static_cast<double>(total_bytes_));
+        total_bytes_ == 0
+            ? 1
+            : std::min(1.0, static_cast<double>(done_bytes_) / static_cast<double>(total_bytes_));
     const double rate = seconds() > 0 ? static_cast<double>(done_bytes_) / seconds() : 0;
     const auto filled = static_cast<size_t>(share * bar_characters);
     std::string left;

@@ -73,9 +73,9 @@ Result<uint64_t> parse_age(std::string_view text) {
     if (unit == "d") factor = 86400;
     if (unit == "w") factor = 7 * 86400;
     if (digits == 0 || digits > 9 || factor == 0)
-        return Status(Code::invalid_argument,
-                      fmt::format("'{}' is no age: give a number and a unit, like 90s, 15min, 12h, 7d or 2w",
-                                  text));
+        return Status(
+            Code::invalid_argument,
+            fmt::format("'{}' is no age: give a number and a unit, like 90s, 15min, 12h, 7d or 2w", text));
     return std::stoull(std::string(text.substr(0, digits))) * factor;
 }
 
@@ -84,7 +84,9 @@ uint64_t unix_ms(std::chrono::system_clock::time_point time) {
     return since < 0 ? 0 : static_cast<uint64_t>(since);
 }
 
-uint64_t now_unix_ms() { return unix_ms(std::chrono::system_clock::now()); }
+uint64_t now_unix_ms() {
+    return unix_ms(std::chrono::system_clock::now());
+}
 
 std::string time_text(uint64_t unix_ms) {
     const uint64_t seconds = unix_ms / 1000;
@@ -103,9 +105,13 @@ Table::Table(std::vector<std::string> heading, std::vector<size_t> right) : righ
     lines_.push_back({std::move(heading), ""});
 }
 
-void Table::add(std::vector<std::string> row) { lines_.push_back({std::move(row), ""}); }
+void Table::add(std::vector<std::string> row) {
+    lines_.push_back({std::move(row), ""});
+}
 
-void Table::note(std::string text) { lines_.push_back({{}, std::move(text)}); }
+void Table::note(std::string text) {
+    lines_.push_back({{}, std::move(text)});
+}
 
 std::string Table::text() const {
     std::vector<size_t> widths;
@@ -129,7 +135,9 @@ std::string Table::text() const {
     return text;
 }
 
-void print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+void print(const std::string& text) {
+    std::fwrite(text.data(), 1, text.size(), stdout);
+}
 
 void print_json(const nlohmann::ordered_json& json) {
     print(json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + '\n');

@@ -51,7 +51,7 @@ class Table {
     std::vector<size_t> right_;
 };
 
-void print(const std::string& text);                 // to stdout
+void print(const std::string& text);                  // to stdout
 void print_json(const nlohmann::ordered_json& json);  // to stdout, one document, valid whatever names hold
 
 }  // namespace tailrace::tool

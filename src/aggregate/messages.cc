@@ -32,7 +32,7 @@ void put(ByteWriter& out, const Status& status) {
 Status get_status(ByteReader& in) {
     const auto code = in.get<uint8_t>();
     std::string sentence = in.get_string(max_sentence_bytes);
-    if (code > static_cast<uint8_t>(Code::aborted)) in.set_failed();
+    if (code > static_cast<uint8_t>(Code::aborted) || (code == 0 && !sentence.empty())) in.set_failed();
     if (!in.ok() || code == 0) return Status();
     return Status(static_cast<Code>(code), std::move(sentence));
 }

@@ -2,6 +2,7 @@
 // kept for tailrace_last_error() of the calling thread.
 #pragma once
 
+#include <cstring>
 #include <exception>
 #include <new>
 #include <string>
@@ -47,6 +48,16 @@ Value call_for(Value fallback, Work&& work) noexcept {
     } catch (...) {
         return fallback;
     }
+}
+
+// The number in an enumerator that comes from a C program, where it may be any number. Looking at it as an
+// enumeration of C++ would be undefined.
+template <class Enumeration>
+int number_of(const Enumeration& enumerator) {
+    int number = 0;
+    static_assert(sizeof number == sizeof enumerator);
+    std::memcpy(&number, &enumerator, sizeof number);
+    return number;
 }
 
 // "argument `name` is NULL" or ok.

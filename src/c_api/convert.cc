@@ -34,10 +34,10 @@ static_assert(static_cast<int>(EpochState::failed) == TAILRACE_STATE_FAILED);
 
 Result<ArrayPiece> to_piece(const tailrace_array* array) {
     TAILRACE_TRY(not_null(array, "array"));
-    if (array->type < TAILRACE_BYTES || array->type > TAILRACE_BOOL)
+    const int type = number_of(array->type);
+    if (type < TAILRACE_BYTES || type > TAILRACE_BOOL)
         return Status(Code::invalid_argument,
-                      fmt::format("array type {} is none of tailrace_type; nothing was done",
-                                  static_cast<int>(array->type)));
+                      fmt::format("array type {} is none of tailrace_type; nothing was done", type));
     if (array->dimensions < 1 || array->dimensions > TAILRACE_MAX_DIMENSIONS)
         return Status(Code::invalid_argument,
                       fmt::format("an array of {} dimensions: 1 to {} are possible; nothing was done",
@@ -48,8 +48,8 @@ Result<ArrayPiece> to_piece(const tailrace_array* array) {
     auto vector_of = [&](const uint64_t* values) {
         return std::vector<uint64_t>(values, values + array->dimensions);
     };
-    ArrayPiece piece{static_cast<ElementType>(array->type), vector_of(array->global_shape),
-                     vector_of(array->offset), vector_of(array->local_shape)};
+    ArrayPiece piece{static_cast<ElementType>(type), vector_of(array->global_shape), vector_of(array->offset),
+                     vector_of(array->local_shape)};
     TAILRACE_TRY(check_array_piece(piece));
     return piece;
 }

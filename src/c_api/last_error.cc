@@ -47,5 +47,6 @@ const char* tailrace_last_error(void) {
 }
 
 const char* tailrace_code_name(tailrace_code code) {
-    return tailrace::code_name(static_cast<tailrace::Code>(code)).data();  // literals, so NUL-terminated
+    return tailrace::code_name(static_cast<tailrace::Code>(tailrace::number_of(code)))
+        .data();  // literals, so NUL-terminated
 }

@@ -25,6 +25,7 @@ void tailrace_set_log(tailrace_log_function function, void* user) {
 }
 
 void tailrace_set_log_level(tailrace_log_level level) {
-    if (level < TAILRACE_LOG_DEBUG || level > TAILRACE_LOG_OFF) return;
-    tailrace::set_log_level(static_cast<tailrace::LogLevel>(level));
+    const int number = tailrace::number_of(level);
+    if (number < TAILRACE_LOG_DEBUG || number > TAILRACE_LOG_OFF) return;
+    tailrace::set_log_level(static_cast<tailrace::LogLevel>(number));
 }

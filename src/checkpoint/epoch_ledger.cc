@@ -129,12 +129,12 @@ void RootLedger::decide(EpochKey key, bool for_shared) {
 void RootLedger::start(EpochKey key) {
     epochs_[key].flush = true;
     running_.insert(key);
-    orders_.push_back(Decision{key, true});
+    orders_.emplace_back(std::in_place_type<Decision>, Decision{key, true});
 }
 
 void RootLedger::keep_local(EpochKey key) {
     epochs_[key].flush = false;
-    orders_.push_back(Decision{key, false});
+    orders_.emplace_back(std::in_place_type<Decision>, Decision{key, false});
     end_if_whole(key);
 }
 
@@ -173,7 +173,8 @@ void RootLedger::end(EpochKey key, EpochState state, Status why) {
     const bool everywhere =
         state == EpochState::committed || (epoch.everywhere(nodes_) && epoch.results == parties_) ||
         state == EpochState::kept_local;
-    orders_.push_back(EpochEnded{key, state, std::move(why), epoch.seconds, everywhere});
+    auto& ended = orders_.emplace_back(std::in_place_type<EpochEnded>);
+    std::get<EpochEnded>(ended) = {key, state, std::move(why), epoch.seconds, everywhere};
     if (state == EpochState::failed && epoch.results > 0) leftovers_.push_back(key);
     std::erase(waiting_, key);
     running_.erase(key);

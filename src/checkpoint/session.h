@@ -111,11 +111,23 @@ class Session : public Checkpointer {
     bool all_quiet_epochs_ended() const;
 
     // ---- restore.cc
-    struct Candidate;
+    struct Candidate {
+        EpochKey key;
+        std::optional<LocalEpoch> local;
+        bool in_shared = false;          // files of it are listed
+        bool shared_unfinished = false;  // some of them under unfinished names
+    };
+    struct Attempt {
+        enum class Outcome { used, nothing_there, damaged, refused } outcome = Outcome::nothing_there;
+        Status why;
+    };
+    // What to do with an epoch's reader on this rank.
     using Use = std::function<Status(EpochReader&)>;
     Result<std::vector<Candidate>> find_candidates();
-    Status try_candidate(const Candidate& candidate, bool any_rank, const Use& use,
-                         std::unique_ptr<EpochReader>& reader);
+    bool local_serves_own_ranks(const Candidate& candidate) const;
+    bool local_serves_any_rank(const Candidate& candidate) const;
+    Attempt try_candidate(const Candidate& candidate, bool any_rank, const Use& use,
+                          std::unique_ptr<EpochReader>& reader);
     Status try_sources(const Candidate& candidate, std::optional<SharedEpoch> shared, const Use& use,
                        std::unique_ptr<EpochReader>& reader);
     Result<SharedEpoch> load_everywhere(EpochKey key);
@@ -124,6 +136,7 @@ class Session : public Checkpointer {
     Status wait_for_flush(EpochKey key);
     bool reachable(const KnownPart& part, int rank) const;
     Status restore_regions(EpochReader& reader, const std::vector<Registered>& regions) const;
+    Status verify_share(EpochReader& reader) const;
 
     bool quiet() const { return !transport_->concurrent(); }
     bool is_representative() const { return representative_; }

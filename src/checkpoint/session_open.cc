@@ -21,11 +21,6 @@ namespace tailrace {
 
 namespace {
 
-std::span<const std::byte> as_bytes(std::string_view text) { return std::as_bytes(std::span(text)); }
-std::string as_text(std::span<const std::byte> bytes) {
-    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
 constexpr uint32_t most_text_bytes = 1 << 20;
 
 // The key under which two texts of shared_settings() first differ: "a=1 b=2 shared_dir=/some where", where
@@ -38,11 +33,6 @@ std::string first_different_key(std::string_view a, std::string_view b) {
     key = key == std::string_view::npos || a[key] != ' ' ? 0 : key + 1;
     const auto rest = a.substr(key);
     return std::string(rest.substr(0, rest.find('=')));
-}
-
-std::string value_of(const Config& config, std::string_view key) {
-    auto value = get_config(config, key);
-    return value.ok() ? *value : std::string();
 }
 
 uint64_t random_number() {

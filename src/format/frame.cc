@@ -86,7 +86,7 @@ void put_job(ByteWriter& writer, std::string_view job) {
 
 std::string get_job(ByteReader& reader, uint32_t job_bytes) {
     auto field = reader.get_bytes(job_field_bytes);
-    if (!reader.ok() || job_bytes > field.size()) return {};
+    if (job_bytes > field.size()) return {};
     return std::string(reinterpret_cast<const char*>(field.data()), job_bytes);
 }
 

@@ -145,7 +145,7 @@ uint64_t array_bytes(const ArrayPiece& piece) {
 
 Status lay_out(PartManifest& manifest) {
     auto context = [&] { return fmt::format("laying out the regions of rank {}", manifest.rank); };
-    if (manifest.rank_count == 0 || manifest.rank_count > max_ranks || manifest.rank >= manifest.rank_count)
+    if (manifest.rank_count > max_ranks || manifest.rank >= manifest.rank_count)
         return Status(Code::invalid_argument,
                       fmt::format("rank {} of {} does not exist", manifest.rank, manifest.rank_count));
     TAILRACE_TRY(check_regions(manifest).with_context(context()));
@@ -236,14 +236,10 @@ Status read_region(ByteReader& reader, const PartManifest& manifest, Region& reg
     if (name_bytes == 0 || name_bytes > max_region_name_bytes)
         return Status(Code::corrupt, fmt::format("a region's name has {} bytes", name_bytes));
     auto name = reader.get_bytes(name_bytes);
-    if (!reader.ok()) return Status();
     region.name.assign(reinterpret_cast<const char*>(name.data()), name.size());
     skip_to_field();
 
     if (kind == kind_array) {
-        if (dimensions == 0 || dimensions > max_dimensions)
-            return Status(Code::corrupt,
-                          fmt::format("region \"{}\" has {} dimensions", region.name, dimensions));
         auto& piece = region.array.emplace();
         piece.type = static_cast<ElementType>(type);
         for (auto* numbers : {&piece.global_shape, &piece.offset, &piece.local_shape})
@@ -258,7 +254,7 @@ Status read_region(ByteReader& reader, const PartManifest& manifest, Region& reg
     if (crc_count != expected_crcs)
         return Status(Code::corrupt, fmt::format("region \"{}\" of {} bytes has {} checksums where {} belong",
                                                  region.name, region.bytes, crc_count, expected_crcs));
-    if (!reader.ok() || crc_count > reader.remaining() / 4) {
+    if (crc_count > reader.remaining() / 4) {
         reader.set_failed();
         return Status();
     }
@@ -315,7 +311,7 @@ Result<PartManifest> decode_manifest(std::span<const std::byte> bytes) {
         manifest.stream_bytes > format::most_bytes)
         return Status(Code::corrupt, fmt::format("{}: it has {} bytes in a stream of {}", what, bytes.size(),
                                                  manifest.stream_bytes));
-    if (manifest.rank_count == 0 || manifest.rank_count > max_ranks || manifest.rank >= manifest.rank_count)
+    if (manifest.rank_count > max_ranks || manifest.rank >= manifest.rank_count)
         return Status(Code::corrupt, fmt::format("{}: rank {} of {} does not exist", what, manifest.rank,
                                                  manifest.rank_count));
     if (block_bytes != check_block_bytes)

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <new>
 #include <tuple>
 
 #include "format/catalog.h"
@@ -48,7 +49,13 @@ class HeadReader {
             auto piece = std::span(buffer_).subspan(offset, bytes);
             return std::vector<std::byte>(piece.begin(), piece.end());
         }
-        std::vector<std::byte> target(bytes);
+        std::vector<std::byte> target;
+        try {
+            target.resize(bytes);
+        } catch (const std::bad_alloc&) {  // a file of holes can be larger than any memory
+            return Status(Code::out_of_memory,
+                          fmt::format("reading {} bytes of the head at offset {}", bytes, offset));
+        }
         TAILRACE_ASSIGN(size_t got, file_->read_at(target, offset));
         target.resize(got);
         return target;

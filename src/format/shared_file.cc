@@ -32,7 +32,7 @@ void pad_to_block(std::vector<std::byte>& record, uint64_t block_bytes) {
 }
 
 Status check_header(const SharedHeader& header) {
-    if (header.file_count == 0 || header.file_count > max_files || header.file_index >= header.file_count)
+    if (header.file_count > max_files || header.file_index >= header.file_count)
         return Status(Code::corrupt, fmt::format("there is no file {} of {}", uint64_t{header.file_index} + 1,
                                                  header.file_count));
     if (header.rank_count == 0 || header.rank_count > max_ranks)

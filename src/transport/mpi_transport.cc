@@ -2,12 +2,11 @@
 //   message      post() copies it and starts an Isend; poll() finds it by Improbe, which takes it out of
 //   reach
 //                of every other receive, and brings it in by Imrecv
-//   transfer     one Isend and one Irecv, whatever the size, on the data communicator
+//   transfer     mpi_transfer.h
 //   collective   lengths first, then the bytes in rounds that fit MPI's counts
 //
-// MPI makes progress only while somebody calls it, and cannot be waited for without polling. Every wait here
-// is therefore a nap between two calls. Its length is the trade between the program's CPU time and ours:
-// `Nap` says how it adapts.
+// Errors that MPI raises without a communicator (from MPI_Test, in some libraries) go to the program's error
+// handler, which ends it by default; every other one comes back as a Status.
 #include "transport/mpi_transport.h"
 
 #include <fmt/format.h>
@@ -15,27 +14,19 @@
 
 #include <algorithm>
 #include <array>
-#include <condition_variable>
 #include <list>
-#include <mutex>
+#include <map>
 #include <thread>
 #include <utility>
+
+#include "transport/mpi_call.h"
+#include "transport/mpi_transfer.h"
 
 namespace tailrace {
 
 namespace {
 
 using std::chrono::microseconds;
-
-// What the calling thread sleeps between two looks at MPI. Starts short after anything moved, because more
-// tends to follow at once; doubles while nothing moves, because then each look only costs.
-//
-// busy: transfers are under way, and many MPI libraries move a large one a piece at a time, within our calls;
-// the longest nap bounds what a transfer can lose. idle: only a message may come, and nothing is late that
-// waits for 5 ms; 200 looks a second cost less than 0.1 % of a core.
-constexpr microseconds shortest_nap(30);
-constexpr microseconds longest_busy_nap(1000);
-constexpr microseconds longest_idle_nap(5000);
 
 // In a collective the program's own thread waits: it looks some times at once, as the others are usually a
 // moment away, before it lets them have the core.
@@ -48,170 +39,9 @@ constexpr uint64_t largest_message_bytes = 0x7fffffff;
 // How long a transport that is destroyed goes on delivering what was posted.
 constexpr std::chrono::milliseconds longest_farewell(1000);
 
-Status mpi_status(int code, std::string_view attempted) {
-    std::array<char, MPI_MAX_ERROR_STRING + 1> text{};
-    int length = 0;
-    if (MPI_Error_string(code, text.data(), &length) != MPI_SUCCESS) length = 0;
-    return Status(Code::transport, fmt::format("{}: MPI says: {}", attempted,
-                                               std::string_view(text.data(), static_cast<size_t>(length))));
-}
-
-#define TAILRACE_MPI_TRY(call, ...)                                \
-    do {                                                           \
-        if (const int mpi_code = (call); mpi_code != MPI_SUCCESS)  \
-            return mpi_status(mpi_code, fmt::format(__VA_ARGS__)); \
-    } while (false)
-
-class Nap {
-  public:
-    // Something moved: look again soon.
-    void reset() { next_ = shortest_nap; }
-
-    void sleep(microseconds longest, bool busy) {
-        const microseconds nap = std::min(next_, busy ? longest_busy_nap : longest_idle_nap);
-        std::unique_lock lock(mutex_);
-        woken_.wait_for(lock, std::clamp(nap, microseconds(0), std::max(longest, microseconds(0))),
-                        [&] { return wake_; });
-        if (std::exchange(wake_, false))
-            next_ = shortest_nap;
-        else
-            next_ = std::min(nap * 2, longest_idle_nap);
-    }
-
-    void wake() {
-        std::lock_guard lock(mutex_);
-        wake_ = true;
-        woken_.notify_one();
-    }
-
-  private:
-    microseconds next_ = shortest_nap;  // of the one thread that sleeps here
-    std::mutex mutex_;
-    std::condition_variable woken_;
-    bool wake_ = false;
-};
-
-// How `bytes` bytes of memory are described to MPI: as that many bytes, or beyond an int's range as one
-// element of a type made of blocks and a rest. Both sides may describe the same bytes differently.
-class Layout {
-  public:
-    Layout() = default;
-    Layout(Layout&& other) noexcept
-        : count_(other.count_), type_(std::exchange(other.type_, MPI_DATATYPE_NULL)), made_(other.made_) {
-        other.made_ = false;
-    }
-    Layout& operator=(Layout&& other) noexcept {
-        std::swap(count_, other.count_);
-        std::swap(type_, other.type_);
-        std::swap(made_, other.made_);
-        return *this;
-    }
-    ~Layout() {
-        if (made_) MPI_Type_free(&type_);
-    }
-
-    static Result<Layout> of(uint64_t bytes, uint64_t plain_bytes) {
-        Layout layout;
-        if (bytes <= plain_bytes) {
-            layout.count_ = static_cast<int>(bytes);
-            layout.type_ = MPI_BYTE;
-            return layout;
-        }
-        const uint64_t block_bytes = std::min<uint64_t>(uint64_t{1} << 20, plain_bytes);
-        std::array<int, 2> lengths = {static_cast<int>(bytes / block_bytes),
-                                      static_cast<int>(bytes % block_bytes)};
-        std::array<MPI_Aint, 2> places = {0, static_cast<MPI_Aint>(bytes / block_bytes * block_bytes)};
-        MPI_Datatype block = MPI_DATATYPE_NULL;
-        TAILRACE_MPI_TRY(MPI_Type_contiguous(static_cast<int>(block_bytes), MPI_BYTE, &block),
-                         "describing {} bytes to MPI", bytes);
-        std::array<MPI_Datatype, 2> types = {block, MPI_BYTE};
-        const int code =
-            MPI_Type_create_struct(2, lengths.data(), places.data(), types.data(), &layout.type_);
-        MPI_Type_free(&block);
-        TAILRACE_MPI_TRY(code, "describing {} bytes to MPI", bytes);
-        layout.made_ = true;
-        TAILRACE_MPI_TRY(MPI_Type_commit(&layout.type_), "describing {} bytes to MPI", bytes);
-        layout.count_ = 1;
-        return layout;
-    }
-
-    int count() const { return count_; }
-    MPI_Datatype type() const { return type_; }
-
-  private:
-    int count_ = 0;
-    MPI_Datatype type_ = MPI_DATATYPE_NULL;
-    bool made_ = false;
-};
-
-class MpiTransfer final : public Transfer {
-  public:
-    MpiTransfer(std::shared_ptr<Nap> nap, Layout layout, std::string attempted)
-        : nap_(std::move(nap)), layout_(std::move(layout)), attempted_(std::move(attempted)) {}
-
-    ~MpiTransfer() override {
-        // Only after a failure elsewhere. A receive can be taken back; MPI has no way to take back a send.
-        if (request_ == MPI_REQUEST_NULL) return;
-        if (!sends_) {
-            MPI_Cancel(&request_);
-            MPI_Wait(&request_, MPI_STATUS_IGNORE);
-        } else {
-            MPI_Request_free(&request_);
-        }
-    }
-
-    Status send(const void* memory, uint64_t bytes, int target, int tag, MPI_Comm communicator) {
-        sends_ = true;
-        sent_bytes_ = bytes;
-        TAILRACE_MPI_TRY(
-            MPI_Isend(memory, layout_.count(), layout_.type(), target, tag, communicator, &request_), "{}",
-            attempted_);
-        return Status();
-    }
-    Status receive(void* memory, int source, int tag, MPI_Comm communicator) {
-        TAILRACE_MPI_TRY(
-            MPI_Irecv(memory, layout_.count(), layout_.type(), source, tag, communicator, &request_), "{}",
-            attempted_);
-        return Status();
-    }
-
-    Result<std::optional<uint64_t>> test() override {
-        if (!end_) {
-            int complete = 0;
-            MPI_Status status;
-            const int code = MPI_Test(&request_, &complete, &status);
-            if (code == MPI_SUCCESS && complete == 0) return std::optional<uint64_t>();
-            nap_->reset();
-            end_ = end(code, status);
-        }
-        if (!end_->ok()) return end_->status();
-        return std::optional<uint64_t>(end_->value());
-    }
-
-  private:
-    Result<uint64_t> end(int code, const MPI_Status& status) {
-        if (code != MPI_SUCCESS) {
-            request_ = MPI_REQUEST_NULL;  // whatever is left of it: MPI promises nothing after an error
-            return mpi_status(code, attempted_);
-        }
-        if (sends_) return sent_bytes_;
-        MPI_Count bytes = 0;
-        TAILRACE_MPI_TRY(MPI_Get_elements_x(&status, layout_.type(), &bytes), "{}", attempted_);
-        return static_cast<uint64_t>(bytes);
-    }
-
-    const std::shared_ptr<Nap> nap_;
-    const Layout layout_;
-    const std::string attempted_;
-    bool sends_ = false;
-    uint64_t sent_bytes_ = 0;
-    MPI_Request request_ = MPI_REQUEST_NULL;
-    std::optional<Result<uint64_t>> end_;
-};
-
 class MpiTransport final : public Transport {
   public:
-    explicit MpiTransport(MpiLimits limits) : limits_(limits), nap_(std::make_shared<Nap>()) {}
+    explicit MpiTransport(MpiLimits limits) : limits_(limits) {}
 
     Status open(MPI_Comm communicator) {
         int provided = MPI_THREAD_SINGLE;
@@ -225,7 +55,7 @@ class MpiTransport final : public Transport {
 
         TAILRACE_MPI_TRY(MPI_Comm_rank(communicator, &rank_), "asking MPI for the rank");
         TAILRACE_MPI_TRY(MPI_Comm_size(communicator, &size_), "asking MPI for the number of ranks");
-        for (MPI_Comm* mine : {&messages_, &data_, &collectives_}) {
+        for (MPI_Comm* mine : {&messages_, &announcements_, &data_, &collectives_}) {
             TAILRACE_MPI_TRY(MPI_Comm_dup(communicator, mine), "duplicating the communicator of {} ranks",
                              size_);
             TAILRACE_MPI_TRY(MPI_Comm_set_errhandler(*mine, MPI_ERRORS_RETURN),
@@ -245,7 +75,7 @@ class MpiTransport final : public Transport {
         if (usable) say_farewell();
         abandon();
         if (!usable) return;
-        for (MPI_Comm* mine : {&messages_, &data_, &collectives_})
+        for (MPI_Comm* mine : {&messages_, &announcements_, &data_, &collectives_})
             if (*mine != MPI_COMM_NULL) MPI_Comm_free(mine);
     }
 
@@ -269,12 +99,12 @@ class MpiTransport final : public Transport {
             return mpi_status(
                 code, fmt::format("posting a message of {} bytes to rank {}", message.size(), target));
         }
-        return advance_posts();
+        return advance();
     }
 
     Result<std::optional<Message>> poll() override {
         TAILRACE_TRY(check("receiving messages on", rank_));
-        TAILRACE_TRY(advance_posts());
+        TAILRACE_TRY(advance());
         if (!arrival_) TAILRACE_TRY(probe());
         if (!arrival_) return std::optional<Message>();
         int complete = 0;
@@ -282,41 +112,37 @@ class MpiTransport final : public Transport {
                          "receiving a message of {} bytes from rank {}", arrival_->message.bytes.size(),
                          arrival_->message.source);
         if (complete == 0) return std::optional<Message>();
-        nap_->reset();
+        progress_->nap.reset();
         std::optional<Message> message(std::move(arrival_->message));
         arrival_.reset();
         return message;
     }
 
     Result<bool> posts_delivered() override {
-        TAILRACE_TRY(advance_posts());
+        TAILRACE_TRY(advance());
         return posts_.empty();
     }
 
     Result<std::unique_ptr<Transfer>> start_send(int target, uint32_t tag,
                                                  std::span<const std::byte> source) override {
         TAILRACE_TRY(check("sending data to", target));
-        TAILRACE_ASSIGN(Layout layout, Layout::of(source.size(), limits_.plain_bytes));
-        auto transfer = std::make_unique<MpiTransfer>(
-            nap_, std::move(layout),
+        return start_mpi_send(
+            progress_, channel(target, tag), next_data_tag(target), source,
             fmt::format("sending {} bytes to rank {} with tag {}", source.size(), target, tag));
-        TAILRACE_TRY(transfer->send(source.data(), source.size(), target, mpi_tag(tag), data_));
-        return std::unique_ptr<Transfer>(std::move(transfer));
     }
 
     Result<std::unique_ptr<Transfer>> start_receive(int source, uint32_t tag,
                                                     std::span<std::byte> target) override {
         TAILRACE_TRY(check("receiving data from", source));
-        TAILRACE_ASSIGN(Layout layout, Layout::of(target.size(), limits_.plain_bytes));
-        auto transfer = std::make_unique<MpiTransfer>(
-            nap_, std::move(layout),
+        return start_mpi_receive(
+            progress_, channel(source, tag), target,
             fmt::format("receiving from rank {} with tag {} into {} bytes", source, tag, target.size()));
-        TAILRACE_TRY(transfer->receive(target.data(), source, mpi_tag(tag), data_));
-        return std::unique_ptr<Transfer>(std::move(transfer));
     }
 
-    void wait(microseconds longest, bool busy) override { nap_->sleep(longest, busy || !posts_.empty()); }
-    void wake() override { nap_->wake(); }
+    void wait(microseconds longest, bool busy) override {
+        progress_->nap.sleep(longest, busy || !posts_.empty());
+    }
+    void wake() override { progress_->nap.wake(); }
 
     Result<std::vector<std::vector<std::byte>>> allgather(std::span<const std::byte> mine) override {
         // 1. Everybody learns how much everybody has.
@@ -401,7 +227,22 @@ class MpiTransport final : public Transport {
                       fmt::format("{} rank {}: there are {} ranks", attempted, rank, size_));
     }
 
-    int mpi_tag(uint32_t tag) const { return static_cast<int>(tag % (uint64_t{greatest_tag_} + 1)); }
+    MpiChannel channel(int peer, uint32_t tag) const {
+        return {peer, static_cast<int>(tag % (uint64_t{greatest_tag_} + 1)), announcements_, data_,
+                limits_.plain_bytes};
+    }
+    int next_data_tag(int target) {
+        uint32_t& next = data_tags_[target];
+        const auto tag = static_cast<int>(next);
+        next = next == greatest_tag_ ? 0 : next + 1;
+        return tag;
+    }
+
+    // What goes on whenever this rank looks at MPI.
+    Status advance() {
+        progress_->advance();
+        return advance_posts();
+    }
 
     // Lets go of every post that is on its way. Messages to one rank leave in order, so the first of them are
     // done first; but one rank that does not listen must not hold up the others' memory.
@@ -471,10 +312,12 @@ class MpiTransport final : public Transport {
     std::string host_;
     bool concurrent_ = false;
     uint32_t greatest_tag_ = 32767;
-    MPI_Comm messages_ = MPI_COMM_NULL, data_ = MPI_COMM_NULL, collectives_ = MPI_COMM_NULL;
-    std::list<Post> posts_;             // under way
-    std::unique_ptr<Arrival> arrival_;  // being received
-    const std::shared_ptr<Nap> nap_;
+    MPI_Comm messages_ = MPI_COMM_NULL, announcements_ = MPI_COMM_NULL, data_ = MPI_COMM_NULL,
+             collectives_ = MPI_COMM_NULL;
+    std::map<int, uint32_t> data_tags_;  // the next one, by target
+    std::list<Post> posts_;              // under way
+    std::unique_ptr<Arrival> arrival_;   // being received
+    const std::shared_ptr<MpiProgress> progress_ = std::make_shared<MpiProgress>();
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The MPI transport: messages, data and collectives on three communicators of their own.
+// The MPI transport: messages, data and collectives on communicators of their own.
 //
 // Lives in libtailrace_mpi, which sees only what the core's headers hold inline. Never blocks inside MPI
 // except to duplicate and free communicators: everything else is a nonblocking call and a test, so that a

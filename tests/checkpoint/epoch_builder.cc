@@ -44,8 +44,7 @@ Result<BuiltStream> build_stream(const BuiltEpoch& epoch, uint32_t rank) {
             region.block_crcs[b] =
                 crc32c(data.subspan(from, std::min<size_t>(check_block_bytes, data.size() - from)));
         }
-        if (!data.empty())
-            std::memcpy(stream.bytes.data() + region.stream_offset, data.data(), data.size());
+        if (!data.empty()) std::memcpy(stream.bytes.data() + region.stream_offset, data.data(), data.size());
     }
     const Bytes head = encode(manifest);
     std::copy(head.begin(), head.end(), stream.bytes.begin());
@@ -129,10 +128,10 @@ Status write_group(Storage& storage, const std::string& directory, const BuiltEp
             const Bytes encoded = encode(index);
             TAILRACE_TRY(files[f]->write_at(encoded, index_offset(header, leader)));
             if (epoch.last_slot_missing && header.file_index + 1 == epoch.file_count) continue;
-            const LeaderSlot slot{leader,        encoded.size(),          crc32c(encoded), data_bytes,
-                                  epoch.committed_unix_ms, epoch.run_uid, epoch.key};
-            TAILRACE_TRY(
-                files[f]->write_at(encode(slot, epoch.block_bytes), slot_offset(header, leader)));
+            const LeaderSlot slot{leader,     encoded.size(),          crc32c(encoded),
+                                  data_bytes, epoch.committed_unix_ms, epoch.run_uid,
+                                  epoch.key};
+            TAILRACE_TRY(files[f]->write_at(encode(slot, epoch.block_bytes), slot_offset(header, leader)));
         }
         TAILRACE_TRY(files[f]->sync());
         TAILRACE_TRY(files[f]->close());

@@ -105,7 +105,9 @@ class CountingStorage final : public Storage {
         TAILRACE_ASSIGN(auto file, storage_.open(path, options));
         return std::unique_ptr<File>(std::make_unique<CountingFile>(std::move(file), log_));
     }
-    Status rename(const std::string& from, const std::string& to) override { return storage_.rename(from, to); }
+    Status rename(const std::string& from, const std::string& to) override {
+        return storage_.rename(from, to);
+    }
     Status remove(const std::string& path) override { return storage_.remove(path); }
     Result<std::vector<DirectoryEntry>> list(const std::string& directory) override {
         return storage_.list(directory);
@@ -141,7 +143,8 @@ class EpochReaderTest : public testing::Test {
     }
     ~EpochReaderTest() override {
         set_log_callback({});
-        if (HasFailure()) std::printf("replay with TAILRACE_SEED=%llu\n", static_cast<unsigned long long>(seed_));
+        if (HasFailure())
+            std::printf("replay with TAILRACE_SEED=%llu\n", static_cast<unsigned long long>(seed_));
     }
 
     // Writes the epoch to the memory storage and opens it.
@@ -213,7 +216,8 @@ class EpochReaderTest : public testing::Test {
         const Status status = reader.read_regions(rank, targets);
         ASSERT_TRUE(status.ok()) << status.to_string();
         for (size_t r = 0; r < memory.size(); ++r)
-            ASSERT_EQ(memory[r], epoch.ranks[rank][r].data) << "rank " << rank << " region " << targets[r].name;
+            ASSERT_EQ(memory[r], epoch.ranks[rank][r].data)
+                << "rank " << rank << " region " << targets[r].name;
     }
 
     BuiltEpoch random_epoch() {
@@ -229,8 +233,12 @@ class EpochReaderTest : public testing::Test {
         for (auto& rank : epoch.ranks) {
             const size_t regions = random_() % 12;
             for (size_t r = 0; r < regions; ++r) {
-                const uint64_t sizes[] = {0, 1, random_() % 1000, random_() % 100000,
-                                          uint64_t{check_block_bytes}, random_() % (2 * MiB)};
+                const uint64_t sizes[] = {0,
+                                          1,
+                                          random_() % 1000,
+                                          random_() % 100000,
+                                          uint64_t{check_block_bytes},
+                                          random_() % (2 * MiB)};
                 rank.push_back({"region " + std::to_string(r), pattern(random_(), sizes[random_() % 6]), {}});
             }
         }
@@ -316,8 +324,9 @@ TEST_F(EpochReaderTest, FullRestoreReadsEachFileForwardInFewCalls) {
     BuiltEpoch epoch;
     epoch.file_count = 2;
     epoch.chunk_bytes = 1 * MiB;
-    epoch.ranks = {{{"a", pattern(1, 9 * MiB), {}}, {"b", pattern(2, 300), {}}, {"c", pattern(3, 7 * MiB), {}}},
-                   {{"a", pattern(4, 5 * MiB), {}}}};
+    epoch.ranks = {
+        {{"a", pattern(1, 9 * MiB), {}}, {"b", pattern(2, 300), {}}, {"c", pattern(3, 7 * MiB), {}}},
+        {{"a", pattern(4, 5 * MiB), {}}}};
     for (const From from : {From::shared, From::local}) {
         auto reader = write_and_open(epoch, from);
         for (uint32_t rank = 0; rank < 2; ++rank) {
@@ -389,7 +398,8 @@ TEST(ReadPlanTest, SmallGapsAreReadOverAndLargeOnesAreNot) {
     const std::vector<StreamBlock> blocks{{0, all.subspan(0, 100), {}, 0},
                                           {1100, all.subspan(100, 100), {}, 1},
                                           {2201, all.subspan(200, 100), {}, 2}};
-    const auto calls = plan_reads(extents, blocks, ReadLimits{.call_bytes = 100000, .gap_bytes = 1000}, throw_away);
+    const auto calls =
+        plan_reads(extents, blocks, ReadLimits{.call_bytes = 100000, .gap_bytes = 1000}, throw_away);
     ASSERT_EQ(calls.size(), 2u);
     EXPECT_EQ(calls[0].offset, 10000u);
     EXPECT_EQ(calls[0].bytes, 1200u);
@@ -499,7 +509,8 @@ TEST_F(EpochReaderTest, FileCutOffAfterItWasOpenedIsNamed) {
     Bytes memory(3 * MiB);
     const Status status = read_one(*reader, 0, "density", memory);
     EXPECT_EQ(status.code(), Code::corrupt);
-    EXPECT_THAT(status.message(), AllOf(HasSubstr("truncated"), HasSubstr("offset 2097152"), HasSubstr(part)));
+    EXPECT_THAT(status.message(),
+                AllOf(HasSubstr("truncated"), HasSubstr("offset 2097152"), HasSubstr(part)));
 }
 
 TEST_F(EpochReaderTest, FileThatWentAwayIsDamageAndTheOtherTierServes) {
@@ -560,7 +571,8 @@ TEST_F(EpochReaderTest, VerifyReadsEverythingInBoundedPieces) {
 
 TEST_F(EpochReaderTest, VerifyFindsAFlippedByteAnywhereInTheData) {
     BuiltEpoch epoch;
-    epoch.ranks = {{{"a", pattern(1, 600000), {}}, {"b", pattern(2, 100), {}}, {"c", pattern(3, 2 * MiB), {}}}};
+    epoch.ranks = {
+        {{"a", pattern(1, 600000), {}}, {"b", pattern(2, 100), {}}, {"c", pattern(3, 2 * MiB), {}}}};
     auto reader = write_and_open(epoch);
     for (int round = 0; round < 60; ++round) {
         const BuiltRegion& region = epoch.ranks[0][random_() % 3];
@@ -683,8 +695,8 @@ Box random_box(std::mt19937_64& random, const std::vector<uint64_t>& global) {
 }
 
 TEST_F(EpochReaderTest, AnyBoxOfAnyDecompositionIsAssembled) {
-    const std::vector<std::vector<uint64_t>> shapes{
-        {50000}, {300, 500}, {20, 1, 70}, {7, 11, 13, 5}, {600, 700}, {64, 40, 60}, {3, 2, 4, 3, 5}};
+    const std::vector<std::vector<uint64_t>> shapes{{50000},    {300, 500},   {20, 1, 70},    {7, 11, 13, 5},
+                                                    {600, 700}, {64, 40, 60}, {3, 2, 4, 3, 5}};
     for (const auto& global : shapes) {
         for (int round = 0; round < 4; ++round) {
             MemoryStorage fresh;
@@ -758,7 +770,8 @@ TEST_F(EpochReaderTest, WherePiecesOverlapTheLowestRankCounts) {
     const std::vector<uint64_t> global{40, 60};
     BuiltEpoch epoch;
     std::vector<uint32_t> owner(40 * 60, UINT32_MAX);
-    const std::vector<Box> pieces{{{5, 5}, {10, 30}}, {{0, 0}, {20, 60}}, {{8, 20}, {32, 40}}, {{0, 0}, {40, 60}}};
+    const std::vector<Box> pieces{
+        {{5, 5}, {10, 30}}, {{0, 0}, {20, 60}}, {{8, 20}, {32, 40}}, {{0, 0}, {40, 60}}};
     for (uint32_t rank = 0; rank < pieces.size(); ++rank) {
         auto built = counting_array("u", global, pieces[rank].offset, pieces[rank].shape);
         for (size_t i = 0; i < built.data.size(); i += 4) {
@@ -779,7 +792,8 @@ TEST_F(EpochReaderTest, WherePiecesOverlapTheLowestRankCounts) {
 TEST_F(EpochReaderTest, ElementsNobodySavedAreCorruptAndNamed) {
     const std::vector<uint64_t> global{10, 10};
     BuiltEpoch epoch;
-    epoch.ranks = {{counting_array("u", global, {0, 0}, {10, 4})}, {counting_array("u", global, {0, 6}, {10, 4})}};
+    epoch.ranks = {{counting_array("u", global, {0, 0}, {10, 4})},
+                   {counting_array("u", global, {0, 6}, {10, 4})}};
     auto reader = write_and_open(epoch);
     EXPECT_FALSE(reader->arrays()->front().complete);
     const std::vector<uint64_t> zero{0, 0}, covered{10, 4};
@@ -807,7 +821,8 @@ TEST_F(EpochReaderTest, BoxesThatMakeNoSenseAreRefused) {
     epoch.ranks = {{counting_array("density", {10, 10}, {0, 0}, {10, 10}), {"plain", pattern(1, 5), {}}}};
     auto reader = write_and_open(epoch);
     Bytes memory(400);
-    const std::vector<uint64_t> one{0}, zero{0, 0}, whole{10, 10}, beyond{5, 5}, huge{UINT64_MAX, 2}, none{0, 10};
+    const std::vector<uint64_t> one{0}, zero{0, 0}, whole{10, 10}, beyond{5, 5}, huge{UINT64_MAX, 2},
+        none{0, 10};
     EXPECT_EQ(reader->read_box("density", one, one, memory).code(), Code::invalid_argument);
     EXPECT_EQ(reader->read_box("density", beyond, whole, memory).code(), Code::invalid_argument);
     EXPECT_EQ(reader->read_box("density", zero, huge, memory).code(), Code::invalid_argument);

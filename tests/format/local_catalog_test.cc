@@ -50,6 +50,20 @@ TEST_F(LocalCatalogTest, CompletePartsAreListedByKeyAndRank) {
     EXPECT_EQ(list("").parts.size(), 4u);
 }
 
+TEST_F(LocalCatalogTest, DirectoryUnderAPartsNameIsPassedOver) {
+    put_part(0);
+    storage.subdirectory = join_path("dir", to_string(PartFileName{"golden", {12, 3}, 1, false}));
+    auto listing = list();
+    EXPECT_EQ(listing.parts.size(), 1u);
+    EXPECT_TRUE(listing.leftovers.empty());
+}
+
+TEST_F(LocalCatalogTest, PartThatCannotBeReadIsALeftover) {
+    auto path = put_part(0);
+    storage.failing_path = path;
+    expect_leftover(path, Code::io_error, "reading");
+}
+
 TEST_F(LocalCatalogTest, NoDirectoryIsNotFound) {
     expect_code(list_local(storage, "nowhere", ""), Code::not_found, "nowhere");
 }

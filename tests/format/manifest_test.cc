@@ -110,12 +110,20 @@ TEST(ManifestTest, RegionsThatCannotBeAreInvalidArguments) {
     manifest.rank = 3;
     manifest.rank_count = 3;
     EXPECT_EQ(lay_out(manifest).code(), Code::invalid_argument);
+    manifest.rank = 0;
+    manifest.rank_count = 0;
+    EXPECT_EQ(lay_out(manifest).code(), Code::invalid_argument);
+    manifest.rank_count = (1 << 26) + 1;
+    EXPECT_EQ(lay_out(manifest).code(), Code::invalid_argument);
 }
 
 TEST(ManifestTest, ArrayPiecesThatCannotBeAreInvalidArguments) {
     auto check = [](ArrayPiece piece) { return check_array_piece(piece).code(); };
     EXPECT_EQ(check({ElementType::int8, {5}, {2}, {3}}), Code::ok);
     EXPECT_EQ(check({ElementType::int8, {0, 5}, {0, 5}, {0, 0}}), Code::ok);
+    uint64_t large = uint64_t{1} << 40;
+    EXPECT_EQ(check({ElementType::int8, {large, large, 0}, {0, 0, 0}, {large, large, 0}}), Code::ok);
+    EXPECT_EQ(array_bytes({ElementType::int8, {large, large, 0}, {0, 0, 0}, {large, large, 0}}), 0u);
     EXPECT_EQ(check({ElementType::int8, {}, {}, {}}), Code::invalid_argument);
     std::vector<uint64_t> many(17, 1), none(17, 0);
     EXPECT_EQ(check({ElementType::int8, many, none, many}), Code::invalid_argument);
@@ -168,8 +176,20 @@ TEST(ManifestTest, HostileHeadsAreCorrupt) {
     expect_code(decode_with(40, UINT64_MAX), Code::corrupt, "in a stream of");
     expect_code(decode_with(48, uint32_t{0}), Code::corrupt, "checksums where 0 belong");
     expect_code(decode_with(52, uint32_t{0}), Code::corrupt, "a checksum every 0 bytes");
+    // Region 1's name takes the room that region 2's record needs.
+    auto long_name = sample();
+    store(long_name, a_at, uint32_t{3984});
+    expect_code(decode_manifest(with(long_name, long_name.size(), 56, uint64_t{2})), Code::corrupt,
+                "ends inside region 2 of 2");
     for (uint64_t count : {uint64_t{3}, uint64_t{120}, uint64_t{127}, uint64_t{1} << 40, UINT64_MAX})
         expect_code(decode_with(56, count), Code::corrupt, "");
+}
+
+TEST(ManifestTest, SizeThatIsNotAlignedIsCorrupt) {
+    auto manifest = laid_out({});
+    manifest.manifest_bytes += 8;
+    manifest.stream_bytes += 8;
+    expect_code(decode_manifest(encode(manifest)), Code::corrupt, "it has 4104 bytes");
 }
 
 TEST(ManifestTest, HostileRegionsAreCorrupt) {

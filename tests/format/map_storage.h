@@ -20,9 +20,11 @@ using Bytes = std::vector<std::byte>;
 
 class MapFile : public File {
   public:
-    MapFile(std::string path, Bytes& bytes) : path_(std::move(path)), bytes_(bytes) {}
+    MapFile(std::string path, Bytes& bytes, uint64_t failing_offset)
+        : path_(std::move(path)), bytes_(bytes), failing_offset_(failing_offset) {}
 
     Result<size_t> read_at(std::span<std::byte> target, uint64_t offset) override {
+        if (offset + target.size() > failing_offset_) return Status(Code::io_error, "reading " + path_);
         if (offset >= bytes_.size()) return size_t{0};
         size_t count = std::min<size_t>(target.size(), bytes_.size() - offset);
         std::copy_n(bytes_.begin() + static_cast<std::ptrdiff_t>(offset), count, target.begin());
@@ -49,6 +51,7 @@ class MapFile : public File {
   private:
     std::string path_;
     Bytes& bytes_;
+    uint64_t failing_offset_;
 };
 
 class MapStorage : public Storage {
@@ -56,10 +59,14 @@ class MapStorage : public Storage {
     std::map<std::string, Bytes> files;  // by path
     // Every directory that some file's path starts with, and this one, exist.
     std::string empty_directory;
+    std::string subdirectory;  // path of a directory that list() shows
+    std::string failing_path;  // of a file whose bytes from failing_offset on cannot be read
+    uint64_t failing_offset = 0;
 
     Result<std::unique_ptr<File>> open(const std::string& path, const OpenOptions& options) override {
         if (options.access == Access::read && !files.contains(path)) return missing("opening", path);
-        return std::unique_ptr<File>(std::make_unique<MapFile>(path, files[path]));
+        return std::unique_ptr<File>(
+            std::make_unique<MapFile>(path, files[path], path == failing_path ? failing_offset : UINT64_MAX));
     }
     Status rename(const std::string& from, const std::string& to) override {
         auto found = files.find(from);
@@ -77,6 +84,8 @@ class MapStorage : public Storage {
         for (const auto& [path, bytes] : files)
             if (path.starts_with(prefix))
                 entries.push_back({path.substr(prefix.size()), bytes.size(), false, {}});
+        if (subdirectory.starts_with(prefix))
+            entries.push_back({subdirectory.substr(prefix.size()), 0, true, {}});
         if (entries.empty() && directory != empty_directory) return missing("listing", directory);
         return entries;
     }

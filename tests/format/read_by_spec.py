@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+"""Reads regions out of tailrace's files. Written from docs/format.md alone, to show that the page is complete.
+
+read_by_spec.py DIR JOB EPOCH RUN RANK NAME   writes the region's bytes to standard output
+read_by_spec.py --check GOLDEN_DIR PAGE       reads the golden epoch and captured part whole, and compares the
+                                              page's hex dumps with the file they show
+"""
+import pathlib
+import re
+import struct
+import sys
+
+CRC_TABLE = []
+for value in range(256):
+    for _ in range(8):
+        value = (value >> 1) ^ (0x82F63B78 if value & 1 else 0)
+    CRC_TABLE.append(value)
+
+
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = CRC_TABLE[(crc ^ byte) & 0xFF] ^ (crc >> 8)
+    return crc ^ 0xFFFFFFFF
+
+
+def must(claim, sentence):
+    if not claim:
+        raise ValueError(sentence)
+
+
+def open_record(data, magic, size):
+    must(len(data) >= size >= 32, f"{magic}: cut off")
+    data = data[:size]
+    found, major, _minor, required, _optional, crc, record_bytes = struct.unpack_from("<8sHHIIIQ", data)
+    must(found == magic.encode(), f"{magic}: other magic")
+    must(record_bytes == size, f"{magic}: {record_bytes} bytes instead of {size}")
+    must(crc == crc32c(data[:20] + bytes(4) + data[24:]), f"{magic}: checksum")
+    must(major == 1 and required == 0, f"{magic}: unsupported version or feature")
+    return data
+
+
+def read_manifest(data):
+    """Rank, rank count, stream bytes, and {name: (stream offset, bytes, array, checksums)}."""
+    data = open_record(data, "TRCMANIF", len(data))
+    rank, rank_count, stream_bytes, _flags, block_bytes, region_count = struct.unpack_from("<IIQIIQ", data, 32)
+    must(block_bytes == 262144, "check block bytes")
+    at, regions = 64, {}
+    for _ in range(region_count):
+        name_bytes, kind, element, dimensions, _, offset, size, crc_count = struct.unpack_from("<IBBBBQQQ", data, at)
+        name = data[at + 32:at + 32 + name_bytes].decode()
+        at = (at + 32 + name_bytes + 7) // 8 * 8
+        array = None
+        if kind == 1:
+            numbers = struct.unpack_from(f"<{3 * dimensions}Q", data, at)
+            array = (element, *(numbers[i * dimensions:(i + 1) * dimensions] for i in range(3)))
+            at += 24 * dimensions
+        crcs = struct.unpack_from(f"<{crc_count}I", data, at)
+        at = (at + 4 * crc_count + 7) // 8 * 8
+        must(len(data) <= offset and offset + size <= stream_bytes and name not in regions, f"region {name}")
+        regions[name] = (offset, size, array, crcs)
+    return rank, rank_count, stream_bytes, regions
+
+
+def read_shared_file(path, job, epoch, run, index):
+    """Run uid, K, rank count, {rank: (manifest checksum, stream bytes, manifest bytes)}, and extents."""
+    file = path.read_bytes()
+    header = open_record(file, "TRCSHARE", 512)
+    (found_epoch, found_run, k, uid, files, ranks, leaders, job_bytes, block, area,
+     stripe) = struct.unpack_from("<QIIQIIIIQQQ", header, 32)
+    must((found_epoch, found_run, k, header[96:96 + job_bytes]) == (epoch, run, index, job.encode()), f"{path}: name")
+    data_start = block * (1 + leaders) + area * leaders
+    streams, extents = {}, []
+    for leader in range(leaders):
+        slot = open_record(file[block * (1 + leader):], "TRCSLOT_", 512)
+        slot_epoch, slot_run, slot_leader, slot_uid, index_bytes, data_bytes, _ms, index_crc = struct.unpack_from(
+            "<QIIQQQQI", slot, 32)
+        must((slot_epoch, slot_run, slot_leader, slot_uid) == (epoch, run, leader, uid), f"{path}: slot {leader}")
+        at = block * (1 + leaders) + area * leader
+        must(index_crc == crc32c(file[at:at + index_bytes]), f"{path}: index {leader}")
+        data = open_record(file[at:], "TRCINDEX", index_bytes)
+        stream_count, extent_count = struct.unpack_from("<QQ", data, 32)
+        for i in range(stream_count):
+            rank, crc, stream_bytes, manifest_bytes = struct.unpack_from("<IIQQ", data, 48 + 24 * i)
+            must(streams.setdefault(rank, (crc, stream_bytes, manifest_bytes)) == (crc, stream_bytes, manifest_bytes),
+                 f"{path}: streams disagree")
+        for i in range(extent_count):
+            stream_offset, size, file_offset, rank = struct.unpack_from("<QQQI", data, 48 + 24 * stream_count + 32 * i)
+            must(file_offset >= data_start and file_offset + size <= len(file), f"{path}: extent leaves the file")
+            must(stripe == 0 or (file_offset - data_start) // stripe % leaders == leader, f"{path}: stripe")
+            data_bytes -= size
+            extents.append((rank, stream_offset, file[file_offset:file_offset + size]))
+        must(data_bytes == 0, f"{path}: sum of extents")
+    return uid, files, ranks, streams, extents
+
+
+def read_epoch(directory, job, epoch, run):
+    """Every rank's stream."""
+    name = f"{job}.e{epoch:09}.r{run:04}."
+    file_count = int(next(directory.glob(name + "*of*.tailrace*")).name[len(name):].split("of")[1].split(".")[0])
+    about, streams, pieces = set(), {}, {}
+    for index in range(file_count):
+        path = directory / f"{name}{index + 1}of{file_count}.tailrace"
+        if not path.exists():
+            path = path.with_name(path.name + ".unfinished")
+        uid, files, ranks, listed, extents = read_shared_file(path, job, epoch, run, index)
+        about.add((uid, files, ranks))
+        for rank, info in listed.items():
+            must(streams.setdefault(rank, info) == info, f"{path}: streams disagree")
+        for rank, offset, data in extents:
+            pieces.setdefault(rank, []).append((offset, data))
+    must(len(about) == 1 and set(streams) == set(range(about.pop()[2])), "files do not belong together")
+    epoch_streams = {}
+    for rank, (crc, stream_bytes, manifest_bytes) in streams.items():
+        stream = b""
+        for offset, data in sorted(pieces[rank]):
+            must(offset == len(stream), f"rank {rank}: gap or overlap")
+            stream += data
+        must(len(stream) == stream_bytes and crc32c(stream[:manifest_bytes]) == crc, f"rank {rank}: stream")
+        epoch_streams[rank] = (stream, manifest_bytes)
+    return epoch_streams
+
+
+def read_part(path):
+    file = path.read_bytes()
+    header = open_record(file, "TRCPARTH", 4096)
+    (_epoch, _run, _ranks, _uid, _sequence, rank, _flags, stream_bytes, manifest_bytes, crc,
+     _job_bytes) = struct.unpack_from("<QIIQQIIQQII", header, 32)
+    stream = file[4096:4096 + stream_bytes]
+    must(len(stream) == stream_bytes and crc32c(stream[:manifest_bytes]) == crc, f"{path}: stream")
+    return rank, stream, manifest_bytes
+
+
+def read_regions(rank, stream, manifest_bytes):
+    """{name: (data, array)}"""
+    found_rank, _, stream_bytes, regions = read_manifest(stream[:manifest_bytes])
+    must((found_rank, stream_bytes) == (rank, len(stream)), "manifest of another stream")
+    found = {}
+    for name, (offset, size, array, crcs) in regions.items():
+        data = stream[offset:offset + size]
+        must([crc32c(data[i:i + 262144]) for i in range(0, size, 262144)] == list(crcs), f"{name}: checksum")
+        found[name] = (data, array)
+    return found
+
+
+def expected_data(rank, region, size):
+    """As tests/format/samples.cc fills the regions of the samples."""
+    return bytes((rank * 83 + region * 29 + i * 7 + (i >> 8) * 13) & 0xFF for i in range(size))
+
+
+def check(golden, page):
+    must(crc32c(b"123456789") == 0xE3069283, "crc32c")
+    streams = read_epoch(golden, "golden", 12, 3)
+    for rank in range(3):
+        regions = read_regions(rank, *streams[rank])
+        must(regions == {"particles": (expected_data(rank, 0, 100 + 10 * rank), None),
+                         "grid": (expected_data(rank, 1, 20), (4, (6, 5), (2 * rank, 0), (2, 5)))}, f"rank {rank}")
+    rank, stream, manifest_bytes = read_part(golden / "golden.e000000012.r0003.p00001.capture")
+    must(rank == 1 and stream == streams[1][0] and manifest_bytes == streams[1][1], "captured part")
+
+    text = page.read_text()
+    dumped = (golden / re.search(r"tests/format/golden/(\S+?1of2\.tailrace)`", text)[1]).read_bytes()
+    lines = re.findall(r"^    ([0-9a-f]{8})  ((?:[0-9a-f]{2} {1,2})+)", text, re.M)
+    must(len(lines) >= 20, "the page shows hardly any bytes")
+    for offset, shown in lines:
+        shown = bytes.fromhex(shown)
+        must(dumped[int(offset, 16):][:len(shown)] == shown, f"the page's line {offset} is not what the file holds")
+    print(f"read 3 ranks, a captured part and {len(lines)} lines of the page")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--check"] and len(sys.argv) == 4:
+        check(pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3]))
+    elif len(sys.argv) == 7:
+        all_streams = read_epoch(pathlib.Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+        wanted = int(sys.argv[5])
+        sys.stdout.buffer.write(read_regions(wanted, *all_streams[wanted])[sys.argv[6]][0])
+    else:
+        sys.exit(__doc__)

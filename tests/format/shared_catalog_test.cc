@@ -154,6 +154,14 @@ TEST_F(SharedCatalogTest, ListsEpochsOfAJobInOrderAndPassesOverForeignNames) {
     EXPECT_EQ(all->front().job, "another");
 }
 
+TEST_F(SharedCatalogTest, DirectoryUnderAFilesNameIsPassedOver) {
+    auto plan = golden_plan();
+    put_epoch(plan);
+    storage.files.erase(path_of(plan, 1));
+    storage.subdirectory = path_of(plan, 1);
+    expect_code(load(), Code::not_found, "2of2.tailrace is missing");
+}
+
 TEST_F(SharedCatalogTest, NoDirectoryIsNotFoundAndAnEmptyOneHasNoEpochs) {
     expect_code(list_shared(storage, "nowhere", ""), Code::not_found, "nowhere");
     storage.empty_directory = directory;
@@ -333,6 +341,59 @@ TEST_F(SharedCatalogTest, RankInNoFileIsCorrupt) {
     for (uint32_t file : {0u, 1u})
         edit_header(plan, file, [](SharedHeader& header) { header.rank_count = max_ranks; });
     expect_code(load(), Code::corrupt, "holds rank 3 of 67108864");
+}
+
+TEST_F(SharedCatalogTest, RankMissingBetweenOthersIsCorruptAndNamed) {
+    auto plan = golden_plan();
+    put_epoch(plan);
+    for (uint32_t leader : {0u, 1u})
+        edit_index(plan, 0, leader, [](SegmentIndex& index) {
+            index.streams.erase(index.streams.begin() + 1);
+            std::erase_if(index.extents, [](const Extent& extent) { return extent.rank == 1; });
+        });
+    expect_code(load(), Code::corrupt, "holds rank 1 of 3");
+}
+
+TEST_F(SharedCatalogTest, StreamsLargerThanAnyStorageAreCorrupt) {
+    auto plan = golden_plan();
+    put_epoch(plan);
+    for (uint32_t leader : {0u, 1u})
+        edit_index(plan, 0, leader, [](SegmentIndex& index) {
+            for (auto& stream : index.streams) stream.stream_bytes = uint64_t{1} << 62;
+        });
+    expect_code(load(), Code::corrupt, "the streams up to rank 1 are too large to be true");
+}
+
+// A slot may speak of an index of 2^47 bytes where the header's area is that large; no memory is taken for
+// it.
+TEST_F(SharedCatalogTest, IndexBehindTheEndOfTheFileTakesNoMemory) {
+    auto plan = golden_plan();
+    plan.leaders_per_file = 1;
+    put_epoch(plan);
+    auto path = path_of(plan, 0);
+    auto head = read_shared_head(storage, path);
+    ASSERT_TRUE(head.ok());
+    head->header.index_area_bytes = uint64_t{1} << 48;
+    auto slot = *head->slots[0];
+    slot.index_bytes = uint64_t{1} << 47;
+    auto file = *storage.open(path, {Access::write, DirectIo::off});
+    ASSERT_TRUE(file->write_at(encode(head->header), 0).ok());
+    ASSERT_TRUE(file->write_at(encode(slot, 512), 512).ok());
+    expect_code(load(), Code::corrupt, path + ": the index of leader 1 is cut off");
+    ASSERT_TRUE(file->truncate(1024).ok());
+    expect_code(load(), Code::corrupt, path + ": the index of leader 1 is cut off: 0 bytes");
+}
+
+TEST_F(SharedCatalogTest, ReadErrorsArePassedOn) {
+    auto plan = golden_plan();
+    plan.block_bytes = 16 << 10;  // so that the head is larger than the first read
+    plan.stripe_bytes = plan.chunk_bytes = plan.block_bytes;
+    put_epoch(plan);
+    storage.failing_path = path_of(plan, 1);
+    for (uint64_t offset : {0, 64 << 10}) {
+        storage.failing_offset = offset;
+        expect_code(load(), Code::io_error, path_of(plan, 1));
+    }
 }
 
 TEST_F(SharedCatalogTest, LeadersThatDisagreeAboutStreamsAreCorrupt) {

@@ -96,7 +96,7 @@ TEST(SharedHeaderTest, WrongFieldsAreCorrupt) {
     expect_code(decode_with(88, uint64_t{2049}), Code::corrupt, "its stripes");
     expect_code(decode_with(88, ~uint64_t{511}), Code::corrupt, "its stripes");
     for (uint64_t block : {uint64_t{0}, uint64_t{256}, uint64_t{513}, uint64_t{1536}, uint64_t{1} << 31})
-        expect_code(decode_with(72, block, 1), Code::corrupt, "its blocks");
+        expect_code(decode_with(72, block, 1), Code::corrupt, "its blocks have");
     for (uint64_t area : {uint64_t{0}, uint64_t{1000}, uint64_t{1} << 60})
         expect_code(decode_with(80, area), Code::corrupt, "its index areas");
     expect_code(decode_with(68, uint32_t{101}), Code::corrupt, "job name");
@@ -229,6 +229,7 @@ TEST(SegmentIndexTest, TruncatedIndexIsCorrupt) {
         return decode_segment_index(part, segment.header, segment.slot, segment.file_bytes);
     };
     expect_truncations_corrupt(bytes, decode);
+    expect_code(decode(std::span(bytes).first(10)), Code::corrupt, "cut off: 10 bytes");
     // And under a slot that goes along with the cut.
     expect_truncations_corrupt(bytes, [&](std::span<const std::byte> part) {
         return segment.decode(Bytes(part.begin(), part.end()));

@@ -267,7 +267,8 @@ TEST_F(MemoryStorageTest, ACrashIsTheSameForTheSameSeed) {
         }
         std::mt19937_64 random(seed);
         storage.crash(random);
-        for (const DirectoryEntry& entry : *storage.list("/d")) {
+        const auto entries = storage.list("/d");
+        for (const DirectoryEntry& entry : *entries) {
             found += entry.name + ":" + std::to_string(entry.bytes) + " ";
         }
         return found;

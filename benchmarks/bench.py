@@ -1,0 +1,329 @@
+#!/usr/bin/env python3
+"""Measures tailrace against what the machine can do, as ratios within one run.
+
+    python3 benchmarks/bench.py --build build/release
+
+Two cases: many ranks laid out as several nodes on this machine (needs a build with MPI), and one rank with
+more memory. For each, interleaved and repeated:
+
+  blocked   memcpy of the same bytes into touched memory  /  time that save keeps the program      aim 0.8
+  flush     durable flush rate  /  best rate of a few fio runs, same directory and bytes, fsynced  aim 0.9
+  restore   rate of a cold restore  /  cold sequential read of the same files                     aim 0.9
+  memory    anonymous memory that the agent takes, beside what its settings allow
+
+Each line is the median of the repeats with (least..most). Restored bytes are compared after the timed part.
+The exit status says whether everything worked, not how fast it was. Standard library only.
+"""
+
+import argparse
+import ctypes
+import json
+import mmap
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+MIB = 1 << 20
+
+# The known good ways to write a file fast. All of them allocate first, as tailrace does, and end in a sync.
+FIO_VARIANTS = {
+    "direct, io_uring, depth 32, 1 MiB": ["--direct=1", "--ioengine=io_uring", "--iodepth=32", "--bs=1m"],
+    "direct, libaio, depth 8, 4 MiB": ["--direct=1", "--ioengine=libaio", "--iodepth=8", "--bs=4m"],
+    "buffered, psync, 1 MiB": ["--direct=0", "--ioengine=psync", "--bs=1m"],
+}
+
+
+def run(command, **more):
+    """The standard output of a program; explains itself when the program fails."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
+    if done.returncode != 0:
+        sys.exit(f"bench: {' '.join(command)}\nfailed with status {done.returncode}:\n"
+                 f"{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def json_lines(text):
+    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+
+
+# ---- cold files ---------------------------------------------------------------------------------------
+
+def files_of(directory):
+    return sorted(os.path.join(directory, name) for name in os.listdir(directory))
+
+
+def resident_share(path):
+    """The share of a file's pages that are in the page cache."""
+    size = os.path.getsize(path)
+    if size == 0:
+        return 0.0
+    with open(path, "r+b") as file, mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY) as mapping:
+        libc = ctypes.CDLL(None, use_errno=True)
+        pages = (size + mmap.PAGESIZE - 1) // mmap.PAGESIZE
+        there = (ctypes.c_ubyte * pages)()
+        view = (ctypes.c_char * size).from_buffer(mapping)
+        failed = libc.mincore(ctypes.c_void_p(ctypes.addressof(view)), ctypes.c_size_t(size), there)
+        del view
+        return 0.0 if failed else sum(page & 1 for page in there) / pages
+
+
+def make_cold(paths):
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(descriptor)
+    if max(map(resident_share, paths)) > 0.01 and os.geteuid() == 0:
+        with open("/proc/sys/vm/drop_caches", "w") as drop:
+            drop.write("1\n")
+    warm = max(map(resident_share, paths))
+    if warm > 0.01:
+        print(f"  note: {warm:.0%} of a file stayed in the page cache: reads are not quite cold")
+
+
+def sequential_read_seconds(paths, direct):
+    """One file after the other, front to back, in pieces of 8 MiB."""
+    make_cold(paths)
+    buffer = mmap.mmap(-1, 8 * MIB)
+    buffer.write(b"\1" * len(buffer))
+    start = time.monotonic()
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY | (os.O_DIRECT if direct else 0))
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_SEQUENTIAL)
+        at, size = 0, os.path.getsize(path)
+        while at < size:
+            count = os.preadv(descriptor, [buffer], at)
+            if count == 0:
+                break
+            at += count
+        os.close(descriptor)
+    return time.monotonic() - start
+
+
+# ---- fio ----------------------------------------------------------------------------------------------
+
+def fio_rate(directory, total_bytes, files, flags):
+    """Bytes per second of writing total_bytes into so many files, sync included; None if it cannot run."""
+    each = total_bytes // files // (4 * MIB) * (4 * MIB)
+    command = ["fio", "--name=bench", f"--directory={directory}", "--rw=write", f"--size={each}",
+               f"--numjobs={files}", "--fallocate=native", "--create_on_open=0", "--end_fsync=1", "--thread",
+               "--output-format=json", *flags]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    for path in files_of(directory):
+        if os.path.basename(path).startswith("bench."):
+            os.remove(path)
+    if done.returncode != 0:
+        return None
+    jobs = json.loads(done.stdout[done.stdout.index("{"):])["jobs"]
+    if any(job["error"] for job in jobs):
+        return None
+    seconds = max(job["write"]["runtime"] for job in jobs) / 1000
+    return sum(job["write"]["io_bytes"] for job in jobs) / seconds if seconds > 0 else None
+
+
+# ---- one case -----------------------------------------------------------------------------------------
+
+class Case:
+    def __init__(self, title, launch, rank_bytes, spread, settings, files):
+        self.title, self.launch, self.rank_bytes, self.spread = title, launch, rank_bytes, spread
+        self.settings, self.files = settings, files
+        self.blocked, self.rates, self.restores, self.agent = [], [], [], []
+        self.flush_seconds, self.blocked_seconds, self.restore_seconds = [], [], []
+        self.fio = {name: [] for name in FIO_VARIANTS}
+        self.read_rates = {"buffered": [], "direct": []}
+        self.limit = ""
+        self.bytes = 0
+
+    def program(self, mode, local, shared, *more):
+        settings = [f"{key}={value}" for key, value in self.settings.items()]
+        return json_lines(run([*self.launch, mode, "--bytes", str(self.rank_bytes),
+                               "--spread", str(self.spread), *more,
+                               f"local_dir={local}", f"shared_dir={shared}", *settings]))
+
+    def repeat(self, local_base, shared_base, options, turn):
+        local = tempfile.mkdtemp(prefix="tailrace-bench-", dir=local_base)
+        shared = tempfile.mkdtemp(prefix="tailrace-bench-", dir=shared_base)
+        try:
+            # 1. save: each line holds one epoch, memcpy and save taken a moment apart
+            lines = self.program("save", local, shared, "--epochs", str(options.epochs),
+                                 "--warm-up", str(options.warm_up))
+            self.bytes = lines[0]["bytes"]
+            self.blocked.append(
+                statistics.median(line["copy_seconds"] / line["blocked_seconds"] for line in lines))
+            self.blocked_seconds.append(statistics.median(line["blocked_seconds"] for line in lines))
+            self.flush_seconds.append(statistics.median(line["flush_seconds"] for line in lines))
+            self.rates.append(self.bytes / self.flush_seconds[-1])
+            self.agent.append(max(line["agent_bytes"] for line in lines))
+            self.limit = lines[0]["agent_limit_bytes"]
+            # 2. fio, in the same directory, with as many files
+            if shutil.which("fio"):
+                for name, flags in FIO_VARIANTS.items():
+                    self.fio[name].append(fio_rate(shared, int(self.bytes), self.files, flags))
+            # 3. restore and plain reads, the one first in one repeat and the other in the next
+            shutil.rmtree(local)
+            os.mkdir(local)
+            paths = files_of(shared)
+            steps = [lambda: self.restore(local, shared, paths), lambda: self.read(paths)]
+            for step in steps if turn % 2 == 0 else reversed(steps):
+                step()
+        finally:
+            shutil.rmtree(local, ignore_errors=True)
+            shutil.rmtree(shared, ignore_errors=True)
+
+    def restore(self, local, shared, paths):
+        make_cold(paths)
+        line, = self.program("restore", local, shared)
+        if line["wrong_words"] != 0:
+            sys.exit(f"bench: {self.title}: {line['wrong_words']:.0f} restored words are wrong")
+        self.restore_seconds.append(line["seconds"])
+        self.restores.append(line["bytes"] / line["seconds"])
+
+    def read(self, paths):
+        file_bytes = sum(map(os.path.getsize, paths))
+        for kind in self.read_rates:
+            try:
+                seconds = sequential_read_seconds(paths, kind == "direct")
+                self.read_rates[kind].append(file_bytes / seconds)
+            except OSError:  # no direct I/O here
+                self.read_rates[kind].append(None)
+
+    def print(self):
+        def mib(rate):
+            return f"{rate / MIB:,.0f} MiB/s"
+
+        def line(name, values, aim, what):
+            if not values:
+                return
+            middle = statistics.median(values)
+            extremes = f"({min(values):.2f}..{max(values):.2f})"
+            print(f"  {name:<8} {middle:6.2f}  {extremes}   aim {aim}   {what}")
+
+        print(f"\n{self.title}: {self.bytes / MIB:,.0f} MiB in {self.files} file(s), "
+              f"{len(self.rates)} repeats")
+        kept = statistics.median(self.blocked_seconds)
+        line("blocked", self.blocked, 0.8, f"memcpy time / save time; save kept the program {kept:.3f} s")
+        name, rates = best_of(self.fio)
+        if name:
+            line("flush", [ours / theirs for ours, theirs in zip(self.rates, rates)], 0.9,
+                 f"{mib(statistics.median(self.rates))} durable / "
+                 f"{mib(statistics.median(rates))} by fio ({name})")
+        else:
+            print(f"  flush    {mib(statistics.median(self.rates))} durable; no fio here to compare with "
+                  "(Debian: fio)")
+        name, rates = best_of(self.read_rates)
+        line("restore", [ours / theirs for ours, theirs in zip(self.restores, rates)], 0.9,
+             f"{mib(statistics.median(self.restores))} cold / "
+             f"{mib(statistics.median(rates))} sequential read ({name})")
+        print(f"  memory   {max(self.agent) / MIB:6.1f} MiB at most taken by one process; "
+              f"buffers allow {self.limit} bytes")
+        for kind, variants in (("fio", self.fio), ("read", self.read_rates)):
+            for name, values in variants.items():
+                good = [value for value in values if value]
+                if good:
+                    print(f"           {kind}: {mib(statistics.median(good)):>14}  "
+                          f"({mib(min(good))}..{mib(max(good))})  {name}")
+
+
+def best_of(variants):
+    """Name and rates of the variant with the best median, among those that always worked."""
+    good = {name: values for name, values in variants.items() if values and all(values)}
+    if not good:
+        return None, []
+    name = max(good, key=lambda key: statistics.median(good[key]))
+    return name, good[name]
+
+
+def file_system(path):
+    try:
+        return run(["stat", "-f", "-c", "%T", path]).strip()
+    except FileNotFoundError:
+        return "unknown"
+
+
+def first_line(command):
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        return done.stdout.split("\n")[0]
+    except FileNotFoundError:
+        return "not here"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", required=True, help="the build directory")
+    parser.add_argument("--directory", help="the shared directory's place (default: in the build directory)")
+    parser.add_argument("--local", default="/dev/shm",
+                        help="the node-local tier's place (default: %(default)s)")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--epochs", type=int, default=3,
+                        help="measured epochs per repeat (default: %(default)s)")
+    parser.add_argument("--warm-up", type=int, default=3,
+                        help="epochs before, not measured (default: %(default)s)")
+    parser.add_argument("--ranks", type=int, default=8)
+    parser.add_argument("--ranks-per-node", type=int, default=2)
+    parser.add_argument("--rank-mib", type=int, default=64, help="per rank, +-20 %% (default: %(default)s)")
+    parser.add_argument("--files", type=int, default=2, help="K of the case with MPI (default: %(default)s)")
+    parser.add_argument("--single-mib", type=int, default=1024,
+                        help="of the case with one rank (default: %(default)s)")
+    parser.add_argument("--only", choices=["mpi", "single"])
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE",
+                        help="a setting of tailrace; may be given several times")
+    options = parser.parse_args()
+
+    with open(os.path.join(options.build, "benchmarks", "bench.json")) as file:
+        build = json.load(file)
+    shared_base = os.path.abspath(options.directory or os.path.join(options.build, "bench-data"))
+    os.makedirs(shared_base, exist_ok=True)
+    # Root may start Open MPI, and more ranks than cores; MPICH asks for neither.
+    os.environ.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+                      OMPI_MCA_rmaps_base_oversubscribe="1")
+
+    settings = {"keep_local": 1, "keep_shared": 1, **dict(pair.split("=", 1) for pair in options.set)}
+    cases = []
+    if options.only != "single" and build["mpi_program"]:
+        launch = [build["mpiexec"], build["mpiexec_ranks"], str(options.ranks), build["mpi_program"]]
+        title = (f"{options.ranks} ranks x {options.rank_mib} MiB +-20 %, "
+                 f"{options.ranks_per_node} ranks a node")
+        layout = {"files": options.files, "ranks_per_node": options.ranks_per_node}
+        cases.append(Case(title, launch, options.rank_mib * MIB, 20, {**layout, **settings}, options.files))
+    elif options.only != "single":
+        print("The case with several ranks is left out: this build has no MPI.")
+    if options.only != "mpi":
+        cases.append(Case(f"1 rank x {options.single_mib} MiB", [build["program"]],
+                          options.single_mib * MIB, 0, {"files": 1, **settings}, 1))
+
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
+    print(f"Machine: {os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()} {platform.release()}, "
+          f"load {os.getloadavg()[0]:.1f}; {build['build_type']} build by {build['compiler']}")
+    print(f"Shared directory on {file_system(shared_base)}, node-local tier on {file_system(options.local)}; "
+          f"fio: {first_line(['fio', '--version'])}; "
+          f"MPI: {' '.join(first_line([build['mpiexec'] or 'mpiexec', '--version']).split())}")
+    print(f"Settings: {settings}; {options.warm_up} epochs to warm up, {options.epochs} measured, in each of "
+          f"{options.repeats} repeats")
+    print("Cold: page cache of the files dropped (a virtual disk's host may still cache them)")
+
+    for turn in range(options.repeats):  # cases take turns too
+        for case in cases:
+            if sys.stderr.isatty():
+                print(f"\rrepeat {turn + 1} of {options.repeats}: {case.title}   ", end="", file=sys.stderr,
+                      flush=True)
+            case.repeat(options.local, shared_base, options, turn)
+    if sys.stderr.isatty():
+        print("\r" + " " * 78 + "\r", end="", file=sys.stderr)
+    for case in cases:
+        case.print()
+    try:
+        os.rmdir(shared_base)
+    except OSError:
+        pass  # it was there before, or holds something else
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,367 @@
+// Session: list, restore, open_epoch. All collective, and every decision is made from what all ranks know
+// alike, so that they stay in step.
+//
+// restore, step by step:
+//   1. representatives say which captured parts they have, rank 0 which epochs lie in the shared directory;
+//   2. candidates, newest first: when the parts in the node-local tiers serve the ranks as they are now, they
+//      are read, and the shared tier is not touched; all ranks agree on how that went;
+//   3. else, or when that failed, the shared files are opened (once their flush has ended, if one is under
+//      way), parts that are at hand still being preferred;
+//   4. when that fails as well, the next older epoch is tried.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/bytes.h"
+#include "base/log.h"
+#include "checkpoint/session.h"
+#include "checkpoint/shared_epoch_codec.h"
+
+namespace tailrace {
+
+bool Session::reachable(const KnownPart& part, int rank) const {
+    return hosts_[static_cast<size_t>(topology_.representative(part.node))] == hosts_[static_cast<size_t>(rank)];
+}
+
+// Every rank finds the part it saved on its own machine.
+bool Session::local_serves_own_ranks(const Candidate& candidate) const {
+    if (!candidate.local || !candidate.local->complete()) return false;
+    const auto& parts = candidate.local->parts;  // ascending by rank, one for each
+    if (static_cast<int>(parts.size()) != rank_count()) return false;
+    for (int r = 0; r < rank_count(); ++r)
+        if (!reachable(parts[static_cast<size_t>(r)], r)) return false;
+    return true;
+}
+
+// Every rank finds every part on its own machine.
+bool Session::local_serves_any_rank(const Candidate& candidate) const {
+    if (!candidate.local || !candidate.local->complete()) return false;
+    for (const auto& part : candidate.local->parts)
+        for (int r = 0; r < rank_count(); ++r)
+            if (!reachable(part, r)) return false;
+    return true;
+}
+
+Result<std::vector<Session::Candidate>> Session::find_candidates() {
+    TAILRACE_ASSIGN(const auto parts, gather_parts());
+    std::map<EpochKey, Candidate> found;
+    for (auto& epoch : gather_local_epochs(parts)) {
+        auto& candidate = found[epoch.key];
+        candidate.key = epoch.key;
+        candidate.local = std::move(epoch);
+    }
+    ByteWriter out;
+    if (rank() == 0) {
+        auto listed = list_shared(*shared_, config_.shared_dir, config_.name);
+        if (!listed.ok())
+            log(LogLevel::warning, "the shared tier is passed over: {}", listed.status().message());
+        else
+            for (const auto& files : *listed) {
+                out.put(files.key.epoch);
+                out.put(files.key.run);
+                out.put(static_cast<uint8_t>(std::any_of(files.files.begin(), files.files.end(),
+                                                         [](const auto& file) { return file.name.unfinished; })));
+            }
+    }
+    TAILRACE_ASSIGN(const auto of_root, transport_->broadcast(0, out.bytes()));
+    ByteReader in(of_root);
+    while (in.ok() && in.remaining() > 0) {
+        EpochKey key;
+        key.epoch = in.get<uint64_t>();
+        key.run = in.get<uint32_t>();
+        auto& candidate = found[key];
+        candidate.key = key;
+        candidate.in_shared = true;
+        candidate.shared_unfinished = in.get<uint8_t>() != 0;
+    }
+    if (!in.ok()) return Status(Code::transport, "rank 0's list of the shared directory is damaged");
+    std::vector<Candidate> candidates;
+    for (auto candidate = found.rbegin(); candidate != found.rend(); ++candidate)
+        candidates.push_back(std::move(candidate->second));
+    return candidates;
+}
+
+// Rank 0 reads the heads of the K files and tells the others. Collective; the same outcome everywhere.
+Result<SharedEpoch> Session::load_everywhere(EpochKey key) {
+    ByteWriter out;
+    if (rank() == 0) {
+        Result<SharedEpoch> loaded =
+            Status(Code::not_found, fmt::format("{} has no files in {}", to_string(key), config_.shared_dir));
+        auto listed = list_shared(*shared_, config_.shared_dir, config_.name);
+        if (!listed.ok())
+            loaded = listed.status();
+        else
+            for (const auto& files : *listed)
+                if (files.key == key) loaded = load_shared_epoch(*shared_, files);
+        out.put(static_cast<uint8_t>(loaded.status().code()));
+        if (loaded.ok())
+            out.put_bytes(encode_shared_epoch(*loaded));
+        else
+            out.put_string(loaded.status().message());
+    }
+    TAILRACE_ASSIGN(const auto of_root, transport_->broadcast(0, out.bytes()));
+    ByteReader in(of_root);
+    const auto code = in.get<uint8_t>();
+    if (in.ok() && code == 0) return decode_shared_epoch(std::span(of_root).subspan(1));
+    auto sentence = in.get_string(UINT32_MAX);
+    if (!in.at_end() || code > static_cast<uint8_t>(Code::aborted))
+        return Status(Code::transport, "rank 0's word about an epoch is damaged");
+    return Status(static_cast<Code>(code), std::move(sentence));
+}
+
+Status Session::wait_for_flush(EpochKey key) {
+    if (quiet())
+        return quiet_wait(
+            [&] {
+                const auto found = quiet_epochs_.find(key);
+                return found == quiet_epochs_.end() || found->second.ended.has_value();
+            },
+            std::nullopt);
+    wait_until(
+        [&](const EpochTable::Entries& entries) {
+            const auto found = entries.find(key.epoch);
+            return found == entries.end() || found->second.info.run != key.run ||
+                   is_final(found->second.info.state);
+        },
+        std::nullopt);
+    if (agent_) agent_->wait_recovered(key);
+    return {};
+}
+
+Status Session::try_sources(const Candidate& candidate, std::optional<SharedEpoch> shared, const Use& use,
+                            std::unique_ptr<EpochReader>& reader) {
+    EpochSources sources;
+    sources.key = candidate.key;
+    sources.rank_count = shared ? shared->rank_count : candidate.local->rank_count;
+    const bool same_attempt = candidate.local && (!shared || (shared->run_uid == candidate.local->run_uid &&
+                                                              shared->rank_count == candidate.local->rank_count));
+    if (same_attempt)
+        for (const auto& part : candidate.local->parts)
+            if (reachable(part, rank())) sources.local_parts.push_back({part.path, part.header});
+    sources.shared = std::move(shared);
+    auto opened = EpochReader::open(*local_, *shared_, std::move(sources));
+    Status mine = opened.status();
+    if (mine.ok()) {
+        reader = std::move(*opened);
+        mine = use(*reader);
+    }
+    auto all = agree(*transport_, mine);
+    if (!all.ok()) reader.reset();
+    return all;
+}
+
+Session::Attempt Session::try_candidate(const Candidate& candidate, bool any_rank, const Use& use,
+                                        std::unique_ptr<EpochReader>& reader) {
+    using Outcome = Attempt::Outcome;
+    // The caller asked for something that the epoch, as it is, cannot give: no other source would help.
+    auto is_refusal = [](const Status& status) {
+        return status.code() == Code::invalid_argument || status.code() == Code::not_found;
+    };
+    const bool own_ranks = local_serves_own_ranks(candidate);
+    Status local_failure;
+    if (local_serves_any_rank(candidate) || (own_ranks && !any_rank)) {
+        auto status = try_sources(candidate, std::nullopt, use, reader);
+        if (status.ok()) return {Outcome::used, {}};
+        if (status.code() == Code::invalid_argument) return {Outcome::refused, status};
+        local_failure = status;
+        if (rank() == 0 && !is_refusal(status))
+            log(LogLevel::warning, "{} could not be read from the node-local tier, the shared one is next: {}",
+                to_string(candidate.key), status.message());
+    }
+    if (auto waited = wait_for_flush(candidate.key); !waited.ok()) return {Outcome::damaged, waited};
+    auto shared = load_everywhere(candidate.key);
+    if (shared.ok()) {
+        auto status = try_sources(candidate, std::move(*shared), use, reader);
+        if (status.ok()) return {Outcome::used, {}};
+        return {is_refusal(status) ? Outcome::refused : Outcome::damaged, status};
+    }
+    if (any_rank && own_ranks) {
+        // Every rank can at least read what it saved itself.
+        auto status = try_sources(candidate, std::nullopt, use, reader);
+        if (status.ok()) return {Outcome::used, {}};
+        local_failure = status;
+    }
+    if (!local_failure.ok())
+        return {is_refusal(local_failure) ? Outcome::refused : Outcome::damaged, local_failure};
+    if (shared.status().code() != Code::not_found) return {Outcome::damaged, shared.status()};
+    if (candidate.in_shared && !candidate.shared_unfinished) return {Outcome::damaged, shared.status()};
+    if (candidate.local && candidate.local->complete())
+        return {Outcome::damaged,
+                Status(Code::not_found,
+                       fmt::format("{} lies in the node-local tiers only, where {} ranks on the machines of today "
+                                   "cannot all reach it (it was captured by {} ranks)",
+                                   to_string(candidate.key), rank_count(), candidate.local->rank_count))};
+    if (candidate.local)
+        return {Outcome::nothing_there,
+                Status(Code::not_found,
+                       fmt::format("{} was captured by {} of {} ranks only", to_string(candidate.key),
+                                   candidate.local->parts.size(), candidate.local->rank_count))};
+    return {Outcome::nothing_there, shared.status()};
+}
+
+Result<EpochKey> Session::use_newest(std::optional<uint64_t> epoch, std::optional<uint64_t> before,
+                                     bool any_rank, const Use& use, std::unique_ptr<EpochReader>& reader) {
+    if (closed_) return Status(Code::failed_state, "the session is closed");
+    TAILRACE_ASSIGN(const auto candidates, find_candidates());
+    Status damage, incomplete;  // of the newest epoch each
+    for (const auto& candidate : candidates) {
+        if (epoch && candidate.key.epoch != *epoch) continue;
+        if (!epoch && before && candidate.key.epoch >= *before) continue;
+        auto attempt = try_candidate(candidate, any_rank, use, reader);
+        switch (attempt.outcome) {
+            case Attempt::Outcome::used:
+                return candidate.key;
+            case Attempt::Outcome::refused:
+                return attempt.why.with_context("reading " + to_string(candidate.key));
+            case Attempt::Outcome::damaged:
+                if (rank() == 0)
+                    log(LogLevel::warning, "{} cannot be restored, an older one is next: {}",
+                        to_string(candidate.key), attempt.why.message());
+                if (damage.ok()) damage = attempt.why.with_context(to_string(candidate.key));
+                break;
+            case Attempt::Outcome::nothing_there:
+                if (rank() == 0)
+                    log(LogLevel::info, "{} is passed over: {}", to_string(candidate.key), attempt.why.message());
+                if (incomplete.ok()) incomplete = attempt.why;
+                break;
+        }
+    }
+    const auto places = fmt::format("{} and the node-local tier {}", config_.shared_dir, config_.local_dir);
+    if (!damage.ok())
+        return Status(Code::corrupt,
+                      fmt::format("nothing could be restored from {}, and nothing there was changed; the newest "
+                                  "epoch: {}",
+                                  places, damage.message()));
+    auto sentence = epoch ? fmt::format("there is no complete epoch {} of job {} in {}", *epoch, config_.name,
+                                        places)
+                          : fmt::format("there is no complete epoch of job {} in {}", config_.name, places);
+    if (!incomplete.ok()) sentence += fmt::format(" ({})", incomplete.message());
+    return Status(Code::not_found, std::move(sentence));
+}
+
+// ---- restore -----------------------------------------------------------------------------------------
+
+Status Session::restore_regions(EpochReader& reader, const std::vector<Registered>& regions) const {
+    if (regions.empty()) return {};
+    const auto own = static_cast<uint32_t>(rank());
+    const PartManifest* saved = nullptr;
+    if (own < reader.rank_count()) {
+        TAILRACE_ASSIGN(saved, reader.manifest(own));
+    }
+    std::vector<RegionTarget> whole;
+    std::vector<const Registered*> boxes;
+    for (const auto& region : regions) {
+        const auto* before = saved ? find_region(*saved, region.name) : nullptr;
+        const bool same_piece = before && before->array == region.array;
+        if (region.array && !same_piece) {
+            if (before && before->array &&
+                (before->array->type != region.array->type ||
+                 before->array->global_shape != region.array->global_shape))
+                return Status(Code::invalid_argument,
+                              fmt::format("array \"{}\" was saved with another element type or global shape than "
+                                          "is registered now",
+                                          region.name));
+            boxes.push_back(&region);
+        } else if (!saved) {
+            return Status(Code::not_found,
+                          fmt::format("region \"{}\" belongs to a rank, and rank {} did not exist when {} was "
+                                      "saved by {} ranks",
+                                      region.name, own, to_string(reader.key()), reader.rank_count()));
+        } else {
+            whole.push_back({region.name, {region.memory, region.bytes}});
+        }
+    }
+    if (!whole.empty()) TAILRACE_TRY(reader.read_regions(own, whole));
+    for (const auto* region : boxes)
+        if (region->bytes > 0)
+            TAILRACE_TRY(reader.read_box(region->name, region->array->offset, region->array->local_shape,
+                                         {region->memory, region->bytes}));
+    return {};
+}
+
+Result<uint64_t> Session::restore(std::optional<uint64_t> epoch, std::span<const std::string> names) {
+    std::vector<Registered> regions;
+    Status chosen;
+    {
+        std::lock_guard lock(regions_mutex_);
+        if (names.empty()) regions = regions_;
+        for (const auto& name : names) {
+            const auto found =
+                std::find_if(regions_.begin(), regions_.end(), [&](const auto& r) { return r.name == name; });
+            if (found != regions_.end())
+                regions.push_back(*found);
+            else if (chosen.ok())
+                chosen = Status(Code::invalid_argument,
+                                fmt::format("region \"{}\" is not registered, so it cannot be restored", name));
+        }
+    }
+    TAILRACE_TRY(agree(*transport_, chosen));
+    std::unique_ptr<EpochReader> reader;
+    TAILRACE_ASSIGN(const auto key,
+                    use_newest(
+                        epoch, std::nullopt, false,
+                        [&](EpochReader& opened) { return restore_regions(opened, regions); }, reader));
+    if (rank() == 0) log(LogLevel::info, "{} is restored", to_string(key));
+    return key.epoch;
+}
+
+// ---- open_epoch --------------------------------------------------------------------------------------
+
+// All ranks together read everything once.
+Status Session::verify_share(EpochReader& reader) const {
+    for (auto r = static_cast<uint32_t>(rank()); r < reader.rank_count(); r += static_cast<uint32_t>(rank_count()))
+        TAILRACE_TRY(reader.verify(r, [](uint64_t) {}));
+    return {};
+}
+
+Result<std::unique_ptr<EpochReader>> Session::open_epoch(std::optional<uint64_t> epoch,
+                                                         std::optional<uint64_t> before, bool verify) {
+    reader_was_opened_ = true;
+    std::unique_ptr<EpochReader> reader;
+    auto used = use_newest(
+        epoch, before, true,
+        [&](EpochReader& opened) { return verify ? verify_share(opened) : Status(); }, reader);
+    if (!used.ok()) return used.status();
+    return reader;
+}
+
+// ---- list --------------------------------------------------------------------------------------------
+
+Result<std::vector<EpochInfo>> Session::list() {
+    if (closed_) return Status(Code::failed_state, "the session is closed");
+    TAILRACE_ASSIGN(const auto candidates, find_candidates());
+    read_mail();
+    std::vector<EpochInfo> listed;
+    for (const auto& candidate : candidates) {
+        if (!listed.empty() && listed.back().epoch == candidate.key.epoch) continue;  // a later run's counts
+        EpochInfo info;
+        info.epoch = candidate.key.epoch;
+        info.run = candidate.key.run;
+        info.in_local = local_serves_own_ranks(candidate) || local_serves_any_rank(candidate);
+        if (candidate.in_shared) {
+            TAILRACE_ASSIGN(const bool complete, [&]() -> Result<bool> {
+                auto loaded = load_everywhere(candidate.key);
+                if (!loaded.ok() && loaded.status().code() == Code::transport) return loaded.status();
+                return loaded.ok();
+            }());
+            info.in_shared = complete;
+        }
+        if (!info.in_local && !info.in_shared) continue;
+        info.state = info.in_shared ? EpochState::committed : EpochState::kept_local;
+        if (candidate.local)
+            for (const auto& part : candidate.local->parts)
+                if (part.header.stream.rank == static_cast<uint32_t>(rank()))
+                    info.captured_bytes = part.header.stream.stream_bytes;
+        if (const auto entry = table_.find(info.epoch); entry && entry->info.run == info.run) {
+            const bool in_shared = info.in_shared, in_local = info.in_local;
+            info = entry->info;
+            info.in_shared = in_shared;
+            info.in_local = in_local;
+        }
+        listed.push_back(std::move(info));
+    }
+    return listed;
+}
+
+}  // namespace tailrace

@@ -1,0 +1,236 @@
+// One large transfer; the protocol is in the header.
+#include "transport/mpi_transfer.h"
+
+#include <new>
+
+namespace tailrace {
+
+namespace {
+
+// How `bytes` bytes of memory are described to MPI: as that many bytes, or beyond an int's range as one
+// element of a type made of blocks and a rest. Both sides may describe the same bytes differently.
+class Layout {
+  public:
+    Layout() = default;
+    Layout(Layout&& other) noexcept
+        : count_(other.count_), type_(std::exchange(other.type_, MPI_DATATYPE_NULL)), made_(other.made_) {
+        other.made_ = false;
+    }
+    Layout& operator=(Layout&& other) noexcept {
+        std::swap(count_, other.count_);
+        std::swap(type_, other.type_);
+        std::swap(made_, other.made_);
+        return *this;
+    }
+    ~Layout() {
+        if (made_) MPI_Type_free(&type_);
+    }
+
+    static Result<Layout> of(uint64_t bytes, uint64_t plain_bytes) {
+        Layout layout;
+        if (bytes <= plain_bytes) {
+            layout.count_ = static_cast<int>(bytes);
+            layout.type_ = MPI_BYTE;
+            return layout;
+        }
+        const uint64_t block_bytes = std::min<uint64_t>(uint64_t{1} << 20, plain_bytes);
+        std::array<int, 2> lengths = {static_cast<int>(bytes / block_bytes),
+                                      static_cast<int>(bytes % block_bytes)};
+        std::array<MPI_Aint, 2> places = {0, static_cast<MPI_Aint>(bytes / block_bytes * block_bytes)};
+        MPI_Datatype block = MPI_DATATYPE_NULL;
+        TAILRACE_MPI_TRY(MPI_Type_contiguous(static_cast<int>(block_bytes), MPI_BYTE, &block),
+                         "describing {} bytes to MPI", bytes);
+        std::array<MPI_Datatype, 2> types = {block, MPI_BYTE};
+        const int code =
+            MPI_Type_create_struct(2, lengths.data(), places.data(), types.data(), &layout.type_);
+        MPI_Type_free(&block);
+        TAILRACE_MPI_TRY(code, "describing {} bytes to MPI", bytes);
+        layout.made_ = true;
+        TAILRACE_MPI_TRY(MPI_Type_commit(&layout.type_), "describing {} bytes to MPI", bytes);
+        layout.count_ = 1;
+        return layout;
+    }
+
+    int count() const { return count_; }
+    MPI_Datatype type() const { return type_; }
+
+  private:
+    int count_ = 0;
+    MPI_Datatype type_ = MPI_DATATYPE_NULL;
+    bool made_ = false;
+};
+
+struct Announcement {
+    uint64_t bytes = 0;
+    uint64_t data_tag = 0;
+};
+
+}  // namespace
+
+class MpiTransfer : public Transfer {
+  public:
+    MpiTransfer(std::shared_ptr<MpiProgress> progress, MpiChannel channel, std::string attempted)
+        : progress_(std::move(progress)), channel_(channel), attempted_(std::move(attempted)) {}
+
+    Result<std::optional<uint64_t>> test() final {
+        if (!end_) {
+            progress_->advance();
+            Result<std::optional<uint64_t>> step = advance();
+            if (step.ok() && !step->has_value()) return step;
+            progress_->nap.reset();
+            end_ = std::move(step);
+        }
+        return *end_;
+    }
+
+  protected:
+    virtual Result<std::optional<uint64_t>> advance() = 0;
+
+    // Is this request over? A null request is.
+    Result<bool> over(MPI_Request& request) {
+        int complete = 0;
+        const int code = MPI_Test(&request, &complete, MPI_STATUS_IGNORE);
+        if (code == MPI_SUCCESS) return complete != 0;
+        request = MPI_REQUEST_NULL;  // whatever is left of it: MPI promises nothing after an error
+        return mpi_status(code, attempted_);
+    }
+
+    const std::shared_ptr<MpiProgress> progress_;
+    const MpiChannel channel_;
+    const std::string attempted_;
+    std::unique_ptr<Announcement> announcement_ = std::make_unique<Announcement>();
+    MPI_Request announcement_request_ = MPI_REQUEST_NULL;
+    MPI_Request data_request_ = MPI_REQUEST_NULL;
+
+  private:
+    std::optional<Result<std::optional<uint64_t>>> end_;
+};
+
+class MpiSend final : public MpiTransfer {
+  public:
+    using MpiTransfer::MpiTransfer;
+
+    // MPI has no way to take back a send; what it may still read is left to it. Only after a failure
+    // elsewhere.
+    ~MpiSend() override {
+        for (MPI_Request* request : {&announcement_request_, &data_request_}) {
+            if (*request == MPI_REQUEST_NULL) continue;
+            MPI_Request_free(request);
+            (void)announcement_.release();
+        }
+    }
+
+    Status start(std::span<const std::byte> source, int data_tag) {
+        TAILRACE_ASSIGN(layout_, Layout::of(source.size(), channel_.plain_bytes));
+        *announcement_ = {source.size(), static_cast<uint64_t>(data_tag)};
+        TAILRACE_MPI_TRY(MPI_Isend(announcement_.get(), 2, MPI_UINT64_T, channel_.peer, channel_.tag,
+                                   channel_.announcements, &announcement_request_),
+                         "{}", attempted_);
+        TAILRACE_MPI_TRY(MPI_Isend(source.data(), layout_.count(), layout_.type(), channel_.peer, data_tag,
+                                   channel_.data, &data_request_),
+                         "{}", attempted_);
+        return Status();
+    }
+
+  private:
+    Result<std::optional<uint64_t>> advance() override {
+        TAILRACE_ASSIGN(const bool announced, over(announcement_request_));
+        TAILRACE_ASSIGN(const bool sent, over(data_request_));
+        if (!announced || !sent) return std::optional<uint64_t>();
+        return std::optional<uint64_t>(announcement_->bytes);
+    }
+
+    Layout layout_;
+};
+
+class MpiReceive final : public MpiTransfer {
+  public:
+    using MpiTransfer::MpiTransfer;
+
+    // A receive can be taken back as long as nothing has matched it; if something has, it soon ends. Only
+    // after a failure elsewhere.
+    ~MpiReceive() override {
+        std::erase(progress_->unannounced, this);
+        for (MPI_Request* request : {&announcement_request_, &data_request_}) {
+            if (*request == MPI_REQUEST_NULL) continue;
+            MPI_Cancel(request);
+            MPI_Wait(request, MPI_STATUS_IGNORE);
+        }
+    }
+
+    Status start(std::span<std::byte> target) {
+        target_ = target;
+        TAILRACE_MPI_TRY(MPI_Irecv(announcement_.get(), 2, MPI_UINT64_T, channel_.peer, channel_.tag,
+                                   channel_.announcements, &announcement_request_),
+                         "{}", attempted_);
+        progress_->unannounced.push_back(this);
+        return Status();
+    }
+
+    // True once this transfer no longer waits for its announcement: it came, or cannot come.
+    bool look_for_announcement() {
+        Result<bool> announced = over(announcement_request_);
+        if (announced.ok() && !*announced) return false;
+        announced_ = true;
+        trouble_ = announced.ok() ? receive_data() : announced.status();
+        progress_->nap.reset();
+        return true;
+    }
+
+  private:
+    Result<std::optional<uint64_t>> advance() override {
+        if (!announced_) return std::optional<uint64_t>();
+        TAILRACE_TRY(trouble_);
+        TAILRACE_ASSIGN(const bool received, over(data_request_));
+        if (!received) return std::optional<uint64_t>();
+        if (announcement_->bytes > target_.size()) return too_large();
+        return std::optional<uint64_t>(announcement_->bytes);
+    }
+
+    Status receive_data() {
+        std::byte* memory = target_.data();
+        if (announcement_->bytes > target_.size()) {
+            spare_.reset(new (std::nothrow) std::byte[announcement_->bytes]);
+            if (!spare_) return too_large();
+            memory = spare_.get();
+        }
+        TAILRACE_ASSIGN(layout_, Layout::of(announcement_->bytes, channel_.plain_bytes));
+        TAILRACE_MPI_TRY(MPI_Irecv(memory, layout_.count(), layout_.type(), channel_.peer,
+                                   static_cast<int>(announcement_->data_tag), channel_.data, &data_request_),
+                         "{}", attempted_);
+        return Status();
+    }
+
+    Status too_large() const {
+        return Status(Code::transport,
+                      fmt::format("{}: {} bytes were sent, more than fit; nothing was written to the memory",
+                                  attempted_, announcement_->bytes));
+    }
+
+    std::span<std::byte> target_;
+    bool announced_ = false;
+    Status trouble_;  // why no data can come
+    Layout layout_;
+    std::unique_ptr<std::byte[]> spare_;
+};
+
+void MpiProgress::advance() {
+    std::erase_if(unannounced, [](MpiReceive* receive) { return receive->look_for_announcement(); });
+}
+
+Result<std::unique_ptr<Transfer>> start_mpi_send(std::shared_ptr<MpiProgress> progress, MpiChannel channel,
+                                                 int data_tag, std::span<const std::byte> source,
+                                                 std::string attempted) {
+    auto send = std::make_unique<MpiSend>(std::move(progress), channel, std::move(attempted));
+    TAILRACE_TRY(send->start(source, data_tag));
+    return std::unique_ptr<Transfer>(std::move(send));
+}
+
+Result<std::unique_ptr<Transfer>> start_mpi_receive(std::shared_ptr<MpiProgress> progress, MpiChannel channel,
+                                                    std::span<std::byte> target, std::string attempted) {
+    auto receive = std::make_unique<MpiReceive>(std::move(progress), channel, std::move(attempted));
+    TAILRACE_TRY(receive->start(target));
+    return std::unique_ptr<Transfer>(std::move(receive));
+}
+
+}  // namespace tailrace

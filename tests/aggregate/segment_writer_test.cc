@@ -1,0 +1,173 @@
+// The commit protocol of one leader, step by step.
+#include "aggregate/segment_writer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "aggregate/cluster.h"
+#include "aggregate/watched_storage.h"
+#include "storage/faulty_storage.h"
+#include "storage/memory_storage.h"
+
+namespace tailrace {
+namespace {
+
+using testing::HasSubstr;
+
+const EpochKey key{4, 1};
+
+class SegmentWriterTest : public testing::Test {
+  protected:
+    SegmentWriterTest() { (void)memory->make_directories("/shared"); }
+
+    std::shared_ptr<const FlushPlan> plan_of(std::vector<uint64_t> bytes_of_node, uint32_t leaders,
+                                             uint32_t files) {
+        PlanSettings settings;
+        settings.file_count = files;
+        settings.leaders_per_file = leaders;
+        settings.chunk_bytes = 8192;
+        settings.block_bytes = 4096;
+        std::vector<NodeOffer> offers;
+        for (size_t node = 0; node < bytes_of_node.size(); ++node) {
+            const auto rank = static_cast<uint32_t>(node);
+            offers.push_back({static_cast<int>(node), {{rank, bytes_of_node[node], 0, 0}}});
+        }
+        const auto nodes = static_cast<int>(bytes_of_node.size());
+        auto plan = make_plan("test", key, 1, static_cast<uint32_t>(nodes), group_of_node(0, nodes, files),
+                              std::move(offers), settings);
+        EXPECT_TRUE(plan.ok()) << plan.status().message();
+        return std::make_shared<const FlushPlan>(*plan);
+    }
+    std::unique_ptr<SegmentWriter> writer_of(const std::shared_ptr<const FlushPlan>& plan, uint32_t leader,
+                                             Storage& storage) {
+        return std::make_unique<SegmentWriter>(plan, leader, storage, "/shared", DirectIo::off, throttle);
+    }
+    Status write(SegmentWriter& writer, uint32_t rank, uint64_t offset, uint64_t bytes) {
+        std::vector<std::byte> buffer(8192, std::byte{0xee});
+        fill_stream(key, rank, offset, std::span(buffer).first(bytes));
+        return writer.write(rank, offset, bytes, buffer);
+    }
+
+    std::shared_ptr<MemoryStorage> memory = std::make_shared<MemoryStorage>();
+    Throttle throttle{0};
+};
+
+TEST_F(SegmentWriterTest, StepsComeInTheOrderThatMakesTheSlotTheCommit) {
+    WatchedStorage watched(memory);
+    const auto plan = plan_of({10'000}, 1, 1);
+    const SharedHeader header = plan->header(0);
+    auto writer = writer_of(plan, 0, watched);
+    ASSERT_TRUE(writer->prepare(0).ok());
+    ASSERT_TRUE(write(*writer, 0, 0, 8192).ok());
+    ASSERT_TRUE(write(*writer, 0, 8192, 10'000 - 8192).ok());
+    ASSERT_TRUE(writer->commit(0).ok());
+
+    const uint64_t data = data_offset(header);
+    std::vector<std::string> steps;
+    for (const WatchedCall& call : watched.calls()) {
+        std::string step = call.what;
+        if (step == "write" && call.offset == 0) step = "header";
+        if (step == "write" && call.offset == slot_offset(header, 0)) step = "slot";
+        if (step == "write" && call.offset == index_offset(header, 0)) step = "index";
+        if (step == "write" && call.offset >= data) step = "data";
+        steps.push_back(step);
+        EXPECT_EQ(call.offset % 4096, 0u);
+        EXPECT_EQ(call.bytes % 4096, 0u);
+    }
+    EXPECT_EQ(steps,
+              (std::vector<std::string>{"open", "header", "slot", "reserve", "sync", "sync_directory", "data",
+                                        "data", "truncate", "sync", "index", "sync", "slot", "sync"}));
+    EXPECT_EQ(writer->data_bytes(), 10'000u);
+}
+
+TEST_F(SegmentWriterTest, PaddingBehindTheLastByteIsZero) {
+    const auto plan = plan_of({5'000}, 1, 1);
+    auto writer = writer_of(plan, 0, *memory);
+    ASSERT_TRUE(writer->prepare(0).ok());
+    ASSERT_TRUE(write(*writer, 0, 0, 5'000).ok());
+    ASSERT_TRUE(writer->commit(0).ok());
+    auto file = memory->open(shared_path("/shared", *plan, 0, true), {});
+    ASSERT_TRUE(file.ok());
+    const uint64_t data = data_offset(plan->header(0));
+    EXPECT_EQ(*(*file)->size(), data + 8192);
+    std::vector<std::byte> tail(8192 - 5'000, std::byte{1});
+    ASSERT_EQ(*(*file)->read_at(tail, data + 5'000), tail.size());
+    EXPECT_EQ(tail, std::vector<std::byte>(tail.size()));
+}
+
+TEST_F(SegmentWriterTest, StaleSlotOfAnEarlierAttemptIsGoneBeforeNewDataComes) {
+    const auto plan = plan_of({8'192}, 1, 1);
+    auto first = writer_of(plan, 0, *memory);
+    ASSERT_TRUE(first->prepare(0).ok());
+    ASSERT_TRUE(write(*first, 0, 0, 8'192).ok());
+    ASSERT_TRUE(first->commit(0).ok());
+    EXPECT_TRUE(*first->all_committed());
+    auto second = writer_of(plan, 0, *memory);
+    ASSERT_TRUE(second->prepare(0).ok());
+    EXPECT_FALSE(*second->all_committed());
+}
+
+TEST_F(SegmentWriterTest, AllCommittedOnlyWhenEveryLeadersSlotIsThere) {
+    const auto plan = plan_of({8'192, 4'096}, 2, 1);
+    auto first = writer_of(plan, 0, *memory), second = writer_of(plan, 1, *memory);
+    ASSERT_TRUE(first->prepare(0).ok());
+    ASSERT_TRUE(second->prepare(0).ok());
+    ASSERT_TRUE(write(*first, 0, 0, 8'192).ok());
+    ASSERT_TRUE(write(*second, 1, 0, 4'096).ok());
+    ASSERT_TRUE(first->commit(0).ok());
+    EXPECT_FALSE(*first->all_committed());
+    ASSERT_TRUE(second->commit(0).ok());
+    EXPECT_TRUE(*first->all_committed());
+    ASSERT_TRUE(publish(*memory, "/shared", *plan, true).ok());
+    EXPECT_TRUE(publish(*memory, "/shared", *plan, true).ok());  // the other leader comes second
+    EXPECT_EQ(publish(*memory, "/shared", *plan, false).code(), Code::not_found);
+    const Status found = check_epoch(*memory, key, {8'192, 4'096}, 1);
+    EXPECT_TRUE(found.ok()) << found.message();
+}
+
+TEST_F(SegmentWriterTest, FailedSyncOfDataLeavesNoIndexAndNoSlot) {
+    auto watched = std::make_shared<WatchedStorage>(memory);
+    FaultyStorage faulty(watched, 1);
+    const auto plan = plan_of({8'192}, 1, 1);
+    auto writer = writer_of(plan, 0, faulty);
+    ASSERT_TRUE(writer->prepare(0).ok());
+    ASSERT_TRUE(write(*writer, 0, 0, 8'192).ok());
+    FaultPlan every_sync;
+    every_sync.sync_error = 1;
+    faulty.set_plan(every_sync);
+    EXPECT_EQ(writer->commit(0).code(), Code::io_error);
+    EXPECT_EQ(watched->calls().back().what, "truncate");  // the sync failed above the watch
+    EXPECT_FALSE(*writer->all_committed());
+}
+
+TEST_F(SegmentWriterTest, AbandonedSegmentWritesNothingMoreAndNeverItsSlot) {
+    WatchedStorage watched(memory);
+    const auto plan = plan_of({8'192}, 1, 1);
+    auto writer = writer_of(plan, 0, watched);
+    ASSERT_TRUE(writer->prepare(0).ok());
+    const size_t before = watched.calls().size();
+    writer->abandon();
+    EXPECT_EQ(write(*writer, 0, 0, 8'192).code(), Code::aborted);
+    EXPECT_EQ(writer->commit(0).code(), Code::aborted);
+    EXPECT_EQ(watched.calls().size(), before);
+}
+
+TEST_F(SegmentWriterTest, DiscardRemovesFilesUnderEitherName) {
+    const auto plan = plan_of({8'192}, 1, 2);
+    auto writer = writer_of(plan, 0, *memory);
+    for (uint32_t file : {0u, 1u}) ASSERT_TRUE(writer->prepare(file).ok());
+    ASSERT_TRUE(
+        memory->rename(shared_path("/shared", *plan, 1, true), shared_path("/shared", *plan, 1, false)).ok());
+    discard(*memory, "/shared", *plan);
+    EXPECT_TRUE(memory->list("/shared")->empty());
+}
+
+TEST_F(SegmentWriterTest, FullFileSystemIsNoticedBeforeDataMoves) {
+    memory->set_capacity(16'384);
+    const auto plan = plan_of({1'000'000}, 1, 1);
+    auto writer = writer_of(plan, 0, *memory);
+    EXPECT_EQ(writer->prepare(0).code(), Code::no_space);
+}
+
+}  // namespace
+}  // namespace tailrace

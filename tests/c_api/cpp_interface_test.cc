@@ -1,0 +1,194 @@
+// The C++ interface: what it adds to the C one (ownership, types, exceptions).
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <complex>
+#include <filesystem>
+#include <numeric>
+#include <tailrace.hpp>
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+namespace {
+
+template <class T>
+concept CanBeAdded = requires(tailrace::Session& session, std::span<T> memory) {
+    session.add("x", memory);
+};
+static_assert(CanBeAdded<double>);
+static_assert(!CanBeAdded<const double>, "restore writes into it");
+static_assert(!CanBeAdded<std::string>, "its bytes are not its value");
+static_assert(std::is_nothrow_move_constructible_v<tailrace::Session>);
+static_assert(!std::is_copy_constructible_v<tailrace::Session>);
+static_assert(tailrace::detail::element_type<char>() == TAILRACE_INT8 ||
+              tailrace::detail::element_type<char>() == TAILRACE_UINT8);
+static_assert(tailrace::detail::element_type<uint16_t>() == TAILRACE_UINT16);
+static_assert(tailrace::detail::element_type<int>() == TAILRACE_INT32);
+static_assert(tailrace::detail::element_type<unsigned long long>() == TAILRACE_UINT64);
+static_assert(tailrace::detail::element_type<std::complex<float>>() == TAILRACE_COMPLEX64);
+static_assert(tailrace::detail::element_type<bool>() == TAILRACE_BOOL);
+static_assert(tailrace::detail::element_type<std::byte>() == TAILRACE_BYTES);
+
+class CppInterfaceTest : public testing::Test {
+  protected:
+    CppInterfaceTest() {
+        std::string pattern = (std::filesystem::temp_directory_path() / "tailrace c++ XXXXXX").string();
+        directory_ = ::mkdtemp(pattern.data());
+    }
+    ~CppInterfaceTest() override { std::filesystem::remove_all(directory_); }
+
+    tailrace::Options options() const {
+        tailrace::Options made = {{"shared_dir", directory_ + "/shared"}, {"buffer_bytes", "1MiB"}};
+        made.set("local_dir", directory_ + "/local").set("files", 2).set("checksum", true);
+        return made;
+    }
+
+    // The code of the tailrace::Error that `work` throws.
+    template <class Work>
+    static tailrace_code thrown(Work&& work, std::string* sentence = nullptr) {
+        try {
+            work();
+        } catch (const tailrace::Error& error) {
+            if (sentence != nullptr) *sentence = error.what();
+            return error.code();
+        }
+        return TAILRACE_OK;
+    }
+
+    std::string directory_;
+};
+
+TEST_F(CppInterfaceTest, WhatWasSavedComesBack) {
+    std::vector<double> u(1000);
+    std::iota(u.begin(), u.end(), 0.25);
+    uint64_t count = 17;
+    {
+        tailrace::Session session(options());
+        EXPECT_EQ(session.rank(), 0);
+        EXPECT_EQ(session.rank_count(), 1);
+        EXPECT_EQ(session.setting("files"), "2");
+        session.add("u", std::span(u));
+        session.add("count", &count, sizeof count);
+        EXPECT_FALSE(session.try_restore().has_value()) << "a first run";
+        session.save(4);
+        session.wait(4);
+        EXPECT_EQ(session.state(4).state, tailrace::State::committed);
+        EXPECT_TRUE(session.wait_all_for(std::chrono::seconds(60)));
+    }  // the destructor closes
+    const std::vector<double> saved = std::exchange(u, std::vector<double>(1000));
+    count = 0;
+    tailrace::Session session(options());
+    session.add("u", std::span(u));
+    session.add("count", &count, sizeof count);
+    ASSERT_EQ(session.try_restore(), 4u);
+    EXPECT_EQ(u, saved);
+    EXPECT_EQ(count, 17u);
+    count = 0;
+    const std::vector<std::string> names = {"count"};
+    EXPECT_EQ(session.restore_some(names), 4u);
+    EXPECT_EQ(count, 17u);
+    EXPECT_EQ(thrown([&] { session.restore_some({}); }), TAILRACE_INVALID_ARGUMENT);
+    EXPECT_EQ(session.list().size(), 1u);
+    EXPECT_TRUE(session.list().front().in_shared);
+    session.close();
+    EXPECT_EQ(thrown([&] { session.save(5); }), TAILRACE_INVALID_ARGUMENT) << "there is no session any more";
+}
+
+TEST_F(CppInterfaceTest, ArraysAreTyped) {
+    std::vector<float> plate(6 * 4);
+    std::iota(plate.begin(), plate.end(), 0.0f);
+    tailrace::Session session(options());
+    session.add_array("plate", std::span(plate), {6, 4}, {0, 0}, {6, 4});
+    session.save(1);
+
+    tailrace::Reader reader = session.open_epoch();
+    const tailrace::RegionInfo info = reader.region(0, "plate");
+    ASSERT_TRUE(info.array.has_value());
+    EXPECT_EQ(info.array->type, TAILRACE_FLOAT32);
+    EXPECT_EQ(info.array->global_shape, (tailrace::Extents{6, 4}));
+    EXPECT_EQ(info.bytes, 96u);
+    EXPECT_THAT(reader.read_box<float>("plate", {1, 1}, {2, 2}), ElementsAre(5, 6, 9, 10));
+    EXPECT_EQ(reader.read<float>(0, "plate"), plate);
+    EXPECT_EQ(reader.regions(0).size(), 1u);
+    EXPECT_EQ(reader.epoch(), 1u);
+    EXPECT_EQ(reader.rank_count(), 1u);
+    struct Odd {
+        char bytes[7];
+    };
+    EXPECT_EQ(thrown([&] { reader.read<Odd>(0, "plate"); }), TAILRACE_INVALID_ARGUMENT)
+        << "96 is no multiple of 7";
+
+    std::vector<float> part(4);
+    session.update_array("plate", std::span(part), {6, 4}, {4, 2}, {2, 2});
+    session.restore();
+    EXPECT_THAT(part, ElementsAre(18, 19, 22, 23));
+
+    std::string sentence;
+    EXPECT_EQ(thrown(
+                  [&] {
+                      session.update_array("plate", std::span(part), {6, 4}, {4, 2}, {2, 1});
+                  },
+                  &sentence),
+              TAILRACE_INVALID_ARGUMENT);
+    EXPECT_THAT(sentence, HasSubstr("4 elements, its local shape 2"));
+    EXPECT_EQ(thrown([&] {
+                  session.update_array("plate", std::span(part), {6, 4}, {4}, {4});
+              }),
+              TAILRACE_INVALID_ARGUMENT);
+    EXPECT_EQ(thrown([&] { reader.read_box<float>("plate", {1}, {2, 2}); }), TAILRACE_INVALID_ARGUMENT);
+    EXPECT_EQ(thrown([] { tailrace::Extents too_many(std::vector<uint64_t>(17, 1)); }),
+              TAILRACE_INVALID_ARGUMENT);
+}
+
+TEST_F(CppInterfaceTest, FailuresAreThrownWithTheirSentence) {
+    std::string sentence;
+    EXPECT_EQ(thrown([] { tailrace::Options({{"fiels", "2"}}); }, &sentence), TAILRACE_INVALID_ARGUMENT);
+    EXPECT_THAT(sentence, HasSubstr("\"files\""));
+    EXPECT_EQ(thrown([] { tailrace::Options().load("no such.toml"); }), TAILRACE_NOT_FOUND);
+    EXPECT_EQ(thrown([] { tailrace::Options().set(std::string_view("name\0x", 6), "y"); }),
+              TAILRACE_INVALID_ARGUMENT);
+    EXPECT_EQ(thrown([] { tailrace::Session session(tailrace::Options{}); }, &sentence),
+              TAILRACE_INVALID_ARGUMENT);
+    EXPECT_THAT(sentence, HasSubstr("shared_dir"));
+    tailrace::Session session(options());
+    EXPECT_EQ(thrown([&] { tailrace::Session second(options()); }), TAILRACE_BUSY);
+    EXPECT_EQ(thrown([&] { session.remove("nothing"); }), TAILRACE_NOT_FOUND);
+    EXPECT_EQ(thrown([&] { session.setting("nothing"); }), TAILRACE_NOT_FOUND);
+    EXPECT_EQ(thrown([&] { session.restore(); }), TAILRACE_NOT_FOUND);
+    EXPECT_EQ(thrown([&] { tailrace::Reader::open_directory(directory_ + "/none"); }), TAILRACE_NOT_FOUND);
+}
+
+TEST_F(CppInterfaceTest, SessionsAndReadersMove) {
+    std::vector<int> a = {1, 2, 3};
+    tailrace::Session first(options());
+    first.add("a", std::span(a));
+    tailrace::Session second = std::move(first);
+    EXPECT_EQ(first.get(), nullptr);
+    second.save(1);
+    second.wait_all();
+    {
+        tailrace::Reader reader = second.open_epoch(1, TAILRACE_NEWEST, true);
+        tailrace::Reader moved = std::move(reader);
+        EXPECT_EQ(moved.read<int>(0, "a"), a);
+    }
+    second.update("a", std::span(a).first(2));
+    second.save(2);
+    second.close();
+    second = tailrace::Session(options());
+    EXPECT_EQ(tailrace::Reader::open_directory(directory_ + "/shared", "tailrace").read<int>(0, "a").size(),
+              2u);
+    EXPECT_EQ(tailrace::Reader::open_directory(directory_ + "/shared", "", 1).read<int>(0, "a"), a);
+}
+
+TEST_F(CppInterfaceTest, WaitingForALimitedTimeTellsThatItIsOver) {
+    std::vector<char> a(4 << 20, 'a');
+    tailrace::Session session(options().set("bandwidth_cap", "4MiB"));
+    session.add("a", std::span(a));
+    session.save(1);
+    EXPECT_FALSE(session.wait_for(1, std::chrono::seconds(0)));
+    EXPECT_FALSE(session.wait_all_for(std::chrono::seconds(-3))) << "negative is no time, not for ever";
+    EXPECT_TRUE(session.wait_for(1, std::chrono::minutes(1)));
+}
+
+}  // namespace

@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+"""Examples that need no launcher: a run in two halves ends like a run in one.
+
+Usage: examples_test.py SINGLE HEAT
+"""
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SINGLE, HEAT = sys.argv[1:3]
+
+
+class ExamplesTest(unittest.TestCase):
+    def setUp(self):
+        self.fresh = tempfile.TemporaryDirectory(prefix="tailrace examples ")
+        self.addCleanup(self.fresh.cleanup)
+
+    def run_program(self, *command):
+        environment = dict(os.environ, TAILRACE_LOCAL_DIR=self.fresh.name + "/local",
+                           OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(done.stderr, "")
+        return done.stdout
+
+    def directory(self, name):
+        return os.path.join(self.fresh.name, name)
+
+    def test_single_goes_on(self):
+        whole = self.run_program(SINGLE, self.directory("whole"), "6000000")
+        first = self.run_program(SINGLE, self.directory("halves"), "3000000")
+        second = self.run_program(SINGLE, self.directory("halves"), "6000000")
+        self.assertRegex(whole, r"^pi is about 3\.14\d+\n$")
+        self.assertNotEqual(first, whole)
+        self.assertEqual(second, "going on after 3 rounds\n" + whole)
+        files = os.listdir(self.directory("halves"))
+        self.assertEqual(len(files), 3, files)  # keep_shared = 3
+
+    def test_heat_goes_on(self):
+        whole = self.run_program(HEAT, self.directory("whole"), "800", "64")
+        self.run_program(HEAT, self.directory("halves"), "500", "64")
+        second = self.run_program(HEAT, self.directory("halves"), "800", "64")
+        self.assertTrue(re.search(r"bits sum up to [0-9a-f]{16}\n$", whole), whole)
+        self.assertEqual(second, "going on from step 400\n" + whole)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

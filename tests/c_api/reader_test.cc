@@ -1,0 +1,226 @@
+// Readers, with and without a session.
+#include <fstream>
+#include <numeric>
+
+#include "c_api/fixture.h"
+
+using ::testing::HasSubstr;
+
+namespace {
+
+class ReaderTest : public CApiTest {
+  protected:
+    // Epochs 10 and 20: a plain region, an empty one, and a 4 x 5 array.
+    void save_two() {
+        tailrace_session* session = open(settings_);
+        const uint64_t shape[] = {4, 5}, zero[] = {0, 0};
+        const tailrace_array array = {TAILRACE_INT32, 2, shape, zero, shape};
+        ASSERT_TRUE(ok(tailrace_register(session, "plain", plain_.data(), plain_.size())));
+        ASSERT_TRUE(ok(tailrace_register(session, "empty", nullptr, 0)));
+        ASSERT_TRUE(ok(tailrace_register_array(session, "plate", plate_.data(), &array)));
+        for (uint64_t epoch : {10, 20}) {
+            plain_[0] = static_cast<char>('0' + epoch / 10);
+            ASSERT_TRUE(ok(tailrace_save(session, epoch)));
+        }
+        ASSERT_TRUE(ok(tailrace_close(session)));
+    }
+
+    void SetUp() override {
+        std::iota(plate_.begin(), plate_.end(), 100);
+        save_two();
+        session_ = open(settings_);
+        ASSERT_TRUE(ok(tailrace_reader_open(session_, TAILRACE_NEWEST, TAILRACE_NEWEST, 0, &reader_)));
+    }
+    void TearDown() override {
+        tailrace_reader_close(reader_);
+        EXPECT_TRUE(ok(tailrace_close(session_)));
+    }
+
+    Settings settings_;
+    std::string plain_ = std::string(70000, 'p');
+    std::vector<int> plate_ = std::vector<int>(20);
+    tailrace_session* session_ = nullptr;
+    tailrace_reader* reader_ = nullptr;
+};
+
+TEST_F(ReaderTest, TellsSizesBeforeMemoryIsProvided) {
+    EXPECT_EQ(tailrace_reader_epoch(reader_), 20u);
+    EXPECT_EQ(tailrace_reader_rank_count(reader_), 1u);
+    size_t count = 0;
+    ASSERT_TRUE(ok(tailrace_reader_region_count(reader_, 0, &count)));
+    EXPECT_EQ(count, 3u);
+    std::vector<std::string> names;
+    for (size_t i = 0; i < count; ++i) {
+        tailrace_region_info info;
+        ASSERT_TRUE(ok(tailrace_reader_region_at(reader_, 0, i, &info)));
+        names.push_back(info.name);
+    }
+    EXPECT_THAT(names, testing::UnorderedElementsAre("plain", "empty", "plate"));
+    tailrace_region_info info;
+    ASSERT_TRUE(ok(tailrace_reader_region(reader_, 0, "plain", &info)));
+    EXPECT_STREQ(info.name, "plain");
+    EXPECT_EQ(info.bytes, plain_.size());
+    EXPECT_EQ(info.is_array, 0);
+    ASSERT_TRUE(ok(tailrace_reader_region(reader_, 0, "plate", &info)));
+    EXPECT_EQ(info.bytes, 80u);
+    EXPECT_EQ(info.is_array, 1);
+    EXPECT_EQ(info.type, TAILRACE_INT32);
+    EXPECT_EQ(info.dimensions, 2);
+    EXPECT_EQ(info.global_shape[0], 4u);
+    EXPECT_EQ(info.global_shape[1], 5u);
+    EXPECT_EQ(info.offset[1], 0u);
+    EXPECT_EQ(info.local_shape[0], 4u);
+}
+
+TEST_F(ReaderTest, ReadsRegions) {
+    std::string back(plain_.size(), '\0');
+    ASSERT_TRUE(ok(tailrace_reader_read(reader_, 0, "plain", back.data(), back.size())));
+    EXPECT_EQ(back, plain_);
+    ASSERT_TRUE(ok(tailrace_reader_read(reader_, 0, "empty", nullptr, 0)));
+    EXPECT_TRUE(fails(TAILRACE_INVALID_ARGUMENT, tailrace_reader_read(reader_, 0, "plain", back.data(), 7)));
+    EXPECT_TRUE(
+        fails(TAILRACE_INVALID_ARGUMENT, tailrace_reader_read(reader_, 0, "plain", nullptr, 7), "memory"));
+    EXPECT_TRUE(
+        fails(TAILRACE_NOT_FOUND, tailrace_reader_read(reader_, 0, "plian", back.data(), 7), "\"plain\""));
+    EXPECT_TRUE(
+        fails(TAILRACE_NOT_FOUND, tailrace_reader_read(reader_, 1, "plain", back.data(), 7), "rank 1"));
+    EXPECT_TRUE(fails(TAILRACE_INVALID_ARGUMENT, tailrace_reader_read(reader_, 0, nullptr, back.data(), 7)));
+}
+
+TEST_F(ReaderTest, ReadsBoxes) {
+    int box[4] = {};
+    const uint64_t offset[] = {1, 2}, shape[] = {2, 2}, beyond[] = {3, 4};
+    ASSERT_TRUE(ok(tailrace_reader_read_box(reader_, "plate", 2, offset, shape, box, sizeof box)));
+    EXPECT_THAT(box, testing::ElementsAre(107, 108, 112, 113));
+    EXPECT_FALSE(ok(tailrace_reader_read_box(reader_, "plate", 2, beyond, shape, box, sizeof box)));
+    EXPECT_FALSE(ok(tailrace_reader_read_box(reader_, "plate", 2, offset, shape, box, 4)));
+    EXPECT_FALSE(ok(tailrace_reader_read_box(reader_, "plate", 1, offset, shape, box, 8)));
+    EXPECT_TRUE(fails(TAILRACE_NOT_FOUND,
+                      tailrace_reader_read_box(reader_, "plates", 2, offset, shape, box, sizeof box)));
+    EXPECT_TRUE(fails(TAILRACE_INVALID_ARGUMENT,
+                      tailrace_reader_read_box(reader_, nullptr, 2, offset, shape, box, sizeof box), "name"));
+    EXPECT_TRUE(fails(TAILRACE_INVALID_ARGUMENT,
+                      tailrace_reader_read_box(reader_, "plate", 2, nullptr, shape, box, sizeof box),
+                      "offset"));
+    EXPECT_TRUE(fails(TAILRACE_INVALID_ARGUMENT,
+                      tailrace_reader_read_box(reader_, "plate", 2, offset, nullptr, box, sizeof box),
+                      "shape"));
+    EXPECT_TRUE(fails(TAILRACE_INVALID_ARGUMENT,
+                      tailrace_reader_read_box(reader_, "plate", 2, offset, shape, nullptr, 16), "memory"));
+    for (int dimensions : {0, -1, TAILRACE_MAX_DIMENSIONS + 1})
+        EXPECT_TRUE(fails(TAILRACE_INVALID_ARGUMENT,
+                          tailrace_reader_read_box(reader_, "plate", dimensions, offset, shape, box, 16),
+                          "dimensions"));
+}
+
+TEST_F(ReaderTest, GoesBackToOlderEpochs) {
+    tailrace_reader* older = nullptr;
+    ASSERT_TRUE(ok(tailrace_reader_open(session_, TAILRACE_NEWEST, 20, TAILRACE_VERIFY, &older)));
+    EXPECT_EQ(tailrace_reader_epoch(older), 10u);
+    char first = 0;
+    std::string back(plain_.size(), '\0');
+    ASSERT_TRUE(ok(tailrace_reader_read(older, 0, "plain", back.data(), back.size())));
+    first = back[0];
+    EXPECT_EQ(first, '1');
+    tailrace_reader_close(older);
+    EXPECT_TRUE(fails(TAILRACE_NOT_FOUND, tailrace_reader_open(session_, TAILRACE_NEWEST, 10, 0, &older)));
+    EXPECT_EQ(older, nullptr);
+    EXPECT_TRUE(fails(TAILRACE_NOT_FOUND, tailrace_reader_open(session_, 15, TAILRACE_NEWEST, 0, &older)));
+}
+
+TEST_F(ReaderTest, MisuseIsRefused) {
+    tailrace_region_info info;
+    size_t count = 0;
+    EXPECT_TRUE(fails(TAILRACE_INVALID_ARGUMENT,
+                      tailrace_reader_open(session_, TAILRACE_NEWEST, TAILRACE_NEWEST, 0, nullptr),
+                      "reader"));
+    tailrace_reader* none = nullptr;
+    EXPECT_TRUE(fails(TAILRACE_INVALID_ARGUMENT,
+                      tailrace_reader_open(session_, TAILRACE_NEWEST, TAILRACE_NEWEST, 8, &none), "0x8"));
+    EXPECT_TRUE(fails(TAILRACE_INVALID_ARGUMENT,
+                      tailrace_reader_open(nullptr, TAILRACE_NEWEST, TAILRACE_NEWEST, 0, &none), "session"));
+    EXPECT_EQ(none, nullptr);
+    EXPECT_TRUE(fails(TAILRACE_INVALID_ARGUMENT, tailrace_reader_region_count(reader_, 0, nullptr), "count"));
+    EXPECT_TRUE(fails(TAILRACE_NOT_FOUND, tailrace_reader_region_count(reader_, 1, &count), "rank 1"));
+    EXPECT_TRUE(fails(TAILRACE_INVALID_ARGUMENT, tailrace_reader_region_at(reader_, 0, 0, nullptr), "info"));
+    EXPECT_TRUE(fails(TAILRACE_NOT_FOUND, tailrace_reader_region_at(reader_, 0, 3, &info), "region 3"));
+    EXPECT_TRUE(fails(TAILRACE_NOT_FOUND, tailrace_reader_region_at(reader_, UINT32_MAX, 0, &info)));
+    EXPECT_TRUE(
+        fails(TAILRACE_INVALID_ARGUMENT, tailrace_reader_region(reader_, 0, "plain", nullptr), "info"));
+    EXPECT_TRUE(fails(TAILRACE_INVALID_ARGUMENT, tailrace_reader_region(reader_, 0, nullptr, &info), "name"));
+    EXPECT_TRUE(
+        fails(TAILRACE_INVALID_ARGUMENT, tailrace_reader_region(nullptr, 0, "plain", &info), "reader"));
+    EXPECT_EQ(tailrace_reader_epoch(nullptr), TAILRACE_NEWEST);
+    EXPECT_EQ(tailrace_reader_rank_count(nullptr), 0u);
+}
+
+TEST_F(ReaderTest, AClosedReaderIsRecognised) {
+    tailrace_reader_close(reader_);
+    tailrace_reader_close(reader_);
+    tailrace_reader_close(nullptr);
+    tailrace_region_info info;
+    EXPECT_TRUE(fails(TAILRACE_FAILED_STATE, tailrace_reader_region(reader_, 0, "plain", &info), "reader"));
+    EXPECT_EQ(tailrace_reader_epoch(reader_), TAILRACE_NEWEST);
+}
+
+TEST_F(ReaderTest, AReaderEndsWithItsSession) {
+    ASSERT_TRUE(ok(tailrace_close(session_)));
+    tailrace_region_info info;
+    EXPECT_TRUE(fails(TAILRACE_FAILED_STATE, tailrace_reader_region(reader_, 0, "plain", &info), "session"));
+    EXPECT_EQ(tailrace_reader_rank_count(reader_), 0u);
+    session_ = open(settings_);
+}
+
+TEST_F(ReaderTest, ADirectoryIsReadWithoutASession) {
+    tailrace_reader* reader = nullptr;
+    ASSERT_TRUE(ok(tailrace_reader_open_directory(shared_.c_str(), nullptr, TAILRACE_NEWEST, &reader)))
+        << "beside a running session";
+    EXPECT_EQ(tailrace_reader_epoch(reader), 20u);
+    std::string back(plain_.size(), '\0');
+    ASSERT_TRUE(ok(tailrace_reader_read(reader, 0, "plain", back.data(), back.size())));
+    EXPECT_EQ(back, plain_);
+    tailrace_reader_close(reader);
+    ASSERT_TRUE(ok(tailrace_reader_open_directory(shared_.c_str(), "tailrace", 10, &reader)));
+    EXPECT_EQ(tailrace_reader_epoch(reader), 10u);
+    tailrace_reader_close(reader);
+    EXPECT_TRUE(fails(TAILRACE_NOT_FOUND,
+                      tailrace_reader_open_directory(shared_.c_str(), nullptr, 11, &reader), "epoch 11"));
+    EXPECT_EQ(reader, nullptr);
+    EXPECT_TRUE(fails(TAILRACE_NOT_FOUND,
+                      tailrace_reader_open_directory(shared_.c_str(), "other", TAILRACE_NEWEST, &reader)));
+    EXPECT_TRUE(fails(TAILRACE_NOT_FOUND,
+                      tailrace_reader_open_directory("/no/such dir", nullptr, TAILRACE_NEWEST, &reader),
+                      "/no/such dir"));
+    EXPECT_TRUE(fails(TAILRACE_INVALID_ARGUMENT,
+                      tailrace_reader_open_directory(nullptr, nullptr, TAILRACE_NEWEST, &reader),
+                      "shared_dir"));
+    EXPECT_TRUE(fails(TAILRACE_INVALID_ARGUMENT,
+                      tailrace_reader_open_directory(shared_.c_str(), nullptr, TAILRACE_NEWEST, nullptr),
+                      "reader"));
+}
+
+TEST_F(ReaderTest, ADirectoryOfTwoJobsNeedsAName) {
+    ASSERT_TRUE(ok(tailrace_close(session_)));
+    settings_ = {{"name", "second"}};
+    save_two();
+    session_ = open(settings_);
+    tailrace_reader* reader = nullptr;
+    EXPECT_TRUE(fails(TAILRACE_INVALID_ARGUMENT,
+                      tailrace_reader_open_directory(shared_.c_str(), nullptr, TAILRACE_NEWEST, &reader),
+                      "second, tailrace"));
+    ASSERT_TRUE(ok(tailrace_reader_open_directory(shared_.c_str(), "second", TAILRACE_NEWEST, &reader)));
+    tailrace_reader_close(reader);
+}
+
+TEST_F(ReaderTest, ADamagedEpochInADirectoryIsPassedOver) {
+    std::filesystem::resize_file(shared_ + "/tailrace.e000000020.r0001.1of1.tailrace", 6000);
+    tailrace_reader* reader = nullptr;
+    ASSERT_TRUE(ok(tailrace_reader_open_directory(shared_.c_str(), nullptr, TAILRACE_NEWEST, &reader)));
+    EXPECT_EQ(tailrace_reader_epoch(reader), 10u);
+    EXPECT_THAT(logged(), HasSubstr("e000000020"));
+    tailrace_reader_close(reader);
+    EXPECT_TRUE(fails(TAILRACE_CORRUPT, tailrace_reader_open_directory(shared_.c_str(), nullptr, 20, &reader),
+                      "e000000020"));
+}
+
+}  // namespace

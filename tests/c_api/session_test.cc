@@ -1,0 +1,302 @@
+// The life of a session: save, state, wait, list, restore.
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <numeric>
+
+#include "c_api/fixture.h"
+
+using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
+
+namespace {
+
+using SessionTest = CApiTest;
+
+std::vector<int> pattern(size_t count, int start) {
+    std::vector<int> values(count);
+    std::iota(values.begin(), values.end(), start);
+    return values;
+}
+
+tailrace_code add(tailrace_session* session, const char* name, std::vector<int>& values) {
+    return tailrace_register(session, name, values.data(), values.size() * sizeof(int));
+}
+
+TEST_F(SessionTest, WhatWasSavedComesBack) {
+    std::vector<int> a = pattern(100000, 1), b = pattern(1, 7);
+    tailrace_session* session = open();
+    EXPECT_EQ(tailrace_rank(session), 0);
+    EXPECT_EQ(tailrace_rank_count(session), 1);
+    ASSERT_TRUE(ok(add(session, "a", a)));
+    ASSERT_TRUE(ok(add(session, "b ü", b)));
+    ASSERT_TRUE(ok(tailrace_register(session, "nothing", nullptr, 0)));
+    ASSERT_TRUE(ok(tailrace_save(session, 5)));
+    ASSERT_TRUE(ok(tailrace_close(session)));
+
+    const auto saved_a = std::exchange(a, std::vector<int>(a.size())), saved_b = std::exchange(b, {0});
+    session = open();
+    ASSERT_TRUE(ok(add(session, "a", a)));
+    ASSERT_TRUE(ok(add(session, "b ü", b)));
+    ASSERT_TRUE(ok(tailrace_register(session, "nothing", nullptr, 0)));
+    uint64_t epoch = 0;
+    ASSERT_TRUE(ok(tailrace_restore(session, TAILRACE_NEWEST, &epoch)));
+    EXPECT_EQ(epoch, 5u);
+    EXPECT_EQ(a, saved_a);
+    EXPECT_EQ(b, saved_b);
+    ASSERT_TRUE(ok(tailrace_close(session)));
+}
+
+TEST_F(SessionTest, ACommittedEpochIsKFilesAndNothingElse) {
+    std::vector<int> a = pattern(300000, 1);
+    tailrace_session* session = open({{"files", "3"}, {"name", "job"}});
+    ASSERT_TRUE(ok(add(session, "a", a)));
+    ASSERT_TRUE(ok(tailrace_save(session, 12)));
+    ASSERT_TRUE(ok(tailrace_wait(session, 12, -1)));
+    EXPECT_THAT(shared_files(), UnorderedElementsAre("job.e000000012.r0001.1of3.tailrace",
+                                                     "job.e000000012.r0001.2of3.tailrace",
+                                                     "job.e000000012.r0001.3of3.tailrace"));
+    ASSERT_TRUE(ok(tailrace_close(session)));
+    EXPECT_EQ(shared_files().size(), 3u);
+}
+
+TEST_F(SessionTest, StateTellsHowAnEpochEnds) {
+    std::vector<int> a = pattern(1000, 1);
+    tailrace_session* session = open();
+    ASSERT_TRUE(ok(add(session, "a", a)));
+    ASSERT_TRUE(ok(tailrace_save(session, 1)));
+    tailrace_epoch_info info;
+    ASSERT_TRUE(ok(tailrace_epoch_state(session, 1, &info)));
+    EXPECT_GE(info.state, TAILRACE_STATE_CAPTURED);
+    EXPECT_LE(info.state, TAILRACE_STATE_COMMITTED);
+    ASSERT_TRUE(ok(tailrace_wait_all(session, 60)));
+    ASSERT_TRUE(ok(tailrace_epoch_state(session, 1, &info)));
+    EXPECT_EQ(info.state, TAILRACE_STATE_COMMITTED);
+    EXPECT_EQ(info.epoch, 1u);
+    EXPECT_EQ(info.run, 1u);
+    EXPECT_EQ(info.why_code, TAILRACE_OK);
+    EXPECT_STREQ(info.why, "");
+    EXPECT_GE(info.captured_bytes, 4000u);
+    EXPECT_GT(info.blocked_seconds, 0);
+    EXPECT_GT(info.flush_seconds, 0);
+    ASSERT_TRUE(ok(tailrace_close(session)));
+}
+
+TEST_F(SessionTest, SizesMayChangeBetweenSaves) {
+    std::vector<int> a = pattern(1000, 1);
+    tailrace_session* session = open();
+    ASSERT_TRUE(ok(add(session, "a", a)));
+    ASSERT_TRUE(ok(tailrace_save(session, 1)));
+    a = pattern(5000, 3);
+    ASSERT_TRUE(ok(tailrace_update(session, "a", a.data(), a.size() * sizeof(int))));
+    ASSERT_TRUE(ok(tailrace_save(session, 2)));
+    ASSERT_TRUE(ok(tailrace_unregister(session, "a")));
+    std::vector<int> b = pattern(10, 9);
+    ASSERT_TRUE(ok(add(session, "b", b)));
+    ASSERT_TRUE(ok(tailrace_save(session, 3)));
+    ASSERT_TRUE(ok(tailrace_unregister(session, "b")));
+
+    std::vector<int> back(5000);
+    ASSERT_TRUE(ok(add(session, "a", back)));
+    ASSERT_TRUE(ok(tailrace_restore(session, 2, nullptr)));
+    EXPECT_EQ(back, a);
+    EXPECT_TRUE(fails(TAILRACE_INVALID_ARGUMENT, tailrace_restore(session, 1, nullptr), "a"))
+        << "epoch 1 has another size";
+    EXPECT_FALSE(ok(tailrace_restore(session, 3, nullptr))) << "epoch 3 has no such region";
+    ASSERT_TRUE(ok(tailrace_close(session)));
+}
+
+TEST_F(SessionTest, RestoreSomeFillsOnlyTheNamed) {
+    std::vector<int> a = pattern(100, 1), b = pattern(100, 2);
+    tailrace_session* session = open();
+    ASSERT_TRUE(ok(add(session, "a", a)));
+    ASSERT_TRUE(ok(add(session, "b", b)));
+    ASSERT_TRUE(ok(tailrace_save(session, 1)));
+    a.assign(100, 0);
+    b.assign(100, 0);
+    const char* names[] = {"b", "c"};
+    uint64_t epoch = 0;
+    ASSERT_TRUE(ok(tailrace_restore_some(session, TAILRACE_NEWEST, names, 1, &epoch)));
+    EXPECT_EQ(epoch, 1u);
+    EXPECT_EQ(a, std::vector<int>(100, 0));
+    EXPECT_EQ(b, pattern(100, 2));
+    EXPECT_FALSE(ok(tailrace_restore_some(session, TAILRACE_NEWEST, names, 2, &epoch)))
+        << "c is not registered";
+    ASSERT_TRUE(ok(tailrace_close(session)));
+}
+
+TEST_F(SessionTest, ArraysComeBackInAnyBox) {
+    // A plate of 6 x 8, of which this rank saves all; then only the lower right 3 x 4 is wanted.
+    std::vector<double> whole(48);
+    std::iota(whole.begin(), whole.end(), 0.5);
+    const uint64_t shape[] = {6, 8}, zero[] = {0, 0}, corner[] = {3, 4}, part_shape[] = {3, 4};
+    tailrace_array array = {TAILRACE_FLOAT64, 2, shape, zero, shape};
+    tailrace_session* session = open();
+    ASSERT_TRUE(ok(tailrace_register_array(session, "plate", whole.data(), &array)));
+    ASSERT_TRUE(ok(tailrace_save(session, 1)));
+    std::vector<double> part(12);
+    array.offset = corner;
+    array.local_shape = part_shape;
+    ASSERT_TRUE(ok(tailrace_update_array(session, "plate", part.data(), &array)));
+    ASSERT_TRUE(ok(tailrace_restore(session, TAILRACE_NEWEST, nullptr)));
+    for (size_t i = 0; i < 3; ++i) {
+        for (size_t j = 0; j < 4; ++j)
+            EXPECT_EQ(part[i * 4 + j], whole[(i + 3) * 8 + j + 4]) << i << ", " << j;
+    }
+    ASSERT_TRUE(ok(tailrace_close(session)));
+}
+
+TEST_F(SessionTest, ListNamesWhatCanBeRestoredNewestFirst) {
+    std::vector<int> a = pattern(1000, 1);
+    tailrace_session* session = open({{"keep_local", "1"}});
+    tailrace_epoch_info* epochs = nullptr;
+    size_t count = 99;
+    ASSERT_TRUE(ok(tailrace_list(session, &epochs, &count)));
+    EXPECT_EQ(count, 0u);
+    tailrace_list_free(epochs);
+    ASSERT_TRUE(ok(add(session, "a", a)));
+    for (uint64_t epoch : {3, 6, 9}) ASSERT_TRUE(ok(tailrace_save(session, epoch)));
+    ASSERT_TRUE(ok(tailrace_wait_all(session, -1)));
+    ASSERT_TRUE(ok(tailrace_list(session, &epochs, &count)));
+    ASSERT_EQ(count, 3u);
+    EXPECT_EQ(epochs[0].epoch, 9u);
+    EXPECT_EQ(epochs[1].epoch, 6u);
+    EXPECT_EQ(epochs[2].epoch, 3u);
+    EXPECT_EQ(epochs[0].in_local, 1);
+    for (size_t i = 0; i < count; ++i) EXPECT_EQ(epochs[i].in_shared, 1) << i;
+    tailrace_list_free(epochs);
+    ASSERT_TRUE(ok(tailrace_close(session)));
+}
+
+TEST_F(SessionTest, AFirstRunFindsNothing) {
+    std::vector<int> a(10);
+    tailrace_session* session = open();
+    ASSERT_TRUE(ok(add(session, "a", a)));
+    EXPECT_TRUE(fails(TAILRACE_NOT_FOUND, tailrace_restore(session, TAILRACE_NEWEST, nullptr)));
+    EXPECT_TRUE(fails(TAILRACE_NOT_FOUND, tailrace_restore(session, 7, nullptr)));
+    ASSERT_TRUE(ok(tailrace_close(session)));
+}
+
+TEST_F(SessionTest, EpochsMustGrow) {
+    std::vector<int> a = pattern(1000, 1);
+    tailrace_session* session = open();
+    ASSERT_TRUE(ok(add(session, "a", a)));
+    ASSERT_TRUE(ok(tailrace_save(session, 5)));
+    EXPECT_FALSE(ok(tailrace_save(session, 5)));
+    EXPECT_THAT(tailrace_last_error(), HasSubstr("5"));
+    EXPECT_FALSE(ok(tailrace_save(session, 4)));
+    EXPECT_TRUE(fails(TAILRACE_INVALID_ARGUMENT, tailrace_save(session, TAILRACE_NEWEST)));
+    ASSERT_TRUE(ok(tailrace_wait(session, 5, -1))) << "what was there stays";
+    ASSERT_TRUE(ok(tailrace_save(session, 6)));
+    ASSERT_TRUE(ok(tailrace_close(session)));
+}
+
+TEST_F(SessionTest, WaitingEndsWhenTheTimeIsOver) {
+    std::vector<int> a = pattern(1 << 20, 1);  // 4 MiB at 4 MiB/s
+    tailrace_session* session = open({{"bandwidth_cap", "4MiB"}});
+    ASSERT_TRUE(ok(add(session, "a", a)));
+    ASSERT_TRUE(ok(tailrace_save(session, 1)));
+    EXPECT_TRUE(fails(TAILRACE_TIMEOUT, tailrace_wait(session, 1, 0)));
+    EXPECT_TRUE(fails(TAILRACE_TIMEOUT, tailrace_wait_all(session, 1e-9)));
+    EXPECT_TRUE(fails(TAILRACE_INVALID_ARGUMENT, tailrace_wait(session, 1, std::nan(""))));
+    EXPECT_TRUE(ok(tailrace_wait(session, 1, INFINITY)));
+    EXPECT_TRUE(fails(TAILRACE_NOT_FOUND, tailrace_wait(session, 77, -1)));
+    ASSERT_TRUE(ok(tailrace_close(session)));
+}
+
+TEST_F(SessionTest, AnEpochThatStaysLocalSaysSo) {
+    std::vector<int> a = pattern(1000, 1);
+    tailrace_session* session = open({{"shared_every", "2"}});
+    ASSERT_TRUE(ok(add(session, "a", a)));
+    for (uint64_t epoch : {1, 2, 3}) ASSERT_TRUE(ok(tailrace_save(session, epoch)));
+    ASSERT_TRUE(ok(tailrace_wait_all(session, -1)));
+    int committed = 0, kept = 0;
+    for (uint64_t epoch : {1, 2, 3}) {
+        tailrace_epoch_info info;
+        ASSERT_TRUE(ok(tailrace_epoch_state(session, epoch, &info)));
+        committed += info.state == TAILRACE_STATE_COMMITTED ? 1 : 0;
+        kept += info.state == TAILRACE_STATE_KEPT_LOCAL ? 1 : 0;
+    }
+    EXPECT_GE(committed, 1);
+    EXPECT_GE(kept, 1);
+    EXPECT_EQ(committed + kept, 3);
+    ASSERT_TRUE(ok(tailrace_close(session)));
+}
+
+TEST_F(SessionTest, MissingDirectoriesAreMade) {
+    tailrace_session* session =
+        open({{"shared_dir", directory_ + "/a/b c/d"}, {"local_dir", directory_ + "/e/f"}});
+    EXPECT_TRUE(std::filesystem::is_directory(directory_ + "/a/b c/d"));
+    EXPECT_EQ(tailrace_setting(session, "shared_dir"), directory_ + "/a/b c/d");
+    ASSERT_TRUE(ok(tailrace_close(session)));
+}
+
+TEST_F(SessionTest, ADirectoryThatIsAFileIsNamed) {
+    const std::string file = directory_ + "/file";
+    std::ofstream(file) << "x";
+    tailrace_session* session = nullptr;
+    for (const std::string& path : {file, file + "/below"}) {
+        for (const char* key : {"shared_dir", "local_dir"}) {
+            EXPECT_NE(try_open({{key, path}}, &session), TAILRACE_OK) << key << " " << path;
+            EXPECT_THAT(tailrace_last_error(), HasSubstr(file)) << key;
+            EXPECT_EQ(session, nullptr);
+        }
+    }
+    EXPECT_EQ(std::filesystem::file_size(file), 1u);
+}
+
+TEST_F(SessionTest, ADirectoryWithoutWritePermissionIsNamed) {
+    if (::geteuid() == 0) GTEST_SKIP() << "root may write everywhere: permissions cannot be shown to count";
+    const std::string closed = directory_ + "/closed";
+    std::filesystem::create_directory(closed);
+    std::filesystem::permissions(closed,
+                                 std::filesystem::perms::owner_read | std::filesystem::perms::owner_exec);
+    tailrace_session* session = nullptr;
+    EXPECT_NE(try_open({{"shared_dir", closed + "/below"}}, &session), TAILRACE_OK);
+    EXPECT_THAT(tailrace_last_error(), HasSubstr(closed));
+    std::filesystem::permissions(closed, std::filesystem::perms::owner_all);
+}
+
+TEST_F(SessionTest, ASecondSessionOnADirectoryIsRefused) {
+    std::vector<int> a = pattern(1000, 1);
+    tailrace_session* first = open();
+    ASSERT_TRUE(ok(add(first, "a", a)));
+    tailrace_session* second = nullptr;
+    EXPECT_TRUE(fails(TAILRACE_BUSY, try_open({}, &second), shared_));
+    EXPECT_EQ(second, nullptr);
+    EXPECT_TRUE(ok(tailrace_save(first, 1))) << "the first goes on";
+    ASSERT_TRUE(ok(tailrace_close(first)));
+    ASSERT_TRUE(ok(tailrace_close(open()))) << "and then it is free";
+}
+
+TEST_F(SessionTest, AChangedByteInTheSharedTierDoesNotComeBack) {
+    std::vector<int> a = pattern(100000, 1);
+    tailrace_session* session = open();
+    ASSERT_TRUE(ok(add(session, "a", a)));
+    for (uint64_t epoch : {1, 2}) {
+        a[0] = static_cast<int>(epoch);
+        ASSERT_TRUE(ok(tailrace_save(session, epoch)));
+    }
+    ASSERT_TRUE(ok(tailrace_close(session)));
+    std::filesystem::remove_all(directory_ + "/local dir");  // the node is lost
+    {
+        std::fstream file(shared_ + "/tailrace.e000000002.r0001.1of1.tailrace",
+                          std::ios::in | std::ios::out | std::ios::binary);
+        ASSERT_TRUE(file.is_open());
+        file.seekp(static_cast<std::streamoff>(
+            std::filesystem::file_size(shared_ + "/tailrace.e000000002.r0001.1of1.tailrace") / 2));
+        file.put('!').put('?').put('!');
+    }
+    session = open();
+    std::fill(a.begin(), a.end(), 0);
+    ASSERT_TRUE(ok(add(session, "a", a)));
+    uint64_t epoch = 0;
+    ASSERT_TRUE(ok(tailrace_restore(session, TAILRACE_NEWEST, &epoch)));
+    EXPECT_EQ(epoch, 1u) << "the older one is whole";
+    EXPECT_EQ(a, pattern(100000, 1));
+    EXPECT_THAT(logged(), HasSubstr("e000000002"));
+    EXPECT_TRUE(fails(TAILRACE_CORRUPT, tailrace_restore(session, 2, nullptr), "e000000002"));
+    ASSERT_TRUE(ok(tailrace_close(session)));
+}
+
+}  // namespace

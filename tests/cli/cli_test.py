@@ -1,0 +1,521 @@
+"""Runs the tailrace command as a user does, on epochs written by make_epoch, and looks at what it prints,
+what it writes, and how it exits.   cli_test.py TAILRACE MAKE_EPOCH [unittest options]
+"""
+
+import ast
+import fcntl
+import json
+import os
+import pathlib
+import pty
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+
+TAILRACE, MAKE_EPOCH = sys.argv[1:3]
+
+
+def run(*arguments, code=0, **options):
+    """Runs the command, checks its exit status and that stdout is what a script may parse."""
+    environment = dict(os.environ, **options.pop("env", {}))
+    done = subprocess.run([TAILRACE, *map(os.fspath, arguments)], capture_output=True, text=True,
+                          errors="surrogateescape", env=environment, timeout=120, **options)
+    shown = f"tailrace {' '.join(map(str, arguments))}\nstdout: {done.stdout}\nstderr: {done.stderr}"
+    assert done.returncode == code, f"exit status {done.returncode}, not {code}: {shown}"
+    assert code == 0 or done.stderr or done.stdout, f"failed without a word: {shown}"
+    return done
+
+
+def run_json(*arguments, code=0):
+    return json.loads(run(*arguments, "--json", code=code).stdout)
+
+
+def make(directory, **keys):
+    subprocess.run([MAKE_EPOCH, os.fspath(directory), *(f"{key}={value}" for key, value in keys.items())],
+                   check=True, timeout=60)
+
+
+def flip(path, offset):
+    with open(path, "r+b") as file:
+        file.seek(offset)
+        byte = file.read(1)[0]
+        file.seek(offset)
+        file.write(bytes([byte ^ 0x10]))
+
+
+def find_bytes(directory, needle):
+    """The file of the directory that holds `needle`, and where."""
+    for path in sorted(directory.iterdir()):
+        at = path.read_bytes().find(needle)
+        if at >= 0:
+            return path, at
+    raise AssertionError("not found")
+
+
+def particles(rank):
+    return bytes((rank * 31 + i * 7) & 0xFF for i in range(1000 + 100 * rank))
+
+
+def read_npy(path):
+    """(type, shape, data) of a .npy file, by NumPy's description of the format."""
+    raw = path.read_bytes()
+    assert raw[:8] == b"\x93NUMPY\x01\x00", raw[:8]
+    length = struct.unpack("<H", raw[8:10])[0]
+    assert (10 + length) % 64 == 0
+    about = ast.literal_eval(raw[10:10 + length].decode("latin1"))
+    assert not about["fortran_order"]
+    return about["descr"], about["shape"], raw[10 + length:]
+
+
+class CommandTest(unittest.TestCase):
+    def setUp(self):
+        # A path that has to be quoted and encoded everywhere.
+        self.root = pathlib.Path(tempfile.mkdtemp(prefix="tailrace cli Größe "))
+        self.addCleanup(shutil.rmtree, self.root)
+        self.dir = self.root / "ein Verzeichnis\u2211"
+
+    def files(self, epoch, run=1):
+        return sorted(self.dir.glob(f"*.e{epoch:09d}.r{run:04d}.*"))
+
+
+class LsTest(CommandTest):
+    def test_complete_incomplete_and_replaced_epochs_are_told_apart(self):
+        make(self.dir, epoch=10, run=1, age=400)
+        make(self.dir, epoch=10, run=2, age=300, uid=7)
+        make(self.dir, epoch=11, run=2, uid=7, unfinished=1)
+        make(self.dir, epoch=12, run=2, uid=7)
+        self.files(12, 2)[0].unlink()
+        epochs = run_json("ls", self.dir)["epochs"]
+        self.assertEqual([(e["epoch"], e["run"], e["state"], e["replaced"]) for e in epochs],
+                         [(10, 1, "complete", True), (10, 2, "complete", False), (11, 2, "incomplete", False),
+                          (12, 2, "incomplete", False)])
+        self.assertEqual(epochs[0]["ranks"], 3)
+        self.assertEqual(len(epochs[0]["files"]), 2)
+        self.assertTrue(all(pathlib.Path(f).exists() for f in epochs[0]["files"]))
+        self.assertTrue(390 <= epochs[0]["age_seconds"] <= 500)
+        self.assertIn("missing", epochs[3]["why"])
+        text = run("ls", self.dir).stdout
+        self.assertRegex(text, r"10 +1 +complete, replaced +2/2 +3 ")
+        self.assertRegex(text, r"12 +2 +incomplete +1/2 +- ")
+
+    def test_damaged_foreign_and_swapped_files_are_damaged(self):
+        for epoch in (1, 2, 3, 4):
+            make(self.dir, epoch=epoch)
+        flip(self.files(1)[0], 20)                               # header
+        self.files(2)[1].write_bytes(os.urandom(10000))          # foreign
+        first, second = self.files(3)                            # swapped
+        first.rename(self.root / "x")
+        second.rename(first)
+        (self.root / "x").rename(second)
+        epochs = run_json("ls", self.dir)["epochs"]
+        self.assertEqual([e["state"] for e in epochs], ["damaged"] * 3 + ["complete"])
+        for epoch in epochs[:3]:
+            self.assertTrue(any(f in epoch["why"] for f in map(os.fspath, self.files(epoch["epoch"]))), epoch)
+
+    def test_captured_parts_are_listed_with_what_is_left_over(self):
+        make(self.dir, epoch=5, captured=1)
+        self.files(5)[1].unlink()
+        part = self.files(5)[0]
+        part.with_name(part.name + ".unfinished").write_bytes(b"x")
+        listed = run_json("ls", self.dir)
+        self.assertEqual([(e["state"], len(e["files"]), e["ranks"]) for e in listed["epochs"]],
+                         [("captured", 2, 3)])
+        self.assertEqual(len(listed["leftovers"]), 1)
+        self.assertRegex(run("ls", self.dir).stdout, r"captured +2/3")
+
+    def test_nothing_there(self):
+        self.dir.mkdir()
+        (self.dir / "notes.txt").write_text("not ours")
+        self.assertIn("no epochs", run("ls", self.dir).stdout)
+        self.assertEqual(run_json("ls", self.dir)["epochs"], [])
+        self.assertIn("none", run("ls", self.root / "none", code=3).stderr)
+
+    def test_only_one_job(self):
+        make(self.dir, job="a")
+        make(self.dir, job="b")
+        self.assertEqual(len(run_json("ls", self.dir)["epochs"]), 2)
+        self.assertEqual([e["job"] for e in run_json("ls", self.dir, "--job", "b")["epochs"]], ["b"])
+
+
+class ShowTest(CommandTest):
+    def test_an_epoch_has_arrays_and_regions(self):
+        make(self.dir, epoch=7, ranks=3)
+        shown = run_json("show", self.dir, 7)
+        self.assertEqual(shown["arrays"][0],
+                         {"name": "density", "type": "int32", "shape": [12, 10], "complete": True})
+        regions = {r["name"]: r for r in shown["regions"]}
+        self.assertEqual(regions["particles"],
+                         {"name": "particles", "ranks": 3, "bytes": 3300, "least_bytes": 1000, "most_bytes": 1200})
+        text = run("show", self.dir).stdout
+        self.assertIn("density", text)
+        self.assertIn("12 x 10", text)
+
+    def test_a_rank_has_its_pieces(self):
+        make(self.dir, epoch=7, ranks=3)
+        regions = {r["name"]: r for r in run_json("show", self.dir, "newest", "--rank", 2)["rank"]["regions"]}
+        self.assertEqual(regions["density"]["offset"], [8, 0])
+        self.assertEqual(regions["density"]["local_shape"], [4, 10])
+        self.assertIn("rank 3", run("show", self.dir, 7, "--rank", 3, code=3).stderr)
+
+    def test_names_cannot_spoil_the_terminal_or_the_json(self):
+        make(self.dir, epoch=7)
+        text = run("show", self.dir).stdout
+        self.assertIn("spoil\\x1b[31m\\x0a\\xff", text)
+        self.assertNotIn("\x1b", text)
+        run_json("show", self.dir)
+
+    def test_incomplete_arrays_say_so(self):
+        make(self.dir, gap=1)
+        self.assertFalse(run_json("show", self.dir)["arrays"][0]["complete"])
+
+    def test_newest_passes_over_what_is_not_complete_and_says_so(self):
+        make(self.dir, epoch=1)
+        make(self.dir, epoch=2, unfinished=1)
+        done = run("show", self.dir, "newest", "--json")
+        self.assertEqual(json.loads(done.stdout)["epoch"], 1)
+        self.assertIn("passing over epoch 2", done.stderr)
+        self.assertIn("slot", run("show", self.dir, 2, code=1).stderr)
+
+    def test_a_shared_file_speaks_for_itself(self):
+        make(self.dir, epoch=7, leaders=2, ranks=4)
+        shown = run_json("show", self.files(7)[1])
+        self.assertEqual((shown["file"], shown["file_count"], shown["leaders"], shown["complete"]), (2, 2, 2, True))
+        self.assertEqual([s["rank"] for s in shown["streams"]], [2, 3])
+        self.assertTrue(all(s["bytes_here"] == s["stream_bytes"] for s in shown["streams"]))
+        self.assertIn("shared file 2 of 2", run("show", self.files(7)[1]).stdout)
+
+    def test_a_shared_file_without_slot_is_not_complete(self):
+        make(self.dir, epoch=7, unfinished=1)
+        self.assertFalse(run_json("show", self.files(7)[1], code=1)["complete"])
+        self.assertIn("not complete", run("show", self.files(7)[1], code=1).stdout)
+
+    def test_a_captured_part_speaks_for_itself(self):
+        make(self.dir, epoch=7, captured=1)
+        shown = run_json("show", self.files(7)[1])
+        self.assertEqual(shown["rank"]["rank"], 1)
+        flip(self.files(7)[1], 4096 + 40)
+        self.assertIn("checksum", run("show", self.files(7)[1], code=1).stderr)
+
+    def test_other_files_and_missing_ones(self):
+        self.dir.mkdir()
+        (self.dir / "x").write_bytes(os.urandom(9000))
+        run("show", self.dir / "x", code=1)
+        (self.dir / "x").write_bytes(b"")
+        run("show", self.dir / "x", code=1)
+        run("show", self.dir / "y", code=3)
+        run("show", self.dir, code=3)
+
+
+class VerifyTest(CommandTest):
+    def test_sound_epochs_pass_whatever_their_layout(self):
+        make(self.dir, epoch=1, files=1)
+        make(self.dir, epoch=2, files=5, ranks=2)
+        make(self.dir, epoch=3, files=2, leaders=3, ranks=7)
+        make(self.dir, epoch=4, checksums=0)
+        report = run_json("verify", self.dir)
+        self.assertTrue(report["ok"])
+        self.assertEqual([e["has_checksums"] for e in report["epochs"]], [True, True, True, False])
+        text = run("verify", self.dir).stdout
+        self.assertIn("epoch 3 of run 1: ok, 7 ranks", text)
+        self.assertIn("without checksums", text)
+        self.assertEqual(run("verify", self.dir).stderr, "")
+
+    def test_a_flipped_byte_is_named(self):
+        make(self.dir, epoch=1)
+        make(self.dir, epoch=2)
+        path, at = find_bytes(self.dir, particles(2))
+        flip(path, at + 500)
+        text = run("verify", self.dir, code=1).stdout
+        self.assertIn("epoch 2 of run 1: ok", text)
+        self.assertIn("epoch 1 of run 1: damaged", text)
+        self.assertIn(f"checksum mismatch in '{path}' at offset {at}", text)
+        self.assertIn("region 'particles' of rank 2", text)
+        report = run_json("verify", self.dir, code=1)
+        self.assertEqual([e["ok"] for e in report["epochs"]], [False, True])
+        run("verify", self.dir, 2)
+        run("verify", self.dir, 1, code=1)
+        run("verify", self.dir, 3, code=3)
+
+    def test_every_damaged_rank_is_named(self):
+        make(self.dir, epoch=1, files=1)
+        for rank in (0, 2):
+            path, at = find_bytes(self.dir, particles(rank))
+            flip(path, at)
+        problems = run_json("verify", self.dir, code=1)["epochs"][0]["problems"]
+        self.assertTrue(any("rank 0" in p for p in problems) and any("rank 2" in p for p in problems), problems)
+
+    def test_no_flipped_bit_in_what_counts_goes_unseen(self):
+        make(self.dir, epoch=1, files=1, ranks=1)
+        path = self.files(1)[0]
+        good = path.read_bytes()
+        at = good.find(particles(0))
+        for offset in (0, 9, 100, 4096 + 8, 4096 + 60, 2 * 4096 + 10, at, at + 999):
+            flip(path, offset)
+            run("verify", self.dir, code=1)
+            path.write_bytes(good)
+        run("verify", self.dir)
+
+    def test_truncated_missing_swapped_and_foreign_files(self):
+        for epoch in (1, 2, 3, 4, 5):
+            make(self.dir, epoch=epoch, uid=epoch)
+        with open(self.files(1)[0], "r+b") as file:
+            file.truncate(os.path.getsize(self.files(1)[0]) - 5000)
+        with open(self.files(2)[1], "r+b") as file:
+            file.truncate(100)
+        self.files(3)[0].unlink()
+        shutil.copy(self.files(5)[1], self.files(4)[1])
+        report = run_json("verify", self.dir, code=1)
+        self.assertEqual([e["ok"] for e in report["epochs"]], [False, False, False, False, True])
+        for epoch in report["epochs"][:4]:
+            self.assertTrue(any(str(self.dir) in problem for problem in epoch["problems"]), epoch)
+        self.assertIn("incomplete", run("verify", self.dir, 3, code=1).stdout)
+
+    def test_captured_parts_are_verified_too(self):
+        make(self.dir, epoch=1, captured=1)
+        run("verify", self.dir)
+        path, at = find_bytes(self.dir, particles(1))
+        flip(path, at)
+        self.assertIn("rank 1", run("verify", self.dir, code=1).stdout)
+
+    def test_several_jobs_need_a_name(self):
+        make(self.dir, job="a")
+        make(self.dir, job="b")
+        self.assertIn("--job", run("verify", self.dir, code=2).stderr)
+        run("verify", self.dir, "--job", "a")
+        run("verify", self.dir, "--job", "c", code=3)
+
+    def test_a_terminal_sees_progress_and_a_file_does_not(self):
+        make(self.dir, epoch=1, megabytes=40)
+        master, slave = pty.openpty()
+        seen = bytearray()
+
+        def drain():
+            try:
+                while data := os.read(master, 4096):
+                    seen.extend(data)
+            except OSError:
+                pass  # the last holder of the other end has gone
+
+        reader = threading.Thread(target=drain)
+        reader.start()
+        done = subprocess.run([TAILRACE, "verify", self.dir], stdout=subprocess.PIPE, stderr=slave, timeout=60)
+        os.close(slave)
+        reader.join()
+        os.close(master)
+        self.assertEqual(done.returncode, 0)
+        self.assertRegex(seen.decode(), r"epoch 1 of run 1 \[#*\.*\] +\d+ % of 120\.?\d* MiB, \d+ MiB/s")
+        self.assertTrue(seen.endswith(b"\r\x1b[K"), seen[-60:])
+
+
+class ExtractTest(CommandTest):
+    def test_a_region_comes_out_as_its_bytes(self):
+        make(self.dir, epoch=3)
+        output = self.root / "aus gabe.bin"
+        self.assertIn("particles", run("extract", self.dir, 3, "--rank", 2, "--region", "particles", "-o", output).stdout)
+        self.assertEqual(output.read_bytes(), particles(2))
+        run("extract", self.dir, 3, "--rank", 0, "--region", "empty", "-o", self.root / "empty")
+        self.assertEqual((self.root / "empty").read_bytes(), b"")
+
+    def test_an_array_comes_out_as_npy(self):
+        make(self.dir, epoch=3, ranks=4, files=3)
+        output = self.root / "density.npy"
+        run("extract", self.dir, "newest", "--array", "density", "-o", output)
+        kind, shape, data = read_npy(output)
+        self.assertEqual((kind, shape), ("<i4", (16, 10)))
+        self.assertEqual(struct.unpack("<160i", data), tuple(range(160)))
+
+    def test_a_box_comes_out_as_npy(self):
+        make(self.dir, epoch=3, ranks=4, leaders=2)
+        output = self.root / "box.npy"
+        about = run_json("extract", self.dir, 3, "--array", "density", "--box", "3:11,7", "-o", output)
+        self.assertEqual(about["shape"], [8, 1])
+        kind, shape, data = read_npy(output)
+        self.assertEqual(shape, (8, 1))
+        self.assertEqual(struct.unpack("<8i", data), tuple(row * 10 + 7 for row in range(3, 11)))
+        run("extract", self.dir, 3, "--array", "density", "--box", "5:5,:", "-o", output, "--force")
+        self.assertEqual(read_npy(output)[1:], ((0, 10), b""))
+
+    def test_bfloat16_comes_out_as_its_bits_with_a_note(self):
+        make(self.dir, epoch=3)
+        output = self.root / "half.npy"
+        text = run("extract", self.dir, 3, "--array", "half", "-o", output).stdout
+        self.assertIn("bfloat16", text)
+        kind, shape, data = read_npy(output)
+        self.assertEqual((kind, shape), ("<u2", (3,)))
+        self.assertEqual(struct.unpack("<3H", data), (0x3F80, 0x3F81, 0x3F82))
+
+    def test_an_existing_file_is_kept(self):
+        make(self.dir, epoch=3)
+        output = self.root / "x"
+        output.write_text("precious")
+        arguments = ["extract", self.dir, 3, "--rank", 0, "--region", "particles", "-o", output]
+        self.assertIn("--force", run(*arguments, code=2).stderr)
+        self.assertEqual(output.read_text(), "precious")
+        run(*arguments, "--force")
+        self.assertEqual(output.read_bytes(), particles(0))
+
+    def test_damage_leaves_no_output(self):
+        make(self.dir, epoch=3)
+        path, at = find_bytes(self.dir, particles(1))
+        flip(path, at)
+        before = sorted(self.root.iterdir())
+        run("extract", self.dir, 3, "--rank", 1, "--region", "particles", "-o", self.root / "x", code=1)
+        self.assertEqual(sorted(self.root.iterdir()), before)
+        run("extract", self.dir, 3, "--rank", 0, "--region", "particles", "-o", self.root / "x")
+
+    def test_elements_nobody_saved_are_an_error(self):
+        make(self.dir, gap=1)
+        self.assertIn("[10:12, 0:10]", run("extract", self.dir, 1, "--array", "density", "-o", self.root / "x", code=1).stderr)
+        run("extract", self.dir, 1, "--array", "density", "--box", ":10,:", "-o", self.root / "x")
+
+    def test_wrong_names_get_the_nearest_right_one(self):
+        make(self.dir, epoch=3)
+        to = ["-o", self.root / "x"]
+        self.assertIn("'density'", run("extract", self.dir, 3, "--array", "densty", *to, code=3).stderr)
+        self.assertIn("'particles'",
+                      run("extract", self.dir, 3, "--rank", 1, "--region", "particels", *to, code=3).stderr)
+        run("extract", self.dir, 3, "--rank", 9, "--region", "particles", *to, code=3)
+        run("extract", self.dir, 4, "--rank", 0, "--region", "particles", *to, code=3)
+
+    def test_wrong_usage(self):
+        make(self.dir, epoch=3)
+        to = ["-o", self.root / "x"]
+        for arguments in (to, ["--array", "density"], ["--region", "particles", *to],
+                          ["--array", "density", "--rank", 0, *to],
+                          ["--array", "density", "--region", "particles", *to],
+                          ["--rank", 0, "--region", "particles", "--box", "1:2", *to],
+                          ["--array", "density", "--box", "1:2", *to],
+                          ["--array", "density", "--box", "0:99,:", *to]):
+            run("extract", self.dir, 3, *arguments, code=2)
+        run("extract", self.dir, "three", "--array", "density", *to, code=2)
+        run("extract", self.dir, 3, "--array", "density", "-o", self.root / "none" / "x", code=4)
+
+    def test_the_last_run_of_an_epoch_counts_unless_another_is_named(self):
+        make(self.dir, epoch=3, run=1, ranks=2)
+        make(self.dir, epoch=3, run=2, ranks=4)
+        for arguments, rows in (([], 16), (["--run", 1], 8)):
+            run("extract", self.dir, 3, *arguments, "--array", "density", "-o", self.root / "x", "--force")
+            self.assertEqual(read_npy(self.root / "x")[1], (rows, 10))
+
+
+class PruneTest(CommandTest):
+    def left(self):
+        return [(e["epoch"], e["run"]) for e in run_json("ls", self.dir)["epochs"]]
+
+    def test_nothing_goes_without_yes(self):
+        for epoch in range(1, 6):
+            make(self.dir, epoch=epoch)
+        before = sorted(self.dir.iterdir())
+        text = run("prune", self.dir, "--keep", 2).stdout
+        self.assertIn("would remove 3 of 5 epochs, 6 files", text)
+        self.assertIn("--yes", text)
+        self.assertEqual(sorted(self.dir.iterdir()), before)
+        plan = run_json("prune", self.dir, "--keep", 2)
+        self.assertFalse(plan["removed"])
+        self.assertEqual([e["epoch"] for e in plan["epochs"]], [1, 2, 3])
+        self.assertEqual([e["epoch"] for e in plan["kept"]], [4, 5])
+        self.assertIn("removed 3", run("prune", self.dir, "--keep", 2, "--yes").stdout)
+        self.assertEqual(self.left(), [(4, 1), (5, 1)])
+        self.assertIn("nothing to remove", run("prune", self.dir, "--keep", 2, "--yes").stdout)
+
+    def test_the_newest_complete_epoch_stays_whatever_its_age(self):
+        make(self.dir, epoch=1, age=10 * 86400)
+        make(self.dir, epoch=2, age=9 * 86400)
+        make(self.dir, epoch=3, unfinished=1)
+        run("prune", self.dir, "--older-than", "7d", "--yes")
+        self.assertEqual(self.left(), [(2, 1), (3, 1)])
+
+    def test_age_and_count_must_both_match(self):
+        for epoch, age in ((1, 900), (2, 800), (3, 10), (4, 0)):
+            make(self.dir, epoch=epoch, age=age)
+        run("prune", self.dir, "--keep", 1, "--older-than", "10min", "--yes")
+        self.assertEqual(self.left(), [(3, 1), (4, 1)])
+
+    def test_replaced_attempts_go_first(self):
+        make(self.dir, epoch=1, run=1)
+        make(self.dir, epoch=1, run=2)
+        make(self.dir, epoch=2, run=2)
+        plan = run_json("prune", self.dir, "--keep", 5)
+        self.assertEqual([(e["epoch"], e["run"], e["why"]) for e in plan["epochs"]],
+                         [(1, 1, "replaced by a later run")])
+
+    def test_leftovers_go_only_when_asked_for_and_damage_never(self):
+        make(self.dir, epoch=1)
+        make(self.dir, epoch=2, unfinished=1)
+        make(self.dir, epoch=3)
+        flip(self.files(3)[0], 20)
+        (self.dir / "notes.txt").write_text("mine")
+        make(self.dir, epoch=9, captured=1)
+        run("prune", self.dir, "--keep", 1, "--yes")
+        self.assertEqual(self.left(), [(1, 1), (2, 1), (3, 1), (9, 1)])
+        run("prune", self.dir, "--leftovers", "--yes")
+        self.assertEqual(self.left(), [(1, 1), (3, 1), (9, 1)])
+        self.assertTrue((self.dir / "notes.txt").exists())
+
+    def test_a_session_s_directory_is_left_alone(self):
+        make(self.dir, epoch=1)
+        make(self.dir, epoch=2)
+        held = os.open(self.dir, os.O_RDONLY)
+        self.addCleanup(os.close, held)
+        fcntl.flock(held, fcntl.LOCK_EX)
+        run("prune", self.dir, "--keep", 1, "--yes", code=4)
+        self.assertEqual(len(self.left()), 2)
+        self.assertIn("session", run("prune", self.dir, "--keep", 1).stderr)
+        fcntl.flock(held, fcntl.LOCK_UN)
+        run("prune", self.dir, "--keep", 1, "--yes")
+        self.assertEqual(self.left(), [(2, 1)])
+
+    def test_other_jobs_stay(self):
+        for job in ("a", "b"):
+            make(self.dir, job=job, epoch=1)
+            make(self.dir, job=job, epoch=2)
+        run("prune", self.dir, "--keep", 1, "--yes", code=2)
+        run("prune", self.dir, "--keep", 1, "--yes", "--job", "a")
+        self.assertEqual([(e["job"], e["epoch"]) for e in run_json("ls", self.dir)["epochs"]],
+                         [("a", 2), ("b", 1), ("b", 2)])
+
+    def test_wrong_usage(self):
+        make(self.dir)
+        for arguments in ([], ["--keep", 0], ["--keep", -1], ["--keep", "x"], ["--older-than", "7"], ["--yes"]):
+            run("prune", self.dir, *arguments, code=2)
+        run("prune", self.root / "none", "--keep", 1, code=3)
+
+
+class ConfigTest(unittest.TestCase):
+    def test_every_key_has_default_and_help(self):
+        keys = run_json("config")["keys"]
+        names = [key["name"] for key in keys]
+        for name in ("shared_dir", "local_dir", "files", "buffer_bytes", "ranks_per_node", "queue_policy"):
+            self.assertIn(name, names)
+        text = run("config").stdout
+        for key in keys:
+            self.assertTrue(key["help"] and key["type"], key)
+            self.assertRegex(text, rf"(?m)^(# )?{key['name']} = ")
+            self.assertIn(key["help"], text)
+            self.assertEqual(key["environment"], "TAILRACE_" + key["name"].upper())
+
+    def test_the_text_is_a_line_of_comment_or_a_setting(self):
+        for line in run("config").stdout.splitlines():
+            self.assertRegex(line, r'^(#.*|[a-z_]+ = ("[^"]*"|\d+)|)$')
+
+
+class ProgramTest(unittest.TestCase):
+    def test_version_and_help(self):
+        self.assertRegex(run("--version").stdout, r"^tailrace \d+\.\d+\.\d+\n$")
+        text = run("--help").stdout
+        for command in ("ls", "show", "verify", "extract", "prune", "config"):
+            self.assertRegex(text, rf"(?m)^ +{command} ")
+            self.assertIn("--json", run(command, "--help").stdout)
+        self.assertIn("Exit status", text)
+
+    def test_wrong_usage_is_2(self):
+        for arguments in ([], ["nonsense"], ["ls"], ["ls", "--nonsense", "x"], ["ls", "a", "b"]):
+            run(*arguments, code=2)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])

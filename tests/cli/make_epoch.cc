@@ -1,0 +1,85 @@
+// make_epoch DIR [KEY=VALUE...]: writes an epoch for cli_test.py.
+//
+// Keys: job, epoch, run, uid, files, leaders, ranks, age (seconds since its commit), checksums (0 or 1),
+// unfinished=1 (the last file has no slot), captured=1 (captured parts instead of shared files),
+// gap=1 (no rank saved the array's last rows), megabytes (adds a region of that size to each rank).
+//
+// Every rank r saves
+//   particles   1000 + 100 r bytes: byte i is (r * 31 + i * 7) mod 256
+//   density     rows of an int32 array of 4 * ranks x 10, element i of the whole is i
+//   half        its element of a bfloat16 array of as many elements as ranks, with the bits 0x3f80 + r
+// and rank 0 also a region of no bytes and one whose name does its best to spoil a terminal.
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <string>
+
+#include "checkpoint/epoch_builder.h"
+#include "storage/storage.h"
+
+namespace {
+
+using namespace tailrace;
+using namespace tailrace::testing_support;
+
+std::vector<BuiltRegion> regions_of(uint32_t rank, uint32_t rank_count, bool gap, uint64_t megabytes) {
+    std::vector<BuiltRegion> regions;
+    BuiltRegion particles{"particles", std::vector<std::byte>(1000 + 100 * rank), {}};
+    for (size_t i = 0; i < particles.data.size(); ++i)
+        particles.data[i] = static_cast<std::byte>((rank * 31 + i * 7) & 0xff);
+    regions.push_back(std::move(particles));
+    const uint64_t rows = gap && rank + 1 == rank_count ? 2 : 4;
+    regions.push_back(counting_array("density", {4 * rank_count, 10}, {4 * rank, 0}, {rows, 10}));
+    BuiltRegion half{"half", std::vector<std::byte>(2),
+                     ArrayPiece{ElementType::bfloat16, {rank_count}, {rank}, {1}}};
+    const auto bits = static_cast<uint16_t>(0x3f80 + rank);
+    std::memcpy(half.data.data(), &bits, 2);
+    regions.push_back(std::move(half));
+    if (megabytes > 0) regions.push_back({"large", pattern(rank, megabytes << 20), {}});
+    if (rank == 0) {
+        regions.push_back({"empty", {}, {}});
+        regions.push_back({"spoil\x1b[31m\n\xff", std::vector<std::byte>(3), {}});
+    }
+    return regions;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    if (argc < 2) return 2;
+    std::map<std::string, std::string> given;
+    for (int i = 2; i < argc; ++i) {
+        const std::string argument = argv[i];
+        const size_t equals = argument.find('=');
+        if (equals == std::string::npos) return 2;
+        given[argument.substr(0, equals)] = argument.substr(equals + 1);
+    }
+    const auto number = [&](const char* key, uint64_t otherwise) {
+        auto found = given.find(key);
+        return found == given.end() ? otherwise : std::strtoull(found->second.c_str(), nullptr, 10);
+    };
+    const auto now_ms = static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(
+                                                  std::chrono::system_clock::now().time_since_epoch())
+                                                  .count());
+    BuiltEpoch epoch;
+    if (given.count("job") > 0) epoch.job = given["job"];
+    epoch.key = {number("epoch", 1), static_cast<uint32_t>(number("run", 1))};
+    epoch.run_uid = number("uid", 0x5eed);
+    epoch.file_count = static_cast<uint32_t>(number("files", 2));
+    epoch.leaders_per_file = static_cast<uint32_t>(number("leaders", 1));
+    epoch.committed_unix_ms = now_ms - 1000 * number("age", 0);
+    epoch.has_checksums = number("checksums", 1) != 0;
+    epoch.last_slot_missing = number("unfinished", 0) != 0;
+    const auto ranks = static_cast<uint32_t>(number("ranks", 3));
+    for (uint32_t rank = 0; rank < ranks; ++rank)
+        epoch.ranks.push_back(regions_of(rank, ranks, number("gap", 0) != 0, number("megabytes", 0)));
+
+    auto storage = make_system_storage({.engine = IoEngine::posix});
+    if (!storage.ok()) return 1;
+    const Status status = number("captured", 0) != 0 ? write_captured_parts(**storage, argv[1], epoch)
+                                                     : write_shared_files(**storage, argv[1], epoch);
+    if (status.ok()) return 0;
+    std::fprintf(stderr, "make_epoch: %s\n", status.to_string().c_str());
+    return 1;
+}

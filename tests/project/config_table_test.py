@@ -1,0 +1,60 @@
+#!/usr/bin/env python3
+"""The README's table of settings is what `tailrace config --json` says.
+
+    config_table_test.py --tailrace PATH --readme README.md           fails when they differ
+    config_table_test.py --tailrace PATH --readme README.md --write   puts the right table into the README
+"""
+import argparse
+import json
+import subprocess
+import sys
+
+BEGIN = "<!-- begin: settings, from `tailrace config --json` -->\n"
+END = "<!-- end: settings -->\n"
+
+
+def table(keys):
+    lines = ["| key | value | default | |", "|---|---|---|---|"]
+    for key in keys:
+        kind = key["type"].replace(" | ", ", ")
+        default = "`%s`" % key["default"] if key["default"] else ""
+        lines.append("| `%s` | %s | %s | %s |"
+                     % (key["name"], kind, default, key["help"].replace("|", "\\|")))
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tailrace", required=True)
+    parser.add_argument("--readme", required=True)
+    parser.add_argument("--write", action="store_true")
+    options = parser.parse_args()
+    said = subprocess.run([options.tailrace, "config", "--json"], stdout=subprocess.PIPE, check=True).stdout
+    right = table(json.loads(said)["keys"])
+    with open(options.readme, encoding="utf-8") as f:
+        text = f.read()
+    if text.count(BEGIN) != 1 or text.count(END) != 1:
+        print("%s has no place for the table of settings" % options.readme)
+        return 1
+    before, rest = text.split(BEGIN)
+    found, after = rest.split(END)
+    if found == right:
+        return 0
+    if options.write:
+        with open(options.readme, "w", encoding="utf-8") as f:
+            f.write(before + BEGIN + right + END + after)
+        return 0
+    print("the table of settings in %s differs from `tailrace config --json`:" % options.readme)
+    for line in found.splitlines():
+        if line not in right.splitlines():
+            print("  README   " + line)
+    for line in right.splitlines():
+        if line not in found.splitlines():
+            print("  tailrace " + line)
+    print("tests/project/config_table_test.py --tailrace %s --readme %s --write puts it right"
+          % (options.tailrace, options.readme))
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""What is installed is enough: the README's examples, as they stand there, build against it and run.
+
+Installs the build into a fresh directory whose name has spaces; takes the blocks of README.md marked
+`<!-- test: NAME -->`; builds them once with CMake (find_package) and once with pkg-config; and runs each
+program twice in a fresh directory: the second run must go on where the first ended.
+Without --mpicc the MPI example is left out, and find_package is asked without its component.
+"""
+import argparse
+import glob
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+
+class Failure(Exception):
+    pass
+
+
+def run(command, **how):
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=240,
+                          stdin=subprocess.DEVNULL, **how)
+    if done.returncode != 0:
+        raise Failure("%s: status %d\n%s" % (" ".join(command), done.returncode, done.stdout))
+    return done.stdout
+
+
+def readme_blocks(path):
+    with open(path, encoding="utf-8") as f:
+        text = f.read()
+    return dict(re.findall(r"^<!-- test: (\S+) -->\n```\w*\n(.*?)^```$", text, re.M | re.S))
+
+
+def expect(text, wanted, what):
+    if wanted not in text:
+        raise Failure("%s did not say '%s' but:\n%s" % (what, wanted, text))
+
+
+def runs_and_goes_on(what, command, directory, environment):
+    """Runs it twice: from step 0, then from step 1000, where the first run ended."""
+    os.makedirs(directory)
+    local = os.path.join(directory, "local")
+    environment = dict(environment, TAILRACE_LOCAL_DIR=local)
+    expect(run(command, cwd=directory, env=environment), "going on at step 0", what)
+    shutil.rmtree(local)     # as if the node had been replaced: the shared directory must do
+    expect(run(command, cwd=directory, env=environment), "going on at step 1000", what + " (second run)")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name in ("--build", "--source", "--cmake", "--cc", "--cxx"):
+        parser.add_argument(name, required=True)
+    parser.add_argument("--mpicc")
+    parser.add_argument("--mpiexec")
+    options = parser.parse_args()
+    with_mpi = bool(options.mpicc)
+    blocks = readme_blocks(os.path.join(options.source, "README.md"))
+    for name in ("example.c", "example.cc", "CMakeLists.txt", "pkg-config.sh"):
+        if name not in blocks:
+            raise Failure("README.md has no block marked <!-- test: %s -->" % name)
+
+    with tempfile.TemporaryDirectory(prefix="tailrace install ") as top:
+        prefix = os.path.join(top, "prefix")
+        source = os.path.join(top, "my simulation")
+        run([options.cmake, "--install", options.build, "--prefix", prefix])
+        found = glob.glob(os.path.join(prefix, "lib*", "**", "libtailrace.so"), recursive=True)
+        if len(found) != 1:
+            raise Failure("one libtailrace.so was to be installed: %s" % found)
+        libdir = os.path.dirname(found[0])
+        environment = dict(os.environ, LD_LIBRARY_PATH=libdir,
+                           PKG_CONFIG_PATH=os.path.join(libdir, "pkgconfig"))
+        # Open MPI starts nothing as root, and no more ranks than cores, unless told to.
+        for name in ("ALLOW_RUN_AS_ROOT", "ALLOW_RUN_AS_ROOT_CONFIRM", "MCA_rmaps_base_oversubscribe"):
+            environment["OMPI_" + name] = "1"
+
+        # 1. The tool and its manual page are there, and the tool says its version.
+        expect(run([os.path.join(prefix, "bin", "tailrace"), "--version"]), "0.1.0", "tailrace --version")
+        if not glob.glob(os.path.join(prefix, "share", "man", "man1", "tailrace.1*")):
+            raise Failure("no manual page was installed")
+
+        # 2. find_package.
+        os.makedirs(source)
+        if not with_mpi:
+            text = blocks["CMakeLists.txt"].replace(" COMPONENTS mpi", "")
+            blocks["CMakeLists.txt"] = "\n".join(l for l in text.split("\n") if "simulation " not in l)
+        for name in ("example.c", "example.cc", "CMakeLists.txt"):
+            with open(os.path.join(source, name), "w", encoding="utf-8") as f:
+                f.write(blocks[name])
+        binary = os.path.join(top, "build")
+        run([options.cmake, "-S", source, "-B", binary, "-G", "Ninja", "-DCMAKE_PREFIX_PATH=" + prefix,
+             "-DCMAKE_C_COMPILER=" + options.cc, "-DCMAKE_CXX_COMPILER=" + options.cxx])
+        run([options.cmake, "--build", binary])
+        programs = {"find_package": binary}
+
+        # 3. pkg-config. The README's plain names of compilers stand for the ones of this build.
+        by_hand = os.path.join(top, "by hand")
+        os.makedirs(by_hand)
+        for line in blocks["pkg-config.sh"].strip().split("\n"):
+            compiler, rest = line.split(" ", 1)
+            if compiler == "mpicc" and not with_mpi:
+                continue
+            compiler = {"mpicc": options.mpicc, "c++": options.cxx}[compiler]
+            # pkg-config quotes the prefix's spaces for a shell to read once more: eval.
+            command = 'cd "$1" && eval "\\"\\$2\\" %s"' % rest
+            for name in ("example.c", "example.cc"):
+                shutil.copy(os.path.join(source, name), by_hand)
+            run(["sh", "-ec", command, "sh", by_hand, compiler], env=environment)
+        programs["pkg-config"] = by_hand
+
+        # 4. They run, and the installed tool finds what they wrote.
+        for how, directory in programs.items():
+            there = os.path.join(top, "run " + how)
+            runs_and_goes_on("the C++ example by " + how, [os.path.join(directory, "single")],
+                             there + " single", environment)
+            if with_mpi:
+                runs_and_goes_on("the C example by " + how,
+                                 [options.mpiexec, "-n", "2", os.path.join(directory, "simulation")],
+                                 there + " simulation", environment)
+            listing = run([os.path.join(prefix, "bin", "tailrace"), "ls",
+                           os.path.join(there + " single", "checkpoints")])
+            expect(listing, "1000", "tailrace ls")
+    print("installed; the README's examples build with find_package and pkg-config, run, and go on%s"
+          % ("" if with_mpi else " (without MPI: the C++ example only)"))
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except Failure as failure:
+        print("install_test: %s" % failure)
+        sys.exit(1)

@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# scripts_test.sh SOURCE: the commands around the build behave: help names every target, a wrong MPI is refused,
+# missing packages without rights print the exact command and status 2, systems without apt-get go on, and an
+# empty choice of tests is a failure. Nothing is installed: dpkg-query, id, sudo and apt-get are stand-ins.
+set -euo pipefail
+source_dir=$1
+unset MAKEFLAGS MFLAGS MAKELEVEL # of a make that runs this test
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failures=0
+expect() { # what, pattern, text
+    if ! grep -qE -- "$2" <<<"$3"; then
+        printf 'FAILED: %s: no "%s" in:\n%s\n' "$1" "$2" "$3"
+        failures=$((failures + 1))
+    fi
+}
+expect_status() { # what, wanted, got
+    if [ "$2" != "$3" ]; then
+        echo "FAILED: $1: status $3 instead of $2"
+        failures=$((failures + 1))
+    fi
+}
+
+# make alone explains, and names every target there is.
+help=$(make --no-print-directory -C "$source_dir" </dev/null)
+for target in $(sed -n 's/^\.PHONY: help //p' "$source_dir/Makefile"); do
+    expect "make help" "(make |, )$target( |,|$)" "$help"
+done
+status=0
+text=$(make --no-print-directory -C "$source_dir" test MPI=lam 2>&1 </dev/null) || status=$?
+expect_status "make MPI=lam" 2 "$status"
+expect "make MPI=lam" "MPI=lam is not known" "$text"
+
+# Stand-ins: libisal-dev is missing, everything else is there, and nobody is root.
+stand_in() {
+    printf '#!/bin/sh\n%s\n' "$2" >"$work/bin/$1"
+    chmod +x "$work/bin/$1"
+}
+mkdir -p "$work/bin"
+stand_in dpkg-query 'for package; do :; done; case $package in libisal-dev) exit 1;; *) echo installed;; esac'
+stand_in id 'echo 1000'
+stand_in sudo 'exit 1'
+stand_in apt-get 'echo "apt-get must not run here: $*" >&2; exit 99'
+status=0
+text=$(PATH="$work/bin:$PATH" MPI=mpich "$source_dir/scripts/setup" build test 2>&1 </dev/null) || status=$?
+expect_status "setup without rights" 2 "$status"
+expect "setup without rights" '^  libisal-dev +CRC32C' "$text"
+expect "setup without rights" \
+    '^  sudo apt-get update && sudo apt-get install -y --no-install-recommends libisal-dev$' "$text"
+
+# Nothing missing: no word.
+stand_in dpkg-query 'echo installed'
+status=0
+text=$(PATH="$work/bin:$PATH" MPI=openmpi "$source_dir/scripts/setup" build test demo 2>&1 </dev/null) || status=$?
+expect_status "setup with everything there" 0 "$status"
+[ -z "$text" ] || expect "setup with everything there" '^$' "$text"
+
+# With sudo: installs exactly what is missing; a failed first try refreshes the lists and tries once more.
+# policy-rc.d is neither placed nor removed here: the stand-in sudo only logs what it was asked to do.
+stand_in dpkg-query 'for package; do :; done; case $package in fio) exit 1;; *) echo installed;; esac'
+stand_in sudo 'shift; [ "$1" = true ] && exit 0
+[ "$1" = tee ] && cat >/dev/null
+echo "$*" >>"$SUDO_LOG"
+case "$*" in
+    *"install --no-install-recommends"*) [ -e "$SUDO_LOG.again" ] && exit 0; : >"$SUDO_LOG.again"; exit 100;;
+esac'
+status=0
+text=$(PATH="$work/bin:$PATH" SUDO_LOG="$work/log" MPI=none "$source_dir/scripts/setup" build bench 2>&1 \
+    </dev/null) || status=$?
+expect_status "setup with sudo" 0 "$status"
+expect "setup with sudo" 'fio +the rate of the disk' "$text"
+expect "setup with sudo" 'installed 1 packages' "$text"
+log=$(cat "$work/log")
+expect "setup with sudo" 'apt-get .*install --no-install-recommends fio$' "$log"
+expect "setup with sudo" 'apt-get .*update$' "$log"
+expect_status "setup with sudo, tries" 1 "$(grep -c ' update$' <<<"$log")"
+
+# No apt-get: says what is needed and goes on.
+mkdir -p "$work/plain"
+for tool in bash dirname sed head cat; do ln -s "$(command -v "$tool")" "$work/plain/$tool"; done
+status=0
+text=$(PATH="$work/plain" MPI=openmpi "$source_dir/scripts/setup" build 2>&1 </dev/null) || status=$?
+expect_status "setup without apt-get" 0 "$status"
+expect "setup without apt-get" 'libtomlplusplus-dev .*libopenmpi-dev' "$text"
+
+# Choosing no test at all must not look like success.
+mkdir -p "$work/empty tests"
+printf 'cmake_minimum_required(VERSION 3.22)\nproject(e NONE)\nenable_testing()\nadd_test(NAME one COMMAND true)\n' \
+    >"$work/empty tests/CMakeLists.txt"
+cmake -S "$work/empty tests" -B "$work/empty tests/b" >/dev/null
+status=0
+"$source_dir/scripts/run_ctest" "$work/empty tests/b" -R nothing-has-this-name >/dev/null 2>&1 </dev/null || status=$?
+[ "$status" -ne 0 ] || expect_status "run_ctest without tests" 8 0
+"$source_dir/scripts/run_ctest" "$work/empty tests/b" >/dev/null </dev/null
+
+[ "$failures" -eq 0 ] && echo "the scripts behave"

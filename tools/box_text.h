@@ -1,0 +1,17 @@
+// Boxes as text: "0:10, 5:20, 7, :". Pure.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "base/status.h"
+#include "checkpoint/hyperslab.h"
+
+namespace tailrace::tool {
+
+// One range per dimension of `shape`, separated by commas: "from:to" without `to`, either left out for the
+// dimension's end; or one index, which keeps the dimension with extent 1. invalid_argument says which range
+// is wrong and what the dimension has.
+Result<Box> parse_box(std::string_view text, std::span<const uint64_t> shape);
+
+}  // namespace tailrace::tool

@@ -1,0 +1,157 @@
+// tailrace extract: one rank's region as raw bytes, or a global array (or a box of it) as a .npy file.
+//
+// The reader fills the output file's memory directly, so that what is extracted need not fit into RAM.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "base/units.h"
+#include "box_text.h"
+#include "checkpoint/epoch_reader.h"
+#include "command.h"
+#include "epoch_directory.h"
+#include "npy.h"
+#include "output_file.h"
+#include "text.h"
+
+namespace tailrace::tool {
+
+namespace {
+
+struct Options {
+    EpochChoice choice;
+    std::optional<uint32_t> rank;
+    std::string region;
+    std::string array;
+    std::string box;
+    std::string output;
+    bool force = false;
+    bool json = false;
+};
+
+// What was written, for the last line.
+struct Extracted {
+    std::string what;
+    uint64_t bytes = 0;  // of data
+    std::optional<ElementType> type;
+    std::vector<uint64_t> shape;
+};
+
+Result<Extracted> extract_region(EpochReader& reader, const Options& options) {
+    TAILRACE_ASSIGN(const uint64_t bytes, reader.region_bytes(*options.rank, options.region));
+    TAILRACE_ASSIGN(auto file, OutputFile::create(options.output, bytes, options.force));
+    const RegionTarget targets[] = {{options.region, file->memory()}};
+    TAILRACE_TRY(reader.read_regions(*options.rank, targets));
+    TAILRACE_TRY(file->commit());
+    return Extracted{fmt::format("region '{}' of rank {}", options.region, *options.rank), bytes, {}, {}};
+}
+
+Result<Extracted> extract_array(EpochReader& reader, const Options& options) {
+    TAILRACE_ASSIGN(const auto arrays, reader.arrays());
+    const auto found = std::find_if(arrays.begin(), arrays.end(),
+                                    [&](const GlobalArray& array) { return array.name == options.array; });
+    // Asking the reader all the same gives the sentence with the nearest name.
+    if (found == arrays.end()) {
+        const Status missing = reader.read_box(options.array, {}, {}, {});
+        return missing.ok() ? Status(Code::not_found, fmt::format("no array '{}'", options.array)) : missing;
+    }
+    Box box{std::vector<uint64_t>(found->shape.size(), 0), found->shape};
+    if (!options.box.empty()) {
+        TAILRACE_ASSIGN(box, parse_box(options.box, found->shape));
+    }
+    uint64_t bytes = element_bytes(found->type);
+    for (uint64_t extent : box.shape)
+        if (__builtin_mul_overflow(bytes, extent, &bytes))
+            return Status(Code::invalid_argument,
+                          fmt::format("array '{}' of {} has more bytes than 64 bits count", found->name,
+                                      shape_text(box.shape)));
+    const std::string header = npy_header(found->type, box.shape);
+    TAILRACE_ASSIGN(auto file, OutputFile::create(options.output, header.size() + bytes, options.force));
+    std::memcpy(file->memory().data(), header.data(), header.size());
+    TAILRACE_TRY(reader.read_box(found->name, box.offset, box.shape, file->memory().subspan(header.size())));
+    TAILRACE_TRY(file->commit());
+    return Extracted{fmt::format("array '{}'", found->name), bytes, found->type, box.shape};
+}
+
+void print_result(const Options& options, const EpochKey& key, const Extracted& extracted) {
+    const bool as_bits = extracted.type == ElementType::bfloat16;
+    if (options.json) {
+        nlohmann::ordered_json json{{"epoch", key.epoch},
+                                    {"run", key.run},
+                                    {"output", options.output},
+                                    {"data_bytes", extracted.bytes}};
+        if (extracted.type) {
+            json["array"] = options.array;
+            json["type"] = element_type_name(*extracted.type);
+            json["npy_type"] = npy_type(*extracted.type);
+            json["shape"] = extracted.shape;
+        } else {
+            json["rank"] = *options.rank;
+            json["region"] = options.region;
+        }
+        print_json(json);
+        return;
+    }
+    std::string shape;
+    if (extracted.type)
+        shape = fmt::format(", {} {}", element_type_name(*extracted.type), shape_text(extracted.shape));
+    print(fmt::format("{} of {}: {}{} in {}\n", printable(extracted.what), to_string(key),
+                      format_bytes(extracted.bytes), shape, printable(options.output)));
+    if (as_bits)
+        print(
+            "NumPy has no bfloat16: the file holds the bits as uint16. As float32: "
+            "(a.astype('u4') << 16).view('f4')\n");
+}
+
+Exit run(const Options& options, Storage& storage) {
+    if (options.region.empty() == options.array.empty())
+        return report(Status(Code::invalid_argument, "give either --rank and --region, or --array"));
+    if (!options.region.empty() && !options.rank)
+        return report(Status(Code::invalid_argument,
+                             fmt::format("--region '{}' needs --rank: which rank's?", options.region)));
+    if (options.array.empty() && !options.box.empty())
+        return report(Status(Code::invalid_argument, "--box goes with --array"));
+    if (!options.array.empty() && options.rank)
+        return report(
+            Status(Code::invalid_argument, "--array is put together from all ranks: leave --rank out"));
+    auto epoch = choose_epoch(storage, options.choice);
+    if (!epoch.ok()) return report(epoch.status());
+    if (!epoch->why.ok()) {
+        (void)report(epoch->why);
+        return epoch->completeness == Completeness::unreadable ? exit_failed : exit_damaged;
+    }
+    auto reader = EpochReader::open(storage, storage, epoch->sources());
+    if (!reader.ok()) return report(reader.status());
+    auto extracted =
+        options.array.empty() ? extract_region(**reader, options) : extract_array(**reader, options);
+    if (!extracted.ok()) return report(extracted.status());
+    print_result(options, (*reader)->key(), *extracted);
+    return exit_ok;
+}
+
+}  // namespace
+
+Command add_extract(CLI::App& program) {
+    auto options = std::make_shared<Options>();
+    CLI::App* command =
+        program.add_subcommand("extract", "Write a rank's region, or a global array as .npy, to a file");
+    options->choice.add_to(*command, true);
+    command->add_option("--rank", options->rank, "Rank whose region to write");
+    command->add_option("--region", options->region, "Region to write, as raw bytes");
+    command->add_option("--array", options->array, "Global array to write, as a NumPy .npy file");
+    command->add_option("--box", options->box, "Part of the array: FROM:TO for each dimension");
+    command->add_option("-o,--output", options->output, "File to write")->required();
+    command->add_flag("--force", options->force, "Replace the file if it exists");
+    command->add_flag("--json", options->json, "Print one JSON document about what was written");
+    command->footer(
+        "`tailrace show` has the names. The file appears complete and checked, or not at all. A range of a\n"
+        "box may leave out either end (:10, 5:, :), and one number stands for itself.\n\n"
+        "  tailrace extract /scratch/run7 1200 --array density -o density.npy\n"
+        "  tailrace extract /scratch/run7 newest --array density --box 0:64,:,32 -o slice.npy\n"
+        "  tailrace extract /scratch/run7 newest --rank 3 --region particles -o particles.bin");
+    return [options](Storage& storage) { return run(*options, storage); };
+}
+
+}  // namespace tailrace::tool

@@ -1,0 +1,111 @@
+// tailrace ls: the epochs in a directory, complete or not and why.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/units.h"
+#include "command.h"
+#include "epoch_directory.h"
+#include "text.h"
+
+namespace tailrace::tool {
+
+namespace {
+
+struct Options {
+    std::string directory;
+    std::string job;
+    bool json = false;
+};
+
+// "2/2": files (or captured parts) there, and how many belong to the epoch.
+std::string files_text(const JudgedEpoch& epoch) {
+    if (!epoch.found.files) return fmt::format("{}/{}", epoch.found.parts.size(), epoch.rank_count());
+    const auto& files = epoch.found.files->files;
+    return fmt::format("{}/{}", files.size(), files.front().name.count);
+}
+
+nlohmann::ordered_json to_json(const JudgedEpoch& epoch) {
+    nlohmann::ordered_json json{{"job", epoch.found.job},
+                                {"epoch", epoch.found.key.epoch},
+                                {"run", epoch.found.key.run},
+                                {"state", completeness_name(epoch.completeness)},
+                                {"replaced", epoch.replaced}};
+    if (!epoch.why.ok()) json["why"] = epoch.why.message();
+    nlohmann::ordered_json paths = nlohmann::ordered_json::array();
+    if (epoch.found.files) {
+        json["files_expected"] = epoch.found.files->files.front().name.count;
+        for (const SharedFileEntry& file : epoch.found.files->files) paths.push_back(file.path);
+    } else {
+        json["files_expected"] = epoch.rank_count();
+        for (const LocalPart& part : epoch.found.parts) paths.push_back(part.path);
+    }
+    json["files"] = std::move(paths);
+    if (epoch.rank_count() > 0) {
+        json["ranks"] = epoch.rank_count();
+        json["data_bytes"] = epoch.data_bytes();
+    }
+    json["file_bytes"] = epoch.file_bytes();
+    if (epoch.saved_unix_ms() > 0) {
+        json["saved"] = time_text(epoch.saved_unix_ms());
+        json["age_seconds"] = epoch.age_seconds();
+    }
+    return json;
+}
+
+void print_table(const Options& options, const std::vector<JudgedEpoch>& epochs,
+                 const std::vector<Leftover>& leftovers) {
+    if (epochs.empty()) print(fmt::format("no epochs in {}\n", printable(options.directory)));
+    Table table({"EPOCH", "RUN", "STATE", "FILES", "RANKS", "DATA", "ON DISK", "AGE", "JOB"},
+                {0, 1, 3, 4, 5, 6, 7});
+    for (const JudgedEpoch& epoch : epochs) {
+        const bool known = epoch.rank_count() > 0;
+        std::string state(completeness_name(epoch.completeness));
+        if (epoch.replaced) state += ", replaced";
+        table.add({std::to_string(epoch.found.key.epoch), std::to_string(epoch.found.key.run), state,
+                   files_text(epoch), known ? std::to_string(epoch.rank_count()) : "-",
+                   known ? format_bytes(epoch.data_bytes()) : "-", format_bytes(epoch.file_bytes()),
+                   epoch.saved_unix_ms() > 0 ? age_text(epoch.age_seconds()) : "-", epoch.found.job});
+        if (!epoch.why.ok()) table.note("      " + printable(epoch.why.message()));
+    }
+    if (!epochs.empty()) print(table.text());
+    for (const Leftover& leftover : leftovers)
+        print(fmt::format("leftover {}: {}\n", printable(leftover.path), printable(leftover.why.message())));
+}
+
+Exit run(const Options& options, Storage& storage) {
+    auto found = find_epochs(storage, options.directory, options.job);
+    if (!found.ok()) return report(found.status());
+    const auto epochs = judge_all(storage, std::move(found->epochs));
+    if (!options.json) {
+        print_table(options, epochs, found->leftovers);
+        return exit_ok;
+    }
+    nlohmann::ordered_json json{{"directory", options.directory}};
+    json["epochs"] = nlohmann::ordered_json::array();
+    for (const JudgedEpoch& epoch : epochs) json["epochs"].push_back(to_json(epoch));
+    json["leftovers"] = nlohmann::ordered_json::array();
+    for (const Leftover& leftover : found->leftovers)
+        json["leftovers"].push_back({{"path", leftover.path}, {"why", leftover.why.message()}});
+    print_json(json);
+    return exit_ok;
+}
+
+}  // namespace
+
+Command add_ls(CLI::App& program) {
+    auto options = std::make_shared<Options>();
+    CLI::App* command = program.add_subcommand("ls", "List epochs: complete or not and why, size, age");
+    command->add_option("DIR", options->directory, "Directory with the checkpoint's files")->required();
+    command->add_option("--job", options->job, "Only this job's epochs");
+    command->add_flag("--json", options->json, "Print one JSON document");
+    command->footer(
+        "STATE: complete = can be restored; captured = in a node-local tier; incomplete = a file or slot\n"
+        "is missing, so it was never committed; damaged = something is there and wrong; replaced = a later\n"
+        "run saved the same epoch again. FILES: there / belonging to it.\n\n"
+        "  tailrace ls /scratch/run7\n"
+        "  tailrace ls --json /scratch/run7 | jq '.epochs[] | select(.state == \"complete\") | .epoch'");
+    return [options](Storage& storage) { return run(*options, storage); };
+}
+
+}  // namespace tailrace::tool

@@ -1,0 +1,200 @@
+// tailrace prune: removes old epochs. Says what would go; removes only with --yes.
+//
+//   1  lock the directory, so that no session is writing there (only needed with --yes)
+//   2  read every epoch's heads and decide (choose_removals, pure)
+//   3  say it
+//   4  remove, oldest first; then sync the directory
+// Killed in between, an epoch has lost some files: it is then incomplete, never a wrong one.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/units.h"
+#include "command.h"
+#include "epoch_directory.h"
+#include "text.h"
+
+namespace tailrace::tool {
+
+namespace {
+
+struct Options {
+    EpochChoice choice;
+    std::optional<uint64_t> keep;
+    std::string older_than;
+    bool leftovers = false;
+    bool yes = false;
+    bool json = false;
+};
+
+struct Removal {
+    const JudgedEpoch* epoch = nullptr;
+    std::string why;
+};
+
+std::vector<Removal> choose(const std::vector<JudgedEpoch>& epochs, const RetentionRule& rule, bool by_rule,
+                            bool leftovers) {
+    std::vector<EpochAge> ages;
+    for (const JudgedEpoch& epoch : epochs)
+        if (epoch.found.files)
+            ages.push_back(
+                {epoch.found.key, epoch.completeness == Completeness::complete, epoch.age_seconds()});
+    std::set<EpochKey> chosen;
+    if (by_rule)
+        for (const EpochKey& key : choose_removals(ages, rule)) chosen.insert(key);
+    std::vector<Removal> removals;
+    for (const JudgedEpoch& epoch : epochs) {
+        if (!epoch.found.files) continue;
+        if (chosen.count(epoch.found.key) > 0)
+            removals.push_back(
+                {&epoch, epoch.replaced ? "replaced by a later run" : "older than what is kept"});
+        else if (leftovers && epoch.completeness == Completeness::incomplete)
+            removals.push_back({&epoch, "incomplete"});
+    }
+    return removals;
+}
+
+uint64_t bytes_of(const std::vector<Removal>& removals) {
+    uint64_t bytes = 0;
+    for (const Removal& removal : removals) bytes += removal.epoch->file_bytes();
+    return bytes;
+}
+
+size_t files_of(const std::vector<Removal>& removals) {
+    size_t files = 0;
+    for (const Removal& removal : removals) files += removal.epoch->found.files->files.size();
+    return files;
+}
+
+void print_plan(const std::vector<Removal>& removals) {
+    if (removals.empty()) return;
+    Table table({"EPOCH", "RUN", "FILES", "ON DISK", "AGE", "WHY"}, {0, 1, 2, 3, 4});
+    for (const Removal& removal : removals) {
+        const JudgedEpoch& epoch = *removal.epoch;
+        table.add({std::to_string(epoch.found.key.epoch), std::to_string(epoch.found.key.run),
+                   std::to_string(epoch.found.files->files.size()), format_bytes(epoch.file_bytes()),
+                   age_text(epoch.age_seconds()), removal.why});
+    }
+    print(table.text());
+}
+
+void print_json_plan(const Options& options, const std::vector<JudgedEpoch>& epochs,
+                     const std::vector<Removal>& removals, bool removed) {
+    nlohmann::ordered_json gone = nlohmann::ordered_json::array(), kept = nlohmann::ordered_json::array();
+    for (const JudgedEpoch& epoch : epochs) {
+        nlohmann::ordered_json json{{"epoch", epoch.found.key.epoch},
+                                    {"run", epoch.found.key.run},
+                                    {"state", completeness_name(epoch.completeness)},
+                                    {"file_bytes", epoch.file_bytes()}};
+        auto removal = std::find_if(removals.begin(), removals.end(),
+                                    [&](const Removal& candidate) { return candidate.epoch == &epoch; });
+        if (removal == removals.end()) {
+            kept.push_back(std::move(json));
+            continue;
+        }
+        json["why"] = removal->why;
+        json["files"] = nlohmann::ordered_json::array();
+        for (const SharedFileEntry& file : epoch.found.files->files) json["files"].push_back(file.path);
+        gone.push_back(std::move(json));
+    }
+    print_json({{"directory", options.choice.directory},
+                {"removed", removed},
+                {"epochs", std::move(gone)},
+                {"file_bytes", bytes_of(removals)},
+                {"kept", std::move(kept)}});
+}
+
+Status remove(Storage& storage, const std::string& directory, const std::vector<Removal>& removals) {
+    for (const Removal& removal : removals) {
+        for (const SharedFileEntry& file : removal.epoch->found.files->files) {
+            const Status status = storage.remove(file.path);
+            if (!status.ok() && status.code() != Code::not_found)
+                return status.with_context(
+                    fmt::format("{} could not be removed; older ones are gone, newer ones untouched",
+                                to_string(removal.epoch->found.key)));
+        }
+    }
+    return storage.sync_directory(directory);
+}
+
+Exit run(const Options& options, Storage& storage) {
+    RetentionRule rule;
+    rule.keep_newest = options.keep;
+    if (!options.older_than.empty()) {
+        auto age = parse_age(options.older_than);
+        if (!age.ok()) return report(age.status());
+        rule.older_than_seconds = *age;
+    }
+    const bool by_rule = rule.keep_newest || rule.older_than_seconds;
+    if (!by_rule && !options.leftovers)
+        return report(Status(Code::invalid_argument,
+                             "nothing says what to remove: give --keep, --older-than or --leftovers"));
+    if (options.keep && *options.keep == 0)
+        return report(
+            Status(Code::invalid_argument, "--keep 0 would leave nothing: at least 1 epoch is kept"));
+
+    const std::string& directory = options.choice.directory;
+    auto lock = storage.lock_directory(directory);
+    if (!lock.ok() && lock.status().code() == Code::not_found) return report(lock.status());
+    if (!lock.ok() && options.yes) {
+        if (lock.status().code() != Code::unsupported)
+            return report(
+                lock.status().with_context("nothing was removed, for a session may be writing here"));
+        // Complete epochs may go beside a session, but an incomplete one may be its flush.
+        if (options.leftovers)
+            return report(lock.status().with_context(
+                "nothing was removed: this file system cannot tell whether a session is writing, and what is "
+                "incomplete may be on its way"));
+    }
+    auto found = find_job(storage, options.choice);
+    if (!found.ok()) return report(found.status());
+    const auto epochs = judge_all(storage, std::move(*found));
+    const auto removals = choose(epochs, rule, by_rule, options.leftovers);
+
+    if (!options.json) print_plan(removals);
+    if (options.yes && !removals.empty())
+        if (const Status status = remove(storage, directory, removals); !status.ok()) return report(status);
+    if (options.json) {
+        print_json_plan(options, epochs, removals, options.yes);
+        return exit_ok;
+    }
+    const std::string what = fmt::format("{} of {} epochs, {} files, {}", removals.size(), epochs.size(),
+                                         files_of(removals), format_bytes(bytes_of(removals)));
+    if (removals.empty())
+        print(fmt::format("nothing to remove among {} epochs\n", epochs.size()));
+    else if (options.yes)
+        print(fmt::format("removed {}\n", what));
+    else
+        print(fmt::format("would remove {}; nothing was removed: add --yes to do it\n", what));
+    if (!options.yes && !lock.ok() && lock.status().code() == Code::busy)
+        std::fputs("tailrace: a session holds this directory: --yes will be refused while it does\n", stderr);
+    return exit_ok;
+}
+
+}  // namespace
+
+Command add_prune(CLI::App& program) {
+    auto options = std::make_shared<Options>();
+    CLI::App* command = program.add_subcommand("prune", "Remove old epochs (only says so, without --yes)");
+    command->add_option("DIR", options->choice.directory, "Directory with the checkpoint's files")
+        ->required();
+    command->add_option("--job", options->choice.job,
+                        "Job name, where the directory holds several jobs' files");
+    command->add_option("--keep", options->keep, "Complete epochs to keep, the newest");
+    command->add_option("--older-than", options->older_than,
+                        "Remove only what is older: 90s, 15min, 12h, 7d, 2w");
+    command->add_flag("--leftovers", options->leftovers, "Remove epochs that were never completed, too");
+    command->add_flag("--yes", options->yes, "Do it");
+    command->add_flag("--json", options->json, "Print one JSON document");
+    command->footer(
+        "The newest complete epoch always stays, and so does what is damaged or cannot be read. With --keep\n"
+        "and --older-than, an epoch must match both. Refused while a session holds the directory.\n\n"
+        "  tailrace prune /scratch/run7 --keep 5\n"
+        "  tailrace prune /scratch/run7 --keep 2 --older-than 7d --leftovers --yes");
+    return [options](Storage& storage) { return run(*options, storage); };
+}
+
+}  // namespace tailrace::tool

@@ -1,0 +1,182 @@
+// tailrace verify: reads everything and checks every checksum.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <mutex>
+#include <nlohmann/json.hpp>
+
+#include "base/log.h"
+#include "base/units.h"
+#include "checkpoint/epoch_reader.h"
+#include "command.h"
+#include "epoch_directory.h"
+#include "progress.h"
+#include "text.h"
+
+namespace tailrace::tool {
+
+namespace {
+
+struct Options {
+    EpochChoice choice;
+    bool json = false;
+};
+
+// Takes the reader's warnings, which name every damaged place, while one epoch is read.
+class WarningCatcher {
+  public:
+    WarningCatcher() {
+        set_log_callback([this](LogLevel level, std::string_view message) {
+            std::lock_guard lock(mutex_);
+            if (level >= LogLevel::warning) caught_.emplace_back(message);
+        });
+    }
+    ~WarningCatcher() { set_log_callback({}); }
+    WarningCatcher(const WarningCatcher&) = delete;
+    WarningCatcher& operator=(const WarningCatcher&) = delete;
+
+    std::vector<std::string> take() {
+        std::lock_guard lock(mutex_);
+        return std::exchange(caught_, {});
+    }
+
+  private:
+    std::mutex mutex_;
+    std::vector<std::string> caught_;
+};
+
+struct Verdict {
+    std::vector<std::string> problems;  // empty: every byte is right
+    bool refused = false;               // some problem is the system's, not damage
+    uint64_t read_bytes = 0;
+    double seconds = 0;
+    bool has_checksums = true;
+};
+
+// The ranks that this directory should be able to give: all of a complete epoch, the captured parts there.
+std::vector<uint32_t> ranks_of(const JudgedEpoch& epoch) {
+    std::vector<uint32_t> ranks;
+    if (epoch.shared)
+        for (const StreamMap& stream : epoch.shared->streams) ranks.push_back(stream.info.rank);
+    else
+        for (const LocalPart& part : epoch.found.parts) ranks.push_back(part.header.stream.rank);
+    return ranks;
+}
+
+Verdict verify(Storage& storage, const JudgedEpoch& epoch) {
+    Verdict verdict;
+    const auto refuse = [&](const Status& why) {
+        if (why.code() != Code::corrupt && why.code() != Code::not_found) verdict.refused = true;
+    };
+    if (!epoch.why.ok()) {
+        verdict.problems.push_back(epoch.why.message());
+        refuse(epoch.why);
+        return verdict;
+    }
+    WarningCatcher warnings;
+    auto reader = EpochReader::open(storage, storage, epoch.sources());
+    if (!reader.ok()) {
+        verdict.problems.push_back(reader.status().message());
+        refuse(reader.status());
+        return verdict;
+    }
+    Progress progress(to_string(epoch.found.key), epoch.data_bytes());
+    for (uint32_t rank : ranks_of(epoch)) {
+        const Status status = (*reader)->verify(rank, [&](uint64_t bytes) {
+            verdict.read_bytes += bytes;
+            progress.add(bytes);
+        });
+        auto caught = warnings.take();
+        if (status.ok()) {
+            auto manifest = (*reader)->manifest(rank);
+            if (manifest.ok() && !(*manifest)->has_checksums) verdict.has_checksums = false;
+            continue;
+        }
+        refuse(status);
+        if (caught.empty()) caught.push_back(status.message());
+        verdict.problems.insert(verdict.problems.end(), caught.begin(), caught.end());
+    }
+    verdict.seconds = progress.seconds();
+    return verdict;
+}
+
+void print_verdict(const JudgedEpoch& epoch, const Verdict& verdict) {
+    const std::string name = to_string(epoch.found.key);
+    if (!verdict.problems.empty()) {
+        const auto state =
+            epoch.why.ok() ? std::string_view("damaged") : completeness_name(epoch.completeness);
+        print(fmt::format("{}: {}\n", name, state));
+        for (const std::string& problem : verdict.problems) print(fmt::format("  {}\n", printable(problem)));
+        return;
+    }
+    const double rate = verdict.seconds > 0 ? static_cast<double>(verdict.read_bytes) / verdict.seconds /
+                                                  static_cast<double>(MiB)
+                                            : 0;
+    std::string more;
+    if (!verdict.has_checksums) more = "; saved without checksums, so only that it can be read is certain";
+    if (!epoch.shared && epoch.found.parts.size() < epoch.rank_count())
+        more +=
+            fmt::format("; {} of {} ranks are captured here", epoch.found.parts.size(), epoch.rank_count());
+    print(fmt::format("{}: ok, {} ranks, {} in {:.1f} s ({:.0f} MiB/s){}\n", name, epoch.rank_count(),
+                      format_bytes(verdict.read_bytes), verdict.seconds, rate, more));
+}
+
+nlohmann::ordered_json to_json(const JudgedEpoch& epoch, const Verdict& verdict) {
+    return {{"job", epoch.found.job},           {"epoch", epoch.found.key.epoch},
+            {"run", epoch.found.key.run},       {"state", completeness_name(epoch.completeness)},
+            {"ok", verdict.problems.empty()},   {"has_checksums", verdict.has_checksums},
+            {"read_bytes", verdict.read_bytes}, {"seconds", verdict.seconds},
+            {"problems", verdict.problems}};
+}
+
+Result<std::vector<JudgedEpoch>> chosen(Storage& storage, const EpochChoice& choice) {
+    std::vector<JudgedEpoch> epochs;
+    if (!choice.epoch.empty()) {
+        TAILRACE_ASSIGN(auto one, choose_epoch(storage, choice));
+        epochs.push_back(std::move(one));
+        return epochs;
+    }
+    TAILRACE_ASSIGN(auto found, find_job(storage, choice));
+    std::erase_if(found, [&](const FoundEpoch& epoch) { return choice.run && epoch.key.run != *choice.run; });
+    if (found.empty())
+        return Status(Code::not_found,
+                      fmt::format("there is no epoch of run {} in '{}'", *choice.run, choice.directory));
+    return judge_all(storage, std::move(found));
+}
+
+Exit run(const Options& options, Storage& storage) {
+    auto epochs = chosen(storage, options.choice);
+    if (!epochs.ok()) return report(epochs.status());
+    bool all_well = true, refused = false;
+    nlohmann::ordered_json json = nlohmann::ordered_json::array();
+    for (const JudgedEpoch& epoch : *epochs) {
+        const Verdict verdict = verify(storage, epoch);
+        all_well = all_well && verdict.problems.empty();
+        refused = refused || verdict.refused;
+        if (options.json)
+            json.push_back(to_json(epoch, verdict));
+        else
+            print_verdict(epoch, verdict);
+    }
+    if (options.json)
+        print_json({{"directory", options.choice.directory}, {"ok", all_well}, {"epochs", std::move(json)}});
+    if (refused) return exit_failed;
+    return all_well ? exit_ok : exit_damaged;
+}
+
+}  // namespace
+
+Command add_verify(CLI::App& program) {
+    auto options = std::make_shared<Options>();
+    CLI::App* command = program.add_subcommand("verify", "Read everything and check every checksum");
+    options->choice.add_to(*command, false);
+    command->add_flag("--json", options->json, "Print one JSON document");
+    command->footer(
+        "Without EPOCH, every epoch in the directory is read; one that was never committed counts as a\n"
+        "failure. Every damaged place is named: file, offset, rank and region. Exit status 0 means that a\n"
+        "restore will get exactly the bytes that were saved.\n\n"
+        "  tailrace verify /scratch/run7 newest && sbatch continue.sh");
+    return [options](Storage& storage) { return run(*options, storage); };
+}
+
+}  // namespace tailrace::tool

@@ -1,0 +1,53 @@
+#include "output_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+
+namespace tailrace::tool {
+
+Result<std::unique_ptr<OutputFile>> OutputFile::create(const std::string& path, uint64_t bytes,
+                                                       bool replace) {
+    struct stat there;
+    if (!replace && lstat(path.c_str(), &there) == 0)
+        return Status(Code::already_exists, fmt::format("'{}' exists already; --force replaces it", path));
+    std::unique_ptr<OutputFile> file(new OutputFile(path));
+    file->descriptor_ = open(file->partial_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (file->descriptor_ < 0) {
+        Status failure = errno_status(errno, fmt::format("creating '{}'", file->partial_));
+        // A directory that is missing is no missing epoch.
+        return Status(Code::io_error, failure.message());
+    }
+    if (bytes == 0) return file;
+    if (const int error = posix_fallocate(file->descriptor_, 0, static_cast<off_t>(bytes)); error != 0)
+        return errno_status(error, fmt::format("reserving {} bytes for '{}'", bytes, file->partial_));
+    void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file->descriptor_, 0);
+    if (memory == MAP_FAILED)
+        return errno_status(errno, fmt::format("mapping {} bytes of '{}'", bytes, file->partial_));
+    file->memory_ = std::span(static_cast<std::byte*>(memory), bytes);
+    return file;
+}
+
+Status OutputFile::commit() {
+    if (!memory_.empty() && msync(memory_.data(), memory_.size(), MS_SYNC) != 0)
+        return errno_status(errno, fmt::format("writing {} bytes of '{}'", memory_.size(), partial_));
+    if (rename(partial_.c_str(), path_.c_str()) != 0)
+        return errno_status(errno, fmt::format("renaming '{}' to '{}'", partial_, path_));
+    close(descriptor_);
+    descriptor_ = -1;
+    return Status();
+}
+
+OutputFile::~OutputFile() {
+    if (!memory_.empty()) munmap(memory_.data(), memory_.size());
+    if (descriptor_ < 0) return;
+    close(descriptor_);
+    unlink(partial_.c_str());
+}
+
+}  // namespace tailrace::tool
