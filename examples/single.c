@@ -13,11 +13,11 @@
 
 #define ROUND 1000000u
 
-static uint64_t next_random(uint64_t* state) { /* xorshift64 */
+static uint64_t next_random(uint64_t* state) { /* xorshift64* */
     *state ^= *state << 13;
     *state ^= *state >> 7;
     *state ^= *state << 17;
-    return *state;
+    return *state * 2685821657736338717u;
 }
 
 static int failed(const char* what) {

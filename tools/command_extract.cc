@@ -138,7 +138,7 @@ Command add_extract(CLI::App& program) {
     CLI::App* command =
         program.add_subcommand("extract", "Write a rank's region, or a global array as .npy, to a file");
     options->choice.add_to(*command, true);
-    command->add_option("--rank", options->rank, "Rank whose region to write");
+    command->add_option("--rank", options->rank, "Rank whose region to write")->check(CLI::NonNegativeNumber);
     command->add_option("--region", options->region, "Region to write, as raw bytes");
     command->add_option("--array", options->array, "Global array to write, as a NumPy .npy file");
     command->add_option("--box", options->box, "Part of the array: FROM:TO for each dimension");

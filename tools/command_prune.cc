@@ -183,7 +183,8 @@ Command add_prune(CLI::App& program) {
         ->required();
     command->add_option("--job", options->choice.job,
                         "Job name, where the directory holds several jobs' files");
-    command->add_option("--keep", options->keep, "Complete epochs to keep, the newest");
+    command->add_option("--keep", options->keep, "Complete epochs to keep, the newest")
+        ->check(CLI::NonNegativeNumber);
     command->add_option("--older-than", options->older_than,
                         "Remove only what is older: 90s, 15min, 12h, 7d, 2w");
     command->add_flag("--leftovers", options->leftovers, "Remove epochs that were never completed, too");

@@ -353,10 +353,12 @@ Command add_show(CLI::App& program) {
                      "Directory with the checkpoint's files, or one file")
         ->required();
     command->add_option("EPOCH", options->choice.epoch, "Epoch number, or 'newest' (the default)");
-    command->add_option("--rank", options->rank, "This rank's regions, one by one");
+    command->add_option("--rank", options->rank, "This rank's regions, one by one")
+        ->check(CLI::NonNegativeNumber);
     command->add_option("--job", options->choice.job,
                         "Job name, where the directory holds several jobs' files");
-    command->add_option("--run", options->choice.run, "Run number, where several runs saved the epoch");
+    command->add_option("--run", options->choice.run, "Run number, where several runs saved the epoch")
+        ->check(CLI::NonNegativeNumber);
     command->add_flag("--json", options->json, "Print one JSON document");
     command->footer(
         "  tailrace show /scratch/run7\n"

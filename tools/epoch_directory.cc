@@ -157,7 +157,8 @@ void EpochChoice::add_to(CLI::App& command, bool epoch_required) {
     auto* option = command.add_option("EPOCH", epoch, "Epoch number, or 'newest'");
     if (epoch_required) option->required();
     command.add_option("--job", job, "Job name, where the directory holds several jobs' files");
-    command.add_option("--run", run, "Run number, where several runs saved the epoch (default: the latest)");
+    command.add_option("--run", run, "Run number, where several runs saved the epoch (default: the latest)")
+        ->check(CLI::NonNegativeNumber);
 }
 
 Result<std::vector<FoundEpoch>> find_job(Storage& storage, const EpochChoice& choice) {

@@ -162,6 +162,12 @@ Result<OwnPart> Capture::write_part(const PartHeader& header, PartManifest& mani
         part.file = std::move(recycled->file);
         part.mapping = recycled->mapping;
         zero(part.mapping.first(part_header_bytes));
+        if (part.mapping.size() < file_bytes) {
+            // Opened again, so that the old mapping goes before the larger one comes. The pages stay.
+            part.mapping = {};
+            TAILRACE_TRY(part.file->close());
+            TAILRACE_ASSIGN(part.file, storage_.open(unfinished_path, {Access::write, DirectIo::off}));
+        }
     } else {
         if (recycled) TAILRACE_TRY(storage_.remove(recycled->path));
         recycled.reset();

@@ -1,9 +1,10 @@
 // Design notes
 //
 // A transfer of more than one request is cut into requests; a ring keeps up to queue_depth of them in flight;
-// the call returns when none is left. Whatever a request does not do at once (short, interrupted, refused by
-// the ring) is done with plain system calls afterwards, in order: these know how to retry and when to give
-// up, and a file's end shows there like everywhere. Transfers of one request go the plain way from the start.
+// the call returns when none is left. Whatever a request does not do at once (short, interrupted, failed,
+// refused by the ring) is done with plain system calls afterwards, in order: these know how to retry, and
+// what is an error or the end of the file shows there as it does without a ring. Transfers of one request go
+// the plain way from the start.
 //
 // Rings. A ring belongs to one call at a time: calls take one from the engine's idle list, or make one, and
 // put it back. So there are as many as threads ever moved data at once, and they go with the engine. If no
@@ -107,7 +108,6 @@ struct Request {
     uint64_t offset = 0;
     size_t bytes = 0;
     size_t done = 0;
-    int error = 0;
 };
 
 class IoUringEngine : public TransferEngine {
@@ -171,11 +171,9 @@ class IoUringEngine : public TransferEngine {
         // What is left, in order.
         Moved total;
         for (Request& request : requests) {
-            if (request.error == 0 && request.done < request.bytes)
-                finish(descriptor, request, unit, writing);
+            if (request.done < request.bytes) total.error = finish(descriptor, request, unit, writing);
             total.bytes += request.done;
-            total.error = request.error;
-            if (request.error != 0 || request.done < request.bytes) break;
+            if (request.done < request.bytes) break;
         }
         return total;
     }
@@ -204,7 +202,7 @@ class IoUringEngine : public TransferEngine {
     // Sends all requests through the ring and waits for them. False when the ring is broken.
     bool run(Ring& ring, int descriptor, std::vector<Request>& requests, bool writing) {
         size_t prepared = 0, submitted = 0, completed = 0;
-        bool stopping = false;  // after an error: nothing new, wait for what is under way
+        bool stopping = false;  // after one that is not done: nothing new, wait for what is under way
         bool broken = false;
         while (true) {
             while (!stopping && !broken && prepared < requests.size() && prepared - completed < depth_) {
@@ -235,11 +233,7 @@ class IoUringEngine : public TransferEngine {
             }
             do {
                 Request& request = requests[io_uring_cqe_get_data64(entry)];
-                if (entry->res >= 0) {
-                    request.done = static_cast<size_t>(entry->res);
-                } else if (entry->res != -EINTR && entry->res != -EAGAIN && entry->res != -ECANCELED) {
-                    request.error = -entry->res;
-                }
+                if (entry->res > 0) request.done = static_cast<size_t>(entry->res);
                 if (request.done < request.bytes) stopping = true;
                 io_uring_cqe_seen(ring.get(), entry);
                 ++completed;
@@ -270,9 +264,9 @@ class IoUringEngine : public TransferEngine {
         }
     }
 
-    // The part of a request that the ring did not do.
-    void finish(int descriptor, Request& request, size_t unit, bool writing) {
-        if (request.done % unit != 0) return;  // the caller goes on without direct I/O
+    // The part of a request that the ring did not do; 0 or an errno value.
+    int finish(int descriptor, Request& request, size_t unit, bool writing) {
+        if (request.done % unit != 0) return 0;  // the caller goes on without direct I/O
         size_t skip = request.done;
         auto first = request.pieces.begin();
         while (skip >= first->iov_len) skip -= (first++)->iov_len;
@@ -289,7 +283,7 @@ class IoUringEngine : public TransferEngine {
             moved = plain_.read(descriptor, request.pieces, offset, unit);
         }
         request.done += moved.bytes;
-        request.error = moved.error;
+        return moved.error;
     }
 
     std::unique_ptr<Ring> take_ring(const std::vector<Request>& requests) {

@@ -110,14 +110,6 @@ TEST_F(AggregatorFaultsTest, FullSharedTierFailsTheEpochAndTheNextOneSucceedsWhe
     EXPECT_TRUE(check_epoch(*memory, {2, 1}, sizes, 1).ok());
 }
 
-TEST_F(AggregatorFaultsTest, MissingSharedDirectoryIsAnErrorThatNamesIt) {
-    Cluster cluster(small(2, 1), local, memory);
-    auto jobs = cluster.capture({1, 1}, {40'000, 60'000});
-    ASSERT_TRUE(memory->remove(Cluster::shared_dir).ok() ||
-                memory->rename(Cluster::shared_dir, "/elsewhere").ok());
-    expect_all_failed(cluster.run_one(jobs), Code::not_found, Cluster::shared_dir);
-}
-
 TEST_F(AggregatorFaultsTest, FailedEpochDoesNotDisturbTheOnesAroundIt) {
     Cluster cluster(small(3, 1), local, memory);
     const std::vector<uint64_t> sizes = {50'000, 60'000, 70'000};
@@ -441,6 +433,16 @@ TEST_F(AggregatorFaultsTest, NodeWithoutTransportEndsItsJobsWithThatReason) {
             EXPECT_THAT(result->status.message(), HasSubstr("the network is gone"));
         }
     }
+}
+
+TEST_F(AggregatorFaultsTest, MissingSharedDirectoryIsAnErrorThatNamesIt) {
+    Cluster cluster(small(3, 1), local, memory);
+    const auto jobs = cluster.capture({1, 1}, {40'000, 60'000, 0});
+    MemoryStorage without_directory;
+    const auto result = run_in_turn(jobs, *local, without_directory, 0, UINT64_MAX, 20'000);
+    ASSERT_TRUE(result.has_value());
+    EXPECT_EQ(result->status.code(), Code::not_found);
+    EXPECT_THAT(result->status.message(), HasSubstr(Cluster::shared_dir));
 }
 
 TEST_F(AggregatorFaultsTest, AggregatorsMayEndWhileEverythingIsUnderWay) {

@@ -46,7 +46,7 @@ TEST_F(LargeRegionTest, MoreThan4GiBComeBack) {
                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     ASSERT_NE(mapping, MAP_FAILED);
     auto* bytes = static_cast<char*>(mapping);
-    const std::vector<uint64_t> marks = {0, 4 * gib - 3, 4 * gib + 5, array_bytes - 16};
+    const std::vector<uint64_t> marks = {0, 4 * gib - 7, 4 * gib + 9, array_bytes - 16};
     for (uint64_t mark : marks) std::memcpy(bytes + mark, "marks the place", 15);
 
     const uint64_t shape[] = {array_bytes}, zero[] = {0};

@@ -143,5 +143,622 @@ TEST(SessionTest, EveryLayoutRoundTripsFromEitherTier) {
         }
 }
 
+// ---- where an epoch goes -------------------------------------------------------------------------------
+
+TEST(SessionTest, EveryNthSaveGoesToTheSharedTierAndTheOthersStayLocal) {
+    for (const bool concurrent : {true, false}) {
+        Machines machines;
+        auto job = job_on(machines, hosts_of(2, 2));
+        job.concurrent = concurrent;
+        job.config.shared_every = 3;
+        job.config.keep_local = 4;
+        run(job, [&](Checkpointer& session) {
+            State state;
+            for (uint64_t epoch = 1; epoch <= 5; ++epoch) ASSERT_TRUE(save(session, state, epoch).ok());
+            ASSERT_TRUE(session.wait_all(for_ever).ok());
+            for (const auto& [epoch, expected] :
+                 {std::pair{1, EpochState::committed}, {2, EpochState::kept_local}, {3, EpochState::kept_local},
+                  {4, EpochState::committed}, {5, EpochState::kept_local}})
+                EXPECT_EQ(session.state(static_cast<uint64_t>(epoch))->state, expected) << epoch;
+            expect_restored(session, std::nullopt, 5);
+            ASSERT_TRUE(session.close().ok());
+        });
+        EXPECT_THAT(shared_names(machines, job.config), testing::SizeIs(2 * job.config.files));
+    }
+}
+
+// A shared storage that lets nothing become durable while it is held.
+class HeldStorage : public Storage {
+  public:
+    explicit HeldStorage(std::shared_ptr<Storage> inner) : inner_(std::move(inner)) {}
+    void hold(bool held) {
+        std::lock_guard lock(mutex_);
+        held_ = held;
+        changed_.notify_all();
+    }
+    Result<std::unique_ptr<File>> open(const std::string& path, const OpenOptions& options) override {
+        if (options.access != Access::read) {
+            std::unique_lock lock(mutex_);
+            changed_.wait(lock, [&] { return !held_; });
+        }
+        return inner_->open(path, options);
+    }
+    Status rename(const std::string& from, const std::string& to) override { return inner_->rename(from, to); }
+    Status remove(const std::string& path) override { return inner_->remove(path); }
+    Result<std::vector<DirectoryEntry>> list(const std::string& path) override { return inner_->list(path); }
+    Status make_directories(const std::string& path) override { return inner_->make_directories(path); }
+    Status sync_directory(const std::string& path) override { return inner_->sync_directory(path); }
+    Result<SpaceInfo> space(const std::string& path) override { return inner_->space(path); }
+    Result<std::unique_ptr<DirectoryLock>> lock_directory(const std::string& path) override {
+        return inner_->lock_directory(path);
+    }
+    std::string_view name() const override { return "held"; }
+
+  private:
+    std::shared_ptr<Storage> inner_;
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    bool held_ = false;
+};
+
+TEST(SessionTest, SkipKeepsAnEpochLocalWhileTheQueueIsFull) {
+    for (const bool concurrent : {true, false}) {
+        Machines machines;
+        auto job = job_on(machines, hosts_of(2, 2));
+        job.concurrent = concurrent;
+        auto held = std::make_shared<HeldStorage>(machines.shared);
+        job.shared = held;
+        job.config.queue_policy = QueuePolicy::skip;
+        job.config.queue_epochs = 1;
+        held->hold(true);
+        std::atomic<int> saved{0};
+        run(job, [&](Checkpointer& session) {
+            State state;
+            for (uint64_t epoch = 1; epoch <= 3; ++epoch) ASSERT_TRUE(save(session, state, epoch).ok());
+            if (++saved == 4) held->hold(false);
+            ASSERT_TRUE(session.wait_all(for_ever).ok());
+            EXPECT_EQ(session.state(1)->state, EpochState::committed);
+            EXPECT_EQ(session.state(2)->state, EpochState::kept_local);
+            EXPECT_EQ(session.state(3)->state, EpochState::kept_local);
+            ASSERT_TRUE(save(session, state, 4).ok());
+            ASSERT_TRUE(session.wait(4, for_ever).ok());
+            EXPECT_EQ(session.state(4)->state, EpochState::committed);
+        });
+        EXPECT_THAT(shared_names(machines, job.config), testing::SizeIs(2 * job.config.files));
+    }
+}
+
+TEST(SessionTest, DropOldestFlushesTheNewestOfWhatHasQueued) {
+    for (const bool concurrent : {true, false}) {
+        Machines machines;
+        auto job = job_on(machines, hosts_of(2, 2));
+        job.concurrent = concurrent;
+        auto held = std::make_shared<HeldStorage>(machines.shared);
+        job.shared = held;
+        job.config.queue_policy = QueuePolicy::drop_oldest;
+        held->hold(true);
+        std::atomic<int> saved{0};
+        run(job, [&](Checkpointer& session) {
+            State state;
+            for (uint64_t epoch = 1; epoch <= 4; ++epoch) ASSERT_TRUE(save(session, state, epoch).ok());
+            if (++saved == 4) held->hold(false);
+            ASSERT_TRUE(session.wait_all(for_ever).ok());
+            EXPECT_EQ(session.state(1)->state, EpochState::committed);
+            EXPECT_EQ(session.state(2)->state, EpochState::kept_local);
+            EXPECT_EQ(session.state(3)->state, EpochState::kept_local);
+            EXPECT_EQ(session.state(4)->state, EpochState::committed);
+        });
+    }
+}
+
+TEST(SessionTest, WaitPolicyHoldsSaveUntilThereIsRoomAndWaitTimesOut) {
+    Machines machines;
+    auto job = job_on(machines, {"m"});
+    auto held = std::make_shared<HeldStorage>(machines.shared);
+    job.shared = held;
+    job.config.queue_epochs = 2;
+    held->hold(true);
+    run(job, [&](Checkpointer& session) {
+        State state;
+        ASSERT_TRUE(save(session, state, 1).ok());
+        ASSERT_TRUE(save(session, state, 2).ok());
+        EXPECT_EQ(session.wait(1, 20ms).code(), Code::timeout);
+        EXPECT_NE(session.state(2)->state, EpochState::committed);
+        std::atomic<bool> third{false};
+        std::thread saver([&] {
+            EXPECT_TRUE(save(session, state, 3).ok());
+            third = true;
+        });
+        std::this_thread::sleep_for(50ms);
+        EXPECT_FALSE(third);
+        held->hold(false);
+        saver.join();
+        EXPECT_TRUE(session.wait_all(for_ever).ok());
+        EXPECT_EQ(session.state(3)->state, EpochState::committed);
+    });
+}
+
+TEST(SessionTest, RetentionKeepsTheNewestInBothTiers) {
+    for (const bool offer_map : {false, true}) {
+        Machines machines;
+        machines.local_options.offer_map = offer_map;
+        auto job = job_on(machines, hosts_of(2, 1));
+        job.config.keep_local = 2;
+        job.config.keep_shared = 3;
+        run(job, [&](Checkpointer& session) {
+            State state;
+            for (uint64_t epoch = 1; epoch <= 9; ++epoch) {
+                const auto saved = save(session, state, epoch);
+                ASSERT_TRUE(saved.ok()) << saved.to_string();
+                const auto waited = session.wait(epoch, for_ever);
+                ASSERT_TRUE(waited.ok()) << waited.to_string();
+            }
+        });
+        EXPECT_THAT(shared_names(machines, job.config), testing::SizeIs(3 * job.config.files));
+        for (auto& [host, storage] : machines.local) {
+            auto tiers = storage->list("/local");
+            ASSERT_TRUE(tiers.ok());
+            ASSERT_EQ(tiers->size(), 1u);
+            auto listing = list_local(*storage, "/local/" + (*tiers)[0].name, "job");
+            ASSERT_TRUE(listing.ok());
+            EXPECT_EQ(listing->parts.size(), 2u);
+            EXPECT_EQ(listing->parts.back().header.key.epoch, 9u);
+            EXPECT_TRUE(listing->leftovers.empty());
+        }
+        run(job, [&](Checkpointer& session) {
+            expect_restored(session, std::nullopt, 9);
+            expect_restored(session, 8, 8);
+            expect_restored(session, 7, 7);
+            State state;
+            EXPECT_EQ(session.restore(6, {}).status().code(), Code::not_found);
+        });
+    }
+}
+
+// ---- recovery --------------------------------------------------------------------------------------------
+
+TEST(SessionTest, ACapturedEpochWhoseFlushFailedIsFlushedByTheNextSession) {
+    for (const bool concurrent : {true, false})
+        for (const int nodes_later : {2, 1, 4}) {
+            Machines machines;
+            auto job = job_on(machines, std::vector<std::string>(4, "m"));  // one machine, laid out as nodes
+            job.concurrent = concurrent;
+            job.config.ranks_per_node = 2;
+            auto faulty = std::make_shared<FaultyStorage>(machines.shared, 1);
+            job.shared = faulty;
+            std::atomic<int> ready{0};
+            run(job, [&](Checkpointer& session) {
+                State state;
+                ASSERT_TRUE(save(session, state, 1).ok());
+                ASSERT_TRUE(session.wait_all(for_ever).ok());
+                if (++ready == 4) {
+                    FaultPlan plan;
+                    plan.sync_error = 1;
+                    faulty->set_plan(plan);
+                }
+                while (ready < 4) std::this_thread::sleep_for(1ms);
+                ASSERT_TRUE(save(session, state, 2).ok());
+                EXPECT_FALSE(session.wait(2, for_ever).ok());
+                EXPECT_EQ(session.state(2)->state, EpochState::failed);
+                expect_restored(session, std::nullopt, 2);  // from the node-local tier
+                EXPECT_FALSE(session.close().ok());
+            });
+            job.shared = machines.shared;
+            job.config.ranks_per_node = static_cast<uint32_t>(4 / nodes_later);
+            run(job, [&](Checkpointer& session) {
+                expect_restored(session, std::nullopt, 2);
+                EXPECT_TRUE(session.close().ok());
+            });
+            EXPECT_THAT(shared_names(machines, job.config), testing::SizeIs(2 * job.config.files));
+            machines.local.clear();
+            machines.local_of("m");
+            run(job, [&](Checkpointer& session) { expect_restored(session, std::nullopt, 2); });
+        }
+}
+
+TEST(SessionTest, LeftoversOfUnfinishedEpochsAreRemovedAndNeverRestored) {
+    Machines machines;
+    auto job = job_on(machines, hosts_of(2, 1));
+    run(job, [&](Checkpointer& session) {
+        State state;
+        ASSERT_TRUE(save(session, state, 1).ok());
+    });
+    auto copy = [&](const std::string& from, const std::string& to) {
+        auto source = machines.shared->open(from, {Access::read, DirectIo::off});
+        ASSERT_TRUE(source.ok());
+        std::vector<std::byte> bytes((*source)->size().value());
+        ASSERT_TRUE((*source)->read_at(bytes, 0).ok());
+        auto target = machines.shared->open(to, {Access::write, DirectIo::off});
+        ASSERT_TRUE(target.ok() && (*target)->write_at(bytes, 0).ok());
+    };
+    const auto dir = job.config.shared_dir;
+    const SharedFileName first{"job", {1, 1}, 0, 2, false};
+    auto torn = first;
+    torn.key = {2, 1};
+    torn.unfinished = true;
+    copy(join_path(dir, to_string(first)), join_path(dir, to_string(torn)));
+    auto foreign = first;
+    foreign.job = "neighbour";
+    foreign.key = {7, 1};
+    copy(join_path(dir, to_string(first)), join_path(dir, to_string(foreign)));
+    run(job, [&](Checkpointer& session) { expect_restored(session, std::nullopt, 1); });
+    EXPECT_THAT(shared_names(machines, job.config),
+                testing::UnorderedElementsAre(to_string(first), to_string(SharedFileName{"job", {1, 1}, 1, 2, false}),
+                                              to_string(foreign)));
+}
+
+// ---- restore ---------------------------------------------------------------------------------------------
+
+TEST(SessionTest, NothingToRestoreIsNotFound) {
+    Machines machines;
+    auto job = job_on(machines, hosts_of(2, 2));
+    run(job, [&](Checkpointer& session) {
+        EXPECT_EQ(session.restore(std::nullopt, {}).status().code(), Code::not_found);
+        EXPECT_EQ(session.open_epoch(std::nullopt, std::nullopt, true).status().code(), Code::not_found);
+        EXPECT_TRUE(session.list()->empty());
+    });
+}
+
+void damage(Storage& storage, const std::string& path, uint64_t from_end) {
+    auto file = storage.open(path, {Access::write, DirectIo::off});
+    ASSERT_TRUE(file.ok());
+    const uint64_t at = (*file)->size().value() - from_end;
+    std::vector<std::byte> bytes(16);
+    ASSERT_TRUE((*file)->read_at(bytes, at).ok());
+    for (auto& byte : bytes) byte ^= std::byte{0x55};
+    ASSERT_TRUE((*file)->write_at(bytes, at).ok() && (*file)->sync().ok());
+}
+
+TEST(SessionTest, DamageInOneTierIsServedByTheOtherAndInBothByAnOlderEpoch) {
+    Machines machines;
+    auto job = job_on(machines, hosts_of(2, 1));
+    job.config.files = 1;
+    run(job, [&](Checkpointer& session) {
+        State state;
+        for (uint64_t epoch = 1; epoch <= 2; ++epoch) ASSERT_TRUE(save(session, state, epoch).ok());
+    });
+    auto& local = *machines.local.at("m1");
+    const auto node = "/local/" + local.list("/local").value()[0].name;
+    damage(local, join_path(node, to_string(PartFileName{"job", {2, 1}, 1, false})), 5000);
+    run(job, [&](Checkpointer& session) { expect_restored(session, std::nullopt, 2); });
+    for (const uint64_t at : {5000u, 9000u, 20000u, 40000u, 60000u})
+        damage(*machines.shared, join_path(job.config.shared_dir, to_string(SharedFileName{"job", {2, 1}, 0, 1, false})),
+               at);
+    run(job, [&](Checkpointer& session) {
+        // The region whose size stays: another size would be the caller's mistake.
+        State state;
+        fill(state, 2, session.rank());
+        put(session, state);
+        const std::vector<std::string> first{"first"};
+        const auto older = session.restore(std::nullopt, first);
+        ASSERT_TRUE(older.ok()) << older.status().to_string();
+        EXPECT_EQ(*older, 1u);
+        EXPECT_TRUE(state.first == content(1, session.rank(), 1, newest_bytes));
+        const auto asked = session.restore(2, {});
+        EXPECT_EQ(asked.status().code(), Code::corrupt) << asked.status().to_string();
+        auto verified = session.open_epoch(std::nullopt, std::nullopt, true);
+        ASSERT_TRUE(verified.ok());
+        EXPECT_EQ((*verified)->key().epoch, 1u);
+    });
+}
+
+TEST(SessionTest, AMissingFileIsNamed) {
+    Machines machines;
+    auto job = job_on(machines, hosts_of(2, 1));
+    run(job, [&](Checkpointer& session) {
+        State state;
+        ASSERT_TRUE(save(session, state, 1).ok());
+    });
+    const auto lost = to_string(SharedFileName{"job", {1, 1}, 1, 2, false});
+    ASSERT_TRUE(machines.shared->remove(join_path(job.config.shared_dir, lost)).ok());
+    machines.local.clear();
+    for (const auto& host : job.hosts) machines.local_of(host);
+    run(job, [&](Checkpointer& session) {
+        State state;
+        fill(state, 1, session.rank());
+        put(session, state);
+        const auto restored = session.restore(std::nullopt, {});
+        EXPECT_EQ(restored.status().code(), Code::corrupt) << restored.status().to_string();
+        EXPECT_THAT(restored.status().message(), HasSubstr("2of2"));
+    });
+    EXPECT_THAT(shared_names(machines, job.config), testing::SizeIs(1));  // what is left is left as it is
+}
+
+TEST(SessionTest, AnArrayRestoresInAnyDecompositionOnAnyNumberOfRanks) {
+    constexpr uint64_t rows = 40, columns = 30;
+    auto piece_of = [](int rank, int count, bool by_rows) {
+        ArrayPiece piece;
+        piece.type = ElementType::uint32;
+        piece.global_shape = {rows, columns};
+        const auto r = static_cast<uint64_t>(rank), n = static_cast<uint64_t>(count);
+        const uint64_t whole = by_rows ? rows : columns;
+        const uint64_t from = whole * r / n, to = whole * (r + 1) / n;
+        piece.offset = by_rows ? std::vector<uint64_t>{from, 0} : std::vector<uint64_t>{0, from};
+        piece.local_shape =
+            by_rows ? std::vector<uint64_t>{to - from, columns} : std::vector<uint64_t>{rows, to - from};
+        return piece;
+    };
+    auto values_of = [](const ArrayPiece& piece) {
+        std::vector<uint32_t> values;
+        for (uint64_t i = 0; i < piece.local_shape[0]; ++i)
+            for (uint64_t j = 0; j < piece.local_shape[1]; ++j)
+                values.push_back(
+                    static_cast<uint32_t>((piece.offset[0] + i) * columns + piece.offset[1] + j));
+        return values;
+    };
+    Machines machines;
+    auto job = job_on(machines, hosts_of(4, 2));
+    run(job, [&](Checkpointer& session) {
+        const auto piece = piece_of(session.rank(), 8, true);
+        auto values = values_of(piece);
+        ASSERT_TRUE(session.register_array("grid", values.data(), piece).ok());
+        ASSERT_TRUE(session.save(1).ok());
+        ASSERT_TRUE(session.close().ok());
+    });
+    for (const auto& [nodes, per_node, by_rows] :
+         {std::tuple{4, 2, true}, {4, 2, false}, {5, 1, true}, {1, 3, false}, {2, 6, false}}) {
+        auto later = job_on(machines, hosts_of(nodes, per_node));
+        const int count = nodes * per_node;
+        run(later, [&, by_columns = !by_rows](Checkpointer& session) {
+            const auto piece = piece_of(session.rank(), count, !by_columns);
+            const auto wanted = values_of(piece);
+            std::vector<uint32_t> values(wanted.size());
+            ASSERT_TRUE(session.register_array("grid", values.data(), piece).ok());
+            const auto restored = session.restore(std::nullopt, {});
+            ASSERT_TRUE(restored.ok()) << restored.status().to_string();
+            EXPECT_EQ(values, wanted);
+        });
+    }
+}
+
+TEST(SessionTest, AReaderReadsOtherRanksRegionsAndOlderEpochs) {
+    Machines machines;
+    auto job = job_on(machines, hosts_of(2, 2));
+    run(job, [&](Checkpointer& session) {
+        State state;
+        for (uint64_t epoch = 1; epoch <= 2; ++epoch) ASSERT_TRUE(save(session, state, epoch).ok());
+    });
+    auto smaller = job_on(machines, hosts_of(3, 1));
+    run(smaller, [&](Checkpointer& session) {
+        for (const bool verify : {false, true}) {
+            auto reader = session.open_epoch(std::nullopt, verify ? std::optional<uint64_t>(2) : std::nullopt, verify);
+            ASSERT_TRUE(reader.ok()) << reader.status().to_string();
+            const uint64_t epoch = verify ? 1 : 2;
+            EXPECT_EQ((*reader)->key().epoch, epoch);
+            EXPECT_EQ((*reader)->rank_count(), 4u);
+            for (int rank = 0; rank < 4; ++rank) {
+                const auto wanted = content(epoch, rank, 2, second_bytes(epoch, rank));
+                auto bytes = (*reader)->region_bytes(static_cast<uint32_t>(rank), "second");
+                ASSERT_TRUE(bytes.ok());
+                ASSERT_EQ(*bytes, wanted.size());
+                std::vector<std::byte> got(*bytes);
+                const RegionTarget target{"second", got};
+                ASSERT_TRUE((*reader)->read_regions(static_cast<uint32_t>(rank), {&target, 1}).ok());
+                EXPECT_TRUE(got == wanted);
+            }
+        }
+        // Plain regions belong to their rank; another size is refused without a fall-back.
+        std::vector<std::byte> wrong(10);
+        ASSERT_TRUE(session.register_region("first", wrong.data(), wrong.size()).ok());
+        EXPECT_EQ(session.restore(std::nullopt, {}).status().code(), Code::invalid_argument);
+    });
+}
+
+// ---- what is refused ---------------------------------------------------------------------------------------
+
+TEST(SessionTest, BadRegionsAreRefusedWithASentence) {
+    Machines machines;
+    run(job_on(machines, {"m"}), [&](Checkpointer& session) {
+        std::vector<std::byte> memory(100);
+        EXPECT_TRUE(session.register_region("a", memory.data(), memory.size()).ok());
+        const auto twice = session.register_region("a", memory.data(), memory.size());
+        EXPECT_EQ(twice.code(), Code::already_exists);
+        EXPECT_THAT(twice.message(), HasSubstr("\"a\""));
+        EXPECT_EQ(session.register_region("b", nullptr, 5).code(), Code::invalid_argument);
+        EXPECT_TRUE(session.register_region("empty", nullptr, 0).ok());
+        EXPECT_EQ(session.register_region("", memory.data(), 5).code(), Code::invalid_argument);
+        EXPECT_EQ(session.register_region(std::string(5000, 'x'), memory.data(), 5).code(), Code::invalid_argument);
+        EXPECT_EQ(session.update_region("c", memory.data(), 5).code(), Code::not_found);
+        EXPECT_EQ(session.unregister("c").code(), Code::not_found);
+        ArrayPiece piece{ElementType::float64, {10}, {5}, {6}};
+        EXPECT_EQ(session.register_array("array", memory.data(), piece).code(), Code::invalid_argument);
+        EXPECT_TRUE(session.save(1).ok());
+        EXPECT_TRUE(session.unregister("a").ok());
+        EXPECT_TRUE(session.save(2).ok());
+        const std::vector<std::string> unknown{"a"};
+        EXPECT_EQ(session.restore(std::nullopt, unknown).status().code(), Code::invalid_argument);
+    });
+}
+
+TEST(SessionTest, EpochsMustAscend) {
+    for (const bool concurrent : {true, false}) {
+        Machines machines;
+        auto job = job_on(machines, hosts_of(2, 1));
+        job.concurrent = concurrent;
+        run(job, [&](Checkpointer& session) {
+            State state;
+            ASSERT_TRUE(save(session, state, 5).ok());
+            EXPECT_EQ(save(session, state, 5).code(), Code::already_exists);
+            EXPECT_EQ(save(session, state, 4).code(), Code::failed_state);
+            EXPECT_EQ(save(session, state, UINT64_MAX).code(), Code::invalid_argument);
+            ASSERT_TRUE(save(session, state, 6).ok());
+            EXPECT_TRUE(session.wait_all(for_ever).ok());
+            EXPECT_EQ(session.state(5)->state, EpochState::committed);
+            EXPECT_EQ(session.state(6)->state, EpochState::committed);
+            EXPECT_TRUE(session.close().ok());
+        });
+    }
+}
+
+TEST(SessionTest, RanksThatSaveDifferentEpochsFailAndGoOn) {
+    for (const bool same_node : {true, false})
+        for (const bool concurrent : {true, false})
+            for (const uint32_t files : {1u, 2u}) {
+                SCOPED_TRACE(testing::Message() << same_node << concurrent << files);
+                Machines machines;
+                auto job = job_on(machines, same_node ? hosts_of(1, 2) : hosts_of(2, 1));
+                job.concurrent = concurrent;
+                job.config.files = files;
+                run(job, [&](Checkpointer& session) {
+                    State state;
+                    ASSERT_TRUE(save(session, state, 1).ok());
+                    const uint64_t mine = session.rank() == 0 ? 2 : 3;
+                    ASSERT_TRUE(save(session, state, mine).ok());
+                    const auto failed = session.wait(mine, for_ever);
+                    EXPECT_EQ(failed.code(), Code::invalid_argument) << failed.to_string();
+                    EXPECT_THAT(failed.message(), AllOf(HasSubstr("2"), HasSubstr("3"), HasSubstr("same epoch")));
+                    ASSERT_TRUE(save(session, state, 4).ok());
+                    EXPECT_TRUE(session.wait(4, for_ever).ok());
+                    expect_restored(session, std::nullopt, 4);
+                    EXPECT_EQ(session.close().code(), Code::invalid_argument);
+                });
+                EXPECT_THAT(shared_names(machines, job.config), testing::SizeIs(2 * files));
+            }
+}
+
+TEST(SessionTest, ARankThatSavedLessOftenDoesNotHoldUpTheOthersAtTheEnd) {
+    Machines machines;
+    auto job = job_on(machines, hosts_of(2, 2));
+    run(job, [&](Checkpointer& session) {
+        State state;
+        ASSERT_TRUE(save(session, state, 1).ok());
+        if (session.rank() == 3) {
+            EXPECT_FALSE(session.close().ok());
+            return;
+        }
+        ASSERT_TRUE(save(session, state, 2).ok());
+        EXPECT_FALSE(session.close().ok());
+        EXPECT_EQ(session.state(1)->state, EpochState::committed);
+        EXPECT_EQ(session.state(2)->state, EpochState::failed);
+    });
+}
+
+TEST(SessionTest, DifferentSettingsAreRefusedByName) {
+    Machines machines;
+    auto job = job_on(machines, hosts_of(3, 1));
+    for (const auto& [key, value] : {std::pair<std::string, std::string>{"files", "3"},
+                                     {"queue_policy", "skip"}, {"shared_dir", "/another place"}}) {
+        job.change_config = [&, name = key, text = value](int rank, Config& config) {
+            if (rank != 2) return;
+            ASSERT_TRUE(set_config(config, name, text).ok());
+        };
+        run_job(job, [&, name = key](int, Checkpointer* session, const Status& opened) {
+            EXPECT_EQ(session, nullptr);
+            EXPECT_EQ(opened.code(), Code::invalid_argument);
+            EXPECT_THAT(opened.message(), AllOf(HasSubstr("setting " + name + " "), HasSubstr("0 and 2")));
+        });
+    }
+}
+
+TEST(SessionTest, ASecondSessionOnADirectoryIsBusy) {
+    Machines machines;
+    auto job = job_on(machines, hosts_of(2, 1));
+    std::atomic<bool> tried{false};
+    run(job, [&](Checkpointer& session) {
+        State state;
+        ASSERT_TRUE(save(session, state, 1).ok());
+        if (session.rank() == 0) {
+            Machines other;
+            auto second = job_on(other, {"elsewhere"});
+            second.shared = machines.shared;
+            run_job(second, [&](int, Checkpointer* opened, const Status& status) {
+                EXPECT_EQ(opened, nullptr);
+                EXPECT_EQ(status.code(), Code::busy);
+                EXPECT_THAT(status.message(), HasSubstr("one session at a time"));
+            });
+            tried = true;
+        }
+        EXPECT_TRUE(session.close().ok());
+    });
+    EXPECT_TRUE(tried);
+    run(job, [&](Checkpointer& session) { expect_restored(session, std::nullopt, 1); });
+}
+
+TEST(SessionTest, AFileInTheWayOfADirectoryIsAnErrorOnEveryRank) {
+    Machines machines;
+    auto job = job_on(machines, hosts_of(2, 1));
+    ASSERT_TRUE(machines.shared->open("/file", {Access::write, DirectIo::off}).ok());
+    job.config.shared_dir = "/file/below";
+    run_job(job, [&](int, Checkpointer* session, const Status& opened) {
+        EXPECT_EQ(session, nullptr);
+        EXPECT_THAT(opened.message(), HasSubstr("/file"));
+    });
+}
+
+TEST(SessionTest, AFullLocalTierFailsTheEpochOnEveryRankAndNothingElse) {
+    for (const bool offer_map : {false, true})
+        for (const bool concurrent : {true, false}) {
+            SCOPED_TRACE(testing::Message() << "map " << offer_map << ", concurrent " << concurrent);
+            Machines machines;
+            machines.local_options.offer_map = offer_map;
+            auto job = job_on(machines, hosts_of(2, 1));
+            job.concurrent = concurrent;
+            run(job, [&](Checkpointer& session) {
+                State state;
+                ASSERT_TRUE(save(session, state, 1).ok());
+                ASSERT_TRUE(session.wait_all(for_ever).ok());
+                auto& local = *machines.local.at("m1");
+                if (session.rank() == 1) local.set_capacity(local.used_bytes() + 20000);
+                const auto saved = save(session, state, 2);
+                if (session.rank() == 1) {
+                    EXPECT_EQ(saved.code(), Code::no_space) << saved.to_string();
+                    EXPECT_THAT(saved.message(), AllOf(HasSubstr("needs"), HasSubstr("free"), HasSubstr("intact")));
+                    local.set_capacity(UINT64_MAX);
+                } else {
+                    EXPECT_TRUE(saved.ok());
+                }
+                const auto failed = session.wait(2, for_ever);
+                EXPECT_EQ(failed.code(), Code::no_space) << failed.to_string();
+                EXPECT_EQ(session.state(1)->state, EpochState::committed);
+                expect_restored(session, std::nullopt, 1);
+                ASSERT_TRUE(save(session, state, 3).ok());
+                EXPECT_TRUE(session.wait(3, for_ever).ok());
+                expect_restored(session, std::nullopt, 3);
+                EXPECT_FALSE(session.close().ok());
+            });
+        }
+}
+
+TEST(SessionTest, AFullSharedTierFailsTheEpochAndTheNextOneGoesThrough) {
+    Machines machines;
+    auto job = job_on(machines, hosts_of(4, 1));
+    std::atomic<int> arrived{0};
+    auto meet = [&](int round) {
+        ++arrived;
+        while (arrived < 4 * round) std::this_thread::sleep_for(1ms);
+    };
+    run(job, [&](Checkpointer& session) {
+        State state;
+        ASSERT_TRUE(save(session, state, 1).ok());
+        ASSERT_TRUE(session.wait_all(for_ever).ok());
+        meet(1);
+        if (session.rank() == 0) machines.shared->set_capacity(machines.shared->used_bytes() + 100000);
+        meet(2);
+        ASSERT_TRUE(save(session, state, 2).ok());
+        EXPECT_EQ(session.wait(2, for_ever).code(), Code::no_space);
+        meet(3);
+        if (session.rank() == 0) machines.shared->set_capacity(UINT64_MAX);
+        meet(4);
+        ASSERT_TRUE(save(session, state, 3).ok());
+        EXPECT_TRUE(session.wait(3, for_ever).ok());
+        EXPECT_FALSE(session.close().ok());
+    });
+    EXPECT_THAT(shared_names(machines, job.config), testing::SizeIs(2 * job.config.files));
+}
+
+TEST(SessionTest, AgentsStayWithinTheirBuffers) {
+    Machines machines;
+    auto job = job_on(machines, hosts_of(4, 1));
+    job.config.files = 1;
+    run(job, [&](Checkpointer& session) {
+        std::vector<std::byte> large(2 * MiB);
+        ASSERT_TRUE(session.register_region("large", large.data(), large.size()).ok());
+        for (uint64_t epoch = 1; epoch <= 3; ++epoch) ASSERT_TRUE(session.save(epoch).ok());
+        ASSERT_TRUE(session.wait_all(for_ever).ok());
+        EXPECT_GT(session.agent_bytes(), 0u);
+        EXPECT_LE(session.agent_bytes(), job.config.buffers * job.config.buffer_bytes);
+    });
+}
+
 }  // namespace
 }  // namespace tailrace

@@ -5,7 +5,7 @@
 // gap=1 (no rank saved the array's last rows), megabytes (adds a region of that size to each rank).
 //
 // Every rank r saves
-//   particles   1000 + 100 r bytes: byte i is (r * 31 + i * 7) mod 256
+//   particles   1000 + 100 r bytes: byte i is (r * 31 + i * (7 + 2 r)) mod 256
 //   density     rows of an int32 array of 4 * ranks x 10, element i of the whole is i
 //   half        its element of a bfloat16 array of as many elements as ranks, with the bits 0x3f80 + r
 // and rank 0 also a region of no bytes and one whose name does its best to spoil a terminal.
@@ -27,7 +27,7 @@ std::vector<BuiltRegion> regions_of(uint32_t rank, uint32_t rank_count, bool gap
     std::vector<BuiltRegion> regions;
     BuiltRegion particles{"particles", std::vector<std::byte>(1000 + 100 * rank), {}};
     for (size_t i = 0; i < particles.data.size(); ++i)
-        particles.data[i] = static_cast<std::byte>((rank * 31 + i * 7) & 0xff);
+        particles.data[i] = static_cast<std::byte>((rank * 31 + i * (7 + 2 * rank)) & 0xff);
     regions.push_back(std::move(particles));
     const uint64_t rows = gap && rank + 1 == rank_count ? 2 : 4;
     regions.push_back(counting_array("density", {4 * rank_count, 10}, {4 * rank, 0}, {rows, 10}));

@@ -64,6 +64,7 @@ class MapStorage : public Storage {
     uint64_t failing_offset = 0;
 
     Result<std::unique_ptr<File>> open(const std::string& path, const OpenOptions& options) override {
+        if (path == subdirectory) return Status(Code::io_error, "opening " + path + ": it is a directory");
         if (options.access == Access::read && !files.contains(path)) return missing("opening", path);
         return std::unique_ptr<File>(
             std::make_unique<MapFile>(path, files[path], path == failing_path ? failing_offset : UINT64_MAX));

@@ -384,6 +384,24 @@ TEST_F(SharedCatalogTest, IndexBehindTheEndOfTheFileTakesNoMemory) {
     expect_code(load(), Code::corrupt, path + ": the index of leader 1 is cut off: 0 bytes");
 }
 
+TEST_F(SharedCatalogTest, IndexAreaBehindTheEndOfTheFileTakesNoMemory) {
+    auto plan = golden_plan();
+    put_epoch(plan);
+    auto path = path_of(plan, 0);
+    auto head = read_shared_head(storage, path);
+    ASSERT_TRUE(head.ok());
+    head->header.index_area_bytes = uint64_t{1} << 48;
+    auto slot = *head->slots[1];
+    slot.index_bytes = uint64_t{1} << 47;
+    auto file = *storage.open(path, {Access::write, DirectIo::off});
+    ASSERT_TRUE(file->write_at(encode(head->header), 0).ok());
+    ASSERT_TRUE(file->write_at(encode(slot, 512), 1024).ok());
+    ASSERT_TRUE(file->truncate(1536).ok());
+    auto again = read_shared_head(storage, path);
+    ASSERT_TRUE(again.ok());
+    expect_code(*again->indexes[1], Code::corrupt, "cut off: 0 bytes");
+}
+
 TEST_F(SharedCatalogTest, ReadErrorsArePassedOn) {
     auto plan = golden_plan();
     plan.block_bytes = 16 << 10;  // so that the head is larger than the first read

@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <memory>
+#include <ostream>
 #include <string>
 
 #include "storage/storage.h"
@@ -24,6 +25,10 @@ struct StorageCase {
     std::function<StorageFixture()> make;
     DirectIo direct = DirectIo::off;
 };
+
+inline void PrintTo(const StorageCase& test_case, std::ostream* stream) {
+    *stream << test_case.name;
+}
 
 inline std::string case_name(const testing::TestParamInfo<StorageCase>& info) {
     return info.param.name;
