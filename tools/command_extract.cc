@@ -61,12 +61,7 @@ Result<Extracted> extract_array(EpochReader& reader, const Options& options) {
     if (!options.box.empty()) {
         TAILRACE_ASSIGN(box, parse_box(options.box, found->shape));
     }
-    uint64_t bytes = element_bytes(found->type);
-    for (uint64_t extent : box.shape)
-        if (__builtin_mul_overflow(bytes, extent, &bytes))
-            return Status(Code::invalid_argument,
-                          fmt::format("array '{}' of {} has more bytes than 64 bits count", found->name,
-                                      shape_text(box.shape)));
+    const uint64_t bytes = box.elements() * element_bytes(found->type);
     const std::string header = npy_header(found->type, box.shape);
     TAILRACE_ASSIGN(auto file, OutputFile::create(options.output, header.size() + bytes, options.force));
     std::memcpy(file->memory().data(), header.data(), header.size());

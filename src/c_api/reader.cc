@@ -49,15 +49,8 @@ Result<SharedEpoch> load_newest(Storage& storage, const std::string& directory, 
     return newest_failure.with_context(what);
 }
 
-Status check_rank(const EpochReader& reader, uint32_t rank) {
-    if (rank < reader.rank_count()) return {};
-    return Status(Code::not_found, fmt::format("there is no rank {} in {}: {} ranks saved it", rank,
-                                               to_string(reader.key()), reader.rank_count()));
-}
-
 Result<const Region*> region_of(EpochReader& reader, uint32_t rank, const char* name) {
     TAILRACE_TRY(not_null(name, "name"));
-    TAILRACE_TRY(check_rank(reader, rank));
     TAILRACE_ASSIGN(const PartManifest* manifest, reader.manifest(rank));
     if (const Region* region = find_region(*manifest, name)) return region;
     std::string sentence =
@@ -172,7 +165,6 @@ uint32_t tailrace_reader_rank_count(const tailrace_reader* handle) {
 tailrace_code tailrace_reader_region_count(tailrace_reader* reader, uint32_t rank, size_t* count) {
     return tailrace::on_reader(reader, [&](EpochReader& epoch) -> Status {
         TAILRACE_TRY(not_null(count, "count"));
-        TAILRACE_TRY(tailrace::check_rank(epoch, rank));
         TAILRACE_ASSIGN(const auto* manifest, epoch.manifest(rank));
         *count = manifest->regions.size();
         return {};
@@ -183,7 +175,6 @@ tailrace_code tailrace_reader_region_at(tailrace_reader* reader, uint32_t rank, 
                                         tailrace_region_info* info) {
     return tailrace::on_reader(reader, [&](EpochReader& epoch) -> Status {
         TAILRACE_TRY(not_null(info, "info"));
-        TAILRACE_TRY(tailrace::check_rank(epoch, rank));
         TAILRACE_ASSIGN(const auto* manifest, epoch.manifest(rank));
         if (index >= manifest->regions.size())
             return Status(tailrace::Code::not_found,

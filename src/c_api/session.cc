@@ -1,4 +1,5 @@
-// Sessions: the calls of tailrace.h onto Checkpointer. No logic beyond checking arguments.
+// Sessions: the calls of tailrace.h onto Checkpointer. The core checks names, sizes
+// and epochs; here are only the checks of what does not exist there, such as NULL.
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
@@ -62,20 +63,6 @@ Result<std::chrono::milliseconds> to_milliseconds(double seconds) {
     constexpr double longest_seconds = 1e9;  // thirty years
     const double milliseconds = std::ceil(std::min(seconds, longest_seconds) * 1e3);
     return std::chrono::milliseconds(std::max<int64_t>(1, static_cast<int64_t>(milliseconds)));
-}
-
-Status check_memory(const char* name, const void* memory, uint64_t bytes) {
-    if (memory != nullptr || bytes == 0) return {};
-    return Status(
-        Code::invalid_argument,
-        fmt::format("region \"{}\": its memory is NULL but its size is {} bytes; nothing was changed", name,
-                    bytes));
-}
-
-Status check_epoch_number(uint64_t epoch) {
-    if (epoch != TAILRACE_NEWEST) return {};
-    return Status(Code::invalid_argument,
-                  "epoch 2^64-1 stands for the newest one and cannot be saved; nothing was done");
 }
 
 std::optional<uint64_t> epoch_or_newest(uint64_t epoch) {
@@ -162,7 +149,6 @@ const char* tailrace_setting(const tailrace_session* handle, const char* key) {
 tailrace_code tailrace_register(tailrace_session* session, const char* name, void* memory, uint64_t bytes) {
     return tailrace::on_session(session, [&](Checkpointer& checkpointer) -> Status {
         TAILRACE_TRY(not_null(name, "name"));
-        TAILRACE_TRY(tailrace::check_memory(name, memory, bytes));
         return checkpointer.register_region(name, memory, bytes);
     });
 }
@@ -172,7 +158,6 @@ tailrace_code tailrace_register_array(tailrace_session* session, const char* nam
     return tailrace::on_session(session, [&](Checkpointer& checkpointer) -> Status {
         TAILRACE_TRY(not_null(name, "name"));
         TAILRACE_ASSIGN(const auto piece, tailrace::to_piece(array));
-        TAILRACE_TRY(tailrace::check_memory(name, memory, tailrace::array_bytes(piece)));
         return checkpointer.register_array(name, memory, piece);
     });
 }
@@ -180,7 +165,6 @@ tailrace_code tailrace_register_array(tailrace_session* session, const char* nam
 tailrace_code tailrace_update(tailrace_session* session, const char* name, void* memory, uint64_t bytes) {
     return tailrace::on_session(session, [&](Checkpointer& checkpointer) -> Status {
         TAILRACE_TRY(not_null(name, "name"));
-        TAILRACE_TRY(tailrace::check_memory(name, memory, bytes));
         return checkpointer.update_region(name, memory, bytes);
     });
 }
@@ -190,7 +174,6 @@ tailrace_code tailrace_update_array(tailrace_session* session, const char* name,
     return tailrace::on_session(session, [&](Checkpointer& checkpointer) -> Status {
         TAILRACE_TRY(not_null(name, "name"));
         TAILRACE_ASSIGN(const auto piece, tailrace::to_piece(array));
-        TAILRACE_TRY(tailrace::check_memory(name, memory, tailrace::array_bytes(piece)));
         return checkpointer.update_array(name, memory, piece);
     });
 }
@@ -203,10 +186,8 @@ tailrace_code tailrace_unregister(tailrace_session* session, const char* name) {
 }
 
 tailrace_code tailrace_save(tailrace_session* session, uint64_t epoch) {
-    return tailrace::on_session(session, [&](Checkpointer& checkpointer) -> Status {
-        TAILRACE_TRY(tailrace::check_epoch_number(epoch));
-        return checkpointer.save(epoch);
-    });
+    return tailrace::on_session(session,
+                                [&](Checkpointer& checkpointer) { return checkpointer.save(epoch); });
 }
 
 tailrace_code tailrace_epoch_state(tailrace_session* session, uint64_t epoch, tailrace_epoch_info* info) {

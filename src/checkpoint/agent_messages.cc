@@ -25,8 +25,12 @@ void put(ByteWriter& out, const StreamInfo& stream) {
     out.put(stream.manifest_bytes);
     out.put(stream.manifest_crc);
 }
-void put_flag(ByteWriter& out, bool value) { out.put(static_cast<uint8_t>(value)); }
-void put_seconds(ByteWriter& out, double seconds) { out.put(std::bit_cast<uint64_t>(seconds)); }
+void put_flag(ByteWriter& out, bool value) {
+    out.put(static_cast<uint8_t>(value));
+}
+void put_seconds(ByteWriter& out, double seconds) {
+    out.put(std::bit_cast<uint64_t>(seconds));
+}
 
 EpochKey get_key(ByteReader& in) {
     EpochKey key;
@@ -57,7 +61,9 @@ bool get_flag(ByteReader& in) {
     if (value > 1) in.set_failed();
     return value == 1;
 }
-double get_seconds(ByteReader& in) { return std::bit_cast<double>(in.get<uint64_t>()); }
+double get_seconds(ByteReader& in) {
+    return std::bit_cast<double>(in.get<uint64_t>());
+}
 int get_int(ByteReader& in) {
     const auto value = in.get<uint32_t>();
     if (value > INT32_MAX) in.set_failed();
@@ -150,7 +156,9 @@ EpochEnded get_epoch_ended(ByteReader& in) {
     return m;
 }
 
-void put_body(ByteWriter& out, const EpochFlushing& m) { put(out, m.key); }
+void put_body(ByteWriter& out, const EpochFlushing& m) {
+    put(out, m.key);
+}
 
 AgentMessage get_body(ByteReader& in, uint8_t kind) {
     switch (kind) {

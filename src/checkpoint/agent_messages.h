@@ -69,8 +69,7 @@ struct EpochFlushing {
     EpochKey key;
 };
 
-using AgentMessage =
-    std::variant<Captured, NodeCaptured, Decision, GroupResult, EpochEnded, EpochFlushing>;
+using AgentMessage = std::variant<Captured, NodeCaptured, Decision, GroupResult, EpochEnded, EpochFlushing>;
 
 std::vector<std::byte> encode(const AgentMessage& message);
 Result<AgentMessage> decode_agent_message(std::span<const std::byte> bytes);

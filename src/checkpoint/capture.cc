@@ -44,7 +44,8 @@ void zero(std::span<std::byte> bytes) {
 
 CopyTeam::CopyTeam(size_t helpers) {
     for (size_t i = 0; i < helpers; ++i)
-        helpers_.emplace_back("tailrace copy", Priority{}, [this](const std::stop_token& stop) { help(stop); });
+        helpers_.emplace_back("tailrace copy", Priority{},
+                              [this](const std::stop_token& stop) { help(stop); });
 }
 
 CopyTeam::~CopyTeam() {
@@ -107,9 +108,8 @@ Status Capture::with_space(Status failure, uint64_t needed) const {
     if (failure.code() != Code::no_space) return failure;
     auto space = storage_.space(options_.directory);
     const std::string free = space.ok() ? format_bytes(space->free_bytes) : "an unknown amount";
-    return Status(Code::no_space,
-                  fmt::format("{} (this part needs {}; {} is free in {})", failure.message(),
-                              format_bytes(needed), free, options_.directory));
+    return Status(Code::no_space, fmt::format("{} (this part needs {}; {} is free in {})", failure.message(),
+                                              format_bytes(needed), free, options_.directory));
 }
 
 Result<OwnPart> Capture::capture(PartHeader header, std::span<const RegionSource> regions,
@@ -212,8 +212,8 @@ Result<OwnPart> Capture::write_part(const PartHeader& header, PartManifest& mani
     if (options_.sync) TAILRACE_TRY(sink.file->sync());
 
     // 3. The final name.
-    part.path = join_path(options_.directory,
-                          to_string(PartFileName{header.job, header.key, manifest.rank, false}));
+    part.path =
+        join_path(options_.directory, to_string(PartFileName{header.job, header.key, manifest.rank, false}));
     if (part.mapping.empty()) {
         TAILRACE_TRY(part.file->close());
         part.file.reset();

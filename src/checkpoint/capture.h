@@ -41,8 +41,8 @@ struct OwnPart {
     EpochKey key;
     std::string path;
     StreamInfo stream;
-    std::unique_ptr<File> file;     // kept open when mapped
-    std::span<std::byte> mapping;   // of the file, at least header and stream; empty when not mapped
+    std::unique_ptr<File> file;    // kept open when mapped
+    std::span<std::byte> mapping;  // of the file, at least header and stream; empty when not mapped
 };
 
 // Threads that share a number of equal pieces of work with the caller.

@@ -27,21 +27,22 @@ NodeLedger::Complete NodeLedger::complete(uint64_t sequence, std::vector<Capture
     whole.news.for_shared = captures.front().for_shared;
     for (const auto& capture : captures) {
         if (whole.news.status.ok() && !capture.status.ok())
-            whole.news.status = Status(
-                capture.status.code(), fmt::format("{} does not exist because rank {} could not capture it: {}",
-                                                   to_string(capture.key), capture.stream.rank,
-                                                   capture.status.message()));
+            whole.news.status =
+                Status(capture.status.code(),
+                       fmt::format("{} does not exist because rank {} could not capture it: {}",
+                                   to_string(capture.key), capture.stream.rank, capture.status.message()));
         if (!contains(whole.news.keys, capture.key)) whole.news.keys.push_back(capture.key);
     }
     if (whole.news.keys.size() > 1) {
         const auto& first = captures.front();
         const auto& other = *std::find_if(captures.begin(), captures.end(),
                                           [&](const Captured& c) { return c.key != first.key; });
-        whole.news.status = Status(
-            Code::invalid_argument,
-            fmt::format("save number {} has different epochs: {} on rank {} and {} on rank {}; every rank "
-                        "must save the same epoch in its n-th save. Earlier epochs are intact",
-                        sequence + 1, first.key.epoch, first.stream.rank, other.key.epoch, other.stream.rank));
+        whole.news.status =
+            Status(Code::invalid_argument,
+                   fmt::format(
+                       "save number {} has different epochs: {} on rank {} and {} on rank {}; every rank "
+                       "must save the same epoch in its n-th save. Earlier epochs are intact",
+                       sequence + 1, first.key.epoch, first.stream.rank, other.key.epoch, other.stream.rank));
     } else if (whole.news.status.ok()) {
         whole.news.status = std::move(extra);
     }
@@ -170,9 +171,9 @@ void RootLedger::end(EpochKey key, EpochState state, Status why) {
     auto& epoch = epochs_[key];
     if (epoch.ended) return;
     epoch.ended = true;
-    const bool everywhere =
-        state == EpochState::committed || (epoch.everywhere(nodes_) && epoch.results == parties_) ||
-        state == EpochState::kept_local;
+    const bool everywhere = state == EpochState::committed ||
+                            (epoch.everywhere(nodes_) && epoch.results == parties_) ||
+                            state == EpochState::kept_local;
     auto& ended = orders_.emplace_back(std::in_place_type<EpochEnded>);
     std::get<EpochEnded>(ended) = {key, state, std::move(why), epoch.seconds, everywhere};
     if (state == EpochState::failed && epoch.results > 0) leftovers_.push_back(key);

@@ -93,8 +93,8 @@ class RootLedger {
     const uint32_t queue_epochs_;
     std::map<EpochKey, Epoch> epochs_;
     std::map<uint64_t, Sequence> sequences_;
-    std::set<EpochKey> running_;       // decided to be flushed, not ended
-    std::vector<EpochKey> waiting_;    // drop_oldest: captured by the root's node, not decided
+    std::set<EpochKey> running_;     // decided to be flushed, not ended
+    std::vector<EpochKey> waiting_;  // drop_oldest: captured by the root's node, not decided
     std::vector<Order> orders_;
     std::vector<EpochKey> leftovers_;
 };

@@ -440,19 +440,14 @@ Status Reader::read_box(std::string_view name, std::span<const uint64_t> offset,
         return Status(Code::invalid_argument,
                       fmt::format("array '{}' has {} dimensions; the box has {} offsets and {} extents", name,
                                   global.shape.size(), offset.size(), shape.size()));
-    uint64_t bytes = element_bytes(global.type);
-    const bool empty = std::count(shape.begin(), shape.end(), 0) > 0;
-    for (size_t d = 0; d < shape.size(); ++d) {
+    for (size_t d = 0; d < shape.size(); ++d)
         if (offset[d] > global.shape[d] || shape[d] > global.shape[d] - offset[d])
             return Status(Code::invalid_argument,
                           fmt::format("a box at {} of extent {} in dimension {} does not lie in array '{}', "
                                       "which has {} there",
                                       offset[d], shape[d], d, name, global.shape[d]));
-        if (!empty && bytes > UINT64_MAX / shape[d])
-            return Status(Code::invalid_argument,
-                          fmt::format("a box of array '{}' has more bytes than 64 bits count", name));
-        bytes = empty ? 0 : bytes * shape[d];
-    }
+    // Fits 64 bits, for the box lies within the whole, which does (check_array_piece).
+    const uint64_t bytes = box.elements() * element_bytes(global.type);
     if (bytes != memory.size())
         return Status(
             Code::invalid_argument,

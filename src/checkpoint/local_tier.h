@@ -1,8 +1,8 @@
 // The node-local tier: which directories it has, which captured parts lie in them, and which may go.
 //
-// Every node has a directory of its own, <local_dir>/<job>-<hash of shared_dir>.node<number>, so that jobs with
-// different shared directories never meet. A machine may hold directories of nodes that this session does
-// not have (the layout has changed); one of its nodes looks after those.
+// Every node has a directory of its own, <local_dir>/<job>-<hash of shared_dir>.node<number>, so that jobs
+// with different shared directories never meet. A machine may hold directories of nodes that this session
+// does not have (the layout has changed); one of its nodes looks after those.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,8 @@ struct LocalTier {
 LocalTier local_tier(const std::string& local_dir, const std::string& shared_dir, const std::string& job);
 
 // The node directories of this tier on this machine that `node` looks after: its own, and those whose node
-// is not on this machine now, if `node` is the lowest here. `hosts` by rank. Nothing when local_dir is missing.
+// is not on this machine now, if `node` is the lowest here. `hosts` by rank. Nothing when local_dir is
+// missing.
 Result<std::vector<std::string>> directories_of_node(Storage& storage, const LocalTier& tier, int node,
                                                      const Topology& topology,
                                                      const std::vector<std::string>& hosts);

@@ -48,14 +48,15 @@ NodeAgent::NodeAgent(Setup setup)
 Result<std::unique_ptr<NodeAgent>> NodeAgent::create(Setup setup) {
     std::unique_ptr<NodeAgent> agent(new NodeAgent(std::move(setup)));
     const auto& own = agent->setup_;
-    TAILRACE_ASSIGN(agent->aggregator_,
-                    Aggregator::create(aggregator_options(*own.config, own.block_bytes), own.topology, own.node,
-                                       *own.transport, *own.local, *own.shared, [raw = agent.get()] {
-                                           if (!raw->setup_.quiet) return raw->setup_.transport->wake();
-                                           std::lock_guard lock(raw->mutex_);
-                                           raw->woken_ = true;
-                                           raw->changed_.notify_all();
-                                       }));
+    TAILRACE_ASSIGN(agent->aggregator_, Aggregator::create(aggregator_options(*own.config, own.block_bytes),
+                                                           own.topology, own.node, *own.transport, *own.local,
+                                                           *own.shared, [raw = agent.get()] {
+                                                               if (!raw->setup_.quiet)
+                                                                   return raw->setup_.transport->wake();
+                                                               std::lock_guard lock(raw->mutex_);
+                                                               raw->woken_ = true;
+                                                               raw->changed_.notify_all();
+                                                           }));
     if (own.node == 0 && !own.quiet) {
         const auto nodes = static_cast<size_t>(own.topology.node_count());
         agent->root_ = std::make_unique<RootLedger>(nodes, std::min<size_t>(nodes, own.config->files),
@@ -334,7 +335,8 @@ void NodeAgent::root_input(const AgentMessage& message) {
         // With queue policy wait every node starts by itself.
         if (decision && setup_.config->queue_policy == QueuePolicy::wait) continue;
         for (int node = 1; node < setup_.topology.node_count(); ++node)
-            std::visit([&](const auto& content) { post(setup_.topology.representative(node), content); }, order);
+            std::visit([&](const auto& content) { post(setup_.topology.representative(node), content); },
+                       order);
         if (decision) {
             on_decision(*decision);
         } else {
@@ -352,7 +354,8 @@ void NodeAgent::root_input(const AgentMessage& message) {
 void NodeAgent::remove_leftovers(std::vector<EpochKey> keys) {
     for (const auto& key : keys)
         chores_.push([this, key] {
-            auto removed = remove_shared_epoch(*setup_.shared, setup_.config->shared_dir, setup_.config->name, key);
+            auto removed =
+                remove_shared_epoch(*setup_.shared, setup_.config->shared_dir, setup_.config->name, key);
             if (!removed.ok())
                 log(LogLevel::warning, "files of {}, which failed, stay in {}: {}", to_string(key),
                     setup_.config->shared_dir, removed.message());
@@ -438,7 +441,8 @@ void NodeAgent::run_quiet(const std::stop_token& stop) {
         }
         if (moved) continue;
         std::unique_lock lock(mutex_);
-        changed_.wait_for(lock, longest_sleep, [&] { return woken_ || !jobs_.empty() || stop.stop_requested(); });
+        changed_.wait_for(lock, longest_sleep,
+                          [&] { return woken_ || !jobs_.empty() || stop.stop_requested(); });
     }
 }
 

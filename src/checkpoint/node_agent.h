@@ -4,8 +4,8 @@
 //
 // Way of an epoch: captured() from every rank of the node (messages, or the own rank's call) -> NodeLedger ->
 // NodeCaptured to the root; flush started at once (queue policy wait) or on the root's Decision -> the
-// group's coordinator reports GroupResult -> the root says EpochEnded to every agent, and they to their ranks.
-// A rank hears that an epoch has ended only after the aggregator has let go of its part.
+// group's coordinator reports GroupResult -> the root says EpochEnded to every agent, and they to their
+// ranks. A rank hears that an epoch has ended only after the aggregator has let go of its part.
 //
 // Where ranks may not communicate in the background (`quiet`), the thread drives the Aggregator alone: the
 // owner hands in jobs by start_job(), takes their results, and tells epochs' ends itself.
@@ -89,10 +89,10 @@ class NodeAgent {
         std::vector<Captured> captures;
         bool complete = false;  // all ranks of the node have captured it
         bool recovered = false;
-        FlushJob job;                // of a recovered epoch
-        std::optional<bool> flush;   // decided
-        bool started = false;        // handed to the aggregator
-        bool let_go = false;         // by the aggregator
+        FlushJob job;               // of a recovered epoch
+        std::optional<bool> flush;  // decided
+        bool started = false;       // handed to the aggregator
+        bool let_go = false;        // by the aggregator
         std::optional<EpochEnded> ended;
         bool final() const { return ended && (!started || let_go); }
     };

@@ -88,8 +88,7 @@ std::vector<LocalEpoch> choose_recoveries(const std::vector<LocalEpoch>& capture
     return chosen;
 }
 
-Result<SharedInventory> clean_shared(Storage& storage, const std::string& directory,
-                                     const std::string& job) {
+Result<SharedInventory> clean_shared(Storage& storage, const std::string& directory, const std::string& job) {
     TAILRACE_ASSIGN(const auto epochs, list_shared(storage, directory, job));
     SharedInventory inventory;
     std::vector<EpochAge> ages;
@@ -110,8 +109,8 @@ Result<SharedInventory> clean_shared(Storage& storage, const std::string& direct
             if (!named.ok())
                 log(LogLevel::warning, "{} is complete, but its files keep their unfinished names: {}",
                     to_string(files->key), named.message());
-        } else if (unfinished && (loaded.status().code() == Code::not_found ||
-                                  loaded.status().code() == Code::corrupt)) {
+        } else if (unfinished &&
+                   (loaded.status().code() == Code::not_found || loaded.status().code() == Code::corrupt)) {
             // Its writer never came to the end: a torn head is what that looks like.
             auto removed = remove_files(storage, directory, *files);
             log(LogLevel::info, "{} was never finished and is removed from {}", to_string(files->key),

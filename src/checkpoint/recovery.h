@@ -33,8 +33,8 @@ struct SharedInventory {
 // No other session may use the directory.
 Result<SharedInventory> clean_shared(Storage& storage, const std::string& directory, const std::string& job);
 
-// Removes all files of an epoch, so that a removal that is cut short leaves something recognised as unfinished.
-// Ends with a directory sync. ok when there are none.
+// Removes all files of an epoch, so that a removal that is cut short leaves something recognised as
+// unfinished. Ends with a directory sync. ok when there are none.
 Status remove_shared_epoch(Storage& storage, const std::string& directory, const std::string& job,
                            EpochKey key);
 

@@ -21,7 +21,8 @@
 namespace tailrace {
 
 bool Session::reachable(const KnownPart& part, int rank) const {
-    return hosts_[static_cast<size_t>(topology_.representative(part.node))] == hosts_[static_cast<size_t>(rank)];
+    return hosts_[static_cast<size_t>(topology_.representative(part.node))] ==
+           hosts_[static_cast<size_t>(rank)];
 }
 
 // Every rank finds the part it saved on its own machine.
@@ -60,8 +61,9 @@ Result<std::vector<Session::Candidate>> Session::find_candidates() {
             for (const auto& files : *listed) {
                 out.put(files.key.epoch);
                 out.put(files.key.run);
-                out.put(static_cast<uint8_t>(std::any_of(files.files.begin(), files.files.end(),
-                                                         [](const auto& file) { return file.name.unfinished; })));
+                out.put(
+                    static_cast<uint8_t>(std::any_of(files.files.begin(), files.files.end(),
+                                                     [](const auto& file) { return file.name.unfinished; })));
             }
     }
     TAILRACE_ASSIGN(const auto of_root, transport_->broadcast(0, out.bytes()));
@@ -134,8 +136,9 @@ Status Session::try_sources(const Candidate& candidate, std::optional<SharedEpoc
     EpochSources sources;
     sources.key = candidate.key;
     sources.rank_count = shared ? shared->rank_count : candidate.local->rank_count;
-    const bool same_attempt = candidate.local && (!shared || (shared->run_uid == candidate.local->run_uid &&
-                                                              shared->rank_count == candidate.local->rank_count));
+    const bool same_attempt =
+        candidate.local && (!shared || (shared->run_uid == candidate.local->run_uid &&
+                                        shared->rank_count == candidate.local->rank_count));
     if (same_attempt)
         for (const auto& part : candidate.local->parts)
             if (reachable(part, rank())) sources.local_parts.push_back({part.path, part.header});
@@ -166,7 +169,8 @@ Session::Attempt Session::try_candidate(const Candidate& candidate, bool any_ran
         if (status.code() == Code::invalid_argument) return {Outcome::refused, status};
         local_failure = status;
         if (rank() == 0 && !is_refusal(status))
-            log(LogLevel::warning, "{} could not be read from the node-local tier, the shared one is next: {}",
+            log(LogLevel::warning,
+                "{} could not be read from the node-local tier, the shared one is next: {}",
                 to_string(candidate.key), status.message());
     }
     if (auto waited = wait_for_flush(candidate.key); !waited.ok()) return {Outcome::damaged, waited};
@@ -189,9 +193,10 @@ Session::Attempt Session::try_candidate(const Candidate& candidate, bool any_ran
     if (candidate.local && candidate.local->complete())
         return {Outcome::damaged,
                 Status(Code::not_found,
-                       fmt::format("{} lies in the node-local tiers only, where {} ranks on the machines of today "
-                                   "cannot all reach it (it was captured by {} ranks)",
-                                   to_string(candidate.key), rank_count(), candidate.local->rank_count))};
+                       fmt::format(
+                           "{} lies in the node-local tiers only, where {} ranks on the machines of today "
+                           "cannot all reach it (it was captured by {} ranks)",
+                           to_string(candidate.key), rank_count(), candidate.local->rank_count))};
     if (candidate.local)
         return {Outcome::nothing_there,
                 Status(Code::not_found,
@@ -222,20 +227,22 @@ Result<EpochKey> Session::use_newest(std::optional<uint64_t> epoch, std::optiona
                 break;
             case Attempt::Outcome::nothing_there:
                 if (rank() == 0)
-                    log(LogLevel::info, "{} is passed over: {}", to_string(candidate.key), attempt.why.message());
+                    log(LogLevel::info, "{} is passed over: {}", to_string(candidate.key),
+                        attempt.why.message());
                 if (incomplete.ok()) incomplete = attempt.why;
                 break;
         }
     }
     const auto places = fmt::format("{} and the node-local tier {}", config_.shared_dir, config_.local_dir);
     if (!damage.ok())
-        return Status(Code::corrupt,
-                      fmt::format("nothing could be restored from {}, and nothing there was changed; the newest "
-                                  "epoch: {}",
-                                  places, damage.message()));
-    auto sentence = epoch ? fmt::format("there is no complete epoch {} of job {} in {}", *epoch, config_.name,
-                                        places)
-                          : fmt::format("there is no complete epoch of job {} in {}", config_.name, places);
+        return Status(
+            Code::corrupt,
+            fmt::format("nothing could be restored from {}, and nothing there was changed; the newest "
+                        "epoch: {}",
+                        places, damage.message()));
+    auto sentence =
+        epoch ? fmt::format("there is no complete epoch {} of job {} in {}", *epoch, config_.name, places)
+              : fmt::format("there is no complete epoch of job {} in {}", config_.name, places);
     if (!incomplete.ok()) sentence += fmt::format(" ({})", incomplete.message());
     return Status(Code::not_found, std::move(sentence));
 }
@@ -258,16 +265,18 @@ Status Session::restore_regions(EpochReader& reader, const std::vector<Registere
             if (before && before->array &&
                 (before->array->type != region.array->type ||
                  before->array->global_shape != region.array->global_shape))
-                return Status(Code::invalid_argument,
-                              fmt::format("array \"{}\" was saved with another element type or global shape than "
-                                          "is registered now",
-                                          region.name));
+                return Status(
+                    Code::invalid_argument,
+                    fmt::format("array \"{}\" was saved with another element type or global shape than "
+                                "is registered now",
+                                region.name));
             boxes.push_back(&region);
         } else if (!saved) {
-            return Status(Code::not_found,
-                          fmt::format("region \"{}\" belongs to a rank, and rank {} did not exist when {} was "
-                                      "saved by {} ranks",
-                                      region.name, own, to_string(reader.key()), reader.rank_count()));
+            return Status(
+                Code::not_found,
+                fmt::format("region \"{}\" belongs to a rank, and rank {} did not exist when {} was "
+                            "saved by {} ranks",
+                            region.name, own, to_string(reader.key()), reader.rank_count()));
         } else {
             whole.push_back({region.name, {region.memory, region.bytes}});
         }
@@ -292,8 +301,9 @@ Result<uint64_t> Session::restore(std::optional<uint64_t> epoch, std::span<const
             if (found != regions_.end())
                 regions.push_back(*found);
             else if (chosen.ok())
-                chosen = Status(Code::invalid_argument,
-                                fmt::format("region \"{}\" is not registered, so it cannot be restored", name));
+                chosen =
+                    Status(Code::invalid_argument,
+                           fmt::format("region \"{}\" is not registered, so it cannot be restored", name));
         }
     }
     TAILRACE_TRY(agree(*transport_, chosen));
@@ -310,7 +320,8 @@ Result<uint64_t> Session::restore(std::optional<uint64_t> epoch, std::span<const
 
 // All ranks together read everything once.
 Status Session::verify_share(EpochReader& reader) const {
-    for (auto r = static_cast<uint32_t>(rank()); r < reader.rank_count(); r += static_cast<uint32_t>(rank_count()))
+    for (auto r = static_cast<uint32_t>(rank()); r < reader.rank_count();
+         r += static_cast<uint32_t>(rank_count()))
         TAILRACE_TRY(reader.verify(r, [](uint64_t) {}));
     return {};
 }
@@ -320,8 +331,8 @@ Result<std::unique_ptr<EpochReader>> Session::open_epoch(std::optional<uint64_t>
     reader_was_opened_ = true;
     std::unique_ptr<EpochReader> reader;
     auto used = use_newest(
-        epoch, before, true,
-        [&](EpochReader& opened) { return verify ? verify_share(opened) : Status(); }, reader);
+        epoch, before, true, [&](EpochReader& opened) { return verify ? verify_share(opened) : Status(); },
+        reader);
     if (!used.ok()) return used.status();
     return reader;
 }

@@ -91,7 +91,7 @@ class Session : public Checkpointer {
     std::optional<OwnPart> retire_parts();
     Status wait_for_room();
     Status tell_captured(Captured capture);
-    void read_mail();                     // never blocks
+    void read_mail();  // never blocks
     void read_mail_locked();
     // Sleeps until `done` or the deadline, reading this rank's mail where no agent does; says whether done.
     bool wait_until(const std::function<bool(const EpochTable::Entries&)>& done, Deadline deadline);
@@ -165,7 +165,7 @@ class Session : public Checkpointer {
 
     std::mutex save_mutex_;
     std::unique_ptr<Capture> capture_;
-    std::vector<OwnPart> parts_;  // in the node-local tier, of this session, ascending
+    std::vector<OwnPart> parts_;        // in the node-local tier, of this session, ascending
     std::vector<KnownPart> old_parts_;  // of earlier runs, that this node looks after (representatives)
     std::vector<EpochKey> old_safe_;  // epochs of earlier runs that could be restored, when the session began
     std::vector<EpochKey> recovered_;  // being flushed, or flushed, since

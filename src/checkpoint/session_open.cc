@@ -52,7 +52,8 @@ Session::Session(Config config, std::shared_ptr<Transport> transport, std::share
 Session::~Session() {
     if (!began_ || closed_) return;
     auto closed = close();
-    if (!closed.ok()) log(LogLevel::warning, "closing a session of {}: {}", config_.shared_dir, closed.message());
+    if (!closed.ok())
+        log(LogLevel::warning, "closing a session of {}: {}", config_.shared_dir, closed.message());
 }
 
 Result<std::unique_ptr<Checkpointer>> Checkpointer::open(Config config, std::shared_ptr<Transport> transport,
@@ -68,7 +69,8 @@ Status Session::begin() {
     TAILRACE_TRY(learn_ranks());
     if (rank() == 0 && quiet() && rank_count() > 1)
         log(LogLevel::warning,
-            "the MPI library does not provide MPI_THREAD_MULTIPLE: every node writes its own part of the files, "
+            "the MPI library does not provide MPI_THREAD_MULTIPLE: every node writes its own part of the "
+            "files, "
             "and save and wait are collective");
     SharedInventory inventory;
     TAILRACE_TRY(agree(*transport_, take_shared_directory(inventory)));
@@ -123,8 +125,8 @@ Status Session::take_shared_directory(SharedInventory& inventory) {
         return Status(Code::busy,
                       fmt::format("another session uses {}: one session at a time per directory", directory));
     else if (lock.status().code() == Code::unsupported)
-        log(LogLevel::info, "{} cannot be locked, so a second session on it would not be noticed: {}", directory,
-            lock.status().message());
+        log(LogLevel::info, "{} cannot be locked, so a second session on it would not be noticed: {}",
+            directory, lock.status().message());
     else
         return lock.status();
     TAILRACE_ASSIGN(inventory, clean_shared(*shared_, directory, config_.name));
@@ -137,8 +139,8 @@ Status Session::take_shared_directory(SharedInventory& inventory) {
     }
     if (config_.buffer_bytes == 0 || config_.buffer_bytes % block_bytes_ != 0)
         return Status(Code::invalid_argument,
-                      fmt::format("buffer_bytes = {} is not a multiple of block_bytes = {}", config_.buffer_bytes,
-                                  block_bytes_));
+                      fmt::format("buffer_bytes = {} is not a multiple of block_bytes = {}",
+                                  config_.buffer_bytes, block_bytes_));
     return {};
 }
 
@@ -274,7 +276,8 @@ Status Session::verify_recoveries(std::vector<LocalEpoch>& epochs) {
             if (!representative_ || part.node != node_ || !damaged.ok()) continue;
             EpochSources sources{epoch.key, epoch.rank_count, {{part.path, part.header}}, std::nullopt};
             auto reader = EpochReader::open(*local_, *shared_, std::move(sources));
-            damaged = reader.ok() ? (*reader)->verify(part.header.stream.rank, [](uint64_t) {}) : reader.status();
+            damaged =
+                reader.ok() ? (*reader)->verify(part.header.stream.rank, [](uint64_t) {}) : reader.status();
         }
         if (!damaged.ok())
             log(LogLevel::warning, "captured {} cannot be brought to {}: {}", to_string(epoch.key),
@@ -301,8 +304,9 @@ Status Session::verify_recoveries(std::vector<LocalEpoch>& epochs) {
 Status Session::make_room_for_recoveries(std::vector<LocalEpoch>& epochs) {
     ByteWriter out;
     for (const auto& epoch : epochs) {
-        auto removed =
-            rank() == 0 ? remove_shared_epoch(*shared_, config_.shared_dir, config_.name, epoch.key) : Status();
+        auto removed = rank() == 0
+                           ? remove_shared_epoch(*shared_, config_.shared_dir, config_.name, epoch.key)
+                           : Status();
         if (!removed.ok())
             log(LogLevel::warning, "captured {} stays in the node-local tier: {}", to_string(epoch.key),
                 removed.message());
@@ -382,14 +386,16 @@ void Session::drop_old_parts() {
     }
     for (const auto& part : old_parts_) {
         const auto same = [&](const LocalAge& age) { return age.key == part.header.key; };
-        if (std::none_of(ages.begin(), ages.end(), same)) ages.push_back({part.header.key, false, false, false});
+        if (std::none_of(ages.begin(), ages.end(), same))
+            ages.push_back({part.header.key, false, false, false});
     }
     for (const auto& key : choose_local_removals(std::move(ages), std::max(1u, config_.keep_local))) {
         for (const auto& part : old_parts_) {
             if (part.header.key != key) continue;
             auto removed = local_->remove(part.path);
             if (!removed.ok() && removed.code() != Code::not_found)
-                log(LogLevel::warning, "a captured part that is no longer needed stays: {}", removed.message());
+                log(LogLevel::warning, "a captured part that is no longer needed stays: {}",
+                    removed.message());
         }
         std::erase_if(old_parts_, [&](const KnownPart& part) { return part.header.key == key; });
         std::erase(old_safe_, key);
@@ -421,7 +427,8 @@ Status Session::close_once() {
                     fmt::format("flushing {}, left by an earlier run", to_string(key)));
         return agree(*transport_, failure);
     }
-    // A rank that saved less often than others would leave them waiting for ever: what not all have saved fails.
+    // A rank that saved less often than others would leave them waiting for ever: what not all have saved
+    // fails.
     ByteWriter out;
     out.put(sequence_);
     TAILRACE_ASSIGN(const auto all, transport_->allgather(out.bytes()));

@@ -63,7 +63,8 @@ Result<bool> Session::exchange(const std::optional<Captured>& capture, bool in_t
 }
 
 void Session::take_quiet_captures(const std::vector<std::optional<Captured>>& captures) {
-    const auto saved = std::count_if(captures.begin(), captures.end(), [](const auto& c) { return c.has_value(); });
+    const auto saved =
+        std::count_if(captures.begin(), captures.end(), [](const auto& c) { return c.has_value(); });
     if (saved == 0) return;
     const uint64_t sequence = sequence_++;
     Status incomplete;
@@ -89,7 +90,8 @@ void Session::take_quiet_captures(const std::vector<std::optional<Captured>>& ca
         }
     }
     for (auto& [key, epoch] : quiet_epochs_)
-        for (size_t node = 0; node < epoch.offers.size(); ++node) epoch.offers[node].node = static_cast<int>(node);
+        for (size_t node = 0; node < epoch.offers.size(); ++node)
+            epoch.offers[node].node = static_cast<int>(node);
     for (int node = 0; node < topology_.node_count(); ++node) {
         NodeLedger collected(node, SIZE_MAX);
         for (const int rank : topology_.ranks_of_node[static_cast<size_t>(node)])
@@ -121,7 +123,8 @@ void Session::carry_out_quiet_orders() {
     if (agent_ && node_ == 0) agent_->remove_leftovers(std::move(leftovers));
     for (const auto& key : to_start)
         if (!quiet_epochs_[key].ended) start_quiet_flush(key);
-    std::erase_if(quiet_epochs_, [](const auto& entry) { return entry.second.ended && !entry.second.recovered; });
+    std::erase_if(quiet_epochs_,
+                  [](const auto& entry) { return entry.second.ended && !entry.second.recovered; });
 }
 
 void Session::start_quiet_flush(EpochKey key) {

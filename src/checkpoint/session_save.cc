@@ -40,7 +40,8 @@ Status Session::put_region(Registered region, bool exists) {
         return Status(Code::invalid_argument,
                       fmt::format("region \"{}\": {} bytes at a null pointer", name, region.bytes));
     std::lock_guard lock(regions_mutex_);
-    auto found = std::find_if(regions_.begin(), regions_.end(), [&](const auto& r) { return r.name == name; });
+    auto found =
+        std::find_if(regions_.begin(), regions_.end(), [&](const auto& r) { return r.name == name; });
     if (exists && found == regions_.end())
         return Status(Code::not_found, fmt::format("region \"{}\" is not registered", name));
     if (!exists && found != regions_.end())
@@ -75,7 +76,8 @@ Status Session::update_array(std::string_view name, void* memory, const ArrayPie
 
 Status Session::unregister(std::string_view name) {
     std::lock_guard lock(regions_mutex_);
-    auto found = std::find_if(regions_.begin(), regions_.end(), [&](const auto& r) { return r.name == name; });
+    auto found =
+        std::find_if(regions_.begin(), regions_.end(), [&](const auto& r) { return r.name == name; });
     if (found == regions_.end())
         return Status(Code::not_found, fmt::format("region \"{}\" is not registered", name));
     regions_.erase(found);
@@ -97,8 +99,9 @@ Status Session::check_epoch(uint64_t epoch) const {
         return Status(Code::invalid_argument, "epoch 2^64-1 stands for the newest one and cannot be saved");
     if (!newest_saved_ || epoch > *newest_saved_) return {};
     if (table_.find(epoch))
-        return Status(Code::already_exists,
-                      fmt::format("epoch {} was saved in this session already, and was left as it is", epoch));
+        return Status(
+            Code::already_exists,
+            fmt::format("epoch {} was saved in this session already, and was left as it is", epoch));
     return Status(Code::failed_state,
                   fmt::format("epoch {} is not above epoch {}, which was saved before; epochs must ascend. "
                               "Nothing was changed",
@@ -124,7 +127,8 @@ std::optional<OwnPart> Session::retire_parts() {
     for (const auto& key : old_safe_) ages.push_back({key, true, in_use(key), false});
     for (const auto& part : old_parts_) {
         const auto same = [&](const LocalAge& age) { return age.key == part.header.key; };
-        if (std::none_of(ages.begin(), ages.end(), same)) ages.push_back({part.header.key, false, false, false});
+        if (std::none_of(ages.begin(), ages.end(), same))
+            ages.push_back({part.header.key, false, false, false});
     }
     // One is about to be added.
     const auto removals = choose_local_removals(std::move(ages), std::max(1u, config_.keep_local - 1));
@@ -140,8 +144,8 @@ std::optional<OwnPart> Session::retire_parts() {
             if (part.header.key == *key) remove(part.path);
         std::erase_if(old_parts_, [&](const KnownPart& part) { return part.header.key == *key; });
         std::erase(old_safe_, *key);
-        const auto part = std::find_if(parts_.begin(), parts_.end(),
-                                       [&](const OwnPart& own) { return own.key == *key; });
+        const auto part =
+            std::find_if(parts_.begin(), parts_.end(), [&](const OwnPart& own) { return own.key == *key; });
         if (part == parts_.end()) continue;
         // A reader of this rank or another may still have the file open; without checksums it could not tell
         // that the bytes under it are another epoch's.
@@ -283,8 +287,7 @@ Result<EpochInfo> Session::state(uint64_t epoch) {
 
 Status Session::epoch_status(uint64_t epoch) const {
     auto entry = table_.find(epoch);
-    if (!entry)
-        return Status(Code::not_found, fmt::format("epoch {} was not saved in this session", epoch));
+    if (!entry) return Status(Code::not_found, fmt::format("epoch {} was not saved in this session", epoch));
     if (entry->info.state == EpochState::failed)
         return entry->info.why.with_context(fmt::format("epoch {}", epoch));
     return {};
@@ -324,7 +327,9 @@ Status Session::wait_for(const std::vector<uint64_t>& epochs, std::chrono::milli
     return {};
 }
 
-Status Session::wait(uint64_t epoch, std::chrono::milliseconds longest) { return wait_for({epoch}, longest); }
+Status Session::wait(uint64_t epoch, std::chrono::milliseconds longest) {
+    return wait_for({epoch}, longest);
+}
 
 Status Session::wait_all(std::chrono::milliseconds longest) {
     std::vector<uint64_t> epochs;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -52,6 +53,7 @@ TEST(BoundedQueueTest, CloseWakesWhoeverWaits) {
     {
         std::jthread popper([&] { popped = empty.pop().has_value(); });
         std::jthread pusher([&] { pushed = full.push(2); });
+        std::this_thread::sleep_for(std::chrono::milliseconds(30));  // so that both wait, in all likelihood
         empty.close();
         full.close();
     }

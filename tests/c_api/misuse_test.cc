@@ -90,6 +90,7 @@ TEST_F(MisuseTest, BadArraysAreRefused) {
     bad.dimensions = 17, refused(bad, "dimensions");
     bad = good, set_type(bad, 16), refused(bad, "type");
     set_type(bad, -1), refused(bad, "type");
+    set_type(bad, 256 + TAILRACE_FLOAT64), refused(bad, "type");
     bad = good, bad.global_shape = nullptr, refused(bad, "global_shape");
     bad = good, bad.offset = nullptr, refused(bad, "offset");
     bad = good, bad.local_shape = nullptr, refused(bad, "local_shape");

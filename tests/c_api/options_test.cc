@@ -20,10 +20,12 @@ class OptionsTest : public CApiTest {
         return copy;
     }
     std::string write_config(const std::string& text) {
-        const std::string path = directory_ + "/settings.toml";
+        const std::string path = directory_ + "/settings" + std::to_string(++files_written_) + ".toml";
         std::ofstream(path) << text;
         return path;
     }
+
+    int files_written_ = 0;
 };
 
 TEST_F(OptionsTest, VersionIsTheHeaders) {

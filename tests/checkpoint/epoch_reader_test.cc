@@ -534,11 +534,23 @@ TEST_F(EpochReaderTest, WithoutChecksumsBytesComeBackAsTheyLie) {
     EXPECT_EQ(memory, epoch.ranks[0][0].data);
 }
 
-TEST_F(EpochReaderTest, PartOfAnotherRunIsPassedOver) {
-    BuiltEpoch epoch = one_region(1000);
+TEST_F(EpochReaderTest, PartOfAnotherRunIsPassedOverEvenWithTheSameBytes) {
+    const BuiltEpoch epoch = one_region(1000);
     ASSERT_TRUE(write_shared_files(memory_, "/shared", epoch).ok());
     BuiltEpoch other = epoch;
     other.run_uid = 0xbad;
+    ASSERT_TRUE(write_captured_parts(memory_, "/local", other).ok());
+    auto reader = open(epoch, From::both);
+    log_.clear();
+    ASSERT_NO_FATAL_FAILURE(expect_rank_reads_back(*reader, epoch, 0));
+    for (const Call& call : log_.calls) EXPECT_THAT(call.path, testing::StartsWith("/shared/"));
+    EXPECT_THAT(warnings_, Contains(HasSubstr("passed over")));
+}
+
+TEST_F(EpochReaderTest, PartWithAnotherTableOfRegionsIsPassedOver) {
+    const BuiltEpoch epoch = one_region(1000);
+    ASSERT_TRUE(write_shared_files(memory_, "/shared", epoch).ok());
+    BuiltEpoch other = epoch;
     other.ranks[0][0].data = pattern(77, 1000);
     ASSERT_TRUE(write_captured_parts(memory_, "/local", other).ok());
     auto reader = open(epoch, From::both);

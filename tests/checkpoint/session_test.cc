@@ -1,5 +1,5 @@
-// The checkpointer as a whole: life of an epoch, options, and what must be refused. Ranks are threads, storages
-// are in memory.
+// The checkpointer as a whole: life of an epoch, options, and what must be refused. Ranks are threads,
+// storages are in memory.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +25,9 @@ constexpr uint64_t newest_bytes = 50000;
 struct State {
     std::vector<std::byte> first, second;
 };
-uint64_t second_bytes(uint64_t epoch, int rank) { return (epoch * 7919 + static_cast<uint64_t>(rank) * 104729) % 40000; }
+uint64_t second_bytes(uint64_t epoch, int rank) {
+    return (epoch * 7919 + static_cast<uint64_t>(rank) * 104729) % 40000;
+}
 
 void fill(State& state, uint64_t epoch, int rank) {
     state.first = content(epoch, rank, 1, newest_bytes);
@@ -156,9 +158,11 @@ TEST(SessionTest, EveryNthSaveGoesToTheSharedTierAndTheOthersStayLocal) {
             State state;
             for (uint64_t epoch = 1; epoch <= 5; ++epoch) ASSERT_TRUE(save(session, state, epoch).ok());
             ASSERT_TRUE(session.wait_all(for_ever).ok());
-            for (const auto& [epoch, expected] :
-                 {std::pair{1, EpochState::committed}, {2, EpochState::kept_local}, {3, EpochState::kept_local},
-                  {4, EpochState::committed}, {5, EpochState::kept_local}})
+            for (const auto& [epoch, expected] : {std::pair{1, EpochState::committed},
+                                                  {2, EpochState::kept_local},
+                                                  {3, EpochState::kept_local},
+                                                  {4, EpochState::committed},
+                                                  {5, EpochState::kept_local}})
                 EXPECT_EQ(session.state(static_cast<uint64_t>(epoch))->state, expected) << epoch;
             expect_restored(session, std::nullopt, 5);
             ASSERT_TRUE(session.close().ok());
@@ -183,7 +187,9 @@ class HeldStorage : public Storage {
         }
         return inner_->open(path, options);
     }
-    Status rename(const std::string& from, const std::string& to) override { return inner_->rename(from, to); }
+    Status rename(const std::string& from, const std::string& to) override {
+        return inner_->rename(from, to);
+    }
     Status remove(const std::string& path) override { return inner_->remove(path); }
     Result<std::vector<DirectoryEntry>> list(const std::string& path) override { return inner_->list(path); }
     Status make_directories(const std::string& path) override { return inner_->make_directories(path); }
@@ -382,9 +388,10 @@ TEST(SessionTest, LeftoversOfUnfinishedEpochsAreRemovedAndNeverRestored) {
     foreign.key = {7, 1};
     copy(join_path(dir, to_string(first)), join_path(dir, to_string(foreign)));
     run(job, [&](Checkpointer& session) { expect_restored(session, std::nullopt, 1); });
-    EXPECT_THAT(shared_names(machines, job.config),
-                testing::UnorderedElementsAre(to_string(first), to_string(SharedFileName{"job", {1, 1}, 1, 2, false}),
-                                              to_string(foreign)));
+    EXPECT_THAT(
+        shared_names(machines, job.config),
+        testing::UnorderedElementsAre(to_string(first), to_string(SharedFileName{"job", {1, 1}, 1, 2, false}),
+                                      to_string(foreign)));
 }
 
 // ---- restore ---------------------------------------------------------------------------------------------
@@ -422,8 +429,8 @@ TEST(SessionTest, DamageInOneTierIsServedByTheOtherAndInBothByAnOlderEpoch) {
     damage(local, join_path(node, to_string(PartFileName{"job", {2, 1}, 1, false})), 5000);
     run(job, [&](Checkpointer& session) { expect_restored(session, std::nullopt, 2); });
     for (const uint64_t at : {5000u, 9000u, 20000u, 40000u, 60000u})
-        damage(*machines.shared, join_path(job.config.shared_dir, to_string(SharedFileName{"job", {2, 1}, 0, 1, false})),
-               at);
+        damage(*machines.shared,
+               join_path(job.config.shared_dir, to_string(SharedFileName{"job", {2, 1}, 0, 1, false})), at);
     run(job, [&](Checkpointer& session) {
         // The region whose size stays: another size would be the caller's mistake.
         State state;
@@ -521,7 +528,8 @@ TEST(SessionTest, AReaderReadsOtherRanksRegionsAndOlderEpochs) {
     auto smaller = job_on(machines, hosts_of(3, 1));
     run(smaller, [&](Checkpointer& session) {
         for (const bool verify : {false, true}) {
-            auto reader = session.open_epoch(std::nullopt, verify ? std::optional<uint64_t>(2) : std::nullopt, verify);
+            auto reader =
+                session.open_epoch(std::nullopt, verify ? std::optional<uint64_t>(2) : std::nullopt, verify);
             ASSERT_TRUE(reader.ok()) << reader.status().to_string();
             const uint64_t epoch = verify ? 1 : 2;
             EXPECT_EQ((*reader)->key().epoch, epoch);
@@ -544,7 +552,8 @@ TEST(SessionTest, AReaderReadsOtherRanksRegionsAndOlderEpochs) {
     });
 }
 
-// ---- what is refused ---------------------------------------------------------------------------------------
+// ---- what is refused
+// ---------------------------------------------------------------------------------------
 
 TEST(SessionTest, BadRegionsAreRefusedWithASentence) {
     Machines machines;
@@ -557,7 +566,8 @@ TEST(SessionTest, BadRegionsAreRefusedWithASentence) {
         EXPECT_EQ(session.register_region("b", nullptr, 5).code(), Code::invalid_argument);
         EXPECT_TRUE(session.register_region("empty", nullptr, 0).ok());
         EXPECT_EQ(session.register_region("", memory.data(), 5).code(), Code::invalid_argument);
-        EXPECT_EQ(session.register_region(std::string(5000, 'x'), memory.data(), 5).code(), Code::invalid_argument);
+        EXPECT_EQ(session.register_region(std::string(5000, 'x'), memory.data(), 5).code(),
+                  Code::invalid_argument);
         EXPECT_EQ(session.update_region("c", memory.data(), 5).code(), Code::not_found);
         EXPECT_EQ(session.unregister("c").code(), Code::not_found);
         ArrayPiece piece{ElementType::float64, {10}, {5}, {6}};
@@ -606,7 +616,8 @@ TEST(SessionTest, RanksThatSaveDifferentEpochsFailAndGoOn) {
                     ASSERT_TRUE(save(session, state, mine).ok());
                     const auto failed = session.wait(mine, for_ever);
                     EXPECT_EQ(failed.code(), Code::invalid_argument) << failed.to_string();
-                    EXPECT_THAT(failed.message(), AllOf(HasSubstr("2"), HasSubstr("3"), HasSubstr("same epoch")));
+                    EXPECT_THAT(failed.message(),
+                                AllOf(HasSubstr("2"), HasSubstr("3"), HasSubstr("same epoch")));
                     ASSERT_TRUE(save(session, state, 4).ok());
                     EXPECT_TRUE(session.wait(4, for_ever).ok());
                     expect_restored(session, std::nullopt, 4);
@@ -637,7 +648,8 @@ TEST(SessionTest, DifferentSettingsAreRefusedByName) {
     Machines machines;
     auto job = job_on(machines, hosts_of(3, 1));
     for (const auto& [key, value] : {std::pair<std::string, std::string>{"files", "3"},
-                                     {"queue_policy", "skip"}, {"shared_dir", "/another place"}}) {
+                                     {"queue_policy", "skip"},
+                                     {"shared_dir", "/another place"}}) {
         job.change_config = [&, name = key, text = value](int rank, Config& config) {
             if (rank != 2) return;
             ASSERT_TRUE(set_config(config, name, text).ok());
@@ -702,7 +714,8 @@ TEST(SessionTest, AFullLocalTierFailsTheEpochOnEveryRankAndNothingElse) {
                 const auto saved = save(session, state, 2);
                 if (session.rank() == 1) {
                     EXPECT_EQ(saved.code(), Code::no_space) << saved.to_string();
-                    EXPECT_THAT(saved.message(), AllOf(HasSubstr("needs"), HasSubstr("free"), HasSubstr("intact")));
+                    EXPECT_THAT(saved.message(),
+                                AllOf(HasSubstr("needs"), HasSubstr("free"), HasSubstr("intact")));
                     local.set_capacity(UINT64_MAX);
                 } else {
                     EXPECT_TRUE(saved.ok());

@@ -506,6 +506,13 @@ class ConfigTest(unittest.TestCase):
             self.assertRegex(line, r'^(#.*|[a-z_]+ = ("[^"]*"|\d+)|)$')
 
 
+    def test_the_text_loads_as_it_is_and_changes_nothing(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+            file.write(run("config").stdout)
+            file.flush()
+            subprocess.run([MAKE_EPOCH, file.name, "load=1"], check=True, timeout=60)
+
+
 class ProgramTest(unittest.TestCase):
     def test_version_and_help(self):
         self.assertRegex(run("--version").stdout, r"^tailrace \d+\.\d+\.\d+\n$")

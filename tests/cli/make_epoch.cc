@@ -1,4 +1,5 @@
-// make_epoch DIR [KEY=VALUE...]: writes an epoch for cli_test.py.
+// make_epoch DIR [KEY=VALUE...]: writes an epoch for cli_test.py. make_epoch FILE load=1: loads a
+// configuration file and fails unless every setting then has its default.
 //
 // Keys: job, epoch, run, uid, files, leaders, ranks, age (seconds since its commit), checksums (0 or 1),
 // unfinished=1 (the last file has no slot), captured=1 (captured parts instead of shared files),
@@ -9,6 +10,7 @@
 //   density     rows of an int32 array of 4 * ranks x 10, element i of the whole is i
 //   half        its element of a bfloat16 array of as many elements as ranks, with the bits 0x3f80 + r
 // and rank 0 also a region of no bytes and one whose name does its best to spoil a terminal.
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -16,6 +18,7 @@
 #include <string>
 
 #include "checkpoint/epoch_builder.h"
+#include "config/config.h"
 #include "storage/storage.h"
 
 namespace {
@@ -44,6 +47,20 @@ std::vector<BuiltRegion> regions_of(uint32_t rank, uint32_t rank_count, bool gap
     return regions;
 }
 
+int load_defaults(const char* path) {
+    Config config;
+    if (const Status status = load_config_file(config, path); !status.ok()) {
+        std::fprintf(stderr, "make_epoch: %s\n", status.to_string().c_str());
+        return 1;
+    }
+    for (const ConfigKey& key : config_keys())
+        if (*get_config(config, key.name) != *get_config(Config{}, key.name)) {
+            std::fprintf(stderr, "make_epoch: %s is no default\n", std::string(key.name).c_str());
+            return 1;
+        }
+    return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -55,6 +72,7 @@ int main(int argc, char** argv) {
         if (equals == std::string::npos) return 2;
         given[argument.substr(0, equals)] = argument.substr(equals + 1);
     }
+    if (given.count("load") > 0) return load_defaults(argv[1]);
     const auto number = [&](const char* key, uint64_t otherwise) {
         auto found = given.find(key);
         return found == given.end() ? otherwise : std::strtoull(found->second.c_str(), nullptr, 10);

@@ -71,8 +71,9 @@ static inline void set_number(tailrace_options* options, const char* key, uint64
 /* directory/part */
 static inline void set_path(tailrace_options* options, const char* key, const char* directory,
                             const char* part) {
-    char path[4096];
-    snprintf(path, sizeof path, "%s/%s", directory, part);
+    char path[4200];
+    const int length = snprintf(path, sizeof path, "%s/%s", directory, part);
+    REQUIRE(length > 0 && length < (int)sizeof path, "the path is too long");
     set_text(options, key, path);
 }
 

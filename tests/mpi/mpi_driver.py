@@ -5,6 +5,7 @@ MPI libraries, so that killed ranks leave nothing in /dev/shm. All processes tha
 deep, are found by their parents and are gone when the workplace is.
 """
 import ctypes
+import glob
 import os
 import re
 import shutil
@@ -88,6 +89,28 @@ def reap():
             return
 
 
+def shared_memory_files():
+    """What MPICH puts into /dev/shm, where no setting leads elsewhere; usually gone as soon as all ranks see it."""
+    return set(glob.glob("/dev/shm/mpich_shar_tmp*"))
+
+
+def remove_abandoned(paths):
+    """Removes files that no process has mapped: their ranks were killed before they could."""
+    mapped = ""
+    for maps in glob.glob("/proc/[0-9]*/maps"):
+        try:
+            with open(maps, encoding="utf-8", errors="replace") as file:
+                mapped += file.read()
+        except OSError:
+            pass
+    for path in paths:
+        if path not in mapped:
+            try:
+                os.remove(path)
+            except OSError:
+                pass
+
+
 class Workplace:
     """A fresh directory on a file system in memory, and the way to start MPI programs in it."""
 
@@ -114,10 +137,12 @@ class Workplace:
 
     def __enter__(self):
         adopt_orphans()
+        self.others = shared_memory_files()
         return self
 
     def __exit__(self, *_):
         kill_all_descendants()
+        remove_abandoned(shared_memory_files() - self.others)
         shutil.rmtree(self.path, ignore_errors=True)
 
     def directory(self, name):

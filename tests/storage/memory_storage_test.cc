@@ -183,6 +183,29 @@ TEST_F(MemoryStorageTest, APendingRemovalMayComeBack) {
     EXPECT_LT(back, 30);
 }
 
+TEST_F(MemoryStorageTest, ARemovalNeverReachesTheFileThatALostRenameWouldHaveReplaced) {
+    const auto old_content = pattern(100, 1), new_content = pattern(200, 2);
+    int old_left = 0;
+    for (int round = 0; round < 60; ++round) {
+        MemoryStorage storage;
+        TAILRACE_ASSERT_OK(storage.make_directories("/d"));
+        for (const auto& [path, content] : {std::pair{"/d/a", old_content}, {"/d/b", new_content}}) {
+            auto file = storage.open(path, {Access::create_new, DirectIo::off});
+            TAILRACE_ASSERT_OK((*file)->write_at(content, 0));
+            TAILRACE_ASSERT_OK((*file)->sync());
+        }
+        TAILRACE_ASSERT_OK(storage.sync_directory("/d"));
+        TAILRACE_ASSERT_OK(storage.rename("/d/b", "/d/a"));
+        TAILRACE_ASSERT_OK(storage.remove("/d/a"));
+        storage.crash(random_);
+        if (exists(storage, "/d/b")) {  // the rename was lost
+            EXPECT_EQ(content_of(storage, "/d/a"), old_content);
+            ++old_left;
+        }
+    }
+    EXPECT_GT(old_left, 0);
+}
+
 TEST_F(MemoryStorageTest, FilesAndLocksOfBeforeACrashAreDead) {
     auto file = create("/d/a", pattern(10, 1));
     TAILRACE_ASSERT_OK(file->sync());

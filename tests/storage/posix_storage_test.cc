@@ -249,15 +249,6 @@ TEST_F(PosixStorageTest, LinksThatLeadNowhereAreNotListed) {
     EXPECT_TRUE(storage_->list(scratch_.path())->empty());
 }
 
-// Runs `body` in a child process, which must return 0.
-int in_child(const std::function<int()>& body) {
-    const pid_t child = fork();
-    if (child == 0) _exit(body());
-    int status = -1;
-    waitpid(child, &status, 0);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
-}
-
 TEST_F(PosixStorageTest, AShortWriteIsRetriedAndItsErrorReported) {
     // A limit on the size of files makes the kernel cut the write first and refuse the rest then.
     for (const bool uring : {false, true}) {

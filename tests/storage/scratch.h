@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <filesystem>
+#include <functional>
 #include <random>
 #include <string>
 #include <vector>
@@ -38,6 +41,15 @@ class ScratchDirectory {
 inline uint64_t test_seed() {
     if (const char* text = getenv("TAILRACE_SEED"); text != nullptr) return strtoull(text, nullptr, 10);
     return std::random_device{}();
+}
+
+// Runs `body` in a child process, which must return 0.
+inline int in_child(const std::function<int()>& body) {
+    const pid_t child = fork();
+    if (child == 0) _exit(body());
+    int status = -1;
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
 }
 
 // Bytes that differ from place to place and from salt to salt.

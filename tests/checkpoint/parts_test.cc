@@ -1,0 +1,591 @@
+// The pure parts of the checkpointer, and capture: messages, table, ledgers, the node-local tier's and the
+// recovery's decisions.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <numeric>
+
+#include "base/crc32c.h"
+#include "checkpoint/agent_messages.h"
+#include "checkpoint/capture.h"
+#include "checkpoint/cluster.h"
+#include "checkpoint/epoch_ledger.h"
+#include "checkpoint/epoch_table.h"
+#include "checkpoint/local_tier.h"
+#include "checkpoint/recovery.h"
+#include "checkpoint/shared_epoch_codec.h"
+
+namespace tailrace {
+namespace {
+
+using namespace testing_support;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+// ---- messages --------------------------------------------------------------------------------------------
+
+std::vector<AgentMessage> sample_messages() {
+    const Status failure(Code::no_space, "full");
+    return {Captured{7, {12, 3}, false, failure, {5, 100, 50, 99}, "/a b/c"},
+            NodeCaptured{4, 7, {{12, 3}, {13, 3}}, true, {}},
+            Decision{{12, 3}, false},
+            GroupResult{{12, 3}, 2, failure, 1.5},
+            EpochEnded{{12, 3}, EpochState::failed, failure, 0.25, true},
+            EpochEnded{{12, 3}, EpochState::committed, {}, 0.25, true},
+            EpochFlushing{{12, 3}}};
+}
+
+TEST(AgentMessageTest, EveryKindSurvivesARoundTrip) {
+    for (const auto& message : sample_messages()) {
+        const auto bytes = encode(message);
+        EXPECT_TRUE(is_agent_message(bytes));
+        auto decoded = decode_agent_message(bytes);
+        ASSERT_TRUE(decoded.ok());
+        EXPECT_EQ(decoded->index(), message.index());
+        EXPECT_EQ(encode(*decoded), bytes);
+    }
+}
+
+TEST(AgentMessageTest, TruncationAndTrailingBytesAreRefused) {
+    for (const auto& message : sample_messages()) {
+        auto bytes = encode(message);
+        for (size_t length = 0; length < bytes.size(); ++length)
+            EXPECT_FALSE(decode_agent_message(std::span(bytes).first(length)).ok()) << message.index();
+        bytes.push_back(std::byte{0});
+        EXPECT_FALSE(decode_agent_message(bytes).ok());
+    }
+}
+
+TEST(AgentMessageTest, AHostileCountOrStateIsRefused) {
+    auto bytes = encode(AgentMessage(NodeCaptured{4, 7, {{12, 3}}, true, {}}));
+    std::fill(bytes.begin() + 14, bytes.begin() + 22, std::byte{0xff});  // the number of keys
+    EXPECT_FALSE(decode_agent_message(bytes).ok());
+    bytes = encode(AgentMessage(EpochEnded{{12, 3}, EpochState::committed, {}, 0, true}));
+    bytes[14] = std::byte{1};  // captured is no end
+    EXPECT_FALSE(decode_agent_message(bytes).ok());
+}
+
+TEST(SharedEpochCodecTest, RoundTripAndHostileBytes) {
+    SharedEpoch epoch;
+    epoch.job = "job";
+    epoch.key = {3, 1};
+    epoch.rank_count = 2;
+    epoch.paths = {"/s/a", "/s/b"};
+    epoch.streams = {{{0, 8192, 4096, 1}, {{0, 4096, 0, 8192}}}, {{1, 4096, 4096, 2}, {{1, 4096, 0, 4096}}}};
+    auto bytes = encode_shared_epoch(epoch);
+    auto decoded = decode_shared_epoch(bytes);
+    ASSERT_TRUE(decoded.ok());
+    EXPECT_EQ(encode_shared_epoch(*decoded), bytes);
+    for (size_t length = 0; length < bytes.size(); ++length)
+        EXPECT_FALSE(decode_shared_epoch(std::span(bytes).first(length)).ok());
+    epoch.streams[0].extents[0].file = 2;  // there are two
+    EXPECT_FALSE(decode_shared_epoch(encode_shared_epoch(epoch)).ok());
+}
+
+// ---- table
+// -------------------------------------------------------------------------------------------------
+
+EpochInfo captured_info(uint64_t epoch) {
+    EpochInfo info;
+    info.epoch = epoch;
+    info.run = 1;
+    info.state = EpochState::captured;
+    return info;
+}
+
+TEST(EpochTableTest, AnEndNeverChangesAndMayComeBeforeTheCapture) {
+    EpochTable table;
+    table.add(captured_info(1), true);
+    table.flushing({1, 1});
+    EXPECT_EQ(table.find(1)->info.state, EpochState::flushing);
+    table.ended({{1, 1}, EpochState::committed, {}, 2.0, true});
+    table.ended({{1, 1}, EpochState::failed, Status(Code::aborted, "late"), 0, false});
+    table.flushing({1, 1});
+    EXPECT_EQ(table.find(1)->info.state, EpochState::committed);
+    EXPECT_TRUE(table.first_failure().ok());
+    table.ended({{2, 1}, EpochState::failed, Status(Code::aborted, "early"), 0, false});
+    table.ended({{3, 9}, EpochState::committed, {}, 0, true});  // of another run
+    table.add(captured_info(2), true);
+    table.add(captured_info(3), true);
+    EXPECT_EQ(table.find(2)->info.state, EpochState::failed);
+    EXPECT_EQ(table.find(3)->info.state, EpochState::captured);
+    EXPECT_THAT(table.unfinished(), ElementsAre(3));
+    table.fail_all(Status(Code::transport, "gone"));
+    table.add(captured_info(4), true);
+    EXPECT_EQ(table.find(3)->info.why.code(), Code::transport);
+    EXPECT_EQ(table.find(4)->info.why.code(), Code::transport);
+}
+
+// ---- ledgers
+// -----------------------------------------------------------------------------------------------
+
+Captured capture_of(uint32_t rank, uint64_t sequence, uint64_t epoch, Status status = {}) {
+    Captured capture;
+    capture.sequence = sequence;
+    capture.key = {epoch, 1};
+    capture.status = std::move(status);
+    capture.stream.rank = rank;
+    return capture;
+}
+
+TEST(NodeLedgerTest, AnEpochIsWholeWithItsLastRank) {
+    NodeLedger ledger(2, 2);
+    EXPECT_FALSE(ledger.captured(capture_of(4, 0, 10)));
+    EXPECT_FALSE(ledger.captured(capture_of(4, 1, 11)));
+    auto whole = ledger.captured(capture_of(5, 0, 10));
+    ASSERT_TRUE(whole);
+    EXPECT_TRUE(whole->news.status.ok());
+    EXPECT_EQ(whole->news.node, 2);
+    EXPECT_THAT(whole->news.keys, ElementsAre(EpochKey{10, 1}));
+    EXPECT_THAT(whole->captures, SizeIs(2));
+}
+
+TEST(NodeLedgerTest, DifferentEpochsAndFailedCapturesAreTold) {
+    NodeLedger ledger(0, 2);
+    (void)ledger.captured(capture_of(0, 0, 10));
+    auto mixed = ledger.captured(capture_of(1, 0, 11));
+    ASSERT_TRUE(mixed);
+    EXPECT_THAT(mixed->news.keys, SizeIs(2));
+    EXPECT_THAT(mixed->news.status.message(), HasSubstr("10 on rank 0 and 11 on rank 1"));
+    (void)ledger.captured(capture_of(0, 1, 12));
+    auto failed = ledger.captured(capture_of(1, 1, 12, Status(Code::no_space, "full")));
+    ASSERT_TRUE(failed);
+    EXPECT_EQ(failed->news.status.code(), Code::no_space);
+    EXPECT_THAT(failed->news.status.message(), HasSubstr("rank 1"));
+}
+
+TEST(NodeLedgerTest, WhatLiesBeyondTheEndFailsAlsoWhenItComesLater) {
+    NodeLedger ledger(0, 2);
+    (void)ledger.captured(capture_of(0, 1, 11));
+    const auto ended = ledger.end_from(1, Status(Code::failed_state, "over"));
+    ASSERT_THAT(ended, SizeIs(1));
+    EXPECT_EQ(ended[0].news.status.code(), Code::failed_state);
+    auto late = ledger.captured(capture_of(0, 2, 12));
+    ASSERT_TRUE(late);
+    EXPECT_EQ(late->news.status.code(), Code::failed_state);
+}
+
+struct RootDriver {
+    RootLedger ledger;
+    size_t nodes, parties;
+    RootDriver(size_t node_count, size_t party_count, QueuePolicy policy, uint32_t queue)
+        : ledger(node_count, party_count, policy, queue), nodes(node_count), parties(party_count) {}
+    void captured_everywhere(uint64_t sequence, uint64_t epoch, bool for_shared = true) {
+        for (size_t node = 0; node < nodes; ++node)
+            ledger.captured({static_cast<int>(node), sequence, {{epoch, 1}}, for_shared, {}});
+    }
+    void flushed(uint64_t epoch, Status status = {}) {
+        for (size_t party = 0; party < parties; ++party)
+            ledger.result({{epoch, 1}, static_cast<int>(party), status, 1.0});
+    }
+    // "flush 3", "local 4", "committed 3", "kept 4", "failed 5", with "!" when not captured everywhere.
+    std::vector<std::string> orders() {
+        std::vector<std::string> words;
+        for (const auto& order : ledger.take_orders()) {
+            if (const auto* decision = std::get_if<Decision>(&order)) {
+                words.push_back((decision->flush ? "flush " : "local ") +
+                                std::to_string(decision->key.epoch));
+                continue;
+            }
+            const auto& ended = std::get<EpochEnded>(order);
+            const char* word = ended.state == EpochState::committed    ? "committed "
+                               : ended.state == EpochState::kept_local ? "kept "
+                                                                       : "failed ";
+            words.push_back(word + std::to_string(ended.key.epoch) + (ended.captured_everywhere ? "" : "!"));
+        }
+        return words;
+    }
+};
+
+TEST(RootLedgerTest, CommittedOnlyWhenEveryPartyHas) {
+    RootDriver root(3, 2, QueuePolicy::wait, 2);
+    root.captured_everywhere(0, 1);
+    EXPECT_THAT(root.orders(), ElementsAre("flush 1"));
+    root.ledger.result({{1, 1}, 0, {}, 1.0});
+    EXPECT_THAT(root.orders(), IsEmpty());
+    root.ledger.result({{1, 1}, 1, {}, 2.0});
+    EXPECT_THAT(root.orders(), ElementsAre("committed 1"));
+    EXPECT_THAT(root.ledger.take_leftovers(), IsEmpty());
+}
+
+TEST(RootLedgerTest, AGroupMayBeDoneBeforeTheRootHasCaptured) {
+    RootDriver root(2, 2, QueuePolicy::wait, 2);
+    root.ledger.captured({1, 0, {{1, 1}}, true, {}});
+    root.ledger.result({{1, 1}, 1, {}, 1.0});
+    root.ledger.captured({0, 0, {{1, 1}}, true, {}});
+    root.ledger.result({{1, 1}, 0, {}, 1.0});
+    EXPECT_THAT(root.orders(), ElementsAre("flush 1", "committed 1"));
+}
+
+TEST(RootLedgerTest, AFailedPartyFailsTheEpochOnceAllHaveEndedAndLeavesFilesToRemove) {
+    RootDriver root(2, 2, QueuePolicy::wait, 2);
+    root.captured_everywhere(0, 1);
+    root.ledger.result({{1, 1}, 0, Status(Code::io_error, "disk"), 1.0});
+    EXPECT_THAT(root.orders(), ElementsAre("flush 1"));
+    root.ledger.result({{1, 1}, 1, {}, 1.0});
+    EXPECT_THAT(root.orders(), ElementsAre("failed 1"));
+    EXPECT_THAT(root.ledger.take_leftovers(), ElementsAre(EpochKey{1, 1}));
+}
+
+TEST(RootLedgerTest, AFailedCaptureFailsAtOnceAndLateResultsAreCleanedUp) {
+    RootDriver root(2, 2, QueuePolicy::wait, 2);
+    root.ledger.captured({0, 0, {{1, 1}}, true, {}});
+    root.ledger.captured({1, 0, {{1, 1}}, true, Status(Code::no_space, "full")});
+    EXPECT_THAT(root.orders(), ElementsAre("flush 1", "failed 1!"));
+    EXPECT_THAT(root.ledger.take_leftovers(), IsEmpty());
+    root.ledger.result({{1, 1}, 0, {}, 1.0});
+    EXPECT_THAT(root.orders(), IsEmpty());
+    EXPECT_THAT(root.ledger.take_leftovers(), ElementsAre(EpochKey{1, 1}));
+}
+
+TEST(RootLedgerTest, DifferentEpochsAtOneSequenceNumberAllFail) {
+    RootDriver root(3, 1, QueuePolicy::wait, 2);
+    root.ledger.captured({0, 0, {{1, 1}}, true, {}});
+    root.ledger.captured({1, 0, {{2, 1}}, true, {}});
+    EXPECT_THAT(root.orders(), ElementsAre("flush 1", "failed 1!", "failed 2!"));
+    root.ledger.captured({2, 0, {{3, 1}}, true, {}});
+    EXPECT_THAT(root.orders(), ElementsAre("failed 3!"));
+    root.captured_everywhere(1, 4);
+    root.flushed(4);
+    EXPECT_THAT(root.orders(), ElementsAre("flush 4", "committed 4"));
+}
+
+TEST(RootLedgerTest, KeptLocalOnlyWhenEveryNodeHasCaptured) {
+    RootDriver root(2, 1, QueuePolicy::wait, 2);
+    root.ledger.captured({0, 0, {{1, 1}}, false, {}});
+    EXPECT_THAT(root.orders(), ElementsAre("local 1"));
+    root.ledger.captured({1, 0, {{1, 1}}, false, {}});
+    EXPECT_THAT(root.orders(), ElementsAre("kept 1"));
+}
+
+TEST(RootLedgerTest, SkipKeepsEpochsLocalWhileTheQueueIsFull) {
+    RootDriver root(2, 1, QueuePolicy::skip, 1);
+    root.captured_everywhere(0, 1);
+    root.captured_everywhere(1, 2);
+    EXPECT_THAT(root.orders(), ElementsAre("flush 1", "local 2", "kept 2"));
+    root.flushed(1);
+    root.captured_everywhere(2, 3);
+    EXPECT_THAT(root.orders(), ElementsAre("committed 1", "flush 3"));
+}
+
+TEST(RootLedgerTest, DropOldestStartsTheNewestWhenAFlushEnds) {
+    RootDriver root(2, 1, QueuePolicy::drop_oldest, 3);
+    for (uint64_t epoch = 1; epoch <= 4; ++epoch) root.captured_everywhere(epoch - 1, epoch);
+    EXPECT_THAT(root.orders(), ElementsAre("flush 1", "local 2", "kept 2"));  // two may wait
+    root.flushed(1);
+    EXPECT_THAT(root.orders(), ElementsAre("committed 1", "local 3", "kept 3", "flush 4"));
+    root.flushed(4, Status(Code::io_error, "disk"));
+    EXPECT_THAT(root.orders(), ElementsAre("failed 4"));
+}
+
+TEST(RootLedgerTest, RecoveredEpochsCountAsRunning) {
+    RootDriver root(2, 2, QueuePolicy::skip, 1);
+    root.ledger.recovered({9, 1});
+    EXPECT_THAT(root.orders(), ElementsAre("flush 9"));
+    root.captured_everywhere(0, 1);
+    EXPECT_THAT(root.orders(), ElementsAre("local 1", "kept 1"));
+    root.flushed(9);
+    EXPECT_THAT(root.orders(), ElementsAre("committed 9"));
+}
+
+// ---- the node-local tier
+// -------------------------------------------------------------------------------------
+
+TEST(LocalTierTest, JobsWithDifferentSharedDirectoriesDoNotMeet) {
+    const auto one = local_tier("/l", "/shared/a", "job");
+    EXPECT_EQ(one.directory(3), local_tier("/l", "/shared/./a/", "job").directory(3));
+    EXPECT_NE(one.directory(3), local_tier("/l", "/shared/b", "job").directory(3));
+    EXPECT_THAT(one.directory(3), ::testing::MatchesRegex("/l/job-[0-9a-f]+\\.node0003"));
+}
+
+TEST(LocalTierTest, EveryDirectoryOfAMachineHasExactlyOneNodeThatLooksAfterIt) {
+    MemoryStorage storage;
+    const auto tier = local_tier("/l", "/shared", "job");
+    for (const int node : {0, 1, 2, 5, 17}) ASSERT_TRUE(storage.make_directories(tier.directory(node)).ok());
+    ASSERT_TRUE(storage.make_directories("/l/job-00000000.node0001").ok());
+    const std::vector<std::string> hosts{"a", "a", "b", "b"};  // nodes 0, 1 on a, 2, 3 on b
+    const auto topology = make_topology(hosts, 1);
+    auto of = [&](int node) { return directories_of_node(storage, tier, node, topology, hosts).value(); };
+    EXPECT_THAT(of(0),
+                ElementsAre(tier.directory(0), tier.directory(2), tier.directory(5), tier.directory(17)));
+    EXPECT_THAT(of(1), ElementsAre(tier.directory(1)));
+    EXPECT_THAT(of(3), IsEmpty());
+    EXPECT_TRUE(directories_of_node(storage, local_tier("/none", "/s", "job"), 0, topology, hosts)->empty());
+}
+
+KnownPart known_part(int node, EpochKey key, uint32_t rank, uint32_t rank_count, uint64_t uid = 1) {
+    KnownPart part;
+    part.node = node;
+    part.path = "/l/" + std::to_string(rank);
+    part.header.job = "job";
+    part.header.key = key;
+    part.header.rank_count = rank_count;
+    part.header.run_uid = uid;
+    part.header.stream.rank = rank;
+    return part;
+}
+
+TEST(LocalTierTest, APartThatTwoNodesSeeCountsOnceAndNamesakesDoNotMix) {
+    const auto epochs = gather_local_epochs({known_part(1, {5, 1}, 0, 2), known_part(0, {5, 1}, 0, 2),
+                                             known_part(0, {5, 1}, 1, 2, 77), known_part(1, {6, 1}, 1, 2),
+                                             known_part(0, {6, 1}, 0, 2)});
+    ASSERT_THAT(epochs, SizeIs(2));
+    EXPECT_FALSE(epochs[0].complete());
+    ASSERT_THAT(epochs[0].parts, SizeIs(1));
+    EXPECT_TRUE(epochs[1].complete());
+    std::vector<LocalPart> parts{{"/x y", known_part(0, {5, 1}, 3, 4).header}};
+    auto decoded = decode_parts(encode_parts(parts), 7);
+    ASSERT_TRUE(decoded.ok());
+    ASSERT_THAT(*decoded, SizeIs(1));
+    EXPECT_EQ((*decoded)[0].node, 7);
+    EXPECT_EQ((*decoded)[0].path, "/x y");
+    EXPECT_EQ((*decoded)[0].header.stream, parts[0].header.stream);
+    auto bytes = encode_parts(parts);
+    bytes.pop_back();
+    EXPECT_FALSE(decode_parts(bytes, 7).ok());
+}
+
+TEST(LocalTierTest, RemovalKeepsTheNewestSafeEpochsAndWhatIsInUse) {
+    const EpochKey e1{1, 1}, e2{2, 1}, e3{3, 1}, e4{4, 1}, e5{5, 1};
+    auto choose = [](std::vector<LocalAge> ages, uint32_t keep) {
+        return choose_local_removals(std::move(ages), keep);
+    };
+    EXPECT_THAT(choose({{e1, true}, {e2, true}, {e3, true}}, 2), ElementsAre(e1));
+    EXPECT_THAT(choose({{e1, true, true}, {e2, true}, {e3, true}}, 1), ElementsAre(e2));
+    // Nothing newer than the newest safe one goes; what never becomes whole does.
+    EXPECT_THAT(choose({{e1, true}, {e2, false}, {e3, false, true}, {e4, false, false, true}}, 1),
+                ElementsAre(e4));
+    EXPECT_THAT(choose({{e1, false}, {e2, true}, {e5, false}}, 3), ElementsAre(e1));
+}
+
+// ---- recovery
+// --------------------------------------------------------------------------------------------------
+
+LocalEpoch local_epoch(EpochKey key, bool complete, bool for_shared) {
+    LocalEpoch epoch;
+    epoch.key = key;
+    epoch.rank_count = 2;
+    epoch.for_shared = for_shared;
+    for (uint32_t rank = 0; rank < (complete ? 2u : 1u); ++rank)
+        epoch.parts.push_back(known_part(0, key, rank, 2));
+    return epoch;
+}
+
+TEST(RecoveryTest, CompleteEpochsNewerThanTheNewestCommittedAreChosenOldestFirst) {
+    const std::vector<LocalEpoch> captured{local_epoch({1, 1}, true, true),  local_epoch({2, 1}, true, false),
+                                           local_epoch({3, 1}, true, true),  local_epoch({4, 1}, true, false),
+                                           local_epoch({5, 1}, false, true), local_epoch({6, 1}, true, true)};
+    auto keys = [&](std::optional<EpochKey> committed, std::vector<EpochKey> unclean) {
+        std::vector<uint64_t> epochs;
+        for (const auto& epoch : choose_recoveries(captured, committed, unclean))
+            epochs.push_back(epoch.key.epoch);
+        return epochs;
+    };
+    EXPECT_THAT(keys(EpochKey{1, 1}, {}), ElementsAre(3, 6));
+    EXPECT_THAT(keys(std::nullopt, {}), ElementsAre(1, 3, 6));
+    EXPECT_THAT(keys(EpochKey{6, 1}, {}), IsEmpty());
+    EXPECT_THAT(keys(EpochKey{3, 1}, {{6, 1}}), ElementsAre(4));  // kept local, but the newest there is
+}
+
+TEST(RecoveryTest, ARemovalThatIsCutShortLeavesSomethingMarkedUnfinished) {
+    // At every operation the storage dies; whatever is left must be recognised by the next session.
+    for (uint64_t die_at = 1; die_at < 12; ++die_at) {
+        auto memory = std::make_shared<MemoryStorage>();
+        ASSERT_TRUE(memory->make_directories("/s").ok());
+        for (uint32_t k = 0; k < 3; ++k)
+            ASSERT_TRUE(memory
+                            ->open("/s/" + to_string(SharedFileName{"job", {1, 1}, k, 3, false}),
+                                   {Access::write, DirectIo::off})
+                            .ok());
+        ASSERT_TRUE(memory->sync_directory("/s").ok());
+        FaultPlan plan;
+        plan.die_at_operation = die_at;
+        FaultyStorage faulty(memory, die_at, plan);
+        const auto removed = remove_shared_epoch(faulty, "/s", "job", {1, 1});
+        auto left = list_shared(*memory, "/s", "job");
+        ASSERT_TRUE(left.ok());
+        if (removed.ok()) {
+            EXPECT_THAT(*left, IsEmpty());
+            continue;
+        }
+        if (left->empty()) continue;
+        bool unfinished = false;
+        for (const auto& file : (*left)[0].files) unfinished |= file.name.unfinished;
+        EXPECT_TRUE(unfinished || (*left)[0].files.size() == 3) << "died at operation " << die_at;
+        ASSERT_TRUE(clean_shared(*memory, "/s", "job").ok());
+        EXPECT_THAT(*list_shared(*memory, "/s", "job"), SizeIs(unfinished ? 0 : 1));
+    }
+}
+
+// ---- capture
+// -----------------------------------------------------------------------------------------------------
+
+struct CaptureCase {
+    bool map;
+    bool checksum;
+    uint32_t threads;
+};
+
+class CaptureTest : public ::testing::TestWithParam<CaptureCase> {};
+
+PartHeader header_for(uint64_t epoch) {
+    PartHeader header;
+    header.job = "job";
+    header.key = {epoch, 1};
+    header.run_uid = 5;
+    header.rank_count = 3;
+    header.stream.rank = 2;
+    return header;
+}
+
+std::vector<std::byte> read_all(Storage& storage, const std::string& path) {
+    auto file = storage.open(path, {Access::read, DirectIo::off});
+    if (!file.ok()) return {};
+    std::vector<std::byte> bytes((*file)->size().value());
+    auto got = (*file)->read_at(bytes, 0);
+    return got.ok() ? bytes : std::vector<std::byte>();
+}
+
+void expect_part(Storage& storage, const OwnPart& part, const std::vector<std::vector<std::byte>>& data,
+                 bool checksum) {
+    const auto bytes = read_all(storage, part.path);
+    ASSERT_GE(bytes.size(), part_header_bytes + part.stream.stream_bytes);
+    auto header = decode_part_header(std::span(bytes).first(part_header_bytes));
+    ASSERT_TRUE(header.ok()) << header.status().to_string();
+    EXPECT_EQ(header->stream, part.stream);
+    const auto stream = std::span(bytes).subspan(part_header_bytes, part.stream.stream_bytes);
+    const auto manifest_bytes = stream.first(part.stream.manifest_bytes);
+    EXPECT_EQ(crc32c(manifest_bytes), part.stream.manifest_crc);
+    auto manifest = decode_manifest(manifest_bytes);
+    ASSERT_TRUE(manifest.ok()) << manifest.status().to_string();
+    ASSERT_EQ(manifest->regions.size(), data.size());
+    uint64_t at = part.stream.manifest_bytes;
+    for (size_t i = 0; i < data.size(); ++i) {
+        const auto& region = manifest->regions[i];
+        for (; at < region.stream_offset; ++at)
+            ASSERT_EQ(stream[at], std::byte{0}) << "gap before region " << i;
+        const auto saved = stream.subspan(region.stream_offset, region.bytes);
+        ASSERT_TRUE(std::equal(saved.begin(), saved.end(), data[i].begin(), data[i].end())) << "region " << i;
+        for (size_t block = 0; checksum && block < region.block_crcs.size(); ++block) {
+            const uint64_t from = block * check_block_bytes;
+            EXPECT_EQ(
+                region.block_crcs[block],
+                crc32c(saved.subspan(from, std::min<uint64_t>(check_block_bytes, saved.size() - from))));
+        }
+        at = region.stream_offset + region.bytes;
+    }
+}
+
+TEST_P(CaptureTest, RegionsOfEverySizeArriveWithTheirChecksumsAlsoInARecycledPart) {
+    MemoryStorageOptions memory;
+    memory.offer_map = GetParam().map;
+    MemoryStorage storage(memory);
+    ASSERT_TRUE(storage.make_directories("/l").ok());
+    Capture capture(storage, {"/l", GetParam().threads, GetParam().checksum, false});
+    std::optional<OwnPart> last;
+    uint64_t epoch = 0;
+    const std::vector<std::vector<uint64_t>> shapes{
+        {0, 1, 63, 64, 65, 4096, 262144, 262145, 1048575, 1048576, 1048577},
+        {20 * MiB + 13, 5, 0, 9 * MiB},
+        {},
+        {0},
+        std::vector<uint64_t>(3000, 700),
+        {30 * MiB, 17}};
+    for (const auto& sizes : shapes) {
+        ++epoch;
+        std::vector<std::vector<std::byte>> data;
+        std::vector<RegionSource> regions;
+        for (size_t i = 0; i < sizes.size(); ++i)
+            data.push_back(content(epoch, 2, static_cast<int>(i), sizes[i]));
+        for (size_t i = 0; i < sizes.size(); ++i)
+            regions.push_back({"r" + std::to_string(i), data[i], std::nullopt});
+        const auto old_path = last ? last->path : std::string();
+        auto part = capture.capture(header_for(epoch), regions, std::exchange(last, std::nullopt));
+        ASSERT_TRUE(part.ok()) << part.status().to_string();
+        EXPECT_EQ(!part->mapping.empty(), GetParam().map);
+        expect_part(storage, *part, data, GetParam().checksum);
+        auto names = storage.list("/l");
+        ASSERT_THAT(*names, SizeIs(1)) << "the recycled part must be gone";
+        last = std::move(*part);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, CaptureTest,
+                         ::testing::Values(CaptureCase{true, true, 1}, CaptureCase{true, true, 3},
+                                           CaptureCase{false, true, 3}, CaptureCase{false, false, 1},
+                                           CaptureCase{true, false, 2}));
+
+TEST(CaptureFailureTest, AtEveryFailingOperationThePartIsGoneAndOthersStay) {
+    for (const bool map : {false, true})
+        for (uint64_t die_at = 1; die_at < 20; ++die_at) {
+            MemoryStorageOptions options;
+            options.offer_map = map;
+            auto memory = std::make_shared<MemoryStorage>(options);
+            ASSERT_TRUE(memory->make_directories("/l").ok());
+            const auto data = content(1, 2, 0, 300000);
+            const std::vector<RegionSource> regions{{"r", data, std::nullopt}};
+            auto faulty = std::make_shared<FaultyStorage>(memory, die_at);
+            Capture capture(*faulty, {"/l", 1, true, true});
+            auto kept = capture.capture(header_for(1), regions, std::nullopt);
+            auto old = capture.capture(header_for(2), regions, std::nullopt);
+            ASSERT_TRUE(kept.ok() && old.ok());
+            FaultPlan plan;
+            plan.die_at_operation = faulty->operations() + die_at;
+            faulty->set_plan(plan);
+            auto part = capture.capture(header_for(3), regions, std::move(*old));
+            auto listing = list_local(*memory, "/l", "job");
+            ASSERT_TRUE(listing.ok());
+            ASSERT_GE(listing->parts.size(), 1u);
+            EXPECT_EQ(listing->parts[0].header.key.epoch, 1u);
+            // Dead storages cannot clean up. What is left is the old part, untouched, or nothing under a
+            // final name, or the new part, whole.
+            for (const auto& left : listing->parts) {
+                auto bytes = read_all(*memory, left.path);
+                const auto manifest = decode_manifest(
+                    std::span(bytes).subspan(part_header_bytes, left.header.stream.manifest_bytes));
+                ASSERT_TRUE(manifest.ok()) << left.path;
+                EXPECT_EQ(std::memcmp(bytes.data() + part_header_bytes + manifest->regions[0].stream_offset,
+                                      data.data(), data.size()),
+                          0);
+            }
+            for (const auto& leftover : listing->leftovers)
+                EXPECT_THAT(leftover.path, ::testing::EndsWith(".unfinished"));
+            if (!part.ok()) {
+                EXPECT_EQ(part.status().code(), Code::aborted);
+            }
+        }
+}
+
+TEST(CaptureFailureTest, ErrorsCleanUpAfterThemselves) {
+    FaultPlan plans[3];
+    plans[0].write_error = 1;
+    plans[1].write_no_space = 1;
+    plans[2].sync_error = 1;
+    for (const auto& plan : plans) {
+        auto memory = std::make_shared<MemoryStorage>();
+        ASSERT_TRUE(memory->make_directories("/l").ok());
+        auto faulty = std::make_shared<FaultyStorage>(memory, 1, plan);
+        Capture capture(*faulty, {"/l", 1, true, true});
+        const auto data = content(1, 2, 0, 300000);
+        const std::vector<RegionSource> regions{{"r", data, std::nullopt}};
+        auto part = capture.capture(header_for(1), regions, std::nullopt);
+        ASSERT_FALSE(part.ok());
+        EXPECT_THAT(part.status().message(), HasSubstr("epoch 1 of run 1 of rank 2"));
+        EXPECT_THAT(memory->list("/l").value(), IsEmpty());
+    }
+}
+
+TEST(CopyTeamTest, EveryPieceIsDoneOnce) {
+    CopyTeam team(3);
+    for (const size_t count : {size_t{0}, size_t{1}, size_t{2}, size_t{1000}}) {
+        std::vector<std::atomic<int>> done(count);
+        team.run(count, [&](size_t i) { ++done[i]; });
+        for (const auto& times : done) EXPECT_EQ(times, 1);
+    }
+}
+
+}  // namespace
+}  // namespace tailrace

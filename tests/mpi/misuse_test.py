@@ -1,0 +1,21 @@
+"""Runs one mode of misuse_mpi on some ranks, in a fresh directory.
+
+    misuse_test.py --program P --mode differ --ranks 4 -- mpirun -n
+"""
+import argparse
+
+import mpi_driver
+
+
+def test():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--program", required=True)
+    parser.add_argument("--mode", required=True)
+    parser.add_argument("--ranks", type=int, required=True)
+    parser.add_argument("mpiexec", nargs="+")
+    arguments = parser.parse_args()
+    with mpi_driver.Workplace(arguments.mpiexec) as workplace:
+        workplace.run(arguments.ranks, arguments.program, arguments.mode, workplace.directory("sessions"))
+
+
+mpi_driver.main(test)
