@@ -159,7 +159,7 @@ class Case:
             self.flush_seconds.append(statistics.median(line["flush_seconds"] for line in lines))
             self.rates.append(self.bytes / self.flush_seconds[-1])
             self.agent.append(max(line["agent_bytes"] for line in lines))
-            self.limit = lines[0]["agent_limit_bytes"]
+            self.limit = f"{lines[0]['buffers']} x {lines[0]['buffer_bytes']}"
             # 2. fio, in the same directory, with as many files
             if shutil.which("fio"):
                 for name, flags in FIO_VARIANTS.items():
@@ -220,7 +220,7 @@ class Case:
              f"{mib(statistics.median(self.restores))} cold / "
              f"{mib(statistics.median(rates))} sequential read ({name})")
         print(f"  memory   {max(self.agent) / MIB:6.1f} MiB at most taken by one process; "
-              f"buffers allow {self.limit} bytes")
+              f"buffers allow {self.limit}")
         for kind, variants in (("fio", self.fio), ("read", self.read_rates)):
             for name, values in variants.items():
                 good = [value for value in values if value]
@@ -245,10 +245,10 @@ def file_system(path):
         return "unknown"
 
 
-def first_line(command):
+def version_of(command, lines=1):
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        return done.stdout.split("\n")[0]
+        return " ".join(" ".join(done.stdout.splitlines()[:lines]).split())
     except FileNotFoundError:
         return "not here"
 
@@ -302,8 +302,8 @@ def main():
     print(f"Machine: {os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()} {platform.release()}, "
           f"load {os.getloadavg()[0]:.1f}; {build['build_type']} build by {build['compiler']}")
     print(f"Shared directory on {file_system(shared_base)}, node-local tier on {file_system(options.local)}; "
-          f"fio: {first_line(['fio', '--version'])}; "
-          f"MPI: {' '.join(first_line([build['mpiexec'] or 'mpiexec', '--version']).split())}")
+          f"fio: {version_of(['fio', '--version'])}; "
+          f"MPI: {version_of([build['mpiexec'] or 'mpiexec', '--version'], lines=2)}")
     print(f"Settings: {settings}; {options.warm_up} epochs to warm up, {options.epochs} measured, in each of "
           f"{options.repeats} repeats")
     print("Cold: page cache of the files dropped (a virtual disk's host may still cache them)")

@@ -158,11 +158,13 @@ static void save_epochs(tailrace_session* session, uint64_t* data, uint64_t word
         agent_bytes = most(agent_bytes);
         if (rank == 0 && epoch > warm_up) {
             printf("{\"epoch\": %" PRIu64
-                   ", \"bytes\": %.0f, \"copy_seconds\": %.6f, \"blocked_seconds\": %.6f, "
-                   "\"flush_seconds\": %.6f, \"reported_flush_seconds\": %.6f, \"agent_bytes\": %.0f, "
-                   "\"agent_limit_bytes\": \"%s x %s\"}\n",
-                   epoch, bytes, copy_seconds, blocked_seconds, flush_seconds, reported_seconds, agent_bytes,
-                   tailrace_setting(session, "buffers"), tailrace_setting(session, "buffer_bytes"));
+                   ", \"bytes\": %.0f, \"copy_seconds\": %.6f, \"blocked_seconds\": %.6f, ",
+                   epoch, bytes, copy_seconds, blocked_seconds);
+            printf("\"flush_seconds\": %.6f, \"reported_flush_seconds\": %.6f, \"agent_bytes\": %.0f, ",
+                   flush_seconds, reported_seconds, agent_bytes);
+            /* One call each: a setting's text lives until the next is asked for. */
+            printf("\"buffers\": \"%s\", ", tailrace_setting(session, "buffers"));
+            printf("\"buffer_bytes\": \"%s\"}\n", tailrace_setting(session, "buffer_bytes"));
             fflush(stdout);
         }
     }

@@ -48,7 +48,7 @@ inline constexpr uint64_t stream_alignment = 4096;      // manifest and large re
 inline constexpr uint64_t small_region_alignment = 64;  // regions below large_region_bytes
 inline constexpr uint64_t large_region_bytes = 1 << 20;
 inline constexpr uint64_t max_stream_bytes = uint64_t{1} << 48;  // of regions in a rank: 256 TiB
-inline constexpr uint32_t check_block_bytes = 256 * 1024;  // data under one checksum
+inline constexpr uint32_t check_block_bytes = 256 * 1024;        // data under one checksum
 
 // A rank's piece of a global array, row-major (C order). The three vectors have one entry per dimension,
 // 1 to max_dimensions of them; offset + local <= global in each.

@@ -10,9 +10,10 @@
 // put it back. So there are as many as threads ever moved data at once, and they go with the engine. If no
 // further ring can be made, that call goes the plain way.
 //
-// Registered buffers. Memory that use_memory() told of is registered with a ring when the ring first meets a
-// transfer from it, once per ring and set of regions (`generation`). The kernel may refuse (locked-memory
-// limit); then that ring writes from it like from any memory.
+// Registered buffers. Memory that use_memory() told of is registered with a ring in pieces, each when the
+// ring first meets a request from it: registering takes hold of all pages of a piece, and a pool's untouched
+// buffers shall cost nothing. The kernel may refuse (an old one, or the limit of locked memory); then that
+// ring writes from it like from any memory. What is registered belongs to one set of regions (`generation`).
 //
 // A broken ring (the kernel refuses to take requests) is never reused; what it had taken is awaited first,
 // because the kernel holds the caller's memory until then.
@@ -37,10 +38,21 @@ namespace tailrace {
 
 namespace {
 
+constexpr size_t piece_bytes = 4 * MiB;
+constexpr size_t most_pieces_registered = 1 << 14;  // the kernel's limit for one ring
+
 // The memory to register, as it was told; replaced as a whole, so that a ring may keep an old one.
 struct Regions {
     uint64_t generation = 0;
-    std::vector<iovec> pieces;  // of at most 1 GiB, the most the kernel registers as one
+    std::vector<std::span<std::byte>> spans;
+
+    bool contain(const iovec& memory) const {
+        return std::any_of(spans.begin(), spans.end(), [&](std::span<std::byte> span) {
+            const auto at = reinterpret_cast<uintptr_t>(memory.iov_base);
+            const auto start = reinterpret_cast<uintptr_t>(span.data());
+            return at >= start && at - start < span.size();
+        });
+    }
 };
 
 class Ring {
@@ -63,14 +75,15 @@ class Ring {
         if (regions.generation == generation_) return;
         let_go();
         generation_ = regions.generation;
-        if (regions.pieces.empty()) return;
-        const int result = io_uring_register_buffers(&ring_, regions.pieces.data(),
-                                                     static_cast<unsigned>(regions.pieces.size()));
-        if (result == 0) {
-            registered_ = regions.pieces;
-        } else {
-            log(LogLevel::debug, "io_uring goes without registered buffers: {}", std::strerror(-result));
-        }
+        size_t pieces = 0;
+        for (std::span<std::byte> span : regions.spans)
+            pieces += (span.size() + piece_bytes - 1) / piece_bytes;
+        pieces = std::min(pieces, most_pieces_registered);
+        if (pieces == 0) return;
+        const int result = io_uring_register_buffers_sparse(&ring_, static_cast<unsigned>(pieces));
+        if (result != 0) return refused(-result);
+        spans_ = regions.spans;
+        there_.assign(pieces, false);
     }
 
     // Of memory that is ours no longer: other memory may come to lie at the same address.
@@ -79,28 +92,53 @@ class Ring {
     }
 
     // The registered buffer that holds all of `memory`, or -1.
-    int buffer_of(const iovec& memory) const {
+    int buffer_of(const iovec& memory) {
         const auto begin = reinterpret_cast<uintptr_t>(memory.iov_base);
-        for (size_t i = 0; i < registered_.size(); ++i) {
-            const auto start = reinterpret_cast<uintptr_t>(registered_[i].iov_base);
-            if (begin >= start && begin - start + memory.iov_len <= registered_[i].iov_len) {
-                return static_cast<int>(i);
+        size_t first_piece = 0;
+        for (std::span<std::byte> span : spans_) {
+            const auto start = reinterpret_cast<uintptr_t>(span.data());
+            if (begin >= start && begin - start < span.size()) {
+                const size_t within = (begin - start) / piece_bytes, piece = first_piece + within;
+                const size_t end = std::min(span.size(), (within + 1) * piece_bytes);
+                if (begin - start + memory.iov_len > end || piece >= there_.size()) return -1;
+                return there_[piece] ||
+                               enter(piece, span.subspan(within * piece_bytes, end - within * piece_bytes))
+                           ? static_cast<int>(piece)
+                           : -1;
             }
+            first_piece += (span.size() + piece_bytes - 1) / piece_bytes;
         }
         return -1;
     }
 
   private:
+    bool enter(size_t piece, std::span<std::byte> memory) {
+        const iovec entry{memory.data(), memory.size()};
+        const int result =
+            io_uring_register_buffers_update_tag(&ring_, static_cast<unsigned>(piece), &entry, nullptr, 1);
+        if (result != 1) {
+            refused(-result);
+            spans_.clear();  // no further attempts; what is registered is let go with the rest
+            return false;
+        }
+        there_[piece] = true;
+        return true;
+    }
+    static void refused(int error) {
+        log(LogLevel::debug, "io_uring goes without registered buffers: {}", std::strerror(error));
+    }
     void let_go() {
-        if (!registered_.empty()) (void)io_uring_unregister_buffers(&ring_);
-        registered_.clear();
+        if (!there_.empty()) (void)io_uring_unregister_buffers(&ring_);
+        there_.clear();
+        spans_.clear();
         generation_ = 0;
     }
 
     io_uring ring_{};
     bool made_ = false;
     uint64_t generation_ = 0;
-    std::vector<iovec> registered_;
+    std::vector<std::span<std::byte>> spans_;
+    std::vector<bool> there_;  // pieces that are registered; empty: no table is
 };
 
 struct Request {
@@ -146,9 +184,7 @@ class IoUringEngine : public TransferEngine {
         std::lock_guard lock(mutex_);
         auto regions = std::make_shared<Regions>(*regions_);
         ++regions->generation;
-        for (size_t at = 0; at < region.size(); at += GiB) {
-            regions->pieces.push_back({region.data() + at, std::min<size_t>(region.size() - at, GiB)});
-        }
+        if (!region.empty()) regions->spans.push_back(region);
         regions_ = std::move(regions);
     }
 
@@ -307,14 +343,7 @@ class IoUringEngine : public TransferEngine {
                 return nullptr;
             }
         }
-        // Registering pins all of the memory, so only transfers from it ask for it.
-        const auto start = reinterpret_cast<uintptr_t>(requests.front().pieces.front().iov_base);
-        const bool ours =
-            std::any_of(regions->pieces.begin(), regions->pieces.end(), [&](const iovec& piece) {
-                const auto begin = reinterpret_cast<uintptr_t>(piece.iov_base);
-                return start >= begin && start - begin < piece.iov_len;
-            });
-        if (ours) {
+        if (regions->contain(requests.front().pieces.front())) {
             ring->use(*regions);
         } else {
             ring->let_go_unless(*regions);

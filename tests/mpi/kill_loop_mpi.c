@@ -11,7 +11,7 @@
  *     fresh          there was nothing to restore
  *     restored E     every byte of epoch E was right, on this rank
  *     saved E        tailrace_save has returned
- *     committed E    tailrace_epoch_state has said so
+ *     committed E R  tailrace_epoch_state has said so, of run R
  *     closed         EPOCHS more epochs were saved and the session was closed (EPOCHS = 0: never)
  *     wrong ...      bytes, or epochs, that cannot be
  *     failed ...     a call that should have worked; the rank ends
@@ -161,7 +161,9 @@ static uint64_t report_committed(tailrace_session* session, uint64_t committed, 
         need(tailrace_epoch_state(session, epoch, &info), "epoch_state", epoch);
         if (info.state == TAILRACE_STATE_FAILED) give_up("failed", epoch, info.why);
         if (info.state != TAILRACE_STATE_COMMITTED) return epoch - 1;
-        say("committed", epoch, "");
+        char run[16];
+        snprintf(run, sizeof run, "%u", (unsigned)info.run);
+        say("committed", epoch, run);
     }
     return newest;
 }

@@ -68,7 +68,7 @@ class KillTest:
         workplace.directory("job/said")
         self.start_number = 0
         self.committed = 0      # the newest epoch some rank ever said was committed
-        self.all_committed = set()
+        self.all_committed = set()  # (epoch, run)
         self.captured = 0       # the newest epoch that all ranks saved, if no node-local tier was lost since
         self.restores = 0
         self.in_flight = 0      # kills that fell between a save and its commit
@@ -155,7 +155,7 @@ class KillTest:
         if said.numbers("saved") and max(said.numbers("saved")) > committed:
             self.in_flight += 1
         self.committed = max(self.committed, committed)
-        self.all_committed.update(said.numbers("committed"))
+        self.all_committed.update((number, int(more)) for _, fact, number, more in said.facts if fact == "committed")
         self.captured = max(self.captured, said.saved_by_all())
 
     def lose_a_tier(self):
@@ -188,7 +188,8 @@ class KillTest:
                 continue
             # A session only removes what it can tell from an epoch whose files somebody moved away. A group that
             # has finished before the others had begun to write leaves such a file; it must never count.
-            if len({(run, count) for run, count, _ in files}) == 1 and epoch not in self.all_committed:
+            if len({(run, count) for run, count, _ in files}) == 1 and \
+                    (epoch, int(run)) not in self.all_committed:
                 print(f"epoch {epoch} of run {run} never became whole: {len(files)} of its {count} files are left")
                 continue
             self.fail(f"epoch {epoch} is left with (run, K, k) = {sorted(files)}, not one run's K files")

@@ -1,5 +1,10 @@
 #include "storage/io_uring_storage.h"
 
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "storage/conformance.h"
@@ -79,6 +84,47 @@ TEST_F(IoUringStorageTest, ManyThreadsMoveDataAtOnce) {
             }
         });
     }
+}
+
+// Buffers that this process has registered with rings, as the kernel tells; -1 where it does not.
+int registered_buffers() {
+    int count = -1;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fdinfo")) {
+        std::ifstream info(entry.path());
+        bool in_list = false;
+        for (std::string line; std::getline(info, line);) {
+            if (line.starts_with("UserBufs:")) {
+                in_list = true;
+                count = std::max(count, 0);
+            } else if (in_list && line.find(": 0x") != std::string::npos) {
+                ++count;
+            } else {
+                in_list = in_list && line.find("<none>") != std::string::npos;
+            }
+        }
+    }
+    return count;
+}
+
+TEST_F(IoUringStorageTest, OnlyMemoryThatIsWrittenFromIsRegistered) {
+    constexpr size_t bytes = 64 << 20, used = 5 << 20;
+    void* mapping =
+        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    ASSERT_NE(mapping, MAP_FAILED);
+    std::span<std::byte> memory(static_cast<std::byte*>(mapping), bytes);
+    auto file = storage_->open(scratch_ / "a", {Access::write, DirectIo::automatic});
+    TAILRACE_ASSERT_OK(file);
+    std::fill_n(memory.begin(), used, std::byte{3});
+    storage_->use_memory(memory);
+    TAILRACE_ASSERT_OK((*file)->write_at(memory.first(used), 0));
+    if (const int count = registered_buffers(); count >= 0) EXPECT_EQ(count, 2) << "5 MiB in pieces of 4";
+    std::vector<unsigned char> resident(bytes / 4096);
+    ASSERT_EQ(mincore(mapping, bytes, resident.data()), 0);
+    EXPECT_TRUE(std::none_of(resident.begin() + (16 << 20) / 4096, resident.end(),
+                             [](unsigned char page) { return (page & 1) != 0; }));
+    storage_->forget_memory();
+    if (const int count = registered_buffers(); count >= 0) EXPECT_EQ(count, 0);
+    munmap(mapping, bytes);
 }
 
 TEST_F(IoUringStorageTest, FilesMayOutliveTheirStorage) {
