@@ -117,13 +117,17 @@ TEST_F(IoUringStorageTest, OnlyMemoryThatIsWrittenFromIsRegistered) {
     std::fill_n(memory.begin(), used, std::byte{3});
     storage_->use_memory(memory);
     TAILRACE_ASSERT_OK((*file)->write_at(memory.first(used), 0));
-    if (const int count = registered_buffers(); count >= 0) EXPECT_EQ(count, 2) << "5 MiB in pieces of 4";
+    if (const int count = registered_buffers(); count >= 0) {
+        EXPECT_EQ(count, 2) << "5 MiB in pieces of 4";
+    }
     std::vector<unsigned char> resident(bytes / 4096);
     ASSERT_EQ(mincore(mapping, bytes, resident.data()), 0);
     EXPECT_TRUE(std::none_of(resident.begin() + (16 << 20) / 4096, resident.end(),
                              [](unsigned char page) { return (page & 1) != 0; }));
     storage_->forget_memory();
-    if (const int count = registered_buffers(); count >= 0) EXPECT_EQ(count, 0);
+    if (const int count = registered_buffers(); count >= 0) {
+        EXPECT_EQ(count, 0);
+    }
     munmap(mapping, bytes);
 }
 
