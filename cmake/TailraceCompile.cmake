@@ -27,7 +27,9 @@ target_compile_options(tailrace_compile_options INTERFACE
   $<$<BOOL:${TAILRACE_WERROR}>:-Werror>)
 if(TAILRACE_SANITIZE)
   target_compile_options(tailrace_compile_options INTERFACE
-    -fsanitize=${TAILRACE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+    -fsanitize=${TAILRACE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all
+    # Assertions on; and line numbers are all a report needs, at half the time to compile.
+    -UNDEBUG -O1 -g1)
   target_link_options(tailrace_compile_options INTERFACE -fsanitize=${TAILRACE_SANITIZE})
   if(TAILRACE_SANITIZE MATCHES "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # GCC warns that fences are invisible to the sanitizer; libstdc++'s headers use one.

@@ -1,11 +1,18 @@
 // One large transfer; the protocol is in the header.
 #include "transport/mpi_transfer.h"
 
+#include <chrono>
 #include <new>
 
 namespace tailrace {
 
 namespace {
+
+// Some MPI libraries move a large transfer a piece at a time within our calls, and do not say so. A look at a
+// transfer that took longer than this has moved bytes (an empty one takes about 1 us), so the next one should
+// follow soon: the difference between 400 MiB/s and memory speed within a node. Taking a thread switch for a
+// move only shortens one nap.
+constexpr std::chrono::microseconds longest_empty_look(10);
 
 // How `bytes` bytes of memory are described to MPI: as that many bytes, or beyond an int's range as one
 // element of a type made of blocks and a rest. Both sides may describe the same bytes differently.
@@ -74,9 +81,13 @@ class MpiTransfer : public Transfer {
 
     Result<std::optional<uint64_t>> test() final {
         if (!end_) {
+            const auto begin = std::chrono::steady_clock::now();
             progress_->advance();
             Result<std::optional<uint64_t>> step = advance();
-            if (step.ok() && !step->has_value()) return step;
+            if (step.ok() && !step->has_value()) {
+                if (std::chrono::steady_clock::now() - begin > longest_empty_look) progress_->nap.reset();
+                return step;
+            }
             progress_->nap.reset();
             end_ = std::move(step);
         }

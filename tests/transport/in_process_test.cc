@@ -181,7 +181,7 @@ TEST(InProcessTest, GivingUpATransferWaitsForACopyUnderWay) {
     Transports transports = make_in_process_transports(hosts(2));
     std::barrier both(2);
     auto run = [&](bool sends) {
-        for (uint32_t round = 0; round < 200; ++round) {
+        for (uint32_t round = 0; round < 60; ++round) {
             std::vector<std::byte> memory(size);
             both.arrive_and_wait();
             auto transfer = sends ? transports[0]->start_send(1, round, memory)
@@ -194,7 +194,7 @@ TEST(InProcessTest, GivingUpATransferWaitsForACopyUnderWay) {
     run(true);
 }
 
-TEST(InProcessTest, ManyRanksGatherAndThousandsOfInstancesAreCheap) {
+TEST(InProcessTest, ManyRanksGatherAndAThousandInstancesAreCheap) {
     Transports transports = make_in_process_transports(hosts(256));
     on_all_ranks(transports, [](Transport& transport) {
         std::vector<std::byte> mine(static_cast<size_t>(transport.rank()));
@@ -204,7 +204,7 @@ TEST(InProcessTest, ManyRanksGatherAndThousandsOfInstancesAreCheap) {
             for (size_t rank = 0; rank < 256; ++rank) ASSERT_EQ((*all)[rank].size(), rank);
         }
     });
-    for (int instance = 0; instance < 3000; ++instance) {
+    for (int instance = 0; instance < 1000; ++instance) {
         Transports cluster = make_in_process_transports(hosts(64));
         ASSERT_EQ(cluster.size(), 64u);
         ASSERT_TRUE(cluster[0]->post(63, {}).ok());
