@@ -60,12 +60,12 @@ class Said:
 
 
 class KillTest:
-    def __init__(self, workplace, program, chance):
-        self.workplace = workplace
+    def __init__(self, workspace, program, chance):
+        self.workspace = workspace
         self.program = program
         self.chance = chance
-        self.directory = workplace.directory("job")
-        workplace.directory("job/said")
+        self.directory = workspace.directory("job")
+        workspace.directory("job/said")
         self.start_number = 0
         self.committed = 0      # the newest epoch some rank ever said was committed
         self.all_committed = set()  # (epoch, run)
@@ -79,8 +79,8 @@ class KillTest:
         files, leaders = self.chance.choice([1, 1, 2, 3]), self.chance.choice([1, 1, 2])
         ranks_per_node = self.chance.choice([2, 2, 1, 3])
         cap_bytes = 0 if epochs else self.chance.choice([8, 16, 40]) << 20
-        with open(os.path.join(self.workplace.path, "output"), "wb") as output:
-            return self.workplace.start(RANKS, self.program, self.directory, self.start_number, files, leaders,
+        with open(os.path.join(self.workspace.path, "output"), "wb") as output:
+            return self.workspace.start(RANKS, self.program, self.directory, self.start_number, files, leaders,
                                         ranks_per_node, cap_bytes, epochs, stdout=output,
                                         stderr=subprocess.STDOUT)
 
@@ -92,7 +92,7 @@ class KillTest:
         return len(said.numbers("restored") + said.numbers("fresh")) == RANKS
 
     def fail(self, why):
-        with open(os.path.join(self.workplace.path, "output"), encoding="utf-8", errors="replace") as output:
+        with open(os.path.join(self.workspace.path, "output"), encoding="utf-8", errors="replace") as output:
             text = output.read()
         raise mpi_driver.Failure(f"start {self.start_number}: {why}\n--- the program's output:\n{text}")
 
@@ -205,8 +205,8 @@ def test():
     arguments = parser.parse_args()
     seed = os.environ.get("TAILRACE_SEED") or str(random.SystemRandom().randrange(1 << 32))
     print(f"TAILRACE_SEED={seed}", flush=True)
-    with mpi_driver.Workplace(arguments.mpiexec) as workplace:
-        job = KillTest(workplace, arguments.program, random.Random(int(seed)))
+    with mpi_driver.Workspace(arguments.mpiexec) as workspace:
+        job = KillTest(workspace, arguments.program, random.Random(int(seed)))
         begin = time.monotonic()
         for kills in range(1, arguments.kills + 1):
             job.round()

@@ -14,8 +14,8 @@ def test():
     parser.add_argument("--ranks", type=int, required=True)
     parser.add_argument("mpiexec", nargs="+")
     arguments = parser.parse_args()
-    with mpi_driver.Workplace(arguments.mpiexec) as workplace:
-        workplace.run(arguments.ranks, arguments.program, arguments.mode, workplace.directory("sessions"))
+    with mpi_driver.Workspace(arguments.mpiexec) as workspace:
+        workspace.run(arguments.ranks, arguments.program, arguments.mode, workspace.directory("sessions"))
 
 
 mpi_driver.main(test)

@@ -1,8 +1,8 @@
 """Starts MPI programs for the tests of this directory, and leaves nothing behind.
 
-Every program runs in a fresh directory of its own (`Workplace`), which also takes the shared memory files of the
+Every program runs in a fresh directory of its own (`Workspace`), which also takes the shared memory files of the
 MPI libraries, so that killed ranks leave nothing in /dev/shm. All processes that a program started, however
-deep, are found by their parents and are gone when the workplace is.
+deep, are found by their parents and are gone when the workspace is.
 """
 import ctypes
 import glob
@@ -111,7 +111,7 @@ def remove_abandoned(paths):
                 pass
 
 
-class Workplace:
+class Workspace:
     """A fresh directory on a file system in memory, and the way to start MPI programs in it."""
 
     def __init__(self, mpiexec):

@@ -37,15 +37,15 @@ def check_directories(directory):
 def test():
     arguments = parse()
     mode = ["funneled"] if arguments.funneled else []
-    with mpi_driver.Workplace(arguments.mpiexec) as workplace:
-        directory = workplace.directory("sessions ä")  # paths may hold blanks and non-ASCII characters
-        workplace.run(arguments.save_ranks, arguments.program, "save", directory, arguments.ranks_per_node, *mode)
+    with mpi_driver.Workspace(arguments.mpiexec) as workspace:
+        directory = workspace.directory("sessions ä")  # paths may hold blanks and non-ASCII characters
+        workspace.run(arguments.save_ranks, arguments.program, "save", directory, arguments.ranks_per_node, *mode)
         check_directories(directory)
         for number, ranks in enumerate(map(int, arguments.restore_ranks.split(","))):
             if number > 0:  # the first restore may use the node-local tier, the others find it lost
                 for combination in os.listdir(directory):
                     shutil.rmtree(os.path.join(directory, combination, "local"))
-            workplace.run(ranks, arguments.program, "restore", directory, arguments.ranks_per_node, *mode)
+            workspace.run(ranks, arguments.program, "restore", directory, arguments.ranks_per_node, *mode)
             check_directories(directory)
 
 

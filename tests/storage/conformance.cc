@@ -1,5 +1,6 @@
 #include "storage/conformance.h"
 
+#include <fmt/format.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -234,7 +235,7 @@ TEST_P(StorageConformance, OpeningInAMissingDirectoryNamesIt) {
 TEST_P(StorageConformance, AFileInPlaceOfADirectoryIsNamed) {
     file_with("a", bytes_of("x"));
     TAILRACE_EXPECT_FAILS(open("a/b", Access::write), Code::invalid_argument,
-                          "'" + path("a") + "' is not a directory");
+                          fmt::format("'{}' is not a directory", path("a")));
     TAILRACE_EXPECT_FAILS(storage().make_directories(path("a")), Code::invalid_argument, path("a"));
     EXPECT_FALSE(storage().make_directories(path("a/b/c")).ok());
     EXPECT_FALSE(storage().list(path("a")).ok());
