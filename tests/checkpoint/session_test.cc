@@ -428,9 +428,12 @@ TEST(SessionTest, DamageInOneTierIsServedByTheOtherAndInBothByAnOlderEpoch) {
     const auto node = "/local/" + local.list("/local").value()[0].name;
     damage(local, join_path(node, to_string(PartFileName{"job", {2, 1}, 1, false})), 5000);
     run(job, [&](Checkpointer& session) { expect_restored(session, std::nullopt, 2); });
-    for (const uint64_t at : {5000u, 9000u, 20000u, 40000u, 60000u})
-        damage(*machines.shared,
-               join_path(job.config.shared_dir, to_string(SharedFileName{"job", {2, 1}, 0, 1, false})), at);
+    // Both ranks' streams are hit, whichever came first into the file.
+    const auto path = join_path(job.config.shared_dir, to_string(SharedFileName{"job", {2, 1}, 0, 1, false}));
+    const uint64_t data = data_offset(read_shared_head(*machines.shared, path)->header);
+    auto shared_file = machines.shared->open(path, {Access::read, DirectIo::off});
+    const uint64_t data_bytes = (*shared_file)->size().value() - data;
+    for (uint64_t at = 5000; at < data_bytes; at += 5000) damage(*machines.shared, path, at);
     run(job, [&](Checkpointer& session) {
         // The region whose size stays: another size would be the caller's mistake.
         State state;
