@@ -452,28 +452,17 @@ void NodeAggregator::report_segment(Epoch& epoch) {
     tell(group_.first_node, message);
 }
 
-// The segment is committed, or failed. Whichever leader finds all segments there gives the file its name; it
-// is complete with or without it, so that a failure to rename is no failure of the epoch.
+// The segment is committed, or failed. Files that other leaders may still write are not ours to remove.
 void NodeAggregator::end_solo(Epoch& epoch) {
-    const EpochKey key = epoch.job.key;
     const bool alone = epoch.plan->leaders.size() == 1;
-    submit(
-        [this, segment = epoch.leader->shared_segment(), plan = epoch.plan, failure = epoch.failure, alone] {
-            if (!failure.ok()) {
-                if (alone) discard(shared_, options_.shared_dir, *plan);
-                return;
-            }
-            const auto complete = segment->all_committed();
-            Status named = complete.status();
-            if (named.ok() && *complete) named = publish(shared_, options_.shared_dir, *plan, !alone);
-            if (!named.ok()) {
-                log(LogLevel::warning, "{} is committed, but its files keep their unfinished names: {}",
-                    to_string(plan->key), named.message());
-            }
-        },
-        [this, key] {
-            if (Epoch* ended = find(key)) ended->fate = ended->failure;
-        });
+    if (epoch.failure.ok() || !alone) {
+        epoch.fate = epoch.failure;
+        return;
+    }
+    submit([this, plan = epoch.plan] { discard(shared_, options_.shared_dir, *plan); },
+           [this, key = epoch.job.key] {
+               if (Epoch* ended = find(key)) ended->fate = ended->failure;
+           });
 }
 
 bool NodeAggregator::test_orphans() {
@@ -511,11 +500,6 @@ bool NodeAggregator::end_epochs() {
 Coordinator::Effects NodeAggregator::coordinator_effects() {
     Coordinator::Effects effects;
     effects.tell = [this](int node, const AggregatorMessage& message) { tell(node, message); };
-    effects.publish = [this](std::shared_ptr<const FlushPlan> plan) {
-        auto status = std::make_shared<Status>();
-        submit([this, plan, status] { *status = publish(shared_, options_.shared_dir, *plan, false); },
-               [this, plan, status] { coordinator_.published(plan->key, *status); });
-    };
     effects.discard = [this](std::shared_ptr<const FlushPlan> plan) {
         submit([this, plan] { discard(shared_, options_.shared_dir, *plan); },
                [this, plan] { coordinator_.discarded(plan->key); });

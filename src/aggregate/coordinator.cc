@@ -70,8 +70,7 @@ void Coordinator::check_all_reported(EpochKey key, Epoch& epoch) {
                                 group_.index, epoch.data_bytes, epoch.plan->bytes())));
     }
     if (epoch.stage == Stage::running) {
-        epoch.stage = Stage::publishing;
-        effects_.publish(epoch.plan);
+        end(key, Status());
     } else if (epoch.stage == Stage::aborting) {
         epoch.stage = Stage::discarding;
         effects_.discard(epoch.plan);
@@ -91,15 +90,6 @@ void Coordinator::fail(EpochKey key, Epoch& epoch, const Status& why) {
     epoch.failure = why;
     epoch.stage = Stage::aborting;
     tell_all(AbortMessage{key, why});
-}
-
-void Coordinator::published(EpochKey key, const Status& status) {
-    auto found = epochs_.find(key);
-    if (found == epochs_.end()) return;
-    if (status.ok()) return end(key, Status());
-    found->second.failure = status;
-    found->second.stage = Stage::discarding;
-    effects_.discard(found->second.plan);
 }
 
 void Coordinator::discarded(EpochKey key) {

@@ -2,9 +2,10 @@
 // epoch from what the leaders report. A state machine without threads, files or communication: what it wants
 // done goes through Effects.
 //
-//   collecting --all offered--> running --all segments committed--> publishing --> over (ok)
-//       |                          |                                     |
-//       |                          +--first failure--> aborting ---------+--> discarding --> over (failed)
+//   collecting --all offered--> running --all segments committed--> over (ok)
+//       |                          |
+//       |                          +--first failure--> aborting --all reported--> discarding --> over
+//       (failed)
 //       +--first failure--> over (failed): nobody has begun anything
 //
 // Invariants: every member gets exactly one RESULT per epoch; no file is removed before every leader has said
@@ -25,10 +26,8 @@ namespace tailrace {
 class Coordinator {
   public:
     struct Effects {
-        std::function<void(int node, const AggregatorMessage&)> tell;  // also to this node itself
-        // Both are answered later: published() and discarded().
-        std::function<void(std::shared_ptr<const FlushPlan>)> publish;
-        std::function<void(std::shared_ptr<const FlushPlan>)> discard;
+        std::function<void(int node, const AggregatorMessage&)> tell;   // also to this node itself
+        std::function<void(std::shared_ptr<const FlushPlan>)> discard;  // answered later by discarded()
     };
     Coordinator(Group group, PlanSettings settings, Effects effects)
         : group_(group), settings_(settings), effects_(std::move(effects)) {}
@@ -36,13 +35,12 @@ class Coordinator {
     void take(int node, const OfferMessage& message);
     void take(int node, const SegmentMessage& message);
     void take(const FailedMessage& message);
-    void published(EpochKey key, const Status& status);
     void discarded(EpochKey key);
 
     bool idle() const { return epochs_.empty(); }
 
   private:
-    enum class Stage { collecting, running, aborting, publishing, discarding };
+    enum class Stage { collecting, running, aborting, discarding };
     struct Epoch {
         Stage stage = Stage::collecting;
         std::map<int, OfferMessage> offers;  // by node; until the plan is made

@@ -34,7 +34,7 @@ SegmentWriter::SegmentWriter(std::shared_ptr<const FlushPlan> plan, uint32_t lea
     for (uint32_t k = plan_->group.first_file; k < plan_->group.last_file; ++k) {
         OutputFile output;
         output.header = plan_->header(k);
-        output.path = shared_path(directory_, *plan_, k, true);
+        output.path = unfinished_path(directory_, *plan_, k);
         files_.push_back(std::move(output));
     }
 }
@@ -118,18 +118,6 @@ Status SegmentWriter::commit(uint32_t file) {
     return sync(*output.file);
 }
 
-Result<bool> SegmentWriter::all_committed() {
-    for (OutputFile& output : files_) {
-        std::vector<std::byte> block(output.header.block_bytes);
-        for (uint32_t leader = 0; leader < output.header.leader_count; ++leader) {
-            TAILRACE_ASSIGN(const size_t bytes,
-                            output.file->read_at(block, slot_offset(output.header, leader)));
-            if (!decode_leader_slot(std::span(block).first(bytes), output.header, leader).ok()) return false;
-        }
-    }
-    return true;
-}
-
 Status SegmentWriter::sync(File& file) {
     const auto start = std::chrono::steady_clock::now();
     Status status = file.sync();
@@ -152,28 +140,16 @@ double SegmentWriter::sync_seconds() const {
     return static_cast<double>(sync_ns_.load()) * 1e-9;
 }
 
-std::string shared_path(const std::string& directory, const FlushPlan& plan, uint32_t file, bool unfinished) {
-    return join_path(directory,
-                     to_string(SharedFileName{plan.job, plan.key, file, plan.file_count, unfinished}));
-}
-
-Status publish(Storage& storage, const std::string& directory, const FlushPlan& plan, bool others_may) {
-    for (uint32_t k = plan.group.first_file; k < plan.group.last_file; ++k) {
-        const Status renamed =
-            storage.rename(shared_path(directory, plan, k, true), shared_path(directory, plan, k, false));
-        if (!renamed.ok() && !(others_may && renamed.code() == Code::not_found)) return renamed;
-    }
-    return storage.sync_directory(directory);
+std::string unfinished_path(const std::string& directory, const FlushPlan& plan, uint32_t file) {
+    return join_path(directory, to_string(SharedFileName{plan.job, plan.key, file, plan.file_count, true}));
 }
 
 void discard(Storage& storage, const std::string& directory, const FlushPlan& plan) {
     for (uint32_t k = plan.group.first_file; k < plan.group.last_file; ++k) {
-        for (bool unfinished : {true, false}) {
-            const Status removed = storage.remove(shared_path(directory, plan, k, unfinished));
-            if (!removed.ok() && removed.code() != Code::not_found)
-                log(LogLevel::warning, "{} failed and its file stays behind: {}", to_string(plan.key),
-                    removed.message());
-        }
+        const Status removed = storage.remove(unfinished_path(directory, plan, k));
+        if (!removed.ok() && removed.code() != Code::not_found)
+            log(LogLevel::warning, "{} failed and its file stays behind: {}", to_string(plan.key),
+                removed.message());
     }
 }
 

@@ -43,9 +43,6 @@ class SegmentWriter {
 
     void abandon() { abandoned_ = true; }
 
-    // Are the segments of all leaders of all files of the group there? Reads slots through the open files.
-    Result<bool> all_committed();
-
     uint64_t data_bytes() const;  // written so far, without padding
     double sync_seconds() const;  // in all syncs, summed over threads
     const std::string& directory() const { return directory_; }
@@ -75,15 +72,11 @@ class SegmentWriter {
     std::vector<OutputFile> files_;
 };
 
-// The name of a file of the plan, in the directory.
-std::string shared_path(const std::string& directory, const FlushPlan& plan, uint32_t file, bool unfinished);
+// The name of a file of the plan while it is written.
+std::string unfinished_path(const std::string& directory, const FlushPlan& plan, uint32_t file);
 
-// Gives all files of the group their final names and syncs the directory. A file that another leader has
-// renamed already is passed over when `others_may` is set.
-Status publish(Storage& storage, const std::string& directory, const FlushPlan& plan, bool others_may);
-
-// Removes what there is of the group's files under either name. Failures are logged: what stays behind is an
-// incomplete epoch, which nobody restores and the next session removes.
+// Removes what there is of the group's files. Failures are logged: what stays behind is an incomplete epoch,
+// which nobody restores and the next session removes.
 void discard(Storage& storage, const std::string& directory, const FlushPlan& plan);
 
 }  // namespace tailrace

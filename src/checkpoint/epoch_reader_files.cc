@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "format/catalog.h"
+
 namespace tailrace {
 
 uint32_t ReadableFiles::add(Storage& storage, std::string path) {
@@ -21,7 +23,7 @@ Result<std::shared_ptr<File>> ReadableFiles::open(uint32_t number) {
     }
     // Outside the lock: opening on a remote file system takes its time. Two threads may both open the file;
     // the second one's handle is then simply the one that is kept.
-    TAILRACE_ASSIGN(auto opened, files_[number].storage->open(files_[number].path, OpenOptions{}));
+    TAILRACE_ASSIGN(auto opened, open_shared_file(*files_[number].storage, files_[number].path));
     std::shared_ptr<File> file = std::move(opened);
     std::list<Open> closing;  // destroyed, and so closed, after the lock
     std::lock_guard lock(mutex_);

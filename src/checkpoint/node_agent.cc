@@ -82,10 +82,10 @@ void NodeAgent::recover(FlushJob job) {
 
 void NodeAgent::begin() {
     const Priority priority{static_cast<int>(setup_.config->background_nice), false};
-    if (setup_.node == 0)
-        chore_worker_ = Worker("tailrace chores", priority, [this](const std::stop_token&) {
-            while (auto chore = chores_.pop()) (*chore)();
-        });
+    if (setup_.node == 0) {
+        naming_.begin("tailrace names", priority);
+        removing_.begin("tailrace remove", priority);
+    }
     worker_ = Worker("tailrace agent", priority, [this](const std::stop_token& stop) {
         if (setup_.quiet)
             run_quiet(stop);
@@ -103,8 +103,8 @@ NodeAgent::~NodeAgent() {
     }
     changed_.notify_all();
     worker_.join();
-    chores_.close();
-    chore_worker_.join();
+    naming_.finish();  // may still hand work to the other
+    removing_.finish();
     aggregator_.reset();  // its writers call us back, so they end first
 }
 
@@ -130,14 +130,17 @@ void NodeAgent::deliver_posts() {
 Result<bool> NodeAgent::step() {
     bool moved = false;
     std::deque<Captured> captures;
+    std::vector<EpochEnded> named;
     std::optional<uint64_t> end_from;
     {
         std::lock_guard lock(mutex_);
         captures.swap(inbox_);
+        named.swap(named_);
         end_from.swap(end_from_);
     }
     for (const auto& capture : captures) on_captured(capture);
-    moved |= !captures.empty();
+    for (const auto& ended : named) announce(ended);
+    moved |= !captures.empty() || !named.empty();
     if (end_from) {
         const Status why(Code::failed_state,
                          "not every rank saved it before the session was closed; earlier epochs are intact");
@@ -334,43 +337,73 @@ void NodeAgent::root_input(const AgentMessage& message) {
         const auto* decision = std::get_if<Decision>(&order);
         // With queue policy wait every node starts by itself.
         if (decision && setup_.config->queue_policy == QueuePolicy::wait) continue;
-        for (int node = 1; node < setup_.topology.node_count(); ++node)
-            std::visit([&](const auto& content) { post(setup_.topology.representative(node), content); },
-                       order);
         if (decision) {
+            post_to_agents(*decision);
             on_decision(*decision);
+        } else if (const auto& ended = std::get<EpochEnded>(order); ended.state == EpochState::committed) {
+            commit(ended);
         } else {
-            const auto& ended = std::get<EpochEnded>(order);
-            if (ended.state == EpochState::failed)
-                log(LogLevel::warning, "{} did not reach {}: {}", to_string(ended.key),
-                    setup_.config->shared_dir, ended.why.message());
-            if (ended.state == EpochState::committed) after_commit(ended.key);
-            on_ended(ended);
+            announce(ended);
         }
     }
     remove_leftovers(root_->take_leftovers());
 }
 
+void NodeAgent::announce(const EpochEnded& ended) {
+    if (ended.state == EpochState::failed)
+        log(LogLevel::warning, "{} did not reach {}: {}", to_string(ended.key), setup_.config->shared_dir,
+            ended.why.message());
+    post_to_agents(ended);
+    on_ended(ended);
+}
+
+void NodeAgent::post_to_agents(const AgentMessage& message) {
+    for (int node = 1; node < setup_.topology.node_count(); ++node)
+        post(setup_.topology.representative(node), message);
+}
+
+void NodeAgent::commit(const EpochEnded& ended) {
+    {
+        std::lock_guard lock(mutex_);
+        open_.insert(ended.key);
+    }
+    naming_.add([this, ended] {
+        const auto& config = *setup_.config;
+        auto named =
+            name_shared_epoch(*setup_.shared, config.shared_dir, config.name, ended.key, config.files);
+        if (!named.ok())
+            log(LogLevel::warning, "{} is committed, but its files keep their unfinished names: {}",
+                to_string(ended.key), named.message());
+        removing_.add([this, key = ended.key] { apply_retention(key); });
+        std::lock_guard lock(mutex_);
+        if (setup_.quiet) {
+            open_.erase(ended.key);
+            changed_.notify_all();
+        } else {
+            named_.push_back(ended);
+            setup_.transport->wake();
+        }
+    });
+}
+
+void NodeAgent::apply_retention(EpochKey key) {
+    known_complete_.push_back(key);
+    auto removed = apply_shared_retention(*setup_.shared, setup_.config->shared_dir, setup_.config->name,
+                                          setup_.config->keep_shared, known_complete_);
+    if (!removed.ok())
+        log(LogLevel::warning, "older epochs could not be removed from {}: {}", setup_.config->shared_dir,
+            removed.message());
+}
+
 void NodeAgent::remove_leftovers(std::vector<EpochKey> keys) {
     for (const auto& key : keys)
-        chores_.push([this, key] {
+        removing_.add([this, key] {
             auto removed =
                 remove_shared_epoch(*setup_.shared, setup_.config->shared_dir, setup_.config->name, key);
             if (!removed.ok())
                 log(LogLevel::warning, "files of {}, which failed, stay in {}: {}", to_string(key),
                     setup_.config->shared_dir, removed.message());
         });
-}
-
-void NodeAgent::after_commit(EpochKey key) {
-    chores_.push([this, key] {
-        known_complete_.push_back(key);
-        auto removed = apply_shared_retention(*setup_.shared, setup_.config->shared_dir, setup_.config->name,
-                                              setup_.config->keep_shared, known_complete_);
-        if (!removed.ok())
-            log(LogLevel::warning, "older epochs could not be removed from {}: {}", setup_.config->shared_dir,
-                removed.message());
-    });
 }
 
 // ---- called by the program's threads ------------------------------------------------------------------

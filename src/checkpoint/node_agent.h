@@ -1,11 +1,12 @@
 // NodeAgent: the background of a node, in its representative rank. One thread drives the messages about
-// epochs and the Aggregator; at rank 0's node it also drives the RootLedger, and a second thread removes
-// files from the shared tier.
+// epochs and the Aggregator; at rank 0's node it also drives the RootLedger, and two more threads rename and
+// remove files in the shared tier.
 //
 // Way of an epoch: captured() from every rank of the node (messages, or the own rank's call) -> NodeLedger ->
 // NodeCaptured to the root; flush started at once (queue policy wait) or on the root's Decision -> the
-// group's coordinator reports GroupResult -> the root says EpochEnded to every agent, and they to their
-// ranks. A rank hears that an epoch has ended only after the aggregator has let go of its part.
+// group's coordinator reports GroupResult -> the root gives the files their final names and says EpochEnded
+// to every agent, and they to their ranks. A rank hears that an epoch has ended only after the aggregator has
+// let go of its part.
 //
 // Where ranks may not communicate in the background (`quiet`), the thread drives the Aggregator alone: the
 // owner hands in jobs by start_job(), takes their results, and tells epochs' ends itself.
@@ -26,9 +27,9 @@
 #include <vector>
 
 #include "aggregate/aggregator.h"
-#include "base/queue.h"
 #include "base/worker.h"
 #include "checkpoint/agent_messages.h"
+#include "checkpoint/chores.h"
 #include "checkpoint/epoch_ledger.h"
 #include "checkpoint/epoch_table.h"
 #include "config/config.h"
@@ -78,9 +79,11 @@ class NodeAgent {
     // Sleeps until there is a result to take or the deadline has passed; says whether there is.
     bool wait_result(std::optional<std::chrono::steady_clock::time_point> deadline);
 
-    // Work in the shared tier, done one after the other by a thread of its own (rank 0's node).
+    // Work in the shared tier, at rank 0's node, done in the background.
     void remove_leftovers(std::vector<EpochKey> keys);
-    void after_commit(EpochKey key);
+    // All groups have committed: the files get their final names, then (unless quiet) everybody is told, then
+    // keep_shared is applied. wait_idle() waits for the names.
+    void commit(const EpochEnded& ended);
 
     uint64_t buffer_bytes_used() const;
 
@@ -108,6 +111,8 @@ class NodeAgent {
     void on_node_complete(const NodeLedger::Complete& complete);
     void on_decision(const Decision& decision);
     void on_ended(const EpochEnded& ended);
+    void announce(const EpochEnded& ended);
+    void apply_retention(EpochKey key);
     void on_result(const FlushResult& result);
     Status on_message(const Message& message);
     void maybe_start(EpochKey key, Epoch& epoch);
@@ -118,6 +123,7 @@ class NodeAgent {
     void to_root(const AgentMessage& message);
     void root_input(const AgentMessage& message);
     void post(int rank, const AgentMessage& message);
+    void post_to_agents(const AgentMessage& message);  // all but the root's own
     void tell_own_rank(const AgentMessage& message);
 
     const Setup setup_;
@@ -135,15 +141,16 @@ class NodeAgent {
     std::deque<FlushJob> jobs_;
     std::optional<uint64_t> end_from_;
     std::vector<FlushResult> results_;
-    std::set<EpochKey> open_;  // known here, not ended
+    std::set<EpochKey> open_;        // known here, not ended
+    std::vector<EpochEnded> named_;  // committed and renamed, to be announced
     std::set<EpochKey> recovering_;
     Status recovery_failure_;
     Status broken_;
     bool woken_ = false;  // quiet
 
-    BoundedQueue<std::function<void()>> chores_{4096};
-    std::vector<EpochKey> known_complete_;  // of the chores' thread
-    Worker chore_worker_;
+    // Names come first: a waiting program must not wait for the removal of something old.
+    Chores naming_, removing_;
+    std::vector<EpochKey> known_complete_;  // of the removing thread
     Worker worker_;
 };
 

@@ -134,6 +134,21 @@ Result<SharedInventory> clean_shared(Storage& storage, const std::string& direct
     return inventory;
 }
 
+Status name_shared_epoch(Storage& storage, const std::string& directory, const std::string& job, EpochKey key,
+                         uint32_t file_count) {
+    for (uint32_t k = 0; k < file_count; ++k) {
+        const SharedFileName name{job, key, k, file_count, false};
+        SharedFileName unfinished = name;
+        unfinished.unfinished = true;
+        const auto path = join_path(directory, to_string(name));
+        const auto renamed = storage.rename(join_path(directory, to_string(unfinished)), path);
+        if (renamed.code() == Code::not_found && storage.open(path, {Access::read, DirectIo::off}).ok())
+            continue;
+        TAILRACE_TRY(renamed);
+    }
+    return storage.sync_directory(directory);
+}
+
 Status remove_shared_epoch(Storage& storage, const std::string& directory, const std::string& job,
                            EpochKey key) {
     TAILRACE_ASSIGN(auto epochs, list_shared(storage, directory, job));

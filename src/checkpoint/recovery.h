@@ -33,6 +33,12 @@ struct SharedInventory {
 // No other session may use the directory.
 Result<SharedInventory> clean_shared(Storage& storage, const std::string& directory, const std::string& job);
 
+// Gives the `file_count` files of a committed epoch their final names. Only for an epoch all of whose slots
+// are durable: a final name promises the whole epoch. What was renamed before is passed over. Ends with a
+// directory sync. Whatever fails, the epoch stays committed.
+Status name_shared_epoch(Storage& storage, const std::string& directory, const std::string& job, EpochKey key,
+                         uint32_t file_count);
+
 // Removes all files of an epoch, so that a removal that is cut short leaves something recognised as
 // unfinished. Ends with a directory sync. ok when there are none.
 Status remove_shared_epoch(Storage& storage, const std::string& directory, const std::string& job,

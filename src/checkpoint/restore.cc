@@ -54,6 +54,7 @@ Result<std::vector<Session::Candidate>> Session::find_candidates() {
     }
     ByteWriter out;
     if (rank() == 0) {
+        if (quiet() && agent_) agent_->wait_idle();  // while files get their names, a listing may miss some
         auto listed = list_shared(*shared_, config_.shared_dir, config_.name);
         if (!listed.ok())
             log(LogLevel::warning, "the shared tier is passed over: {}", listed.status().message());

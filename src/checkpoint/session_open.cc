@@ -420,6 +420,7 @@ Status Session::close() {
 Status Session::close_once() {
     if (quiet()) {
         TAILRACE_TRY(quiet_wait([&] { return all_quiet_epochs_ended(); }, std::nullopt));
+        if (agent_) agent_->wait_idle();
         Status failure = table_.first_failure();
         for (const auto& [key, epoch] : quiet_epochs_)
             if (failure.ok() && epoch.ended && epoch.ended->state == EpochState::failed)

@@ -114,7 +114,7 @@ void Session::carry_out_quiet_orders() {
         const auto& ended = std::get<EpochEnded>(order);
         quiet_epochs_[ended.key].ended = ended;
         table_.ended(ended);
-        if (agent_ && node_ == 0 && ended.state == EpochState::committed) agent_->after_commit(ended.key);
+        if (agent_ && node_ == 0 && ended.state == EpochState::committed) agent_->commit(ended);
         if (rank() == 0 && ended.state == EpochState::failed)
             log(LogLevel::warning, "{} did not reach {}: {}", to_string(ended.key), config_.shared_dir,
                 ended.why.message());

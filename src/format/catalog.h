@@ -41,6 +41,10 @@ struct SharedEpochFiles {
 Result<std::vector<SharedEpochFiles>> list_shared(Storage& storage, const std::string& directory,
                                                   const std::string& job);
 
+// Opens a shared file for reading. One that a running session has renamed since it was listed is found under
+// its final name.
+Result<std::unique_ptr<File>> open_shared_file(Storage& storage, const std::string& path);
+
 // A rank's stream in the files of an epoch.
 struct StreamExtent {
     uint32_t file = 0;  // index into SharedEpoch::paths

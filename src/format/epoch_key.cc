@@ -116,4 +116,9 @@ std::optional<PartFileName> parse_part_file_name(std::string_view text) {
     return name;
 }
 
+std::string finished_path(std::string_view path) {
+    if (!path.ends_with(unfinished_suffix)) return {};
+    return std::string(path.substr(0, path.size() - unfinished_suffix.size()));
+}
+
 }  // namespace tailrace

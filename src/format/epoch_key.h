@@ -41,6 +41,8 @@ struct SharedFileName {
 };
 std::string to_string(const SharedFileName& name);
 std::optional<SharedFileName> parse_shared_file_name(std::string_view text);
+// A path without the ".unfinished" at its end; empty when it has none.
+std::string finished_path(std::string_view path);
 
 // NAME.e000000012.r0003.p00005.capture: the captured part of rank 5; while being written, with .unfinished.
 struct PartFileName {

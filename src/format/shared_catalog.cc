@@ -22,7 +22,7 @@ class HeadReader {
   public:
     static Result<HeadReader> open(Storage& storage, const std::string& path) {
         HeadReader reader;
-        TAILRACE_ASSIGN(reader.file_, storage.open(path, {Access::read, DirectIo::off}));
+        TAILRACE_ASSIGN(reader.file_, open_shared_file(storage, path));
         TAILRACE_ASSIGN(reader.file_bytes_, reader.file_->size());
         TAILRACE_TRY(reader.buffer_to(first_read_bytes));
         return reader;
@@ -225,6 +225,15 @@ Status check_cover(const StreamMap& stream, const SharedEpoch& epoch, uint32_t l
 }
 
 }  // namespace
+
+Result<std::unique_ptr<File>> open_shared_file(Storage& storage, const std::string& path) {
+    auto file = storage.open(path, {Access::read, DirectIo::off});
+    if (file.ok() || file.status().code() != Code::not_found) return file;
+    const auto renamed_to = finished_path(path);
+    if (renamed_to.empty()) return file;
+    auto renamed = storage.open(renamed_to, {Access::read, DirectIo::off});
+    return renamed.ok() ? std::move(renamed) : std::move(file);
+}
 
 Result<std::vector<SharedEpochFiles>> list_shared(Storage& storage, const std::string& directory,
                                                   const std::string& job) {

@@ -149,7 +149,7 @@ std::vector<FlushResult> Cluster::drive(int node, const std::vector<FlushJob>& j
 }
 
 Status check_epoch(Storage& shared, EpochKey key, const std::vector<uint64_t>& stream_bytes,
-                   uint32_t file_count, Names names) {
+                   uint32_t file_count) {
     TAILRACE_ASSIGN(auto listed, list_shared(shared, Cluster::shared_dir, Cluster::job));
     const SharedEpochFiles* files = nullptr;
     for (const auto& candidate : listed)
@@ -159,8 +159,8 @@ Status check_epoch(Storage& shared, EpochKey key, const std::vector<uint64_t>& s
         return Status(Code::not_found,
                       fmt::format("{} files instead of {}", files->files.size(), file_count));
     for (const auto& file : files->files)
-        if (file.name.unfinished && names == Names::finished)
-            return Status(Code::not_found, file.path + " has no final name");
+        if (!file.name.unfinished)
+            return Status(Code::failed_state, file.path + " has its final name already");
     TAILRACE_ASSIGN(auto epoch, load_shared_epoch(shared, *files));
     if (epoch.streams.size() != stream_bytes.size())
         return Status(Code::failed_state, fmt::format("{} streams", epoch.streams.size()));

@@ -63,11 +63,11 @@ class Cluster {
 // Fills or checks the bytes of a rank's stream from `stream_offset` on.
 void fill_stream(EpochKey key, uint32_t rank, uint64_t stream_offset, std::span<std::byte> target);
 
-// Ok when the epoch is in the directory as exactly `file_count` files, complete, and every stream of
-// `stream_bytes` reads back right; else what is wrong. not_found when it is not there or incomplete;
-// failed_state, and nothing else, when it claims to be complete and yet returns wrong bytes.
-enum class Names { finished, any };
+// Ok when the epoch is in the directory as exactly `file_count` files, none with its final name yet,
+// complete, and every stream of `stream_bytes` reads back right; else what is wrong. not_found when it is not
+// there or incomplete; failed_state, and nothing else, when it claims to be complete and yet returns wrong
+// bytes.
 Status check_epoch(Storage& shared, EpochKey key, const std::vector<uint64_t>& stream_bytes,
-                   uint32_t file_count, Names names = Names::finished);
+                   uint32_t file_count);
 
 }  // namespace tailrace

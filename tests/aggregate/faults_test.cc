@@ -126,7 +126,7 @@ TEST_F(AggregatorFaultsTest, FailedEpochDoesNotDisturbTheOnesAroundIt) {
             EXPECT_EQ(result.status.ok(), result.key.epoch != 2) << result.status.message();
     }
     EXPECT_TRUE(check_epoch(*memory, {1, 1}, sizes, 1).ok());
-    EXPECT_EQ(check_epoch(*memory, {2, 1}, sizes, 1, Names::any).code(), Code::not_found);
+    EXPECT_EQ(check_epoch(*memory, {2, 1}, sizes, 1).code(), Code::not_found);
     EXPECT_TRUE(check_epoch(*memory, {3, 1}, sizes, 1).ok());
 }
 
@@ -420,8 +420,8 @@ TEST_F(AggregatorFaultsTest, AnyFaultFailsWithASentenceOrTheEpochIsThereAndRight
                     ASSERT_EQ(group->second.message(), result.status.message());
                 }
             }
-            const Status found = check_epoch(*files, {epoch, 1}, trial.sizes,
-                                             trial.settings.options.plan.file_count, Names::any);
+            const Status found =
+                check_epoch(*files, {epoch, 1}, trial.sizes, trial.settings.options.plan.file_count);
             ASSERT_NE(found.code(), Code::failed_state) << found.message();
             if (all_ok) {
                 ASSERT_TRUE(found.ok()) << found.message();
@@ -454,8 +454,7 @@ TEST_F(AggregatorFaultsTest, PowerCutAtAnyInstantLeavesEveryReportedEpochWholeAn
         const bool all_ok = std::all_of(results.begin(), results.end(),
                                         [](const FlushResult& result) { return result.status.ok(); });
         files->crash(random);
-        const Status found =
-            check_epoch(*files, {1, 1}, trial.sizes, trial.settings.options.plan.file_count, Names::any);
+        const Status found = check_epoch(*files, {1, 1}, trial.sizes, trial.settings.options.plan.file_count);
         ASSERT_NE(found.code(), Code::failed_state) << found.message();
         if (all_ok) {
             ASSERT_TRUE(found.ok()) << found.message();
@@ -600,7 +599,7 @@ TEST_F(AggregatorFaultsTest, WriterThatWaitsForTheBandwidthCapDoesNotHoldUpTheEn
     }
     EXPECT_FALSE((*made)->idle());
     made->reset();  // returns
-    EXPECT_NE(check_epoch(*memory, {1, 1}, {50'000}, 1, Names::any).code(), Code::ok);
+    EXPECT_NE(check_epoch(*memory, {1, 1}, {50'000}, 1).code(), Code::ok);
 }
 
 TEST_F(AggregatorFaultsTest, OptionsThatCannotWorkAreRefused) {

@@ -1,19 +1,14 @@
-// The pure parts of the checkpointer, and capture: messages, table, ledgers, the node-local tier's and the
+// The pure parts of the checkpointer: messages, table, ledgers, the node-local tier's and the
 // recovery's decisions.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
-#include <numeric>
-
-#include "base/crc32c.h"
 #include "checkpoint/agent_messages.h"
-#include "checkpoint/capture.h"
-#include "checkpoint/cluster.h"
 #include "checkpoint/epoch_ledger.h"
 #include "checkpoint/epoch_table.h"
 #include "checkpoint/local_tier.h"
 #include "checkpoint/recovery.h"
+#include "checkpoint/sample_program.h"
 #include "checkpoint/shared_epoch_codec.h"
 
 namespace tailrace {
@@ -85,8 +80,7 @@ TEST(SharedEpochCodecTest, RoundTripAndHostileBytes) {
     EXPECT_FALSE(decode_shared_epoch(encode_shared_epoch(epoch)).ok());
 }
 
-// ---- table
-// -------------------------------------------------------------------------------------------------
+// ---- table ---------------------------------------------------------------------------------------------
 
 EpochInfo captured_info(uint64_t epoch) {
     EpochInfo info;
@@ -119,8 +113,7 @@ TEST(EpochTableTest, AnEndNeverChangesAndMayComeBeforeTheCapture) {
     EXPECT_EQ(table.find(4)->info.why.code(), Code::transport);
 }
 
-// ---- ledgers
-// -----------------------------------------------------------------------------------------------
+// ---- ledgers -------------------------------------------------------------------------------------------
 
 Captured capture_of(uint32_t rank, uint64_t sequence, uint64_t epoch, Status status = {}) {
     Captured capture;
@@ -361,8 +354,7 @@ TEST(LocalTierTest, RemovalKeepsTheNewestSafeEpochsAndWhatIsInUse) {
     EXPECT_THAT(choose({{e1, false}, {e2, true}, {e5, false}}, 3), ElementsAre(e1));
 }
 
-// ---- recovery
-// --------------------------------------------------------------------------------------------------
+// ---- recovery ------------------------------------------------------------------------------------------
 
 LocalEpoch local_epoch(EpochKey key, bool complete, bool for_shared) {
     LocalEpoch epoch;
@@ -420,171 +412,23 @@ TEST(RecoveryTest, ARemovalThatIsCutShortLeavesSomethingMarkedUnfinished) {
     }
 }
 
-// ---- capture
-// -----------------------------------------------------------------------------------------------------
-
-struct CaptureCase {
-    bool map;
-    bool checksum;
-    uint32_t threads;
-};
-
-class CaptureTest : public ::testing::TestWithParam<CaptureCase> {};
-
-PartHeader header_for(uint64_t epoch) {
-    PartHeader header;
-    header.job = "job";
-    header.key = {epoch, 1};
-    header.run_uid = 5;
-    header.rank_count = 3;
-    header.stream.rank = 2;
-    return header;
-}
-
-std::vector<std::byte> read_all(Storage& storage, const std::string& path) {
-    auto file = storage.open(path, {Access::read, DirectIo::off});
-    if (!file.ok()) return {};
-    std::vector<std::byte> bytes((*file)->size().value());
-    auto got = (*file)->read_at(bytes, 0);
-    return got.ok() ? bytes : std::vector<std::byte>();
-}
-
-void expect_part(Storage& storage, const OwnPart& part, const std::vector<std::vector<std::byte>>& data,
-                 bool checksum) {
-    const auto bytes = read_all(storage, part.path);
-    ASSERT_GE(bytes.size(), part_header_bytes + part.stream.stream_bytes);
-    auto header = decode_part_header(std::span(bytes).first(part_header_bytes));
-    ASSERT_TRUE(header.ok()) << header.status().to_string();
-    EXPECT_EQ(header->stream, part.stream);
-    const auto stream = std::span(bytes).subspan(part_header_bytes, part.stream.stream_bytes);
-    const auto manifest_bytes = stream.first(part.stream.manifest_bytes);
-    EXPECT_EQ(crc32c(manifest_bytes), part.stream.manifest_crc);
-    auto manifest = decode_manifest(manifest_bytes);
-    ASSERT_TRUE(manifest.ok()) << manifest.status().to_string();
-    ASSERT_EQ(manifest->regions.size(), data.size());
-    uint64_t at = part.stream.manifest_bytes;
-    for (size_t i = 0; i < data.size(); ++i) {
-        const auto& region = manifest->regions[i];
-        for (; at < region.stream_offset; ++at)
-            ASSERT_EQ(stream[at], std::byte{0}) << "gap before region " << i;
-        const auto saved = stream.subspan(region.stream_offset, region.bytes);
-        ASSERT_TRUE(std::equal(saved.begin(), saved.end(), data[i].begin(), data[i].end())) << "region " << i;
-        for (size_t block = 0; checksum && block < region.block_crcs.size(); ++block) {
-            const uint64_t from = block * check_block_bytes;
-            EXPECT_EQ(
-                region.block_crcs[block],
-                crc32c(saved.subspan(from, std::min<uint64_t>(check_block_bytes, saved.size() - from))));
-        }
-        at = region.stream_offset + region.bytes;
-    }
-}
-
-TEST_P(CaptureTest, RegionsOfEverySizeArriveWithTheirChecksumsAlsoInARecycledPart) {
-    MemoryStorageOptions memory;
-    memory.offer_map = GetParam().map;
-    MemoryStorage storage(memory);
-    ASSERT_TRUE(storage.make_directories("/l").ok());
-    Capture capture(storage, {"/l", GetParam().threads, GetParam().checksum, false});
-    std::optional<OwnPart> last;
-    uint64_t epoch = 0;
-    const std::vector<std::vector<uint64_t>> shapes{
-        {0, 1, 63, 64, 65, 4096, 262144, 262145, 1048575, 1048576, 1048577},
-        {20 * MiB + 13, 5, 0, 9 * MiB},
-        {},
-        {0},
-        std::vector<uint64_t>(3000, 700),
-        {30 * MiB, 17}};
-    for (const auto& sizes : shapes) {
-        ++epoch;
-        std::vector<std::vector<std::byte>> data;
-        std::vector<RegionSource> regions;
-        for (size_t i = 0; i < sizes.size(); ++i)
-            data.push_back(content(epoch, 2, static_cast<int>(i), sizes[i]));
-        for (size_t i = 0; i < sizes.size(); ++i)
-            regions.push_back({"r" + std::to_string(i), data[i], std::nullopt});
-        const auto old_path = last ? last->path : std::string();
-        auto part = capture.capture(header_for(epoch), regions, std::exchange(last, std::nullopt));
-        ASSERT_TRUE(part.ok()) << part.status().to_string();
-        EXPECT_EQ(!part->mapping.empty(), GetParam().map);
-        expect_part(storage, *part, data, GetParam().checksum);
-        auto names = storage.list("/l");
-        ASSERT_THAT(*names, SizeIs(1)) << "the recycled part must be gone";
-        last = std::move(*part);
-    }
-}
-
-INSTANTIATE_TEST_SUITE_P(Ways, CaptureTest,
-                         ::testing::Values(CaptureCase{true, true, 1}, CaptureCase{true, true, 3},
-                                           CaptureCase{false, true, 3}, CaptureCase{false, false, 1},
-                                           CaptureCase{true, false, 2}));
-
-TEST(CaptureFailureTest, AtEveryFailingOperationThePartIsGoneAndOthersStay) {
-    for (const bool map : {false, true})
-        for (uint64_t die_at = 1; die_at < 20; ++die_at) {
-            MemoryStorageOptions options;
-            options.offer_map = map;
-            auto memory = std::make_shared<MemoryStorage>(options);
-            ASSERT_TRUE(memory->make_directories("/l").ok());
-            const auto data = content(1, 2, 0, 300000);
-            const std::vector<RegionSource> regions{{"r", data, std::nullopt}};
-            auto faulty = std::make_shared<FaultyStorage>(memory, die_at);
-            Capture capture(*faulty, {"/l", 1, true, true});
-            auto kept = capture.capture(header_for(1), regions, std::nullopt);
-            auto old = capture.capture(header_for(2), regions, std::nullopt);
-            ASSERT_TRUE(kept.ok() && old.ok());
-            FaultPlan plan;
-            plan.die_at_operation = faulty->operations() + die_at;
-            faulty->set_plan(plan);
-            auto part = capture.capture(header_for(3), regions, std::move(*old));
-            auto listing = list_local(*memory, "/l", "job");
-            ASSERT_TRUE(listing.ok());
-            ASSERT_GE(listing->parts.size(), 1u);
-            EXPECT_EQ(listing->parts[0].header.key.epoch, 1u);
-            // Dead storages cannot clean up. What is left is the old part, untouched, or nothing under a
-            // final name, or the new part, whole.
-            for (const auto& left : listing->parts) {
-                auto bytes = read_all(*memory, left.path);
-                const auto manifest = decode_manifest(
-                    std::span(bytes).subspan(part_header_bytes, left.header.stream.manifest_bytes));
-                ASSERT_TRUE(manifest.ok()) << left.path;
-                EXPECT_EQ(std::memcmp(bytes.data() + part_header_bytes + manifest->regions[0].stream_offset,
-                                      data.data(), data.size()),
-                          0);
-            }
-            for (const auto& leftover : listing->leftovers)
-                EXPECT_THAT(leftover.path, ::testing::EndsWith(".unfinished"));
-            if (!part.ok()) {
-                EXPECT_EQ(part.status().code(), Code::aborted);
-            }
-        }
-}
-
-TEST(CaptureFailureTest, ErrorsCleanUpAfterThemselves) {
-    FaultPlan plans[3];
-    plans[0].write_error = 1;
-    plans[1].write_no_space = 1;
-    plans[2].sync_error = 1;
-    for (const auto& plan : plans) {
-        auto memory = std::make_shared<MemoryStorage>();
-        ASSERT_TRUE(memory->make_directories("/l").ok());
-        auto faulty = std::make_shared<FaultyStorage>(memory, 1, plan);
-        Capture capture(*faulty, {"/l", 1, true, true});
-        const auto data = content(1, 2, 0, 300000);
-        const std::vector<RegionSource> regions{{"r", data, std::nullopt}};
-        auto part = capture.capture(header_for(1), regions, std::nullopt);
-        ASSERT_FALSE(part.ok());
-        EXPECT_THAT(part.status().message(), HasSubstr("epoch 1 of run 1 of rank 2"));
-        EXPECT_THAT(memory->list("/l").value(), IsEmpty());
-    }
-}
-
-TEST(CopyTeamTest, EveryPieceIsDoneOnce) {
-    CopyTeam team(3);
-    for (const size_t count : {size_t{0}, size_t{1}, size_t{2}, size_t{1000}}) {
-        std::vector<std::atomic<int>> done(count);
-        team.run(count, [&](size_t i) { ++done[i]; });
-        for (const auto& times : done) EXPECT_EQ(times, 1);
-    }
+TEST(RecoveryTest, AGroupThatCommittedAloneLeavesNothingToTheNextSession) {
+    // Its file is whole, the other group never came to create its own.
+    Machines machines;
+    auto job = job_on(machines, hosts_of(2, 1));
+    run(job, [&](Checkpointer& session) {
+        State state;
+        ASSERT_TRUE(save(session, state, 1).ok());
+    });
+    auto& shared = *machines.shared;
+    const SharedFileName first{"job", {1, 1}, 0, 2, false}, second{"job", {1, 1}, 1, 2, false};
+    const auto path = [&](const SharedFileName& name) {
+        return join_path(job.config.shared_dir, to_string(name));
+    };
+    ASSERT_TRUE(shared.rename(path(first), path(first) + ".unfinished").ok());
+    ASSERT_TRUE(shared.remove(path(second)).ok());
+    ASSERT_TRUE(clean_shared(shared, job.config.shared_dir, "job").ok());
+    EXPECT_THAT(shared_names(machines, job.config), IsEmpty());
 }
 
 }  // namespace

@@ -17,7 +17,6 @@ LONGER = {
     "src/storage/posix_storage.cc": 643,
     "tests/aggregate/faults_test.cc": 625,
     "tests/checkpoint/epoch_reader_test.cc": 852,
-    "tests/checkpoint/session_test.cc": 780,
 }
 
 # Library code leaves ending and printing to the program. One function may print: the default of the log.

@@ -1,0 +1,34 @@
+// Chores: pieces of work that may take long, done one after the other by a thread of their own.
+//
+// add() never blocks for long (the queue is far longer than what is ever due) and may be called from any
+// thread; finish() does what was added before and ends the thread. Later additions are dropped.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "base/queue.h"
+#include "base/worker.h"
+
+namespace tailrace {
+
+class Chores {
+  public:
+    ~Chores() { finish(); }
+    void begin(std::string thread_name, Priority priority) {
+        worker_ = Worker(std::move(thread_name), priority, [this](const std::stop_token&) {
+            while (auto chore = queue_.pop()) (*chore)();
+        });
+    }
+    void add(std::function<void()> chore) { (void)queue_.push(std::move(chore)); }
+    void finish() {
+        queue_.close();
+        worker_.join();
+    }
+
+  private:
+    BoundedQueue<std::function<void()>> queue_{4096};
+    Worker worker_;
+};
+
+}  // namespace tailrace

@@ -1,0 +1,362 @@
+// Where an epoch goes after its capture: to the shared tier or not, in what order, when it counts, what is
+// kept, and what the next session makes of what was left. Ranks are threads, storages are in memory.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "checkpoint/sample_program.h"
+#include "format/catalog.h"
+
+namespace tailrace {
+namespace {
+
+using namespace testing_support;
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+
+TEST(FlushTest, EveryNthSaveGoesToTheSharedTierAndTheOthersStayLocal) {
+    for (const bool concurrent : {true, false}) {
+        Machines machines;
+        auto job = job_on(machines, hosts_of(2, 2));
+        job.concurrent = concurrent;
+        job.config.shared_every = 3;
+        job.config.keep_local = 4;
+        run(job, [&](Checkpointer& session) {
+            State state;
+            for (uint64_t epoch = 1; epoch <= 5; ++epoch) ASSERT_TRUE(save(session, state, epoch).ok());
+            ASSERT_TRUE(session.wait_all(for_ever).ok());
+            for (const auto& [epoch, expected] : {std::pair{1, EpochState::committed},
+                                                  {2, EpochState::kept_local},
+                                                  {3, EpochState::kept_local},
+                                                  {4, EpochState::committed},
+                                                  {5, EpochState::kept_local}})
+                EXPECT_EQ(session.state(static_cast<uint64_t>(epoch))->state, expected) << epoch;
+            expect_restored(session, std::nullopt, 5);
+            ASSERT_TRUE(session.close().ok());
+        });
+        EXPECT_THAT(shared_names(machines, job.config), testing::SizeIs(2 * job.config.files));
+    }
+}
+
+// A shared storage in which, while it is held, no file with `part_of_path` in its path can be written.
+class HeldStorage : public Storage {
+  public:
+    explicit HeldStorage(std::shared_ptr<Storage> inner, std::string part_of_path = "")
+        : inner_(std::move(inner)), part_of_path_(std::move(part_of_path)) {}
+    void hold(bool held) {
+        std::lock_guard lock(mutex_);
+        held_ = held;
+        changed_.notify_all();
+    }
+    Result<std::unique_ptr<File>> open(const std::string& path, const OpenOptions& options) override {
+        if (options.access != Access::read && path.find(part_of_path_) != std::string::npos) {
+            std::unique_lock lock(mutex_);
+            changed_.wait(lock, [&] { return !held_; });
+        }
+        return inner_->open(path, options);
+    }
+    Status rename(const std::string& from, const std::string& to) override {
+        return inner_->rename(from, to);
+    }
+    Status remove(const std::string& path) override { return inner_->remove(path); }
+    Result<std::vector<DirectoryEntry>> list(const std::string& path) override { return inner_->list(path); }
+    Status make_directories(const std::string& path) override { return inner_->make_directories(path); }
+    Status sync_directory(const std::string& path) override { return inner_->sync_directory(path); }
+    Result<SpaceInfo> space(const std::string& path) override { return inner_->space(path); }
+    Result<std::unique_ptr<DirectoryLock>> lock_directory(const std::string& path) override {
+        return inner_->lock_directory(path);
+    }
+    std::string_view name() const override { return "held"; }
+
+  private:
+    std::shared_ptr<Storage> inner_;
+    const std::string part_of_path_;
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    bool held_ = false;
+};
+
+TEST(FlushTest, SkipKeepsAnEpochLocalWhileTheQueueIsFull) {
+    for (const bool concurrent : {true, false}) {
+        Machines machines;
+        auto job = job_on(machines, hosts_of(2, 2));
+        job.concurrent = concurrent;
+        auto held = std::make_shared<HeldStorage>(machines.shared);
+        job.shared = held;
+        job.config.queue_policy = QueuePolicy::skip;
+        job.config.queue_epochs = 1;
+        held->hold(true);
+        std::atomic<int> saved{0};
+        run(job, [&](Checkpointer& session) {
+            State state;
+            for (uint64_t epoch = 1; epoch <= 3; ++epoch) ASSERT_TRUE(save(session, state, epoch).ok());
+            if (++saved == 4) held->hold(false);
+            ASSERT_TRUE(session.wait_all(for_ever).ok());
+            EXPECT_EQ(session.state(1)->state, EpochState::committed);
+            EXPECT_EQ(session.state(2)->state, EpochState::kept_local);
+            EXPECT_EQ(session.state(3)->state, EpochState::kept_local);
+            ASSERT_TRUE(save(session, state, 4).ok());
+            ASSERT_TRUE(session.wait(4, for_ever).ok());
+            EXPECT_EQ(session.state(4)->state, EpochState::committed);
+        });
+        EXPECT_THAT(shared_names(machines, job.config), testing::SizeIs(2 * job.config.files));
+    }
+}
+
+TEST(FlushTest, DropOldestFlushesTheNewestOfWhatHasQueued) {
+    for (const bool concurrent : {true, false}) {
+        Machines machines;
+        auto job = job_on(machines, hosts_of(2, 2));
+        job.concurrent = concurrent;
+        auto held = std::make_shared<HeldStorage>(machines.shared);
+        job.shared = held;
+        job.config.queue_policy = QueuePolicy::drop_oldest;
+        held->hold(true);
+        std::atomic<int> saved{0};
+        run(job, [&](Checkpointer& session) {
+            State state;
+            for (uint64_t epoch = 1; epoch <= 4; ++epoch) ASSERT_TRUE(save(session, state, epoch).ok());
+            if (++saved == 4) held->hold(false);
+            ASSERT_TRUE(session.wait_all(for_ever).ok());
+            EXPECT_EQ(session.state(1)->state, EpochState::committed);
+            EXPECT_EQ(session.state(2)->state, EpochState::kept_local);
+            EXPECT_EQ(session.state(3)->state, EpochState::kept_local);
+            EXPECT_EQ(session.state(4)->state, EpochState::committed);
+        });
+    }
+}
+
+TEST(FlushTest, NoFileHasItsFinalNameBeforeEveryGroupHasCommitted) {
+    for (const bool concurrent : {true, false}) {
+        Machines machines;
+        auto job = job_on(machines, hosts_of(2, 1));
+        job.concurrent = concurrent;
+        auto held = std::make_shared<HeldStorage>(machines.shared, "2of2");
+        job.shared = held;
+        held->hold(true);
+        const auto first =
+            join_path(job.config.shared_dir, to_string(SharedFileName{"job", {1, 1}, 0, 2, false})) +
+            ".unfinished";
+        run(job, [&](Checkpointer& session) {
+            State state;
+            ASSERT_TRUE(save(session, state, 1).ok());
+            if (session.rank() == 0) {
+                auto committed = [&] {
+                    const auto head = read_shared_head(*machines.shared, first);
+                    return head.ok() && head->slots[0].ok();
+                };
+                while (!committed()) std::this_thread::sleep_for(1ms);
+                EXPECT_EQ(session.wait(1, 20ms).code(), Code::timeout);
+            } else if (!concurrent) {
+                EXPECT_EQ(session.wait(1, 20ms).code(), Code::timeout);
+            }
+            if (session.rank() == 0) {
+                EXPECT_THAT(shared_names(machines, job.config),
+                            testing::ElementsAre("job.e000000001.r0001.1of2.tailrace.unfinished"));
+                held->hold(false);
+            }
+            ASSERT_TRUE(session.wait(1, for_ever).ok());
+            EXPECT_EQ(session.state(1)->state, EpochState::committed);
+            EXPECT_TRUE(session.close().ok());
+        });
+        EXPECT_THAT(shared_names(machines, job.config),
+                    testing::UnorderedElementsAre("job.e000000001.r0001.1of2.tailrace",
+                                                  "job.e000000001.r0001.2of2.tailrace"));
+    }
+}
+
+TEST(FlushTest, AnEpochWhoseFilesCannotBeRenamedIsCommittedAllTheSame) {
+    for (const bool concurrent : {true, false}) {
+        Machines machines;
+        auto job = job_on(machines, hosts_of(2, 1));
+        job.concurrent = concurrent;
+        FaultPlan plan;
+        plan.rename_error = 1;
+        job.shared = std::make_shared<FaultyStorage>(machines.shared, 1, plan);
+        run(job, [&](Checkpointer& session) {
+            State state;
+            ASSERT_TRUE(save(session, state, 1).ok());
+            ASSERT_TRUE(session.wait(1, for_ever).ok());
+            EXPECT_EQ(session.state(1)->state, EpochState::committed);
+            EXPECT_TRUE(session.close().ok());
+        });
+        EXPECT_THAT(shared_names(machines, job.config), testing::Each(testing::EndsWith("unfinished")));
+        job = job_on(machines, {"elsewhere"});
+        run(job, [&](Checkpointer& session) {
+            auto reader = session.open_epoch(1, std::nullopt, true);
+            EXPECT_TRUE(reader.ok()) << reader.status().to_string();
+        });
+        EXPECT_THAT(shared_names(machines, job.config), testing::Each(testing::EndsWith("tailrace")));
+    }
+}
+
+TEST(FlushTest, WaitPolicyHoldsSaveUntilThereIsRoomAndWaitTimesOut) {
+    Machines machines;
+    auto job = job_on(machines, {"m"});
+    auto held = std::make_shared<HeldStorage>(machines.shared);
+    job.shared = held;
+    job.config.queue_epochs = 2;
+    held->hold(true);
+    run(job, [&](Checkpointer& session) {
+        State state;
+        ASSERT_TRUE(save(session, state, 1).ok());
+        ASSERT_TRUE(save(session, state, 2).ok());
+        EXPECT_EQ(session.wait(1, 20ms).code(), Code::timeout);
+        EXPECT_NE(session.state(2)->state, EpochState::committed);
+        std::atomic<bool> third{false};
+        std::thread saver([&] {
+            EXPECT_TRUE(save(session, state, 3).ok());
+            third = true;
+        });
+        std::this_thread::sleep_for(50ms);
+        EXPECT_FALSE(third);
+        held->hold(false);
+        saver.join();
+        EXPECT_TRUE(session.wait_all(for_ever).ok());
+        EXPECT_EQ(session.state(3)->state, EpochState::committed);
+    });
+}
+
+TEST(FlushTest, RetentionKeepsTheNewestInBothTiers) {
+    for (const bool offer_map : {false, true}) {
+        Machines machines;
+        machines.local_options.offer_map = offer_map;
+        auto job = job_on(machines, hosts_of(2, 1));
+        job.config.keep_local = 2;
+        job.config.keep_shared = 3;
+        run(job, [&](Checkpointer& session) {
+            State state;
+            for (uint64_t epoch = 1; epoch <= 9; ++epoch) {
+                const auto saved = save(session, state, epoch);
+                ASSERT_TRUE(saved.ok()) << saved.to_string();
+                const auto waited = session.wait(epoch, for_ever);
+                ASSERT_TRUE(waited.ok()) << waited.to_string();
+            }
+        });
+        EXPECT_THAT(shared_names(machines, job.config), testing::SizeIs(3 * job.config.files));
+        for (auto& [host, storage] : machines.local) {
+            auto tiers = storage->list("/local");
+            ASSERT_TRUE(tiers.ok());
+            ASSERT_EQ(tiers->size(), 1u);
+            auto listing = list_local(*storage, "/local/" + (*tiers)[0].name, "job");
+            ASSERT_TRUE(listing.ok());
+            EXPECT_EQ(listing->parts.size(), 2u);
+            EXPECT_EQ(listing->parts.back().header.key.epoch, 9u);
+            EXPECT_TRUE(listing->leftovers.empty());
+        }
+        run(job, [&](Checkpointer& session) {
+            expect_restored(session, std::nullopt, 9);
+            expect_restored(session, 8, 8);
+            expect_restored(session, 7, 7);
+            State state;
+            EXPECT_EQ(session.restore(6, {}).status().code(), Code::not_found);
+        });
+    }
+}
+
+// ---- recovery --------------------------------------------------------------------------------------------
+
+TEST(FlushTest, ACapturedEpochWhoseFlushFailedIsFlushedByTheNextSession) {
+    for (const bool concurrent : {true, false})
+        for (const int nodes_later : {2, 1, 4}) {
+            Machines machines;
+            auto job = job_on(machines, std::vector<std::string>(4, "m"));  // one machine, laid out as nodes
+            job.concurrent = concurrent;
+            job.config.ranks_per_node = 2;
+            auto faulty = std::make_shared<FaultyStorage>(machines.shared, 1);
+            job.shared = faulty;
+            std::atomic<int> ready{0};
+            run(job, [&](Checkpointer& session) {
+                State state;
+                ASSERT_TRUE(save(session, state, 1).ok());
+                ASSERT_TRUE(session.wait_all(for_ever).ok());
+                if (++ready == 4) {
+                    FaultPlan plan;
+                    plan.sync_error = 1;
+                    faulty->set_plan(plan);
+                }
+                while (ready < 4) std::this_thread::sleep_for(1ms);
+                ASSERT_TRUE(save(session, state, 2).ok());
+                EXPECT_FALSE(session.wait(2, for_ever).ok());
+                EXPECT_EQ(session.state(2)->state, EpochState::failed);
+                expect_restored(session, std::nullopt, 2);  // from the node-local tier
+                EXPECT_FALSE(session.close().ok());
+            });
+            job.shared = machines.shared;
+            job.config.ranks_per_node = static_cast<uint32_t>(4 / nodes_later);
+            run(job, [&](Checkpointer& session) {
+                expect_restored(session, std::nullopt, 2);
+                EXPECT_TRUE(session.close().ok());
+            });
+            EXPECT_THAT(shared_names(machines, job.config), testing::SizeIs(2 * job.config.files));
+            machines.local.clear();
+            machines.local_of("m");
+            run(job, [&](Checkpointer& session) { expect_restored(session, std::nullopt, 2); });
+        }
+}
+
+TEST(FlushTest, LeftoversOfUnfinishedEpochsAreRemovedAndNeverRestored) {
+    Machines machines;
+    auto job = job_on(machines, hosts_of(2, 1));
+    run(job, [&](Checkpointer& session) {
+        State state;
+        ASSERT_TRUE(save(session, state, 1).ok());
+    });
+    auto copy = [&](const std::string& from, const std::string& to) {
+        auto source = machines.shared->open(from, {Access::read, DirectIo::off});
+        ASSERT_TRUE(source.ok());
+        std::vector<std::byte> bytes((*source)->size().value());
+        ASSERT_TRUE((*source)->read_at(bytes, 0).ok());
+        auto target = machines.shared->open(to, {Access::write, DirectIo::off});
+        ASSERT_TRUE(target.ok() && (*target)->write_at(bytes, 0).ok());
+    };
+    const auto dir = job.config.shared_dir;
+    const SharedFileName first{"job", {1, 1}, 0, 2, false};
+    auto torn = first;
+    torn.key = {2, 1};
+    torn.unfinished = true;
+    copy(join_path(dir, to_string(first)), join_path(dir, to_string(torn)));
+    auto foreign = first;
+    foreign.job = "neighbour";
+    foreign.key = {7, 1};
+    copy(join_path(dir, to_string(first)), join_path(dir, to_string(foreign)));
+    run(job, [&](Checkpointer& session) { expect_restored(session, std::nullopt, 1); });
+    EXPECT_THAT(
+        shared_names(machines, job.config),
+        testing::UnorderedElementsAre(to_string(first), to_string(SharedFileName{"job", {1, 1}, 1, 2, false}),
+                                      to_string(foreign)));
+}
+
+TEST(FlushTest, AFullSharedTierFailsTheEpochAndTheNextOneGoesThrough) {
+    Machines machines;
+    auto job = job_on(machines, hosts_of(4, 1));
+    std::atomic<int> arrived{0};
+    auto meet = [&](int round) {
+        ++arrived;
+        while (arrived < 4 * round) std::this_thread::sleep_for(1ms);
+    };
+    run(job, [&](Checkpointer& session) {
+        State state;
+        ASSERT_TRUE(save(session, state, 1).ok());
+        ASSERT_TRUE(session.wait_all(for_ever).ok());
+        meet(1);
+        if (session.rank() == 0) machines.shared->set_capacity(machines.shared->used_bytes() + 100000);
+        meet(2);
+        ASSERT_TRUE(save(session, state, 2).ok());
+        EXPECT_EQ(session.wait(2, for_ever).code(), Code::no_space);
+        meet(3);
+        if (session.rank() == 0) machines.shared->set_capacity(UINT64_MAX);
+        meet(4);
+        ASSERT_TRUE(save(session, state, 3).ok());
+        EXPECT_TRUE(session.wait(3, for_ever).ok());
+        EXPECT_FALSE(session.close().ok());
+    });
+    EXPECT_THAT(shared_names(machines, job.config), testing::SizeIs(2 * job.config.files));
+}
+
+}  // namespace
+}  // namespace tailrace
