@@ -83,7 +83,8 @@ class [[nodiscard]] Result {
         assert(ok());
         return std::get<1>(content_);
     }
-    T&& value() && {
+    // By value, so that what a call returned may be taken apart in the head of a loop.
+    T value() && {
         assert(ok());
         return std::get<1>(std::move(content_));
     }
@@ -91,7 +92,7 @@ class [[nodiscard]] Result {
     const T* operator->() const { return &value(); }
     T& operator*() & { return value(); }
     const T& operator*() const& { return value(); }
-    T&& operator*() && { return std::move(*this).value(); }
+    T operator*() && { return std::move(*this).value(); }
 
   private:
     std::variant<Status, T> content_;

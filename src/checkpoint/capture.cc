@@ -8,6 +8,7 @@
 
 #include "base/crc32c.h"
 #include "base/log.h"
+#include "base/stream_copy.h"
 #include "base/units.h"
 
 namespace tailrace {
@@ -18,21 +19,7 @@ namespace {
 constexpr uint64_t piece_bytes = 4 * MiB;
 // Below this much per thread, waking a helper costs more than it brings.
 constexpr uint64_t worth_a_thread_bytes = 8 * MiB;
-// Checksum and copy touch the same bytes twice; the second time they come from the first-level cache.
-constexpr size_t cache_step_bytes = 16 * KiB;
-
 static_assert(piece_bytes % check_block_bytes == 0);
-static_assert(check_block_bytes % cache_step_bytes == 0);
-
-uint32_t copy_and_check(std::span<const std::byte> source, std::byte* target) {
-    uint32_t crc = 0;
-    for (size_t at = 0; at < source.size(); at += cache_step_bytes) {
-        const auto step = source.subspan(at, std::min(cache_step_bytes, source.size() - at));
-        crc = crc32c(step, crc);
-        std::memcpy(target + at, step.data(), step.size());
-    }
-    return crc;
-}
 
 void zero(std::span<std::byte> bytes) {
     if (!bytes.empty()) std::memset(bytes.data(), 0, bytes.size());
@@ -253,11 +240,11 @@ Status Capture::copy_regions(PartManifest& manifest, std::span<const RegionSourc
         auto& region = manifest.regions[index];
         const auto source = regions[index].memory.subspan(from, bytes);
         if (!options_.checksum) {
-            if (!source.empty()) std::memcpy(target, source.data(), source.size());
+            stream_copy(source, target);
             return;
         }
         for (uint64_t at = 0; at < bytes; at += check_block_bytes)
-            region.block_crcs[(from + at) / check_block_bytes] = copy_and_check(
+            region.block_crcs[(from + at) / check_block_bytes] = stream_copy_crc32c(
                 source.subspan(at, std::min<uint64_t>(check_block_bytes, bytes - at)), target + at);
     };
     // Small regions side by side, with zeros between, into memory that stands for the stream from `start`.
