@@ -81,9 +81,9 @@ struct BoxPart {
 
 class Reader final : public EpochReader {
   public:
-    Reader(Storage& local, Storage& shared, EpochSources sources)
+    Reader(Storage& local, Storage& shared, EpochSources sources, DirectIo direct)
         : sources_(std::move(sources)), files_(most_open_files) {
-        add_sources(local, shared);
+        add_sources(local, shared, direct);
     }
 
     EpochKey key() const override { return sources_.key; }
@@ -100,7 +100,7 @@ class Reader final : public EpochReader {
   private:
     using ArrayTable = std::vector<ArrayEntry>;
 
-    void add_sources(Storage& local, Storage& shared);
+    void add_sources(Storage& local, Storage& shared, DirectIo direct);
     Result<const std::vector<StreamSource>*> sources_of(uint32_t rank) const;
     std::string describe(uint32_t rank, const PartManifest* manifest, const StreamBlock& block) const;
     std::string what(uint32_t rank) const {
@@ -133,7 +133,7 @@ class Reader final : public EpochReader {
 
 // ---- sources and manifests ---------------------------------------------------------------------------
 
-void Reader::add_sources(Storage& local, Storage& shared) {
+void Reader::add_sources(Storage& local, Storage& shared, DirectIo direct) {
     streams_.resize(sources_.rank_count);
     infos_.resize(sources_.rank_count);
     for (const LocalPart& part : sources_.local_parts) {
@@ -151,13 +151,14 @@ void Reader::add_sources(Storage& local, Storage& shared) {
             continue;
         }
         infos_[info.rank] = info;
-        streams_[info.rank].push_back(
-            {"the captured part",
-             {StreamExtent{files_.add(local, part.path), part_header_bytes, 0, info.stream_bytes}}});
+        streams_[info.rank].push_back({"the captured part",
+                                       {StreamExtent{files_.add(local, part.path, DirectIo::off),
+                                                     part_header_bytes, 0, info.stream_bytes}}});
     }
     if (!sources_.shared) return;
     std::vector<uint32_t> numbers;
-    for (const std::string& path : sources_.shared->paths) numbers.push_back(files_.add(shared, path));
+    for (const std::string& path : sources_.shared->paths)
+        numbers.push_back(files_.add(shared, path, direct));
     for (const StreamMap& stream : sources_.shared->streams) {
         StreamSource source{"the shared files", stream.extents};
         for (StreamExtent& extent : source.extents) extent.file = numbers[extent.file];
@@ -579,8 +580,8 @@ Status Reader::read_short_rows(const RankEntry& entry, const Region& region, uin
 
 // ---- opening -----------------------------------------------------------------------------------------
 
-Result<std::unique_ptr<EpochReader>> EpochReader::open(Storage& local, Storage& shared,
-                                                       EpochSources sources) {
+Result<std::unique_ptr<EpochReader>> EpochReader::open(Storage& local, Storage& shared, EpochSources sources,
+                                                       DirectIo direct) {
     const std::string name = to_string(sources.key);
     if (sources.rank_count == 0 || sources.rank_count > max_ranks)
         return Status(Code::invalid_argument,
@@ -606,7 +607,7 @@ Result<std::unique_ptr<EpochReader>> EpochReader::open(Storage& local, Storage& 
                           fmt::format("the shared files given are {} with {} ranks, not {} with {}",
                                       to_string(epoch.key), epoch.streams.size(), name, sources.rank_count));
     }
-    return std::unique_ptr<EpochReader>(std::make_unique<Reader>(local, shared, std::move(sources)));
+    return std::unique_ptr<EpochReader>(std::make_unique<Reader>(local, shared, std::move(sources), direct));
 }
 
 }  // namespace tailrace

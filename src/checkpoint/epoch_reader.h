@@ -48,8 +48,10 @@ struct GlobalArray {
 
 class EpochReader {
   public:
-    // The storages must outlive the reader.
-    static Result<std::unique_ptr<EpochReader>> open(Storage& local, Storage& shared, EpochSources sources);
+    // The storages must outlive the reader. `direct`: how shared files are read; captured parts, which are
+    // likely to be cached still, go through the cache.
+    static Result<std::unique_ptr<EpochReader>> open(Storage& local, Storage& shared, EpochSources sources,
+                                                     DirectIo direct = DirectIo::automatic);
     virtual ~EpochReader() = default;
 
     virtual EpochKey key() const = 0;

@@ -6,8 +6,8 @@
 
 namespace tailrace {
 
-uint32_t ReadableFiles::add(Storage& storage, std::string path) {
-    files_.push_back({&storage, std::move(path)});
+uint32_t ReadableFiles::add(Storage& storage, std::string path, DirectIo direct) {
+    files_.push_back({&storage, std::move(path), direct});
     return static_cast<uint32_t>(files_.size() - 1);
 }
 
@@ -23,7 +23,8 @@ Result<std::shared_ptr<File>> ReadableFiles::open(uint32_t number) {
     }
     // Outside the lock: opening on a remote file system takes its time. Two threads may both open the file;
     // the second one's handle is then simply the one that is kept.
-    TAILRACE_ASSIGN(auto opened, open_shared_file(*files_[number].storage, files_[number].path));
+    const Known& known = files_[number];
+    TAILRACE_ASSIGN(auto opened, open_shared_file(*known.storage, known.path, known.direct));
     std::shared_ptr<File> file = std::move(opened);
     std::list<Open> closing;  // destroyed, and so closed, after the lock
     std::lock_guard lock(mutex_);

@@ -20,7 +20,7 @@ class ReadableFiles {
     explicit ReadableFiles(size_t most_open) : most_open_(most_open) {}
 
     // Adds a file, without opening it; its number. Not while open() may run. `storage` must outlive this.
-    uint32_t add(Storage& storage, std::string path);
+    uint32_t add(Storage& storage, std::string path, DirectIo direct);
 
     Result<std::shared_ptr<File>> open(uint32_t number);
 
@@ -30,6 +30,7 @@ class ReadableFiles {
     struct Known {
         Storage* storage = nullptr;
         std::string path;
+        DirectIo direct = DirectIo::off;
     };
     struct Open {
         uint32_t number = 0;

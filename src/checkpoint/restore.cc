@@ -144,7 +144,7 @@ Status Session::try_sources(const Candidate& candidate, std::optional<SharedEpoc
         for (const auto& part : candidate.local->parts)
             if (reachable(part, rank())) sources.local_parts.push_back({part.path, part.header});
     sources.shared = std::move(shared);
-    auto opened = EpochReader::open(*local_, *shared_, std::move(sources));
+    auto opened = EpochReader::open(*local_, *shared_, std::move(sources), config_.direct_io);
     Status mine = opened.status();
     if (mine.ok()) {
         reader = std::move(*opened);

@@ -43,7 +43,8 @@ Result<std::vector<SharedEpochFiles>> list_shared(Storage& storage, const std::s
 
 // Opens a shared file for reading. One that a running session has renamed since it was listed is found under
 // its final name.
-Result<std::unique_ptr<File>> open_shared_file(Storage& storage, const std::string& path);
+Result<std::unique_ptr<File>> open_shared_file(Storage& storage, const std::string& path,
+                                               DirectIo direct = DirectIo::off);
 
 // A rank's stream in the files of an epoch.
 struct StreamExtent {

@@ -226,12 +226,12 @@ Status check_cover(const StreamMap& stream, const SharedEpoch& epoch, uint32_t l
 
 }  // namespace
 
-Result<std::unique_ptr<File>> open_shared_file(Storage& storage, const std::string& path) {
-    auto file = storage.open(path, {Access::read, DirectIo::off});
+Result<std::unique_ptr<File>> open_shared_file(Storage& storage, const std::string& path, DirectIo direct) {
+    auto file = storage.open(path, {Access::read, direct});
     if (file.ok() || file.status().code() != Code::not_found) return file;
     const auto renamed_to = finished_path(path);
     if (renamed_to.empty()) return file;
-    auto renamed = storage.open(renamed_to, {Access::read, DirectIo::off});
+    auto renamed = storage.open(renamed_to, {Access::read, direct});
     return renamed.ok() ? std::move(renamed) : std::move(file);
 }
 

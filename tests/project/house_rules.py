@@ -14,7 +14,6 @@ MOST_LINES = 600
 LONGER = {
     "src/checkpoint/epoch_reader.cc": 612,
     "src/storage/memory_storage.cc": 666,
-    "src/storage/posix_storage.cc": 643,
     "tests/aggregate/faults_test.cc": 625,
     "tests/checkpoint/epoch_reader_test.cc": 852,
 }

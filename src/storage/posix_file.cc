@@ -1,0 +1,356 @@
+// Design notes
+//
+// Direct I/O. A file has a plain descriptor, and a second one with O_DIRECT where direct I/O is wanted and
+// can be had. Of every transfer the part whose memory, offset and length are multiples of direct_unit_bytes
+// goes through the second, the rest (at most a head and a tail of less than a unit) through the first. The
+// two never touch the same page, so the kernel's write-back and invalidation of the page cache keep them
+// coherent. A file system may accept O_DIRECT at open and refuse it at the first transfer: then `automatic`
+// goes on without, and `on` says unsupported.
+//
+// Large reads into memory that lies otherwise go around the cache as well, by way of memory of ours.
+//
+// Failed sync. The kernel reports a lost write once and then forgets it; so a file remembers, and every later
+// sync of it fails as well.
+#include "storage/posix_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <mutex>
+#include <new>
+#include <vector>
+
+#include "base/log.h"
+#include "base/units.h"
+#include "storage/posix_storage.h"
+
+namespace tailrace {
+
+namespace {
+
+// Memory that lies otherwise than the file's blocks gets its bytes through memory that does not, a piece at a
+// time; less than this is read through the page cache.
+constexpr size_t worth_bouncing_bytes = 256 * KiB;
+constexpr size_t bounce_bytes = 4 * MiB;
+
+struct AlignedDelete {
+    void operator()(std::byte* memory) const {
+        ::operator delete[](memory, std::align_val_t(direct_unit_bytes));
+    }
+};
+using AlignedMemory = std::unique_ptr<std::byte[], AlignedDelete>;
+
+// A transfer's parts: [0, direct_begin) plain, [direct_begin, direct_end) direct, the rest plain.
+struct DirectPart {
+    size_t begin = 0, end = 0;
+};
+DirectPart direct_part(const void* memory, size_t bytes, uint64_t offset) {
+    const auto address = reinterpret_cast<uintptr_t>(memory);
+    if (address % direct_unit_bytes != offset % direct_unit_bytes) return {};
+    const size_t begin = (direct_unit_bytes - offset % direct_unit_bytes) % direct_unit_bytes;
+    if (begin >= bytes || bytes - begin < direct_unit_bytes) return {};
+    return {begin, begin + (bytes - begin) / direct_unit_bytes * direct_unit_bytes};
+}
+
+class PosixFile : public File {
+  public:
+    PosixFile(std::shared_ptr<TransferEngine> engine, std::string path, Descriptor plain, Descriptor direct,
+              DirectIo wish, bool in_memory)
+        : engine_(std::move(engine)),
+          path_(std::move(path)),
+          plain_(std::move(plain)),
+          direct_(std::move(direct)),
+          wish_(wish),
+          in_memory_(in_memory),
+          use_direct_(direct_.valid()) {}
+
+    ~PosixFile() override {
+        if (Status status = close(); !status.ok()) log(LogLevel::warning, "{}", status.message());
+    }
+
+    const std::string& path() const override { return path_; }
+
+    Result<size_t> read_at(std::span<std::byte> target, uint64_t offset) override {
+        return read_pieces(std::span<const Piece>(&target, 1), offset);
+    }
+
+    Result<size_t> read_pieces(std::span<const Piece> targets, uint64_t offset) override {
+        uint64_t wanted = 0;
+        for (const Piece& target : targets) wanted += target.size();
+        TAILRACE_TRY(check_range("reading", wanted, offset));
+        size_t total = 0;
+        for (const ReadRun& run : read_runs(targets, offset)) {
+            TAILRACE_ASSIGN(const size_t count, read_run(run, offset + total));
+            total += count;
+            if (count < run.bytes) break;  // the file ends here
+        }
+        return total;
+    }
+
+    Status write_at(std::span<const std::byte> source, uint64_t offset) override {
+        TAILRACE_TRY(check_range("writing", source.size(), offset));
+        DirectPart part;
+        if (use_direct_.load()) part = direct_part(source.data(), source.size(), offset);
+        // In ascending order, so that a growing file is written from front to back.
+        TAILRACE_TRY(write_plain(source.first(part.begin), offset));
+        TAILRACE_TRY(write_direct(source.subspan(part.begin, part.end - part.begin), offset + part.begin));
+        return write_plain(source.subspan(part.end), offset + part.end);
+    }
+
+    Status reserve(uint64_t bytes) override {
+        TAILRACE_TRY(check_range("reserving", bytes, 0));
+        if (bytes == 0) return Status();
+        // Linux's own call. The C library's posix_fallocate would write zeros where the file system cannot.
+        while (fallocate(plain_.get(), 0, 0, static_cast<off_t>(bytes)) != 0) {
+            const int error = errno;
+            if (error == EINTR) continue;
+            return errno_status(error, fmt::format("reserving {} bytes for '{}'", bytes, path_));
+        }
+        return Status();
+    }
+
+    Status truncate(uint64_t bytes) override {
+        TAILRACE_TRY(check_range("truncating to", bytes, 0));
+        while (ftruncate(plain_.get(), static_cast<off_t>(bytes)) != 0) {
+            const int error = errno;
+            if (error == EINTR) continue;
+            return errno_status(error, fmt::format("setting the length of '{}' to {} bytes", path_, bytes));
+        }
+        return Status();
+    }
+
+    Status sync() override {
+        TAILRACE_TRY(check_range("syncing", 0, 0));
+        int error = failed_sync_.load();
+        if (error != 0) {
+            return Status(Code::io_error,
+                          fmt::format("syncing '{}': an earlier sync of it failed ({}), and what was written "
+                                      "before that may be lost",
+                                      path_, std::strerror(error)));
+        }
+        error = engine_->sync(plain_.get());
+        if (error == 0) return Status();
+        failed_sync_.store(error);
+        return errno_status(
+            error, fmt::format("syncing '{}' (what was written since the last sync may be lost)", path_));
+    }
+
+    Result<uint64_t> size() override {
+        TAILRACE_TRY(check_range("asking the size of", 0, 0));
+        struct stat info {};
+        if (fstat(plain_.get(), &info) != 0) return path_error(errno, "asking the size of", path_);
+        return static_cast<uint64_t>(info.st_size);
+    }
+
+    Result<std::span<std::byte>> map(uint64_t bytes) override {
+        TAILRACE_TRY(check_range("mapping", bytes, 0));
+        if (!in_memory_) {
+            return Status(
+                Code::unsupported,
+                fmt::format("mapping {} bytes of '{}': only file systems in memory offer it", bytes, path_));
+        }
+        if (bytes == 0) return std::span<std::byte>();
+        // Pages that exist cannot fail when they are touched; a hole would raise SIGBUS on a full disk.
+        if (Status reserved = reserve(bytes); !reserved.ok()) return reserved.with_context("mapping");
+        void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, plain_.get(), 0);
+        if (memory == MAP_FAILED) {
+            const int error = errno;
+            return errno_status(error, fmt::format("mapping {} bytes of '{}'", bytes, path_));
+        }
+        std::span<std::byte> mapping(static_cast<std::byte*>(memory), bytes);
+        std::lock_guard lock(mappings_mutex_);
+        mappings_.push_back(mapping);
+        return mapping;
+    }
+
+    void will_read(uint64_t offset, uint64_t bytes) override {
+        if (use_direct_.load()) return;  // the cache would fetch what goes around it
+        (void)posix_fadvise(plain_.get(), static_cast<off_t>(offset), static_cast<off_t>(bytes),
+                            POSIX_FADV_WILLNEED);
+    }
+    void drop_cache() override { (void)posix_fadvise(plain_.get(), 0, 0, POSIX_FADV_DONTNEED); }
+
+    Status close() override {
+        for (std::span<std::byte> mapping : std::exchange(mappings_, {})) {
+            munmap(mapping.data(), mapping.size());
+        }
+        const int direct_error = direct_.close();
+        const int plain_error = plain_.close();
+        const int error = plain_error != 0 ? plain_error : direct_error;
+        return error == 0 ? Status() : path_error(error, "closing", path_);
+    }
+
+  private:
+    enum class Way { plain, direct, bounced };
+    // Pieces next to each other that go the same way.
+    struct ReadRun {
+        Way way = Way::plain;
+        size_t bytes = 0;
+        std::vector<iovec> pieces;
+    };
+
+    Status check_range(std::string_view doing, uint64_t bytes, uint64_t offset) const {
+        if (!plain_.valid()) {
+            return Status(Code::failed_state, fmt::format("{} '{}': it has been closed", doing, path_));
+        }
+        if (bytes > INT64_MAX || offset > INT64_MAX - bytes) {
+            return Status(Code::invalid_argument,
+                          fmt::format("{} {} bytes at offset {} of '{}': no file is that "
+                                      "large",
+                                      doing, bytes, offset, path_));
+        }
+        return Status();
+    }
+
+    std::vector<ReadRun> read_runs(std::span<const Piece> targets, uint64_t offset) const {
+        std::vector<ReadRun> runs;
+        auto add = [&](std::span<std::byte> bytes, Way way) {
+            if (bytes.empty()) return;
+            if (runs.empty() || runs.back().way != way) runs.push_back({way, 0, {}});
+            runs.back().bytes += bytes.size();
+            runs.back().pieces.push_back({bytes.data(), bytes.size()});
+        };
+        for (const Piece& target : targets) {
+            const bool direct = use_direct_.load();
+            DirectPart part;
+            if (direct) part = direct_part(target.data(), target.size(), offset);
+            if (direct && part.end == 0 && target.size() >= worth_bouncing_bytes) {
+                add(target, Way::bounced);
+            } else {
+                add(target.first(part.begin), Way::plain);
+                add(target.subspan(part.begin, part.end - part.begin), Way::direct);
+                add(target.subspan(part.end), Way::plain);
+            }
+            offset += target.size();
+        }
+        return runs;
+    }
+
+    Result<size_t> read_run(const ReadRun& run, uint64_t offset) {
+        if (run.way == Way::bounced) return read_bounced(run, offset);
+        std::vector<iovec> rest = run.pieces;
+        size_t done = 0;
+        if (run.way == Way::direct) {
+            const Moved moved = engine_->read(direct_.get(), rest, offset, direct_unit_bytes);
+            TAILRACE_TRY(judge_direct(moved, run.bytes, offset, "reading"));
+            done = moved.bytes;
+            if (done == run.bytes) return done;
+            // Where the file ends within a unit, or direct I/O was refused: the rest the plain way.
+            size_t skip = done;
+            auto first = rest.begin();
+            while (skip >= first->iov_len) skip -= (first++)->iov_len;
+            first->iov_base = static_cast<char*>(first->iov_base) + skip;
+            first->iov_len -= skip;
+            rest.erase(rest.begin(), first);
+        }
+        const Moved moved = engine_->read(plain_.get(), rest, offset + done, 1);
+        if (moved.error != 0) return transfer_error(moved, run.bytes - done, offset + done, "reading", "of");
+        return done + moved.bytes;
+    }
+
+    // Whole units into memory that lies right, and from there to the pieces.
+    Result<size_t> read_bounced(const ReadRun& run, uint64_t offset) {
+        const uint64_t end = offset + run.bytes;
+        const uint64_t begin = offset / direct_unit_bytes * direct_unit_bytes;
+        const size_t room = std::min<uint64_t>(bounce_bytes, align_up(end, direct_unit_bytes) - begin);
+        AlignedMemory memory(static_cast<std::byte*>(
+            ::operator new[](room, std::align_val_t(direct_unit_bytes), std::nothrow)));
+        if (memory == nullptr) {
+            const Moved moved = engine_->read(plain_.get(), run.pieces, offset, 1);
+            if (moved.error != 0) return transfer_error(moved, run.bytes, offset, "reading", "of");
+            return moved.bytes;
+        }
+        size_t done = 0;
+        auto piece = run.pieces.begin();
+        size_t into_piece = 0;
+        for (uint64_t at = begin; at < end; at += room) {
+            const std::span<std::byte> bounce(
+                memory.get(), std::min<uint64_t>(room, align_up(end - at, direct_unit_bytes)));
+            TAILRACE_ASSIGN(const size_t count,
+                            read_run({Way::direct, bounce.size(), {{bounce.data(), bounce.size()}}}, at));
+            const size_t skip = at < offset ? offset - at : 0;
+            auto got = bounce.first(std::min<uint64_t>(count, end - at));
+            got = got.subspan(std::min(skip, got.size()));
+            done += got.size();
+            while (!got.empty()) {
+                const size_t bytes = std::min(got.size(), piece->iov_len - into_piece);
+                std::memcpy(static_cast<std::byte*>(piece->iov_base) + into_piece, got.data(), bytes);
+                got = got.subspan(bytes);
+                into_piece += bytes;
+                if (into_piece == piece->iov_len) {
+                    ++piece;
+                    into_piece = 0;
+                }
+            }
+            if (count < bounce.size()) break;  // the file ends here
+        }
+        return done;
+    }
+
+    Status write_plain(std::span<const std::byte> source, uint64_t offset) {
+        if (source.empty()) return Status();
+        const Moved moved = engine_->write(plain_.get(), source, offset, 1);
+        if (moved.error != 0) return transfer_error(moved, source.size(), offset, "writing", "to");
+        return Status();
+    }
+
+    Status write_direct(std::span<const std::byte> source, uint64_t offset) {
+        if (source.empty()) return Status();
+        const Moved moved = engine_->write(direct_.get(), source, offset, direct_unit_bytes);
+        TAILRACE_TRY(judge_direct(moved, source.size(), offset, "writing"));
+        return write_plain(source.subspan(moved.bytes), offset + moved.bytes);
+    }
+
+    // Ok when what is left of a direct transfer (perhaps nothing) may go the plain way.
+    Status judge_direct(const Moved& moved, size_t bytes, uint64_t offset, std::string_view doing) {
+        if (moved.error == 0 || moved.bytes > 0) direct_worked_.store(true);
+        if (moved.error == 0) return Status();
+        if (moved.error != EINVAL && moved.error != EOPNOTSUPP) {
+            return transfer_error(moved, bytes, offset, doing, doing == "reading" ? "of" : "to");
+        }
+        if (direct_worked_.load()) return Status();  // an exception (the end of a file), not the rule
+        if (wish_ == DirectIo::on) {
+            return Status(
+                Code::unsupported,
+                fmt::format("{} {} bytes at offset {} of '{}': the file system refuses direct I/O; set "
+                            "direct_io to off or auto",
+                            doing, bytes, offset, path_));
+        }
+        if (use_direct_.exchange(false)) {
+            log(LogLevel::info, "'{}' goes without direct I/O: the file system refused it", path_);
+        }
+        return Status();
+    }
+
+    Status transfer_error(const Moved& moved, size_t bytes, uint64_t offset, std::string_view doing,
+                          std::string_view preposition) const {
+        return errno_status(moved.error, fmt::format("{} {} bytes at offset {} {} '{}' ({} were done)", doing,
+                                                     bytes, offset, preposition, path_, moved.bytes));
+    }
+
+    const std::shared_ptr<TransferEngine> engine_;
+    const std::string path_;
+    Descriptor plain_, direct_;
+    const DirectIo wish_;
+    const bool in_memory_;
+    std::atomic<bool> use_direct_;
+    std::atomic<bool> direct_worked_{false};
+    std::atomic<int> failed_sync_{0};  // the errno value of the first sync that failed
+    std::mutex mappings_mutex_;
+    std::vector<std::span<std::byte>> mappings_;
+};
+
+}  // namespace
+
+std::unique_ptr<File> make_posix_file(std::shared_ptr<TransferEngine> engine, std::string path,
+                                      Descriptor plain, Descriptor direct, DirectIo wish, bool in_memory) {
+    return std::make_unique<PosixFile>(std::move(engine), std::move(path), std::move(plain),
+                                       std::move(direct), wish, in_memory);
+}
+
+}  // namespace tailrace

@@ -1,0 +1,60 @@
+#include "storage/system_path.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+namespace tailrace {
+
+Descriptor open_descriptor(const std::string& path, int flags) {
+    int number = -1;
+    do {
+        number = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
+    } while (number < 0 && errno == EINTR);
+    return Descriptor(number);
+}
+
+std::string parent_of(const std::string& path) {
+    size_t end = path.find_last_not_of('/');
+    if (end == std::string::npos) return path.empty() ? "." : "/";
+    const size_t slash = path.find_last_of('/', end);
+    if (slash == std::string::npos) return ".";
+    end = path.find_last_not_of('/', slash);
+    return end == std::string::npos ? "/" : path.substr(0, end + 1);
+}
+
+bool may(const std::string& directory, int mode) {
+    return faccessat(AT_FDCWD, directory.c_str(), mode, AT_EACCESS) == 0;
+}
+
+std::string directory_hint(const std::string& path, int error) {
+    if (error != ENOENT && error != ENOTDIR && error != EACCES && error != EPERM && error != EROFS) return "";
+    std::string directory = parent_of(path);
+    struct stat info {};
+    if (stat(directory.c_str(), &info) == 0) {
+        if (!S_ISDIR(info.st_mode)) return fmt::format(" ('{}' is not a directory)", directory);
+        if (!may(directory, W_OK | X_OK)) {
+            return fmt::format(" (the directory '{}' may not be written by this user)", directory);
+        }
+        return "";
+    }
+    // Climb to the first directory that is there: the one below it is the trouble.
+    while (true) {
+        const std::string above = parent_of(directory);
+        if (above == directory) return "";
+        if (stat(above.c_str(), &info) == 0) {
+            if (!S_ISDIR(info.st_mode)) return fmt::format(" ('{}' is not a directory)", above);
+            if (!may(above, X_OK)) {
+                return fmt::format(" (the directory '{}' may not be searched by this user)", above);
+            }
+            return fmt::format(" (the directory '{}' does not exist)", directory);
+        }
+        directory = above;
+    }
+}
+
+Status path_error(int error, std::string_view doing, const std::string& path) {
+    return errno_status(error, fmt::format("{} '{}'{}", doing, path, directory_hint(path, error)));
+}
+
+}  // namespace tailrace

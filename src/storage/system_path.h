@@ -1,0 +1,51 @@
+// What the parts of posix_storage share: descriptors, and errors that say what is wrong with a path.
+#pragma once
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "base/status.h"
+
+namespace tailrace {
+
+// A descriptor that is closed when forgotten.
+class Descriptor {
+  public:
+    Descriptor() = default;
+    explicit Descriptor(int number) : number_(number) {}
+    Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+    Descriptor& operator=(Descriptor&& other) noexcept {
+        std::swap(number_, other.number_);
+        return *this;
+    }
+    ~Descriptor() { (void)close(); }
+
+    bool valid() const { return number_ >= 0; }
+    int get() const { return number_; }
+    int close() {  // 0 or an errno value. Never retried: after EINTR Linux has closed it
+        if (number_ < 0) return 0;
+        return ::close(std::exchange(number_, -1)) == 0 || errno == EINTR ? 0 : errno;
+    }
+
+  private:
+    int number_ = -1;
+};
+
+// Closed on exec. Not valid, and errno set, when that fails.
+Descriptor open_descriptor(const std::string& path, int flags);
+
+std::string parent_of(const std::string& path);
+
+// May this user do that (R_OK, W_OK, X_OK) in the directory?
+bool may(const std::string& directory, int mode);
+
+// Says what about the directories above `path` explains an errno value, or nothing.
+std::string directory_hint(const std::string& path, int error);
+
+Status path_error(int error, std::string_view doing, const std::string& path);
+
+}  // namespace tailrace
