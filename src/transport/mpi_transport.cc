@@ -145,22 +145,31 @@ class MpiTransport final : public Transport {
     void wake() override { progress_->nap.wake(); }
 
     Result<std::vector<std::vector<std::byte>>> allgather(std::span<const std::byte> mine) override {
-        // 1. Everybody learns how much everybody has.
-        std::vector<uint64_t> lengths(static_cast<size_t>(size_));
-        const uint64_t my_length = mine.size();
+        // 1. Everybody learns how much everybody has, and how it begins: what is short needs no second step.
+        std::vector<Opening> openings(static_cast<size_t>(size_));
+        Opening my_opening;
+        my_opening.length = mine.size();
+        const size_t begun = std::min(mine.size(), sizeof my_opening.bytes);
+        std::copy_n(mine.begin(), begun, my_opening.bytes);
         MPI_Request request = MPI_REQUEST_NULL;
-        TAILRACE_MPI_TRY(MPI_Iallgather(&my_length, 1, MPI_UINT64_T, lengths.data(), 1, MPI_UINT64_T,
-                                        collectives_, &request),
+        TAILRACE_MPI_TRY(MPI_Iallgather(&my_opening, sizeof(Opening), MPI_BYTE, openings.data(),
+                                        sizeof(Opening), MPI_BYTE, collectives_, &request),
                          "gathering lengths from {} ranks", size_);
         TAILRACE_TRY(complete(request, "gathering lengths from all ranks"));
+        std::vector<uint64_t> lengths;
+        std::vector<std::vector<std::byte>> all;
+        for (const Opening& opening : openings) {
+            lengths.push_back(opening.length);
+            const size_t short_bytes = std::min<uint64_t>(opening.length, sizeof opening.bytes);
+            all.emplace_back(opening.bytes, opening.bytes + short_bytes);
+        }
+        const uint64_t longest = *std::max_element(lengths.begin(), lengths.end());
 
         // 2. Rounds in which each rank gives at most its share of what one call can bring.
-        const uint64_t longest = *std::max_element(lengths.begin(), lengths.end());
         const uint64_t share = std::max<uint64_t>(1, limits_.collective_bytes / static_cast<uint64_t>(size_));
-        std::vector<std::vector<std::byte>> all(lengths.size());
         std::vector<int> counts(lengths.size()), places(lengths.size());
         std::vector<std::byte> round;
-        for (uint64_t done = 0; done < longest; done += share) {
+        for (uint64_t done = sizeof(Opening::bytes); done < longest; done += share) {
             int place = 0;
             for (size_t i = 0; i < lengths.size(); ++i) {
                 counts[i] = static_cast<int>(lengths[i] > done ? std::min(share, lengths[i] - done) : 0);
@@ -203,6 +212,11 @@ class MpiTransport final : public Transport {
     }
 
   private:
+    // How a rank's bytes begin, and how many there are.
+    struct Opening {
+        uint64_t length = 0;
+        std::byte bytes[56] = {};
+    };
     // Posts and arrivals stay where they are in memory while MPI works on them.
     struct Post {
         std::vector<std::byte> bytes;
