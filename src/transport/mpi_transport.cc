@@ -146,22 +146,19 @@ class MpiTransport final : public Transport {
 
     Result<std::vector<std::vector<std::byte>>> allgather(std::span<const std::byte> mine) override {
         // 1. Everybody learns how much everybody has, and how it begins: what is short needs no second step.
-        std::vector<Opening> openings(static_cast<size_t>(size_));
-        Opening my_opening;
-        my_opening.length = mine.size();
-        const size_t begun = std::min(mine.size(), sizeof my_opening.bytes);
-        std::copy_n(mine.begin(), begun, my_opening.bytes);
+        using ShortOpening = Opening<56>;
+        std::vector<ShortOpening> openings(static_cast<size_t>(size_));
+        const ShortOpening my_opening(mine);
         MPI_Request request = MPI_REQUEST_NULL;
-        TAILRACE_MPI_TRY(MPI_Iallgather(&my_opening, sizeof(Opening), MPI_BYTE, openings.data(),
-                                        sizeof(Opening), MPI_BYTE, collectives_, &request),
+        TAILRACE_MPI_TRY(MPI_Iallgather(&my_opening, sizeof my_opening, MPI_BYTE, openings.data(),
+                                        sizeof my_opening, MPI_BYTE, collectives_, &request),
                          "gathering lengths from {} ranks", size_);
         TAILRACE_TRY(complete(request, "gathering lengths from all ranks"));
         std::vector<uint64_t> lengths;
         std::vector<std::vector<std::byte>> all;
-        for (const Opening& opening : openings) {
+        for (const ShortOpening& opening : openings) {
             lengths.push_back(opening.length);
-            const size_t short_bytes = std::min<uint64_t>(opening.length, sizeof opening.bytes);
-            all.emplace_back(opening.bytes, opening.bytes + short_bytes);
+            all.emplace_back(opening.content().begin(), opening.content().end());
         }
         const uint64_t longest = *std::max_element(lengths.begin(), lengths.end());
 
@@ -169,7 +166,7 @@ class MpiTransport final : public Transport {
         const uint64_t share = std::max<uint64_t>(1, limits_.collective_bytes / static_cast<uint64_t>(size_));
         std::vector<int> counts(lengths.size()), places(lengths.size());
         std::vector<std::byte> round;
-        for (uint64_t done = sizeof(Opening::bytes); done < longest; done += share) {
+        for (uint64_t done = sizeof(ShortOpening::bytes); done < longest; done += share) {
             int place = 0;
             for (size_t i = 0; i < lengths.size(); ++i) {
                 counts[i] = static_cast<int>(lengths[i] > done ? std::min(share, lengths[i] - done) : 0);
@@ -193,15 +190,19 @@ class MpiTransport final : public Transport {
 
     Result<std::vector<std::byte>> broadcast(int root, std::span<const std::byte> bytes) override {
         TAILRACE_TRY(check_rank("broadcasting from", root));
-        uint64_t length = bytes.size();
+        Opening<1016> opening;
+        if (rank_ == root) opening = Opening<1016>(bytes);
         MPI_Request request = MPI_REQUEST_NULL;
-        TAILRACE_MPI_TRY(MPI_Ibcast(&length, 1, MPI_UINT64_T, root, collectives_, &request),
+        TAILRACE_MPI_TRY(MPI_Ibcast(&opening, sizeof opening, MPI_BYTE, root, collectives_, &request),
                          "broadcasting a length from rank {}", root);
         TAILRACE_TRY(complete(request, "broadcasting a length"));
 
-        std::vector<std::byte> copy(static_cast<size_t>(length));
+        const uint64_t length = opening.length;
+        const auto begun = opening.content();
+        std::vector<std::byte> copy(begun.begin(), begun.end());
+        copy.resize(static_cast<size_t>(length));
         if (rank_ == root) std::copy(bytes.begin(), bytes.end(), copy.begin());
-        for (uint64_t done = 0; done < length; done += limits_.collective_bytes) {
+        for (uint64_t done = begun.size(); done < length; done += limits_.collective_bytes) {
             const uint64_t count = std::min(limits_.collective_bytes, length - done);
             TAILRACE_MPI_TRY(MPI_Ibcast(copy.data() + done, static_cast<int>(count), MPI_BYTE, root,
                                         collectives_, &request),
@@ -212,10 +213,18 @@ class MpiTransport final : public Transport {
     }
 
   private:
-    // How a rank's bytes begin, and how many there are.
+    // How many bytes there are, and how they begin: what is short travels in one collective.
+    template <size_t room>
     struct Opening {
         uint64_t length = 0;
-        std::byte bytes[56] = {};
+        std::byte bytes[room] = {};
+        Opening() = default;
+        explicit Opening(std::span<const std::byte> all) : length(all.size()) {
+            std::copy_n(all.begin(), std::min(all.size(), room), bytes);
+        }
+        std::span<const std::byte> content() const {
+            return {bytes, static_cast<size_t>(std::min<uint64_t>(length, room))};
+        }
     };
     // Posts and arrivals stay where they are in memory while MPI works on them.
     struct Post {

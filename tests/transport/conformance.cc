@@ -295,9 +295,18 @@ void messages_and_transfers_do_not_disturb_each_other(Transport& transport, Witn
 void allgather_brings_unequal_parts_to_all(Transport& transport, Witness& witness) {
     auto size_of = [](int rank, size_t round) {
         const auto number = static_cast<size_t>(rank);
-        return round == 0 ? size_t{0} : round == 1 ? number * 1000 : number % 3 == 1 ? 0 : 70 * 1000 + number;
+        switch (round) {
+            case 0:
+                return size_t{0};
+            case 1:
+                return number * 1000;
+            case 2:
+                return number % 3 == 1 ? 0 : 70 * 1000 + number;
+            default:
+                return 55 + number;  // some end where a second step becomes necessary, or just behind
+        }
     };
-    for (size_t round = 0; round < 3; ++round) {
+    for (size_t round = 0; round < 4; ++round) {
         auto all =
             transport.allgather(pattern(seed_of(transport.rank(), round), size_of(transport.rank(), round)));
         if (!EXPECT_THAT_HOLDS(all.ok())) return;
@@ -310,7 +319,7 @@ void allgather_brings_unequal_parts_to_all(Transport& transport, Witness& witnes
 
 void broadcast_brings_the_roots_bytes_to_all(Transport& transport, Witness& witness) {
     for (int root = 0; root < std::min(transport.size(), 5); ++root) {
-        for (size_t size : {size_t{0}, size_t{1}, size_t{1000 * 1000 + 1}}) {
+        for (size_t size : {0, 1, 1015, 1016, 1017, 1000 * 1000 + 1}) {
             const bool mine_counts = root == transport.rank();
             // What others pass is not looked at.
             auto copy =
