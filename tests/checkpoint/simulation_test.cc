@@ -484,7 +484,15 @@ class SimulationTest : public ::testing::TestWithParam<uint64_t> {
     }
 };
 
-constexpr uint64_t cases = 8, seeds_per_case = 300;
+// Sanitizers make a history ten to thirty times as long.
+#if defined(__SANITIZE_THREAD__)
+constexpr uint64_t seeds_per_case = 20;
+#elif defined(__SANITIZE_ADDRESS__)
+constexpr uint64_t seeds_per_case = 100;
+#else
+constexpr uint64_t seeds_per_case = 300;
+#endif
+constexpr uint64_t cases = 8;
 
 TEST_P(SimulationTest, EveryHistoryRestoresACommittedEpochBitForBitOrTellsTheTruth) {
     Tally tally;
