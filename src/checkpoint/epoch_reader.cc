@@ -29,6 +29,12 @@ class Reader final : public EpochReader {
     uint32_t rank_count() const override { return streams_.rank_count(); }
 
     Result<const PartManifest*> manifest(uint32_t rank) override;
+    Result<std::vector<std::byte>> manifest_bytes(uint32_t rank) override {
+        return streams_.manifest_bytes(rank);
+    }
+    Status keep_manifest(uint32_t rank, std::span<const std::byte> bytes) override {
+        return streams_.keep_manifest(rank, bytes);
+    }
     Result<uint64_t> region_bytes(uint32_t rank, std::string_view name) override;
     Status read_regions(uint32_t rank, std::span<const RegionTarget> targets) override;
     Result<std::vector<GlobalArray>> arrays() override { return arrays_.list(); }

@@ -7,6 +7,7 @@
 #include <optional>
 #include <tuple>
 
+#include "base/crc32c.h"
 #include "base/log.h"
 #include "base/units.h"
 
@@ -111,6 +112,27 @@ Result<const SavedRank*> EpochStreams::saved(uint32_t rank) {
 }
 
 Result<std::unique_ptr<SavedRank>> EpochStreams::read_saved(uint32_t rank) {
+    TAILRACE_ASSIGN(const Memory memory, read_manifest(rank));
+    return decode_saved(rank, std::span(memory.get(), infos_[rank].manifest_bytes));
+}
+
+Result<std::vector<std::byte>> EpochStreams::manifest_bytes(uint32_t rank) {
+    TAILRACE_ASSIGN(const Memory memory, read_manifest(rank));
+    return std::vector<std::byte>(memory.get(), memory.get() + infos_[rank].manifest_bytes);
+}
+
+Status EpochStreams::keep_manifest(uint32_t rank, std::span<const std::byte> bytes) {
+    TAILRACE_TRY(check(rank));
+    if (bytes.size() != infos_[rank].manifest_bytes || crc32c(bytes) != infos_[rank].manifest_crc)
+        return Status(Code::corrupt, fmt::format("{} bytes given as the table of regions of {} are not it",
+                                                 bytes.size(), name_of(rank)));
+    TAILRACE_ASSIGN(auto made, decode_saved(rank, bytes));
+    std::lock_guard lock(mutex_);
+    saved_.try_emplace(rank, std::move(made));
+    return Status();
+}
+
+Result<Memory> EpochStreams::read_manifest(uint32_t rank) {
     TAILRACE_TRY(check(rank));
     const StreamInfo& info = infos_[rank];
     if (info.manifest_bytes == 0 || info.manifest_bytes > info.stream_bytes)
@@ -123,6 +145,12 @@ Result<std::unique_ptr<SavedRank>> EpochStreams::read_saved(uint32_t rank) {
     TAILRACE_TRY(read_blocks(files_, streams_[rank],
                              {StreamBlock{0, bytes, info.manifest_crc, manifest_region}}, {},
                              [&](const StreamBlock& block) { return describe(rank, nullptr, block); }));
+    return memory;
+}
+
+Result<std::unique_ptr<SavedRank>> EpochStreams::decode_saved(uint32_t rank,
+                                                              std::span<const std::byte> bytes) const {
+    const StreamInfo& info = infos_[rank];
     auto decoded = decode_manifest(bytes);
     if (!decoded.ok())
         return decoded.status().with_context(fmt::format("the table of regions of {}", name_of(rank)));

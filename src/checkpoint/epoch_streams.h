@@ -64,6 +64,10 @@ class EpochStreams {
     // The same, read from the files in any case, and not kept.
     Result<std::unique_ptr<SavedRank>> read_saved(uint32_t rank);
 
+    // EpochReader::manifest_bytes and EpochReader::keep_manifest.
+    Result<std::vector<std::byte>> manifest_bytes(uint32_t rank);
+    Status keep_manifest(uint32_t rank, std::span<const std::byte> bytes);
+
     // Fills the blocks, made by block_of() from this rank's manifest, from the first source that has them
     // right. After a failure their memory is undefined.
     Status read(const SavedRank& saved, std::vector<StreamBlock> blocks, const ReadLimits& limits = {});
@@ -75,6 +79,10 @@ class EpochStreams {
   private:
     void add_part(Storage& local, const LocalPart& part, const std::optional<SharedEpoch>& shared);
     void add_shared(Storage& storage, const SharedEpoch& shared, DirectIo direct);
+    // Encoded, infos_[rank].manifest_bytes long, the checksum checked.
+    Result<Memory> read_manifest(uint32_t rank);
+    // From bytes whose checksum was checked.
+    Result<std::unique_ptr<SavedRank>> decode_saved(uint32_t rank, std::span<const std::byte> bytes) const;
     std::string describe(uint32_t rank, const PartManifest* manifest, const StreamBlock& block) const;
 
     const EpochKey key_;
