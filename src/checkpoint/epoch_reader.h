@@ -60,6 +60,13 @@ class EpochReader {
     // What `rank` saved. Read on first use and kept. The pointer lives as long as the reader.
     virtual Result<const PartManifest*> manifest(uint32_t rank) = 0;
 
+    // For ranks that open one epoch together, so that not each must read everything: the encoded manifest of
+    // `rank` from the nearest tier that has it right, and the way in for one that another rank has read.
+    // keep_manifest checks it as if it came from a file: what is not this rank's manifest of this epoch is
+    // corrupt, and nothing is kept. When one is there already, that one stays.
+    virtual Result<std::vector<std::byte>> manifest_bytes(uint32_t rank) = 0;
+    virtual Status keep_manifest(uint32_t rank, std::span<const std::byte> bytes) = 0;
+
     virtual Result<uint64_t> region_bytes(uint32_t rank, std::string_view name) = 0;
 
     // Fills the targets from rank's regions of those names: in file order, large pieces, straight into the

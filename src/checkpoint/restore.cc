@@ -15,10 +15,28 @@
 
 #include "base/bytes.h"
 #include "base/log.h"
+#include "checkpoint/manifest_exchange.h"
 #include "checkpoint/session.h"
 #include "checkpoint/shared_epoch_codec.h"
 
 namespace tailrace {
+
+namespace {
+
+// Of all ranks together; the same number on every rank, for so is what is asked.
+uint64_t manifest_bytes(const std::optional<LocalEpoch>& local, const std::optional<SharedEpoch>& shared) {
+    uint64_t sum = 0;
+    const auto add = [&](const StreamInfo& info) {  // cut, for sizes from files may be anything
+        sum += std::min(info.manifest_bytes, most_exchanged_manifest_bytes + 1);
+    };
+    if (shared)
+        for (const auto& stream : shared->streams) add(stream.info);
+    else if (local)
+        for (const auto& part : local->parts) add(part.header.stream);
+    return sum;
+}
+
+}  // namespace
 
 bool Session::reachable(const KnownPart& part, int rank) const {
     return hosts_[static_cast<size_t>(topology_.representative(part.node))] ==
@@ -132,8 +150,8 @@ Status Session::wait_for_flush(EpochKey key) {
     return {};
 }
 
-Status Session::try_sources(const Candidate& candidate, std::optional<SharedEpoch> shared, const Use& use,
-                            std::unique_ptr<EpochReader>& reader) {
+Status Session::try_sources(const Candidate& candidate, bool any_rank, std::optional<SharedEpoch> shared,
+                            const Use& use, std::unique_ptr<EpochReader>& reader) {
     EpochSources sources;
     sources.key = candidate.key;
     sources.rank_count = shared ? shared->rank_count : candidate.local->rank_count;
@@ -143,13 +161,18 @@ Status Session::try_sources(const Candidate& candidate, std::optional<SharedEpoc
     if (same_attempt)
         for (const auto& part : candidate.local->parts)
             if (reachable(part, rank())) sources.local_parts.push_back({part.path, part.header});
+    // Arrays need every rank's manifest: a reader may be asked for them, and other ranks than saved restore
+    // other pieces. The same ranks restore what they saved, as a rule, and need no manifest but their own.
+    const uint32_t saved_ranks = sources.rank_count;
+    const bool exchange = rank_count() > 1 &&
+                          (any_rank || saved_ranks != static_cast<uint32_t>(rank_count())) &&
+                          manifest_bytes(candidate.local, shared) <= most_exchanged_manifest_bytes;
     sources.shared = std::move(shared);
     auto opened = EpochReader::open(*local_, *shared_, std::move(sources), config_.direct_io);
     Status mine = opened.status();
-    if (mine.ok()) {
-        reader = std::move(*opened);
-        mine = use(*reader);
-    }
+    reader = mine.ok() ? std::move(*opened) : nullptr;
+    if (exchange) TAILRACE_TRY(exchange_manifests(*transport_, reader.get(), saved_ranks));
+    if (mine.ok()) mine = use(*reader);
     auto all = agree(*transport_, mine);
     if (!all.ok()) reader.reset();
     return all;
@@ -165,7 +188,7 @@ Session::Attempt Session::try_candidate(const Candidate& candidate, bool any_ran
     const bool own_ranks = local_serves_own_ranks(candidate);
     Status local_failure;
     if (local_serves_any_rank(candidate) || (own_ranks && !any_rank)) {
-        auto status = try_sources(candidate, std::nullopt, use, reader);
+        auto status = try_sources(candidate, any_rank, std::nullopt, use, reader);
         if (status.ok()) return {Outcome::used, {}};
         if (status.code() == Code::invalid_argument) return {Outcome::refused, status};
         local_failure = status;
@@ -177,13 +200,13 @@ Session::Attempt Session::try_candidate(const Candidate& candidate, bool any_ran
     if (auto waited = wait_for_flush(candidate.key); !waited.ok()) return {Outcome::damaged, waited};
     auto shared = load_everywhere(candidate.key);
     if (shared.ok()) {
-        auto status = try_sources(candidate, std::move(*shared), use, reader);
+        auto status = try_sources(candidate, any_rank, std::move(*shared), use, reader);
         if (status.ok()) return {Outcome::used, {}};
         return {is_refusal(status) ? Outcome::refused : Outcome::damaged, status};
     }
     if (any_rank && own_ranks) {
         // Every rank can at least read what it saved itself.
-        auto status = try_sources(candidate, std::nullopt, use, reader);
+        auto status = try_sources(candidate, any_rank, std::nullopt, use, reader);
         if (status.ok()) return {Outcome::used, {}};
         local_failure = status;
     }

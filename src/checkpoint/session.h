@@ -128,8 +128,8 @@ class Session : public Checkpointer {
     bool local_serves_any_rank(const Candidate& candidate) const;
     Attempt try_candidate(const Candidate& candidate, bool any_rank, const Use& use,
                           std::unique_ptr<EpochReader>& reader);
-    Status try_sources(const Candidate& candidate, std::optional<SharedEpoch> shared, const Use& use,
-                       std::unique_ptr<EpochReader>& reader);
+    Status try_sources(const Candidate& candidate, bool any_rank, std::optional<SharedEpoch> shared,
+                       const Use& use, std::unique_ptr<EpochReader>& reader);
     Result<SharedEpoch> load_everywhere(EpochKey key);
     Result<EpochKey> use_newest(std::optional<uint64_t> epoch, std::optional<uint64_t> before, bool any_rank,
                                 const Use& use, std::unique_ptr<EpochReader>& reader);

@@ -1,118 +1,24 @@
 // Design notes
 //
-// Every file is an Inode with two contents: `current`, which calls see, and `durable`, which a crash goes
-// back to; `pending` holds, in order, what lies between them. sync() carries pending over to durable; crash()
-// carries a random part of it over and makes that current. Names work the same way, with one list of pending
-// operations for all directories.
-//
-// A mapping has no list of writes: from the first map() on, the mapped beginning of the file lives in one
-// block of memory, sync() takes it over whole, and a crash page by page.
+// What a file holds, and what a crash leaves of it, is in memory_file. Names work the same way as content
+// does there: `names`, which calls see, and `durable_names`, which a crash goes back to; between them lies
+// one list of pending operations for all directories, from which a crash carries a random part over.
 #include "storage/memory_storage.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <mutex>
 #include <set>
 
-#include "base/units.h"
+#include "storage/memory_file.h"
 
 namespace tailrace {
 
 namespace {
 
-constexpr uint64_t page_bytes = 4096;
-
-// A file's bytes: pages that were written, and a length. The rest is zeros.
-class SparseBytes {
-  public:
-    uint64_t size() const { return size_; }
-    uint64_t page_count() const { return pages_.size(); }
-    bool has_page(uint64_t page) const { return pages_.contains(page); }
-
-    void set_size(uint64_t bytes) {
-        if (bytes < size_) {
-            pages_.erase(pages_.lower_bound((bytes + page_bytes - 1) / page_bytes), pages_.end());
-            if (auto last = pages_.find(bytes / page_bytes); last != pages_.end()) {
-                std::fill(last->second.begin() + static_cast<std::ptrdiff_t>(bytes % page_bytes),
-                          last->second.end(), std::byte{0});
-            }
-        }
-        size_ = bytes;
-    }
-
-    void write(std::span<const std::byte> source, uint64_t offset) {
-        size_ = std::max(size_, offset + source.size());
-        for_each_page(offset, source.size(), [&](uint64_t page, uint64_t in_page, size_t at, size_t count) {
-            std::vector<std::byte>& bytes = pages_[page];
-            bytes.resize(page_bytes);
-            std::memcpy(bytes.data() + in_page, source.data() + at, count);
-        });
-    }
-
-    size_t read(std::span<std::byte> target, uint64_t offset) const {
-        if (offset >= size_) return 0;
-        const auto count_all = static_cast<size_t>(std::min<uint64_t>(target.size(), size_ - offset));
-        for_each_page(offset, count_all, [&](uint64_t page, uint64_t in_page, size_t at, size_t count) {
-            if (auto found = pages_.find(page); found != pages_.end()) {
-                std::memcpy(target.data() + at, found->second.data() + in_page, count);
-            } else {
-                std::memset(target.data() + at, 0, count);
-            }
-        });
-        return count_all;
-    }
-
-    template <class Visit>
-    static void for_each_page(uint64_t offset, size_t bytes, Visit visit) {
-        for (size_t at = 0; at < bytes;) {
-            const uint64_t in_page = (offset + at) % page_bytes;
-            const size_t count = std::min<size_t>(bytes - at, page_bytes - in_page);
-            visit((offset + at) / page_bytes, in_page, at, count);
-            at += count;
-        }
-    }
-
-  private:
-    std::map<uint64_t, std::vector<std::byte>> pages_;
-    uint64_t size_ = 0;
-};
-
-// A change of a file's content that is not durable yet.
-struct PendingChange {
-    enum Kind { write, set_size, grow } kind = write;
-    uint64_t offset = 0;           // set_size and grow: the length
-    std::vector<std::byte> bytes;  // of a write
-};
-
-void carry_over(const PendingChange& change, SparseBytes& content) {
-    switch (change.kind) {
-        case PendingChange::write:
-            content.write(change.bytes, change.offset);
-            break;
-        case PendingChange::set_size:
-            content.set_size(change.offset);
-            break;
-        case PendingChange::grow:
-            content.set_size(std::max(content.size(), change.offset));
-            break;
-    }
-}
-
-struct Inode {
-    SparseBytes current, durable;
-    std::vector<PendingChange> pending;
-    uint64_t reserved_pages = 0;  // [0, reserved_pages) is paid for, written or not
-    uint64_t charged_pages = 0;
-    int names = 0;  // 0 or 1, as calls see it
-    int opens = 0;
-    std::shared_ptr<std::vector<std::byte>> mapped;  // the file's beginning, once it was mapped
-    int mappings = 0;
-    std::chrono::system_clock::time_point modified = std::chrono::system_clock::now();
-};
-using InodePointer = std::shared_ptr<Inode>;
+using InodePointer = std::shared_ptr<MemoryInode>;
 
 // A change of names that is not durable yet: `from` empty for a created name, `to` empty for a removed one.
 struct PendingName {
@@ -148,83 +54,17 @@ void carry_over(const PendingName& change, Names& names) {
     if (!change.to.empty()) names[change.to] = change.inode;
 }
 
-bool coin(std::mt19937_64& random) {
-    return (random() & 1) != 0;
-}
-
-// What a crash leaves of a file.
-void settle_crash(Inode& inode, std::mt19937_64& random) {
-    for (PendingChange& change : inode.pending) {
-        if (change.kind != PendingChange::write) {
-            if (coin(random)) carry_over(change, inode.durable);
-            continue;
-        }
-        const uint64_t end = change.offset + change.bytes.size();
-        switch (random() % 4) {
-            case 0:
-            case 1:
-                carry_over(change, inode.durable);
-                break;
-            case 2:  // torn
-                change.bytes.resize(random() % (change.bytes.size() + 1));
-                carry_over(change, inode.durable);
-                break;
-            default:  // lost, perhaps but for the length
-                if (coin(random)) inode.durable.set_size(std::max(inode.durable.size(), end));
-        }
-    }
-    if (inode.mapped) {
-        const std::span<const std::byte> mapped(*inode.mapped);
-        for (uint64_t at = 0; at < std::min<uint64_t>(mapped.size(), inode.current.size());
-             at += page_bytes) {
-            if (coin(random)) {
-                inode.durable.write(mapped.subspan(at, std::min<size_t>(page_bytes, mapped.size() - at)), at);
-            }
-        }
-    }
-    inode.pending.clear();
-    inode.mapped.reset();
-    inode.mappings = 0;
-    inode.opens = 0;
-    inode.current = inode.durable;
-    inode.reserved_pages = 0;
-}
-
 }  // namespace
 
 // ---- world --------------------------------------------------------------------------------------------
 
-struct MemoryStorage::World {
-    MemoryStorageOptions options;
-    mutable std::mutex mutex;  // over everything below
-    uint64_t life = 0;         // a File of an earlier life is dead
-    uint64_t used_pages = 0;
+// The disk with its names. Its mutex is over these as well.
+struct MemoryStorage::World : MemoryDisk {
     Names names, durable_names;
     std::vector<PendingName> pending_names;
     std::set<std::string> directories{"/", "."};
     std::set<std::string> locks;
 
-    uint64_t free_pages() const {
-        const uint64_t capacity = options.capacity_bytes / page_bytes;
-        return capacity > used_pages ? capacity - used_pages : 0;
-    }
-    bool charge(Inode& inode, uint64_t pages) {
-        if (pages > free_pages()) return false;
-        used_pages += pages;
-        inode.charged_pages += pages;
-        return true;
-    }
-    void recharge(Inode& inode) {  // after the file shrank or lost its last user
-        used_pages -= inode.charged_pages;
-        inode.charged_pages = 0;
-        if (inode.names == 0 && inode.opens == 0) return;
-        inode.charged_pages = inode.reserved_pages;
-        const uint64_t pages = (inode.current.size() + page_bytes - 1) / page_bytes;
-        for (uint64_t page = inode.reserved_pages; page < pages && inode.current.page_count() > 0; ++page) {
-            if (inode.current.has_page(page)) ++inode.charged_pages;
-        }
-        used_pages += inode.charged_pages;
-    }
     void unlink(const InodePointer& inode) {
         inode->names = 0;
         recharge(*inode);
@@ -248,183 +88,7 @@ struct MemoryStorage::World {
     }
 };
 
-// ---- file ---------------------------------------------------------------------------------------------
-
-class MemoryStorage::MemoryFile : public File {
-  public:
-    MemoryFile(std::shared_ptr<World> world, InodePointer inode, std::string path, bool writable)
-        : world_(std::move(world)),
-          inode_(std::move(inode)),
-          path_(std::move(path)),
-          writable_(writable),
-          life_(world_->life) {
-        ++inode_->opens;
-    }
-    ~MemoryFile() override { (void)close(); }
-
-    const std::string& path() const override { return path_; }
-
-    Result<size_t> read_at(std::span<std::byte> target, uint64_t offset) override {
-        std::lock_guard lock(world_->mutex);
-        TAILRACE_TRY(check("reading", target.size(), offset));
-        const size_t count = inode_->current.read(target, offset);
-        if (inode_->mapped && offset < inode_->mapped->size()) {
-            const size_t mapped = std::min<size_t>(count, inode_->mapped->size() - offset);
-            std::memcpy(target.data(), inode_->mapped->data() + offset, mapped);
-        }
-        return count;
-    }
-
-    Status write_at(std::span<const std::byte> source, uint64_t offset) override {
-        std::lock_guard lock(world_->mutex);
-        TAILRACE_TRY(check_writable("writing", source.size(), offset));
-        if (source.empty()) return Status();
-        uint64_t new_pages = 0;
-        SparseBytes::for_each_page(offset, source.size(), [&](uint64_t page, uint64_t, size_t, size_t) {
-            if (page >= inode_->reserved_pages && !inode_->current.has_page(page)) ++new_pages;
-        });
-        if (!world_->charge(*inode_, new_pages)) return no_space("writing", source.size(), offset);
-        inode_->current.write(source, offset);
-        if (inode_->mapped && offset < inode_->mapped->size()) {
-            std::memcpy(inode_->mapped->data() + offset, source.data(),
-                        std::min<size_t>(source.size(), inode_->mapped->size() - offset));
-        }
-        inode_->pending.push_back({PendingChange::write, offset, {source.begin(), source.end()}});
-        inode_->modified = std::chrono::system_clock::now();
-        return Status();
-    }
-
-    Status reserve(uint64_t bytes) override {
-        std::lock_guard lock(world_->mutex);
-        TAILRACE_TRY(check_writable("reserving", bytes, 0));
-        return reserve_locked(bytes);
-    }
-
-    Status truncate(uint64_t bytes) override {
-        std::lock_guard lock(world_->mutex);
-        TAILRACE_TRY(check_writable("setting the length to", bytes, 0));
-        if (inode_->mapped && bytes < inode_->mapped->size()) {
-            return Status(
-                Code::busy,
-                fmt::format("setting the length of '{}' to {} bytes: more of it is mapped", path_, bytes));
-        }
-        const bool shrinks = bytes < inode_->current.size();
-        inode_->current.set_size(bytes);
-        inode_->pending.push_back({PendingChange::set_size, bytes, {}});
-        if (shrinks) {
-            inode_->reserved_pages = std::min(inode_->reserved_pages, (bytes + page_bytes - 1) / page_bytes);
-            world_->recharge(*inode_);
-        }
-        return Status();
-    }
-
-    Status sync() override {
-        std::lock_guard lock(world_->mutex);
-        TAILRACE_TRY(check("syncing", 0, 0));
-        for (const PendingChange& change : inode_->pending) carry_over(change, inode_->durable);
-        inode_->pending.clear();
-        if (inode_->mapped) inode_->durable.write(*inode_->mapped, 0);
-        return Status();
-    }
-
-    Result<uint64_t> size() override {
-        std::lock_guard lock(world_->mutex);
-        TAILRACE_TRY(check("asking the size of", 0, 0));
-        return inode_->current.size();
-    }
-
-    Result<std::span<std::byte>> map(uint64_t bytes) override {
-        if (!world_->options.offer_map) return File::map(bytes);
-        std::lock_guard lock(world_->mutex);
-        TAILRACE_TRY(check_writable("mapping", bytes, 0));
-        TAILRACE_TRY(reserve_locked(bytes));
-        if (!inode_->mapped || inode_->mapped->size() < bytes) {
-            if (inode_->mappings > 0) {
-                return Status(
-                    Code::unsupported,
-                    fmt::format("mapping {} bytes of '{}': fewer bytes of it are mapped now, and this "
-                                "storage keeps one mapping",
-                                bytes, path_));
-            }
-            auto memory = std::make_shared<std::vector<std::byte>>(bytes);
-            (void)inode_->current.read(*memory, 0);
-            if (inode_->mapped) std::copy(inode_->mapped->begin(), inode_->mapped->end(), memory->begin());
-            inode_->mapped = std::move(memory);
-        }
-        mapped_ = inode_->mapped;
-        ++inode_->mappings;
-        ++my_mappings_;
-        return std::span<std::byte>(*mapped_).first(bytes);
-    }
-
-    Status close() override {
-        std::lock_guard lock(world_->mutex);
-        if (!std::exchange(open_, false)) return Status();
-        if (life_ != world_->life) return Status();
-        inode_->mappings -= my_mappings_;
-        if (--inode_->opens == 0) world_->recharge(*inode_);
-        return Status();
-    }
-
-  private:
-    Status check(std::string_view doing, uint64_t bytes, uint64_t offset) const {
-        if (life_ != world_->life) {
-            return Status(Code::io_error,
-                          fmt::format("{} {} bytes at offset {} of '{}': it was open when the "
-                                      "system went down",
-                                      doing, bytes, offset, path_));
-        }
-        if (!open_)
-            return Status(Code::failed_state, fmt::format("{} '{}': it has been closed", doing, path_));
-        if (bytes > INT64_MAX || offset > INT64_MAX - bytes) {
-            return Status(Code::invalid_argument,
-                          fmt::format("{} {} bytes at offset {} of '{}': no file is that "
-                                      "large",
-                                      doing, bytes, offset, path_));
-        }
-        return Status();
-    }
-    Status check_writable(std::string_view doing, uint64_t bytes, uint64_t offset) const {
-        TAILRACE_TRY(check(doing, bytes, offset));
-        if (writable_) return Status();
-        return Status(Code::io_error,
-                      fmt::format("{} {} bytes at offset {} of '{}': it is open for reading only", doing,
-                                  bytes, offset, path_));
-    }
-    Status no_space(std::string_view doing, uint64_t bytes, uint64_t offset) const {
-        return Status(Code::no_space, fmt::format("{} {} bytes at offset {} of '{}': no space is left", doing,
-                                                  bytes, offset, path_));
-    }
-    Status reserve_locked(uint64_t bytes) {
-        const uint64_t pages = (bytes + page_bytes - 1) / page_bytes;
-        uint64_t new_pages = 0;
-        if (pages > inode_->reserved_pages) {
-            new_pages = pages - inode_->reserved_pages;
-            if (new_pages > world_->free_pages() + inode_->current.page_count()) {
-                return no_space("reserving", bytes, 0);  // before counting pages of an absurd length
-            }
-            for (uint64_t page = inode_->reserved_pages; page < pages; ++page) {
-                if (inode_->current.has_page(page)) --new_pages;
-            }
-        }
-        if (!world_->charge(*inode_, new_pages)) return no_space("reserving", bytes, 0);
-        inode_->reserved_pages = std::max(inode_->reserved_pages, pages);
-        if (bytes > inode_->current.size()) {
-            inode_->current.set_size(bytes);
-            inode_->pending.push_back({PendingChange::grow, bytes, {}});
-        }
-        return Status();
-    }
-
-    const std::shared_ptr<World> world_;
-    const InodePointer inode_;
-    const std::string path_;
-    const bool writable_;
-    const uint64_t life_;
-    bool open_ = true;
-    std::shared_ptr<std::vector<std::byte>> mapped_;  // keeps the memory while this file is there
-    int my_mappings_ = 0;
-};
+// ---- lock ---------------------------------------------------------------------------------------------
 
 class MemoryStorage::MemoryLock : public DirectoryLock {
   public:
@@ -454,7 +118,7 @@ void MemoryStorage::crash(std::mt19937_64& random) {
     world_->locks.clear();
     // Every file that any name may lead to, in an order that does not depend on addresses.
     std::vector<InodePointer> inodes;
-    std::set<Inode*> seen;
+    std::set<MemoryInode*> seen;
     auto add = [&](const InodePointer& inode) {
         if (seen.insert(inode.get()).second) inodes.push_back(inode);
     };
@@ -462,13 +126,13 @@ void MemoryStorage::crash(std::mt19937_64& random) {
     for (const PendingName& change : world_->pending_names) add(change.inode);
 
     for (const PendingName& change : world_->pending_names) {
-        if (coin(random)) carry_over(change, world_->durable_names);
+        if (crash_keeps(random)) carry_over(change, world_->durable_names);
     }
     world_->pending_names.clear();
     world_->names = world_->durable_names;
     world_->used_pages = 0;
     for (const InodePointer& inode : inodes) {
-        settle_crash(*inode, random);
+        inode->settle_crash(random);
         inode->names = 0;
         inode->charged_pages = 0;
     }
@@ -495,7 +159,7 @@ void MemoryStorage::process_death() {
 
 uint64_t MemoryStorage::used_bytes() const {
     std::lock_guard lock(world_->mutex);
-    return world_->used_pages * page_bytes;
+    return world_->used_pages * memory_page_bytes;
 }
 
 void MemoryStorage::set_capacity(uint64_t bytes) {
@@ -526,13 +190,12 @@ Result<std::unique_ptr<File>> MemoryStorage::open(const std::string& raw_path, c
         if (options.access == Access::read) {
             return Status(Code::not_found, fmt::format("opening '{}' for reading: no such file", path));
         }
-        inode = std::make_shared<Inode>();
+        inode = std::make_shared<MemoryInode>();
         inode->names = 1;
         world_->names[path] = inode;
         world_->note(inode, "", path);
     }
-    return std::unique_ptr<File>(
-        std::make_unique<MemoryFile>(world_, std::move(inode), raw_path, options.access != Access::read));
+    return make_memory_file(world_, std::move(inode), raw_path, options.access != Access::read);
 }
 
 Status MemoryStorage::rename(const std::string& raw_from, const std::string& raw_to) {
@@ -645,7 +308,7 @@ Result<SpaceInfo> MemoryStorage::space(const std::string& raw_path) {
     }
     SpaceInfo space;
     space.block_bytes = world_->options.block_bytes;
-    space.free_bytes = world_->free_pages() * page_bytes;
+    space.free_bytes = world_->free_pages() * memory_page_bytes;
     space.in_memory = true;
     space.file_system = "memory";
     return space;

@@ -2,13 +2,13 @@
 //
 // The model, on the pessimistic side of what file systems do:
 // - A write is pending until the file is synced. A crash keeps any subset of the pending writes, may keep
-// only
-//   the beginning of one (a torn write), and may keep the length of a lost one, with zeros for content.
+//   only the beginning of one (a torn write), and may keep the length of a lost one, with zeros for content.
 // - Creating, renaming and removing a name is pending until its directory is synced. A crash keeps any subset
 //   of these, each whole; a name then leads to a file's own content, never to a mixture of two.
 // - A sync of a file does not make its name durable, nor the other way round. Directories are durable at
-// once. Crashes are told apart from the death of a process (process_death), which loses nothing but open
-// files and locks. Both end every open File: its calls fail with io_error from then on.
+//   once.
+// Crashes are told apart from the death of a process (process_death), which loses nothing but open files and
+// locks. Both end every open File: its calls fail with io_error from then on.
 //
 // Paths are taken as they are, but for repeated and trailing slashes; "." and ".." are not resolved, and "/"
 // and "." exist. Thread-safe, one lock for all: meant for tests, not for speed.
@@ -54,7 +54,6 @@ class MemoryStorage : public Storage {
 
   private:
     struct World;
-    class MemoryFile;
     class MemoryLock;
     const std::shared_ptr<World> world_;  // shared with open files and locks, which may outlive the storage
 };

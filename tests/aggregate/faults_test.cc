@@ -1,49 +1,27 @@
 // What goes wrong, and what must hold all the same: every node hears the group's fate, nothing hangs, no
-// buffer is lost, and an epoch is there with the right bytes or not at all.
+// buffer is lost, and an epoch is there with the right bytes or not at all. A node that says what it should
+// not is in played_node_test, aggregators that end in the middle in endings_test.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
+#include <cstdlib>
+#include <map>
 
 #include "aggregate/aggregator.h"
-#include "aggregate/cluster.h"
-#include "aggregate/messages.h"
+#include "aggregate/faults_fixture.h"
 #include "aggregate/seeds.h"
 #include "aggregate/watched_storage.h"
-#include "base/log.h"
 #include "storage/faulty_storage.h"
-#include "storage/memory_storage.h"
 #include "transport/in_process.h"
 
 namespace tailrace {
 namespace {
 
 using testing::HasSubstr;
-
-ClusterSettings small(int nodes, uint32_t files) {
-    ClusterSettings settings;
-    settings.nodes = nodes;
-    settings.options.plan.file_count = files;
-    settings.options.plan.chunk_bytes = 4096;
-    settings.options.plan.block_bytes = 512;
-    settings.options.writers = 2;
-    settings.options.buffers = 4;
-    return settings;
-}
-
-// Injected faults are expected: their log lines say nothing here.
-class AggregatorFaultsTest : public testing::Test {
-  protected:
-    void SetUp() override {
-        set_log_callback([](LogLevel, std::string_view) {});
-        (void)memory->make_directories(Cluster::shared_dir);
-    }
-    void TearDown() override { set_log_callback({}); }
-
-    std::shared_ptr<MemoryStorage> local = std::make_shared<MemoryStorage>();
-    std::shared_ptr<MemoryStorage> memory = std::make_shared<MemoryStorage>();
-};
 
 void expect_all_failed(const std::vector<FlushResult>& results, Code code, const std::string& part) {
     ASSERT_FALSE(results.empty());
@@ -52,11 +30,6 @@ void expect_all_failed(const std::vector<FlushResult>& results, Code code, const
         EXPECT_THAT(result.status.message(), HasSubstr(part));
         EXPECT_EQ(result.status.message(), results.front().status.message());
     }
-}
-
-bool directory_is_empty(Storage& storage) {
-    auto entries = storage.list(Cluster::shared_dir);
-    return entries.ok() && entries->empty();
 }
 
 TEST_F(AggregatorFaultsTest, RefusedNodeFailsTheGroupWithItsReasonAndLeavesNoFiles) {
@@ -193,133 +166,6 @@ TEST_F(AggregatorFaultsTest, JobStartedAfterItsEpochWasGivenUpFailsAtOnce) {
     EXPECT_TRUE((*made)->idle());
     (*made)->start(job);  // and a second time is refused
     EXPECT_EQ((*made)->take_results().at(0).status.code(), Code::failed_state);
-}
-
-// ---- one node played by the test ---------------------------------------------------------------------
-
-// Node `real` of two is an aggregator, the other is the test, which says what it likes.
-class PlayedNodeTest : public AggregatorFaultsTest {
-  protected:
-    void make(int real, std::vector<uint64_t> sizes) {
-        real_ = real;
-        Cluster cluster(small(2, 1), local, memory);
-        jobs = cluster.capture(key, sizes);
-        auto options = small(2, 1).options;
-        options.shared_dir = Cluster::shared_dir;
-        auto made =
-            Aggregator::create(options, cluster.topology(), real, *transports[static_cast<size_t>(real)],
-                               *local, *memory, [this] { transports[static_cast<size_t>(real_)]->wake(); });
-        ASSERT_TRUE(made.ok());
-        aggregator = std::move(made).value();
-    }
-    void say(const AggregatorMessage& message) {
-        ASSERT_TRUE(transports[static_cast<size_t>(1 - real_)]->post(real_, encode(message)).ok());
-    }
-    // Lets the node move until it has said something of type T, or nothing at all for long.
-    template <class T>
-    std::optional<T> hear(int most_turns = 10'000) {
-        for (int turn = 0; turn < most_turns; ++turn) {
-            Transport& mine = *transports[static_cast<size_t>(real_)];
-            for (auto message = mine.poll(); message.ok() && message->has_value(); message = mine.poll())
-                aggregator->handle((**message).source, (**message).bytes);
-            aggregator->step();
-            Transport& other = *transports[static_cast<size_t>(1 - real_)];
-            for (auto heard = other.poll(); heard.ok() && heard->has_value(); heard = other.poll()) {
-                auto message = decode_aggregator_message((**heard).bytes);
-                if (const T* wanted = message.ok() ? std::get_if<T>(&*message) : nullptr) return *wanted;
-            }
-            mine.wait(std::chrono::milliseconds(1), true);
-        }
-        return std::nullopt;
-    }
-    OfferMessage offer_of_other() {
-        OfferMessage offer{key, Cluster::job, Cluster::run_uid, 2, {1 - real_, {}}, Status()};
-        for (const auto& stream : jobs[static_cast<size_t>(1 - real_)].streams)
-            offer.offer.streams.push_back(stream.info);
-        return offer;
-    }
-
-    const EpochKey key{1, 1};
-    int real_ = 0;
-    std::vector<FlushJob> jobs;
-    std::vector<std::unique_ptr<Transport>> transports = make_in_process_transports({"machine", "machine"});
-    std::unique_ptr<Aggregator> aggregator;
-};
-
-TEST_F(PlayedNodeTest, LeaderFailsItsSegmentWhenAFollowerEndsWithAReason) {
-    make(0, {90'000, 50'000});
-    aggregator->start(jobs[0]);
-    say(offer_of_other());
-    const auto credit = hear<CreditMessage>();
-    ASSERT_TRUE(credit.has_value());
-    say(EmptyMessage{key, credit->credit, Status(Code::io_error, "node 1: the part is gone")});
-    // Credits that were open as well; then silence.
-    for (int round = 0; round < 1000 && aggregator->moving(); ++round) {
-        if (const auto next = hear<CreditMessage>(10))
-            say(EmptyMessage{key, next->credit, Status(Code::io_error, "node 1: the part is gone")});
-    }
-    (void)hear<CreditMessage>(200);
-    const auto results = aggregator->take_results();
-    ASSERT_EQ(results.size(), 1u);
-    EXPECT_EQ(results[0].status.message(), "node 1: the part is gone");
-    EXPECT_TRUE(directory_is_empty(*memory));
-}
-
-TEST_F(PlayedNodeTest, ChunkThatWasNeverOfferedFailsTheEpochAndIsReceivedAllTheSame) {
-    make(0, {90'000, 3'000});
-    aggregator->start(jobs[0]);
-    say(offer_of_other());
-    const auto credit = hear<CreditMessage>();
-    ASSERT_TRUE(credit.has_value());
-    const std::vector<std::byte> data(4'096);
-    auto transfer = transports[1]->start_send(0, data_tag(credit->credit), data);
-    ASSERT_TRUE(transfer.ok());
-    say(ChunkMessage{key, credit->credit, 1, 0, 4'096});  // the stream has 3000 bytes
-    const auto result = hear<ResultMessage>();
-    ASSERT_TRUE(result.has_value());
-    EXPECT_THAT(result->status.message(), HasSubstr("no chunk of what it offered"));
-    EXPECT_TRUE((*transfer)->test()->has_value());
-    EXPECT_TRUE(directory_is_empty(*memory));
-}
-
-TEST_F(PlayedNodeTest, FateThatComesBeforeTheStartEndsTheJobAtOnce) {
-    make(1, {10'000, 50'000});
-    say(ResultMessage{key, Status(Code::no_space, "node 0: no room")});
-    EXPECT_FALSE(hear<OfferMessage>(10).has_value());
-    aggregator->start(jobs[1]);
-    const auto results = aggregator->take_results();
-    ASSERT_EQ(results.size(), 1u);
-    EXPECT_EQ(results[0].status.code(), Code::no_space);
-    EXPECT_TRUE(aggregator->idle());
-}
-
-TEST_F(PlayedNodeTest, CreditsThatOvertakeThePlanAreAnsweredWhenItHasCome) {
-    make(1, {90'000, 3'000});
-    aggregator->start(jobs[1]);
-    const auto offer = hear<OfferMessage>();
-    ASSERT_TRUE(offer.has_value());
-    say(CreditMessage{key, 5});
-    PlanSettings settings = small(2, 1).options.plan;
-    auto plan = make_plan(Cluster::job, key, Cluster::run_uid, 2, group_of_node(0, 2, 1),
-                          {offer_of_other().offer, offer->offer}, settings);
-    ASSERT_TRUE(plan.ok());
-    say(PlanMessage{*plan});
-    const auto chunk = hear<ChunkMessage>();
-    ASSERT_TRUE(chunk.has_value());
-    EXPECT_EQ(chunk->credit, 5u);
-    EXPECT_EQ(chunk->bytes, 3'000u);
-    std::vector<std::byte> data(4'096), expected(3'000);
-    auto transfer = transports[0]->start_receive(1, data_tag(5), data);
-    ASSERT_TRUE(transfer.ok());
-    EXPECT_EQ(**(*transfer)->test(), 3'000u);
-    fill_stream(key, 1, 0, expected);
-    data.resize(3'000);
-    EXPECT_EQ(data, expected);
-    say(CreditMessage{key, 6});
-    const auto empty = hear<EmptyMessage>();
-    ASSERT_TRUE(empty.has_value());
-    EXPECT_EQ(empty->credit, 6u);
-    EXPECT_TRUE(empty->why.ok());
 }
 
 // ---- slow nodes --------------------------------------------------------------------------------------
@@ -465,159 +311,6 @@ TEST_F(AggregatorFaultsTest, PowerCutAtAnyInstantLeavesEveryReportedEpochWholeAn
         EXPECT_GT(reported, 30u);
         EXPECT_GT(lost, 30u);
     }
-}
-
-// ---- ends in the middle ------------------------------------------------------------------------------
-
-// Passes on to a transport of which everything fails from the n-th post or transfer on.
-class BreakingTransport : public Transport {
-  public:
-    BreakingTransport(Transport& inner, uint64_t good_calls) : inner_(inner), good_calls_(good_calls) {}
-    int rank() const override { return inner_.rank(); }
-    int size() const override { return inner_.size(); }
-    std::string host() const override { return inner_.host(); }
-    bool concurrent() const override { return true; }
-    Status post(int target, std::span<const std::byte> message) override {
-        TAILRACE_TRY(check());
-        return inner_.post(target, message);
-    }
-    Result<std::optional<Message>> poll() override { return inner_.poll(); }
-    Result<bool> posts_delivered() override { return inner_.posts_delivered(); }
-    Result<std::unique_ptr<Transfer>> start_send(int target, uint32_t tag,
-                                                 std::span<const std::byte> source) override {
-        TAILRACE_TRY(check());
-        return inner_.start_send(target, tag, source);
-    }
-    Result<std::unique_ptr<Transfer>> start_receive(int source, uint32_t tag,
-                                                    std::span<std::byte> target) override {
-        TAILRACE_TRY(check());
-        return inner_.start_receive(source, tag, target);
-    }
-    void wait(std::chrono::microseconds longest, bool busy) override { inner_.wait(longest, busy); }
-    void wake() override { inner_.wake(); }
-    Result<std::vector<std::vector<std::byte>>> allgather(std::span<const std::byte> mine) override {
-        return inner_.allgather(mine);
-    }
-    Result<std::vector<std::byte>> broadcast(int root, std::span<const std::byte> bytes) override {
-        return inner_.broadcast(root, bytes);
-    }
-
-  private:
-    Status check() {
-        if (calls_++ < good_calls_) return Status();
-        return Status(Code::transport, "the network is gone");
-    }
-    Transport& inner_;
-    const uint64_t good_calls_;
-    uint64_t calls_ = 0;
-};
-
-// Three nodes driven in turn by this thread. Node `broken` loses its transport after `good_calls`. Runs until
-// that node has its result, or `most_turns` are over; then everything is torn down where it stands.
-std::optional<FlushResult> run_in_turn(const std::vector<FlushJob>& jobs, Storage& local, Storage& shared,
-                                       size_t broken, uint64_t good_calls, int most_turns) {
-    auto transports = make_in_process_transports({"machine", "machine", "machine"});
-    const Topology topology = make_topology({"machine", "machine", "machine"}, 1);
-    auto options = small(3, 1).options;
-    options.shared_dir = Cluster::shared_dir;
-    std::vector<std::unique_ptr<BreakingTransport>> breaking;
-    std::vector<std::unique_ptr<Aggregator>> nodes;
-    for (size_t node = 0; node < 3; ++node) {
-        breaking.push_back(
-            std::make_unique<BreakingTransport>(*transports[node], node == broken ? good_calls : UINT64_MAX));
-        auto made = Aggregator::create(options, topology, static_cast<int>(node), *breaking[node], local,
-                                       shared, [transport = transports[0].get()] { transport->wake(); });
-        EXPECT_TRUE(made.ok());
-        nodes.push_back(std::move(made).value());
-        nodes.back()->start(jobs[node]);
-    }
-    for (int turn = 0; turn < most_turns; ++turn) {
-        for (size_t node = 0; node < 3; ++node) {
-            while (true) {
-                auto message = transports[node]->poll();
-                if (!message.ok() || !message->has_value()) break;
-                nodes[node]->handle((**message).source, (**message).bytes);
-            }
-            nodes[node]->step();
-            auto results = nodes[node]->take_results();
-            if (node == broken && !results.empty()) return results.front();
-        }
-        transports[0]->wait(std::chrono::milliseconds(1), true);
-    }
-    return std::nullopt;
-}
-
-TEST_F(AggregatorFaultsTest, NodeWithoutTransportEndsItsJobsWithThatReason) {
-    const std::vector<uint64_t> sizes = {60'000, 90'000, 50'000};
-    Cluster cluster(small(3, 1), local, memory);
-    for (size_t broken = 0; broken < 3; ++broken) {
-        for (uint64_t good_calls : {0u, 1u, 2u, 3u, 5u, 8u, 13u}) {
-            SCOPED_TRACE(fmt::format("node {} after {} calls", broken, good_calls));
-            const auto jobs = cluster.capture({1, 1}, sizes);
-            const auto result = run_in_turn(jobs, *local, *memory, broken, good_calls, 20'000);
-            ASSERT_TRUE(result.has_value());
-            EXPECT_EQ(result->status.code(), Code::transport);
-            EXPECT_THAT(result->status.message(), HasSubstr("the network is gone"));
-        }
-    }
-}
-
-TEST_F(AggregatorFaultsTest, MissingSharedDirectoryIsAnErrorThatNamesIt) {
-    Cluster cluster(small(3, 1), local, memory);
-    const auto jobs = cluster.capture({1, 1}, {40'000, 60'000, 0});
-    MemoryStorage without_directory;
-    const auto result = run_in_turn(jobs, *local, without_directory, 0, UINT64_MAX, 20'000);
-    ASSERT_TRUE(result.has_value());
-    EXPECT_EQ(result->status.code(), Code::not_found);
-    EXPECT_THAT(result->status.message(), HasSubstr(Cluster::shared_dir));
-}
-
-TEST_F(AggregatorFaultsTest, AggregatorsMayEndWhileEverythingIsUnderWay) {
-    const std::vector<uint64_t> sizes = {60'000, 90'000, 50'000};
-    Cluster cluster(small(3, 1), local, memory);
-    const auto jobs = cluster.capture({1, 1}, sizes);
-    int unfinished = 0;
-    for (int turns = 0; turns < 40; ++turns)
-        unfinished += run_in_turn(jobs, *local, *memory, 0, UINT64_MAX, turns).has_value() ? 0 : 1;
-    EXPECT_GT(unfinished, 3);
-}
-
-TEST_F(AggregatorFaultsTest, WriterThatWaitsForTheBandwidthCapDoesNotHoldUpTheEnd) {
-    ClusterSettings settings = small(1, 1);
-    settings.options.bandwidth_cap = 1;  // a chunk takes over an hour
-    settings.options.shared_dir = Cluster::shared_dir;
-    Cluster cluster(settings, local, memory);
-    const auto jobs = cluster.capture({1, 1}, {50'000});
-    auto transport = make_single_transport();
-    auto made = Aggregator::create(settings.options, make_topology({"machine"}, 1), 0, *transport, *local,
-                                   *memory, [&] { transport->wake(); });
-    ASSERT_TRUE(made.ok());
-    (*made)->start(jobs[0]);
-    for (int turn = 0; turn < 50; ++turn) {
-        (*made)->step();
-        transport->wait(std::chrono::milliseconds(1), true);
-    }
-    EXPECT_FALSE((*made)->idle());
-    made->reset();  // returns
-    EXPECT_NE(check_epoch(*memory, {1, 1}, {50'000}, 1).code(), Code::ok);
-}
-
-TEST_F(AggregatorFaultsTest, OptionsThatCannotWorkAreRefused) {
-    auto transport = make_single_transport();
-    const Topology topology = make_topology({"machine"}, 1);
-    const auto refused = [&](auto change) {
-        AggregatorOptions options = small(1, 1).options;
-        int node = 0;
-        change(options, node);
-        return Aggregator::create(options, topology, node, *transport, *local, *memory, [] {})
-            .status()
-            .code();
-    };
-    EXPECT_EQ(refused([](auto& options, int&) { options.buffers = 0; }), Code::invalid_argument);
-    EXPECT_EQ(refused([](auto& options, int&) { options.writers = 0; }), Code::invalid_argument);
-    EXPECT_EQ(refused([](auto& options, int&) { options.plan.file_count = 0; }), Code::invalid_argument);
-    EXPECT_EQ(refused([](auto& options, int&) { options.plan.chunk_bytes = 5000; }), Code::invalid_argument);
-    EXPECT_EQ(refused([](auto&, int& node) { node = 1; }), Code::invalid_argument);
 }
 
 }  // namespace

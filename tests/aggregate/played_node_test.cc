@@ -1,0 +1,146 @@
+// One aggregator, and a second node played by the test, which says what it likes and when it likes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "aggregate/aggregator.h"
+#include "aggregate/faults_fixture.h"
+#include "aggregate/messages.h"
+#include "transport/in_process.h"
+
+namespace tailrace {
+namespace {
+
+using testing::HasSubstr;
+
+// Node `real` of two is an aggregator, the other is the test, which says what it likes.
+class PlayedNodeTest : public AggregatorFaultsTest {
+  protected:
+    void make(int real, std::vector<uint64_t> sizes) {
+        real_ = real;
+        Cluster cluster(small(2, 1), local, memory);
+        jobs = cluster.capture(key, sizes);
+        auto options = small(2, 1).options;
+        options.shared_dir = Cluster::shared_dir;
+        auto made =
+            Aggregator::create(options, cluster.topology(), real, *transports[static_cast<size_t>(real)],
+                               *local, *memory, [this] { transports[static_cast<size_t>(real_)]->wake(); });
+        ASSERT_TRUE(made.ok());
+        aggregator = std::move(made).value();
+    }
+    void say(const AggregatorMessage& message) {
+        ASSERT_TRUE(transports[static_cast<size_t>(1 - real_)]->post(real_, encode(message)).ok());
+    }
+    // Lets the node move until it has said something of type T, or nothing at all for long.
+    template <class T>
+    std::optional<T> hear(int most_turns = 10'000) {
+        for (int turn = 0; turn < most_turns; ++turn) {
+            Transport& mine = *transports[static_cast<size_t>(real_)];
+            for (auto message = mine.poll(); message.ok() && message->has_value(); message = mine.poll())
+                aggregator->handle((**message).source, (**message).bytes);
+            aggregator->step();
+            Transport& other = *transports[static_cast<size_t>(1 - real_)];
+            for (auto heard = other.poll(); heard.ok() && heard->has_value(); heard = other.poll()) {
+                auto message = decode_aggregator_message((**heard).bytes);
+                if (const T* wanted = message.ok() ? std::get_if<T>(&*message) : nullptr) return *wanted;
+            }
+            mine.wait(std::chrono::milliseconds(1), true);
+        }
+        return std::nullopt;
+    }
+    OfferMessage offer_of_other() {
+        OfferMessage offer{key, Cluster::job, Cluster::run_uid, 2, {1 - real_, {}}, Status()};
+        for (const auto& stream : jobs[static_cast<size_t>(1 - real_)].streams)
+            offer.offer.streams.push_back(stream.info);
+        return offer;
+    }
+
+    const EpochKey key{1, 1};
+    int real_ = 0;
+    std::vector<FlushJob> jobs;
+    std::vector<std::unique_ptr<Transport>> transports = make_in_process_transports({"machine", "machine"});
+    std::unique_ptr<Aggregator> aggregator;
+};
+
+TEST_F(PlayedNodeTest, LeaderFailsItsSegmentWhenAFollowerEndsWithAReason) {
+    make(0, {90'000, 50'000});
+    aggregator->start(jobs[0]);
+    say(offer_of_other());
+    const auto credit = hear<CreditMessage>();
+    ASSERT_TRUE(credit.has_value());
+    say(EmptyMessage{key, credit->credit, Status(Code::io_error, "node 1: the part is gone")});
+    // Credits that were open as well; then silence.
+    for (int round = 0; round < 1000 && aggregator->moving(); ++round) {
+        if (const auto next = hear<CreditMessage>(10))
+            say(EmptyMessage{key, next->credit, Status(Code::io_error, "node 1: the part is gone")});
+    }
+    (void)hear<CreditMessage>(200);
+    const auto results = aggregator->take_results();
+    ASSERT_EQ(results.size(), 1u);
+    EXPECT_EQ(results[0].status.message(), "node 1: the part is gone");
+    EXPECT_TRUE(directory_is_empty(*memory));
+}
+
+TEST_F(PlayedNodeTest, ChunkThatWasNeverOfferedFailsTheEpochAndIsReceivedAllTheSame) {
+    make(0, {90'000, 3'000});
+    aggregator->start(jobs[0]);
+    say(offer_of_other());
+    const auto credit = hear<CreditMessage>();
+    ASSERT_TRUE(credit.has_value());
+    const std::vector<std::byte> data(4'096);
+    auto transfer = transports[1]->start_send(0, data_tag(credit->credit), data);
+    ASSERT_TRUE(transfer.ok());
+    say(ChunkMessage{key, credit->credit, 1, 0, 4'096});  // the stream has 3000 bytes
+    const auto result = hear<ResultMessage>();
+    ASSERT_TRUE(result.has_value());
+    EXPECT_THAT(result->status.message(), HasSubstr("no chunk of what it offered"));
+    EXPECT_TRUE((*transfer)->test()->has_value());
+    EXPECT_TRUE(directory_is_empty(*memory));
+}
+
+TEST_F(PlayedNodeTest, FateThatComesBeforeTheStartEndsTheJobAtOnce) {
+    make(1, {10'000, 50'000});
+    say(ResultMessage{key, Status(Code::no_space, "node 0: no room")});
+    EXPECT_FALSE(hear<OfferMessage>(10).has_value());
+    aggregator->start(jobs[1]);
+    const auto results = aggregator->take_results();
+    ASSERT_EQ(results.size(), 1u);
+    EXPECT_EQ(results[0].status.code(), Code::no_space);
+    EXPECT_TRUE(aggregator->idle());
+}
+
+TEST_F(PlayedNodeTest, CreditsThatOvertakeThePlanAreAnsweredWhenItHasCome) {
+    make(1, {90'000, 3'000});
+    aggregator->start(jobs[1]);
+    const auto offer = hear<OfferMessage>();
+    ASSERT_TRUE(offer.has_value());
+    say(CreditMessage{key, 5});
+    PlanSettings settings = small(2, 1).options.plan;
+    auto plan = make_plan(Cluster::job, key, Cluster::run_uid, 2, group_of_node(0, 2, 1),
+                          {offer_of_other().offer, offer->offer}, settings);
+    ASSERT_TRUE(plan.ok());
+    say(PlanMessage{*plan});
+    const auto chunk = hear<ChunkMessage>();
+    ASSERT_TRUE(chunk.has_value());
+    EXPECT_EQ(chunk->credit, 5u);
+    EXPECT_EQ(chunk->bytes, 3'000u);
+    std::vector<std::byte> data(4'096), expected(3'000);
+    auto transfer = transports[0]->start_receive(1, data_tag(5), data);
+    ASSERT_TRUE(transfer.ok());
+    EXPECT_EQ(**(*transfer)->test(), 3'000u);
+    fill_stream(key, 1, 0, expected);
+    data.resize(3'000);
+    EXPECT_EQ(data, expected);
+    say(CreditMessage{key, 6});
+    const auto empty = hear<EmptyMessage>();
+    ASSERT_TRUE(empty.has_value());
+    EXPECT_EQ(empty->credit, 6u);
+    EXPECT_TRUE(empty->why.ok());
+}
+
+}  // namespace
+}  // namespace tailrace
