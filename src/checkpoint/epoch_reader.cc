@@ -157,8 +157,7 @@ void Reader::add_sources(Storage& local, Storage& shared, DirectIo direct) {
     }
     if (!sources_.shared) return;
     std::vector<uint32_t> numbers;
-    for (const std::string& path : sources_.shared->paths)
-        numbers.push_back(files_.add(shared, path, direct));
+    for (const auto& path : sources_.shared->paths) numbers.push_back(files_.add(shared, path, direct));
     for (const StreamMap& stream : sources_.shared->streams) {
         StreamSource source{"the shared files", stream.extents};
         for (StreamExtent& extent : source.extents) extent.file = numbers[extent.file];
