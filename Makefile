@@ -50,7 +50,7 @@ build:
 demo:
 	@scripts/setup build demo
 	@scripts/build
-	@scripts/demo
+	@scripts/demo $(DEMO_ARGS)
 
 test:
 	@scripts/setup build test

@@ -322,9 +322,10 @@ class Demo:
         self.table()
         longer = 100 * (saved.times["run_seconds"] / plain.times["run_seconds"] - 1)
         blocked = sum(epoch["blocked_seconds"] for epoch in saved.epochs)
-        print(f"\nThe run with {len(saved.epochs)} checkpoints took {longer:+.1f} % against the run without. The program "
-              f"itself stood still for {100 * blocked / saved.times['run_seconds']:.1f} %\nof it; the rest is what "
-              f"flushing takes from {RANKS} ranks that share {os.cpu_count()} processors. At its end it waited "
+        compared = f"{longer:.1f} % longer than" if longer > 0 else "no longer than"
+        print(f"\nThe run with {len(saved.epochs)} checkpoints took {compared} the run without. The program itself "
+              f"stood still for {100 * blocked / saved.times['run_seconds']:.1f} %\nof it; what flushing takes from "
+              f"{RANKS} ranks that share {os.cpu_count()} processors comes on top. At its end it waited "
               f"{saved.times['wait_seconds']:.2f} s for the last flush.")
         print("All end states are equal bit for bit.")
 

@@ -161,10 +161,11 @@ Exit run(const Options& options, Storage& storage) {
         print_json_plan(options, epochs, removals, options.yes);
         return exit_ok;
     }
-    const std::string what = fmt::format("{} of {} epochs, {} files, {}", removals.size(), epochs.size(),
-                                         files_of(removals), format_bytes(bytes_of(removals)));
+    const std::string what =
+        fmt::format("{} of {}, {}, {}", removals.size(), counted(epochs.size(), "epoch"),
+                    counted(files_of(removals), "file"), format_bytes(bytes_of(removals)));
     if (removals.empty())
-        print(fmt::format("nothing to remove among {} epochs\n", epochs.size()));
+        print(fmt::format("nothing to remove among {}\n", counted(epochs.size(), "epoch")));
     else if (options.yes)
         print(fmt::format("removed {}\n", what));
     else

@@ -113,9 +113,9 @@ void print_epoch_head(const JudgedEpoch& epoch) {
     if (epoch.shared)
         saved = fmt::format(", committed {} ({} ago)", time_text(epoch.saved_unix_ms()),
                             age_text(epoch.age_seconds()));
-    print(fmt::format("{} of job {}: {}, {} ranks, {} in {} files{}\n", to_string(epoch.found.key),
-                      epoch.found.job, completeness_name(epoch.completeness), epoch.rank_count(),
-                      format_bytes(epoch.data_bytes()), files, saved));
+    print(fmt::format("{} of job {}: {}, {}, {} in {}{}\n", to_string(epoch.found.key), epoch.found.job,
+                      completeness_name(epoch.completeness), counted(epoch.rank_count(), "rank"),
+                      format_bytes(epoch.data_bytes()), counted(files, "file"), saved));
 }
 
 Exit show_rank(const Options& options, const JudgedEpoch& epoch, EpochReader& reader) {
@@ -128,8 +128,8 @@ Exit show_rank(const Options& options, const JudgedEpoch& epoch, EpochReader& re
         return exit_ok;
     }
     print_epoch_head(epoch);
-    print(fmt::format("\nRank {}: {} regions, {}{}\n\n", *options.rank, (*manifest)->regions.size(),
-                      format_bytes((*manifest)->stream_bytes),
+    print(fmt::format("\nRank {}: {}, {}{}\n\n", *options.rank,
+                      counted((*manifest)->regions.size(), "region"), format_bytes((*manifest)->stream_bytes),
                       (*manifest)->has_checksums ? "" : ", without checksums"));
     print(table_of(**manifest));
     return exit_ok;
@@ -263,8 +263,9 @@ Exit show_shared_file(const Options& options, const SharedFileHead& head) {
     }
     print(fmt::format("shared file {} of {}, {} of job {}, run id {:016x}\n", header.file_index + 1,
                       header.file_count, to_string(header.key), header.job, header.run_uid));
-    print(fmt::format("{} ranks in the epoch, {} leaders in this file, blocks of {}{}\n", header.rank_count,
-                      header.leader_count, format_bytes(header.block_bytes),
+    print(fmt::format("{} in the epoch, {} in this file, blocks of {}{}\n",
+                      counted(header.rank_count, "rank"), counted(header.leader_count, "leader"),
+                      format_bytes(header.block_bytes),
                       header.stripe_bytes > 0 ? ", stripes of " + format_bytes(header.stripe_bytes) : ""));
     for (const std::string& problem : problems) print(fmt::format("not complete: {}\n", printable(problem)));
     Table table({"RANK", "STREAM", "IN THIS FILE", "EXTENTS"}, {0, 1, 2, 3});

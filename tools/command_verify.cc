@@ -117,8 +117,9 @@ void print_verdict(const JudgedEpoch& epoch, const Verdict& verdict) {
     if (!epoch.shared && epoch.found.parts.size() < epoch.rank_count())
         more +=
             fmt::format("; {} of {} ranks are captured here", epoch.found.parts.size(), epoch.rank_count());
-    print(fmt::format("{}: ok, {} ranks, {} in {:.1f} s ({:.0f} MiB/s){}\n", name, epoch.rank_count(),
-                      format_bytes(verdict.read_bytes), verdict.seconds, rate, more));
+    print(fmt::format("{}: ok, {}, {} in {:.1f} s ({:.0f} MiB/s){}\n", name,
+                      counted(epoch.rank_count(), "rank"), format_bytes(verdict.read_bytes), verdict.seconds,
+                      rate, more));
 }
 
 nlohmann::ordered_json to_json(const JudgedEpoch& epoch, const Verdict& verdict) {

@@ -56,6 +56,10 @@ std::string printable(std::string_view text) {
     return safe;
 }
 
+std::string counted(uint64_t count, std::string_view noun) {
+    return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
 std::string age_text(uint64_t seconds) {
     if (seconds < 120) return fmt::format("{} s", seconds);
     if (seconds < 120 * 60) return fmt::format("{} min", seconds / 60);

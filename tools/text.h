@@ -18,6 +18,9 @@ namespace tailrace::tool {
 // The text with control characters and broken UTF-8 as \xNN: names come from files, and a file may lie.
 std::string printable(std::string_view text);
 
+// "1 rank", "2 ranks".
+std::string counted(uint64_t count, std::string_view noun);
+
 // "12 s", "3 min", "5 h", "9 days".
 std::string age_text(uint64_t seconds);
 

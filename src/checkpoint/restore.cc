@@ -62,7 +62,8 @@ bool Session::local_serves_any_rank(const Candidate& candidate) const {
     return true;
 }
 
-Result<std::vector<Session::Candidate>> Session::find_candidates() {
+// `unlisted`: why the shared tier could not be looked at; ok when it could. The same on every rank.
+Result<std::vector<Session::Candidate>> Session::find_candidates(Status& unlisted) {
     TAILRACE_ASSIGN(const auto parts, gather_parts());
     std::map<EpochKey, Candidate> found;
     for (auto& epoch : gather_local_epochs(parts)) {
@@ -74,6 +75,8 @@ Result<std::vector<Session::Candidate>> Session::find_candidates() {
     if (rank() == 0) {
         if (quiet() && agent_) agent_->wait_idle();  // while files get their names, a listing may miss some
         auto listed = list_shared(*shared_, config_.shared_dir, config_.name);
+        out.put(static_cast<uint8_t>(listed.status().code()));
+        out.put_string(listed.status().message());
         if (!listed.ok())
             log(LogLevel::warning, "the shared tier is passed over: {}", listed.status().message());
         else
@@ -87,6 +90,10 @@ Result<std::vector<Session::Candidate>> Session::find_candidates() {
     }
     TAILRACE_ASSIGN(const auto of_root, transport_->broadcast(0, out.bytes()));
     ByteReader in(of_root);
+    const auto code = in.get<uint8_t>();
+    auto sentence = in.get_string(UINT32_MAX);
+    if (in.ok() && code > 0 && code <= static_cast<uint8_t>(Code::aborted))
+        unlisted = Status(static_cast<Code>(code), std::move(sentence));
     while (in.ok() && in.remaining() > 0) {
         EpochKey key;
         key.epoch = in.get<uint64_t>();
@@ -232,7 +239,8 @@ Session::Attempt Session::try_candidate(const Candidate& candidate, bool any_ran
 Result<EpochKey> Session::use_newest(std::optional<uint64_t> epoch, std::optional<uint64_t> before,
                                      bool any_rank, const Use& use, std::unique_ptr<EpochReader>& reader) {
     if (closed_) return Status(Code::failed_state, "the session is closed");
-    TAILRACE_ASSIGN(const auto candidates, find_candidates());
+    Status unlisted;
+    TAILRACE_ASSIGN(const auto candidates, find_candidates(unlisted));
     Status damage, incomplete;  // of the newest epoch each
     for (const auto& candidate : candidates) {
         if (epoch && candidate.key.epoch != *epoch) continue;
@@ -241,8 +249,13 @@ Result<EpochKey> Session::use_newest(std::optional<uint64_t> epoch, std::optiona
         switch (attempt.outcome) {
             case Attempt::Outcome::used:
                 return candidate.key;
-            case Attempt::Outcome::refused:
-                return attempt.why.with_context("reading " + to_string(candidate.key));
+            case Attempt::Outcome::refused: {
+                // A program takes not_found for a first run, and would begin anew where a name is misspelt.
+                const auto why = attempt.why.code() == Code::not_found
+                                     ? Status(Code::invalid_argument, attempt.why.message())
+                                     : attempt.why;
+                return why.with_context("reading " + to_string(candidate.key));
+            }
             case Attempt::Outcome::damaged:
                 if (rank() == 0)
                     log(LogLevel::warning, "{} cannot be restored, an older one is next: {}",
@@ -264,6 +277,10 @@ Result<EpochKey> Session::use_newest(std::optional<uint64_t> epoch, std::optiona
             fmt::format("nothing could be restored from {}, and nothing there was changed; the newest "
                         "epoch: {}",
                         places, damage.message()));
+    // What lies there is not known, so it may not be called a first run.
+    if (!unlisted.ok())
+        return Status(unlisted.code() == Code::not_found ? Code::io_error : unlisted.code(),
+                      fmt::format("nothing could be restored from {}: {}", places, unlisted.message()));
     auto sentence =
         epoch ? fmt::format("there is no complete epoch {} of job {} in {}", *epoch, config_.name, places)
               : fmt::format("there is no complete epoch of job {} in {}", config_.name, places);
@@ -365,7 +382,8 @@ Result<std::unique_ptr<EpochReader>> Session::open_epoch(std::optional<uint64_t>
 
 Result<std::vector<EpochInfo>> Session::list() {
     if (closed_) return Status(Code::failed_state, "the session is closed");
-    TAILRACE_ASSIGN(const auto candidates, find_candidates());
+    Status unlisted;
+    TAILRACE_ASSIGN(const auto candidates, find_candidates(unlisted));
     read_mail();
     std::vector<EpochInfo> listed;
     for (const auto& candidate : candidates) {

@@ -123,7 +123,7 @@ class Session : public Checkpointer {
     };
     // What to do with an epoch's reader on this rank.
     using Use = std::function<Status(EpochReader&)>;
-    Result<std::vector<Candidate>> find_candidates();
+    Result<std::vector<Candidate>> find_candidates(Status& unlisted);
     bool local_serves_own_ranks(const Candidate& candidate) const;
     bool local_serves_any_rank(const Candidate& candidate) const;
     Attempt try_candidate(const Candidate& candidate, bool any_rank, const Use& use,

@@ -37,12 +37,12 @@ struct Config {
     Placement placement = Placement::append;
     DirectIo direct_io = DirectIo::automatic;
     IoEngine io_engine = IoEngine::automatic;
-    uint32_t queue_depth = 32;  // io_uring requests in flight per writer
+    uint32_t queue_depth = 32;  // io_uring requests in flight per thread
     bool checksum = true;
     uint32_t copy_threads = 0;  // capture threads per rank for large regions; 0: from the machine
     uint32_t keep_local = 2;    // epochs in the node-local tier, at least 1
     uint32_t keep_shared = 0;   // epochs in the shared tier; 0: all
-    uint32_t shared_every = 1;  // every n-th save goes to the shared tier
+    uint32_t shared_every = 1;  // saves 0, n, 2n, ... of a session go to the shared tier
     uint32_t queue_epochs = 2;  // captured epochs that may wait for or be in their flush
     QueuePolicy queue_policy = QueuePolicy::wait;
     uint64_t bandwidth_cap = 0;  // bytes per second and leader; 0: none
@@ -67,8 +67,8 @@ Result<std::string> get_config(const Config& config, std::string_view key);
 
 // Reads a TOML file over `config`; errors name path and line.
 Status load_config_file(Config& config, const std::string& path);
-// Applies TAILRACE_<KEY> for every key; TAILRACE_CONFIG and TAILRACE_LOG are not keys. An unknown
-// TAILRACE_ variable is logged as a warning with the nearest name.
+// Applies TAILRACE_<KEY> for every key. TAILRACE_CONFIG, TAILRACE_LOG and what the project's tests read are
+// not keys; any other TAILRACE_ variable is logged as a warning with the nearest name.
 Status load_config_environment(Config& config);
 
 // Checks values against each other and fills in what has to be asked from the machine (local_dir, writers,

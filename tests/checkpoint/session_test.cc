@@ -99,6 +99,50 @@ TEST(SessionTest, NothingToRestoreIsNotFound) {
     });
 }
 
+// not_found means a first run to a program; it must not begin anew because a name is misspelt.
+TEST(SessionTest, ARegionOrRankThatTheEpochDoesNotHaveIsNotAFirstRun) {
+    Machines machines;
+    run(job_on(machines, hosts_of(2, 1)), [&](Checkpointer& session) {
+        State state;
+        ASSERT_TRUE(save(session, state, 1).ok());
+        ASSERT_TRUE(session.close().ok());
+    });
+    for (const bool nodes_lost : {false, true}) {
+        if (nodes_lost) machines.local.clear();
+        run(job_on(machines, hosts_of(2, 1)), [&](Checkpointer& session) {
+            std::vector<std::byte> memory(newest_bytes);
+            ASSERT_TRUE(session.register_region("frist", memory.data(), memory.size()).ok());
+            const auto restored = session.restore(std::nullopt, {});
+            EXPECT_EQ(restored.status().code(), Code::invalid_argument);
+            EXPECT_THAT(restored.status().message(), HasSubstr("'first'"));
+        });
+        run(job_on(machines, hosts_of(3, 1)), [&](Checkpointer& session) {
+            State state;
+            fill(state, 1, session.rank());
+            put(session, state);
+            const auto restored = session.restore(std::nullopt, {});
+            EXPECT_EQ(restored.status().code(), Code::invalid_argument);
+            EXPECT_THAT(restored.status().message(), HasSubstr("rank 2 did not exist"));
+        });
+    }
+}
+
+TEST(SessionTest, ASharedDirectoryThatCannotBeListedIsNotAFirstRun) {
+    Machines machines;
+    auto job = job_on(machines, hosts_of(2, 2));
+    const auto faulty = std::make_shared<FaultyStorage>(machines.shared, 1);
+    job.shared = faulty;
+    run_job(job, [&](int, Checkpointer* session, const Status& opened) {
+        ASSERT_TRUE(opened.ok()) << opened.to_string();
+        FaultPlan plan;
+        plan.list_error = 1;
+        faulty->set_plan(plan);
+        const auto restored = session->restore(std::nullopt, {});
+        EXPECT_EQ(restored.status().code(), Code::io_error) << restored.status().to_string();
+        EXPECT_THAT(restored.status().message(), HasSubstr(job.config.shared_dir));
+    });
+}
+
 void damage(Storage& storage, const std::string& path, uint64_t from_end) {
     auto file = storage.open(path, {Access::write, DirectIo::off});
     ASSERT_TRUE(file.ok());

@@ -83,6 +83,12 @@ TEST(TableTest, ColumnsLineUpWhateverTheAlphabet) {
     EXPECT_EQ(table.text(), "NAME    BYTES\nGröße       7\nx      123456\n  why\n");
 }
 
+TEST(CountedTest, OneIsSingular) {
+    EXPECT_EQ(counted(0, "rank"), "0 ranks");
+    EXPECT_EQ(counted(1, "rank"), "1 rank");
+    EXPECT_EQ(counted(2, "rank"), "2 ranks");
+}
+
 TEST(TimeTest, AnyTimeHasAText) {
     EXPECT_EQ(time_text(1700000000000), "2023-11-14T22:13:20Z");
     EXPECT_EQ(time_text(UINT64_MAX), "after the year 9999");

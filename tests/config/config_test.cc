@@ -251,7 +251,7 @@ TEST_F(ConfigTest, ABadEnvironmentValueIsRefusedWithTheVariable) {
 
 TEST_F(ConfigTest, AnUnknownVariableIsWarnedOf) {
     Variable unknown("TAILRACE_FILE", "2"), not_a_key("TAILRACE_CONFIG", "x"), log_level("TAILRACE_LOG", "x"),
-        foreign("TAILRAC_FILES", "7");
+        seed("TAILRACE_SEED", "1"), foreign("TAILRAC_FILES", "7");
     Config config;
     EXPECT_TRUE(load_config_environment(config).ok());
     EXPECT_EQ(config.files, 1u);

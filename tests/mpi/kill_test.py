@@ -24,6 +24,7 @@ import time
 import mpi_driver
 
 RANKS = 4
+KEEP_SHARED = 3         # as kill_loop_mpi.c sets it
 LONGEST_START_S = 60
 EXTRA_LIFE_S = 0.6      # how long a program may live after it has restored: some flushes
 SHARE_AT_START = 0.2    # of the kills fall between the launch and the first save
@@ -185,7 +186,9 @@ class KillTest:
             if sorted(files) == [(run, count, k + 1) for k in range(count)]:
                 continue
             self.fail(f"epoch {epoch} is left with (run, K, k) = {sorted(files)}, not one run's K files")
-        if self.committed not in whole:
+        # Newer ones may have taken its place before any rank could say that they were committed.
+        newer = [epoch for epoch in whole if epoch > self.committed]
+        if self.committed not in whole and len(newer) < KEEP_SHARED:
             self.fail(f"epoch {self.committed} was committed, but the shared directory holds {sorted(whole)}")
 
 
