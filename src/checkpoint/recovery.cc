@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "base/log.h"
 
@@ -165,13 +166,16 @@ Status apply_shared_retention(Storage& storage, const std::string& directory, co
     // Whoever counts as one of the newest must have proved to be complete; beyond them the names suffice.
     std::vector<EpochAge> ages;
     uint32_t proved = 0;
+    EpochKey latest;
+    for (const auto& key : known_complete)
+        if (std::tie(key.run, key.epoch) > std::tie(latest.run, latest.epoch)) latest = key;
     for (auto files = epochs.rbegin(); files != epochs.rend(); ++files) {
         bool complete = looks_complete(*files);
         if (complete && proved <= keep_shared) {
             complete = contains(known_complete, files->key) || load_shared_epoch(storage, *files).ok();
             if (complete && !contains(known_complete, files->key)) known_complete.push_back(files->key);
         }
-        if (complete) ++proved;
+        if (complete && !is_left_behind(files->key, latest)) ++proved;
         ages.push_back({files->key, complete, 0});
     }
     for (const auto& key : choose_removals(ages, rule)) {

@@ -86,6 +86,7 @@ class Session : public Checkpointer {
     // ---- session_save.cc
     Status put_region(Registered region, bool exists);
     Status check_epoch(uint64_t epoch) const;
+    void warn_of_newer_epochs(uint64_t epoch) const;
     Status capture_epoch(uint64_t epoch, Captured& capture);
     std::vector<RegionSource> region_sources();
     std::optional<OwnPart> retire_parts();

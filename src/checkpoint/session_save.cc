@@ -174,6 +174,16 @@ Status Session::wait_for_room() {
     return {};
 }
 
+// At the first save: of epochs that a restore of the newest would take before what this run saves.
+void Session::warn_of_newer_epochs(uint64_t epoch) const {
+    const auto newest = std::max_element(old_safe_.begin(), old_safe_.end());
+    if (rank() != 0 || newest == old_safe_.end() || newest->epoch <= epoch) return;
+    log(LogLevel::warning,
+        "epoch {} is saved while {} lies in {} or {}: until this run has passed it, a restore of the newest "
+        "epoch takes that one. Runs that do not go on from it need another directory or name",
+        epoch, to_string(*newest), config_.shared_dir, config_.local_dir);
+}
+
 Status Session::capture_epoch(uint64_t epoch, Captured& capture) {
     const auto start = Clock::now();
     PartHeader header;
@@ -185,6 +195,7 @@ Status Session::capture_epoch(uint64_t epoch, Captured& capture) {
     header.for_shared = sequence_ % config_.shared_every == 0;
     header.stream.rank = static_cast<uint32_t>(rank());
 
+    if (!newest_saved_) warn_of_newer_epochs(epoch);
     const auto sources = region_sources();
     auto part = capture_->capture(header, sources, retire_parts());
 

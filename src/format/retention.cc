@@ -5,6 +5,10 @@
 
 namespace tailrace {
 
+bool is_left_behind(const EpochKey& key, const EpochKey& newest_of_latest_run) {
+    return key.epoch > newest_of_latest_run.epoch && key.run < newest_of_latest_run.run;
+}
+
 std::vector<EpochKey> choose_removals(const std::vector<EpochAge>& epochs, const RetentionRule& rule) {
     std::vector<EpochAge> complete;
     for (const auto& epoch : epochs)
@@ -12,14 +16,20 @@ std::vector<EpochKey> choose_removals(const std::vector<EpochAge>& epochs, const
     std::sort(complete.begin(), complete.end(),
               [](const EpochAge& a, const EpochAge& b) { return b.key < a.key; });
 
+    EpochKey latest;  // the newest epoch of the latest run
+    for (const auto& attempt : complete)
+        if (attempt.key.run > latest.run) latest = attempt.key;
+
     std::vector<EpochKey> removals;
     uint64_t epochs_seen = 0;  // epochs, newest first, counting only the attempt that counts
     for (size_t i = 0; i < complete.size(); ++i) {
         const auto& attempt = complete[i];
         bool replaced = i > 0 && complete[i - 1].key.epoch == attempt.key.epoch;
-        if (!replaced) ++epochs_seen;
-        if (i == 0) continue;  // the newest stays, whatever the rule says
-        bool too_many = rule.keep_newest && epochs_seen > *rule.keep_newest;
+        const bool left_behind = is_left_behind(attempt.key, latest);
+        if (!replaced && !left_behind) ++epochs_seen;
+        // The newest stays, whatever the rule says, and so does the newest that is not left behind.
+        if (i == 0 || (!replaced && !left_behind && epochs_seen == 1)) continue;
+        bool too_many = rule.keep_newest && !left_behind && epochs_seen > *rule.keep_newest;
         bool by_age_alone = !rule.keep_newest && rule.older_than_seconds;
         bool old_enough = !rule.older_than_seconds || attempt.age_seconds > *rule.older_than_seconds;
         if ((replaced || too_many || by_age_alone) && old_enough) removals.push_back(attempt.key);

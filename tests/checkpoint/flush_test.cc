@@ -8,6 +8,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/log.h"
 #include "checkpoint/sample_program.h"
 #include "format/catalog.h"
 
@@ -256,6 +257,38 @@ TEST(FlushTest, RetentionKeepsTheNewestInBothTiers) {
             EXPECT_EQ(session.restore(6, {}).status().code(), Code::not_found);
         });
     }
+}
+
+TEST(FlushTest, ARunThatBeginsAnewKeepsWhatItCommitsAndIsWarned) {
+    std::mutex mutex;
+    std::string warnings;
+    set_log_callback([&](LogLevel, std::string_view message) {
+        std::lock_guard lock(mutex);
+        warnings.append(message).append("\n");
+    });
+    Machines machines;
+    auto job = job_on(machines, hosts_of(2, 1));
+    job.config.keep_shared = 2;
+    auto save_all = [&](std::initializer_list<uint64_t> epochs) {
+        run(job, [&](Checkpointer& session) {
+            State state;
+            for (const uint64_t epoch : epochs) {
+                ASSERT_TRUE(save(session, state, epoch).ok());
+                ASSERT_TRUE(session.wait(epoch, for_ever).ok());
+            }
+        });
+    };
+    save_all({100, 110, 120});
+    EXPECT_EQ(warnings, "");
+    save_all({10, 20, 30});
+    set_log_callback({});
+    EXPECT_THAT(warnings, HasSubstr("epoch 10 is saved while epoch 120 of run 1 lies in"));
+    run(job, [&](Checkpointer& session) {
+        expect_restored(session, 20, 20);
+        expect_restored(session, 30, 30);
+        expect_restored(session, std::nullopt, 120);
+        EXPECT_EQ(session.open_epoch(10, std::nullopt, false).status().code(), Code::not_found);
+    });
 }
 
 // ---- recovery --------------------------------------------------------------------------------------------

@@ -53,6 +53,22 @@ TEST(RetentionTest, AttemptThatALaterRunReplacedGoes) {
     EXPECT_EQ(choose_removals(epochs, {1, {}}), (Keys{{10, 1}, {20, 1}}));
 }
 
+TEST(RetentionTest, ARunThatBeganAnewKeepsItsOwnEpochs) {
+    // Run 2 goes on from nothing, or from epoch 10, beside what run 1 had reached.
+    std::vector<EpochAge> epochs = {{{90, 1}, true, 0}, {{100, 1}, true, 0}, {{10, 2}, true, 0}};
+    EXPECT_EQ(choose_removals(epochs, {1, {}}), Keys());
+    epochs.push_back({{20, 2}, true, 0});
+    epochs.push_back({{15, 1}, true, 0});
+    EXPECT_EQ(choose_removals(epochs, {1, {}}), (Keys{{10, 2}, {15, 1}}));
+    EXPECT_EQ(choose_removals(epochs, {2, {}}), (Keys{{10, 2}}));
+    // Once it has passed them, they count as any other.
+    epochs.push_back({{100, 2}, true, 0});
+    EXPECT_EQ(choose_removals(epochs, {2, {}}), (Keys{{10, 2}, {15, 1}, {20, 2}, {100, 1}}));
+    // By age alone everything may go but the newest of each.
+    EXPECT_EQ(choose_removals({{{90, 1}, true, 9}, {{100, 1}, true, 9}, {{10, 2}, true, 9}}, {{}, 5}),
+              (Keys{{90, 1}}));
+}
+
 // Whatever the rule: what stays is at least the newest keep_newest epochs, and nothing incomplete is chosen.
 TEST(RetentionTest, WhatStaysIsEnough) {
     auto seed = test_seed();
