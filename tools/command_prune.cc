@@ -3,8 +3,9 @@
 //   1  lock the directory, so that no session is writing there (only needed with --yes)
 //   2  read every epoch's heads and decide (choose_removals, pure)
 //   3  say it
-//   4  remove, oldest first; then sync the directory
-// Killed in between, an epoch has lost some files: it is then incomplete, never a wrong one.
+//   4  remove, oldest first
+// Killed in between, an epoch has lost some files: it is then marked as unfinished, and the next session
+// removes the rest.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include <set>
 
 #include "base/units.h"
+#include "checkpoint/recovery.h"
 #include "command.h"
 #include "epoch_directory.h"
 #include "text.h"
@@ -109,15 +111,13 @@ void print_json_plan(const Options& options, const std::vector<JudgedEpoch>& epo
 
 Status remove(Storage& storage, const std::string& directory, const std::vector<Removal>& removals) {
     for (const Removal& removal : removals) {
-        for (const SharedFileEntry& file : removal.epoch->found.files->files) {
-            const Status status = storage.remove(file.path);
-            if (!status.ok() && status.code() != Code::not_found)
-                return status.with_context(
-                    fmt::format("{} could not be removed; older ones are gone, newer ones untouched",
-                                to_string(removal.epoch->found.key)));
-        }
+        const FoundEpoch& epoch = removal.epoch->found;
+        TAILRACE_TRY(remove_shared_epoch(storage, directory, epoch.job, epoch.key)
+                         .with_context(
+                             fmt::format("{} could not be removed; older ones are gone, newer ones untouched",
+                                         to_string(epoch.key))));
     }
-    return storage.sync_directory(directory);
+    return Status();
 }
 
 Exit run(const Options& options, Storage& storage) {

@@ -1,18 +1,31 @@
-// The command's small parts: boxes and ages as text, .npy heads, safe printing, output files.
+// The command's small parts: boxes and ages as text, .npy heads, safe printing, output files; and prune on a
+// storage that dies.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <CLI/CLI.hpp>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 
 #include "box_text.h"
+#include "checkpoint/epoch_builder.h"
+#include "checkpoint/recovery.h"
+#include "command.h"
 #include "npy.h"
 #include "output_file.h"
+#include "storage/faulty_storage.h"
+#include "storage/memory_storage.h"
 #include "text.h"
 
 namespace tailrace::tool {
+
+// Stands for the program's own, which is beside its main().
+Exit report(const Status&) {
+    return exit_failed;
+}
+
 namespace {
 
 const std::vector<uint64_t> shape{10, 20, 5};
@@ -141,6 +154,36 @@ TEST_F(OutputFileTest, EmptyFilesAndMissingDirectories) {
     EXPECT_TRUE((*empty)->commit().ok());
     EXPECT_EQ(std::filesystem::file_size(directory_ + "/empty"), 0u);
     EXPECT_EQ(OutputFile::create(directory_ + "/none/out", 1, false).status().code(), Code::io_error);
+}
+
+TEST(PruneTest, WhatARemovalThatIsCutShortLeavesIsRemovedByTheNextSession) {
+    bool removed_all = false;
+    for (uint64_t die_after = 1; die_after < 100 && !removed_all; ++die_after) {
+        auto memory = std::make_shared<MemoryStorage>();
+        testing_support::BuiltEpoch epoch;
+        epoch.file_count = 3;
+        epoch.ranks = {{{"u", testing_support::pattern(1, 1000), {}}}};
+        for (const uint64_t number : {1, 2}) {
+            epoch.key = {number, 1};
+            ASSERT_TRUE(testing_support::write_shared_files(*memory, "/s", epoch).ok());
+        }
+        FaultPlan plan;
+        plan.die_at_operation = die_after;
+        FaultyStorage faulty(memory, die_after, plan);
+        CLI::App program;
+        const Command prune = add_prune(program);
+        program.parse("prune /s --keep 1 --yes --json");
+        removed_all = prune(faulty) == exit_ok && !faulty.dead();
+        ASSERT_TRUE(clean_shared(*memory, "/s", "built").ok());
+        // Epoch 1 as a whole, or nothing of it.
+        const auto left = list_shared(*memory, "/s", "built");
+        ASSERT_TRUE(left.ok());
+        size_t files = 0;
+        for (const auto& found : *left) files += found.key.epoch == 1 ? found.files.size() : 0;
+        EXPECT_TRUE(files == 0 || (files == 3 && !removed_all))
+            << files << " files are left after a death at operation " << die_after;
+    }
+    EXPECT_TRUE(removed_all);
 }
 
 }  // namespace
