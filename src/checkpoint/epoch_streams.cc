@@ -90,11 +90,12 @@ Result<std::vector<uint32_t>> EpochStreams::ranks_in_file_order() const {
         TAILRACE_TRY(check(rank));
         ranks.push_back(rank);
     }
-    std::sort(ranks.begin(), ranks.end(), [&](uint32_t a, uint32_t b) {
-        const StreamExtent& head_a = streams_[a].front().extents.front();
-        const StreamExtent& head_b = streams_[b].front().extents.front();
-        return std::tie(head_a.file, head_a.file_offset) < std::tie(head_b.file, head_b.file_offset);
-    });
+    const auto place = [&](uint32_t rank) {  // an index may speak of a stream without bytes
+        const auto& extents = streams_[rank].front().extents;
+        return extents.empty() ? std::pair(0u, uint64_t{0})
+                               : std::pair(extents[0].file, extents[0].file_offset);
+    };
+    std::sort(ranks.begin(), ranks.end(), [&](uint32_t a, uint32_t b) { return place(a) < place(b); });
     return ranks;
 }
 
