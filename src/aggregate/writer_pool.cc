@@ -2,12 +2,22 @@
 
 #include <fmt/format.h>
 
+#include <system_error>
+
+#include "base/log.h"
+
 namespace tailrace {
 
 WriterPool::WriterPool(uint32_t threads, Priority priority, Action wake) : wake_(std::move(wake)) {
     threads_.reserve(threads);
-    for (uint32_t i = 0; i < threads; ++i)
-        threads_.emplace_back(fmt::format("tr-writer-{}", i), priority, [this](std::stop_token) { run(); });
+    try {
+        for (uint32_t i = 0; i < threads; ++i)
+            threads_.emplace_back(fmt::format("tr-writer-{}", i), priority,
+                                  [this](std::stop_token) { run(); });
+    } catch (const std::system_error& error) {
+        if (threads_.empty()) throw;
+        log(LogLevel::warning, "{} writers instead of {}: {}", threads_.size(), threads, error.what());
+    }
 }
 
 WriterPool::~WriterPool() {

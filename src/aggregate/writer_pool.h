@@ -26,7 +26,8 @@ class WriterPool {
   public:
     using Action = std::function<void()>;
 
-    // `wake` is called from writers, outside every lock, when run_finished() has something to do.
+    // `wake` is called from writers, outside every lock, when run_finished() has something to do. Where the
+    // system gives fewer threads, those do the work; std::system_error when it gives none.
     WriterPool(uint32_t threads, Priority priority, Action wake);
     ~WriterPool();
 

@@ -26,16 +26,22 @@ void apply(const Priority& priority) {
 }  // namespace
 
 Worker::Worker(std::string name, Priority priority, std::function<void(std::stop_token)> body) {
-    // Signals belong to the program's threads: a worker blocks them all, from its first instruction.
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    // Signals belong to the program's threads: a worker blocks them all, from its first instruction. Also
+    // when there can be no thread (std::system_error), the caller gets back what it had.
+    struct SignalsBlocked {
+        sigset_t before;
+        SignalsBlocked() {
+            sigset_t all;
+            sigfillset(&all);
+            pthread_sigmask(SIG_SETMASK, &all, &before);
+        }
+        ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before, nullptr); }
+    } blocked;
     thread_ = std::jthread([name = std::move(name), priority, body = std::move(body)](std::stop_token stop) {
         pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());
         apply(priority);
         body(stop);
     });
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 }  // namespace tailrace

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <system_error>
 
 #include "base/crc32c.h"
 #include "base/log.h"
@@ -30,9 +31,16 @@ void zero(std::span<std::byte> bytes) {
 // ---- CopyTeam ----------------------------------------------------------------------------------------
 
 CopyTeam::CopyTeam(size_t helpers) {
-    for (size_t i = 0; i < helpers; ++i)
-        helpers_.emplace_back("tailrace copy", Priority{},
-                              [this](const std::stop_token& stop) { help(stop); });
+    helpers_.reserve(helpers);
+    try {
+        while (helpers_.size() < helpers)
+            helpers_.emplace_back("tailrace copy", Priority{},
+                                  [this](const std::stop_token& stop) { help(stop); });
+    } catch (const std::system_error& error) {
+        // Those there are wait for work that the caller alone can do as well.
+        log(LogLevel::info, "regions are copied by {} threads, not {}: {}", threads(), helpers + 1,
+            error.what());
+    }
 }
 
 CopyTeam::~CopyTeam() {

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <random>
+#include <system_error>
 
 #include "base/bytes.h"
 #include "base/log.h"
@@ -33,6 +34,17 @@ std::string first_different_key(std::string_view a, std::string_view b) {
     key = key == std::string_view::npos || a[key] != ' ' ? 0 : key + 1;
     const auto rest = a.substr(key);
     return std::string(rest.substr(0, rest.find('=')));
+}
+
+// A thread that cannot be had must be this rank's failure, which the others hear of.
+Status with_threads(const std::function<Status()>& work) {
+    try {
+        return work();
+    } catch (const std::system_error& error) {
+        return Status(
+            Code::out_of_memory,
+            fmt::format("starting the threads of the background: {}; nothing was opened", error.what()));
+    }
 }
 
 uint64_t random_number() {
@@ -78,7 +90,10 @@ Status Session::begin() {
     TAILRACE_TRY(agree(*transport_, take_local_directory(greatest_local_run)));
     TAILRACE_TRY(agree(*transport_, agree_on_run(inventory, greatest_local_run)));
     TAILRACE_TRY(recover(inventory));
-    if (agent_) agent_->begin();
+    TAILRACE_TRY(agree(*transport_, with_threads([&]() -> Status {
+        if (agent_) agent_->begin();
+        return {};
+    })));
     if (quiet()) carry_out_quiet_orders();
     began_ = true;
     return {};
@@ -261,7 +276,7 @@ Status Session::recover(const SharedInventory& inventory) {
     if (inventory.newest_committed &&
         std::find(old_safe_.begin(), old_safe_.end(), *inventory.newest_committed) == old_safe_.end())
         old_safe_.push_back(*inventory.newest_committed);
-    TAILRACE_TRY(agree(*transport_, make_agent()));
+    TAILRACE_TRY(agree(*transport_, with_threads([&] { return make_agent(); })));
     queue_recoveries(epochs);
     drop_old_parts();
     return {};

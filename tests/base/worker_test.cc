@@ -10,6 +10,9 @@
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
+#include <system_error>
+
+#include "base/no_threads.h"
 
 namespace tailrace::test {
 namespace {
@@ -64,6 +67,16 @@ TEST(WorkerTest, HasItsNameAndPriorityAndNoSignals) {
     sigset_t blocked;
     pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
     EXPECT_EQ(sigismember(&blocked, SIGTERM), 0) << "the owner's signals stay";
+}
+
+TEST(WorkerTest, WithoutAThreadTheOwnersSignalsStay) {
+    {
+        testing_support::NoThreads none;
+        EXPECT_THROW(Worker("none", {}, [](std::stop_token) {}), std::system_error);
+    }
+    sigset_t blocked;
+    pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
+    EXPECT_EQ(sigismember(&blocked, SIGTERM), 0);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "base/crc32c.h"
+#include "base/no_threads.h"
 #include "checkpoint/cluster.h"
 #include "checkpoint/local_tier.h"
 
@@ -182,6 +183,15 @@ TEST(CopyTeamTest, EveryPieceIsDoneOnce) {
         team.run(count, [&](size_t i) { ++done[i]; });
         for (const auto& times : done) EXPECT_EQ(times, 1);
     }
+}
+
+TEST(CopyTeamTest, TheCallerDoesAllWhereThereAreNoThreads) {
+    testing_support::NoThreads none;
+    CopyTeam team(3);
+    EXPECT_EQ(team.threads(), 1u);
+    int done = 0;
+    team.run(10, [&](size_t) { ++done; });
+    EXPECT_EQ(done, 10);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/no_threads.h"
 #include "checkpoint/sample_program.h"
 #include "format/catalog.h"
 
@@ -484,6 +485,15 @@ TEST(SessionTest, AgentsStayWithinTheirBuffers) {
         EXPECT_GT(session.agent_bytes(), 0u);
         EXPECT_LE(session.agent_bytes(), job.config.buffers * job.config.buffer_bytes);
     });
+}
+
+TEST(SessionTest, WithoutThreadsOpenFailsWithASentence) {
+    NoThreads none;
+    Machines machines;
+    auto opened =
+        Checkpointer::open(small_config(), make_single_transport(), machines.local_of("m0"), machines.shared);
+    ASSERT_FALSE(opened.ok());
+    EXPECT_THAT(opened.status().message(), HasSubstr("starting the threads of the background"));
 }
 
 }  // namespace
