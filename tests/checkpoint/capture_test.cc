@@ -175,6 +175,30 @@ TEST(CaptureFailureTest, ErrorsCleanUpAfterThemselves) {
     }
 }
 
+TEST(CaptureFailureTest, APartThatSomebodyRemovedOrCutIsNotRecycled) {
+    for (const bool cut : {false, true}) {
+        SCOPED_TRACE(cut ? "cut" : "removed");
+        MemoryStorageOptions memory;
+        memory.offer_map = true;
+        MemoryStorage storage(memory);
+        ASSERT_TRUE(storage.make_directories("/l").ok());
+        Capture capture(storage, {"/l", 1, true, false});
+        const auto first = content(1, 2, 0, 300000), second = content(2, 2, 0, 300000);
+        auto old = capture.capture(header_for(1), std::vector<RegionSource>{{"r", first, std::nullopt}},
+                                   std::nullopt);
+        ASSERT_TRUE(old.ok()) << old.status().to_string();
+        if (cut)
+            ASSERT_TRUE((*storage.open(old->path, {Access::write, DirectIo::off}))->truncate(0).ok());
+        else
+            ASSERT_TRUE(storage.remove(old->path).ok());
+        auto part = capture.capture(header_for(2), std::vector<RegionSource>{{"r", second, std::nullopt}},
+                                    std::move(*old));
+        ASSERT_TRUE(part.ok()) << part.status().to_string();
+        expect_part(storage, *part, {second}, true);
+        EXPECT_THAT(*storage.list("/l"), SizeIs(1));
+    }
+}
+
 TEST(CopyTeamTest, EveryPieceIsDoneOnce) {
     CopyTeam team(3);
     for (const size_t count : {size_t{0}, size_t{1}, size_t{2}, size_t{1000}}) {
