@@ -2,6 +2,8 @@
 #pragma once
 
 #include <fmt/format.h>
+#include <sys/types.h>
+#include <unistd.h>
 
 #include <memory>
 #include <mutex>
@@ -25,6 +27,7 @@ struct tailrace_options {
 
 // A session's readers use what belongs to the session, so it ends them when it is closed before them.
 struct tailrace_reader {
+    const pid_t process = getpid();
     std::shared_ptr<tailrace::Storage> storage;  // of a reader without a session
     std::mutex mutex;                            // guards `reader`
     std::shared_ptr<tailrace::EpochReader> reader;
@@ -42,6 +45,7 @@ struct tailrace_reader {
 
 // Destroyed from the last member to the first: storages and transport outlive the checkpointer.
 struct tailrace_session {
+    const pid_t process = getpid();
     std::shared_ptr<tailrace::Transport> transport;
     std::shared_ptr<tailrace::Storage> local, shared;
     std::unique_ptr<tailrace::Checkpointer> checkpointer;
@@ -51,7 +55,9 @@ struct tailrace_session {
 
 namespace tailrace {
 
-// The object behind a handle, or why there is none. `what` is "session", "reader" or "options".
+// The object behind a handle, or why there is none. `what` is "session", "reader" or "options". The threads
+// and queues behind sessions and readers do not come along in a fork: in the child there is nothing that
+// would do the work or end a wait, and its parent's captured parts are not its own to recycle.
 template <class Object>
 Result<std::shared_ptr<Object>> alive(const Object* handle, const char* what) {
     TAILRACE_TRY(not_null(handle, what));
@@ -59,8 +65,20 @@ Result<std::shared_ptr<Object>> alive(const Object* handle, const char* what) {
     if (object == nullptr)
         return Status(Code::failed_state,
                       fmt::format("this {} has been closed, or never was one; nothing was done", what));
+    if constexpr (requires { object->process; }) {
+        if (object->process != getpid())
+            return Status(
+                Code::failed_state,
+                fmt::format("this {} belongs to process {}, which opened it and of which this one is "
+                            "a child; nothing was done",
+                            what, object->process));
+    }
     return object;
 }
+
+// For collective calls: what is wrong with one rank's arguments is every rank's failure, or the others would
+// wait for it. Collective.
+Status agree_on_arguments(tailrace_session& session, const Status& mine);
 
 // The settings of a session: defaults, files, environment, code, completed for that many ranks.
 Result<Config> settings_of(const tailrace_options* options, int rank_count);

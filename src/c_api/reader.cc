@@ -98,11 +98,13 @@ tailrace_code tailrace_reader_open(tailrace_session* handle, uint64_t epoch, uin
                                    tailrace_reader** reader) {
     return tailrace::call([&]() -> Status {
         TAILRACE_ASSIGN(auto session, tailrace::alive(handle, "session"));
-        TAILRACE_TRY(not_null(reader, "reader"));
-        *reader = nullptr;
-        if ((flags & ~TAILRACE_VERIFY) != 0)
-            return Status(tailrace::Code::invalid_argument,
-                          fmt::format("flags {:#x}: only TAILRACE_VERIFY is known; nothing was done", flags));
+        auto checked = not_null(reader, "reader");
+        if (checked.ok()) *reader = nullptr;
+        if (checked.ok() && (flags & ~TAILRACE_VERIFY) != 0)
+            checked =
+                Status(tailrace::Code::invalid_argument,
+                       fmt::format("flags {:#x}: only TAILRACE_VERIFY is known; nothing was done", flags));
+        TAILRACE_TRY(tailrace::agree_on_arguments(*session, checked));
         TAILRACE_ASSIGN(auto opened, session->checkpointer->open_epoch(tailrace::epoch_or_newest(epoch),
                                                                        tailrace::epoch_or_newest(before),
                                                                        (flags & TAILRACE_VERIFY) != 0));

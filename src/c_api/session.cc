@@ -87,6 +87,11 @@ Status restore(Checkpointer& checkpointer, uint64_t epoch, std::span<const std::
 
 }  // namespace
 
+Status agree_on_arguments(tailrace_session& session, const Status& mine) {
+    const Status all = agree(*session.transport, mine);
+    return mine.ok() ? all : mine;
+}
+
 tailrace_code open_session(const tailrace_options* options, std::shared_ptr<Transport> transport,
                            tailrace_session** session) {
     return call([&] { return open(options, std::move(transport), session); });
@@ -214,12 +219,14 @@ tailrace_code tailrace_wait_all(tailrace_session* session, double seconds) {
 }
 
 tailrace_code tailrace_list(tailrace_session* session, tailrace_epoch_info** epochs, size_t* count) {
-    return tailrace::on_session(session, [&](Checkpointer& checkpointer) -> Status {
-        TAILRACE_TRY(not_null(epochs, "epochs"));
-        TAILRACE_TRY(not_null(count, "count"));
+    return tailrace::call([&]() -> Status {
+        TAILRACE_ASSIGN(auto alive, tailrace::alive(session, "session"));
+        auto checked = not_null(epochs, "epochs");
+        if (checked.ok()) checked = not_null(count, "count");
+        TAILRACE_TRY(tailrace::agree_on_arguments(*alive, checked));
         *epochs = nullptr;
         *count = 0;
-        TAILRACE_ASSIGN(const auto found, checkpointer.list());
+        TAILRACE_ASSIGN(const auto found, alive->checkpointer->list());
         if (found.empty()) return {};
         auto* out = static_cast<tailrace_epoch_info*>(std::calloc(found.size(), sizeof(tailrace_epoch_info)));
         if (out == nullptr)
@@ -244,16 +251,21 @@ tailrace_code tailrace_restore(tailrace_session* session, uint64_t epoch, uint64
 
 tailrace_code tailrace_restore_some(tailrace_session* session, uint64_t epoch, const char* const* names,
                                     size_t name_count, uint64_t* restored) {
-    return tailrace::on_session(session, [&](Checkpointer& checkpointer) -> Status {
-        TAILRACE_TRY(not_null(names, "names"));
-        if (name_count == 0)
-            return Status(tailrace::Code::invalid_argument,
-                          "no names were given; tailrace_restore restores everything that is registered");
+    return tailrace::call([&]() -> Status {
+        TAILRACE_ASSIGN(auto alive, tailrace::alive(session, "session"));
         std::vector<std::string> wanted;
-        for (size_t i = 0; i < name_count; ++i) {
-            TAILRACE_TRY(not_null(names[i], fmt::format("names[{}]", i).c_str()));
-            wanted.emplace_back(names[i]);
-        }
-        return tailrace::restore(checkpointer, epoch, wanted, restored);
+        const auto checked = tailrace::catching([&]() -> Status {
+            TAILRACE_TRY(not_null(names, "names"));
+            if (name_count == 0)
+                return Status(tailrace::Code::invalid_argument,
+                              "no names were given; tailrace_restore restores everything that is registered");
+            for (size_t i = 0; i < name_count; ++i) {
+                TAILRACE_TRY(not_null(names[i], fmt::format("names[{}]", i).c_str()));
+                wanted.emplace_back(names[i]);
+            }
+            return {};
+        });
+        TAILRACE_TRY(tailrace::agree_on_arguments(*alive, checked));
+        return tailrace::restore(*alive->checkpointer, epoch, wanted, restored);
     });
 }

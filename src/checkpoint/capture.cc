@@ -142,6 +142,16 @@ Result<OwnPart> Capture::capture(PartHeader header, std::span<const RegionSource
                                   to_string(header.key), header.stream.rank, options_.directory));
 }
 
+// Whether the space of a part that is no longer needed goes to the new one, which it then is called. Much
+// larger than needed, it would hold space that nobody uses. Somebody may have removed or cut it meanwhile:
+// memory beyond a file's end cannot be touched.
+bool Capture::take_over(const OwnPart& recycled, uint64_t file_bytes, const std::string& unfinished_path) {
+    if (recycled.mapping.empty() || recycled.mapping.size() / 2 > file_bytes) return false;
+    const auto bytes = recycled.file->size();
+    return bytes.ok() && *bytes >= recycled.mapping.size() &&
+           storage_.rename(recycled.path, unfinished_path).ok();
+}
+
 Result<OwnPart> Capture::write_part(const PartHeader& header, PartManifest& manifest,
                                     std::span<const RegionSource> regions, std::optional<OwnPart> recycled,
                                     const std::string& unfinished_path) {
@@ -151,9 +161,7 @@ Result<OwnPart> Capture::write_part(const PartHeader& header, PartManifest& mani
 
     // 1. A file under the unfinished name, and where the stream goes.
     Sink sink;
-    // Much larger than needed, it would hold space that nobody uses.
-    if (recycled && !recycled->mapping.empty() && recycled->mapping.size() / 2 <= file_bytes) {
-        TAILRACE_TRY(storage_.rename(recycled->path, unfinished_path));
+    if (recycled && take_over(*recycled, file_bytes, unfinished_path)) {
         part.file = std::move(recycled->file);
         part.mapping = recycled->mapping;
         zero(part.mapping.first(part_header_bytes));
@@ -164,7 +172,9 @@ Result<OwnPart> Capture::write_part(const PartHeader& header, PartManifest& mani
             TAILRACE_ASSIGN(part.file, storage_.open(unfinished_path, {Access::write, DirectIo::off}));
         }
     } else {
-        if (recycled) TAILRACE_TRY(storage_.remove(recycled->path));
+        if (recycled)
+            if (auto removed = storage_.remove(recycled->path); removed.code() != Code::not_found)
+                TAILRACE_TRY(removed);
         recycled.reset();
         TAILRACE_ASSIGN(part.file, storage_.open(unfinished_path, {Access::write, DirectIo::off}));
     }

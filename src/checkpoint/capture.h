@@ -86,6 +86,7 @@ class Capture {
   private:
     struct Piece;  // of work
     struct Sink;   // where the stream goes
+    bool take_over(const OwnPart& recycled, uint64_t file_bytes, const std::string& unfinished_path);
     Result<OwnPart> write_part(const PartHeader& header, PartManifest& manifest,
                                std::span<const RegionSource> regions, std::optional<OwnPart> recycled,
                                const std::string& unfinished_path);

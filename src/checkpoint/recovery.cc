@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <set>
 #include <tuple>
 
 #include "base/log.h"
@@ -22,10 +24,62 @@ bool has_unfinished(const SharedEpochFiles& files) {
 
 // By its names alone: all K files are there under their final names.
 bool looks_complete(const SharedEpochFiles& files) {
-    uint32_t finished = 0;
+    std::map<uint32_t, uint32_t> finished;  // by K: whoever copies files about may leave several
     for (const auto& file : files.files)
-        if (!file.name.unfinished) ++finished;
-    return finished > 0 && finished == files.files.front().name.count;
+        if (!file.name.unfinished) ++finished[file.name.count];
+    return std::any_of(finished.begin(), finished.end(),
+                       [](const auto& entry) { return entry.first == entry.second; });
+}
+
+// Of a file by itself. `foreign`: by its header it is another than its name says, or it cannot be read.
+enum class Writing { begun, done, foreign };
+Writing look_at(Storage& storage, const SharedFileEntry& file) {
+    const auto head = read_shared_head(storage, file.path);
+    if (!head.ok()) return head.status().code() == Code::corrupt ? Writing::begun : Writing::foreign;
+    const auto& header = head->header;
+    if (header.job != file.name.job || header.key != file.name.key || header.file_index != file.name.index ||
+        header.file_count != file.name.count)
+        return Writing::foreign;
+    auto writing = Writing::done;
+    for (const auto& slot : head->slots) {
+        if (slot.ok()) continue;
+        if (slot.status().code() != Code::corrupt && slot.status().code() != Code::not_found)
+            return Writing::foreign;
+        writing = Writing::begun;
+    }
+    return writing;
+}
+
+// Whether these files, which are no complete epoch, are what a flush or a removal that was cut short leaves.
+// Names alone do not tell: they can be changed by hand, and a committed epoch can be damaged before it has
+// its final names. So an epoch all of whose slots are there stays, and so does one that has its K files and
+// among them a final name (given only after all slots were), and a file that is not what its name says.
+bool never_finished(Storage& storage, const SharedEpochFiles& files) {
+    struct Found {
+        std::set<uint32_t> indexes;
+        bool finished = false, unfinished = false, begun = false;
+    };
+    std::map<uint32_t, Found> by_count;
+    for (const auto& file : files.files) {
+        const auto writing = look_at(storage, file);
+        if (writing == Writing::foreign) return false;
+        auto& found = by_count[file.name.count];
+        found.indexes.insert(file.name.index);
+        (file.name.unfinished ? found.unfinished : found.finished) = true;
+        found.begun |= writing == Writing::begun;
+    }
+    return std::all_of(by_count.begin(), by_count.end(), [](const auto& entry) {
+        const auto& found = entry.second;
+        const bool missing = found.indexes.size() < entry.first;
+        return found.unfinished && (missing || (found.begun && !found.finished));
+    });
+}
+
+// Whether an earlier run's attempt at the same epoch is there. `files` points into `epochs`.
+using Epochs = std::vector<SharedEpochFiles>;
+bool replaces_another(const Epochs& epochs, Epochs::const_reverse_iterator files) {
+    const auto earlier = std::next(files);
+    return earlier != epochs.rend() && earlier->key.epoch == files->key.epoch;
 }
 
 Status remove_if_there(Storage& storage, const std::string& path) {
@@ -53,12 +107,14 @@ Status remove_files(Storage& storage, const std::string& directory, SharedEpochF
     return storage.sync_directory(directory);
 }
 
-// A complete epoch whose writer died before its last rename: the names catch up.
-Status finish_names(Storage& storage, const std::string& directory, const SharedEpochFiles& files) {
+// A complete epoch of `file_count` files whose writer died before its last rename: the names catch up.
+Status finish_names(Storage& storage, const std::string& directory, const SharedEpochFiles& files,
+                    size_t file_count) {
     for (const auto& file : files.files) {
-        if (!file.name.unfinished) continue;
+        if (!file.name.unfinished || file.name.count != file_count) continue;
         const bool both = std::any_of(files.files.begin(), files.files.end(), [&](const auto& other) {
-            return other.name.index == file.name.index && !other.name.unfinished;
+            return other.name.index == file.name.index && other.name.count == file_count &&
+                   !other.name.unfinished;
         });
         if (both) {
             TAILRACE_TRY(remove_if_there(storage, file.path));
@@ -96,8 +152,9 @@ Result<SharedInventory> clean_shared(Storage& storage, const std::string& direct
     for (auto files = epochs.rbegin(); files != epochs.rend(); ++files) {
         inventory.greatest_run = std::max(inventory.greatest_run, files->key.run);
         const bool unfinished = has_unfinished(*files);
-        // Older ones with final names throughout need no look: they matter only to a restore.
-        if (!unfinished && inventory.newest_committed) {
+        // Older ones with final names throughout need no look, unless they would replace an earlier attempt:
+        // they matter only to a restore.
+        if (!unfinished && inventory.newest_committed && !replaces_another(epochs, files)) {
             ages.push_back({files->key, looks_complete(*files), 0});
             continue;
         }
@@ -106,13 +163,11 @@ Result<SharedInventory> clean_shared(Storage& storage, const std::string& direct
         if (loaded.ok()) {
             if (!inventory.newest_committed) inventory.newest_committed = files->key;
             if (!unfinished) continue;
-            auto named = finish_names(storage, directory, *files);
+            auto named = finish_names(storage, directory, *files, loaded->paths.size());
             if (!named.ok())
                 log(LogLevel::warning, "{} is complete, but its files keep their unfinished names: {}",
                     to_string(files->key), named.message());
-        } else if (unfinished &&
-                   (loaded.status().code() == Code::not_found || loaded.status().code() == Code::corrupt)) {
-            // Its writer never came to the end: a torn head is what that looks like.
+        } else if (unfinished && never_finished(storage, *files)) {
             auto removed = remove_files(storage, directory, *files);
             log(LogLevel::info, "{} was never finished and is removed from {}", to_string(files->key),
                 directory);
@@ -123,7 +178,8 @@ Result<SharedInventory> clean_shared(Storage& storage, const std::string& direct
         } else {
             log(LogLevel::warning, "{} in {} cannot be used and is left as it is: {}", to_string(files->key),
                 directory, loaded.status().message());
-            if (loaded.status().code() != Code::not_found) inventory.unclean.push_back(files->key);
+            if (unfinished || loaded.status().code() != Code::not_found)
+                inventory.unclean.push_back(files->key);
         }
     }
     for (const auto& key : choose_removals(ages, {})) {
@@ -163,19 +219,20 @@ Status apply_shared_retention(Storage& storage, const std::string& directory, co
     TAILRACE_ASSIGN(const auto epochs, list_shared(storage, directory, job));
     RetentionRule rule;
     if (keep_shared > 0) rule.keep_newest = keep_shared;
-    // Whoever counts as one of the newest must have proved to be complete; beyond them the names suffice.
+    // Whoever counts as one of the newest, or replaces an earlier attempt, must have proved to be complete;
+    // beyond them the names suffice.
     std::vector<EpochAge> ages;
-    uint32_t proved = 0;
+    std::set<uint64_t> proved;  // epochs
     EpochKey latest;
     for (const auto& key : known_complete)
         if (std::tie(key.run, key.epoch) > std::tie(latest.run, latest.epoch)) latest = key;
     for (auto files = epochs.rbegin(); files != epochs.rend(); ++files) {
         bool complete = looks_complete(*files);
-        if (complete && proved <= keep_shared) {
+        if (complete && (proved.size() <= keep_shared || replaces_another(epochs, files))) {
             complete = contains(known_complete, files->key) || load_shared_epoch(storage, *files).ok();
             if (complete && !contains(known_complete, files->key)) known_complete.push_back(files->key);
         }
-        if (complete && !is_left_behind(files->key, latest)) ++proved;
+        if (complete && !is_left_behind(files->key, latest)) proved.insert(files->key.epoch);
         ages.push_back({files->key, complete, 0});
     }
     for (const auto& key : choose_removals(ages, rule)) {

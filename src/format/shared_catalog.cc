@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <new>
+#include <set>
 #include <tuple>
 
 #include "format/catalog.h"
@@ -96,6 +98,16 @@ Status check_name(const SharedHeader& header, const SharedFileName& name) {
                   fmt::format("by its header it is {}: it was renamed or replaced", to_string(real)));
 }
 
+// The K of an epoch's files. Where their names disagree, the only K whose files are all there, if there is
+// one.
+std::optional<uint32_t> choose_count(const std::vector<const SharedFileEntry*>& sorted) {
+    std::map<uint32_t, std::set<uint32_t>> by_count;
+    for (const auto* file : sorted) by_count[file->name.count].insert(file->name.index);
+    if (by_count.size() > 1)
+        std::erase_if(by_count, [](const auto& entry) { return entry.second.size() < entry.first; });
+    return by_count.size() == 1 ? std::optional(by_count.begin()->first) : std::nullopt;
+}
+
 // One file per index, in order: the finished one where a name lies there twice.
 Result<std::vector<const SharedFileEntry*>> choose_files(const SharedEpochFiles& files) {
     auto epoch = fmt::format("{} of job {}", to_string(files.key), files.job);
@@ -105,15 +117,21 @@ Result<std::vector<const SharedFileEntry*>> choose_files(const SharedEpochFiles&
     std::sort(sorted.begin(), sorted.end(), [](const SharedFileEntry* a, const SharedFileEntry* b) {
         return std::tie(a->name.index, a->name.unfinished) < std::tie(b->name.index, b->name.unfinished);
     });
-    uint32_t count = sorted.front()->name.count;
-    std::vector<const SharedFileEntry*> chosen;
-    for (const auto* file : sorted) {
-        if (file->name.count != count)
-            return Status(Code::corrupt,
-                          fmt::format("{}: by their names {} is of {} files and {} of {}", epoch,
-                                      sorted.front()->path, count, file->path, file->name.count));
-        if (chosen.empty() || chosen.back()->name.index != file->name.index) chosen.push_back(file);
+    const auto chosen_count = choose_count(sorted);
+    if (!chosen_count) {
+        const auto* first = sorted.front();
+        const auto other = std::find_if(sorted.begin(), sorted.end(), [&](const SharedFileEntry* file) {
+            return file->name.count != first->name.count;
+        });
+        return Status(Code::corrupt,
+                      fmt::format("{}: by their names {} is of {} files and {} of {}", epoch, first->path,
+                                  first->name.count, (*other)->path, (*other)->name.count));
     }
+    const uint32_t count = *chosen_count;
+    std::vector<const SharedFileEntry*> chosen;
+    for (const auto* file : sorted)
+        if (file->name.count == count && (chosen.empty() || chosen.back()->name.index != file->name.index))
+            chosen.push_back(file);
     for (uint32_t index = 0; index < count; ++index)
         if (index >= chosen.size() || chosen[index]->name.index != index)
             return Status(Code::not_found,

@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <pthread.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -17,6 +18,8 @@
 #include <array>
 #include <bit>
 #include <cerrno>
+#include <mutex>
+#include <set>
 
 #include "base/log.h"
 #include "base/units.h"
@@ -38,12 +41,37 @@ bool is_in_memory(long magic) {
     return magic == tmpfs_magic || magic == ramfs_magic;
 }
 
+// flock's lock belongs to the open directory and goes when the last descriptor of it is closed. A child that
+// the program forks must not keep it when the program dies: so children close theirs.
 class PosixLock : public DirectoryLock {
   public:
-    explicit PosixLock(Descriptor directory) : directory_(std::move(directory)) {}
+    explicit PosixLock(Descriptor directory) : directory_(std::move(directory)) {
+        static const int registered =
+            pthread_atfork([] { all().mutex.lock(); }, [] { all().mutex.unlock(); }, close_in_child);
+        (void)registered;  // without memory for that, children keep the lock
+        std::lock_guard lock(all().mutex);
+        all().locks.insert(this);
+    }
+    ~PosixLock() override {
+        std::lock_guard lock(all().mutex);
+        all().locks.erase(this);
+    }
 
   private:
-    Descriptor directory_;  // flock's lock belongs to the open directory and goes when it is closed
+    struct All {
+        std::mutex mutex;
+        std::set<PosixLock*> locks;
+    };
+    static All& all() {
+        static All& locks = *new All;  // never destroyed: a program may fork while it exits
+        return locks;
+    }
+    static void close_in_child() {
+        for (PosixLock* lock : all().locks) (void)lock->directory_.close();
+        all().mutex.unlock();
+    }
+
+    Descriptor directory_;
 };
 
 std::string_view file_system_name(long magic) {
@@ -163,11 +191,13 @@ class PosixStorage : public Storage {
             const std::string_view entry_name(found->d_name);
             if (entry_name == "." || entry_name == "..") continue;
             struct stat info {};
-            // What is gone by now, or a link that leads nowhere, holds nothing.
-            if (fstatat(descriptor.get(), found->d_name, &info, 0) != 0) continue;
+            const bool known = fstatat(descriptor.get(), found->d_name, &info, 0) == 0;
+            // What is gone by now, or a link that leads nowhere, holds nothing. Anything else that cannot be
+            // looked at is there all the same: nobody may take it for missing.
+            if (!known && errno == ENOENT) continue;
             DirectoryEntry entry;
             entry.name = entry_name;
-            entry.is_directory = S_ISDIR(info.st_mode);
+            entry.is_directory = known ? S_ISDIR(info.st_mode) : found->d_type == DT_DIR;
             entry.bytes = entry.is_directory ? 0 : static_cast<uint64_t>(info.st_size);
             entry.modified = std::chrono::system_clock::time_point(
                 std::chrono::seconds(info.st_mtim.tv_sec) +

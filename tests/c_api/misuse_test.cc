@@ -1,4 +1,7 @@
 // Every session call with wrong arguments: an error and a sentence, and nothing is harmed.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <cstring>
 
 #include "c_api/fixture.h"
@@ -42,6 +45,32 @@ TEST_F(MisuseTest, EveryCallRefusesASessionThatIsNone) {
     EXPECT_TRUE(ok(tailrace_close(nullptr)));
     EXPECT_EQ(list, nullptr);
     tailrace_list_free(nullptr);
+}
+
+TEST_F(MisuseTest, AForkedChildIsRefusedAtOnceAndItsParentGoesOn) {
+    tailrace_session* session = open();
+    std::vector<char> state(100'000, 'a');
+    ASSERT_TRUE(ok(tailrace_register(session, "state", state.data(), state.size())));
+    ASSERT_TRUE(ok(tailrace_save(session, 1)));
+    tailrace_reader* reader = nullptr;
+    ASSERT_TRUE(ok(tailrace_reader_open(session, 1, TAILRACE_NEWEST, 0, &reader)));
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(60);  // a call that waits for what is only in the parent would never come back
+        size_t count = 0;
+        const bool refused =
+            fails(TAILRACE_FAILED_STATE, tailrace_save(session, 2), "child") &&
+            fails(TAILRACE_FAILED_STATE, tailrace_wait_all(session, -1), "child") &&
+            fails(TAILRACE_FAILED_STATE, tailrace_close(session), "child") &&
+            fails(TAILRACE_FAILED_STATE, tailrace_reader_region_count(reader, 0, &count), "child");
+        _exit(refused ? 0 : 1);
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    tailrace_reader_close(reader);
+    EXPECT_TRUE(ok(tailrace_save(session, 3)));
+    EXPECT_TRUE(ok(tailrace_close(session)));
 }
 
 TEST_F(MisuseTest, BadRegionsAreRefusedAndTheOthersStay) {

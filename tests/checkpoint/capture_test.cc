@@ -4,14 +4,18 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
 #include <cstring>
+#include <filesystem>
+#include <functional>
 #include <numeric>
 
 #include "base/crc32c.h"
 #include "base/no_threads.h"
 #include "checkpoint/cluster.h"
 #include "checkpoint/local_tier.h"
+#include "storage/posix_storage.h"
 
 namespace tailrace {
 namespace {
@@ -174,6 +178,46 @@ TEST(CaptureFailureTest, ErrorsCleanUpAfterThemselves) {
         EXPECT_THAT(part.status().message(), HasSubstr("epoch 1 of run 1 of rank 2"));
         EXPECT_THAT(memory->list("/l").value(), IsEmpty());
     }
+}
+
+// On a file system in memory, as only there parts are mapped and recycled.
+class SpoiledPartTest : public ::testing::Test {
+  protected:
+    void SetUp() override {
+        if (mkdtemp(directory_.data()) == nullptr) GTEST_SKIP() << "/dev/shm may not be written";
+        made_ = true;
+        if (!storage_->space(directory_)->in_memory) GTEST_SKIP() << "/dev/shm is no file system in memory";
+    }
+    void TearDown() override {
+        if (made_) std::filesystem::remove_all(directory_);
+    }
+    void expect_saved_after(const std::function<void(const std::string& path)>& spoil) {
+        Capture capture(*storage_, {directory_, 1, true, false});
+        const auto first = content(1, 2, 0, 300000), second = content(2, 2, 0, 300000);
+        auto old = capture.capture(header_for(1), std::vector<RegionSource>{{"r", first, std::nullopt}},
+                                   std::nullopt);
+        ASSERT_TRUE(old.ok()) << old.status().to_string();
+        ASSERT_FALSE(old->mapping.empty());
+        spoil(old->path);
+        auto part = capture.capture(header_for(2), std::vector<RegionSource>{{"r", second, std::nullopt}},
+                                    std::move(*old));
+        ASSERT_TRUE(part.ok()) << part.status().to_string();
+        expect_part(*storage_, *part, {second}, true);
+        EXPECT_THAT(*storage_->list(directory_), SizeIs(1));
+    }
+
+    std::string directory_ = "/dev/shm/tailrace-capture-test-XXXXXX";
+    bool made_ = false;
+    std::shared_ptr<Storage> storage_ = make_posix_storage();
+};
+
+TEST_F(SpoiledPartTest, APartThatSomebodyRemovedIsNotRecycled) {
+    expect_saved_after([](const std::string& path) { std::filesystem::remove(path); });
+}
+
+TEST_F(SpoiledPartTest, APartThatSomebodyCutIsNotRecycled) {
+    // Touching its memory would end the program by SIGBUS.
+    expect_saved_after([](const std::string& path) { std::filesystem::resize_file(path, 0); });
 }
 
 TEST(CopyTeamTest, EveryPieceIsDoneOnce) {

@@ -229,6 +229,21 @@ TEST_F(SharedCatalogTest, FilesOfDifferentNumbersAreCorrupt) {
     plan.file_count = 3;
     put_epoch(plan);
     expect_code(load(), Code::corrupt, "is of 2 files and");
+    storage.files.erase(path_of(plan, 0));
+    plan.file_count = 2;
+    storage.files.erase(path_of(plan, 1));
+    expect_code(load(), Code::corrupt, "is of 2 files and");
+}
+
+TEST_F(SharedCatalogTest, AStrayFileOfAnotherNumberDoesNotHideAWholeEpoch) {
+    auto plan = golden_plan();
+    put_epoch(plan);
+    plan.file_count = 3;
+    storage.files[path_of(plan, 0)] = Bytes(10);
+    storage.files[path_of(plan, 2, true)] = Bytes(10);
+    const auto epoch = load();
+    ASSERT_TRUE(epoch.ok()) << epoch.status().to_string();
+    EXPECT_EQ(epoch->paths.size(), 2u);
 }
 
 TEST_F(SharedCatalogTest, MillionFilesByNameCostNothing) {

@@ -6,6 +6,7 @@
  *     disagree  ranks that save different epochs: a clear failure for each of them, and no hang
  *     part      two sessions at once on two halves of the world
  *     busy      a second session on a directory that has one
+ *     alone     one rank's wrong arguments in a collective call: every rank's failure, and no hang
  *     order     sessions on no communicator, and outside MPI_Init and MPI_Finalize
  *
  * Fails by MPI_Abort with a sentence; needs at least 2 ranks, except for `order`.
@@ -122,6 +123,33 @@ static void busy(const char* directory) {
     tailrace_options_free(options);
 }
 
+static void alone(const char* directory) {
+    static char memory[1000];
+    tailrace_options* options = options_in(directory, "alone");
+    tailrace_session* session = NULL;
+    REQUIRE_OK(tailrace_open_mpi(MPI_COMM_WORLD, options, &session));
+    REQUIRE_OK(tailrace_register(session, "state", memory, sizeof memory));
+    REQUIRE_OK(tailrace_save(session, 1));
+    const char* const good[] = {"state"};
+    const char* const bad[] = {NULL};
+    REQUIRE(tailrace_restore_some(session, 1, rank == 1 ? bad : good, 1, NULL) == TAILRACE_INVALID_ARGUMENT,
+            "rank 1 gives no name");
+    require_in_error("names[0]");
+    tailrace_reader* reader = NULL;
+    REQUIRE(tailrace_reader_open(session, 1, TAILRACE_NEWEST, rank == 1 ? 64 : 0, &reader) ==
+                TAILRACE_INVALID_ARGUMENT,
+            "rank 1 gives unknown flags");
+    require_in_error("flags 0x40");
+    tailrace_epoch_info* list = NULL;
+    size_t count = 0;
+    REQUIRE(tailrace_list(session, rank == 1 ? NULL : &list, &count) == TAILRACE_INVALID_ARGUMENT,
+            "rank 1 gives no place for the list");
+    require_in_error("epochs");
+    REQUIRE_OK(tailrace_restore_some(session, 1, good, 1, NULL)); /* the ranks are still in step */
+    REQUIRE_OK(tailrace_close(session));
+    tailrace_options_free(options);
+}
+
 /* Before MPI_Init and after MPI_Finalize there is no MPI_Abort either. */
 static int refused_outside_mpi(const char* word) {
     tailrace_session* session = NULL;
@@ -156,8 +184,8 @@ int main(int argc, char** argv) {
     static const struct {
         const char* name;
         void (*run)(const char* directory);
-    } modes[] = {
-        {"differ", differ}, {"disagree", disagree}, {"part", part}, {"busy", busy}, {"order", order}};
+    } modes[] = {{"differ", differ}, {"disagree", disagree}, {"part", part},
+                 {"busy", busy},     {"alone", alone},       {"order", order}};
     int found = 0;
     for (size_t i = 0; i < sizeof modes / sizeof *modes; ++i) {
         if (strcmp(mode, modes[i].name) != 0) continue;

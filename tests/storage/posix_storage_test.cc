@@ -249,6 +249,15 @@ TEST_F(PosixStorageTest, LinksThatLeadNowhereAreNotListed) {
     EXPECT_TRUE(storage_->list(scratch_.path())->empty());
 }
 
+TEST_F(PosixStorageTest, WhatCannotBeLookedAtIsListedAllTheSame) {
+    ASSERT_EQ(symlink("ring", (scratch_ / "ring").c_str()), 0);
+    const auto listed = storage_->list(scratch_.path());
+    TAILRACE_ASSERT_OK(listed);
+    ASSERT_EQ(listed->size(), 1u);
+    EXPECT_EQ(listed->front().name, "ring");
+    EXPECT_FALSE(listed->front().is_directory);
+}
+
 TEST_F(PosixStorageTest, AShortWriteIsRetriedAndItsErrorReported) {
     // A limit on the size of files makes the kernel cut the write first and refuse the rest then.
     for (const bool uring : {false, true}) {
@@ -289,6 +298,27 @@ TEST_F(PosixStorageTest, ALockConflictsAcrossProcessesAndDiesWithItsHolder) {
     kill(holder, SIGKILL);
     waitpid(holder, nullptr, 0);
     TAILRACE_EXPECT_OK(storage_->lock_directory(scratch_.path()));
+    close(ready[0]);
+    close(ready[1]);
+}
+
+TEST_F(PosixStorageTest, AForkedChildDoesNotKeepTheLock) {
+    auto lock = storage_->lock_directory(scratch_.path());
+    TAILRACE_ASSERT_OK(lock);
+    int ready[2];
+    ASSERT_EQ(pipe(ready), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        (void)!write(ready[1], "y", 1);
+        while (true) pause();
+    }
+    char answer = 0;
+    ASSERT_EQ(read(ready[0], &answer, 1), 1);
+    TAILRACE_EXPECT_FAILS(make_posix_storage()->lock_directory(scratch_.path()), Code::busy, scratch_.path());
+    lock->reset();
+    TAILRACE_EXPECT_OK(storage_->lock_directory(scratch_.path()));
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
     close(ready[0]);
     close(ready[1]);
 }
