@@ -352,7 +352,8 @@ TEST(FlushTest, LeftoversOfUnfinishedEpochsAreRemovedAndNeverRestored) {
     auto torn = first;
     torn.key = {2, 1};
     torn.unfinished = true;
-    copy(join_path(dir, to_string(first)), join_path(dir, to_string(torn)));
+    auto begun = machines.shared->open(join_path(dir, to_string(torn)), {Access::write, DirectIo::off});
+    ASSERT_TRUE(begun.ok() && (*begun)->write_at(std::vector<std::byte>(8192), 0).ok());
     auto foreign = first;
     foreign.job = "neighbour";
     foreign.key = {7, 1};
