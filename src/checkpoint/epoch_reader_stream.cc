@@ -17,7 +17,8 @@ namespace tailrace {
 
 namespace {
 
-constexpr size_t most_warnings = 16;  // per source and call; the rest is counted
+constexpr uint64_t least_call_bytes = 8 << 20;  // smaller ones would keep the storage waiting in between
+constexpr size_t most_warnings = 16;            // per source and call; the rest is counted
 
 struct Mismatch {
     size_t block = 0;
@@ -86,9 +87,11 @@ class Attempt {
         for (size_t b = 0; b < blocks.size(); ++b) missing_[b] = blocks[b].memory.size();
     }
 
-    std::vector<BlockFailure> run(const ReadLimits& limits) {
+    std::vector<BlockFailure> run(ReadLimits limits) {
         uint64_t total = 0;
         for (uint64_t bytes : missing_) total += bytes;
+        // So that no more than an eighth of the checksums is left to do when the last byte has come.
+        limits.call_bytes = std::min(limits.call_bytes, std::max(total / 8, least_call_bytes));
         const auto throw_away = std::make_unique<std::byte[]>(limits.gap_bytes);
         const auto calls =
             plan_reads(source_.extents, blocks_, limits, std::span(throw_away.get(), limits.gap_bytes));

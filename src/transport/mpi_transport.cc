@@ -303,7 +303,7 @@ class MpiTransport final : public Transport {
 
     // Waits for a collective. Nothing to keep: `request` is over, or MPI has given it up.
     Status complete(MPI_Request& request, std::string_view attempted) {
-        microseconds pause = shortest_nap;
+        const auto start = std::chrono::steady_clock::now();
         for (int look = 0;; ++look) {
             int complete = 0;
             TAILRACE_MPI_TRY(MPI_Test(&request, &complete, MPI_STATUS_IGNORE), "{}", attempted);
@@ -312,8 +312,10 @@ class MpiTransport final : public Transport {
                 sched_yield();
                 continue;
             }
-            std::this_thread::sleep_for(pause);
-            pause = std::min(pause * 2, longest_collective_nap);
+            // Never much longer than what was waited anyway.
+            const auto waited =
+                std::chrono::duration_cast<microseconds>(std::chrono::steady_clock::now() - start);
+            std::this_thread::sleep_for(std::clamp(waited / 8, shortest_nap, longest_collective_nap));
         }
     }
 
