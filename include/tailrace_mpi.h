@@ -9,6 +9,13 @@
 
 #include "tailrace.h"
 
+/* MPI libraries of the MPICH family and Open MPI have different communicators: a program compiled for one
+ * would crash in a tailrace built for the other. So the function has another name for each, and such a
+ * program does not link. */
+#ifdef OPEN_MPI
+#define tailrace_open_mpi tailrace_open_mpi_for_open_mpi
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif

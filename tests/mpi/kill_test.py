@@ -3,8 +3,9 @@
     kill_test.py --program kill_loop_mpi --kills 100 -- mpirun -n
 
 Each round starts the program (its restart is the next round's check), waits for a random instant, and sends
-SIGKILL: to all ranks at once, or to one, and to the rest a moment later while the launcher is stopped, so
-that ranks live on beside a dead one. Between rounds the node-local tier of one node or of all is lost now and
+SIGKILL: to all ranks at once, or (or SIGTERM) to one, and to the rest a moment later while the launcher is
+stopped, so that ranks live on beside a dead one; or SIGTERM to the launcher, as batch systems do, and SIGKILL to
+what is left a moment later. Between rounds the node-local tier of one node or of all is lost now and
 then. Files, leaders and nodes change from start to start.
 
 Never may the program meet wrong bytes, nor restore an epoch older than the newest that a killed one had said was
@@ -28,7 +29,8 @@ KEEP_SHARED = 3         # as kill_loop_mpi.c sets it
 LONGEST_START_S = 60
 EXTRA_LIFE_S = 0.6      # how long a program may live after it has restored: some flushes
 SHARE_AT_START = 0.2    # of the kills fall between the launch and the first save
-SHARE_OF_ONE_RANK = 0.5
+SHARE_OF_ONE_RANK = 0.4
+SHARE_OF_LAUNCHER = 0.2
 SHARE_OF_LOST_TIERS = 0.25
 
 
@@ -115,13 +117,17 @@ class KillTest:
         self.starting = time.monotonic() - begin
         return True
 
-    def kill(self):
-        """All at once, or one rank first while its launcher cannot see it."""
+    def kill(self, process):
+        """All at once, or one rank first while its launcher cannot see it, or by way of the launcher."""
         pids = self.said().pids()
-        if len(pids) == RANKS and self.chance.random() < SHARE_OF_ONE_RANK:
+        way = self.chance.random()
+        if len(pids) == RANKS and way < SHARE_OF_ONE_RANK:
             for pid in mpi_driver.descendants() - set(pids.values()):
                 os.kill(pid, signal.SIGSTOP)
-            os.kill(self.chance.choice(sorted(pids.values())), signal.SIGKILL)
+            os.kill(self.chance.choice(sorted(pids.values())), self.chance.choice([signal.SIGKILL, signal.SIGTERM]))
+            time.sleep(self.chance.uniform(0, 0.15))
+        elif way > 1 - SHARE_OF_LAUNCHER:
+            process.send_signal(signal.SIGTERM)
             time.sleep(self.chance.uniform(0, 0.15))
         mpi_driver.kill_all_descendants()
 
@@ -133,7 +139,7 @@ class KillTest:
             alive = self.wait_until_going(process) and self.sleep(process, self.chance.uniform(0, EXTRA_LIFE_S))
         if not alive:
             self.fail(f"it ended by itself; {self.said().sentences('failed')}")
-        self.kill()
+        self.kill(process)
         process.poll()
         self.judge()
 
