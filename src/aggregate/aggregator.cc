@@ -29,6 +29,7 @@ namespace tailrace {
 namespace {
 
 constexpr size_t pool_alignment = 4096;
+constexpr size_t most_fates = 1024;
 
 struct Epoch {
     FlushJob job;
@@ -83,6 +84,7 @@ class NodeAggregator final : public Aggregator {
     void tell(int node, const AggregatorMessage& message);
     void transport_broke(const Status& why);
     void finish_unstarted(const FlushJob& job, const Status& why);
+    bool remember_fate(EpochKey key, const Status& why);  // whether it is news
 
     void deliver(int node, const AggregatorMessage& message);
     void take(int node, const OfferMessage& message);
@@ -261,6 +263,13 @@ void NodeAggregator::begin_parts(Epoch& epoch) {
     epoch.early_credits.clear();
 }
 
+// Most are asked for soon. Those of epochs that this node never starts must not gather.
+bool NodeAggregator::remember_fate(EpochKey key, const Status& why) {
+    const bool is_new = fates_.emplace(key, why).second;
+    if (fates_.size() > most_fates) fates_.erase(fates_.begin());
+    return is_new;
+}
+
 void NodeAggregator::give_up(EpochKey key, Status reason) {
     if (over_.has(key) || !broken_.ok()) return;
     if (reason.ok()) reason = Status(Code::aborted, fmt::format("{} was given up", to_string(key)));
@@ -268,7 +277,7 @@ void NodeAggregator::give_up(EpochKey key, Status reason) {
         if (!epoch->fate) fail(*epoch, services_.here(reason));
         return;
     }
-    const bool is_new = fates_.emplace(key, services_.here(reason)).second;
+    const bool is_new = remember_fate(key, services_.here(reason));
     if (is_new && transport_.concurrent())
         tell(group_.first_node, FailedMessage{key, services_.here(reason)});
 }
@@ -389,7 +398,7 @@ void NodeAggregator::take(int, const ResultMessage& message) {
     if (Epoch* epoch = find(message.key)) {
         if (!epoch->fate) epoch->fate = message.status;
     } else if (!message.status.ok()) {
-        fates_.emplace(message.key, message.status);  // failed before this node started it
+        (void)remember_fate(message.key, message.status);  // failed before this node started it
     }
 }
 

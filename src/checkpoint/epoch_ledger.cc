@@ -174,6 +174,11 @@ void RootLedger::end(EpochKey key, EpochState state, Status why) {
     const bool everywhere = state == EpochState::committed ||
                             (epoch.everywhere(nodes_) && epoch.results == parties_) ||
                             state == EpochState::kept_local;
+    if (state == EpochState::failed && why.message().find("intact") == std::string::npos)
+        why = Status(why.code(),
+                     why.message() + (everywhere ? "; it is still in the node-local tiers, and earlier "
+                                                   "epochs are intact"
+                                                 : "; earlier epochs are intact"));
     auto& ended = orders_.emplace_back(std::in_place_type<EpochEnded>);
     std::get<EpochEnded>(ended) = {key, state, std::move(why), epoch.seconds, everywhere};
     if (state == EpochState::failed && epoch.results > 0) leftovers_.push_back(key);

@@ -381,7 +381,10 @@ TEST(FlushTest, AFullSharedTierFailsTheEpochAndTheNextOneGoesThrough) {
         if (session.rank() == 0) machines.shared->set_capacity(machines.shared->used_bytes() + 100000);
         meet(2);
         ASSERT_TRUE(save(session, state, 2).ok());
-        EXPECT_EQ(session.wait(2, for_ever).code(), Code::no_space);
+        const auto failed = session.wait(2, for_ever);
+        EXPECT_EQ(failed.code(), Code::no_space);
+        EXPECT_THAT(failed.message(),
+                    HasSubstr("it is still in the node-local tiers, and earlier epochs are intact"));
         meet(3);
         if (session.rank() == 0) machines.shared->set_capacity(UINT64_MAX);
         meet(4);
