@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
 #include <new>
 #include <system_error>
 
+#include "base/buffer_pool.h"
 #include "base/crc32c.h"
 #include "base/log.h"
 #include "base/queue.h"
@@ -18,36 +20,49 @@ namespace tailrace {
 namespace {
 
 constexpr uint64_t least_call_bytes = 8 << 20;  // smaller ones would keep the storage waiting in between
-constexpr size_t most_warnings = 16;            // per source and call; the rest is counted
+constexpr uint64_t page_bytes = 4096;
+constexpr uint64_t buffer_bytes = least_call_bytes + 2 * page_bytes;  // such a call and the pages around it
+constexpr size_t most_warnings = 16;  // per source and call; the rest is counted
 
 struct Mismatch {
     size_t block = 0;
     uint32_t found = 0;
 };
 
-// Computes the checksums of blocks that have been read: in the caller's thread, or in one of its own that
-// works while the caller reads on. finish() ends it and tells what was wrong.
-class Checker {
+// What a read call brought.
+struct Arrived {
+    const ReadCall* call = nullptr;
+    Buffer buffer;                     // not valid: the bytes lie where they belong already
+    std::span<const std::byte> bytes;  // in the buffer, from the call's offset on
+    std::vector<size_t> complete;      // blocks of which nothing is missing now
+};
+
+// Brings what arrived to its place and computes the checksums: in the caller's thread, or in one of its own
+// that works while the caller reads on. finish() ends it and tells what was wrong.
+class Finisher {
   public:
-    Checker(std::span<const StreamBlock> blocks, bool own_thread) : blocks_(blocks) {
+    Finisher(std::span<const StreamBlock> blocks, const std::byte* throw_away, bool own_thread)
+        : blocks_(blocks), throw_away_(throw_away) {
         if (!own_thread) return;
         try {
             worker_ = Worker("tr-check", {}, [this](std::stop_token) {
-                while (auto batch = queue_.pop()) check(*batch);
+                while (auto arrived = queue_.pop()) complete(*arrived);
             });
         } catch (const std::system_error& error) {
             log(LogLevel::debug, "checksums are computed in the reading thread: {}", error.what());
         }
     }
-    ~Checker() { finish(); }
-    Checker(const Checker&) = delete;
-    Checker& operator=(const Checker&) = delete;
+    ~Finisher() { finish(); }
+    Finisher(const Finisher&) = delete;
+    Finisher& operator=(const Finisher&) = delete;
 
-    void add(std::vector<size_t> blocks) {
+    bool has_thread() const { return worker_.running(); }
+
+    void add(Arrived arrived) {
         if (worker_.running())
-            queue_.push(std::move(blocks));
+            queue_.push(std::move(arrived));
         else
-            check(blocks);
+            complete(arrived);
     }
 
     const std::vector<Mismatch>& finish() {
@@ -56,9 +71,21 @@ class Checker {
         return mismatches_;
     }
 
+    // How many buffers can be out: those in the queue, the one at work, and the one that is being filled.
+    static constexpr size_t most_buffers = 4;
+
   private:
-    void check(const std::vector<size_t>& numbers) {
-        for (size_t number : numbers) {
+    void complete(const Arrived& arrived) {
+        if (arrived.buffer.valid()) {
+            auto rest = arrived.bytes;
+            for (const Piece& piece : arrived.call->pieces) {
+                const auto bytes = rest.first(std::min(rest.size(), piece.size()));
+                if (piece.data() != throw_away_ && !bytes.empty())
+                    std::memcpy(piece.data(), bytes.data(), bytes.size());
+                rest = rest.subspan(bytes.size());
+            }
+        }
+        for (const size_t number : arrived.complete) {
             const StreamBlock& block = blocks_[number];
             if (!block.crc) continue;
             const uint32_t found = crc32c(block.memory);
@@ -67,8 +94,9 @@ class Checker {
     }
 
     std::span<const StreamBlock> blocks_;
+    const std::byte* const throw_away_;
     // Each entry is one read call's worth: two in the queue keep the thread busy and the caller near.
-    BoundedQueue<std::vector<size_t>> queue_{2};
+    BoundedQueue<Arrived> queue_{most_buffers - 2};
     std::vector<Mismatch> mismatches_;  // the worker's until it is joined
     Worker worker_;
 };
@@ -90,19 +118,26 @@ class Attempt {
     std::vector<BlockFailure> run(ReadLimits limits) {
         uint64_t total = 0;
         for (uint64_t bytes : missing_) total += bytes;
-        // So that no more than an eighth of the checksums is left to do when the last byte has come.
-        limits.call_bytes = std::min(limits.call_bytes, std::max(total / 8, least_call_bytes));
-        const auto throw_away = std::make_unique<std::byte[]>(limits.gap_bytes);
-        const auto calls =
-            plan_reads(source_.extents, blocks_, limits, std::span(throw_away.get(), limits.gap_bytes));
         const bool checks = std::any_of(blocks_.begin(), blocks_.end(),
                                         [](const StreamBlock& block) { return block.crc.has_value(); });
-        Checker checker(blocks_, checks && total > second_thread_bytes);
+        const bool past_cache = !source_.extents.empty() && files_.past_cache(source_.extents.front().file);
+        const auto throw_away = std::make_unique<std::byte[]>(limits.gap_bytes);
+        std::vector<ReadCall> calls;  // these two outlive what the finisher's thread does
+        std::unique_ptr<BufferPool> buffers;
+        Finisher finisher(blocks_, throw_away.get(), (checks || past_cache) && total > second_thread_bytes);
+        if (past_cache && finisher.has_thread()) {
+            auto made = BufferPool::create(Finisher::most_buffers, buffer_bytes, page_bytes);
+            if (made.ok()) buffers = std::move(*made);
+        }
+        // So that no more than an eighth of the checksums is left to do when the last byte has come.
+        limits.call_bytes =
+            std::min(limits.call_bytes, buffers ? least_call_bytes : std::max(total / 8, least_call_bytes));
+        calls = plan_reads(source_.extents, blocks_, limits, std::span(throw_away.get(), limits.gap_bytes));
         for (size_t c = 0; c < calls.size(); ++c) {
             const ReadCall* next = c + 1 < calls.size() ? &calls[c + 1] : nullptr;
-            checker.add(read(calls[c], next));
+            finisher.add(read(calls[c], next, buffers.get()));
         }
-        for (const Mismatch& mismatch : checker.finish()) add_mismatch(mismatch);
+        for (const Mismatch& mismatch : finisher.finish()) add_mismatch(mismatch);
         std::stable_sort(failures_.begin(), failures_.end(),
                          [](const BlockFailure& a, const BlockFailure& b) { return a.block < b.block; });
         // A block cut by an extent's end may have failed in two calls.
@@ -114,15 +149,16 @@ class Attempt {
     }
 
   private:
-    // The blocks that this call completed.
-    std::vector<size_t> read(const ReadCall& call, const ReadCall* next) {
+    Arrived read(const ReadCall& call, const ReadCall* next, BufferPool* buffers) {
+        Arrived arrived;
+        arrived.call = &call;
         uint64_t got = 0;
         Status why;
         auto file = files_.open(call.file);
         if (file.ok()) {
             (*file)->will_read(call.offset, call.bytes);
             if (next != nullptr && next->file == call.file) (*file)->will_read(next->offset, next->bytes);
-            auto read = (*file)->read_pieces(call.pieces, call.offset);
+            auto read = fill(**file, call, buffers, arrived);
             if (read.ok())
                 got = *read;
             else
@@ -136,16 +172,32 @@ class Attempt {
                 fmt::format("'{}' is truncated: it ends at offset {}, but {} bytes belong at offset {}",
                             files_.path(call.file), call.offset + got, call.bytes, call.offset));
         }
-        std::vector<size_t> complete;
         for (const ReadCall::Part& part : call.parts) {
             if (part.end > got) {
                 fail(part.block, why);
                 continue;
             }
             missing_[part.block] -= part.bytes;
-            if (missing_[part.block] == 0) complete.push_back(part.block);
+            if (missing_[part.block] == 0) arrived.complete.push_back(part.block);
         }
-        return complete;
+        return arrived;
+    }
+
+    // Reads the call's bytes to their places or, when there are buffers, whole pages into one of them; how
+    // many of the call's bytes there were.
+    Result<uint64_t> fill(File& file, const ReadCall& call, BufferPool* buffers, Arrived& arrived) {
+        const uint64_t before = call.offset % page_bytes;
+        const uint64_t whole_pages = align_up(before + call.bytes, page_bytes);
+        if (buffers != nullptr && whole_pages <= buffer_bytes) arrived.buffer = buffers->try_take();
+        if (!arrived.buffer.valid()) {
+            TAILRACE_ASSIGN(const size_t got, file.read_pieces(call.pieces, call.offset));
+            return got;
+        }
+        const auto memory = arrived.buffer.memory();
+        TAILRACE_ASSIGN(const size_t got, file.read_at(memory.first(whole_pages), call.offset - before));
+        const uint64_t ours = std::min(got - std::min<uint64_t>(got, before), call.bytes);
+        arrived.bytes = memory.subspan(before, ours);
+        return ours;
     }
 
     void fail(size_t block, const Status& why) {

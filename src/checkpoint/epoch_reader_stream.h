@@ -3,6 +3,10 @@
 //   plan (pure) -> read calls in file order -> complete blocks -> checksum, in a second thread when it pays
 //                                                     \-> wrong or unreadable: the next source
 //
+// Large reads around the page cache go into a few buffers in large pages, and the second thread copies them
+// from there: the storage is given few long pieces of memory instead of many pages from everywhere, which
+// some (virtual disks) serve at half the speed; and the program's memory need not be aligned.
+//
 // Only what failed is read again from the next source. Every failure is logged as a warning that names file,
 // offset and region; when no source is left, the status has every source's reason.
 //
@@ -25,7 +29,7 @@ struct StreamSource {
     std::vector<StreamExtent> extents;
 };
 
-// Bytes above which the checksums are computed by a second thread while the next call reads.
+// Bytes above which a second thread copies and computes checksums while the next call reads.
 inline constexpr uint64_t second_thread_bytes = 16 << 20;
 
 // `describe` names the region of a block with its article: "region 'density' of rank 3".

@@ -12,6 +12,7 @@
 #include "checkpoint/epoch_reader_files.h"
 #include "checkpoint/epoch_reader_fixture.h"
 #include "checkpoint/epoch_reader_plan.h"
+#include "checkpoint/epoch_reader_stream.h"
 
 namespace tailrace {
 namespace {
@@ -100,17 +101,40 @@ TEST_F(EpochReaderTest, FullRestoreReadsEachFileForwardInFewCalls) {
     }
 }
 
-TEST_F(EpochReaderTest, InterleavedStreamsAreReadForward) {
+TEST_F(EpochReaderTest, LargeRegionsThatComeByWayOfBuffersLieWhereTheyBelongAndNothingElseIsTouched) {
     BuiltEpoch epoch;
     epoch.file_count = 1;
-    epoch.chunk_bytes = 128 * KiB;
-    for (uint32_t rank = 0; rank < 3; ++rank) epoch.ranks.push_back({{"a", pattern(rank, 5 * MiB), {}}});
-    auto reader = write_and_open(epoch);
-    for (uint32_t rank = 0; rank < 3; ++rank) {
-        ASSERT_TRUE(reader->manifest(rank).ok());
-        log_.clear();
-        ASSERT_NO_FATAL_FAILURE(expect_rank_reads_back(*reader, epoch, rank));
-        EXPECT_EQ(log_.backward_steps(), 0u);
+    epoch.chunk_bytes = 32 * MiB;
+    // What is asked for begins within a page, and nobody asks for what lies before it.
+    epoch.ranks = {{{"left out", pattern(5, 300), {}},
+                    {"b", pattern(2, 500), {}},
+                    {"a", pattern(1, 9 * MiB + 13), {}},
+                    {"c", pattern(3, 11 * MiB + 5), {}}},
+                   {{"a", pattern(4, 5 * MiB), {}}}};
+    auto reader = write_and_open(epoch, From::shared);
+    const auto& b = epoch.ranks[0][1].data;
+    const auto& a = epoch.ranks[0][2].data;
+    const auto& c = epoch.ranks[0][3].data;
+    ASSERT_GT(a.size() + c.size(), second_thread_bytes);
+    const auto guarded = [](size_t bytes) { return Bytes(bytes + 2, std::byte{0xEE}); };
+    Bytes at_a = guarded(a.size()), at_b = guarded(b.size()), at_c = guarded(c.size());
+    const std::vector<RegionTarget> targets{{"a", std::span(at_a).subspan(1, a.size())},
+                                            {"b", std::span(at_b).subspan(1, b.size())},
+                                            {"c", std::span(at_c).subspan(1, c.size())}};
+    ASSERT_TRUE(reader->manifest(0).ok());
+    log_.clear();
+    const auto read = reader->read_regions(0, targets);
+    ASSERT_TRUE(read.ok()) << read.to_string();
+    for (const auto& [found, saved] : {std::pair(&at_a, &a), std::pair(&at_b, &b), std::pair(&at_c, &c)}) {
+        EXPECT_TRUE(std::equal(saved->begin(), saved->end(), found->begin() + 1));
+        EXPECT_EQ(found->front(), std::byte{0xEE});
+        EXPECT_EQ(found->back(), std::byte{0xEE});
+    }
+    // Whole pages, forwards; a page in which two calls meet is read by both.
+    for (size_t i = 1; i < log_.calls.size(); ++i) {
+        const Call &call = log_.calls[i], &before = log_.calls[i - 1];
+        EXPECT_EQ(call.offset % 4096, 0u);
+        EXPECT_GT(call.offset + 4096, before.offset + before.bytes);
     }
 }
 
