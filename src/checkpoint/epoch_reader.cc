@@ -17,8 +17,7 @@ namespace tailrace {
 
 namespace {
 
-constexpr uint64_t scratch_bytes = 32 << 20;     // what verify() holds at most
-constexpr uint64_t verify_call_bytes = 8 << 20;  // small, so that checking overlaps reading in a batch
+constexpr uint64_t scratch_bytes = 32 << 20;  // what verify() holds at most
 
 class Reader final : public EpochReader {
   public:
@@ -113,9 +112,8 @@ Status Reader::verify(uint32_t rank, const std::function<void(uint64_t)>& progre
     const auto check_batch = [&] {
         if (batch.empty()) return;
         const uint64_t end = batch.back().stream_offset + batch.back().memory.size();
-        const ReadLimits limits{.call_bytes = verify_call_bytes};
         // Goes on after a failure, so that the log names everything that is damaged.
-        if (Status status = streams_.read(*fresh, std::move(batch), limits); !status.ok())
+        if (Status status = streams_.read(*fresh, std::move(batch)); !status.ok())
             if (failed_batches++ == 0) first_failure = status;
         batch.clear();
         batch_bytes = 0;

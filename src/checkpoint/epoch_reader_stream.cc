@@ -115,7 +115,8 @@ class Attempt {
         for (size_t b = 0; b < blocks.size(); ++b) missing_[b] = blocks[b].memory.size();
     }
 
-    std::vector<BlockFailure> run(ReadLimits limits) {
+    std::vector<BlockFailure> run() {
+        ReadLimits limits;
         uint64_t total = 0;
         for (uint64_t bytes : missing_) total += bytes;
         const bool checks = std::any_of(blocks_.begin(), blocks_.end(),
@@ -259,12 +260,12 @@ Code combined_code(std::span<const Status> reasons) {
 }  // namespace
 
 Status read_blocks(ReadableFiles& files, std::span<const StreamSource> sources,
-                   std::vector<StreamBlock> blocks, const ReadLimits& limits,
+                   std::vector<StreamBlock> blocks,
                    const std::function<std::string(const StreamBlock&)>& describe) {
     if (blocks.empty()) return Status();
     std::vector<Status> reasons;
     for (size_t s = 0; s < sources.size(); ++s) {
-        auto failures = Attempt(files, sources[s], blocks, describe).run(limits);
+        auto failures = Attempt(files, sources[s], blocks, describe).run();
         if (failures.empty()) return Status();
         warn(failures, blocks, sources[s], s + 1 < sources.size() ? &sources[s + 1] : nullptr);
         const std::string more =

@@ -34,7 +34,7 @@ inline constexpr uint64_t second_thread_bytes = 16 << 20;
 
 // `describe` names the region of a block with its article: "region 'density' of rank 3".
 Status read_blocks(ReadableFiles& files, std::span<const StreamSource> sources,
-                   std::vector<StreamBlock> blocks, const ReadLimits& limits,
+                   std::vector<StreamBlock> blocks,
                    const std::function<std::string(const StreamBlock&)>& describe);
 
 }  // namespace tailrace

@@ -144,7 +144,7 @@ Result<Memory> EpochStreams::read_manifest(uint32_t rank) {
                     allocate(info.manifest_bytes, fmt::format("the table of regions of {}", name_of(rank))));
     const std::span bytes(memory.get(), info.manifest_bytes);
     TAILRACE_TRY(read_blocks(files_, streams_[rank],
-                             {StreamBlock{0, bytes, info.manifest_crc, manifest_region}}, {},
+                             {StreamBlock{0, bytes, info.manifest_crc, manifest_region}},
                              [&](const StreamBlock& block) { return describe(rank, nullptr, block); }));
     return memory;
 }
@@ -186,9 +186,9 @@ uint64_t block_count(const Region& region) {
     return region.bytes / check_block_bytes + (region.bytes % check_block_bytes != 0 ? 1 : 0);
 }
 
-Status EpochStreams::read(const SavedRank& saved, std::vector<StreamBlock> blocks, const ReadLimits& limits) {
+Status EpochStreams::read(const SavedRank& saved, std::vector<StreamBlock> blocks) {
     const uint32_t rank = saved.manifest.rank;
-    return read_blocks(files_, streams_[rank], std::move(blocks), limits,
+    return read_blocks(files_, streams_[rank], std::move(blocks),
                        [&](const StreamBlock& block) { return describe(rank, &saved.manifest, block); });
 }
 

@@ -70,7 +70,7 @@ class EpochStreams {
 
     // Fills the blocks, made by block_of() from this rank's manifest, from the first source that has them
     // right. After a failure their memory is undefined.
-    Status read(const SavedRank& saved, std::vector<StreamBlock> blocks, const ReadLimits& limits = {});
+    Status read(const SavedRank& saved, std::vector<StreamBlock> blocks);
 
     // All ranks, in the order in which their manifests lie in the files: to read them in forward steps.
     // not_found when nothing of some rank can be read from here.

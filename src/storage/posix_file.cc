@@ -7,8 +7,6 @@
 // coherent. A file system may accept O_DIRECT at open and refuse it at the first transfer: then `automatic`
 // goes on without, and `on` says unsupported.
 //
-// Large reads into memory that lies otherwise go around the cache as well, by way of memory of ours.
-//
 // Failed sync. The kernel reports a lost write once and then forgets it; so a file remembers, and every later
 // sync of it fails as well.
 #include "storage/posix_file.h"
@@ -22,28 +20,14 @@
 #include <atomic>
 #include <cstring>
 #include <mutex>
-#include <new>
 #include <vector>
 
 #include "base/log.h"
-#include "base/units.h"
 #include "storage/posix_storage.h"
 
 namespace tailrace {
 
 namespace {
-
-// Memory that lies otherwise than the file's blocks gets its bytes through memory that does not, a piece at a
-// time; less than this is read through the page cache.
-constexpr size_t worth_bouncing_bytes = 256 * KiB;
-constexpr size_t bounce_bytes = 4 * MiB;
-
-struct AlignedDelete {
-    void operator()(std::byte* memory) const {
-        ::operator delete[](memory, std::align_val_t(direct_unit_bytes));
-    }
-};
-using AlignedMemory = std::unique_ptr<std::byte[], AlignedDelete>;
 
 // A transfer's parts: [0, direct_begin) plain, [direct_begin, direct_end) direct, the rest plain.
 struct DirectPart {
@@ -186,10 +170,9 @@ class PosixFile : public File {
     }
 
   private:
-    enum class Way { plain, direct, bounced };
-    // Pieces next to each other that go the same way.
+    // Pieces next to each other that go through the same descriptor.
     struct ReadRun {
-        Way way = Way::plain;
+        bool direct = false;
         size_t bytes = 0;
         std::vector<iovec> pieces;
     };
@@ -209,33 +192,27 @@ class PosixFile : public File {
 
     std::vector<ReadRun> read_runs(std::span<const Piece> targets, uint64_t offset) const {
         std::vector<ReadRun> runs;
-        auto add = [&](std::span<std::byte> bytes, Way way) {
+        auto add = [&](std::span<std::byte> bytes, bool direct) {
             if (bytes.empty()) return;
-            if (runs.empty() || runs.back().way != way) runs.push_back({way, 0, {}});
+            if (runs.empty() || runs.back().direct != direct) runs.push_back({direct, 0, {}});
             runs.back().bytes += bytes.size();
             runs.back().pieces.push_back({bytes.data(), bytes.size()});
         };
         for (const Piece& target : targets) {
-            const bool direct = use_direct_.load();
             DirectPart part;
-            if (direct) part = direct_part(target.data(), target.size(), offset);
-            if (direct && part.end == 0 && target.size() >= worth_bouncing_bytes) {
-                add(target, Way::bounced);
-            } else {
-                add(target.first(part.begin), Way::plain);
-                add(target.subspan(part.begin, part.end - part.begin), Way::direct);
-                add(target.subspan(part.end), Way::plain);
-            }
+            if (use_direct_.load()) part = direct_part(target.data(), target.size(), offset);
+            add(target.first(part.begin), false);
+            add(target.subspan(part.begin, part.end - part.begin), true);
+            add(target.subspan(part.end), false);
             offset += target.size();
         }
         return runs;
     }
 
     Result<size_t> read_run(const ReadRun& run, uint64_t offset) {
-        if (run.way == Way::bounced) return read_bounced(run, offset);
         std::vector<iovec> rest = run.pieces;
         size_t done = 0;
-        if (run.way == Way::direct) {
+        if (run.direct) {
             const Moved moved = engine_->read(direct_.get(), rest, offset, direct_unit_bytes);
             TAILRACE_TRY(judge_direct(moved, run.bytes, offset, "reading"));
             done = moved.bytes;
@@ -251,45 +228,6 @@ class PosixFile : public File {
         const Moved moved = engine_->read(plain_.get(), rest, offset + done, 1);
         if (moved.error != 0) return transfer_error(moved, run.bytes - done, offset + done, "reading", "of");
         return done + moved.bytes;
-    }
-
-    // Whole units into memory that lies right, and from there to the pieces.
-    Result<size_t> read_bounced(const ReadRun& run, uint64_t offset) {
-        const uint64_t end = offset + run.bytes;
-        const uint64_t begin = offset / direct_unit_bytes * direct_unit_bytes;
-        const size_t room = std::min<uint64_t>(bounce_bytes, align_up(end, direct_unit_bytes) - begin);
-        AlignedMemory memory(static_cast<std::byte*>(
-            ::operator new[](room, std::align_val_t(direct_unit_bytes), std::nothrow)));
-        if (memory == nullptr) {
-            const Moved moved = engine_->read(plain_.get(), run.pieces, offset, 1);
-            if (moved.error != 0) return transfer_error(moved, run.bytes, offset, "reading", "of");
-            return moved.bytes;
-        }
-        size_t done = 0;
-        auto piece = run.pieces.begin();
-        size_t into_piece = 0;
-        for (uint64_t at = begin; at < end; at += room) {
-            const std::span<std::byte> bounce(
-                memory.get(), std::min<uint64_t>(room, align_up(end - at, direct_unit_bytes)));
-            TAILRACE_ASSIGN(const size_t count,
-                            read_run({Way::direct, bounce.size(), {{bounce.data(), bounce.size()}}}, at));
-            const size_t skip = at < offset ? offset - at : 0;
-            auto got = bounce.first(std::min<uint64_t>(count, end - at));
-            got = got.subspan(std::min(skip, got.size()));
-            done += got.size();
-            while (!got.empty()) {
-                const size_t bytes = std::min(got.size(), piece->iov_len - into_piece);
-                std::memcpy(static_cast<std::byte*>(piece->iov_base) + into_piece, got.data(), bytes);
-                got = got.subspan(bytes);
-                into_piece += bytes;
-                if (into_piece == piece->iov_len) {
-                    ++piece;
-                    into_piece = 0;
-                }
-            }
-            if (count < bounce.size()) break;  // the file ends here
-        }
-        return done;
     }
 
     Status write_plain(std::span<const std::byte> source, uint64_t offset) {
