@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -74,6 +75,11 @@ Result<std::shared_ptr<Object>> alive(const Object* handle, const char* what) {
                             what, object->process));
     }
     return object;
+}
+
+// An epoch as the interface takes it; nothing for TAILRACE_NEWEST.
+inline std::optional<uint64_t> epoch_or_newest(uint64_t epoch) {
+    return epoch == TAILRACE_NEWEST ? std::nullopt : std::optional(epoch);
 }
 
 // For collective calls: what is wrong with one rank's arguments is every rank's failure, or the others would

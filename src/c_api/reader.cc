@@ -11,10 +11,6 @@ namespace tailrace {
 
 namespace {
 
-std::optional<uint64_t> epoch_or_newest(uint64_t epoch) {
-    return epoch == TAILRACE_NEWEST ? std::nullopt : std::optional(epoch);
-}
-
 // The attempts at `epoch`, or at all epochs, of the only job or the one asked for; newest first.
 Result<std::vector<SharedEpochFiles>> candidates(Storage& storage, const std::string& directory,
                                                  const std::string& job, std::optional<uint64_t> epoch) {

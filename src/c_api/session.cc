@@ -65,10 +65,6 @@ Result<std::chrono::milliseconds> to_milliseconds(double seconds) {
     return std::chrono::milliseconds(std::max<int64_t>(1, static_cast<int64_t>(milliseconds)));
 }
 
-std::optional<uint64_t> epoch_or_newest(uint64_t epoch) {
-    return epoch == TAILRACE_NEWEST ? std::nullopt : std::optional(epoch);
-}
-
 // Runs `work(checkpointer)` on a session that is alive.
 template <class Work>
 tailrace_code on_session(tailrace_session* handle, Work&& work) noexcept {

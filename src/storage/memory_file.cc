@@ -6,6 +6,8 @@
 #include <cstring>
 #include <utility>
 
+#include "storage/file_range.h"
+
 namespace tailrace {
 
 // ---- bytes --------------------------------------------------------------------------------------------
@@ -262,13 +264,7 @@ class MemoryFile final : public File {
         }
         if (!open_)
             return Status(Code::failed_state, fmt::format("{} '{}': it has been closed", doing, path_));
-        if (bytes > INT64_MAX || offset > INT64_MAX - bytes) {
-            return Status(Code::invalid_argument,
-                          fmt::format("{} {} bytes at offset {} of '{}': no file is that "
-                                      "large",
-                                      doing, bytes, offset, path_));
-        }
-        return Status();
+        return check_file_range(doing, bytes, offset, path_);
     }
     Status check_writable(std::string_view doing, uint64_t bytes, uint64_t offset) const {
         TAILRACE_TRY(check(doing, bytes, offset));

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "storage/file_range.h"
 #include "storage/posix_storage.h"
 
 namespace tailrace {
@@ -181,13 +182,7 @@ class PosixFile : public File {
         if (!plain_.valid()) {
             return Status(Code::failed_state, fmt::format("{} '{}': it has been closed", doing, path_));
         }
-        if (bytes > INT64_MAX || offset > INT64_MAX - bytes) {
-            return Status(Code::invalid_argument,
-                          fmt::format("{} {} bytes at offset {} of '{}': no file is that "
-                                      "large",
-                                      doing, bytes, offset, path_));
-        }
-        return Status();
+        return check_file_range(doing, bytes, offset, path_);
     }
 
     std::vector<ReadRun> read_runs(std::span<const Piece> targets, uint64_t offset) const {

@@ -22,17 +22,6 @@ struct Stores {
     std::shared_ptr<MemoryStorage> shared = std::make_shared<MemoryStorage>();
 };
 
-ClusterSettings small(int nodes, uint32_t files) {
-    ClusterSettings settings;
-    settings.nodes = nodes;
-    settings.options.plan.file_count = files;
-    settings.options.plan.chunk_bytes = 4096;
-    settings.options.plan.block_bytes = 512;
-    settings.options.writers = 2;
-    settings.options.buffers = 4;
-    return settings;
-}
-
 std::vector<uint64_t> sizes_of(Random& random, int ranks, uint64_t largest) {
     std::vector<uint64_t> sizes(static_cast<size_t>(ranks));
     for (uint64_t& size : sizes) size = below(random, 5) == 0 ? 0 : below(random, largest);

@@ -20,6 +20,17 @@ struct ClusterSettings {
     AggregatorOptions options;  // shared_dir is set by the cluster
     bool concurrent = true;     // false: jobs carry the offers and no message may be sent
 };
+// Few small chunks and buffers.
+inline ClusterSettings small(int nodes, uint32_t files) {
+    ClusterSettings settings;
+    settings.nodes = nodes;
+    settings.options.plan.file_count = files;
+    settings.options.plan.chunk_bytes = 4096;
+    settings.options.plan.block_bytes = 512;
+    settings.options.writers = 2;
+    settings.options.buffers = 4;
+    return settings;
+}
 
 class Cluster {
   public:

@@ -13,18 +13,6 @@
 
 namespace tailrace {
 
-// Few small chunks and buffers.
-inline ClusterSettings small(int nodes, uint32_t files) {
-    ClusterSettings settings;
-    settings.nodes = nodes;
-    settings.options.plan.file_count = files;
-    settings.options.plan.chunk_bytes = 4096;
-    settings.options.plan.block_bytes = 512;
-    settings.options.writers = 2;
-    settings.options.buffers = 4;
-    return settings;
-}
-
 // Injected faults are expected: their log lines say nothing here.
 class AggregatorFaultsTest : public testing::Test {
   protected:

@@ -19,8 +19,6 @@ using namespace std::chrono_literals;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr std::chrono::milliseconds for_ever{0};
-
 TEST(SessionTest, OneRankSavesAndRestoresInALaterSession) {
     Machines machines;
     auto job = job_on(machines, {"m"});

@@ -1,0 +1,23 @@
+// What every file checks before it reads or writes: that the range can be one of a file.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+
+namespace tailrace {
+
+// invalid_argument when the range ends beyond what a file offset can say.
+inline Status check_file_range(std::string_view doing, uint64_t bytes, uint64_t offset,
+                               const std::string& path) {
+    if (bytes <= INT64_MAX && offset <= INT64_MAX - bytes) return Status();
+    return Status(
+        Code::invalid_argument,
+        fmt::format("{} {} bytes at offset {} of '{}': no file is that large", doing, bytes, offset, path));
+}
+
+}  // namespace tailrace
