@@ -73,6 +73,10 @@ class NodeAggregator final : public Aggregator {
     void start(FlushJob job) override;
     void handle(int source, std::span<const std::byte> message) override;
     void give_up(EpochKey key, Status reason) override;
+    void abandon(const Status& reason) override {
+        if (broken_.ok()) broken_ = reason;
+    }
+    Status abandoned() const override { return broken_; }
     bool step() override;
     std::vector<FlushResult> take_results() override { return std::exchange(results_, {}); }
     bool idle() const override;

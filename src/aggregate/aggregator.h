@@ -102,6 +102,12 @@ class Aggregator {
     // that a job started later under one fails at once.
     virtual void give_up(EpochKey key, Status reason) = 0;
 
+    // Ends every job here with that reason, and any started later at once: nobody of the group is told or
+    // waited for, and messages are passed over. Results follow once writers have let go of the parts.
+    virtual void abandon(const Status& reason) = 0;
+    // Why this node takes part in nothing any more: abandon()'s reason, or its own transport's failure.
+    virtual Status abandoned() const = 0;
+
     // Moves everything that can move. True when something did.
     virtual bool step() = 0;
 

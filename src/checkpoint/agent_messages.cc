@@ -160,6 +160,15 @@ void put_body(ByteWriter& out, const EpochFlushing& m) {
     put(out, m.key);
 }
 
+void put_body(ByteWriter& out, const BackgroundOver& m) {
+    put(out, m.why);
+}
+BackgroundOver get_background_over(ByteReader& in) {
+    BackgroundOver m{get_status(in)};
+    if (m.why.ok()) in.set_failed();
+    return m;
+}
+
 AgentMessage get_body(ByteReader& in, uint8_t kind) {
     switch (kind) {
         case 0:
@@ -174,6 +183,8 @@ AgentMessage get_body(ByteReader& in, uint8_t kind) {
             return get_epoch_ended(in);
         case 5:
             return EpochFlushing{get_key(in)};
+        case 6:
+            return get_background_over(in);
         default:
             in.set_failed();
             return EpochFlushing{};

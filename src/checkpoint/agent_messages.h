@@ -6,6 +6,8 @@
 //   GroupResult    coordinator -> root         how a group's flush ended
 //   EpochEnded     root -> agents -> ranks     the epoch's fate
 //   EpochFlushing  agent -> its ranks          its flush has begun
+//   BackgroundOver any agent -> root -> agents -> ranks   nothing will be flushed any more, and no answer
+//   comes
 //
 // Pure encode and decode; the decoder takes every byte as hostile. The first byte tells these messages from
 // the aggregator's.
@@ -69,7 +71,12 @@ struct EpochFlushing {
     EpochKey key;
 };
 
-using AgentMessage = std::variant<Captured, NodeCaptured, Decision, GroupResult, EpochEnded, EpochFlushing>;
+struct BackgroundOver {
+    Status why;  // never ok
+};
+
+using AgentMessage =
+    std::variant<Captured, NodeCaptured, Decision, GroupResult, EpochEnded, EpochFlushing, BackgroundOver>;
 
 std::vector<std::byte> encode(const AgentMessage& message);
 Result<AgentMessage> decode_agent_message(std::span<const std::byte> bytes);

@@ -25,7 +25,7 @@ void EpochTable::forget_old() {
 
 void EpochTable::add(const EpochInfo& info, bool for_shared) {
     std::lock_guard lock(mutex_);
-    Entry entry{info, for_shared, false};
+    Entry entry{info, for_shared, false, false};
     if (auto early = early_.find({info.epoch, info.run}); early != early_.end()) {
         if (!is_final(entry.info.state)) end(entry, early->second);
         early_.erase(early);
@@ -33,6 +33,7 @@ void EpochTable::add(const EpochInfo& info, bool for_shared) {
     if (!broken_.ok() && !is_final(entry.info.state)) {
         entry.info.state = EpochState::failed;
         entry.info.why = broken_;
+        entry.unheard = true;
     }
     if (first_failure_.ok() && entry.info.state == EpochState::failed) first_failure_ = entry.info.why;
     entries_[info.epoch] = std::move(entry);
@@ -75,6 +76,7 @@ void EpochTable::fail_all(const Status& why) {
         if (is_final(entry.info.state)) continue;
         entry.info.state = EpochState::failed;
         entry.info.why = why;
+        entry.unheard = true;
         if (first_failure_.ok()) first_failure_ = why;
     }
     changed_.notify_all();

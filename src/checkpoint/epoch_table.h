@@ -28,6 +28,8 @@ class EpochTable {
         EpochInfo info;
         bool for_shared = true;
         bool captured_everywhere = false;
+        // Failed because nothing more is heard: other ranks may have captured it as well.
+        bool unheard = false;
     };
 
     // A capture that went well (state captured) or did not (state failed). News that came before it counts.

@@ -161,13 +161,16 @@ std::vector<EpochKey> choose_local_removals(std::vector<LocalAge> epochs, uint32
     std::sort(epochs.begin(), epochs.end(),
               [](const LocalAge& a, const LocalAge& b) { return b.key < a.key; });
     std::vector<EpochKey> removals;
-    uint32_t kept = 0;
+    uint32_t kept = 0, unheard = 0;
     for (const auto& epoch : epochs) {
         if (epoch.in_use) continue;
-        if (epoch.useless || kept >= keep || (!epoch.safe && kept > 0))
+        if (epoch.unheard && unheard++ > keep) {
             removals.push_back(epoch.key);
-        else if (epoch.safe)
+        } else if (epoch.useless || kept >= keep || (!epoch.safe && kept > 0)) {
+            removals.push_back(epoch.key);
+        } else if (epoch.safe) {
             ++kept;
+        }
     }
     std::reverse(removals.begin(), removals.end());
     return removals;

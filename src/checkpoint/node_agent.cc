@@ -111,9 +111,10 @@ NodeAgent::~NodeAgent() {
 void NodeAgent::run(const std::stop_token& stop) {
     for (auto& [key, epoch] : epochs_) maybe_start(key, epoch);
     while (!stop.stop_requested()) {
-        auto moved = step();
-        if (!moved.ok()) return break_down(moved.status());
-        if (!*moved && !stop.stop_requested()) setup_.transport->wait(longest_sleep, aggregator_->moving());
+        const auto moved = why_over_.ok() ? step() : step_over();
+        if (!moved.ok()) end_background(moved.status().with_context(fmt::format("node {}", setup_.node)));
+        if (moved.ok() && !*moved && !stop.stop_requested())
+            setup_.transport->wait(longest_sleep, aggregator_->moving());
     }
     deliver_posts();
 }
@@ -159,18 +160,9 @@ Result<bool> NodeAgent::step() {
         moved = true;
     }
     TAILRACE_TRY(post_failure_);
+    TAILRACE_TRY(aggregator_->abandoned());
     if (moved) forget_old();
     return moved;
-}
-
-void NodeAgent::break_down(const Status& why) {
-    log(LogLevel::error, "the background of node {} ends: {}", setup_.node, why.to_string());
-    setup_.table->fail_all(why.with_context("the background has ended; captured epochs are intact"));
-    std::lock_guard lock(mutex_);
-    broken_ = why;
-    open_.clear();
-    recovering_.clear();
-    changed_.notify_all();
 }
 
 void NodeAgent::forget_old() {
@@ -197,6 +189,8 @@ Status NodeAgent::on_message(const Message& message) {
         on_decision(*decision);
     } else if (const auto* ended = std::get_if<EpochEnded>(&news)) {
         on_ended(*ended);
+    } else if (const auto* over = std::get_if<BackgroundOver>(&news)) {
+        end_background(over->why);
     } else if (root_) {
         root_input(news);
     }
@@ -366,6 +360,7 @@ void NodeAgent::commit(const EpochEnded& ended) {
     {
         std::lock_guard lock(mutex_);
         open_.insert(ended.key);
+        ++being_named_;
     }
     naming_.add([this, ended] {
         const auto& config = *setup_.config;
@@ -376,6 +371,7 @@ void NodeAgent::commit(const EpochEnded& ended) {
                 to_string(ended.key), named.message());
         removing_.add([this, key = ended.key] { apply_retention(key); });
         std::lock_guard lock(mutex_);
+        --being_named_;
         if (setup_.quiet) {
             open_.erase(ended.key);
             changed_.notify_all();
@@ -411,7 +407,7 @@ void NodeAgent::remove_leftovers(std::vector<EpochKey> keys) {
 void NodeAgent::captured(Captured capture) {
     {
         std::lock_guard lock(mutex_);
-        if (!broken_.ok()) return;
+        if (!over_.ok()) return;
         open_.insert(capture.key);
         inbox_.push_back(std::move(capture));
     }
@@ -446,9 +442,9 @@ Status NodeAgent::recovery_failure() const {
     return recovery_failure_;
 }
 
-Status NodeAgent::broken() const {
+Status NodeAgent::over() const {
     std::lock_guard lock(mutex_);
-    return broken_;
+    return over_;
 }
 
 uint64_t NodeAgent::buffer_bytes_used() const {

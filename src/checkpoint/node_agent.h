@@ -8,6 +8,11 @@
 // to every agent, and they to their ranks. A rank hears that an epoch has ended only after the aggregator has
 // let go of its part.
 //
+// When the transport fails in the background, at any node, it is over for the whole job: no epoch could reach
+// the shared tier any more. The agent that sees it gives up its flushes and tells the root, the root the
+// other agents, and every agent its ranks, so that nobody waits for news that cannot come
+// (node_agent_over.cc).
+//
 // Where ranks may not communicate in the background (`quiet`), the thread drives the Aggregator alone: the
 // owner hands in jobs by start_job(), takes their results, and tells epochs' ends itself.
 //
@@ -71,7 +76,7 @@ class NodeAgent {
     void wait_recovered(EpochKey key);
     bool recovering(EpochKey key) const;
     Status recovery_failure() const;  // the first of a recovered epoch
-    Status broken() const;            // the transport's failure that ended the background, if one has
+    Status over() const;              // why the background has ended, if it has
 
     // quiet only.
     void start_job(FlushJob job);
@@ -104,8 +109,13 @@ class NodeAgent {
     void run(const std::stop_token& stop);
     void run_quiet(const std::stop_token& stop);
     Result<bool> step();  // whether something moved
-    void break_down(const Status& why);
     void deliver_posts();
+
+    // ---- node_agent_over.cc
+    void end_background(const Status& why);
+    Result<bool> step_over();  // in place of step(), from then on
+    void tell_that_it_is_over();
+    void post_at_best(int rank, const AgentMessage& message);
 
     void on_captured(const Captured& capture);
     void on_node_complete(const NodeLedger::Complete& complete);
@@ -134,6 +144,8 @@ class NodeAgent {
     NodeLedger node_ledger_;
     std::map<EpochKey, Epoch> epochs_;
     Status post_failure_;
+    Status why_over_;
+    bool told_over_ = false;
 
     mutable std::mutex mutex_;  // guards what follows
     std::condition_variable changed_;
@@ -141,11 +153,12 @@ class NodeAgent {
     std::deque<FlushJob> jobs_;
     std::optional<uint64_t> end_from_;
     std::vector<FlushResult> results_;
-    std::set<EpochKey> open_;        // known here, not ended
+    std::set<EpochKey> open_;  // known here, not ended
+    size_t being_named_ = 0;
     std::vector<EpochEnded> named_;  // committed and renamed, to be announced
     std::set<EpochKey> recovering_;
     Status recovery_failure_;
-    Status broken_;
+    Status over_;
     bool woken_ = false;  // quiet
 
     // Names come first: a waiting program must not wait for the removal of something old.

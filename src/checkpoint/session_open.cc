@@ -460,7 +460,7 @@ Status Session::close_once() {
     if (agent_) agent_->wait_idle();
     Status failure = table_.first_failure();
     if (failure.ok() && agent_) failure = agent_->recovery_failure();
-    if (failure.ok() && agent_) failure = agent_->broken();
+    if (failure.ok() && agent_) failure = agent_->over();
     return agree(*transport_, failure);
 }
 

@@ -115,7 +115,8 @@ std::optional<OwnPart> Session::retire_parts() {
         const auto entry = table_.find(part.key.epoch);
         const bool final = !entry || is_final(entry->info.state);
         const bool everywhere = entry && entry->captured_everywhere;
-        ages.push_back({part.key, final && everywhere, !final, final && !everywhere});
+        const bool unheard = entry && entry->unheard;
+        ages.push_back({part.key, final && everywhere, !final, final && !everywhere && !unheard, unheard});
     }
     auto in_use = [&](EpochKey key) {
         if (quiet()) {
@@ -124,11 +125,10 @@ std::optional<OwnPart> Session::retire_parts() {
         }
         return agent_ && agent_->recovering(key);
     };
-    for (const auto& key : old_safe_) ages.push_back({key, true, in_use(key), false});
+    for (const auto& key : old_safe_) ages.push_back({key, true, in_use(key)});
     for (const auto& part : old_parts_) {
         const auto same = [&](const LocalAge& age) { return age.key == part.header.key; };
-        if (std::none_of(ages.begin(), ages.end(), same))
-            ages.push_back({part.header.key, false, false, false});
+        if (std::none_of(ages.begin(), ages.end(), same)) ages.push_back({part.header.key});
     }
     // One is about to be added.
     const auto removals = choose_local_removals(std::move(ages), std::max(1u, config_.keep_local - 1));
@@ -268,6 +268,7 @@ void Session::read_mail_locked() {
         if (!news.ok()) return table_.fail_all(news.status());
         if (const auto* flushing = std::get_if<EpochFlushing>(&*news)) table_.flushing(flushing->key);
         if (const auto* ended = std::get_if<EpochEnded>(&*news)) table_.ended(*ended);
+        if (const auto* over = std::get_if<BackgroundOver>(&*news)) table_.fail_all(over->why);
     }
 }
 

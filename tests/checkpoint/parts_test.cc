@@ -30,7 +30,8 @@ std::vector<AgentMessage> sample_messages() {
             GroupResult{{12, 3}, 2, failure, 1.5},
             EpochEnded{{12, 3}, EpochState::failed, failure, 0.25, true},
             EpochEnded{{12, 3}, EpochState::committed, {}, 0.25, true},
-            EpochFlushing{{12, 3}}};
+            EpochFlushing{{12, 3}},
+            BackgroundOver{failure}};
 }
 
 TEST(AgentMessageTest, EveryKindSurvivesARoundTrip) {
@@ -352,6 +353,10 @@ TEST(LocalTierTest, RemovalKeepsTheNewestSafeEpochsAndWhatIsInUse) {
     EXPECT_THAT(choose({{e1, true}, {e2, false}, {e3, false, true}, {e4, false, false, true}}, 1),
                 ElementsAre(e4));
     EXPECT_THAT(choose({{e1, false}, {e2, true}, {e5, false}}, 3), ElementsAre(e1));
+    // Of those nothing more is heard of, `keep` and one more stay; a safe one does in any case.
+    const auto unheard = [](EpochKey key) { return LocalAge{key, false, false, false, true}; };
+    EXPECT_THAT(choose({{e1, true}, unheard(e2), unheard(e3), unheard(e4), unheard(e5)}, 2), ElementsAre(e2));
+    EXPECT_THAT(choose({{e1, true}, unheard(e4), unheard(e5)}, 1), IsEmpty());
 }
 
 // ---- recovery ------------------------------------------------------------------------------------------
