@@ -193,7 +193,12 @@ TAILRACE_API tailrace_code tailrace_wait_all(tailrace_session* session, double s
 
 #define TAILRACE_NEWEST UINT64_MAX
 
-/* Epochs that can be restored, newest first. *epochs is freed with tailrace_list_free. Collective. */
+/* The newest epoch is the one the program came to last: when a run has restored an older epoch, or has begun
+ * anew, and has completed an epoch of its own, what earlier runs saved beyond that is left behind. It can be
+ * restored by its number, and comes last. */
+
+/* Epochs that can be restored, newest first, those left behind last. *epochs is freed with
+ * tailrace_list_free. Collective. */
 TAILRACE_API tailrace_code tailrace_list(tailrace_session* session, tailrace_epoch_info** epochs,
                                          size_t* count);
 TAILRACE_API void tailrace_list_free(tailrace_epoch_info* epochs);

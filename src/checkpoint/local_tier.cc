@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "base/bytes.h"
+#include "format/lineage.h"
 
 namespace tailrace {
 
@@ -158,8 +159,12 @@ std::vector<LocalEpoch> gather_local_epochs(const std::vector<KnownPart>& parts)
 }
 
 std::vector<EpochKey> choose_local_removals(std::vector<LocalAge> epochs, uint32_t keep) {
+    std::vector<EpochKey> whole;
+    for (const auto& epoch : epochs)
+        if (epoch.safe) whole.push_back(epoch.key);
+    const Lineage lineage(whole);
     std::sort(epochs.begin(), epochs.end(),
-              [](const LocalAge& a, const LocalAge& b) { return b.key < a.key; });
+              [&](const LocalAge& a, const LocalAge& b) { return lineage.goes_first(a.key, b.key); });
     std::vector<EpochKey> removals;
     uint32_t kept = 0, unheard = 0;
     for (const auto& epoch : epochs) {
@@ -172,7 +177,7 @@ std::vector<EpochKey> choose_local_removals(std::vector<LocalAge> epochs, uint32
             ++kept;
         }
     }
-    std::reverse(removals.begin(), removals.end());
+    std::sort(removals.begin(), removals.end());
     return removals;
 }
 

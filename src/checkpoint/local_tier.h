@@ -54,7 +54,8 @@ struct LocalEpoch {
 // several nodes have a rank's part, the lowest node's is taken.
 std::vector<LocalEpoch> gather_local_epochs(const std::vector<KnownPart>& parts);
 
-// What of the node-local tier may be removed: everything but the `keep` newest safe epochs, epochs in use,
+// What of the node-local tier may be removed: everything but the `keep` safe epochs that a restore of the
+// newest would try first (format/lineage.h; the safe ones count as whole), epochs in use,
 // and epochs newer than the newest safe one; of those nothing more is heard of, `keep` and one more stay (the
 // newest may lack a rank that died while it was captured). `safe`: known to be restorable as a whole.
 // Ascending.

@@ -3,7 +3,8 @@
 //
 // restore, step by step:
 //   1. representatives say which captured parts they have, rank 0 which epochs lie in the shared directory;
-//   2. candidates, newest first: when the parts in the node-local tiers serve the ranks as they are now, they
+//   2. candidates, newest first, what the program has left behind last (format/lineage.h): when the parts in
+//   the node-local tiers serve the ranks as they are now, they
 //      are read, and the shared tier is not touched; all ranks agree on how that went;
 //   3. else, or when that failed, the shared files are opened (once their flush has ended, if one is under
 //      way), parts that are at hand still being preferred;
@@ -18,6 +19,7 @@
 #include "checkpoint/manifest_exchange.h"
 #include "checkpoint/session.h"
 #include "checkpoint/shared_epoch_codec.h"
+#include "format/lineage.h"
 
 namespace tailrace {
 
@@ -104,9 +106,16 @@ Result<std::vector<Session::Candidate>> Session::find_candidates(Status& unliste
         candidate.shared_unfinished = in.get<uint8_t>() != 0;
     }
     if (!in.ok()) return Status(Code::transport, "rank 0's list of the shared directory is damaged");
+    std::vector<EpochKey> whole;  // as far as names tell
     std::vector<Candidate> candidates;
-    for (auto candidate = found.rbegin(); candidate != found.rend(); ++candidate)
-        candidates.push_back(std::move(candidate->second));
+    for (auto& [key, candidate] : found) {
+        const bool in_local = candidate.local && candidate.local->complete();
+        if (in_local || (candidate.in_shared && !candidate.shared_unfinished)) whole.push_back(key);
+        candidates.push_back(std::move(candidate));
+    }
+    const Lineage lineage(whole);
+    std::sort(candidates.begin(), candidates.end(),
+              [&](const Candidate& a, const Candidate& b) { return lineage.goes_first(a.key, b.key); });
     return candidates;
 }
 
@@ -258,7 +267,7 @@ Result<EpochKey> Session::use_newest(std::optional<uint64_t> epoch, std::optiona
             }
             case Attempt::Outcome::damaged:
                 if (rank() == 0)
-                    log(LogLevel::warning, "{} cannot be restored, an older one is next: {}",
+                    log(LogLevel::warning, "{} cannot be restored, the next older one is tried: {}",
                         to_string(candidate.key), attempt.why.message());
                 if (damage.ok()) damage = attempt.why.with_context(to_string(candidate.key));
                 break;

@@ -212,10 +212,12 @@ Status Session::agree_on_run(SharedInventory& inventory, uint32_t greatest_local
     const auto newest = inventory.newest_committed.value_or(EpochKey{});
     mine.put(newest.epoch);
     mine.put(newest.run);
-    mine.put(static_cast<uint64_t>(inventory.unclean.size()));
-    for (const auto& key : inventory.unclean) {
-        mine.put(key.epoch);
-        mine.put(key.run);
+    for (const auto* keys : {&inventory.committed, &inventory.unclean}) {
+        mine.put(static_cast<uint64_t>(keys->size()));
+        for (const auto& key : *keys) {
+            mine.put(key.epoch);
+            mine.put(key.run);
+        }
     }
     TAILRACE_ASSIGN(const auto of_root, transport_->broadcast(0, mine.bytes()));
     ByteReader in(of_root);
@@ -226,12 +228,14 @@ Status Session::agree_on_run(SharedInventory& inventory, uint32_t greatest_local
     key.epoch = in.get<uint64_t>();
     key.run = in.get<uint32_t>();
     inventory.newest_committed = any ? std::optional(key) : std::nullopt;
-    inventory.unclean.clear();
-    const auto unclean = in.get_count(12);
-    for (uint64_t i = 0; i < unclean; ++i) {
-        key.epoch = in.get<uint64_t>();
-        key.run = in.get<uint32_t>();
-        inventory.unclean.push_back(key);
+    for (auto* keys : {&inventory.committed, &inventory.unclean}) {
+        keys->clear();
+        const auto count = in.get_count(12);
+        for (uint64_t i = 0; i < count; ++i) {
+            key.epoch = in.get<uint64_t>();
+            key.run = in.get<uint32_t>();
+            keys->push_back(key);
+        }
     }
     if (!in.at_end()) return Status(Code::transport, "rank 0's word about the shared directory is damaged");
     return {};
@@ -270,7 +274,7 @@ Status Session::recover(const SharedInventory& inventory) {
     const auto captured = gather_local_epochs(parts);
     for (const auto& epoch : captured)
         if (epoch.complete()) old_safe_.push_back(epoch.key);
-    auto epochs = choose_recoveries(captured, inventory.newest_committed, inventory.unclean);
+    auto epochs = choose_recoveries(captured, inventory.committed, inventory.unclean);
     TAILRACE_TRY(verify_recoveries(epochs));
     TAILRACE_TRY(make_room_for_recoveries(epochs));
     if (inventory.newest_committed &&

@@ -174,13 +174,14 @@ Status Session::wait_for_room() {
     return {};
 }
 
-// At the first save: of epochs that a restore of the newest would take before what this run saves.
+// At the first save: of epochs that a restore of the newest would take now, and will not once this is whole.
 void Session::warn_of_newer_epochs(uint64_t epoch) const {
     const auto newest = std::max_element(old_safe_.begin(), old_safe_.end());
     if (rank() != 0 || newest == old_safe_.end() || newest->epoch <= epoch) return;
     log(LogLevel::warning,
-        "epoch {} is saved while {} lies in {} or {}: until this run has passed it, a restore of the newest "
-        "epoch takes that one. Runs that do not go on from it need another directory or name",
+        "epoch {} is saved while {} lies in {} or {}: once it is complete, a restore of the newest epoch "
+        "takes "
+        "this run's, and what lies beyond it is restored by its number only",
         epoch, to_string(*newest), config_.shared_dir, config_.local_dir);
 }
 

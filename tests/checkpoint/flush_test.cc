@@ -286,7 +286,8 @@ TEST(FlushTest, ARunThatBeginsAnewKeepsWhatItCommitsAndIsWarned) {
     run(job, [&](Checkpointer& session) {
         expect_restored(session, 20, 20);
         expect_restored(session, 30, 30);
-        expect_restored(session, std::nullopt, 120);
+        expect_restored(session, 120, 120);
+        expect_restored(session, std::nullopt, 30);
         EXPECT_EQ(session.open_epoch(10, std::nullopt, false).status().code(), Code::not_found);
     });
 }

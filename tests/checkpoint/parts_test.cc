@@ -357,6 +357,9 @@ TEST(LocalTierTest, RemovalKeepsTheNewestSafeEpochsAndWhatIsInUse) {
     const auto unheard = [](EpochKey key) { return LocalAge{key, false, false, false, true}; };
     EXPECT_THAT(choose({{e1, true}, unheard(e2), unheard(e3), unheard(e4), unheard(e5)}, 2), ElementsAre(e2));
     EXPECT_THAT(choose({{e1, true}, unheard(e4), unheard(e5)}, 1), IsEmpty());
+    // What run 2 has left behind goes before its own, however far run 1 had come.
+    EXPECT_THAT(choose({{e3, true}, {e5, true}, {{2, 2}, true}, {{3, 2}, false, true}}, 1),
+                ElementsAre(e3, e5));
 }
 
 // ---- recovery ------------------------------------------------------------------------------------------
@@ -375,16 +378,19 @@ TEST(RecoveryTest, CompleteEpochsNewerThanTheNewestCommittedAreChosenOldestFirst
     const std::vector<LocalEpoch> captured{local_epoch({1, 1}, true, true),  local_epoch({2, 1}, true, false),
                                            local_epoch({3, 1}, true, true),  local_epoch({4, 1}, true, false),
                                            local_epoch({5, 1}, false, true), local_epoch({6, 1}, true, true)};
-    auto keys = [&](std::optional<EpochKey> committed, std::vector<EpochKey> unclean) {
+    auto keys = [&](std::vector<EpochKey> committed, std::vector<EpochKey> unclean) {
         std::vector<uint64_t> epochs;
         for (const auto& epoch : choose_recoveries(captured, committed, unclean))
             epochs.push_back(epoch.key.epoch);
         return epochs;
     };
-    EXPECT_THAT(keys(EpochKey{1, 1}, {}), ElementsAre(3, 6));
-    EXPECT_THAT(keys(std::nullopt, {}), ElementsAre(1, 3, 6));
-    EXPECT_THAT(keys(EpochKey{6, 1}, {}), IsEmpty());
-    EXPECT_THAT(keys(EpochKey{3, 1}, {{6, 1}}), ElementsAre(4));  // kept local, but the newest there is
+    EXPECT_THAT(keys({{1, 1}}, {}), ElementsAre(3, 6));
+    EXPECT_THAT(keys({}, {}), ElementsAre(1, 3, 6));
+    EXPECT_THAT(keys({{3, 1}, {6, 1}}, {}), IsEmpty());
+    EXPECT_THAT(keys({{3, 1}}, {{6, 1}}), ElementsAre(4));  // kept local, but the newest there is
+    // Run 2 went back to epoch 1: what lies beyond is left behind, whether captured or committed.
+    EXPECT_THAT(keys({{2, 2}}, {}), IsEmpty());
+    EXPECT_THAT(keys({{8, 0}, {9, 0}}, {}), ElementsAre(1, 3, 6));
 }
 
 TEST(RecoveryTest, ARemovalThatIsCutShortLeavesSomethingMarkedUnfinished) {
