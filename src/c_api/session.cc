@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "base/log.h"
 #include "c_api/objects.h"
 #include "c_api/open_session.h"
 
@@ -119,6 +120,16 @@ tailrace_code tailrace_close(tailrace_session* handle) {
         }
         return session->checkpointer->close();
     });
+}
+
+void tailrace::close_if_open(tailrace_session* session, const char* by) noexcept {
+    if (!alive(session, "session").ok()) return;
+    log(LogLevel::warning,
+        "{} was called while a session is open: it is closed now. To hear of what failed, call "
+        "tailrace_close before",
+        by);
+    if (tailrace_close(session) != TAILRACE_OK)
+        log(LogLevel::error, "closing a session in {}: {}", by, tailrace_last_error());
 }
 
 int tailrace_rank(const tailrace_session* handle) {
