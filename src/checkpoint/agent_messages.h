@@ -4,6 +4,7 @@
 //   NodeCaptured   agent -> root               all ranks of this node have, or one could not
 //   Decision       root -> agents              flush it, or keep it in the node-local tier only
 //   GroupResult    coordinator -> root         how a group's flush ended
+//   NodeFlushed    agent -> root               what this node's part in a flush has cost, for the record
 //   EpochEnded     root -> agents -> ranks     the epoch's fate
 //   EpochFlushing  agent -> its ranks          its flush has begun
 //   BackgroundOver any agent -> root -> agents -> ranks   nothing will be flushed any more, and no answer
@@ -24,6 +25,7 @@
 #include "checkpoint/checkpointer.h"
 #include "format/epoch_key.h"
 #include "format/part_file.h"
+#include "record/records.h"
 
 namespace tailrace {
 
@@ -34,9 +36,11 @@ struct Captured {
     uint64_t sequence = 0;  // how many saves this rank had tried before this one
     EpochKey key;
     bool for_shared = true;
-    Status status;      // not ok: this rank could not capture, and the epoch cannot exist
-    StreamInfo stream;  // of this rank
-    std::string path;   // of the captured part
+    Status status;            // not ok: this rank could not capture, and the epoch cannot exist
+    StreamInfo stream;        // of this rank
+    std::string path;         // of the captured part
+    double seconds = 0;       // the capture took
+    double wait_seconds = 0;  // before it, for room in the queue
 };
 
 struct NodeCaptured {
@@ -45,6 +49,7 @@ struct NodeCaptured {
     std::vector<EpochKey> keys;  // one; several when ranks of the node saved different epochs
     bool for_shared = true;
     Status status;
+    CaptureNumbers capture = {};  // of the ranks of this node
 };
 
 struct Decision {
@@ -57,6 +62,11 @@ struct GroupResult {
     int party = 0;  // the group (or the node, where every node stands for itself)
     Status status;
     double seconds = 0;
+};
+
+struct NodeFlushed {
+    EpochKey key;
+    NodeRecord node;  // without events
 };
 
 struct EpochEnded {
@@ -75,8 +85,8 @@ struct BackgroundOver {
     Status why;  // never ok
 };
 
-using AgentMessage =
-    std::variant<Captured, NodeCaptured, Decision, GroupResult, EpochEnded, EpochFlushing, BackgroundOver>;
+using AgentMessage = std::variant<Captured, NodeCaptured, Decision, GroupResult, EpochEnded, EpochFlushing,
+                                  BackgroundOver, NodeFlushed>;
 
 std::vector<std::byte> encode(const AgentMessage& message);
 Result<AgentMessage> decode_agent_message(std::span<const std::byte> bytes);

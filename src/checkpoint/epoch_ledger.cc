@@ -26,6 +26,8 @@ NodeLedger::Complete NodeLedger::complete(uint64_t sequence, std::vector<Capture
     whole.news.sequence = sequence;
     whole.news.for_shared = captures.front().for_shared;
     for (const auto& capture : captures) {
+        whole.news.capture.add(
+            capture_numbers(capture.stream.stream_bytes, capture.seconds, capture.wait_seconds));
         if (whole.news.status.ok() && !capture.status.ok())
             whole.news.status =
                 Status(capture.status.code(),

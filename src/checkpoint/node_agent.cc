@@ -18,6 +18,8 @@ using namespace std::chrono_literals;
 constexpr auto longest_sleep = 200ms;
 // What was posted before the end is on its way to ranks that wait for it; a lost one must not hold us.
 constexpr auto longest_delivery = 5s;
+// What other nodes tell of the last epochs for the record is not worth a longer wait.
+constexpr auto longest_for_records = 1s;
 // Ended epochs are remembered for a rank that saves late.
 constexpr size_t most_remembered = 1024;
 
@@ -34,6 +36,7 @@ AggregatorOptions aggregator_options(const Config& config, uint64_t block_bytes)
     options.direct = config.direct_io;
     options.priority = {static_cast<int>(config.background_nice), config.background_nice > 0};
     options.bandwidth_cap = config.bandwidth_cap;
+    options.trace = !config.trace_dir.empty();
     return options;
 }
 
@@ -57,6 +60,10 @@ Result<std::unique_ptr<NodeAgent>> NodeAgent::create(Setup setup) {
                                                                raw->woken_ = true;
                                                                raw->changed_.notify_all();
                                                            }));
+    const bool keeps_record = own.node == 0 && own.config->record && !own.config->record_dir.empty();
+    if (keeps_record || !own.config->trace_dir.empty())
+        agent->recorder_ =
+            std::make_unique<Recorder>(*own.config, own.session, own.node, keeps_record, *own.local);
     if (own.node == 0 && !own.quiet) {
         const auto nodes = static_cast<size_t>(own.topology.node_count());
         agent->root_ = std::make_unique<RootLedger>(nodes, std::min<size_t>(nodes, own.config->files),
@@ -86,6 +93,7 @@ void NodeAgent::begin() {
         naming_.begin("tailrace names", priority);
         removing_.begin("tailrace remove", priority);
     }
+    if (recorder_) recorder_->begin(priority);
     worker_ = Worker("tailrace agent", priority, [this](const std::stop_token& stop) {
         if (setup_.quiet)
             run_quiet(stop);
@@ -105,6 +113,7 @@ NodeAgent::~NodeAgent() {
     worker_.join();
     naming_.finish();  // may still hand work to the other
     removing_.finish();
+    if (recorder_) recorder_->finish();
     aggregator_.reset();  // its writers call us back, so they end first
 }
 
@@ -117,6 +126,7 @@ void NodeAgent::run(const std::stop_token& stop) {
             setup_.transport->wait(longest_sleep, aggregator_->moving());
     }
     deliver_posts();
+    hear_late_records();
 }
 
 void NodeAgent::deliver_posts() {
@@ -125,6 +135,20 @@ void NodeAgent::deliver_posts() {
         auto delivered = setup_.transport->posts_delivered();
         if (!delivered.ok() || *delivered) return;
         setup_.transport->wait(1ms, true);
+    }
+}
+
+// Other nodes' numbers may still be on their way when the last epoch has ended everywhere.
+void NodeAgent::hear_late_records() {
+    const auto deadline = std::chrono::steady_clock::now() + longest_for_records;
+    while (recorder_ && recorder_->waiting() && std::chrono::steady_clock::now() < deadline) {
+        auto message = setup_.transport->poll();
+        if (!message.ok()) return;
+        if (!*message) {
+            setup_.transport->wait(1ms, true);
+        } else if (auto news = decode_agent_message((*message)->bytes); news.ok()) {
+            recorder_->hear(*news);
+        }
     }
 }
 
@@ -269,12 +293,15 @@ void NodeAgent::on_result(const FlushResult& result) {
         setup_.node, to_string(result.key), result.status.ok() ? "done" : "failed", numbers.seconds,
         format_bytes(numbers.local_bytes), format_bytes(numbers.received_bytes),
         format_bytes(numbers.sent_bytes), numbers.chunks_received);
+    if (recorder_) recorder_->trace(result);
     if (setup_.quiet) {
         std::lock_guard lock(mutex_);
         results_.push_back(result);
         changed_.notify_all();
         return;
     }
+    if (setup_.config->record)
+        to_root(NodeFlushed{result.key, {setup_.node, result.group, result.statistics}});
     auto& epoch = epochs_[result.key];
     const bool first = !epoch.let_go;
     epoch.let_go = true;
@@ -325,10 +352,12 @@ void NodeAgent::to_root(const AgentMessage& message) {
 }
 
 void NodeAgent::root_input(const AgentMessage& message) {
+    record(message);
     if (const auto* news = std::get_if<NodeCaptured>(&message)) root_->captured(*news);
     if (const auto* result = std::get_if<GroupResult>(&message)) root_->result(*result);
     for (const auto& order : root_->take_orders()) {
         const auto* decision = std::get_if<Decision>(&order);
+        if (const auto* ended = std::get_if<EpochEnded>(&order)) record(*ended);
         // With queue policy wait every node starts by itself.
         if (decision && setup_.config->queue_policy == QueuePolicy::wait) continue;
         if (decision) {
@@ -445,6 +474,10 @@ Status NodeAgent::recovery_failure() const {
 Status NodeAgent::over() const {
     std::lock_guard lock(mutex_);
     return over_;
+}
+
+void NodeAgent::record(const AgentMessage& news) {
+    if (recorder_) recorder_->hear(news);
 }
 
 uint64_t NodeAgent::buffer_bytes_used() const {

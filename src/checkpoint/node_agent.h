@@ -37,6 +37,7 @@
 #include "checkpoint/chores.h"
 #include "checkpoint/epoch_ledger.h"
 #include "checkpoint/epoch_table.h"
+#include "checkpoint/recorder.h"
 #include "config/config.h"
 #include "transport/transport.h"
 
@@ -55,6 +56,7 @@ class NodeAgent {
         uint64_t block_bytes = 4096;
         uint64_t run_uid = 0;
         bool quiet = false;
+        SessionRecord session;  // heads the record and the trace
     };
     static Result<std::unique_ptr<NodeAgent>> create(Setup setup);
     // Ends the threads. Every epoch should have ended before: what has not is given up.
@@ -90,6 +92,10 @@ class NodeAgent {
     // keep_shared is applied. wait_idle() waits for the names.
     void commit(const EpochEnded& ended);
 
+    // News for the record; does something at rank 0's node only. Where messages are exchanged for the agent
+    // (quiet), its owner hands them in.
+    void record(const AgentMessage& news);
+
     uint64_t buffer_bytes_used() const;
 
   private:
@@ -110,6 +116,7 @@ class NodeAgent {
     void run_quiet(const std::stop_token& stop);
     Result<bool> step();  // whether something moved
     void deliver_posts();
+    void hear_late_records();
 
     // ---- node_agent_over.cc
     void end_background(const Status& why);
@@ -164,6 +171,7 @@ class NodeAgent {
     // Names come first: a waiting program must not wait for the removal of something old.
     Chores naming_, removing_;
     std::vector<EpochKey> known_complete_;  // of the removing thread
+    std::unique_ptr<Recorder> recorder_;    // where there is something to record
     Worker worker_;
 };
 

@@ -77,6 +77,7 @@ class Session : public Checkpointer {
     Status recover(const SharedInventory& inventory);
     Status verify_recoveries(std::vector<LocalEpoch>& epochs);
     Status make_room_for_recoveries(std::vector<LocalEpoch>& epochs);
+    SessionRecord session_record() const;
     Status make_agent();
     void queue_recoveries(const std::vector<LocalEpoch>& epochs);
     void drop_old_parts();

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <random>
 #include <system_error>
 
@@ -17,6 +18,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "checkpoint/session.h"
+#include "tailrace.h"  // for its version
 
 namespace tailrace {
 
@@ -339,6 +341,29 @@ Status Session::make_room_for_recoveries(std::vector<LocalEpoch>& epochs) {
     return {};
 }
 
+// What heads the record and the trace.
+SessionRecord Session::session_record() const {
+    SessionRecord session;
+    session.job = config_.name;
+    session.run = run_;
+    session.run_uid = run_uid_;
+    session.version =
+        fmt::format("{}.{}.{}", TAILRACE_VERSION_MAJOR, TAILRACE_VERSION_MINOR, TAILRACE_VERSION_PATCH);
+    session.host = transport_->host();
+    session.shared_dir = config_.shared_dir;
+    if (const auto space = shared_->space(config_.shared_dir); space.ok())
+        session.file_system = space->file_system;
+    session.io_engine = shared_->name();
+    session.ranks = static_cast<uint32_t>(rank_count());
+    session.nodes = static_cast<uint32_t>(topology_.node_count());
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    session.began_unix_ms = std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
+    for (const ConfigKey& key : config_keys())
+        if (auto value = get_config(config_, key.name); value.ok())
+            session.settings.emplace_back(key.name, std::move(*value));
+    return session;
+}
+
 Status Session::make_agent() {
     Capture::Options options;
     options.directory = tier_.directory(node_);
@@ -362,6 +387,7 @@ Status Session::make_agent() {
     setup.block_bytes = block_bytes_;
     setup.run_uid = run_uid_;
     setup.quiet = quiet();
+    setup.session = session_record();
     TAILRACE_ASSIGN(agent_, NodeAgent::create(std::move(setup)));
     return {};
 }

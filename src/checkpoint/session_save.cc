@@ -200,6 +200,7 @@ Status Session::capture_epoch(uint64_t epoch, Captured& capture) {
     const auto sources = region_sources();
     auto part = capture_->capture(header, sources, retire_parts());
 
+    capture.seconds = seconds_since(start);
     capture.sequence = header.sequence;
     capture.key = header.key;
     capture.for_shared = header.for_shared;
@@ -229,6 +230,7 @@ Status Session::save(uint64_t epoch) {
     const auto start = Clock::now();
     TAILRACE_TRY(wait_for_room());
     Captured capture;
+    capture.wait_seconds = seconds_since(start);
     const auto captured = capture_epoch(epoch, capture);
     ++sequence_;
     TAILRACE_TRY(tell_captured(std::move(capture)));

@@ -24,8 +24,14 @@ using ::testing::SizeIs;
 
 std::vector<AgentMessage> sample_messages() {
     const Status failure(Code::no_space, "full");
-    return {Captured{7, {12, 3}, false, failure, {5, 100, 50, 99}, "/a b/c"},
-            NodeCaptured{4, 7, {{12, 3}, {13, 3}}, true, {}},
+    NodeFlushed flushed{{12, 3}, {4, 1, {}}};
+    flushed.node.statistics.leader = true;
+    flushed.node.statistics.received_bytes = 77;
+    flushed.node.statistics.commit_seconds = 0.5;
+    flushed.node.statistics.writers = {{1, 2, 3, 4, 0.1, 0.2, 0.3, 0.4}, {}};
+    return {Captured{7, {12, 3}, false, failure, {5, 100, 50, 99}, "/a b/c", 0.5, 0.25},
+            NodeCaptured{4, 7, {{12, 3}, {13, 3}}, true, {}, {2, 99, 0.5, 0.75, 1.25, 0.1}},
+            flushed,
             Decision{{12, 3}, false},
             GroupResult{{12, 3}, 2, failure, 1.5},
             EpochEnded{{12, 3}, EpochState::failed, failure, 0.25, true},
@@ -58,6 +64,9 @@ TEST(AgentMessageTest, TruncationAndTrailingBytesAreRefused) {
 TEST(AgentMessageTest, AHostileCountOrStateIsRefused) {
     auto bytes = encode(AgentMessage(NodeCaptured{4, 7, {{12, 3}}, true, {}}));
     std::fill(bytes.begin() + 14, bytes.begin() + 22, std::byte{0xff});  // the number of keys
+    EXPECT_FALSE(decode_agent_message(bytes).ok());
+    bytes = encode(AgentMessage(NodeFlushed{{12, 3}, {4, 1, {}}}));
+    std::fill(bytes.end() - 8, bytes.end(), std::byte{0x7f});  // the number of writers
     EXPECT_FALSE(decode_agent_message(bytes).ok());
     bytes = encode(AgentMessage(EpochEnded{{12, 3}, EpochState::committed, {}, 0, true}));
     bytes[14] = std::byte{1};  // captured is no end
