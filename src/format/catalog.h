@@ -41,6 +41,10 @@ struct SharedEpochFiles {
 Result<std::vector<SharedEpochFiles>> list_shared(Storage& storage, const std::string& directory,
                                                   const std::string& job);
 
+// The files of the epoch that the shared file `path` belongs to, by its header. When that is the only one,
+// its name does not matter; else the others lie in the same directory under their own names.
+Result<SharedEpochFiles> epoch_of_file(Storage& storage, const std::string& path);
+
 // Opens a shared file for reading. One that a running session has renamed since it was listed is found under
 // its final name.
 Result<std::unique_ptr<File>> open_shared_file(Storage& storage, const std::string& path,

@@ -278,6 +278,27 @@ Result<std::vector<SharedEpochFiles>> list_shared(Storage& storage, const std::s
     return listed;
 }
 
+Result<SharedEpochFiles> epoch_of_file(Storage& storage, const std::string& path) {
+    TAILRACE_ASSIGN(auto reader, HeadReader::open(storage, path));
+    const auto header = read_header(reader, false);
+    if (!header.ok()) return header.status().with_context(path);
+    if (header->file_count == 1) {
+        SharedFileEntry entry{path, {header->job, header->key, 0, 1, false}, reader.file_bytes(), {}};
+        return SharedEpochFiles{header->job, header->key, {std::move(entry)}};
+    }
+    const size_t slash = path.rfind('/');
+    const std::string directory =
+        slash == std::string::npos ? "." : path.substr(0, std::max<size_t>(slash, 1));
+    TAILRACE_ASSIGN(auto listed, list_shared(storage, directory, header->job));
+    for (auto& files : listed)
+        if (files.key == header->key) return std::move(files);
+    return Status(
+        Code::not_found,
+        fmt::format("{} is one of {} files of {}, and none of them lies in {} under its own name; give "
+                    "them the names they were written with",
+                    path, header->file_count, to_string(header->key), directory));
+}
+
 Result<SharedEpoch> load_shared_epoch(Storage& storage, const SharedEpochFiles& files) {
     TAILRACE_ASSIGN(auto chosen, choose_files(files));
     SharedEpoch epoch;
