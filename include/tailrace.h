@@ -206,9 +206,10 @@ TAILRACE_API void tailrace_list_free(tailrace_epoch_info* epochs);
 /* Fills everything registered from `epoch` or TAILRACE_NEWEST: the newest epoch that every rank could read
  * and verify. Arrays are assembled for the piece registered now, whatever the number of ranks was when they
  * were saved; plain regions come from the same rank number, and their size must be the registered one.
- * *restored (may be NULL) is the epoch. Collective. TAILRACE_NOT_FOUND when there is none: a first run.
- * TAILRACE_INVALID_ARGUMENT when something registered is not in the epoch, or has another size or type there.
- * After any failure but TAILRACE_NOT_FOUND the registered memory is undefined. */
+ * *restored (may be NULL) is the epoch. Collective. TAILRACE_NOT_FOUND when there is none at all: a first
+ * run. TAILRACE_INVALID_ARGUMENT when `epoch` is not there while others are, or when something registered is
+ * not in the epoch, or has another size or type there. After any failure but TAILRACE_NOT_FOUND the
+ * registered memory is undefined. */
 TAILRACE_API tailrace_code tailrace_restore(tailrace_session* session, uint64_t epoch, uint64_t* restored);
 /* The same for some of the registered names only; at least one. */
 TAILRACE_API tailrace_code tailrace_restore_some(tailrace_session* session, uint64_t epoch,

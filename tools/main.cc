@@ -6,10 +6,13 @@
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "command.h"
+#include "config/nearest.h"
 #include "text.h"
 
 namespace tailrace::tool {
@@ -61,6 +64,16 @@ int run(int argc, char** argv) {
     for (auto add : {add_ls, add_show, add_verify, add_extract, add_prune, add_config}) {
         Command command = add(program);
         commands.emplace_back(program.get_subcommands({}).back(), std::move(command));
+    }
+    if (const std::string wrong = argc > 1 ? argv[1] : "";
+        !wrong.empty() && wrong.front() != '-' && program.get_subcommand_no_throw(wrong) == nullptr) {
+        std::vector<std::string> names;
+        for (const auto& [app, command] : commands) names.push_back(app->get_name());
+        const std::vector<std::string_view> views(names.begin(), names.end());
+        std::fprintf(stderr,
+                     "tailrace: there is no command '%s'; the nearest is '%s'. tailrace --help has all\n",
+                     printable(wrong).c_str(), std::string(nearest_name(wrong, views)).c_str());
+        return exit_usage;
     }
     try {
         program.parse(argc, argv);

@@ -10,9 +10,12 @@
 //      way), parts that are at hand still being preferred;
 //   4. when that fails as well, the next older epoch is tried.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
+#include <set>
 
 #include "base/bytes.h"
 #include "base/log.h"
@@ -109,8 +112,7 @@ Result<std::vector<Session::Candidate>> Session::find_candidates(Status& unliste
     std::vector<EpochKey> whole;  // as far as names tell
     std::vector<Candidate> candidates;
     for (auto& [key, candidate] : found) {
-        const bool in_local = candidate.local && candidate.local->complete();
-        if (in_local || (candidate.in_shared && !candidate.shared_unfinished)) whole.push_back(key);
+        if (candidate.seems_whole()) whole.push_back(key);
         candidates.push_back(std::move(candidate));
     }
     const Lineage lineage(whole);
@@ -245,6 +247,23 @@ Session::Attempt Session::try_candidate(const Candidate& candidate, bool any_ran
     return {Outcome::nothing_there, shared.status()};
 }
 
+// An epoch that was asked for by its number is not there. Where others are, that must not look like a first
+// run: the program would begin anew, and what it saves would take the place of what is there.
+Status Session::no_such_epoch(uint64_t epoch, const std::vector<Candidate>& candidates) const {
+    std::set<uint64_t> others;
+    for (const auto& candidate : candidates)
+        if (candidate.key.epoch != epoch && candidate.seems_whole()) others.insert(candidate.key.epoch);
+    auto sentence = fmt::format("there is no complete epoch {} of job {} in {} and the node-local tier {}",
+                                epoch, config_.name, config_.shared_dir, config_.local_dir);
+    if (others.empty()) return Status(Code::not_found, std::move(sentence));
+    constexpr size_t most_named = 10;
+    const size_t named = std::min(most_named, others.size());
+    std::vector<uint64_t> numbers(std::prev(others.end(), static_cast<std::ptrdiff_t>(named)), others.end());
+    sentence +=
+        fmt::format("; there are {}{}", others.size() > named ? "..., " : "", fmt::join(numbers, ", "));
+    return Status(Code::invalid_argument, std::move(sentence));
+}
+
 Result<EpochKey> Session::use_newest(std::optional<uint64_t> epoch, std::optional<uint64_t> before,
                                      bool any_rank, const Use& use, std::unique_ptr<EpochReader>& reader) {
     if (closed_) return Status(Code::failed_state, "the session is closed");
@@ -290,11 +309,11 @@ Result<EpochKey> Session::use_newest(std::optional<uint64_t> epoch, std::optiona
     if (!unlisted.ok())
         return Status(unlisted.code() == Code::not_found ? Code::io_error : unlisted.code(),
                       fmt::format("nothing could be restored from {}: {}", places, unlisted.message()));
-    auto sentence =
-        epoch ? fmt::format("there is no complete epoch {} of job {} in {}", *epoch, config_.name, places)
-              : fmt::format("there is no complete epoch of job {} in {}", config_.name, places);
-    if (!incomplete.ok()) sentence += fmt::format(" ({})", incomplete.message());
-    return Status(Code::not_found, std::move(sentence));
+    auto missing = epoch ? no_such_epoch(*epoch, candidates)
+                         : Status(Code::not_found, fmt::format("there is no complete epoch of job {} in {}",
+                                                               config_.name, places));
+    if (incomplete.ok()) return missing;
+    return Status(missing.code(), fmt::format("{} ({})", missing.message(), incomplete.message()));
 }
 
 // ---- restore -----------------------------------------------------------------------------------------

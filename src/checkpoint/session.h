@@ -118,7 +118,9 @@ class Session : public Checkpointer {
         std::optional<LocalEpoch> local;
         bool in_shared = false;          // files of it are listed
         bool shared_unfinished = false;  // some of them under unfinished names
+        bool seems_whole() const { return (local && local->complete()) || (in_shared && !shared_unfinished); }
     };
+    Status no_such_epoch(uint64_t epoch, const std::vector<Candidate>& candidates) const;
     struct Attempt {
         enum class Outcome { used, nothing_there, damaged, refused } outcome = Outcome::nothing_there;
         Status why;

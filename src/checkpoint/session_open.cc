@@ -13,6 +13,7 @@
 #include <chrono>
 #include <random>
 #include <system_error>
+#include <thread>
 
 #include "base/bytes.h"
 #include "base/log.h"
@@ -46,6 +47,18 @@ Status with_threads(const std::function<Status()>& work) {
         return Status(
             Code::out_of_memory,
             fmt::format("starting the threads of the background: {}; nothing was opened", error.what()));
+    }
+}
+
+// A program that was killed is gone a moment before its locks are, so a busy directory is tried again.
+Result<std::unique_ptr<DirectoryLock>> lock_patiently(Storage& storage, const std::string& directory) {
+    using namespace std::chrono_literals;
+    const auto deadline = std::chrono::steady_clock::now() + 1s;
+    while (true) {
+        auto lock = storage.lock_directory(directory);
+        if (lock.ok() || lock.status().code() != Code::busy || std::chrono::steady_clock::now() >= deadline)
+            return lock;
+        std::this_thread::sleep_for(20ms);
     }
 }
 
@@ -135,7 +148,7 @@ Status Session::take_shared_directory(SharedInventory& inventory) {
     if (rank() != 0) return {};
     const auto& directory = config_.shared_dir;
     TAILRACE_TRY(shared_->make_directories(directory).with_context("making the shared directory"));
-    auto lock = shared_->lock_directory(directory);
+    auto lock = lock_patiently(*shared_, directory);
     if (lock.ok())
         shared_lock_ = std::move(*lock);
     else if (lock.status().code() == Code::busy)
@@ -165,7 +178,7 @@ Status Session::take_local_directory(uint32_t& greatest_run) {
     if (!representative_) return {};
     const auto own = tier_.directory(node_);
     TAILRACE_TRY(local_->make_directories(own).with_context("making the node-local directory"));
-    auto lock = local_->lock_directory(own);
+    auto lock = lock_patiently(*local_, own);
     if (lock.ok())
         local_lock_ = std::move(*lock);
     else if (lock.status().code() == Code::busy)

@@ -103,8 +103,9 @@ Status Session::check_epoch(uint64_t epoch) const {
             Code::already_exists,
             fmt::format("epoch {} was saved in this session already, and was left as it is", epoch));
     return Status(Code::failed_state,
-                  fmt::format("epoch {} is not above epoch {}, which was saved before; epochs must ascend. "
-                              "Nothing was changed",
+                  fmt::format("epoch {} is not above epoch {}, which was saved before; epochs must ascend "
+                              "within a session (to go back, close it, open another and restore the older "
+                              "epoch there). Nothing was changed",
                               epoch, *newest_saved_));
 }
 

@@ -254,7 +254,7 @@ TEST(FlushTest, RetentionKeepsTheNewestInBothTiers) {
             expect_restored(session, 8, 8);
             expect_restored(session, 7, 7);
             State state;
-            EXPECT_EQ(session.restore(6, {}).status().code(), Code::not_found);
+            EXPECT_EQ(session.restore(6, {}).status().code(), Code::invalid_argument);
         });
     }
 }
@@ -288,7 +288,7 @@ TEST(FlushTest, ARunThatBeginsAnewKeepsWhatItCommitsAndIsWarned) {
         expect_restored(session, 30, 30);
         expect_restored(session, 120, 120);
         expect_restored(session, std::nullopt, 30);
-        EXPECT_EQ(session.open_epoch(10, std::nullopt, false).status().code(), Code::not_found);
+        EXPECT_EQ(session.open_epoch(10, std::nullopt, false).status().code(), Code::invalid_argument);
     });
 }
 

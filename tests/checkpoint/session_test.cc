@@ -94,7 +94,25 @@ TEST(SessionTest, NothingToRestoreIsNotFound) {
     run(job, [&](Checkpointer& session) {
         EXPECT_EQ(session.restore(std::nullopt, {}).status().code(), Code::not_found);
         EXPECT_EQ(session.open_epoch(std::nullopt, std::nullopt, true).status().code(), Code::not_found);
+        EXPECT_EQ(session.restore(7, {}).status().code(), Code::not_found);
         EXPECT_TRUE(session.list()->empty());
+    });
+}
+
+// Else a program would begin anew because of a mistyped number.
+TEST(SessionTest, AnEpochThatIsNotThereIsNoFirstRunWhereOthersAre) {
+    Machines machines;
+    auto job = job_on(machines, hosts_of(2, 2));
+    run(job, [&](Checkpointer& session) {
+        State state;
+        for (uint64_t epoch = 5; epoch <= 6; ++epoch) ASSERT_TRUE(save(session, state, epoch).ok());
+        ASSERT_TRUE(session.wait_all(for_ever).ok());
+        const auto restored = session.restore(7, {}).status();
+        EXPECT_EQ(restored.code(), Code::invalid_argument);
+        EXPECT_THAT(restored.message(), HasSubstr("there is no complete epoch 7 of job job"));
+        EXPECT_THAT(restored.message(), HasSubstr("there are 5, 6"));
+        EXPECT_EQ(session.open_epoch(7, std::nullopt, false).status().code(), Code::invalid_argument);
+        EXPECT_EQ(session.open_epoch(std::nullopt, 5, false).status().code(), Code::not_found);
     });
 }
 
