@@ -6,6 +6,7 @@
 #include "c_api/objects.h"
 #include "config/nearest.h"
 #include "format/catalog.h"
+#include "format/lineage.h"
 
 namespace tailrace {
 
@@ -22,7 +23,12 @@ Result<std::vector<SharedEpochFiles>> candidates(Storage& storage, const std::st
                       fmt::format("{} holds checkpoints of several jobs: {}; name one", directory,
                                   fmt::join(jobs, ", ")));
     if (epoch) std::erase_if(found, [&](const auto& files) { return files.key.epoch != *epoch; });
-    std::reverse(found.begin(), found.end());
+    std::vector<EpochKey> whole;
+    for (const auto& files : found)
+        if (looks_complete(files)) whole.push_back(files.key);
+    const Lineage lineage(whole);
+    std::sort(found.begin(), found.end(),
+              [&](const auto& a, const auto& b) { return lineage.goes_first(a.key, b.key); });
     return found;
 }
 

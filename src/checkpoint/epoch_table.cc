@@ -25,7 +25,7 @@ void EpochTable::forget_old() {
 
 void EpochTable::add(const EpochInfo& info, bool for_shared) {
     std::lock_guard lock(mutex_);
-    Entry entry{info, for_shared, false, false};
+    Entry entry{info, for_shared, false, false, false};
     if (auto early = early_.find({info.epoch, info.run}); early != early_.end()) {
         if (!is_final(entry.info.state)) end(entry, early->second);
         early_.erase(early);
@@ -34,6 +34,7 @@ void EpochTable::add(const EpochInfo& info, bool for_shared) {
         entry.info.state = EpochState::failed;
         entry.info.why = broken_;
         entry.unheard = true;
+        entry.still_read = !let_go_;
     }
     if (first_failure_.ok() && entry.info.state == EpochState::failed) first_failure_ = entry.info.why;
     entries_[info.epoch] = std::move(entry);
@@ -69,14 +70,17 @@ void EpochTable::ended(const EpochEnded& news) {
     changed_.notify_all();
 }
 
-void EpochTable::fail_all(const Status& why) {
+void EpochTable::fail_all(const Status& why, bool let_go) {
     std::lock_guard lock(mutex_);
+    if (let_go || broken_.ok()) let_go_ = let_go;
     broken_ = why;
     for (auto& [epoch, entry] : entries_) {
+        if (let_go) entry.still_read = false;
         if (is_final(entry.info.state)) continue;
         entry.info.state = EpochState::failed;
         entry.info.why = why;
         entry.unheard = true;
+        entry.still_read = !let_go_;
         if (first_failure_.ok()) first_failure_ = why;
     }
     changed_.notify_all();

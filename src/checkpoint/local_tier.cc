@@ -161,7 +161,7 @@ std::vector<LocalEpoch> gather_local_epochs(const std::vector<KnownPart>& parts)
 std::vector<EpochKey> choose_local_removals(std::vector<LocalAge> epochs, uint32_t keep) {
     std::vector<EpochKey> whole;
     for (const auto& epoch : epochs)
-        if (epoch.safe) whole.push_back(epoch.key);
+        if (epoch.safe || epoch.unheard) whole.push_back(epoch.key);
     const Lineage lineage(whole);
     std::sort(epochs.begin(), epochs.end(),
               [&](const LocalAge& a, const LocalAge& b) { return lineage.goes_first(a.key, b.key); });

@@ -55,7 +55,7 @@ struct LocalEpoch {
 std::vector<LocalEpoch> gather_local_epochs(const std::vector<KnownPart>& parts);
 
 // What of the node-local tier may be removed: everything but the `keep` safe epochs that a restore of the
-// newest would try first (format/lineage.h; the safe ones count as whole), epochs in use,
+// newest would try first (format/lineage.h; what is safe or unheard of counts as whole), epochs in use,
 // and epochs newer than the newest safe one; of those nothing more is heard of, `keep` and one more stay (the
 // newest may lack a rank that died while it was captured). `safe`: known to be restorable as a whole.
 // Ascending.

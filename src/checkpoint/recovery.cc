@@ -22,15 +22,6 @@ bool has_unfinished(const SharedEpochFiles& files) {
                        [](const SharedFileEntry& file) { return file.name.unfinished; });
 }
 
-// By its names alone: all K files are there under their final names.
-bool looks_complete(const SharedEpochFiles& files) {
-    std::map<uint32_t, uint32_t> finished;  // by K: whoever copies files about may leave several
-    for (const auto& file : files.files)
-        if (!file.name.unfinished) ++finished[file.name.count];
-    return std::any_of(finished.begin(), finished.end(),
-                       [](const auto& entry) { return entry.first == entry.second; });
-}
-
 // Of a file by itself. `foreign`: by its header it is another than its name says, or it cannot be read.
 enum class Writing { begun, done, foreign };
 Writing look_at(Storage& storage, const SharedFileEntry& file) {

@@ -91,6 +91,7 @@ Result<std::vector<Session::Candidate>> Session::find_candidates(Status& unliste
                 out.put(
                     static_cast<uint8_t>(std::any_of(files.files.begin(), files.files.end(),
                                                      [](const auto& file) { return file.name.unfinished; })));
+                out.put(static_cast<uint8_t>(looks_complete(files)));
             }
     }
     TAILRACE_ASSIGN(const auto of_root, transport_->broadcast(0, out.bytes()));
@@ -107,6 +108,7 @@ Result<std::vector<Session::Candidate>> Session::find_candidates(Status& unliste
         candidate.key = key;
         candidate.in_shared = true;
         candidate.shared_unfinished = in.get<uint8_t>() != 0;
+        candidate.looks_complete = in.get<uint8_t>() != 0;
     }
     if (!in.ok()) return Status(Code::transport, "rank 0's list of the shared directory is damaged");
     std::vector<EpochKey> whole;  // as far as names tell
@@ -414,8 +416,9 @@ Result<std::vector<EpochInfo>> Session::list() {
     TAILRACE_ASSIGN(const auto candidates, find_candidates(unlisted));
     read_mail();
     std::vector<EpochInfo> listed;
+    std::set<uint64_t> epochs;
     for (const auto& candidate : candidates) {
-        if (!listed.empty() && listed.back().epoch == candidate.key.epoch) continue;  // a later run's counts
+        if (epochs.contains(candidate.key.epoch)) continue;  // a later run's counts, and comes first
         EpochInfo info;
         info.epoch = candidate.key.epoch;
         info.run = candidate.key.run;
@@ -429,6 +432,7 @@ Result<std::vector<EpochInfo>> Session::list() {
             info.in_shared = complete;
         }
         if (!info.in_local && !info.in_shared) continue;
+        epochs.insert(info.epoch);
         info.state = info.in_shared ? EpochState::committed : EpochState::kept_local;
         if (candidate.local)
             for (const auto& part : candidate.local->parts)

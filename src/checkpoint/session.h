@@ -93,6 +93,8 @@ class Session : public Checkpointer {
     std::optional<OwnPart> retire_parts();
     Status wait_for_room();
     Status tell_captured(Captured capture);
+    // This rank's own transport has failed: nobody must wait for what it cannot tell or hear.
+    void leave_background(const Status& why);
     void read_mail();  // never blocks
     void read_mail_locked();
     // Sleeps until `done` or the deadline, reading this rank's mail where no agent does; says whether done.

@@ -117,7 +117,8 @@ std::optional<OwnPart> Session::retire_parts() {
         const bool final = !entry || is_final(entry->info.state);
         const bool everywhere = entry && entry->captured_everywhere;
         const bool unheard = entry && entry->unheard;
-        ages.push_back({part.key, final && everywhere, !final, final && !everywhere && !unheard, unheard});
+        const bool in_use = !final || (entry && entry->still_read);
+        ages.push_back({part.key, final && everywhere, in_use, final && !everywhere && !unheard, unheard});
     }
     auto in_use = [&](EpochKey key) {
         if (quiet()) {
@@ -250,9 +251,19 @@ Status Session::tell_captured(Captured capture) {
     --mail_wanted_;
     const EpochKey key = capture.key;
     auto posted = transport_->post(topology_.representative(node_), encode(AgentMessage(std::move(capture))));
-    if (!posted.ok()) table_.fail_all(posted.with_context("telling the node's agent of " + to_string(key)));
+    if (!posted.ok())
+        leave_background(posted.with_context("telling the node's agent of " + to_string(key)));
     read_mail_locked();
     return posted;
+}
+
+void Session::leave_background(const Status& why) {
+    table_.fail_all(why, false);
+    const auto over = why.with_context(fmt::format("rank {}", rank()));
+    auto posted = transport_->post(topology_.representative(node_), encode(AgentMessage(BackgroundOver{over})));
+    if (!posted.ok())
+        log(LogLevel::warning, "the node's agent could not be told that rank {} takes no part any more: {}",
+            rank(), posted.message());
 }
 
 // ---- state and wait ------------------------------------------------------------------------------------
@@ -266,13 +277,13 @@ void Session::read_mail() {
 void Session::read_mail_locked() {
     while (true) {
         auto message = transport_->poll();
-        if (!message.ok()) return table_.fail_all(message.status());
+        if (!message.ok()) return leave_background(message.status());
         if (!*message) return;
         auto news = decode_agent_message((*message)->bytes);
-        if (!news.ok()) return table_.fail_all(news.status());
+        if (!news.ok()) return leave_background(news.status());
         if (const auto* flushing = std::get_if<EpochFlushing>(&*news)) table_.flushing(flushing->key);
         if (const auto* ended = std::get_if<EpochEnded>(&*news)) table_.ended(*ended);
-        if (const auto* over = std::get_if<BackgroundOver>(&*news)) table_.fail_all(over->why);
+        if (const auto* over = std::get_if<BackgroundOver>(&*news)) table_.fail_all(over->why, true);
     }
 }
 

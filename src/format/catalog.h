@@ -45,6 +45,10 @@ Result<std::vector<SharedEpochFiles>> list_shared(Storage& storage, const std::s
 // its name does not matter; else the others lie in the same directory under their own names.
 Result<SharedEpochFiles> epoch_of_file(Storage& storage, const std::string& path);
 
+// By its names alone: all K files are there under their final names. What is decided before files are read
+// (which epochs are left behind, lineage.h) takes these for complete.
+bool looks_complete(const SharedEpochFiles& files);
+
 // Opens a shared file for reading. One that a running session has renamed since it was listed is found under
 // its final name.
 Result<std::unique_ptr<File>> open_shared_file(Storage& storage, const std::string& path,

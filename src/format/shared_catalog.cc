@@ -253,6 +253,14 @@ Result<std::unique_ptr<File>> open_shared_file(Storage& storage, const std::stri
     return renamed.ok() ? std::move(renamed) : std::move(file);
 }
 
+bool looks_complete(const SharedEpochFiles& files) {
+    std::map<uint32_t, uint32_t> finished;  // by K: whoever copies files about may leave several
+    for (const auto& file : files.files)
+        if (!file.name.unfinished) ++finished[file.name.count];
+    return std::any_of(finished.begin(), finished.end(),
+                       [](const auto& entry) { return entry.first == entry.second; });
+}
+
 Result<std::vector<SharedEpochFiles>> list_shared(Storage& storage, const std::string& directory,
                                                   const std::string& job) {
     TAILRACE_ASSIGN(auto entries, storage.list(directory));

@@ -117,7 +117,7 @@ TEST(EpochTableTest, AnEndNeverChangesAndMayComeBeforeTheCapture) {
     EXPECT_EQ(table.find(2)->info.state, EpochState::failed);
     EXPECT_EQ(table.find(3)->info.state, EpochState::captured);
     EXPECT_THAT(table.unfinished(), ElementsAre(3));
-    table.fail_all(Status(Code::transport, "gone"));
+    table.fail_all(Status(Code::transport, "gone"), true);
     table.add(captured_info(4), true);
     EXPECT_EQ(table.find(3)->info.why.code(), Code::transport);
     EXPECT_EQ(table.find(4)->info.why.code(), Code::transport);
