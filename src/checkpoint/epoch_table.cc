@@ -122,6 +122,11 @@ std::vector<uint64_t> EpochTable::unfinished() const {
     return epochs;
 }
 
+Status EpochTable::broken() const {
+    std::lock_guard lock(mutex_);
+    return broken_;
+}
+
 Status EpochTable::first_failure() const {
     std::lock_guard lock(mutex_);
     return first_failure_;

@@ -49,6 +49,7 @@ class EpochTable {
     size_t unfinished_for_shared() const;
     std::vector<uint64_t> unfinished() const;
     Status first_failure() const;
+    Status broken() const;  // fail_all()'s reason, if there was one
 
     // Sleeps until `done` (called under the table's lock, so it must use `entries` alone) is true or the
     // deadline has passed; says whether it is true.

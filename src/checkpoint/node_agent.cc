@@ -162,6 +162,7 @@ Result<bool> NodeAgent::step() {
         captures.swap(inbox_);
         named.swap(named_);
         end_from.swap(end_from_);
+        TAILRACE_TRY(end_);
     }
     for (const auto& capture : captures) on_captured(capture);
     for (const auto& ended : named) announce(ended);
@@ -447,6 +448,14 @@ void NodeAgent::end_from(uint64_t sequence_count) {
     {
         std::lock_guard lock(mutex_);
         end_from_ = sequence_count;
+    }
+    setup_.transport->wake();
+}
+
+void NodeAgent::end(const Status& why) {
+    {
+        std::lock_guard lock(mutex_);
+        end_ = why;
     }
     setup_.transport->wake();
 }

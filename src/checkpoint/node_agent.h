@@ -72,6 +72,9 @@ class NodeAgent {
     // Every rank has ended its session, and made at least `sequence_count` saves: what lies beyond fails.
     void end_from(uint64_t sequence_count);
 
+    // Another rank's background is over, and its word may not have come: so is this one's.
+    void end(const Status& why);
+
     // Waits until every epoch that this node knows has ended.
     void wait_idle();
     // Waits until the recovered epoch `key` has ended here; at once when there is none.
@@ -159,6 +162,7 @@ class NodeAgent {
     std::deque<Captured> inbox_;
     std::deque<FlushJob> jobs_;
     std::optional<uint64_t> end_from_;
+    Status end_;
     std::vector<FlushResult> results_;
     std::set<EpochKey> open_;  // known here, not ended
     size_t being_named_ = 0;

@@ -487,13 +487,25 @@ Status Session::close_once() {
         return agree(*transport_, failure);
     }
     // A rank that saved less often than others would leave them waiting for ever: what not all have saved
-    // fails.
+    // fails. So would one whose background is over, and which could not say so: this is said here.
     ByteWriter out;
     out.put(sequence_);
+    const auto over = table_.broken();
+    out.put(static_cast<uint8_t>(!over.ok()));
+    out.put_string(over.message());
     TAILRACE_ASSIGN(const auto all, transport_->allgather(out.bytes()));
     uint64_t least = UINT64_MAX;
-    for (const auto& bytes : all) least = std::min(least, ByteReader(bytes).get<uint64_t>());
+    Status over_elsewhere;
+    for (const auto& bytes : all) {
+        ByteReader in(bytes);
+        least = std::min(least, in.get<uint64_t>());
+        const bool is_over = in.get<uint8_t>() != 0;
+        auto why = in.get_string(most_text_bytes);
+        if (is_over && over_elsewhere.ok()) over_elsewhere = Status(Code::transport, std::move(why));
+    }
     if (agent_) agent_->end_from(least);
+    if (!over_elsewhere.ok() && agent_) agent_->end(over_elsewhere);
+    if (!over_elsewhere.ok() && !agent_) table_.fail_all(over_elsewhere, false);
     wait_until(
         [](const EpochTable::Entries& entries) {
             return std::all_of(entries.begin(), entries.end(),

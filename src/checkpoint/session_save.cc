@@ -251,8 +251,7 @@ Status Session::tell_captured(Captured capture) {
     --mail_wanted_;
     const EpochKey key = capture.key;
     auto posted = transport_->post(topology_.representative(node_), encode(AgentMessage(std::move(capture))));
-    if (!posted.ok())
-        leave_background(posted.with_context("telling the node's agent of " + to_string(key)));
+    if (!posted.ok()) leave_background(posted.with_context("telling the node's agent of " + to_string(key)));
     read_mail_locked();
     return posted;
 }
@@ -260,7 +259,8 @@ Status Session::tell_captured(Captured capture) {
 void Session::leave_background(const Status& why) {
     table_.fail_all(why, false);
     const auto over = why.with_context(fmt::format("rank {}", rank()));
-    auto posted = transport_->post(topology_.representative(node_), encode(AgentMessage(BackgroundOver{over})));
+    auto posted =
+        transport_->post(topology_.representative(node_), encode(AgentMessage(BackgroundOver{over})));
     if (!posted.ok())
         log(LogLevel::warning, "the node's agent could not be told that rank {} takes no part any more: {}",
             rank(), posted.message());
