@@ -3,6 +3,7 @@
 
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <new>
@@ -65,14 +66,14 @@ int run(int argc, char** argv) {
         Command command = add(program);
         commands.emplace_back(program.get_subcommands({}).back(), std::move(command));
     }
-    if (const std::string wrong = argc > 1 ? argv[1] : "";
-        !wrong.empty() && wrong.front() != '-' && program.get_subcommand_no_throw(wrong) == nullptr) {
-        std::vector<std::string> names;
-        for (const auto& [app, command] : commands) names.push_back(app->get_name());
+    std::vector<std::string> names;
+    for (const auto& [app, command] : commands) names.push_back(app->get_name());
+    const std::string first = argc > 1 ? argv[1] : "-";
+    if (!first.starts_with('-') && std::find(names.begin(), names.end(), first) == names.end()) {
         const std::vector<std::string_view> views(names.begin(), names.end());
         std::fprintf(stderr,
                      "tailrace: there is no command '%s'; the nearest is '%s'. tailrace --help has all\n",
-                     printable(wrong).c_str(), std::string(nearest_name(wrong, views)).c_str());
+                     printable(first).c_str(), std::string(nearest_name(first, views)).c_str());
         return exit_usage;
     }
     try {

@@ -1,4 +1,7 @@
 // tailrace_open_mpi: a session over an MPI communicator. All else of the C interface is the core's.
+#include <dlfcn.h>
+
+#include <memory>
 #include <mutex>
 #include <new>
 #include <vector>
@@ -33,10 +36,15 @@ Status check(MPI_Comm communicator) {
     return Status();
 }
 
-// Sessions in the order in which they were opened, the same on every rank. Handles may have been closed
-// since.
+// Sessions in the order in which they were opened.
 std::mutex opened_mutex;
-std::vector<tailrace_session*> opened;
+std::vector<std::weak_ptr<tailrace_session>> opened;
+
+void remember(const tailrace_session* session) {
+    std::lock_guard lock(opened_mutex);
+    std::erase_if(opened, [](const auto& watched) { return watched.expired(); });
+    opened.push_back(tailrace::watch_session(session));
+}
 
 }  // namespace
 
@@ -50,10 +58,7 @@ tailrace_code tailrace_open_mpi(MPI_Comm communicator, const tailrace_options* o
     auto transport = tailrace::make_mpi_transport(communicator);
     if (!transport.ok()) return tailrace::set_last_error(transport.status());
     const auto code = tailrace::open_session(options, std::move(transport).value(), session);
-    if (code == TAILRACE_OK) {
-        std::lock_guard lock(opened_mutex);
-        opened.push_back(*session);
-    }
+    if (code == TAILRACE_OK) remember(*session);
     return code;
 } catch (const std::bad_alloc&) {
     return tailrace::set_last_error(Status(Code::out_of_memory, "opening a session: out of memory"));
@@ -63,11 +68,14 @@ tailrace_code tailrace_open_mpi(MPI_Comm communicator, const tailrace_options* o
 // threads may use MPI. (Attributes of MPI_COMM_SELF, which are deleted first, come too late: MPICH has given
 // up its locks by then.)
 extern "C" TAILRACE_API int MPI_Finalize() {
-    std::vector<tailrace_session*> sessions;
+    std::vector<std::weak_ptr<tailrace_session>> sessions;
     {
         std::lock_guard lock(opened_mutex);
         sessions.swap(opened);
     }
-    for (auto* session : sessions) tailrace::close_if_open(session, "MPI_Finalize");
+    for (const auto& session : sessions) tailrace::close_if_open(session, "MPI_Finalize");
+    // A profiler that comes behind us has one of its own.
+    if (auto* next = dlsym(RTLD_NEXT, "MPI_Finalize"); next != nullptr)
+        return reinterpret_cast<int (*)()>(next)();
     return PMPI_Finalize();
 }

@@ -159,10 +159,10 @@ Result<bool> NodeAgent::step() {
     std::optional<uint64_t> end_from;
     {
         std::lock_guard lock(mutex_);
+        TAILRACE_TRY(end_);
         captures.swap(inbox_);
         named.swap(named_);
         end_from.swap(end_from_);
-        TAILRACE_TRY(end_);
     }
     for (const auto& capture : captures) on_captured(capture);
     for (const auto& ended : named) announce(ended);
@@ -216,6 +216,7 @@ Status NodeAgent::on_message(const Message& message) {
         on_ended(*ended);
     } else if (const auto* over = std::get_if<BackgroundOver>(&news)) {
         end_background(over->why);
+        root_is_over_ |= message.source == setup_.topology.representative(0);
     } else if (root_) {
         root_input(news);
     }

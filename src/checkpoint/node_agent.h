@@ -155,7 +155,8 @@ class NodeAgent {
     std::map<EpochKey, Epoch> epochs_;
     Status post_failure_;
     Status why_over_;
-    bool told_over_ = false;
+    bool root_is_over_ = false, told_over_ = false;
+    std::chrono::steady_clock::time_point over_since_;
 
     mutable std::mutex mutex_;  // guards what follows
     std::condition_variable changed_;

@@ -120,7 +120,8 @@ class Session : public Checkpointer {
         std::optional<LocalEpoch> local;
         bool in_shared = false;          // files of it are listed
         bool shared_unfinished = false;  // some of them under unfinished names
-        bool seems_whole() const { return (local && local->complete()) || (in_shared && !shared_unfinished); }
+        bool looks_complete = false;     // all K under final ones
+        bool seems_whole() const { return looks_complete || (local && local->complete()); }
     };
     Status no_such_epoch(uint64_t epoch, const std::vector<Candidate>& candidates) const;
     struct Attempt {

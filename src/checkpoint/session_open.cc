@@ -490,7 +490,7 @@ Status Session::close_once() {
     // fails. So would one whose background is over, and which could not say so: this is said here.
     ByteWriter out;
     out.put(sequence_);
-    const auto over = table_.broken();
+    const auto over = agent_ ? agent_->over() : table_.broken();
     out.put(static_cast<uint8_t>(!over.ok()));
     out.put_string(over.message());
     TAILRACE_ASSIGN(const auto all, transport_->allgather(out.bytes()));

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <thread>
 
 #include "base/log.h"
 #include "checkpoint/sample_program.h"
@@ -83,6 +84,75 @@ TEST_F(BackgroundOverTest, OnePostThatFailsEndsItForAllRanks) {
             EXPECT_GT(save_three_times(breaking), 0);
             expect_everything_restored();
         }
+}
+
+TEST_F(BackgroundOverTest, ARankWhosePostFailsHoldsNobodyUp) {
+    for (const uint64_t bad_call : {0u, 1u, 2u}) {
+        SCOPED_TRACE(bad_call);
+        machines = Machines();
+        auto breaking = job();
+        breaking.breaks = [&](int rank, TransportCall, uint64_t calls) {
+            return rank == 1 && calls == bad_call;
+        };
+        run(breaking, [&](Checkpointer& session) {
+            State state;
+            for (uint64_t epoch = 1; epoch <= 3; ++epoch) (void)save(session, state, epoch);
+            EXPECT_EQ(session.wait_all(for_ever).code(), Code::transport);
+            EXPECT_EQ(session.close().code(), Code::transport);
+        });
+        expect_everything_restored();
+    }
+}
+
+// Nobody hears of it before close, where collectives still work.
+TEST_F(BackgroundOverTest, ANodeThatCanSendNothingHoldsNobodyUpInClose) {
+    auto breaking = job();
+    breaking.breaks = [](int rank, TransportCall, uint64_t calls) { return rank == 2 && calls >= 3; };
+    run(breaking, [&](Checkpointer& session) {
+        State state;
+        for (uint64_t epoch = 1; epoch <= 2; ++epoch) ASSERT_TRUE(save(session, state, epoch).ok());
+        if (session.rank() == 2) EXPECT_EQ(session.wait_all(for_ever).code(), Code::transport);
+        EXPECT_EQ(session.close().code(), Code::transport);
+    });
+    run(job(), [&](Checkpointer& session) { expect_restored(session, std::nullopt, 2); });
+}
+
+// A shared storage that holds back the final names until it is told to give them.
+class HeldNames : public MemoryStorage {
+  public:
+    Status rename(const std::string& from, const std::string& to) override {
+        began = true;
+        began.notify_all();
+        given.wait(false);
+        return MemoryStorage::rename(from, to);
+    }
+    std::atomic<bool> began{false}, given{false};
+};
+
+// Node 1 loses its transport while the root gives an epoch, which all groups have committed, its names.
+TEST_F(BackgroundOverTest, AnEpochThatIsBeingNamedIsCommittedForEverybody) {
+    auto breaking = job_on(machines, hosts_of(2, 2));
+    breaking.config.files = 1;
+    auto names = std::make_shared<HeldNames>();
+    breaking.shared = names;
+    std::atomic<bool> broken{false};
+    breaking.breaks = [&](int rank, TransportCall, uint64_t) { return rank == 2 && broken.exchange(false); };
+    run(breaking, [&](Checkpointer& session) {
+        State state;
+        ASSERT_TRUE(save(session, state, 1).ok());
+        names->began.wait(false);
+        if (session.rank() == 2) broken = true;
+        ASSERT_TRUE(save(session, state, 2).ok());
+        if (session.rank() == 2) {
+            while (broken) std::this_thread::yield();
+            names->given = true;
+            names->given.notify_all();
+        }
+        EXPECT_EQ(session.wait_all(for_ever).code(), Code::transport);
+        EXPECT_EQ(session.state(1)->state, EpochState::committed) << session.state(1)->why.to_string();
+        EXPECT_EQ(session.state(2)->state, EpochState::failed);
+        EXPECT_EQ(session.close().code(), Code::transport);
+    });
 }
 
 TEST_F(BackgroundOverTest, SavingGoesOnInTheNodeLocalTierAndKeepsNoMoreThanItShould) {

@@ -292,6 +292,36 @@ TEST(FlushTest, ARunThatBeginsAnewKeepsWhatItCommitsAndIsWarned) {
     });
 }
 
+TEST(FlushTest, AnEpochThatLacksAFileLeavesNothingBehind) {
+    Machines machines;
+    auto job = job_on(machines, hosts_of(2, 1));
+    auto save_from = [&](std::optional<uint64_t> from, uint64_t first, uint64_t last) {
+        run(job, [&](Checkpointer& session) {
+            if (from) expect_restored(session, *from, *from);
+            State state;
+            for (uint64_t epoch = first; epoch <= last; ++epoch)
+                ASSERT_TRUE(save(session, state, epoch).ok());
+            ASSERT_TRUE(session.close().ok());
+        });
+    };
+    save_from(std::nullopt, 1, 4);
+    save_from(2, 3, 3);
+    run(job, [&](Checkpointer& session) {
+        expect_restored(session, std::nullopt, 3);
+        std::vector<uint64_t> listed;
+        for (const auto& info : *session.list()) listed.push_back(info.epoch);
+        EXPECT_THAT(listed, testing::ElementsAre(3, 2, 1, 4));  // what is left behind comes last
+    });
+    machines.local.clear();
+    for (const auto& host : job.hosts) machines.local_of(host);
+    for (const auto& name : shared_names(machines, job.config)) {
+        if (name.find("3.r0002.2of2") != std::string::npos) {
+            ASSERT_TRUE(machines.shared->remove(join_path(job.config.shared_dir, name)).ok());
+        }
+    }
+    run(job, [&](Checkpointer& session) { expect_restored(session, std::nullopt, 4); });
+}
+
 // ---- recovery --------------------------------------------------------------------------------------------
 
 TEST(FlushTest, ACapturedEpochWhoseFlushFailedIsFlushedByTheNextSession) {

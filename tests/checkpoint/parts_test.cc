@@ -366,6 +366,7 @@ TEST(LocalTierTest, RemovalKeepsTheNewestSafeEpochsAndWhatIsInUse) {
     const auto unheard = [](EpochKey key) { return LocalAge{key, false, false, false, true}; };
     EXPECT_THAT(choose({{e1, true}, unheard(e2), unheard(e3), unheard(e4), unheard(e5)}, 2), ElementsAre(e2));
     EXPECT_THAT(choose({{e1, true}, unheard(e4), unheard(e5)}, 1), IsEmpty());
+    EXPECT_THAT(choose({{{9, 1}, true}, unheard(EpochKey{5, 2}), unheard(EpochKey{6, 2})}, 1), IsEmpty());
     // What run 2 has left behind goes before its own, however far run 1 had come.
     EXPECT_THAT(choose({{e3, true}, {e5, true}, {{2, 2}, true}, {{3, 2}, false, true}}, 1),
                 ElementsAre(e3, e5));

@@ -82,6 +82,12 @@ class CommandTest(unittest.TestCase):
         return sorted(self.dir.glob(f"*.e{epoch:09d}.r{run:04d}.*"))
 
 
+class UsageTest(CommandTest):
+    def test_a_mistyped_command_is_named_with_the_nearest(self):
+        done = run("lst", self.dir, code=2)
+        self.assertIn("no command 'lst'; the nearest is 'ls'", done.stderr)
+
+
 class LsTest(CommandTest):
     def test_complete_incomplete_and_replaced_epochs_are_told_apart(self):
         make(self.dir, epoch=10, run=1, age=400)
