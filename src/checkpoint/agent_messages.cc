@@ -244,6 +244,10 @@ NodeFlushed get_node_flushed(ByteReader& in) {
     return m;
 }
 
+void put_body(ByteWriter& out, const SavesOver& m) {
+    out.put(m.sequence);
+}
+
 AgentMessage get_body(ByteReader& in, uint8_t kind) {
     switch (kind) {
         case 0:
@@ -262,6 +266,8 @@ AgentMessage get_body(ByteReader& in, uint8_t kind) {
             return get_background_over(in);
         case 7:
             return get_node_flushed(in);
+        case 8:
+            return SavesOver{in.get<uint64_t>()};
         default:
             in.set_failed();
             return EpochFlushing{};

@@ -7,6 +7,7 @@
 //   NodeFlushed    agent -> root               what this node's part in a flush has cost, for the record
 //   EpochEnded     root -> agents -> ranks     the epoch's fate
 //   EpochFlushing  agent -> its ranks          its flush has begun
+//   SavesOver      rank -> its node's agent -> root   this rank closes its session: it saves no more
 //   BackgroundOver any agent -> root -> agents -> ranks   nothing will be flushed any more, and no answer
 //   comes
 //
@@ -85,8 +86,12 @@ struct BackgroundOver {
     Status why;  // never ok
 };
 
+struct SavesOver {
+    uint64_t sequence = 0;  // how many saves the rank had tried: this one and later ones will never be whole
+};
+
 using AgentMessage = std::variant<Captured, NodeCaptured, Decision, GroupResult, EpochEnded, EpochFlushing,
-                                  BackgroundOver, NodeFlushed>;
+                                  BackgroundOver, NodeFlushed, SavesOver>;
 
 std::vector<std::byte> encode(const AgentMessage& message);
 Result<AgentMessage> decode_agent_message(std::span<const std::byte> bytes);

@@ -40,6 +40,11 @@ AggregatorOptions aggregator_options(const Config& config, uint64_t block_bytes)
     return options;
 }
 
+Status saves_over_why() {
+    return Status(Code::failed_state,
+                  "not every rank saved it before the session was closed; earlier epochs are intact");
+}
+
 }  // namespace
 
 // ---- life --------------------------------------------------------------------------------------------
@@ -168,9 +173,7 @@ Result<bool> NodeAgent::step() {
     for (const auto& ended : named) announce(ended);
     moved |= !captures.empty() || !named.empty();
     if (end_from) {
-        const Status why(Code::failed_state,
-                         "not every rank saved it before the session was closed; earlier epochs are intact");
-        for (const auto& ended : node_ledger_.end_from(*end_from, why)) on_node_complete(ended);
+        on_saves_over({*end_from});
         moved = true;
     }
     while (true) {
@@ -217,6 +220,8 @@ Status NodeAgent::on_message(const Message& message) {
     } else if (const auto* over = std::get_if<BackgroundOver>(&news)) {
         end_background(over->why);
         root_is_over_ |= message.source == setup_.topology.representative(0);
+    } else if (const auto* saves_over = std::get_if<SavesOver>(&news)) {
+        on_saves_over(*saves_over);
     } else if (root_) {
         root_input(news);
     }
@@ -238,6 +243,13 @@ void NodeAgent::on_captured(const Captured& capture) {
         changed_.notify_all();
     }
     if (auto complete = node_ledger_.captured(capture)) on_node_complete(*complete);
+}
+
+// Some rank closes its session. It may be the only one to do so: others may wait in save for room, which they
+// get when what this rank will never save has failed.
+void NodeAgent::on_saves_over(const SavesOver& over) {
+    for (const auto& ended : node_ledger_.end_from(over.sequence, saves_over_why())) on_node_complete(ended);
+    to_root(over);
 }
 
 void NodeAgent::on_node_complete(const NodeLedger::Complete& complete) {
@@ -357,6 +369,8 @@ void NodeAgent::root_input(const AgentMessage& message) {
     record(message);
     if (const auto* news = std::get_if<NodeCaptured>(&message)) root_->captured(*news);
     if (const auto* result = std::get_if<GroupResult>(&message)) root_->result(*result);
+    if (const auto* over = std::get_if<SavesOver>(&message))
+        root_->end_from(over->sequence, saves_over_why());
     for (const auto& order : root_->take_orders()) {
         const auto* decision = std::get_if<Decision>(&order);
         if (const auto* ended = std::get_if<EpochEnded>(&order)) record(*ended);

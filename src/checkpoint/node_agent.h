@@ -69,7 +69,7 @@ class NodeAgent {
 
     // The own rank has captured an epoch.
     void captured(Captured capture);
-    // Every rank has ended its session, and made at least `sequence_count` saves: what lies beyond fails.
+    // The own rank closes its session after `sequence_count` saves: what lies beyond fails on every rank.
     void end_from(uint64_t sequence_count);
 
     // Another rank's background is over, and its word may not have come: so is this one's.
@@ -128,6 +128,7 @@ class NodeAgent {
     void post_at_best(int rank, const AgentMessage& message);
 
     void on_captured(const Captured& capture);
+    void on_saves_over(const SavesOver& over);
     void on_node_complete(const NodeLedger::Complete& complete);
     void on_decision(const Decision& decision);
     void on_ended(const EpochEnded& ended);

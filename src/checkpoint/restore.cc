@@ -266,9 +266,33 @@ Status Session::no_such_epoch(uint64_t epoch, const std::vector<Candidate>& cand
     return Status(Code::invalid_argument, std::move(sentence));
 }
 
+// Ranks that ask for different epochs would go through different candidates: they would come back at
+// different epochs, or wait for each other for ever. Collective; the same outcome everywhere.
+Status Session::agree_on_request(std::optional<uint64_t> epoch, std::optional<uint64_t> before) const {
+    ByteWriter out;
+    out.put(epoch.value_or(UINT64_MAX));
+    out.put(before.value_or(UINT64_MAX));
+    TAILRACE_ASSIGN(const auto all, transport_->allgather(out.bytes()));
+    auto in_words = [](const std::vector<std::byte>& request) {
+        ByteReader in(request);
+        const auto wanted = in.get<uint64_t>(), limit = in.get<uint64_t>();
+        if (wanted != UINT64_MAX) return fmt::format("epoch {}", wanted);
+        if (limit != UINT64_MAX) return fmt::format("the newest epoch before {}", limit);
+        return std::string("the newest epoch");
+    };
+    for (size_t r = 1; r < all.size(); ++r)
+        if (all[r] != all[0])
+            return Status(Code::invalid_argument,
+                          fmt::format("all ranks must ask for the same epoch, but rank 0 asks for {} and "
+                                      "rank {} for {}; nothing was read",
+                                      in_words(all[0]), r, in_words(all[r])));
+    return {};
+}
+
 Result<EpochKey> Session::use_newest(std::optional<uint64_t> epoch, std::optional<uint64_t> before,
                                      bool any_rank, const Use& use, std::unique_ptr<EpochReader>& reader) {
     if (closed_) return Status(Code::failed_state, "the session is closed");
+    TAILRACE_TRY(agree_on_request(epoch, before));
     Status unlisted;
     TAILRACE_ASSIGN(const auto candidates, find_candidates(unlisted));
     Status damage, incomplete;  // of the newest epoch each

@@ -95,6 +95,7 @@ class Session : public Checkpointer {
     Status tell_captured(Captured capture);
     // This rank's own transport has failed: nobody must wait for what it cannot tell or hear.
     void leave_background(const Status& why);
+    Status post_to_agent(const AgentMessage& message, const std::string& purpose);
     void read_mail();  // never blocks
     void read_mail_locked();
     // Sleeps until `done` or the deadline, reading this rank's mail where no agent does; says whether done.
@@ -138,6 +139,7 @@ class Session : public Checkpointer {
     Status try_sources(const Candidate& candidate, bool any_rank, std::optional<SharedEpoch> shared,
                        const Use& use, std::unique_ptr<EpochReader>& reader);
     Result<SharedEpoch> load_everywhere(EpochKey key);
+    Status agree_on_request(std::optional<uint64_t> epoch, std::optional<uint64_t> before) const;
     Result<EpochKey> use_newest(std::optional<uint64_t> epoch, std::optional<uint64_t> before, bool any_rank,
                                 const Use& use, std::unique_ptr<EpochReader>& reader);
     Status wait_for_flush(EpochKey key);

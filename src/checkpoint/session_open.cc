@@ -486,24 +486,25 @@ Status Session::close_once() {
                     fmt::format("flushing {}, left by an earlier run", to_string(key)));
         return agree(*transport_, failure);
     }
-    // A rank that saved less often than others would leave them waiting for ever: what not all have saved
-    // fails. So would one whose background is over, and which could not say so: this is said here.
+    // A rank that saved less often than others would leave them waiting for ever, some of them in save: what
+    // not all have saved fails, as soon as the first closes.
+    if (agent_)
+        agent_->end_from(sequence_);
+    else
+        (void)post_to_agent(SavesOver{sequence_}, "telling the node's agent that the session is closed");
+    // A rank whose background is over and which could not say so would do the same: it is said here.
     ByteWriter out;
-    out.put(sequence_);
     const auto over = agent_ ? agent_->over() : table_.broken();
     out.put(static_cast<uint8_t>(!over.ok()));
     out.put_string(over.message());
     TAILRACE_ASSIGN(const auto all, transport_->allgather(out.bytes()));
-    uint64_t least = UINT64_MAX;
     Status over_elsewhere;
     for (const auto& bytes : all) {
         ByteReader in(bytes);
-        least = std::min(least, in.get<uint64_t>());
         const bool is_over = in.get<uint8_t>() != 0;
         auto why = in.get_string(most_text_bytes);
         if (is_over && over_elsewhere.ok()) over_elsewhere = Status(Code::transport, std::move(why));
     }
-    if (agent_) agent_->end_from(least);
     if (!over_elsewhere.ok() && agent_) agent_->end(over_elsewhere);
     if (!over_elsewhere.ok() && !agent_) table_.fail_all(over_elsewhere, false);
     wait_until(

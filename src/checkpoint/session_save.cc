@@ -245,13 +245,18 @@ Status Session::tell_captured(Captured capture) {
         agent_->captured(std::move(capture));
         return {};
     }
+    const auto purpose = "telling the node's agent of " + to_string(capture.key);
+    return post_to_agent(std::move(capture), purpose);
+}
+
+// Of a rank without an agent. When it fails, so does everything that waits for the agent's answer.
+Status Session::post_to_agent(const AgentMessage& message, const std::string& purpose) {
     ++mail_wanted_;
     transport_->wake();
     std::lock_guard lock(mail_mutex_);
     --mail_wanted_;
-    const EpochKey key = capture.key;
-    auto posted = transport_->post(topology_.representative(node_), encode(AgentMessage(std::move(capture))));
-    if (!posted.ok()) leave_background(posted.with_context("telling the node's agent of " + to_string(key)));
+    auto posted = transport_->post(topology_.representative(node_), encode(message));
+    if (!posted.ok()) leave_background(posted.with_context(purpose));
     read_mail_locked();
     return posted;
 }

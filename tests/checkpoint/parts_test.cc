@@ -37,7 +37,8 @@ std::vector<AgentMessage> sample_messages() {
             EpochEnded{{12, 3}, EpochState::failed, failure, 0.25, true},
             EpochEnded{{12, 3}, EpochState::committed, {}, 0.25, true},
             EpochFlushing{{12, 3}},
-            BackgroundOver{failure}};
+            BackgroundOver{failure},
+            SavesOver{7}};
 }
 
 TEST(AgentMessageTest, EveryKindSurvivesARoundTrip) {
@@ -242,6 +243,23 @@ TEST(RootLedgerTest, AFailedCaptureFailsAtOnceAndLateResultsAreCleanedUp) {
     root.ledger.result({{1, 1}, 0, {}, 1.0});
     EXPECT_THAT(root.orders(), IsEmpty());
     EXPECT_THAT(root.ledger.take_leftovers(), ElementsAre(EpochKey{1, 1}));
+}
+
+TEST(RootLedgerTest, WhatLiesBeyondTheEndFailsAlsoWhereANodeHasCapturedItWhole) {
+    RootDriver root(2, 1, QueuePolicy::wait, 2);
+    root.captured_everywhere(0, 1);
+    root.ledger.captured({0, 1, {{2, 1}}, true, {}});
+    EXPECT_THAT(root.orders(), ElementsAre("flush 1", "flush 2"));
+    const Status why(Code::failed_state, "over");
+    root.ledger.end_from(2, why);
+    EXPECT_THAT(root.orders(), IsEmpty());
+    root.ledger.end_from(1, why);
+    root.ledger.end_from(3, why);
+    EXPECT_THAT(root.orders(), ElementsAre("failed 2!"));
+    root.ledger.captured({0, 2, {{3, 1}}, true, {}});
+    EXPECT_THAT(root.orders(), testing::Contains("failed 3!"));
+    root.flushed(1);
+    EXPECT_THAT(root.orders(), ElementsAre("committed 1"));
 }
 
 TEST(RootLedgerTest, DifferentEpochsAtOneSequenceNumberAllFail) {
