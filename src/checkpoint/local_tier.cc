@@ -22,9 +22,12 @@ uint32_t hash_text(std::string_view text) {
     return hash;
 }
 
+// The same text for all paths to a directory, whether it exists yet or not: a job that comes back by another
+// symbolic link must find what it has captured.
 std::string absolute_text(const std::string& path) {
     std::error_code error;
-    auto absolute = std::filesystem::absolute(path, error);
+    auto absolute = std::filesystem::weakly_canonical(path, error);
+    if (error) absolute = std::filesystem::absolute(path, error);
     if (error) return path;
     auto text = absolute.lexically_normal().string();
     while (text.size() > 1 && text.back() == '/') text.pop_back();

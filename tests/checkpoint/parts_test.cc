@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "checkpoint/agent_messages.h"
 #include "checkpoint/epoch_ledger.h"
 #include "checkpoint/epoch_table.h"
@@ -10,6 +12,7 @@
 #include "checkpoint/recovery.h"
 #include "checkpoint/sample_program.h"
 #include "checkpoint/shared_epoch_codec.h"
+#include "storage/scratch.h"
 
 namespace tailrace {
 namespace {
@@ -320,6 +323,17 @@ TEST(LocalTierTest, JobsWithDifferentSharedDirectoriesDoNotMeet) {
     EXPECT_EQ(one.directory(3), local_tier("/l", "/shared/./a/", "job").directory(3));
     EXPECT_NE(one.directory(3), local_tier("/l", "/shared/b", "job").directory(3));
     EXPECT_THAT(one.directory(3), ::testing::MatchesRegex("/l/job-[0-9a-f]+\\.node0003"));
+}
+
+TEST(LocalTierTest, AllPathsToOneSharedDirectoryHaveOneTier) {
+    const test::ScratchDirectory scratch;
+    std::filesystem::create_directory(scratch / "real");
+    std::filesystem::create_directory_symlink("real", scratch / "link");
+    const auto real = local_tier("/l", scratch / "real/runs", "job");
+    EXPECT_EQ(real.prefix, local_tier("/l", scratch / "link/runs", "job").prefix);
+    std::filesystem::create_directory(scratch / "real/runs");
+    EXPECT_EQ(real.prefix, local_tier("/l", scratch / "link/runs/", "job").prefix);
+    EXPECT_NE(real.prefix, local_tier("/l", scratch / "link", "job").prefix);
 }
 
 TEST(LocalTierTest, EveryDirectoryOfAMachineHasExactlyOneNodeThatLooksAfterIt) {
