@@ -191,7 +191,7 @@ struct Epoch {
     uint32_t run = 0;  // which session saved it, counted from 1 in its directory
     State state = State::unknown;
     tailrace_code why_code = TAILRACE_OK;
-    std::string why;                           // the sentence of a failure
+    std::string why;                           // the sentence of a failure, or what kept it local
     uint64_t captured_bytes = 0;               // of this rank
     double blocked_seconds = 0;                // how long save kept this rank
     double flush_seconds = 0;                  // from the flush's start to the commit

@@ -73,7 +73,7 @@ void to_c(const EpochInfo& info, tailrace_epoch_info& out) {
     out.run = info.run;
     out.state = static_cast<tailrace_state>(info.state);
     out.why_code = static_cast<tailrace_code>(info.why.code());
-    copy_cut(info.why.message(), out.why, sizeof out.why);
+    copy_cut(info.why.ok() ? info.note : info.why.message(), out.why, sizeof out.why);
     out.captured_bytes = info.captured_bytes;
     out.blocked_seconds = info.blocked_seconds;
     out.flush_seconds = info.flush_seconds;

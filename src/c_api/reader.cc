@@ -23,10 +23,7 @@ Result<std::vector<SharedEpochFiles>> candidates(Storage& storage, const std::st
                       fmt::format("{} holds checkpoints of several jobs: {}; name one", directory,
                                   fmt::join(jobs, ", ")));
     if (epoch) std::erase_if(found, [&](const auto& files) { return files.key.epoch != *epoch; });
-    std::vector<EpochKey> whole;
-    for (const auto& files : found)
-        if (looks_complete(files)) whole.push_back(files.key);
-    const Lineage lineage(whole);
+    const Lineage lineage(whole_epochs(storage, found, {}, {}));
     std::sort(found.begin(), found.end(),
               [&](const auto& a, const auto& b) { return lineage.goes_first(a.key, b.key); });
     return found;

@@ -184,6 +184,7 @@ void put_body(ByteWriter& out, const EpochEnded& m) {
     put(out, m.why);
     put_seconds(out, m.seconds);
     put_flag(out, m.captured_everywhere);
+    out.put_string(std::string_view(m.note).substr(0, most_sentence_bytes));
 }
 EpochEnded get_epoch_ended(ByteReader& in) {
     EpochEnded m;
@@ -197,6 +198,7 @@ EpochEnded get_epoch_ended(ByteReader& in) {
     if ((m.state == EpochState::failed) == m.why.ok()) in.set_failed();
     m.seconds = get_seconds(in);
     m.captured_everywhere = get_flag(in);
+    m.note = in.get_string(most_sentence_bytes);
     return m;
 }
 

@@ -76,6 +76,7 @@ struct EpochEnded {
     Status why;
     double seconds = 0;
     bool captured_everywhere = false;  // every rank's part exists: restorable from the node-local tiers
+    std::string note = {};             // of kept_local: which setting or queue kept it there
 };
 
 struct EpochFlushing {

@@ -42,6 +42,7 @@ struct EpochInfo {
     uint32_t run = 0;
     EpochState state = EpochState::unknown;
     Status why;                                // failed: the reason; kept_local: ok
+    std::string note;                          // kept_local: which setting or queue kept it there
     uint64_t captured_bytes = 0;               // of this rank
     double blocked_seconds = 0;                // how long save kept this rank
     double flush_seconds = 0;                  // from the group's start to commit, as known on this rank

@@ -8,6 +8,9 @@ namespace tailrace {
 
 namespace {
 
+constexpr const char* dropped_note =
+    "kept in the node-local tier by queue_policy drop_oldest: newer epochs went before it";
+
 // Ended epochs are remembered for messages that come late; none comes this much later.
 constexpr size_t most_remembered = 1024;
 
@@ -114,8 +117,12 @@ void RootLedger::recovered(EpochKey key) {
 
 void RootLedger::decide(EpochKey key, bool for_shared) {
     if (epochs_[key].flush || epochs_[key].ended) return;
-    if (!for_shared || (policy_ == QueuePolicy::skip && running_.size() >= queue_epochs_)) {
-        keep_local(key);
+    if (!for_shared) {
+        keep_local(key, "kept in the node-local tier by shared_every");
+    } else if (policy_ == QueuePolicy::skip && running_.size() >= queue_epochs_) {
+        keep_local(key, fmt::format("kept in the node-local tier by queue_policy skip: {} epochs were on "
+                                    "their way to the shared directory",
+                                    running_.size()));
     } else if (policy_ == QueuePolicy::drop_oldest && !running_.empty()) {
         // One is being flushed; the newest waits, with as many before it as the queue may hold.
         waiting_.push_back(key);
@@ -123,7 +130,7 @@ void RootLedger::decide(EpochKey key, bool for_shared) {
         while (waiting_.size() > most_waiting) {
             const EpochKey oldest = waiting_.front();
             waiting_.erase(waiting_.begin());
-            keep_local(oldest);
+            keep_local(oldest, dropped_note);
         }
     } else {
         start(key);
@@ -136,8 +143,9 @@ void RootLedger::start(EpochKey key) {
     orders_.emplace_back(std::in_place_type<Decision>, Decision{key, true});
 }
 
-void RootLedger::keep_local(EpochKey key) {
+void RootLedger::keep_local(EpochKey key, std::string note) {
     epochs_[key].flush = false;
+    epochs_[key].note = std::move(note);
     orders_.emplace_back(std::in_place_type<Decision>, Decision{key, false});
     end_if_whole(key);
 }
@@ -193,7 +201,7 @@ void RootLedger::end(EpochKey key, EpochState state, Status why) {
                                                    "epochs are intact"
                                                  : "; earlier epochs are intact"));
     auto& ended = orders_.emplace_back(std::in_place_type<EpochEnded>);
-    std::get<EpochEnded>(ended) = {key, state, std::move(why), epoch.seconds, everywhere};
+    std::get<EpochEnded>(ended) = {key, state, std::move(why), epoch.seconds, everywhere, epoch.note};
     if (state == EpochState::failed && epoch.results > 0) leftovers_.push_back(key);
     std::erase(waiting_, key);
     running_.erase(key);
@@ -203,7 +211,7 @@ void RootLedger::end(EpochKey key, EpochState state, Status why) {
 void RootLedger::start_waiting() {
     if (!running_.empty() || waiting_.empty()) return;
     const auto waiting = std::exchange(waiting_, {});
-    for (size_t i = 0; i + 1 < waiting.size(); ++i) keep_local(waiting[i]);
+    for (size_t i = 0; i + 1 < waiting.size(); ++i) keep_local(waiting[i], dropped_note);
     start(waiting.back());
 }
 

@@ -71,7 +71,8 @@ class RootLedger {
         bool told_by_root = false;
         std::optional<bool> flush;  // decided
         size_t results = 0;
-        Status failure;  // of a party
+        Status failure;    // of a party
+        std::string note;  // why it is kept local
         double seconds = 0;
         bool ended = false;
         bool everywhere(size_t nodes) const { return nodes_told == nodes; }
@@ -84,7 +85,7 @@ class RootLedger {
     };
     void decide(EpochKey key, bool for_shared);
     void start(EpochKey key);
-    void keep_local(EpochKey key);
+    void keep_local(EpochKey key, std::string note);
     void end(EpochKey key, EpochState state, Status why);
     void end_if_whole(EpochKey key);
     void start_waiting();

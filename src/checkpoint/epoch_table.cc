@@ -14,6 +14,7 @@ constexpr size_t most_early = 64;
 void EpochTable::end(Entry& entry, const EpochEnded& news) {
     entry.info.state = news.state;
     entry.info.why = news.why;
+    entry.info.note = news.note;
     entry.info.flush_seconds = news.seconds;
     entry.captured_everywhere = news.captured_everywhere;
 }

@@ -81,10 +81,10 @@ Result<std::vector<std::string>> directories_of_node(Storage& storage, const Loc
     return directories;
 }
 
-std::vector<std::byte> encode_parts(const std::vector<LocalPart>& parts) {
+std::vector<std::byte> encode_parts(const OfferedParts& offered) {
     ByteWriter out;
-    out.put(static_cast<uint64_t>(parts.size()));
-    for (const auto& part : parts) {
+    out.put(static_cast<uint64_t>(offered.parts.size()));
+    for (const auto& part : offered.parts) {
         const auto& header = part.header;
         out.put_string(part.path);
         out.put(header.key.epoch);
@@ -98,12 +98,14 @@ std::vector<std::byte> encode_parts(const std::vector<LocalPart>& parts) {
         out.put(header.stream.manifest_bytes);
         out.put(header.stream.manifest_crc);
     }
+    out.put_string(std::string_view(offered.damaged).substr(0, most_path_bytes));
     return out.take();
 }
 
-Result<std::vector<KnownPart>> decode_parts(std::span<const std::byte> bytes, int node) {
+Result<KnownParts> decode_parts(std::span<const std::byte> bytes, int node) {
     ByteReader in(bytes);
-    std::vector<KnownPart> parts;
+    KnownParts known;
+    auto& parts = known.parts;
     const uint64_t count = in.get_count(60);
     for (uint64_t i = 0; i < count && in.ok(); ++i) {
         KnownPart part;
@@ -122,10 +124,11 @@ Result<std::vector<KnownPart>> decode_parts(std::span<const std::byte> bytes, in
         header.stream.manifest_crc = in.get<uint32_t>();
         parts.push_back(std::move(part));
     }
+    known.damaged = in.get_string(most_path_bytes);
     if (!in.at_end())
         return Status(Code::transport,
                       fmt::format("the list of captured parts of node {} could not be decoded", node));
-    return parts;
+    return known;
 }
 
 std::vector<LocalEpoch> gather_local_epochs(const std::vector<KnownPart>& parts) {

@@ -37,8 +37,17 @@ struct KnownPart {
     std::string path;
     PartHeader header;
 };
-std::vector<std::byte> encode_parts(const std::vector<LocalPart>& parts);
-Result<std::vector<KnownPart>> decode_parts(std::span<const std::byte> bytes, int node);
+// What a node has to offer, as it is told to the others.
+struct OfferedParts {
+    std::vector<LocalPart> parts;
+    std::string damaged;  // what is wrong with a part that was whole once; empty: there is none
+};
+struct KnownParts {
+    std::vector<KnownPart> parts;
+    std::string damaged;
+};
+std::vector<std::byte> encode_parts(const OfferedParts& offered);
+Result<KnownParts> decode_parts(std::span<const std::byte> bytes, int node);
 
 // All parts of one epoch that belong together.
 struct LocalEpoch {

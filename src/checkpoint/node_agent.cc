@@ -407,14 +407,19 @@ void NodeAgent::commit(const EpochEnded& ended) {
         open_.insert(ended.key);
         ++being_named_;
     }
-    naming_.add([this, ended] {
+    naming_.add([this, ended = EpochEnded(ended)]() mutable {
         const auto& config = *setup_.config;
-        auto named =
+        const auto named =
             name_shared_epoch(*setup_.shared, config.shared_dir, config.name, ended.key, config.files);
-        if (!named.ok())
-            log(LogLevel::warning, "{} is committed, but its files keep their unfinished names: {}",
-                to_string(ended.key), named.message());
-        removing_.add([this, key = ended.key] { apply_retention(key); });
+        if (named.code() == Code::not_found) {
+            ended.state = EpochState::failed;
+            ended.why = named.with_context("a file of it was written, and has disappeared");
+        } else {
+            if (!named.ok())
+                log(LogLevel::warning, "{} is committed, but its files keep their unfinished names: {}",
+                    to_string(ended.key), named.message());
+            removing_.add([this, key = ended.key] { apply_retention(key); });
+        }
         std::lock_guard lock(mutex_);
         --being_named_;
         if (setup_.quiet) {

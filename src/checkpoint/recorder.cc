@@ -89,7 +89,7 @@ void Recorder::hear(const EpochEnded& news) {
     EpochRecord record;
     record.key = news.key;
     record.state = name_of(news.state);
-    record.why = news.why.message();
+    record.why = news.why.ok() ? news.note : news.why.message();
     record.ended_unix_ms = unix_ms_now();
     record.flush_seconds = news.seconds;
     book_.ended(std::move(record));

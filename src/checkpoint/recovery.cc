@@ -176,7 +176,11 @@ Result<SharedInventory> clean_shared(Storage& storage, const std::string& direct
     std::set<EpochKey> loaded;
     std::vector<EpochKey> whole;
     for (const auto& files : epochs) {
-        inventory.greatest_run = std::max(inventory.greatest_run, files.key.run);
+        if (files.key.run <= greatest_possible_run)
+            inventory.greatest_run = std::max(inventory.greatest_run, files.key.run);
+        else
+            log(LogLevel::warning, "{} cannot be of run {}, and is passed over when runs are counted",
+                files.files.front().path, files.key.run);
         if (has_unfinished(files)) {
             const auto epoch = load_shared_epoch(storage, files);
             if (epoch.ok()) {
@@ -188,12 +192,11 @@ Result<SharedInventory> clean_shared(Storage& storage, const std::string& direct
             } else if (!removed_or_warned(storage, directory, files)) {
                 inventory.unclean.push_back(files.key);
             }
-        } else if (looks_complete(files)) {
-            whole.push_back(files.key);
         }
     }
     // 2. The newest that is sound. Older ones with final names throughout need no look, unless they would
     //    replace an earlier attempt: they matter only to a restore.
+    for (const auto& key : whole_epochs(storage, epochs, whole, {})) whole.push_back(key);
     const Lineage lineage(whole);
     std::vector<size_t> order;
     for (size_t i = 0; i < epochs.size(); ++i) order.push_back(i);
@@ -259,10 +262,7 @@ Status apply_shared_retention(Storage& storage, const std::string& directory, co
     // beyond them the names suffice.
     std::vector<EpochAge> ages;
     std::set<uint64_t> proved;  // epochs
-    std::vector<EpochKey> whole;
-    for (const auto& files : epochs)
-        if (looks_complete(files)) whole.push_back(files.key);
-    const Lineage lineage(whole);
+    const Lineage lineage(whole_epochs(storage, epochs, {}, known_complete));
     for (size_t i = epochs.size(); i-- > 0;) {
         const auto& files = epochs[i];
         bool complete = looks_complete(files);

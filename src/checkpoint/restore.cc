@@ -68,10 +68,12 @@ bool Session::local_serves_any_rank(const Candidate& candidate) const {
 }
 
 // `unlisted`: why the shared tier could not be looked at; ok when it could. The same on every rank.
-Result<std::vector<Session::Candidate>> Session::find_candidates(Status& unlisted) {
-    TAILRACE_ASSIGN(const auto parts, gather_parts());
+Result<std::vector<Session::Candidate>> Session::find_candidates(Status& unlisted,
+                                                                 std::string& damaged_part) {
+    TAILRACE_ASSIGN(auto known, gather_parts());
+    damaged_part = std::move(known.damaged);
     std::map<EpochKey, Candidate> found;
-    for (auto& epoch : gather_local_epochs(parts)) {
+    for (auto& epoch : gather_local_epochs(known.parts)) {
         auto& candidate = found[epoch.key];
         candidate.key = epoch.key;
         candidate.local = std::move(epoch);
@@ -84,15 +86,21 @@ Result<std::vector<Session::Candidate>> Session::find_candidates(Status& unliste
         out.put_string(listed.status().message());
         if (!listed.ok())
             log(LogLevel::warning, "the shared tier is passed over: {}", listed.status().message());
-        else
+        else {
+            std::vector<EpochKey> captured;
+            for (const auto& [key, candidate] : found)
+                if (candidate.local->complete()) captured.push_back(key);
+            const auto whole = whole_epochs(*shared_, *listed, captured, {});
             for (const auto& files : *listed) {
                 out.put(files.key.epoch);
                 out.put(files.key.run);
                 out.put(
                     static_cast<uint8_t>(std::any_of(files.files.begin(), files.files.end(),
                                                      [](const auto& file) { return file.name.unfinished; })));
-                out.put(static_cast<uint8_t>(looks_complete(files)));
+                out.put(
+                    static_cast<uint8_t>(std::find(whole.begin(), whole.end(), files.key) != whole.end()));
             }
+        }
     }
     TAILRACE_ASSIGN(const auto of_root, transport_->broadcast(0, out.bytes()));
     ByteReader in(of_root);
@@ -294,7 +302,8 @@ Result<EpochKey> Session::use_newest(std::optional<uint64_t> epoch, std::optiona
     if (closed_) return Status(Code::failed_state, "the session is closed");
     TAILRACE_TRY(agree_on_request(epoch, before));
     Status unlisted;
-    TAILRACE_ASSIGN(const auto candidates, find_candidates(unlisted));
+    std::string damaged_part;
+    TAILRACE_ASSIGN(const auto candidates, find_candidates(unlisted, damaged_part));
     Status damage, incomplete;  // of the newest epoch each
     for (const auto& candidate : candidates) {
         if (epoch && candidate.key.epoch != *epoch) continue;
@@ -335,6 +344,12 @@ Result<EpochKey> Session::use_newest(std::optional<uint64_t> epoch, std::optiona
     if (!unlisted.ok())
         return Status(unlisted.code() == Code::not_found ? Code::io_error : unlisted.code(),
                       fmt::format("nothing could be restored from {}: {}", places, unlisted.message()));
+    if (!damaged_part.empty() && !epoch && !before)
+        return Status(
+            Code::corrupt,
+            fmt::format("nothing could be restored from {}, and nothing there was changed; a captured "
+                        "part is damaged (remove it to begin anew): {}",
+                        places, damaged_part));
     auto missing = epoch ? no_such_epoch(*epoch, candidates)
                          : Status(Code::not_found, fmt::format("there is no complete epoch of job {} in {}",
                                                                config_.name, places));
@@ -437,7 +452,8 @@ Result<std::unique_ptr<EpochReader>> Session::open_epoch(std::optional<uint64_t>
 Result<std::vector<EpochInfo>> Session::list() {
     if (closed_) return Status(Code::failed_state, "the session is closed");
     Status unlisted;
-    TAILRACE_ASSIGN(const auto candidates, find_candidates(unlisted));
+    std::string damaged_part;
+    TAILRACE_ASSIGN(const auto candidates, find_candidates(unlisted, damaged_part));
     read_mail();
     std::vector<EpochInfo> listed;
     std::set<uint64_t> epochs;

@@ -81,7 +81,7 @@ class Session : public Checkpointer {
     Status make_agent();
     void queue_recoveries(const std::vector<LocalEpoch>& epochs);
     void drop_old_parts();
-    Result<std::vector<KnownPart>> gather_parts();
+    Result<KnownParts> gather_parts();
     Status close_once();
 
     // ---- session_save.cc
@@ -121,7 +121,7 @@ class Session : public Checkpointer {
         std::optional<LocalEpoch> local;
         bool in_shared = false;          // files of it are listed
         bool shared_unfinished = false;  // some of them under unfinished names
-        bool looks_complete = false;     // all K under final ones
+        bool looks_complete = false;     // whole_epochs() has it
         bool seems_whole() const { return looks_complete || (local && local->complete()); }
     };
     Status no_such_epoch(uint64_t epoch, const std::vector<Candidate>& candidates) const;
@@ -131,7 +131,7 @@ class Session : public Checkpointer {
     };
     // What to do with an epoch's reader on this rank.
     using Use = std::function<Status(EpochReader&)>;
-    Result<std::vector<Candidate>> find_candidates(Status& unlisted);
+    Result<std::vector<Candidate>> find_candidates(Status& unlisted, std::string& damaged_part);
     bool local_serves_own_ranks(const Candidate& candidate) const;
     bool local_serves_any_rank(const Candidate& candidate) const;
     Attempt try_candidate(const Candidate& candidate, bool any_rank, const Use& use,

@@ -189,12 +189,14 @@ Status Session::take_local_directory(uint32_t& greatest_run) {
     for (const auto& directory : directories) {
         TAILRACE_ASSIGN(const auto listing, list_local(*local_, directory, config_.name));
         for (const auto& part : listing.parts) {
-            greatest_run = std::max(greatest_run, part.header.key.run);
+            if (part.header.key.run <= greatest_possible_run)
+                greatest_run = std::max(greatest_run, part.header.key.run);
             old_parts_.push_back({node_, part.path, part.header});
         }
         for (const auto& leftover : listing.leftovers) {
             const auto name = parse_part_file_name(leftover.path.substr(leftover.path.rfind('/') + 1));
-            if (name) greatest_run = std::max(greatest_run, name->key.run);
+            if (name && name->key.run <= greatest_possible_run)
+                greatest_run = std::max(greatest_run, name->key.run);
             if (!name || !name->unfinished) {
                 log(LogLevel::warning, "a captured part cannot be used and is left as it is: {}",
                     leftover.why.message());
@@ -214,10 +216,6 @@ Status Session::agree_on_run(SharedInventory& inventory, uint32_t greatest_local
     TAILRACE_ASSIGN(const auto runs, transport_->allgather(out.bytes()));
     uint32_t greatest = 0;
     for (const auto& bytes : runs) greatest = std::max(greatest, ByteReader(bytes).get<uint32_t>());
-    if (greatest == UINT32_MAX)
-        return Status(Code::invalid_argument,
-                      fmt::format("a file in {} or {} claims to be of the last run there can be",
-                                  config_.shared_dir, config_.local_dir));
     run_ = greatest + 1;
 
     ByteWriter mine;
@@ -257,8 +255,8 @@ Status Session::agree_on_run(SharedInventory& inventory, uint32_t greatest_local
 }
 
 // All parts that the representatives look after, as every rank then knows them. Collective.
-Result<std::vector<KnownPart>> Session::gather_parts() {
-    std::vector<LocalPart> mine;
+Result<KnownParts> Session::gather_parts() {
+    OfferedParts mine;
     Status listed;
     if (representative_) {
         auto directories = directories_of_node(*local_, tier_, node_, topology_, hosts_);
@@ -267,26 +265,30 @@ Result<std::vector<KnownPart>> Session::gather_parts() {
             auto listing = list_local(*local_, (*directories)[i], config_.name);
             listed = listing.status();
             if (!listed.ok()) break;
-            for (auto& part : listing->parts) mine.push_back(std::move(part));
-            for (const auto& leftover : listing->leftovers)
+            for (auto& part : listing->parts) mine.parts.push_back(std::move(part));
+            for (const auto& leftover : listing->leftovers) {
                 log(LogLevel::debug, "passed over: {}", leftover.why.message());
+                const auto name = parse_part_file_name(leftover.path.substr(leftover.path.rfind('/') + 1));
+                if (name && !name->unfinished) mine.damaged = leftover.why.message();
+            }
         }
         // A tier that cannot be read has nothing to offer; the shared one may.
         if (!listed.ok()) log(LogLevel::warning, "the node-local tier is passed over: {}", listed.message());
     }
     TAILRACE_ASSIGN(const auto all, transport_->allgather(encode_parts(mine)));
-    std::vector<KnownPart> parts;
+    KnownParts known;
     for (int node = 0; node < topology_.node_count(); ++node) {
         TAILRACE_ASSIGN(auto of_node,
                         decode_parts(all[static_cast<size_t>(topology_.representative(node))], node));
-        std::move(of_node.begin(), of_node.end(), std::back_inserter(parts));
+        std::move(of_node.parts.begin(), of_node.parts.end(), std::back_inserter(known.parts));
+        if (known.damaged.empty()) known.damaged = std::move(of_node.damaged);
     }
-    return parts;
+    return known;
 }
 
 Status Session::recover(const SharedInventory& inventory) {
-    TAILRACE_ASSIGN(const auto parts, gather_parts());
-    const auto captured = gather_local_epochs(parts);
+    TAILRACE_ASSIGN(const auto known, gather_parts());
+    const auto captured = gather_local_epochs(known.parts);
     for (const auto& epoch : captured)
         if (epoch.complete()) old_safe_.push_back(epoch.key);
     auto epochs = choose_recoveries(captured, inventory.committed, inventory.unclean);

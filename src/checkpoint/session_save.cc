@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "checkpoint/session.h"
+#include "storage/file_size_signal.h"
 
 namespace tailrace {
 
@@ -200,7 +201,10 @@ Status Session::capture_epoch(uint64_t epoch, Captured& capture) {
 
     if (!newest_saved_) warn_of_newer_epochs(epoch);
     const auto sources = region_sources();
-    auto part = capture_->capture(header, sources, retire_parts());
+    auto part = [&] {
+        const FileSizeSignalBlocked blocked;
+        return capture_->capture(header, sources, retire_parts());
+    }();
 
     capture.seconds = seconds_since(start);
     capture.sequence = header.sequence;

@@ -49,6 +49,12 @@ Result<SharedEpochFiles> epoch_of_file(Storage& storage, const std::string& path
 // (which epochs are left behind, lineage.h) takes these for complete.
 bool looks_complete(const SharedEpochFiles& files);
 
+// The epochs that count as whole before they are read: those whose names are complete. One that would leave
+// others behind (lineage.h) must be so by the heads of its files, too, unless it is `proved`: a stray file
+// under a later run's name must not hide what is sound. `others`: whole epochs that lie elsewhere.
+std::vector<EpochKey> whole_epochs(Storage& storage, const std::vector<SharedEpochFiles>& epochs,
+                                   const std::vector<EpochKey>& others, const std::vector<EpochKey>& proved);
+
 // Opens a shared file for reading. One that a running session has renamed since it was listed is found under
 // its final name.
 Result<std::unique_ptr<File>> open_shared_file(Storage& storage, const std::string& path,
@@ -125,9 +131,10 @@ struct RetentionRule {
 // Which of `epochs` the rule removes: complete ones beyond the newest keep_newest (and, if given, older than
 // the age), attempts that a later run's complete attempt of the same epoch has replaced. Incomplete attempts
 // are not chosen here: cleaning them needs to know that no session is writing them. Epochs left behind
-// (lineage.h) do not count among the newest and are not chosen for being too many: else a run that begins
-// anew would lose each of its epochs as soon as it is committed. Never chooses the newest complete epoch, nor
-// the newest that is not left behind. With both fields, an epoch must match both. Ascending.
+// (lineage.h) do not count among the newest, and are chosen for being too many once the run that left them
+// behind has passed them: before, they are what a program that began anew by mistake has lost. Never chooses
+// the newest complete epoch, nor the newest that is not left behind. With both fields, an epoch must match
+// both. Ascending.
 std::vector<EpochKey> choose_removals(const std::vector<EpochAge>& epochs, const RetentionRule& rule);
 
 }  // namespace tailrace

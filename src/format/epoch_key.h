@@ -23,6 +23,9 @@ struct EpochKey {
     auto operator<=>(const EpochKey&) const = default;  // newest is greatest
 };
 
+// Runs are counted upward from 1, a session each: a greater number is a mistake or a trick.
+inline constexpr uint32_t greatest_possible_run = UINT32_MAX / 2;
+
 std::string to_string(const EpochKey& key);  // "epoch 12 of run 3"
 
 // The job's name (configuration key `name`), which separates jobs that share a directory: 1 to 100

@@ -26,7 +26,10 @@ std::vector<EpochKey> choose_removals(const std::vector<EpochAge>& epochs, const
         if (!replaced && !left_behind) ++epochs_seen;
         // The newest stays, whatever the rule says, and so does the newest that is not left behind.
         if (i == 0 || (!replaced && !left_behind && epochs_seen == 1)) continue;
-        bool too_many = rule.keep_newest && !left_behind && epochs_seen > *rule.keep_newest;
+        // What is left behind is no more than a memory once the run that did so has passed it.
+        const bool passed = left_behind && epochs_seen > 0;
+        const bool too_many =
+            rule.keep_newest && (passed || (!left_behind && epochs_seen > *rule.keep_newest));
         bool by_age_alone = !rule.keep_newest && rule.older_than_seconds;
         bool old_enough = !rule.older_than_seconds || attempt.age_seconds > *rule.older_than_seconds;
         if ((replaced || too_many || by_age_alone) && old_enough) removals.push_back(attempt.key);

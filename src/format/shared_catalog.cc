@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <new>
 #include <set>
@@ -261,6 +262,32 @@ bool looks_complete(const SharedEpochFiles& files) {
                        [](const auto& entry) { return entry.first == entry.second; });
 }
 
+std::vector<EpochKey> whole_epochs(Storage& storage, const std::vector<SharedEpochFiles>& epochs,
+                                   const std::vector<EpochKey>& others, const std::vector<EpochKey>& proved) {
+    std::map<uint32_t, uint64_t> greatest;  // by run: the greatest epoch of that run and all earlier ones
+    auto note = [&](EpochKey key) {
+        auto& epoch = greatest.try_emplace(key.run, key.epoch).first->second;
+        epoch = std::max(epoch, key.epoch);
+    };
+    for (const auto& key : others) note(key);
+    for (const auto& files : epochs)
+        if (looks_complete(files)) note(files.key);
+    uint64_t up_to_here = 0;
+    for (auto& [run, epoch] : greatest) up_to_here = epoch = std::max(epoch, up_to_here);
+
+    std::vector<EpochKey> whole;
+    for (const auto& files : epochs) {
+        if (!looks_complete(files)) continue;
+        const auto run = greatest.find(files.key.run);
+        const bool leaves_behind = run != greatest.begin() && std::prev(run)->second >= files.key.epoch;
+        if (leaves_behind && std::find(proved.begin(), proved.end(), files.key) == proved.end() &&
+            !load_shared_epoch(storage, files).ok())
+            continue;
+        whole.push_back(files.key);
+    }
+    return whole;
+}
+
 Result<std::vector<SharedEpochFiles>> list_shared(Storage& storage, const std::string& directory,
                                                   const std::string& job) {
     TAILRACE_ASSIGN(auto entries, storage.list(directory));
@@ -307,7 +334,9 @@ Result<SharedEpochFiles> epoch_of_file(Storage& storage, const std::string& path
                     path, header->file_count, to_string(header->key), directory));
 }
 
-Result<SharedEpoch> load_shared_epoch(Storage& storage, const SharedEpochFiles& files) {
+namespace {
+
+Result<SharedEpoch> load_files(Storage& storage, const SharedEpochFiles& files) {
     TAILRACE_ASSIGN(auto chosen, choose_files(files));
     SharedEpoch epoch;
     epoch.job = files.job;
@@ -330,6 +359,26 @@ Result<SharedEpoch> load_shared_epoch(Storage& storage, const SharedEpochFiles& 
         TAILRACE_TRY(check_cover(stream, epoch, listed->file));
     }
     return epoch;
+}
+
+}  // namespace
+
+// A copy of one of the files under the name of another K can look like an epoch of its own. Headers tell.
+Result<SharedEpoch> load_shared_epoch(Storage& storage, const SharedEpochFiles& files) {
+    std::map<uint32_t, SharedEpochFiles> by_count;
+    for (const auto& file : files.files) {
+        auto& of_count = by_count[file.name.count];
+        of_count.job = files.job;
+        of_count.key = files.key;
+        of_count.files.push_back(file);
+    }
+    std::vector<SharedEpoch> sound;
+    if (by_count.size() > 1)
+        for (const auto& [count, of_count] : by_count)
+            if (auto loaded = load_files(storage, of_count); loaded.ok())
+                sound.push_back(std::move(loaded).value());
+    if (sound.size() == 1) return std::move(sound.front());
+    return load_files(storage, files);
 }
 
 Result<SharedFileHead> read_shared_head(Storage& storage, const std::string& path) {

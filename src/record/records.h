@@ -38,7 +38,7 @@ struct NodeRecord {
 struct EpochRecord {
     EpochKey key;
     std::string state;  // "committed", "kept_local" or "failed"
-    std::string why;    // of a failure
+    std::string why;    // of a failure; of kept_local, what kept it there
     int64_t ended_unix_ms = 0;
     double flush_seconds = 0;  // until the last group had committed
     CaptureNumbers capture;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <thread>
 #include <vector>
 
@@ -27,6 +28,18 @@ TEST_F(LogTest, MessagesReachTheCallbackFromTheLevelOn) {
     log(LogLevel::info, "n = {}", 3);
     log(LogLevel::error, "bad");
     EXPECT_EQ(seen, (std::vector<std::string>{"1n = 3", "3bad"}));
+}
+
+// In a process of its own: the environment is read once.
+TEST_F(LogTest, TheEnvironmentSetsTheLevelAtStart) {
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    const auto with_level = [](const char* level) {
+        ::setenv("TAILRACE_LOG", level, 1);
+        log(LogLevel::debug, "a detail");
+        std::exit(0);
+    };
+    EXPECT_EXIT(with_level("debug"), testing::ExitedWithCode(0), "tailrace: debug: a detail");
+    EXPECT_EXIT(with_level("loud"), testing::ExitedWithCode(0), "TAILRACE_LOG=\"loud\" is not known");
 }
 
 TEST_F(LogTest, OffSilencesErrorsToo) {

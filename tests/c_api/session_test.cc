@@ -1,4 +1,6 @@
 // The life of a session: save, state, wait, list, restore.
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -45,6 +47,20 @@ TEST_F(SessionTest, WhatWasSavedComesBack) {
     EXPECT_EQ(a, saved_a);
     EXPECT_EQ(b, saved_b);
     ASSERT_TRUE(ok(tailrace_close(session)));
+}
+
+// In a process of its own: a file size limit cannot be taken back.
+TEST_F(SessionTest, AFileSizeLimitFailsTheSaveAndLeavesTheProgramAlive) {
+    const auto save_beyond_the_limit = [&] {
+        std::vector<int> a = pattern(4 << 20, 1);
+        tailrace_session* session = open();
+        if (add(session, "a", a) != TAILRACE_OK) std::exit(3);
+        const rlimit limit{1 << 20, 1 << 20};
+        if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) std::exit(4);
+        const bool refused = fails(TAILRACE_NO_SPACE, tailrace_save(session, 1));
+        std::exit(refused ? 0 : 1);
+    };
+    EXPECT_EXIT(save_beyond_the_limit(), testing::ExitedWithCode(0), "");
 }
 
 TEST_F(SessionTest, ACommittedEpochIsKFilesAndNothingElse) {

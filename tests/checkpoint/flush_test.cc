@@ -36,6 +36,7 @@ TEST(FlushTest, EveryNthSaveGoesToTheSharedTierAndTheOthersStayLocal) {
                                                   {4, EpochState::committed},
                                                   {5, EpochState::kept_local}})
                 EXPECT_EQ(session.state(static_cast<uint64_t>(epoch))->state, expected) << epoch;
+            EXPECT_THAT(session.state(2)->note, HasSubstr("by shared_every"));
             expect_restored(session, std::nullopt, 5);
             ASSERT_TRUE(session.close().ok());
         });
@@ -100,6 +101,7 @@ TEST(FlushTest, SkipKeepsAnEpochLocalWhileTheQueueIsFull) {
             EXPECT_EQ(session.state(1)->state, EpochState::committed);
             EXPECT_EQ(session.state(2)->state, EpochState::kept_local);
             EXPECT_EQ(session.state(3)->state, EpochState::kept_local);
+            EXPECT_THAT(session.state(3)->note, HasSubstr("by queue_policy skip"));
             ASSERT_TRUE(save(session, state, 4).ok());
             ASSERT_TRUE(session.wait(4, for_ever).ok());
             EXPECT_EQ(session.state(4)->state, EpochState::committed);
@@ -126,6 +128,7 @@ TEST(FlushTest, DropOldestFlushesTheNewestOfWhatHasQueued) {
             EXPECT_EQ(session.state(1)->state, EpochState::committed);
             EXPECT_EQ(session.state(2)->state, EpochState::kept_local);
             EXPECT_EQ(session.state(3)->state, EpochState::kept_local);
+            EXPECT_THAT(session.state(3)->note, HasSubstr("by queue_policy drop_oldest"));
             EXPECT_EQ(session.state(4)->state, EpochState::committed);
         });
     }
@@ -320,6 +323,102 @@ TEST(FlushTest, AnEpochThatLacksAFileLeavesNothingBehind) {
         }
     }
     run(job, [&](Checkpointer& session) { expect_restored(session, std::nullopt, 4); });
+}
+
+// A shared storage in which somebody removes a file before it gets its final name.
+class ThievingStorage : public MemoryStorage {
+  public:
+    Status rename(const std::string& from, const std::string& to) override {
+        if (to.find("1of2") != std::string::npos) (void)MemoryStorage::remove(from);
+        return MemoryStorage::rename(from, to);
+    }
+};
+
+TEST(FlushTest, AnEpochWhoseFileDisappearsBeforeItHasItsNameIsNotCommitted) {
+    set_log_level(LogLevel::off);
+    Machines machines;
+    auto job = job_on(machines, hosts_of(2, 1));
+    job.shared = std::make_shared<ThievingStorage>();
+    run(job, [&](Checkpointer& session) {
+        State state;
+        ASSERT_TRUE(save(session, state, 1).ok());
+        const auto waited = session.wait(1, for_ever);
+        EXPECT_EQ(waited.code(), Code::not_found);
+        EXPECT_THAT(waited.message(), HasSubstr("has disappeared"));
+        expect_restored(session, std::nullopt, 1);  // from the node-local tier
+    });
+    set_log_level(LogLevel::warning);
+}
+
+TEST(FlushTest, ACapturedPartThatIsCutIsNoFirstRun) {
+    set_log_level(LogLevel::off);
+    Machines machines;
+    auto job = job_on(machines, hosts_of(1, 2));
+    job.config.shared_every = 2;
+    run(job, [&](Checkpointer& session) {
+        State state;
+        ASSERT_TRUE(save(session, state, 1).ok());
+        ASSERT_TRUE(save(session, state, 2).ok());
+        ASSERT_TRUE(session.close().ok());
+    });
+    const auto& local = machines.local.begin()->second;
+    const auto node = join_path(job.config.local_dir, local->list(job.config.local_dir)->front().name);
+    for (const auto& part : *local->list(node)) {
+        auto file = local->open(join_path(node, part.name), {Access::write, DirectIo::off});
+        if (file.ok() && part.name.ends_with(".capture")) {
+            ASSERT_TRUE((*file)->truncate(5000).ok());
+        }
+    }
+    for (const auto& name : shared_names(machines, job.config))
+        ASSERT_TRUE(machines.shared->remove(join_path(job.config.shared_dir, name)).ok());
+    run(job, [&](Checkpointer& session) {
+        const auto restored = session.restore(std::nullopt, {}).status();
+        EXPECT_EQ(restored.code(), Code::corrupt);
+        EXPECT_THAT(restored.message(), HasSubstr(".capture"));
+    });
+    set_log_level(LogLevel::warning);
+}
+
+// Files that are not what their names say: a copy under a later run's name, one under another K, an empty one
+// of a run that cannot be.
+TEST(FlushTest, StrayFilesHideNothing) {
+    set_log_level(LogLevel::off);
+    Machines machines;
+    auto job = job_on(machines, hosts_of(2, 1));
+    run(job, [&](Checkpointer& session) {
+        State state;
+        for (uint64_t epoch = 1; epoch <= 5; ++epoch) ASSERT_TRUE(save(session, state, epoch).ok());
+        ASSERT_TRUE(session.close().ok());
+    });
+    machines.local.clear();
+    for (const auto& host : job.hosts) machines.local_of(host);
+    const auto& directory = job.config.shared_dir;
+    const auto copy = [&](const SharedFileName& from, const SharedFileName& to) {
+        auto source =
+            machines.shared->open(join_path(directory, to_string(from)), {Access::read, DirectIo::off});
+        auto target =
+            machines.shared->open(join_path(directory, to_string(to)), {Access::write, DirectIo::off});
+        ASSERT_TRUE(source.ok() && target.ok());
+        std::vector<std::byte> bytes(*(*source)->size());
+        ASSERT_TRUE((*source)->read_at(bytes, 0).ok());
+        ASSERT_TRUE((*target)->write_at(bytes, 0).ok());
+    };
+    for (const uint32_t k : {0u, 1u}) copy({"job", {3, 1}, k, 2, false}, {"job", {3, 9}, k, 2, false});
+    copy({"job", {5, 1}, 0, 2, false}, {"job", {5, 1}, 0, 1, false});
+    const SharedFileName of_no_run{"job", {2, UINT32_MAX}, 0, 1, false};
+    ASSERT_TRUE(
+        machines.shared->open(join_path(directory, to_string(of_no_run)), {Access::write, DirectIo::off})
+            .ok());
+    for (int again = 0; again < 2; ++again)
+        run(job, [&](Checkpointer& session) {
+            const auto newest = 5 + static_cast<uint64_t>(again);
+            expect_restored(session, std::nullopt, newest);
+            expect_restored(session, 5, 5);
+            State state;
+            ASSERT_TRUE(save(session, state, newest + 1).ok());
+            ASSERT_TRUE(session.close().ok());
+        });
+    set_log_level(LogLevel::warning);
 }
 
 // ---- recovery --------------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ std::vector<AgentMessage> sample_messages() {
             Decision{{12, 3}, false},
             GroupResult{{12, 3}, 2, failure, 1.5},
             EpochEnded{{12, 3}, EpochState::failed, failure, 0.25, true},
-            EpochEnded{{12, 3}, EpochState::committed, {}, 0.25, true},
+            EpochEnded{{12, 3}, EpochState::kept_local, {}, 0.25, true, "by a setting"},
             EpochFlushing{{12, 3}},
             BackgroundOver{failure},
             SavesOver{7}};
@@ -372,13 +372,14 @@ TEST(LocalTierTest, APartThatTwoNodesSeeCountsOnceAndNamesakesDoNotMix) {
     ASSERT_THAT(epochs[0].parts, SizeIs(1));
     EXPECT_TRUE(epochs[1].complete());
     std::vector<LocalPart> parts{{"/x y", known_part(0, {5, 1}, 3, 4).header}};
-    auto decoded = decode_parts(encode_parts(parts), 7);
+    auto decoded = decode_parts(encode_parts({parts, "cut"}), 7);
     ASSERT_TRUE(decoded.ok());
-    ASSERT_THAT(*decoded, SizeIs(1));
-    EXPECT_EQ((*decoded)[0].node, 7);
-    EXPECT_EQ((*decoded)[0].path, "/x y");
-    EXPECT_EQ((*decoded)[0].header.stream, parts[0].header.stream);
-    auto bytes = encode_parts(parts);
+    ASSERT_THAT(decoded->parts, SizeIs(1));
+    EXPECT_EQ(decoded->parts[0].node, 7);
+    EXPECT_EQ(decoded->parts[0].path, "/x y");
+    EXPECT_EQ(decoded->parts[0].header.stream, parts[0].header.stream);
+    EXPECT_EQ(decoded->damaged, "cut");
+    auto bytes = encode_parts({parts, "cut"});
     bytes.pop_back();
     EXPECT_FALSE(decode_parts(bytes, 7).ok());
 }

@@ -117,6 +117,13 @@ class LsTest(CommandTest):
         self.assertEqual(run_json("show", self.dir, "newest")["epoch"], 40)
         self.assertEqual(run_json("show", self.dir, "90")["epoch"], 90)
 
+    def test_a_clock_that_was_ahead_makes_no_epoch_old(self):
+        make(self.dir, epoch=1, age=-86400)
+        make(self.dir, epoch=2, age=-90000)
+        self.assertEqual([e["age_seconds"] for e in run_json("ls", self.dir)["epochs"]], [0, 0])
+        run("prune", self.dir, "--older-than", "1s", "--yes")
+        self.assertEqual(len(run_json("ls", self.dir)["epochs"]), 2)
+
     def test_damaged_foreign_and_swapped_files_are_damaged(self):
         for epoch in (1, 2, 3, 4):
             make(self.dir, epoch=epoch)

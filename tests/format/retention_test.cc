@@ -4,6 +4,7 @@
 
 #include "format/catalog.h"
 #include "format/hostile.h"
+#include "format/lineage.h"
 
 namespace tailrace {
 namespace {
@@ -59,13 +60,12 @@ TEST(RetentionTest, ARunThatBeganAnewKeepsItsOwnEpochs) {
     EXPECT_EQ(choose_removals(epochs, {1, {}}), Keys());
     epochs.push_back({{20, 2}, true, 0});
     epochs.push_back({{15, 1}, true, 0});
-    EXPECT_EQ(choose_removals(epochs, {1, {}}), (Keys{{10, 2}}));
-    EXPECT_EQ(choose_removals(epochs, {2, {}}), Keys());
+    EXPECT_EQ(choose_removals(epochs, {1, {}}), (Keys{{10, 2}, {15, 1}}));
+    EXPECT_EQ(choose_removals(epochs, {2, {}}), (Keys{{15, 1}}));
+    // Once it has passed them, what it left behind goes first.
     epochs.push_back({{100, 2}, true, 0});
-    EXPECT_EQ(choose_removals(epochs, {2, {}}), (Keys{{10, 2}, {100, 1}}));
-    // Once what the run began with has gone, what lies between counts as any other.
-    std::erase_if(epochs, [](const EpochAge& epoch) { return epoch.key == EpochKey{10, 2}; });
-    EXPECT_EQ(choose_removals(epochs, {2, {}}), (Keys{{15, 1}, {100, 1}}));
+    EXPECT_EQ(choose_removals(epochs, {2, {}}), (Keys{{10, 2}, {15, 1}, {90, 1}, {100, 1}}));
+    EXPECT_EQ(choose_removals(epochs, {}), (Keys{{100, 1}}));
     // By age alone everything may go but the newest of each.
     EXPECT_EQ(choose_removals({{{90, 1}, true, 9}, {{100, 1}, true, 9}, {{10, 2}, true, 9}}, {{}, 5}),
               (Keys{{90, 1}}));
@@ -88,15 +88,20 @@ TEST(RetentionTest, WhatStaysIsEnough) {
         if (below(random, 2) == 0) rule.older_than_seconds = below(random, 100);
         auto removals = choose_removals(epochs, rule);
         EXPECT_TRUE(std::is_sorted(removals.begin(), removals.end()));
-        std::vector<uint64_t> complete, left;
+        std::vector<uint64_t> complete, left;  // that are not left behind
+        std::vector<EpochKey> whole;
+        for (const auto& epoch : epochs)
+            if (epoch.complete) whole.push_back(epoch.key);
+        const Lineage lineage(whole);
         for (const auto& epoch : epochs) {
             bool removed = std::count(removals.begin(), removals.end(), epoch.key) > 0;
             if (removed) {
                 EXPECT_TRUE(epoch.complete);
                 EXPECT_TRUE(!rule.older_than_seconds || epoch.age_seconds > *rule.older_than_seconds);
             }
-            if (epoch.complete) complete.push_back(epoch.key.epoch);
-            if (epoch.complete && !removed) left.push_back(epoch.key.epoch);
+            if (!epoch.complete || lineage.left_behind(epoch.key)) continue;
+            complete.push_back(epoch.key.epoch);
+            if (!removed) left.push_back(epoch.key.epoch);
         }
         for (auto* numbers : {&complete, &left}) {
             std::sort(numbers->rbegin(), numbers->rend());
