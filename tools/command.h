@@ -37,5 +37,6 @@ Command add_extract(CLI::App& program);
 Command add_prune(CLI::App& program);
 Command add_config(CLI::App& program);
 Command add_bench(CLI::App& program);
+Command add_tune(CLI::App& program);
 
 }  // namespace tailrace::tool

@@ -29,6 +29,7 @@ constexpr const char* examples = R"(Examples:
   tailrace prune /scratch/run7 --keep 5          what would go; add --yes to remove it
   tailrace config > tailrace.toml                a configuration file to start from
   tailrace bench /scratch/me --writers 1,4,8     how fast one leader writes there
+  tailrace tune /scratch/me --time 5min          find settings for it, into tailrace.toml
 
 Exit status: 0 well; 1 something is damaged or incomplete; 2 wrong usage; 3 not found;
 4 the system or a running session refused; 130 interrupted. `tailrace COMMAND --help` has each command's options.)";
@@ -65,7 +66,7 @@ int run(int argc, char** argv) {
     program.get_formatter()->column_width(34);
 
     std::vector<std::pair<CLI::App*, Command>> commands;
-    for (auto add : {add_ls, add_show, add_verify, add_extract, add_prune, add_config, add_bench}) {
+    for (auto add : {add_ls, add_show, add_verify, add_extract, add_prune, add_config, add_bench, add_tune}) {
         Command command = add(program);
         commands.emplace_back(program.get_subcommands({}).back(), std::move(command));
     }

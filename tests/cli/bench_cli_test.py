@@ -153,5 +153,59 @@ class BenchTest(unittest.TestCase):
         self.assertFalse(self.prefix.with_suffix(".json").exists())
 
 
+class TuneTest(unittest.TestCase):
+    def setUp(self):
+        self.root = pathlib.Path(tempfile.mkdtemp(prefix="tailrace tune Größe "))
+        self.addCleanup(shutil.rmtree, self.root)
+        self.toml = self.root / "found.toml"
+
+    def run_tune(self, *arguments, code=0):
+        done = subprocess.run([TAILRACE, "tune", self.root / "disk", "--local-dir", self.root / "local",
+                               "-o", self.toml, "--processes", "2", "--size", "1MiB", *arguments],
+                              capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        left = [path for top in ("disk", "local") for path in (self.root / top).rglob("*")]
+        self.assertEqual(left, [])
+        return done
+
+    def test_it_writes_what_it_chose_and_why(self):
+        prefix = self.root / "runs"
+        done = self.run_tune("--time", "3s", "--json", "--results", str(prefix))
+        choice = json.loads(done.stdout)
+        text = self.toml.read_text()
+        for key in ("writers", "buffers", "queue_depth", "io_engine", "direct_io"):
+            self.assertIn(f'{key} = "{choice[key]}"', text)
+        for sentence in choice["explanation"]:
+            self.assertIn(f"# {sentence}", text)
+        runs = json.loads(prefix.with_suffix(".json").read_text())["runs"]
+        self.assertEqual(len(runs), sum(len(one["bytes_per_second"]) for one in choice["tried"]))
+        self.assertTrue(prefix.with_suffix(".csv").exists())
+        before = self.toml.read_bytes()
+        self.assertIn("--force", self.run_tune("--time", "1s", code=2).stderr)
+        self.assertEqual(self.toml.read_bytes(), before)
+        self.assertIn("Chosen: ", self.run_tune("--time", "1s", "--force").stdout)
+
+    def test_ctrl_c_cleans_up_and_writes_nothing(self):
+        (self.root / "disk").mkdir()
+        with subprocess.Popen([TAILRACE, "tune", self.root / "disk", "--local-dir", self.root / "local", "-o",
+                               self.toml, "--time", "10min"], stderr=subprocess.PIPE, text=True) as process:
+            try:
+                deadline = time.monotonic() + 60
+                while time.monotonic() < deadline and not any((self.root / "disk").rglob("*.unfinished")):
+                    time.sleep(0.01)
+                process.send_signal(signal.SIGINT)
+                said = process.communicate(timeout=60)[1]
+            finally:
+                process.kill()
+        self.assertEqual(process.returncode, 130, said)
+        self.assertIn("interrupted", said)
+        self.assertFalse(self.toml.exists())
+        self.assertEqual(list((self.root / "disk").iterdir()), [])
+
+    def test_wrong_usage_says_what_is_right(self):
+        self.assertIn("90s", self.run_tune("--time", "long", code=2).stderr)
+        self.assertIn("--memory", self.run_tune("--memory", "lots", code=2).stderr)
+
+
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[1:])
