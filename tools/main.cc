@@ -30,6 +30,7 @@ constexpr const char* examples = R"(Examples:
   tailrace config > tailrace.toml                a configuration file to start from
   tailrace bench /scratch/me --writers 1,4,8     how fast one leader writes there
   tailrace tune /scratch/me --time 5min          find settings for it, into tailrace.toml
+  tailrace report tailrace-bench.json /scratch/run7   draw results and records as an HTML page
 
 Exit status: 0 well; 1 something is damaged or incomplete; 2 wrong usage; 3 not found;
 4 the system or a running session refused; 130 interrupted. `tailrace COMMAND --help` has each command's options.)";
@@ -66,7 +67,8 @@ int run(int argc, char** argv) {
     program.get_formatter()->column_width(34);
 
     std::vector<std::pair<CLI::App*, Command>> commands;
-    for (auto add : {add_ls, add_show, add_verify, add_extract, add_prune, add_config, add_bench, add_tune}) {
+    for (auto add : {add_ls, add_show, add_verify, add_extract, add_prune, add_config, add_bench, add_tune,
+                     add_report}) {
         Command command = add(program);
         commands.emplace_back(program.get_subcommands({}).back(), std::move(command));
     }

@@ -116,7 +116,7 @@ TEST(TuneSearchTest, TheDefaultsStayAlsoBesideSomethingCheaperThatIsAsFast) {
 }
 
 TEST(TuneSearchTest, LimitsAreKept) {
-    for (const TuneLimits& limits : {TuneLimits{4, GiB}, TuneLimits{64, 64 * MiB}}) {
+    for (const TuneLimits& limits : {TuneLimits{4, GiB}, TuneLimits{64, 128 * MiB}}) {
         TuneSearch search(defaults(), limits);
         search_on(search, [](const BenchCase& bench) { return 100.0 * bench.writers; });
         EXPECT_GT(search.choice()->bench.writers, 2u);
