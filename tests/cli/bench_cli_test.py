@@ -188,7 +188,8 @@ class TuneTest(unittest.TestCase):
     def test_ctrl_c_cleans_up_and_writes_nothing(self):
         (self.root / "disk").mkdir()
         with subprocess.Popen([TAILRACE, "tune", self.root / "disk", "--local-dir", self.root / "local", "-o",
-                               self.toml, "--time", "10min"], stderr=subprocess.PIPE, text=True) as process:
+                               self.toml, "--time", "10min", "--processes", "2", "--size", "16MiB"],
+                              stderr=subprocess.PIPE, text=True) as process:
             try:
                 deadline = time.monotonic() + 60
                 while time.monotonic() < deadline and not any((self.root / "disk").rglob("*.unfinished")):

@@ -347,7 +347,12 @@ Result<BenchResult> run_case(const BenchCase& bench, BenchSpace& space, Storage&
     LocalReader local(space.storage(), streams, bench.buffer_bytes);
     TAILRACE_ASSIGN(auto pool, BufferPool::create(bench.buffers, bench.buffer_bytes, pool_alignment));
     Buffers buffers(*pool);
-    for (size_t i = 0; i < buffers.all().size(); ++i) fill(buffers.all()[i].memory(), bench.seed + i);
+    // No chunk is longer than the longest stream.
+    uint64_t longest = 0;
+    for (const StreamInfo& stream : plan->streams()) longest = std::max(longest, stream.stream_bytes);
+    const uint64_t filled = std::min(bench.buffer_bytes, align_up(longest, result.block_bytes));
+    for (size_t i = 0; i < buffers.all().size(); ++i)
+        fill(buffers.all()[i].memory().first(filled), bench.seed + i);
 
     UnsyncedStorage unsynced(shared);
     Storage& target = bench.durable ? shared : unsynced;
