@@ -310,7 +310,9 @@ class ReportTest(unittest.TestCase):
         state.mkdir(parents=True)
         (state / "job-1.jsonl").write_text(record("aa", 1, str(shared)))
         (state / "job-2.jsonl").write_text(record("bb", 2, "/elsewhere"))
-        self.report(shared, XDG_STATE_HOME=str(self.root / "state"))
+        link = self.root / "link"
+        link.symlink_to(shared)
+        self.report(link, XDG_STATE_HOME=str(self.root / "state"))
         self.assertEqual([row[1] for row in self.read_page()["over-files"]["rows"][1:]], ["1"])
         self.page.unlink()
         done = self.report(self.root, code=3, XDG_STATE_HOME=str(self.root / "state"))

@@ -68,16 +68,17 @@ class Material:
 
 def record_files(directory: str, state: str) -> list[str]:
     """The records of sessions on a shared directory: those in `state` that name it."""
-    wanted = os.path.abspath(directory)
+    wanted = os.path.realpath(directory)
     found = []
     for name in sorted(os.listdir(state)) if os.path.isdir(state) else []:
         path = os.path.join(state, name)
         if name.endswith((".jsonl", ".jsonl.1")):
             with open(path, encoding="utf-8", errors="replace") as file:
                 try:
-                    if json.loads(file.readline()).get("shared_dir") == wanted:
+                    named = json.loads(file.readline()).get("shared_dir", "")
+                    if os.path.realpath(named) == wanted:
                         found.append(path)
-                except (ValueError, AttributeError):
+                except (ValueError, AttributeError, TypeError):
                     continue
     return found
 
