@@ -17,10 +17,11 @@ namespace tailrace::tool {
 // Also in the manual page.
 enum Exit : int {
     exit_ok = 0,
-    exit_damaged = 1,    // something that was looked at is damaged or incomplete
-    exit_usage = 2,      // the command line makes no sense
-    exit_not_found = 3,  // no such directory, epoch, rank, region, array
-    exit_failed = 4,     // the system, or another session, refused an operation
+    exit_damaged = 1,        // something that was looked at is damaged or incomplete
+    exit_usage = 2,          // the command line makes no sense
+    exit_not_found = 3,      // no such directory, epoch, rank, region, array
+    exit_failed = 4,         // the system, or another session, refused an operation
+    exit_interrupted = 130,  // by Ctrl-C, after cleaning up
 };
 
 // Prints the sentence to stderr and chooses the exit status.
@@ -35,5 +36,8 @@ Command add_verify(CLI::App& program);
 Command add_extract(CLI::App& program);
 Command add_prune(CLI::App& program);
 Command add_config(CLI::App& program);
+Command add_bench(CLI::App& program);
+Command add_tune(CLI::App& program);
+Command add_report(CLI::App& program);
 
 }  // namespace tailrace::tool

@@ -1,4 +1,5 @@
-// tailrace: lists, shows, verifies, extracts and prunes checkpoints. See docs/man/tailrace.1.
+// tailrace: lists, shows, verifies, extracts and prunes checkpoints, and measures file systems. See
+// docs/man/tailrace.1.
 #include <tailrace.h>
 
 #include <CLI/Config.hpp>
@@ -27,9 +28,12 @@ constexpr const char* examples = R"(Examples:
   tailrace extract /scratch/run7 1200 --array density --box 0:64,0:64,32:33 -o slice.npy
   tailrace prune /scratch/run7 --keep 5          what would go; add --yes to remove it
   tailrace config > tailrace.toml                a configuration file to start from
+  tailrace bench /scratch/me --writers 1,4,8     how fast one leader writes there
+  tailrace tune /scratch/me --time 5min          find settings for it, into tailrace.toml
+  tailrace report tailrace-bench.json /scratch/run7   draw results and records as an HTML page
 
 Exit status: 0 well; 1 something is damaged or incomplete; 2 wrong usage; 3 not found;
-4 the system or a running session refused. `tailrace COMMAND --help` has each command's options.)";
+4 the system or a running session refused; 130 interrupted. `tailrace COMMAND --help` has each command's options.)";
 
 }  // namespace
 
@@ -53,7 +57,8 @@ Exit report(const Status& failure) {
 namespace {
 
 int run(int argc, char** argv) {
-    CLI::App program("Looks into directories of tailrace checkpoints.", "tailrace");
+    CLI::App program("Looks into directories of tailrace checkpoints, and measures file systems for them.",
+                     "tailrace");
     program.set_version_flag("--version", std::string("tailrace ") + std::to_string(TAILRACE_VERSION_MAJOR) +
                                               "." + std::to_string(TAILRACE_VERSION_MINOR) + "." +
                                               std::to_string(TAILRACE_VERSION_PATCH));
@@ -62,7 +67,8 @@ int run(int argc, char** argv) {
     program.get_formatter()->column_width(34);
 
     std::vector<std::pair<CLI::App*, Command>> commands;
-    for (auto add : {add_ls, add_show, add_verify, add_extract, add_prune, add_config}) {
+    for (auto add : {add_ls, add_show, add_verify, add_extract, add_prune, add_config, add_bench, add_tune,
+                     add_report}) {
         Command command = add(program);
         commands.emplace_back(program.get_subcommands({}).back(), std::move(command));
     }

@@ -424,10 +424,10 @@ Status check_each_value(const Config& config) {
 }
 
 constexpr std::string_view environment_prefix = "TAILRACE_";
-// No settings and no slips of the pen: read by the C interface, by the log, and (the last two) by the
-// project's tests, whose processes open sessions.
-constexpr std::array<std::string_view, 4> other_variables = {"TAILRACE_CONFIG", "TAILRACE_LOG",
-                                                             "TAILRACE_SEED", "TAILRACE_CLUSTER_OPTIONAL"};
+// No settings and no slips of the pen: read by the C interface, by the log, by `tailrace report`, and (the
+// last two) by the project's tests, whose processes open sessions.
+constexpr std::array<std::string_view, 5> other_variables = {
+    "TAILRACE_CONFIG", "TAILRACE_LOG", "TAILRACE_PYTHON", "TAILRACE_SEED", "TAILRACE_CLUSTER_OPTIONAL"};
 
 }  // namespace
 

@@ -1,0 +1,60 @@
+// The load of tailrace-mpi-bench: what each rank has, who shares a file, and the small things that every
+// strategy needs. A failure anywhere is an exception that ends the job.
+#pragma once
+
+#include <mpi.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace mpi_bench {
+
+// A rank's state, and its place among the ranks that share a file: rank r of N belongs to file r * K / N, and
+// its bytes lie behind those of the lower ranks there.
+struct Load {
+    int rank = 0, size = 1;
+    MPI_Comm group = MPI_COMM_NULL;  // the ranks of this rank's file
+    int group_rank = 0;
+    int files = 1, file = 0;
+    uint64_t offset = 0;       // in the file
+    uint64_t group_bytes = 0;  // of the file
+    uint64_t all_bytes = 0;    // of the job
+    uint64_t seed = 1;
+    std::vector<std::byte> memory;
+
+    ~Load();
+    Load() = default;
+    Load(const Load&) = delete;
+    Load& operator=(const Load&) = delete;
+};
+// Collective. Sizes differ by up to `imbalance_percent`, the same for the same seed.
+void make_load(Load& load, uint64_t bytes, uint32_t imbalance_percent, int files, uint64_t seed);
+// Fills the memory, anew for every dump, so that no earlier file can be taken for this one.
+void fill(Load& load, uint64_t dump);
+// Compares every byte of `found` with what fill() made; the sentence names the first that differs.
+void check(const Load& load, uint64_t dump, std::span<const std::byte> found, const std::string& who);
+
+// Seconds of the slowest rank; begins when all ranks have come. Collective.
+class Timer {
+  public:
+    Timer();
+    double stop() const;
+
+  private:
+    double start_;
+};
+
+[[noreturn]] void fail(const std::string& what);     // with errno's text
+void check_mpi(int code, const std::string& doing);  // throws with MPI's text
+std::string file_name(const std::string& directory, const std::string& strategy, int number);
+
+// Plain files, whole pieces or an exception.
+enum class Cache { through, around };
+void write_file(const std::string& path, uint64_t offset, std::span<const std::byte> data, Cache cache);
+void read_file(const std::string& path, uint64_t offset, std::span<std::byte> data);
+void sync_file(const std::string& path);  // and drops it from the cache
+void sync_directory(const std::string& path);
+
+}  // namespace mpi_bench

@@ -1,0 +1,262 @@
+// tailrace-mpi-bench: tailrace and its peers bring the same memory to the same directory, in one run.
+//
+//   for each K: repetition by repetition, strategy by strategy (A B C, A B C):
+//     1  fill the memory anew
+//     2  write, timed until durable on all ranks; a local phase apart. tailrace writes an epoch before,
+//     untimed:
+//        a program saves many times, and the first save makes buffers
+//     3  read what was written, out of the page cache first (cold), then again (warm); timed
+//     4  compare every byte
+//     5  remove the files
+// Rates are medians with least and most; ratios are tailrace's median by the other's.
+#include <mpi.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "strategy.h"
+
+namespace {
+
+using namespace mpi_bench;
+using Json = nlohmann::ordered_json;
+
+struct Options {
+    std::string directory, local_dir, output;
+    uint64_t bytes = 64 << 20, seed = 1;
+    uint32_t imbalance = 20, repetitions = 3;
+    std::vector<int> files{1};
+    std::vector<std::string> only, settings;
+};
+
+struct Times {
+    std::vector<double> local, flush, cold, warm;
+};
+
+double median(std::vector<double> values) {
+    std::sort(values.begin(), values.end());
+    const size_t middle = values.size() / 2;
+    return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+Json spread(const std::vector<double>& values) {
+    return {{"median", median(values)},
+            {"least", *std::min_element(values.begin(), values.end())},
+            {"most", *std::max_element(values.begin(), values.end())}};
+}
+
+// The benchmark's own directory, emptied.
+void clean(const std::string& directory, bool is_root) {
+    if (is_root) {
+        std::filesystem::remove_all(directory);
+        std::filesystem::create_directories(directory);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+// Every machine has its own: what is gone already is as good as removed.
+void remove_parts(const std::string& local_dir) {
+    std::error_code ignored;
+    std::filesystem::remove_all(local_dir, ignored);
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+void check_room(const Load& load, const std::string& directory) {
+    uint64_t free_bytes = load.rank == 0 ? std::filesystem::space(directory).available : 0;
+    MPI_Bcast(&free_bytes, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
+    // tailrace has two epochs there at once.
+    const uint64_t needed = 2 * load.all_bytes + load.all_bytes / 10 + (uint64_t{256} << 20);
+    if (needed > free_bytes)
+        throw std::runtime_error(directory + " has " + std::to_string(free_bytes) + " bytes free, and " +
+                                 std::to_string(needed) + " are needed: choose a smaller --size");
+}
+
+void run_once(Strategy& strategy, Load& load, const std::string& directory, uint64_t dump, Times& times) {
+    fill(load, dump);
+    const WriteTimes written = strategy.write(load, directory, dump);
+    times.local.push_back(written.local_seconds);
+    times.flush.push_back(written.flush_seconds);
+    std::vector<std::byte> found(load.memory.size());
+    for (std::vector<double>* seconds : {&times.cold, &times.warm}) {
+        std::fill(found.begin(), found.end(), std::byte{0});
+        const Timer timer;
+        strategy.read(load, directory, found);
+        seconds->push_back(timer.stop());
+        check(load, dump, found, strategy.name());
+    }
+}
+
+void print_table(const Load& load, const std::vector<std::unique_ptr<Strategy>>& strategies,
+                 const std::map<std::string, Times>& results) {
+    const double mib = static_cast<double>(load.all_bytes) / 1048576;
+    std::printf("\nK = %d, %d ranks, %.1f MiB in all; MiB/s until durable\n", load.files, load.size, mib);
+    std::printf("%-20s %8s %8s %8s %10s %9s %8s %8s\n", "", "median", "least", "most", "tailrace/x",
+                "local s", "cold", "warm");
+    const auto ours = results.find("tailrace");
+    for (const auto& strategy : strategies) {
+        const Times& times = results.at(strategy->name());
+        const auto [fast, slow] = std::minmax_element(times.flush.begin(), times.flush.end());
+        const std::string ratio =
+            ours == results.end()
+                ? "-"
+                : std::to_string(median(times.flush) / median(ours->second.flush)).substr(0, 5);
+        std::printf("%-20s %8.0f %8.0f %8.0f %10s %9.4f %8.0f %8.0f\n", strategy->name().c_str(),
+                    mib / median(times.flush), mib / *slow, mib / *fast, ratio.c_str(), median(times.local),
+                    mib / median(times.cold), mib / median(times.warm));
+    }
+}
+
+std::vector<std::unique_ptr<Strategy>> chosen_strategies(const Options& options) {
+    std::vector<std::pair<std::string, std::string>> settings{{"local_dir", options.local_dir}};
+    for (const std::string& text : options.settings) {
+        const size_t equals = text.find('=');
+        if (equals == std::string::npos) throw std::runtime_error("--set takes KEY=VALUE, not " + text);
+        settings.emplace_back(text.substr(0, equals), text.substr(equals + 1));
+    }
+    auto all = all_strategies(settings);
+    if (options.only.empty()) return all;
+    for (const std::string& name : options.only)
+        if (std::none_of(all.begin(), all.end(), [&](const auto& one) { return one->name() == name; }))
+            throw std::runtime_error("there is no strategy " + name +
+                                     "; tailrace-mpi-bench --list names them");
+    std::erase_if(all, [&](const auto& one) {
+        return std::find(options.only.begin(), options.only.end(), one->name()) == options.only.end();
+    });
+    return all;
+}
+
+void announce(const std::vector<std::unique_ptr<Strategy>>& strategies) {
+    char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int length = 0;
+    MPI_Get_library_version(version, &length);
+    const std::string library(version, static_cast<size_t>(length));
+    std::printf("%s\n", library.substr(0, library.find('\n')).c_str());
+    for (const auto& strategy : strategies)
+        std::printf("%-20s %s\n", strategy->name().c_str(), strategy->settings().c_str());
+    for (const std::string& absent : absent_strategies()) std::printf("absent: %s\n", absent.c_str());
+}
+
+void run(const Options& options) {
+    int rank = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    const auto strategies = chosen_strategies(options);
+    if (rank == 0) announce(strategies);
+    const std::string directory = options.directory + "/tailrace-mpi-bench";
+    Json document{
+        {"absent", absent_strategies()}, {"repetitions", options.repetitions}, {"runs", Json::array()}};
+    uint64_t dump = 0;
+    for (const int files : options.files) {
+        Load load;
+        make_load(load, options.bytes, options.imbalance, files, options.seed);
+        clean(directory, rank == 0);
+        remove_parts(options.local_dir);
+        check_room(load, directory);
+        std::map<std::string, Times> results;
+        for (uint32_t repetition = 0; repetition < options.repetitions; ++repetition) {
+            ++dump;
+            for (const auto& strategy : strategies) {
+                run_once(*strategy, load, directory, dump, results[strategy->name()]);
+                clean(directory, rank == 0);
+                remove_parts(options.local_dir);
+            }
+        }
+        if (rank != 0) continue;
+        print_table(load, strategies, results);
+        for (const auto& strategy : strategies) {
+            const Times& times = results.at(strategy->name());
+            document["runs"].push_back({{"strategy", strategy->name()},
+                                        {"settings", strategy->settings()},
+                                        {"files", files},
+                                        {"ranks", load.size},
+                                        {"bytes", load.all_bytes},
+                                        {"imbalance_percent", options.imbalance},
+                                        {"local_seconds", spread(times.local)},
+                                        {"flush_seconds", spread(times.flush)},
+                                        {"cold_read_seconds", spread(times.cold)},
+                                        {"warm_read_seconds", spread(times.warm)}});
+        }
+    }
+    if (rank != 0) return;
+    std::filesystem::remove_all(directory);
+    if (options.output.empty()) return;
+    std::ofstream file(options.output);
+    file << document.dump(1) << "\n";
+    if (!file.flush()) fail("writing " + options.output);
+}
+
+// As the library: memory where there is some.
+std::string default_local_dir() {
+    return std::filesystem::is_directory("/dev/shm") ? "/dev/shm" : "/tmp";
+}
+
+int parse_and_run(int argc, char** argv, int rank) {
+    Options options;
+    bool list = false;
+    CLI::App program("Compares tailrace with other ways to bring the memory of all ranks into files.",
+                     "tailrace-mpi-bench");
+    program.add_option("dir", options.directory, "A directory that all nodes see; made when missing")
+        ->type_name("DIR");
+    program.add_option("--size", options.bytes, "Bytes of a rank")
+        ->transform(CLI::AsSizeValue(false))
+        ->capture_default_str();
+    program.add_option("--imbalance", options.imbalance, "Sizes differ by up to that many percent")
+        ->check(CLI::Range(0, 90))
+        ->capture_default_str();
+    program.add_option("--files", options.files, "K, or several, separated by commas")
+        ->delimiter(',')
+        ->check(CLI::PositiveNumber)
+        ->capture_default_str();
+    program.add_option("--repeat", options.repetitions, "Of each strategy, in turn")
+        ->check(CLI::Range(1, 1000))
+        ->capture_default_str();
+    program.add_option("--seed", options.seed, "Of sizes and content")->capture_default_str();
+    program.add_option("--local-dir", options.local_dir, "tailrace's node-local tier (default: /dev/shm)");
+    program.add_option("--only", options.only, "Strategies, separated by commas")->delimiter(',');
+    program.add_option("--set", options.settings, "KEY=VALUE, a setting of tailrace; may be repeated");
+    program.add_option("-o,--output", options.output, "Also write results as JSON")->type_name("FILE");
+    program.add_flag("--list", list, "Name the strategies and what is absent");
+    program.footer(
+        "  mpiexec -n 8 tailrace-mpi-bench /scratch/me --files 1,2,4 --size 256MiB -o peers.json\n"
+        "One line of results per strategy; every byte is read back and compared.");
+    try {
+        program.parse(argc, argv);
+        if (options.directory.empty() && !list) throw CLI::RequiredError("dir");
+    } catch (const CLI::ParseError& error) {
+        if (rank == 0) return program.exit(error) == 0 ? 0 : 2;
+        return error.get_exit_code() == 0 ? 0 : 2;
+    }
+    if (list) {
+        if (rank == 0) announce(chosen_strategies(options));
+        return 0;
+    }
+    options.directory = std::filesystem::absolute(options.directory).string();
+    if (options.local_dir.empty()) options.local_dir = default_local_dir();
+    options.local_dir = std::filesystem::absolute(options.local_dir).string() + "/tailrace-mpi-bench";
+    run(options);
+    return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    int provided = 0, rank = 0;
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    int status = 1;
+    try {
+        status = parse_and_run(argc, argv, rank);
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "tailrace-mpi-bench: rank %d: %s\n", rank, error.what());
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    MPI_Finalize();
+    return status;
+}

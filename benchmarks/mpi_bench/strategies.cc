@@ -1,0 +1,232 @@
+// The strategies but HDF5's, and the list of all.
+#include <filesystem>
+#include <stdexcept>
+#include <tailrace_mpi.hpp>
+
+#include "strategy.h"
+
+namespace mpi_bench {
+
+namespace {
+
+// tailrace as a program uses it: save, then wait until the epoch is committed.
+class Tailrace final : public Strategy {
+  public:
+    explicit Tailrace(std::vector<std::pair<std::string, std::string>> settings)
+        : settings_(std::move(settings)) {}
+    std::string name() const override { return "tailrace"; }
+    std::string settings() const override {
+        std::string text = "save and wait, the second epoch of a session; files = K";
+        for (const auto& [key, value] : settings_) text += ", " + key + " = " + value;
+        return text;
+    }
+
+    WriteTimes write(const Load& load, const std::string& directory, uint64_t dump) override {
+        tailrace::Session session = open(load, directory, "local");
+        auto* memory = const_cast<std::byte*>(load.memory.data());  // save only reads
+        session.add("state", memory, load.memory.size());
+        WriteTimes times;
+        // A program saves many times; what is measured is not the first, which makes buffers and tier.
+        session.save(2 * dump - 1);
+        session.wait(2 * dump - 1);
+        const Timer local;
+        session.save(2 * dump);
+        times.local_seconds = local.stop();
+        const Timer flush;
+        session.wait(2 * dump);
+        times.flush_seconds = flush.stop();
+        session.close();
+        drop_from_cache(load, directory);
+        return times;
+    }
+    // A node-local tier that is empty: what is restored comes from the shared files.
+    void read(const Load& load, const std::string& directory, std::span<std::byte> target) override {
+        tailrace::Session session = open(load, directory, "empty");
+        session.add("state", target.data(), target.size());
+        session.restore();
+        session.close();
+    }
+
+  private:
+    tailrace::Session open(const Load& load, const std::string& directory, const std::string& tier) const {
+        tailrace::Options options;
+        for (const auto& [key, value] : settings_)
+            if (key != "local_dir") options.set(key, value);
+        options.set("local_dir", local_dir() + "/" + tier);
+        options.set("shared_dir", directory + "/tailrace");
+        options.set("files", std::to_string(load.files));
+        options.set("record", "no");
+        return tailrace::open_mpi(MPI_COMM_WORLD, options);
+    }
+    // The parts are the benchmark's own, and go with its directory unless they lie elsewhere.
+    std::string local_dir() const { return settings_.front().second; }
+    static void drop_from_cache(const Load& load, const std::string& directory) {
+        if (load.rank == 0)
+            for (const auto& entry : std::filesystem::directory_iterator(directory + "/tailrace"))
+                sync_file(entry.path().string());
+        MPI_Barrier(MPI_COMM_WORLD);
+    }
+    const std::vector<std::pair<std::string, std::string>> settings_;
+};
+
+class FilePerProcess final : public Strategy {
+  public:
+    explicit FilePerProcess(Cache cache) : cache_(cache) {}
+    std::string name() const override { return cache_ == Cache::around ? "posix-direct" : "posix"; }
+    std::string settings() const override {
+        return cache_ == Cache::around ? "a file per process, O_DIRECT, 16 MiB requests, fsync"
+                                       : "a file per process, 16 MiB requests, fsync";
+    }
+    WriteTimes write(const Load& load, const std::string& directory, uint64_t) override {
+        const std::string path = file_name(directory, name(), load.rank);
+        const Timer timer;
+        write_file(path, 0, load.memory, cache_);
+        MPI_Barrier(MPI_COMM_WORLD);
+        if (load.rank == 0) sync_directory(directory);
+        const WriteTimes times{0, timer.stop()};
+        sync_file(path);
+        return times;
+    }
+    void read(const Load& load, const std::string& directory, std::span<std::byte> target) override {
+        read_file(file_name(directory, name(), load.rank), 0, target);
+    }
+
+  private:
+    const Cache cache_;
+};
+
+class SharedFile final : public Strategy {
+  public:
+    std::string name() const override { return "shared-file"; }
+    std::string settings() const override {
+        return "K files, each rank at its prefix sum, 16 MiB requests, fsync";
+    }
+    WriteTimes write(const Load& load, const std::string& directory, uint64_t) override {
+        const std::string path = file_name(directory, name(), load.file);
+        const Timer timer;
+        write_file(path, load.offset, load.memory, Cache::through);
+        MPI_Barrier(MPI_COMM_WORLD);
+        if (load.rank == 0) sync_directory(directory);
+        const WriteTimes times{0, timer.stop()};
+        sync_file(path);
+        return times;
+    }
+    void read(const Load& load, const std::string& directory, std::span<std::byte> target) override {
+        read_file(file_name(directory, name(), load.file), load.offset, target);
+    }
+};
+
+// The count of one call is an int; larger pieces go in several, as many on every rank.
+constexpr uint64_t piece_bytes = uint64_t{1} << 30;
+
+class MpiIo final : public Strategy {
+  public:
+    explicit MpiIo(bool two_phase) : two_phase_(two_phase) {}
+    std::string name() const override { return two_phase_ ? "mpi-io-two-phase" : "mpi-io-independent"; }
+    std::string settings() const override {
+        std::string text = two_phase_
+                               ? "MPI_File_write_at_all per file, romio_cb_write = enable, MPI_File_sync"
+                               : "MPI_File_write_at per rank, romio_cb_write = disable, MPI_File_sync";
+#ifdef OPEN_MPI
+        text += " (Open MPI's own engine reads no such hints: OMPI_MCA_io=romio321 takes ROMIO)";
+#endif
+        return text;
+    }
+    WriteTimes write(const Load& load, const std::string& directory, uint64_t) override {
+        const std::string path = file_name(directory, name(), load.file);
+        const Timer timer;
+        MPI_File file = open(load, path, MPI_MODE_CREATE | MPI_MODE_WRONLY);
+        each_piece(load, [&](uint64_t at, int bytes) {
+            const auto offset = static_cast<MPI_Offset>(load.offset + at);
+            const auto* from = load.memory.data() + at;
+            check_mpi(two_phase_
+                          ? MPI_File_write_at_all(file, offset, from, bytes, MPI_BYTE, MPI_STATUS_IGNORE)
+                          : MPI_File_write_at(file, offset, from, bytes, MPI_BYTE, MPI_STATUS_IGNORE),
+                      "writing " + path);
+        });
+        check_mpi(MPI_File_sync(file), "syncing " + path);
+        check_mpi(MPI_File_close(&file), "closing " + path);
+        MPI_Barrier(MPI_COMM_WORLD);
+        if (load.rank == 0) sync_directory(directory);
+        const WriteTimes times{0, timer.stop()};
+        sync_file(path);
+        return times;
+    }
+    void read(const Load& load, const std::string& directory, std::span<std::byte> target) override {
+        const std::string path = file_name(directory, name(), load.file);
+        MPI_File file = open(load, path, MPI_MODE_RDONLY);
+        each_piece(load, [&](uint64_t at, int bytes) {
+            const auto offset = static_cast<MPI_Offset>(load.offset + at);
+            check_mpi(two_phase_ ? MPI_File_read_at_all(file, offset, target.data() + at, bytes, MPI_BYTE,
+                                                        MPI_STATUS_IGNORE)
+                                 : MPI_File_read_at(file, offset, target.data() + at, bytes, MPI_BYTE,
+                                                    MPI_STATUS_IGNORE),
+                      "reading " + path);
+        });
+        check_mpi(MPI_File_close(&file), "closing " + path);
+    }
+
+  private:
+    MPI_File open(const Load& load, const std::string& path, int mode) const {
+        MPI_Info info = MPI_INFO_NULL;
+        MPI_Info_create(&info);
+        MPI_Info_set(info, "romio_cb_write", two_phase_ ? "enable" : "disable");
+        MPI_Info_set(info, "romio_cb_read", two_phase_ ? "enable" : "disable");
+        MPI_File file = MPI_FILE_NULL;
+        const int code = MPI_File_open(load.group, path.c_str(), mode, info, &file);
+        MPI_Info_free(&info);
+        check_mpi(code, "opening " + path);
+        return file;
+    }
+    template <class Work>
+    static void each_piece(const Load& load, const Work& work) {
+        const uint64_t bytes = load.memory.size();
+        uint64_t most = 0;
+        check_mpi(MPI_Allreduce(&bytes, &most, 1, MPI_UINT64_T, MPI_MAX, load.group), "comparing sizes");
+        for (uint64_t at = 0; at < most; at += piece_bytes)
+            work(std::min(at, bytes), static_cast<int>(std::min(piece_bytes, bytes - std::min(at, bytes))));
+    }
+    const bool two_phase_;
+};
+
+}  // namespace
+
+std::unique_ptr<Strategy> make_tailrace(const std::vector<std::pair<std::string, std::string>>& settings) {
+    return std::make_unique<Tailrace>(settings);
+}
+std::unique_ptr<Strategy> make_file_per_process(Cache cache) {
+    return std::make_unique<FilePerProcess>(cache);
+}
+std::unique_ptr<Strategy> make_shared_file() {
+    return std::make_unique<SharedFile>();
+}
+std::unique_ptr<Strategy> make_mpi_io(bool two_phase) {
+    return std::make_unique<MpiIo>(two_phase);
+}
+
+std::vector<std::unique_ptr<Strategy>> all_strategies(
+    const std::vector<std::pair<std::string, std::string>>& tailrace_settings) {
+    std::vector<std::unique_ptr<Strategy>> all;
+    all.push_back(make_tailrace(tailrace_settings));
+    all.push_back(make_file_per_process(Cache::through));
+    all.push_back(make_file_per_process(Cache::around));
+    all.push_back(make_shared_file());
+    all.push_back(make_mpi_io(true));
+    all.push_back(make_mpi_io(false));
+#if TAILRACE_BENCH_HDF5
+    all.push_back(make_hdf5());
+#endif
+    return all;
+}
+
+std::vector<std::string> absent_strategies() {
+    std::vector<std::string> absent;
+#if !TAILRACE_BENCH_HDF5
+    absent.push_back("hdf5: no parallel HDF5 for this MPI library was found when this was built");
+#endif
+    absent.push_back("adios2-bp5: there is no adapter for it yet");
+    absent.push_back("genericio: there is no adapter for it yet");
+    return absent;
+}
+
+}  // namespace mpi_bench

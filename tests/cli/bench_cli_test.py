@@ -1,0 +1,212 @@
+"""Runs `tailrace bench` as a user does and looks at counts, bytes and what it leaves; never at times.
+bench_cli_test.py TAILRACE [unittest options]
+"""
+
+import csv
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+TAILRACE = sys.argv[1]
+SMALL = {"--processes": "2", "--size": "1MiB", "--buffer": "256KiB", "--buffers": "4"}
+
+
+class BenchTest(unittest.TestCase):
+    def setUp(self):
+        self.root = pathlib.Path(tempfile.mkdtemp(prefix="tailrace bench Größe "))
+        self.addCleanup(shutil.rmtree, self.root)
+        self.target = self.root / "the disk"
+        self.prefix = self.root / "results"
+
+    def command(self, *arguments):
+        defaults = [word for pair in SMALL.items() if pair[0] not in arguments for word in pair]
+        return [TAILRACE, "bench", self.target, "--local-dir", self.root / "local", "-o", self.prefix, *defaults,
+                *map(str, arguments)]
+
+    def run_bench(self, *arguments, code=0):
+        done = subprocess.run(self.command(*arguments), capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done
+
+    def results(self):
+        return json.loads(self.prefix.with_suffix(".json").read_text())
+
+    def assert_clean(self):
+        left = [path for top in (self.target, self.root / "local") for path in top.rglob("*")]
+        self.assertEqual(left, [])
+
+    def test_a_grid_is_run_interleaved_and_its_results_are_counted(self):
+        done = self.run_bench("--writers", "1,2", "--placement", "append,contiguous,interleaved", "--files", "1,2",
+                              "--repeat", 2)
+        results = self.results()
+        self.assertTrue(results["complete"])
+        self.assertEqual(len(results["cases"]), 12)
+        self.assertEqual([(run["repetition"], run["case"]) for run in results["runs"]],
+                         [(repetition, case) for repetition in range(2) for case in range(12)])
+        for run in results["runs"]:
+            self.assertTrue(1.6 * 2**20 <= run["received_bytes"] <= 2.4 * 2**20, run)
+            self.assertTrue(1.6 * 2**20 <= run["local_bytes"] <= 2.4 * 2**20, run)
+            self.assertGreater(run["bytes_per_second"], 0)
+        self.assertTrue(all(case["durable"] for case in results["cases"]))
+        for key in ("host", "kernel", "file_system", "tailrace", "threads", "processors"):
+            self.assertTrue(results["machine"][key], key)
+        with open(self.prefix.with_suffix(".csv"), newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        self.assertEqual(len(rows), 24)
+        self.assertEqual([int(row["received_bytes"]) for row in rows],
+                         [run["received_bytes"] for run in results["runs"]])
+        self.assertIn("durable: synced", done.stderr)
+        self.assertIn("placement=interleaved files=2 writers=2", done.stdout)
+        self.assert_clean()
+
+    def test_without_syncs_it_says_what_is_measured(self):
+        done = self.run_bench("--no-sync", "--repeat", 1)
+        self.assertIn("memory", done.stderr)
+        self.assertIn("without syncs", done.stdout)
+        self.assertFalse(self.results()["cases"][0]["durable"])
+        self.assert_clean()
+
+    def test_earlier_results_are_not_lost_by_accident(self):
+        self.run_bench("--repeat", 1)
+        before = self.prefix.with_suffix(".json").read_bytes()
+        done = self.run_bench("--repeat", 1, code=2)
+        self.assertIn("--resume", done.stderr)
+        self.assertEqual(self.prefix.with_suffix(".json").read_bytes(), before)
+        self.run_bench("--repeat", 1, "--force")
+
+    def test_resume_makes_the_missing_runs_only(self):
+        self.run_bench("--writers", "1,2", "--repeat", 2)
+        results = self.results()
+        kept = results["runs"][:3]
+        results["runs"] = kept
+        self.prefix.with_suffix(".json").write_text(json.dumps(results))
+        self.run_bench("--writers", "1,2", "--repeat", 2, "--resume")
+        again = self.results()
+        self.assertEqual(again["runs"][:3], kept)
+        self.assertEqual(len(again["runs"]), 4)
+        self.assertTrue(again["complete"])
+        done = self.run_bench("--writers", "1,4", "--repeat", 2, "--resume", code=2)
+        self.assertIn("other settings", done.stderr)
+
+    def test_ctrl_c_cleans_up_and_resume_finishes(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            options = ["--repeat", 500]
+            with subprocess.Popen(self.command(*options), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL,
+                                  text=True) as process:
+                try:
+                    deadline = time.monotonic() + 60
+                    while time.monotonic() < deadline and not self.prefix.with_suffix(".csv").exists():
+                        time.sleep(0.01)
+                    process.send_signal(number)
+                    said = process.communicate(timeout=60)[1]
+                finally:
+                    process.kill()
+            self.assertEqual(process.returncode, 130, said)
+            self.assertIn("--resume", said)
+            self.assert_clean()
+            results = self.results()
+            self.assertFalse(results["complete"])
+            self.assertGreater(len(results["runs"]), 0)
+            for suffix in (".json", ".csv"):
+                self.prefix.with_suffix(suffix).unlink()
+
+    def test_what_a_killed_benchmark_left_is_removed_by_the_next(self):
+        with subprocess.Popen(self.command("--repeat", 500), stderr=subprocess.DEVNULL,
+                              stdout=subprocess.DEVNULL) as process:
+            deadline = time.monotonic() + 60
+            while time.monotonic() < deadline and not self.prefix.with_suffix(".csv").exists():
+                time.sleep(0.01)
+            process.kill()
+        self.assertTrue(list(self.target.iterdir()), "a killed one cannot clean up")
+        self.run_bench("--repeat", 1, "--force")
+        self.assert_clean()
+
+    def test_it_refuses_to_fill_a_disk(self):
+        done = self.run_bench("--no-local", "--size", "512GiB", "--followers", 4096, code=4)
+        self.assertIn("free there", done.stderr)
+        self.assert_clean()
+
+    def test_what_the_system_cannot_do_is_said_and_the_rest_is_measured(self):
+        if not os.path.isdir("/dev/shm"):
+            self.skipTest("there is no /dev/shm, a file system without direct I/O")
+        self.target = pathlib.Path(tempfile.mkdtemp(prefix="tailrace-bench-test", dir="/dev/shm"))
+        self.addCleanup(shutil.rmtree, self.target)
+        done = self.run_bench("--direct", "on,off", "--engine", "posix", "--repeat", 2)
+        results = self.results()
+        self.assertEqual([run["case"] for run in results["runs"]], [1, 1])
+        self.assertIn("direct I/O", results["cases"][0]["refused"])
+        self.assertTrue(results["complete"])
+        self.assertIn("direct=on", done.stdout)
+
+    def test_wrong_usage_says_what_is_right(self):
+        for arguments, part in ((["--writers", "0"], "1 to 1024 writers"), (["--placement", "random"], "append"),
+                                (["--buffer", "1000"], "256KiB"), (["--repeat", "0"], "1 to 1000"),
+                                (["--size", "much"], "much")):
+            self.assertIn(part, self.run_bench(*arguments, code=2).stderr)
+        self.assertFalse(self.prefix.with_suffix(".json").exists())
+
+
+class TuneTest(unittest.TestCase):
+    def setUp(self):
+        self.root = pathlib.Path(tempfile.mkdtemp(prefix="tailrace tune Größe "))
+        self.addCleanup(shutil.rmtree, self.root)
+        self.toml = self.root / "found.toml"
+
+    def run_tune(self, *arguments, code=0):
+        done = subprocess.run([TAILRACE, "tune", self.root / "disk", "--local-dir", self.root / "local",
+                               "-o", self.toml, "--processes", "2", "--size", "1MiB", *arguments],
+                              capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        left = [path for top in ("disk", "local") for path in (self.root / top).rglob("*")]
+        self.assertEqual(left, [])
+        return done
+
+    def test_it_writes_what_it_chose_and_why(self):
+        prefix = self.root / "runs"
+        done = self.run_tune("--time", "3s", "--json", "--results", str(prefix))
+        choice = json.loads(done.stdout)
+        text = self.toml.read_text()
+        for key in ("writers", "buffers", "queue_depth", "io_engine", "direct_io"):
+            self.assertIn(f'{key} = "{choice[key]}"', text)
+        for sentence in choice["explanation"]:
+            self.assertIn(f"# {sentence}", text)
+        runs = json.loads(prefix.with_suffix(".json").read_text())["runs"]
+        self.assertEqual(len(runs), sum(len(one["bytes_per_second"]) for one in choice["tried"]))
+        self.assertTrue(prefix.with_suffix(".csv").exists())
+        before = self.toml.read_bytes()
+        self.assertIn("--force", self.run_tune("--time", "1s", code=2).stderr)
+        self.assertEqual(self.toml.read_bytes(), before)
+        self.assertIn("Chosen: ", self.run_tune("--time", "1s", "--force").stdout)
+
+    def test_ctrl_c_cleans_up_and_writes_nothing(self):
+        (self.root / "disk").mkdir()
+        with subprocess.Popen([TAILRACE, "tune", self.root / "disk", "--local-dir", self.root / "local", "-o",
+                               self.toml, "--time", "10min", "--processes", "2", "--size", "16MiB"],
+                              stderr=subprocess.PIPE, text=True) as process:
+            try:
+                deadline = time.monotonic() + 60
+                while time.monotonic() < deadline and not any((self.root / "disk").rglob("*.unfinished")):
+                    time.sleep(0.01)
+                process.send_signal(signal.SIGINT)
+                said = process.communicate(timeout=60)[1]
+            finally:
+                process.kill()
+        self.assertEqual(process.returncode, 130, said)
+        self.assertIn("interrupted", said)
+        self.assertFalse(self.toml.exists())
+        self.assertEqual(list((self.root / "disk").iterdir()), [])
+
+    def test_wrong_usage_says_what_is_right(self):
+        self.assertIn("90s", self.run_tune("--time", "long", code=2).stderr)
+        self.assertIn("--memory", self.run_tune("--memory", "lots", code=2).stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[1:])

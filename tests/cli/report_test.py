@@ -1,0 +1,370 @@
+"""Runs `tailrace report` on results and records made here and looks at the page: what is drawn, from which numbers,
+that nothing is loaded from elsewhere.   report_test.py TAILRACE MAKE_ENVIRONMENT [unittest options]
+
+The interpreter is TAILRACE_PYTHON, or that of the environment that MAKE_ENVIRONMENT (scripts/python_env) prints. Where
+neither can be had, the test is skipped with exit status 77.
+"""
+
+import html.parser
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree
+
+TAILRACE, MAKE_ENVIRONMENT = sys.argv[1:3]
+MIB = 2**20
+
+
+def settings(**changed):
+    whole = {
+        "writers": 1,
+        "files": 1,
+        "placement": "append",
+        "buffer_bytes": 4 * MIB,
+        "buffers": 8,
+        "block_bytes": 0,
+        "io_engine": "posix",
+        "queue_depth": 32,
+        "direct_io": "auto",
+        "followers": 1,
+        "processes": 8,
+        "process_bytes": MIB,
+        "imbalance_percent": 20,
+        "seed": 1,
+        "local": True,
+        "durable": True,
+    }
+    return {**whole, **changed}
+
+
+def run_of(case, mib_per_second, repetition=0):
+    return {
+        "case": case,
+        "repetition": repetition,
+        "bytes_per_second": 2 * mib_per_second * MIB,
+        "received_bytes_per_second": mib_per_second * MIB,
+    }
+
+
+def bench(cases, runs):
+    machine = {
+        "host": "h<ost>",
+        "kernel": "k",
+        "processor": "p",
+        "processors": 2,
+        "memory_bytes": 2**34,
+        "directory": "/d",
+        "file_system": "ext4",
+        "local_directory": "/l",
+        "local_file_system": "tmpfs",
+        "tailrace": "0.1.0",
+        "threads": "OpenMP",
+        "began_unix_ms": 1_700_000_000_000,
+    }
+    return {"tailrace_bench": 1, "complete": True, "machine": machine, "repetitions": 2, "cases": cases, "runs": runs}
+
+
+def leader(node, received, local, move):
+    thread = {
+        "local_bytes": local,
+        "received_bytes": received,
+        "local_chunks": 1,
+        "received_chunks": 1,
+        "read_seconds": 0.1,
+        "local_write_seconds": move / 4,
+        "received_write_seconds": move / 4,
+        "idle_seconds": move / 4,
+    }
+    return {
+        "node": node,
+        "group": node,
+        "role": "leader",
+        "seconds": move + 1,
+        "plan_seconds": 0.1,
+        "prepare_seconds": 0.1,
+        "move_seconds": move,
+        "commit_seconds": 0.2,
+        "local_bytes": local,
+        "received_bytes": received,
+        "received_chunks": 1,
+        "chunk_wait_seconds": 0,
+        "longest_chunk_wait_seconds": 0,
+        "write_seconds": move,
+        "sync_seconds": 0.1,
+        "threads": [thread, thread],
+    }
+
+
+def follower(node, sent):
+    return {
+        "node": node,
+        "group": 0,
+        "role": "follower",
+        "seconds": 2,
+        "sent_bytes": sent,
+        "sent_chunks": 1,
+        "credit_wait_seconds": 0.5,
+    }
+
+
+def record(uid, files, shared_dir="/s", epochs=3):
+    lines = [
+        {
+            "record": "session",
+            "run_uid": uid,
+            "job": "job",
+            "run": 1,
+            "began_unix_ms": 1_700_000_000_000,
+            "tailrace": "0.1.0",
+            "host": "h",
+            "shared_dir": shared_dir,
+            "file_system": "ext4",
+            "io_engine": "posix",
+            "ranks": 4,
+            "nodes": 4,
+            "settings": {"files": str(files)},
+        }
+    ]
+    for epoch in range(1, epochs + 1):
+        nodes = [
+            leader(0, 3 * MIB, 5 * MIB, 2.0),
+            follower(1, 3 * MIB),
+            leader(2, 4 * MIB, 4 * MIB, 3.0),
+            follower(3, 4 * MIB),
+        ]
+        lines.append(
+            {
+                "record": "epoch",
+                "run_uid": uid,
+                "epoch": epoch,
+                "run": 1,
+                "state": "committed",
+                "ended_unix_ms": 1,
+                "flush_seconds": 3.5,
+                "capture": {
+                    "ranks": 4,
+                    "bytes": 16 * MIB,
+                    "least_seconds": 0.1,
+                    "mean_seconds": 0.2,
+                    "most_seconds": 0.25,
+                    "most_wait_seconds": 0,
+                },
+                "nodes": nodes,
+            }
+        )
+    lines.append(
+        {
+            "record": "epoch",
+            "run_uid": uid,
+            "epoch": 99,
+            "run": 1,
+            "state": "failed",
+            "why": "no",
+            "ended_unix_ms": 1,
+            "flush_seconds": 0,
+            "nodes": [],
+        }
+    )
+    lines.append(
+        {"record": "end", "run_uid": uid, "ended_unix_ms": 1, "seconds": 20, "epochs": epochs, "blocked_seconds": 0.75}
+    )
+    return "".join(json.dumps(line) + "\n" for line in lines)
+
+
+class Page(html.parser.HTMLParser):
+    """Sections by name: their text, tables as rows of cells; and everything that would be loaded."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.sections, self.loads, self.identifiers = {}, [], []
+        self.section, self.cell = None, None
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        names = dict(attributes)
+        if tag in ("script", "link", "img", "iframe"):
+            self.loads.append(tag)
+        for key in ("src", "href", "xlink:href"):
+            if names.get(key) and not names[key].startswith("#"):
+                self.loads.append(names[key])
+        if "id" in names:
+            self.identifiers.append(names["id"])
+        if tag == "section":
+            self.section = self.sections.setdefault(names["id"], {"text": "", "rows": []})
+        if tag == "tr" and self.section is not None:
+            self.section["rows"].append([])
+        if tag in ("td", "th") and self.section is not None:
+            self.section["rows"][-1].append("")
+            self.cell = self.section["rows"][-1]
+
+    def handle_endtag(self, tag):
+        if tag in ("td", "th"):
+            self.cell = None
+        if tag == "section":
+            self.section = None
+
+    def handle_data(self, data):
+        if self.section is not None:
+            self.section["text"] += data
+        if self.cell is not None:
+            self.cell[-1] += data
+
+
+class ReportTest(unittest.TestCase):
+    python = None
+
+    def setUp(self):
+        self.root = pathlib.Path(tempfile.mkdtemp(prefix="tailrace report Größe "))
+        self.addCleanup(shutil.rmtree, self.root)
+        self.page = self.root / "page.html"
+
+    def put(self, name, content):
+        path = self.root / name
+        path.write_text(content if isinstance(content, str) else json.dumps(content))
+        return path
+
+    def report(self, *arguments, code=0, python=None, **environment):
+        done = subprocess.run(
+            [TAILRACE, "report", *map(str, arguments), "-o", self.page],
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+            env={**os.environ, "TAILRACE_PYTHON": python or self.python, **environment},
+        )
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done
+
+    def read_page(self):
+        text = self.page.read_text(encoding="utf-8")
+        page = Page(text)
+        self.assertEqual(page.loads, [], "the page is self-contained")
+        self.assertEqual(len(page.identifiers), len(set(page.identifiers)), "identifiers are unique")
+        self.assertIn("prefers-color-scheme: dark", text)
+        self.assertNotRegex(text, r"#0102[0-9a-f]{2}", "every colour follows the theme")
+        for svg in re.findall(r"<svg.*?</svg>", text, re.S):
+            xml.etree.ElementTree.fromstring(svg)
+        return page.sections
+
+    def test_bench_results_become_the_papers_figures(self):
+        cases = [
+            settings(followers=f, writers=w, files=k, placement=p)
+            for f in (1, 4)
+            for w in (1, 8)
+            for k in (1, 4)
+            for p in ("contiguous", "interleaved")
+        ]
+        runs = [run_of(i, 100 + i + 10 * repetition, repetition) for repetition in range(3) for i in range(len(cases))]
+        self.report(self.put("bench.json", bench(cases, runs)))
+        sections = self.read_page()
+        self.assertEqual(list(sections), ["throughput", "contiguous-interleaved", "configurations"])
+        rows = sections["throughput"]["rows"]
+        self.assertEqual(len(rows), 1 + 16)
+        first = dict(zip(rows[0], rows[1], strict=True))
+        self.assertEqual(
+            (first["median MiB/s"], first["least"], first["most"], first["runs"]), ("110", "100", "120", "3")
+        )
+        self.assertIn("1 file", sections["throughput"]["text"])
+        self.assertIn("4 files", sections["throughput"]["text"])
+        ratio = dict(zip(*sections["contiguous-interleaved"]["rows"][:2], strict=True))
+        self.assertEqual(ratio["ratio"], str(round(110 / 111, 3)))
+        fastest = sections["configurations"]["rows"][1]
+        self.assertEqual(fastest[1], str(2 * (100 + len(cases) - 1 + 10)))
+        self.assertIn("h<ost>", self.page.read_text(encoding="utf-8").replace("&lt;", "<").replace("&gt;", ">"))
+
+    def test_runs_with_other_settings_are_not_mixed_into_a_line(self):
+        cases = [settings(writers=1), settings(writers=2), settings(writers=2, direct_io="off")]
+        self.report(self.put("bench.json", bench(cases, [run_of(0, 100), run_of(1, 200), run_of(2, 10)])))
+        sections = self.read_page()
+        self.assertEqual([row[4] for row in sections["throughput"]["rows"][1:]], ["100", "200"])
+        self.assertIn("1 runs with other settings are left out", sections["throughput"]["text"])
+
+    def test_records_become_the_papers_figures(self):
+        self.report(self.put("a.jsonl", record("aa", 1)), self.put("b.jsonl", record("bb", 2)))
+        sections = self.read_page()
+        self.assertEqual(list(sections), ["over-files", "over-imbalance", "per-leader", "per-thread", "application"])
+        self.assertEqual(sections["over-files"]["rows"][1][:5], ["4", "1", "3", "0.25", "3.5"])
+        self.assertEqual(sections["over-imbalance"]["rows"][1][3], "25.0")
+        leaders = sections["per-leader"]["rows"]
+        self.assertEqual([row[0] for row in leaders[1:]], ["2", "0"], "slowest first")
+        self.assertEqual(leaders[1][2:5], [str(4 * MIB), str(4 * MIB), "3.3"])
+        self.assertEqual(len(sections["per-thread"]["rows"]), 1 + 4)
+        self.assertEqual(sections["application"]["rows"][1][1:], ["1", "20", "20", "20", "0.75"])
+
+    def test_a_record_that_was_cut_short_is_drawn_and_the_rest_is_named(self):
+        text = record("aa", 1)
+        self.report(self.put("cut.jsonl", text[:-400]))
+        self.assertIn("over-files", self.read_page())
+        self.assertIn("1 lines were passed over", self.page.read_text(encoding="utf-8"))
+
+    def test_a_shared_directory_stands_for_its_records(self):
+        shared = self.root / "shared dir"
+        shared.mkdir()
+        state = self.root / "state" / "tailrace"
+        state.mkdir(parents=True)
+        (state / "job-1.jsonl").write_text(record("aa", 1, str(shared)))
+        (state / "job-2.jsonl").write_text(record("bb", 2, "/elsewhere"))
+        link = self.root / "link"
+        link.symlink_to(shared)
+        self.report(link, XDG_STATE_HOME=str(self.root / "state"))
+        self.assertEqual([row[1] for row in self.read_page()["over-files"]["rows"][1:]], ["1"])
+        self.page.unlink()
+        done = self.report(self.root, code=3, XDG_STATE_HOME=str(self.root / "state"))
+        self.assertIn("no record of a session", done.stderr)
+
+    def test_png_writes_every_figure_light_and_dark(self):
+        self.report(self.put("a.jsonl", record("aa", 1)), "--png", self.root / "pictures")
+        names = sorted(path.name for path in (self.root / "pictures").iterdir())
+        self.assertEqual(len(names), 2 * len(self.read_page()))
+        self.assertIn("per-leader-dark.png", names)
+        for name in names:
+            self.assertTrue((self.root / "pictures" / name).read_bytes().startswith(b"\x89PNG"), name)
+
+    def test_what_cannot_be_read_is_named(self):
+        self.assertIn("No such file", self.report(self.root / "none.json", code=3).stderr)
+        self.assertIn("neither results", self.report(self.put("x.json", "[]"), code=3).stderr)
+        self.assertIn("damaged", self.report(self.put("y.json", {"tailrace_bench": 1}), code=3).stderr)
+        self.assertIn(
+            "nothing to draw",
+            self.report(self.put("z.jsonl", record("aa", 1, epochs=0).splitlines()[0]), code=3).stderr,
+        )
+        self.assertFalse(self.page.exists())
+        self.page.write_text("mine")
+        self.assertIn("--force", self.report(self.put("a.jsonl", record("aa", 1)), code=2).stderr)
+        self.assertEqual(self.page.read_text(), "mine")
+        self.assertIn("RESULTS", self.report(code=2).stderr)
+
+    def test_without_the_library_or_python_it_says_what_to_install(self):
+        bare = self.root / "bare"
+        bare.mkdir()
+        (bare / "matplotlib.py").write_text("raise ImportError('not here')\n")
+        done = self.report(self.put("a.jsonl", record("aa", 1)), code=4, PYTHONPATH=str(bare))
+        self.assertIn("pip install matplotlib", done.stderr)
+        self.assertIn("TAILRACE_PYTHON", done.stderr)
+        done = self.report("x", code=3, python="/nonexistent/python")
+        self.assertIn("install Python", done.stderr)
+        help_text = subprocess.run(
+            [TAILRACE, "report", "--help"],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "TAILRACE_PYTHON": self.python},
+        ).stdout
+        self.assertIn("--png", help_text)
+
+
+if __name__ == "__main__":
+    ReportTest.python = os.environ.get("TAILRACE_PYTHON")
+    if not ReportTest.python:
+        made = subprocess.run([MAKE_ENVIRONMENT, "report"], stdout=subprocess.PIPE, text=True, check=False)
+        if made.returncode != 0:
+            print("skipped: no interpreter with matplotlib, and scripts/python_env could not make one")
+            sys.exit(77)
+        ReportTest.python = os.path.join(made.stdout.strip(), "bin", "python")
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])

@@ -1,0 +1,70 @@
+"""Runs tailrace-mpi-bench on a little data and looks at what it says and leaves; never at times.
+
+    mpi_bench_test.py --program PATH -- mpirun arguments...
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+
+class Failure(Exception):
+    pass
+
+
+def expect(condition, what):
+    if not condition:
+        raise Failure(what)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--program", required=True)
+    parser.add_argument("launch", nargs="+")
+    options = parser.parse_args()
+    top = tempfile.mkdtemp(prefix="tailrace mpi bench ")
+
+    def bench(*arguments, code=0):
+        done = subprocess.run([*options.launch, "2", options.program, *arguments], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True, timeout=100, check=False)
+        expect((done.returncode == 0) == (code == 0), f"{arguments}: status {done.returncode}\n{done.stdout}")
+        return done.stdout
+
+    try:
+        results, disk, local = (os.path.join(top, name) for name in ("peers.json", "disk", "local"))
+        said = bench(disk, "--local-dir", local, "--size", "1MiB", "--files", "1,2", "--repeat", "2", "-o", results)
+        with open(results, encoding="utf-8") as file:
+            document = json.load(file)
+        names = [run["strategy"] for run in document["runs"]]
+        wanted = ["tailrace", "posix", "posix-direct", "shared-file", "mpi-io-two-phase", "mpi-io-independent"]
+        absent = " ".join(document["absent"])
+        if "hdf5" not in absent:
+            wanted.append("hdf5")
+        expect(names == 2 * wanted, f"the strategies were {names}, not {wanted} for both K")
+        expect([run["files"] for run in document["runs"]] == [1] * len(wanted) + [2] * len(wanted), "K is 1, then 2")
+        for run in document["runs"]:
+            expect(1.6 * 2**20 <= run["bytes"] <= 2.4 * 2**20, f"{run['bytes']} bytes of two ranks with 1 MiB +-20 %")
+            expect(run["flush_seconds"]["least"] <= run["flush_seconds"]["median"] <= run["flush_seconds"]["most"],
+                   f"a spread out of order: {run}")
+            expect((run["local_seconds"]["median"] > 0) == (run["strategy"] == "tailrace"), f"a local phase: {run}")
+        for name in (*wanted, "adios2-bp5", "genericio"):
+            expect(name in said, f"{name} is neither a strategy nor named as absent:\n{said}")
+        expect(os.listdir(disk) == [] and os.listdir(local) == [], "files are left")
+
+        said = bench(disk, "--local-dir", local, "--size", "1MiB", "--only", "posix,shared-file", "--repeat", "1")
+        expect("shared-file" in said and "mpi-io-two-phase  " not in said, f"only two were asked for:\n{said}")
+        expect("there is no strategy fast" in bench(disk, "--only", "fast", code=1), "unknown names are refused")
+    except (Failure, subprocess.TimeoutExpired) as failure:
+        print(failure)
+        return 1
+    finally:
+        shutil.rmtree(top)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

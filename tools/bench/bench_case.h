@@ -1,0 +1,90 @@
+// What one run of the benchmark does, and what follows from that: the streams, who writes which chunk, the
+// grid of runs. Pure.
+//
+// The benchmark plays one leader: `followers` nodes with `processes` processes each have sent it their data,
+// which lie in prepared buffers, and its own processes' data lie in files of its node-local tier. Source of
+// the method: M. Gossman, B. Nicolae, J. Calhoun et al., "Multithreaded aggregated I/O" (ISPDC 2023),
+// sections III and IV.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "aggregate/plan.h"
+#include "storage/storage.h"
+
+namespace tailrace::tool {
+
+// Which writer takes which received chunk, and where it goes.
+enum class BenchPlacement {
+    append,       // as the library does: whoever is free takes the next chunk and appends it
+    contiguous,   // eq. 1 of the paper: each writer has one contiguous part of a file
+    interleaved,  // eq. 2: chunk by chunk, in turn
+};
+
+struct BenchCase {
+    uint32_t writers = 4;
+    uint32_t files = 1;
+    BenchPlacement placement = BenchPlacement::append;
+    uint64_t buffer_bytes = 64 << 20;  // also the chunk
+    uint32_t buffers = 8;
+    uint64_t block_bytes = 0;  // 0: asked from the file system
+    IoEngine engine = IoEngine::automatic;
+    uint32_t queue_depth = 32;  // io_uring only
+    DirectIo direct = DirectIo::automatic;
+    uint32_t followers = 1;
+    uint32_t processes = 8;
+    uint64_t process_bytes = 64 << 20;
+    uint32_t imbalance_percent = 20;  // sizes differ by up to that much both ways
+    uint64_t seed = 1;
+    bool local = true;    // the leader has data of its own
+    bool durable = true;  // synced at the end, as the library does
+    bool operator==(const BenchCase&) const = default;
+};
+
+std::string_view name_of(BenchPlacement placement);
+std::string_view name_of(IoEngine engine);
+std::string_view name_of(DirectIo direct);
+Result<BenchPlacement> parse_placement(const std::string& text);
+Result<IoEngine> parse_engine(const std::string& text);
+Result<DirectIo> parse_direct(const std::string& text);
+
+// invalid_argument, with what is wrong and what is allowed.
+Status check_case(const BenchCase& bench);
+
+// All that differs between runs, in a line: "writers=4 files=1 ...".
+std::string text_of(const BenchCase& bench);
+
+// Node 0 is the leader; process p of node n is rank n * processes + p. The same for the same seed.
+std::vector<NodeOffer> offers_of(const BenchCase& bench);
+uint64_t received_bytes(const BenchCase& bench);
+uint64_t local_bytes(const BenchCase& bench);
+// What a run takes on the disk of the shared directory at most: data, padding and heads.
+uint64_t disk_bytes(const BenchCase& bench);
+
+// The library's plan for it.
+Result<FlushPlan> plan_of(const BenchCase& bench, uint64_t block_bytes);
+
+struct BenchChunk {
+    uint32_t rank = 0;
+    uint64_t stream_offset = 0;
+    uint64_t bytes = 0;
+};
+// The received chunks each writer writes, in its order. With append all are in the first list: they are taken
+// by whoever is free.
+std::vector<std::vector<BenchChunk>> deal_chunks(const BenchCase& bench, const FlushPlan& plan);
+
+// Every combination, in a fixed order; those that differ only in what does not matter to them (the queue
+// depth of an engine without one) once.
+struct BenchGrid {
+    std::vector<uint32_t> writers{4}, files{1}, buffers{8}, queue_depths{32}, followers{1};
+    std::vector<BenchPlacement> placements{BenchPlacement::append};
+    std::vector<uint64_t> buffer_bytes{64 << 20}, block_bytes{0};
+    std::vector<IoEngine> engines{IoEngine::automatic};
+    std::vector<DirectIo> directs{DirectIo::automatic};
+    BenchCase common;  // everything else
+};
+std::vector<BenchCase> make_grid(const BenchGrid& grid);
+
+}  // namespace tailrace::tool

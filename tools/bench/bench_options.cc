@@ -1,0 +1,75 @@
+#include "bench/bench_options.h"
+
+#include <fmt/format.h>
+
+#include "base/units.h"
+#include "config/config.h"
+
+namespace tailrace::tool {
+
+void BenchOptions::add_to(CLI::App& command) {
+    command.add_option("dir", directory, "A directory on the file system to measure; made when missing")
+        ->required()
+        ->type_name("DIR");
+    command.add_option("--processes", common.processes, "Processes of a node")->capture_default_str();
+    command.add_option("--size", size, "Bytes of a process")->capture_default_str()->type_name("SIZE");
+    command.add_option("--imbalance", common.imbalance_percent, "Sizes differ by up to that many percent")
+        ->capture_default_str();
+    command.add_option("--seed", common.seed, "Of the sizes and the content")->capture_default_str();
+    command.add_option("--local-dir", local_dir,
+                       "Where the leader's own parts lie (default: as the library)");
+    command.add_flag("--no-local", no_local, "The leader has no data of its own");
+    command.add_flag("--no-sync", no_sync, "Do not sync at the end: measures memory as much as the disk");
+}
+
+Status BenchOptions::complete() {
+    TAILRACE_ASSIGN(common.process_bytes, parse_bytes(size));
+    common.local = !no_local;
+    common.durable = !no_sync;
+    Config config;
+    config.shared_dir = directory;
+    config.local_dir = local_dir;
+    TAILRACE_TRY(complete_config(config, 1));
+    directory = config.shared_dir;
+    local_dir = config.local_dir;
+    return Status();
+}
+
+Result<std::vector<uint64_t>> parse_sizes(const std::vector<std::string>& texts) {
+    std::vector<uint64_t> sizes;
+    for (const std::string& text : texts) {
+        TAILRACE_ASSIGN(const uint64_t bytes, parse_bytes(text));
+        sizes.push_back(bytes);
+    }
+    return sizes;
+}
+
+Result<Storage*> BenchEngines::of(const BenchCase& bench) {
+    auto& storage = storages_[{bench.engine, bench.queue_depth}];
+    if (!storage) {
+        TAILRACE_ASSIGN(storage,
+                        make_system_storage({.engine = bench.engine, .queue_depth = bench.queue_depth}));
+    }
+    return storage.get();
+}
+
+Status write_text_file(Storage& storage, const std::string& path, const std::string& text) {
+    const std::string partial = path + ".partial";
+    if (const Status removed = storage.remove(partial); !removed.ok() && removed.code() != Code::not_found)
+        return removed;
+    TAILRACE_ASSIGN(auto file, storage.open(partial, {Access::create_new, DirectIo::off}));
+    TAILRACE_TRY(file->write_at(std::as_bytes(std::span(text.data(), text.size())), 0));
+    TAILRACE_TRY(file->close());
+    return storage.rename(partial, path);
+}
+
+Result<std::string> read_text_file(Storage& storage, const std::string& path) {
+    TAILRACE_ASSIGN(auto file, storage.open(path, {Access::read, DirectIo::off}));
+    TAILRACE_ASSIGN(const uint64_t bytes, file->size());
+    std::string text(bytes, '\0');
+    TAILRACE_ASSIGN(const size_t read, file->read_at(std::as_writable_bytes(std::span(text)), 0));
+    text.resize(read);
+    return text;
+}
+
+}  // namespace tailrace::tool

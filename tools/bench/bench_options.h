@@ -1,0 +1,42 @@
+// The options that `tailrace bench` and `tailrace tune` share: where to write, and what load to play.
+#pragma once
+
+#include <CLI/App.hpp>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "bench/bench_case.h"
+#include "bench/bench_run.h"
+
+namespace tailrace::tool {
+
+struct BenchOptions {
+    std::string directory;
+    std::string local_dir;  // default: the library's
+    std::string size = "64MiB";
+    BenchCase common;
+    bool no_sync = false, no_local = false;
+
+    void add_to(CLI::App& command);
+    // After parsing.
+    Status complete();
+};
+
+// Comma-separated sizes.
+Result<std::vector<uint64_t>> parse_sizes(const std::vector<std::string>& texts);
+
+// The storage of each engine and depth, made when it is first asked for.
+class BenchEngines {
+  public:
+    Result<Storage*> of(const BenchCase& bench);
+
+  private:
+    std::map<std::pair<IoEngine, uint32_t>, std::shared_ptr<Storage>> storages_;
+};
+
+// Replaces a file as a whole.
+Status write_text_file(Storage& storage, const std::string& path, const std::string& text);
+Result<std::string> read_text_file(Storage& storage, const std::string& path);
+
+}  // namespace tailrace::tool

@@ -1,0 +1,406 @@
+#include "bench/bench_run.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <mutex>
+#include <random>
+
+#include "aggregate/local_reader.h"
+#include "aggregate/segment_writer.h"
+#include "base/buffer_pool.h"
+#include "base/units.h"
+#include "bench/writer_team.h"
+
+namespace tailrace::tool {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::string_view directory_prefix = "tailrace-bench.";
+constexpr size_t pool_alignment = 4096;
+// Left free beside a run: a tenth of it, and at least this.
+constexpr uint64_t least_margin = 256 * MiB;
+
+double seconds_since(Clock::time_point start) {
+    return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Numbers that no file system compresses or deduplicates, a new sequence for each seed.
+void fill(std::span<std::byte> memory, uint64_t seed) {
+    std::mt19937_64 random(seed);
+    for (size_t at = 0; at + 8 <= memory.size(); at += 8) {
+        const uint64_t number = random();
+        std::memcpy(memory.data() + at, &number, 8);
+    }
+}
+
+// What the system has still to write, of everything and everybody.
+uint64_t dirty_bytes_now() {
+    std::ifstream info("/proc/meminfo");
+    uint64_t bytes = 0;
+    for (std::string line; std::getline(info, line);) {
+        unsigned long long kib = 0;
+        if (std::sscanf(line.c_str(), "Dirty: %llu", &kib) == 1 ||
+            std::sscanf(line.c_str(), "Writeback: %llu", &kib) == 1)
+            bytes += kib * KiB;
+    }
+    return bytes;
+}
+
+// Leaves out syncs, for runs that are not to be durable.
+class UnsyncedFile final : public File {
+  public:
+    explicit UnsyncedFile(std::unique_ptr<File> inner) : inner_(std::move(inner)) {}
+    Result<size_t> read_at(std::span<std::byte> target, uint64_t offset) override {
+        return inner_->read_at(target, offset);
+    }
+    Status write_at(std::span<const std::byte> source, uint64_t offset) override {
+        return inner_->write_at(source, offset);
+    }
+    Status reserve(uint64_t bytes) override { return inner_->reserve(bytes); }
+    Status truncate(uint64_t bytes) override { return inner_->truncate(bytes); }
+    Status sync() override { return Status(); }
+    Result<uint64_t> size() override { return inner_->size(); }
+    Status close() override { return inner_->close(); }
+    const std::string& path() const override { return inner_->path(); }
+
+  private:
+    const std::unique_ptr<File> inner_;
+};
+
+class UnsyncedStorage final : public Storage {
+  public:
+    explicit UnsyncedStorage(Storage& inner) : inner_(inner) {}
+    Result<std::unique_ptr<File>> open(const std::string& path, const OpenOptions& options) override {
+        TAILRACE_ASSIGN(auto file, inner_.open(path, options));
+        return std::unique_ptr<File>(std::make_unique<UnsyncedFile>(std::move(file)));
+    }
+    Status rename(const std::string& from, const std::string& to) override { return inner_.rename(from, to); }
+    Status remove(const std::string& path) override { return inner_.remove(path); }
+    Result<std::vector<DirectoryEntry>> list(const std::string& path) override { return inner_.list(path); }
+    Status make_directories(const std::string& path) override { return inner_.make_directories(path); }
+    Status sync_directory(const std::string&) override { return Status(); }
+    Result<SpaceInfo> space(const std::string& path) override { return inner_.space(path); }
+    Result<std::unique_ptr<DirectoryLock>> lock_directory(const std::string& path) override {
+        return inner_.lock_directory(path);
+    }
+    std::string_view name() const override { return inner_.name(); }
+
+  private:
+    Storage& inner_;
+};
+
+// The prepared buffers, on loan to the writers. A writer that finds none waits, as in the library.
+class Buffers {
+  public:
+    explicit Buffers(BufferPool& pool) {
+        while (true) {
+            Buffer buffer = pool.try_take();
+            if (!buffer.valid()) break;
+            free_.push_back(std::move(buffer));
+        }
+    }
+    std::vector<Buffer>& all() { return free_; }
+    Buffer take() {
+        std::unique_lock lock(mutex_);
+        returned_.wait(lock, [&] { return !free_.empty(); });
+        Buffer buffer = std::move(free_.back());
+        free_.pop_back();
+        return buffer;
+    }
+    void give_back(Buffer buffer) {
+        std::lock_guard lock(mutex_);
+        free_.push_back(std::move(buffer));
+        returned_.notify_one();
+    }
+
+  private:
+    std::mutex mutex_;
+    std::condition_variable returned_;
+    std::vector<Buffer> free_;
+};
+
+struct WriterTimes {
+    double read_seconds = 0, buffer_wait_seconds = 0, write_seconds = 0;
+};
+
+// What the writers of one run share.
+class Run {
+  public:
+    Run(const BenchCase& bench, const FlushPlan& plan, SegmentWriter& segment, LocalReader& local,
+        Buffers& buffers, const std::atomic<bool>& stop, const std::function<void(uint64_t)>& on_bytes)
+        : bench_(bench),
+          dealt_(deal_chunks(bench, plan)),
+          segment_(segment),
+          local_(local),
+          buffers_(buffers),
+          stop_(stop),
+          on_bytes_(on_bytes),
+          times_(bench.writers) {}
+
+    // Everything that writer does. Received chunks come first.
+    void write(uint32_t writer) {
+        if (bench_.placement == BenchPlacement::append) {
+            const auto& shared = dealt_.front();
+            for (size_t i = next_++; i < shared.size(); i = next_++)
+                if (!write_chunk(writer, shared[i], std::nullopt)) return;
+        } else {
+            for (const BenchChunk& chunk : dealt_[writer])
+                if (!write_chunk(writer, chunk, std::nullopt)) return;
+        }
+        while (const auto piece = next_local())
+            if (!write_chunk(writer, {piece->rank, piece->stream_offset, piece->bytes}, piece)) return;
+    }
+
+    Status failure() const {
+        std::lock_guard lock(mutex_);
+        return failure_;
+    }
+    const std::vector<WriterTimes>& times() const { return times_; }
+    uint64_t written() const { return written_; }
+    void report_rest() { report(); }
+
+  private:
+    std::optional<LocalChunk> next_local() {
+        std::lock_guard lock(mutex_);
+        return local_.next();
+    }
+    bool fail(Status why) {
+        std::lock_guard lock(mutex_);
+        if (failure_.ok()) failure_ = std::move(why);
+        failed_ = true;
+        return false;
+    }
+    void report() {
+        const uint64_t written = written_;
+        if (on_bytes_ && written > reported_) on_bytes_(written - reported_);
+        reported_ = written;
+    }
+    bool write_chunk(uint32_t writer, const BenchChunk& chunk, const std::optional<LocalChunk>& piece) {
+        if (failed_) return false;
+        if (stop_) return fail(Status(Code::aborted, "the run was interrupted"));
+        WriterTimes& times = times_[writer];
+        auto start = Clock::now();
+        Buffer buffer = buffers_.take();
+        times.buffer_wait_seconds += seconds_since(start);
+        Status status;
+        if (piece) {
+            start = Clock::now();
+            status = local_.read(*piece, buffer.memory().first(chunk.bytes));
+            times.read_seconds += seconds_since(start);
+        }
+        start = Clock::now();
+        if (status.ok())
+            status = segment_.write(chunk.rank, chunk.stream_offset, chunk.bytes, buffer.memory());
+        times.write_seconds += seconds_since(start);
+        buffers_.give_back(std::move(buffer));
+        if (!status.ok()) return fail(std::move(status));
+        written_ += chunk.bytes;
+        if (writer == 0) report();
+        return true;
+    }
+
+    const BenchCase& bench_;
+    const std::vector<std::vector<BenchChunk>> dealt_;
+    SegmentWriter& segment_;
+    LocalReader& local_;
+    Buffers& buffers_;
+    const std::atomic<bool>& stop_;
+    const std::function<void(uint64_t)>& on_bytes_;
+    std::vector<WriterTimes> times_;  // each writer its own
+    std::atomic<size_t> next_ = 0;
+    std::atomic<uint64_t> written_ = 0;
+    std::atomic<bool> failed_ = false;
+    uint64_t reported_ = 0;  // of the first writer
+    mutable std::mutex mutex_;
+    Status failure_;
+};
+
+// One call for each file, on as many threads as there are writers.
+Status for_files(const BenchCase& bench, const std::function<Status(uint32_t)>& work) {
+    std::vector<Status> statuses(bench.files);
+    const uint32_t threads = std::min(bench.writers, bench.files);
+    TAILRACE_TRY(run_team(threads, [&](uint32_t thread) {
+        for (uint32_t file = thread; file < bench.files; file += threads) statuses[file] = work(file);
+    }));
+    for (const Status& status : statuses) TAILRACE_TRY(status);
+    return Status();
+}
+
+// Removes a directory of the benchmark with what is in it.
+void remove_directory(Storage& storage, const std::string& path) {
+    if (auto entries = storage.list(path); entries.ok())
+        for (const DirectoryEntry& entry : *entries) (void)storage.remove(join_path(path, entry.name));
+    (void)::rmdir(path.c_str());
+}
+
+// Makes a directory of our own and locks it; removes those that nobody holds any more.
+Result<std::unique_ptr<DirectoryLock>> take_directory(Storage& storage, const std::string& parent,
+                                                      const std::string& own) {
+    TAILRACE_TRY(storage.make_directories(parent));
+    TAILRACE_ASSIGN(const auto entries, storage.list(parent));
+    for (const DirectoryEntry& entry : entries) {
+        if (!entry.is_directory || !entry.name.starts_with(directory_prefix)) continue;
+        const std::string left = join_path(parent, entry.name);
+        if (auto lock = storage.lock_directory(left); lock.ok()) remove_directory(storage, left);
+    }
+    TAILRACE_TRY(storage.make_directories(own));
+    auto lock = storage.lock_directory(own);
+    if (!lock.ok() && lock.status().code() != Code::unsupported) return lock.status();
+    return lock.ok() ? std::move(*lock) : std::unique_ptr<DirectoryLock>();
+}
+
+}  // namespace
+
+// ---- space -------------------------------------------------------------------------------------------
+
+Result<std::unique_ptr<BenchSpace>> BenchSpace::create(Storage& storage, const std::string& shared_dir,
+                                                       const std::string& local_dir) {
+    const std::string name = fmt::format("{}{}", directory_prefix, ::getpid());
+    std::unique_ptr<BenchSpace> space(
+        new BenchSpace(storage, join_path(shared_dir, name), join_path(local_dir, name + ".parts")));
+    TAILRACE_ASSIGN(space->shared_lock_, take_directory(storage, shared_dir, space->shared_dir_));
+    TAILRACE_ASSIGN(space->local_lock_, take_directory(storage, local_dir, space->local_dir_));
+    return space;
+}
+
+BenchSpace::~BenchSpace() {
+    remove_parts();
+    remove_directory(storage_, shared_dir_);
+    remove_directory(storage_, local_dir_);
+}
+
+void BenchSpace::remove_parts() {
+    for (const std::string& path : parts_) (void)storage_.remove(path);
+    parts_.clear();
+    part_bytes_.clear();
+}
+
+Status BenchSpace::check_room(const BenchCase& bench) {
+    auto check = [&](const std::string& directory, uint64_t needed) -> Status {
+        TAILRACE_ASSIGN(const auto space, storage_.space(directory));
+        const uint64_t margin = std::max(least_margin, needed / 10);
+        if (needed + margin <= space.free_bytes) return Status();
+        return Status(Code::no_space,
+                      fmt::format("a run needs {} in {} and leaves {} free beside it, but {} are free there: "
+                                  "choose a smaller --size, fewer --processes or --followers",
+                                  format_bytes(needed), directory, format_bytes(margin),
+                                  format_bytes(space.free_bytes)));
+    };
+    TAILRACE_TRY(check(shared_dir_, disk_bytes(bench)));
+    if (bench.local && parts_.empty()) TAILRACE_TRY(check(local_dir_, local_bytes(bench)));
+    return Status();
+}
+
+Result<std::vector<std::string>> BenchSpace::parts(const BenchCase& bench, const std::atomic<bool>& stop) {
+    std::vector<uint64_t> wanted;
+    const NodeOffer own = offers_of(bench).front();
+    for (const StreamInfo& stream : own.streams) wanted.push_back(stream.stream_bytes);
+    if (wanted == part_bytes_) return parts_;
+    remove_parts();
+    std::vector<std::byte> block(4 * MiB);
+    fill(block, bench.seed);
+    for (size_t i = 0; i < wanted.size(); ++i) {
+        parts_.push_back(join_path(local_dir_, fmt::format("part{}", i)));
+        TAILRACE_ASSIGN(auto file, storage_.open(parts_.back(), {Access::create_new, DirectIo::off}));
+        for (uint64_t at = 0; at < wanted[i]; at += block.size()) {
+            if (stop) return Status(Code::aborted, "the run was interrupted");
+            const auto bytes = std::min<uint64_t>(block.size(), wanted[i] - at);
+            TAILRACE_TRY(file->write_at(std::span(block).first(bytes), at));
+        }
+        TAILRACE_TRY(file->sync());
+        TAILRACE_TRY(file->close());
+    }
+    part_bytes_ = wanted;
+    return parts_;
+}
+
+// ---- run ---------------------------------------------------------------------------------------------
+
+Result<BenchResult> run_case(const BenchCase& bench, BenchSpace& space, Storage& shared,
+                             const std::atomic<bool>& stop, const std::function<void(uint64_t)>& on_bytes) {
+    TAILRACE_TRY(check_case(bench));
+    TAILRACE_TRY(space.check_room(bench));
+    TAILRACE_ASSIGN(const auto paths, space.parts(bench, stop));
+    TAILRACE_ASSIGN(const auto info, shared.space(space.shared_dir()));
+    BenchResult result;
+    result.engine = shared.name();
+    result.block_bytes = bench.block_bytes != 0 ? bench.block_bytes : info.block_bytes;
+    while (bench.buffer_bytes % result.block_bytes != 0) result.block_bytes /= 2;
+    TAILRACE_ASSIGN(const auto made, plan_of(bench, result.block_bytes));
+    const auto plan = std::make_shared<const FlushPlan>(made);
+
+    std::vector<LocalStream> streams;
+    for (size_t i = 0; i < paths.size(); ++i) {
+        streams.push_back({plan->offers.front().streams[i], paths[i], 0});
+        TAILRACE_ASSIGN(auto part, space.storage().open(paths[i], {Access::read, DirectIo::off}));
+        part->drop_cache();
+    }
+    LocalReader local(space.storage(), streams, bench.buffer_bytes);
+    TAILRACE_ASSIGN(auto pool, BufferPool::create(bench.buffers, bench.buffer_bytes, pool_alignment));
+    Buffers buffers(*pool);
+    // No chunk is longer than the longest stream.
+    uint64_t longest = 0;
+    for (const StreamInfo& stream : plan->streams()) longest = std::max(longest, stream.stream_bytes);
+    const uint64_t filled = std::min(bench.buffer_bytes, align_up(longest, result.block_bytes));
+    for (size_t i = 0; i < buffers.all().size(); ++i)
+        fill(buffers.all()[i].memory().first(filled), bench.seed + i);
+
+    UnsyncedStorage unsynced(shared);
+    Storage& target = bench.durable ? shared : unsynced;
+    Throttle throttle(0);
+    SegmentWriter segment(plan, 0, target, space.shared_dir(), bench.direct, throttle);
+    shared.use_memory(pool->region());
+    Run run(bench, *plan, segment, local, buffers, stop, on_bytes);
+
+    auto timed = [](double& seconds, const std::function<Status()>& work) {
+        const auto start = Clock::now();
+        Status status = work();
+        seconds = seconds_since(start);
+        return status;
+    };
+    Status status = timed(result.prepare_seconds, [&] {
+        return for_files(bench, [&](uint32_t file) { return segment.prepare(file); });
+    });
+    if (status.ok())
+        status = timed(result.write_seconds, [&]() -> Status {
+            TAILRACE_TRY(run_team(bench.writers, [&](uint32_t writer) { run.write(writer); }));
+            return run.failure();
+        });
+    if (status.ok())
+        status = timed(result.commit_seconds,
+                       [&] { return for_files(bench, [&](uint32_t file) { return segment.commit(file); }); });
+    result.dirty_bytes = dirty_bytes_now();
+    run.report_rest();
+    shared.forget_memory();
+    if (!bench.durable) {
+        for (uint32_t file = 0; file < bench.files; ++file)
+            if (auto left = shared.open(unfinished_path(space.shared_dir(), *plan, file),
+                                        {Access::write, bench.direct});
+                left.ok())
+                (void)(*left)->sync();
+    }
+    discard(shared, space.shared_dir(), *plan);
+    TAILRACE_TRY(status);
+
+    result.local_bytes = local_bytes(bench);
+    result.received_bytes = segment.data_bytes() - result.local_bytes;
+    result.least_writer_seconds = run.times().front().write_seconds;
+    for (const WriterTimes& times : run.times()) {
+        result.read_seconds += times.read_seconds;
+        result.buffer_wait_seconds += times.buffer_wait_seconds;
+        result.least_writer_seconds = std::min(result.least_writer_seconds, times.write_seconds);
+        result.most_writer_seconds = std::max(result.most_writer_seconds, times.write_seconds);
+    }
+    return result;
+}
+
+}  // namespace tailrace::tool

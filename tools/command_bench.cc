@@ -1,0 +1,263 @@
+// tailrace bench: how fast one leader writes to a file system, with which settings.
+//
+//   1  make the grid of cases; read what an interrupted benchmark has left, with --resume
+//   2  repetition by repetition, case by case (A B C, A B C): run, note the result, write JSON and CSV anew
+//   3  a table of medians
+// Interrupted, it cleans up and says how to go on.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "base/units.h"
+#include "bench/bench_options.h"
+#include "bench/bench_results.h"
+#include "bench/interrupt.h"
+#include "command.h"
+#include "progress.h"
+#include "text.h"
+
+namespace tailrace::tool {
+
+namespace {
+
+struct Options {
+    BenchOptions load;
+    BenchGrid grid;
+    std::vector<std::string> buffer_bytes{"64MiB"}, block_bytes{"0"};
+    std::vector<std::string> placements{"append"}, engines{"auto"}, directs{"auto"};
+    uint32_t repetitions = 3;
+    std::string output = "tailrace-bench";
+    bool resume = false, force = false, json = false;
+};
+
+template <class Value>
+Result<std::vector<Value>> parse_all(const std::vector<std::string>& texts,
+                                     Result<Value> (*parse)(const std::string&)) {
+    std::vector<Value> values;
+    for (const std::string& text : texts) {
+        TAILRACE_ASSIGN(const Value value, parse(text));
+        values.push_back(value);
+    }
+    return values;
+}
+
+Result<std::vector<BenchCase>> cases_of(Options& options) {
+    BenchGrid& grid = options.grid;
+    TAILRACE_TRY(options.load.complete());
+    TAILRACE_ASSIGN(grid.buffer_bytes, parse_sizes(options.buffer_bytes));
+    TAILRACE_ASSIGN(grid.block_bytes, parse_sizes(options.block_bytes));
+    TAILRACE_ASSIGN(grid.placements, parse_all(options.placements, parse_placement));
+    TAILRACE_ASSIGN(grid.engines, parse_all(options.engines, parse_engine));
+    TAILRACE_ASSIGN(grid.directs, parse_all(options.directs, parse_direct));
+    grid.common = options.load.common;
+    auto cases = make_grid(grid);
+    for (const BenchCase& bench : cases) TAILRACE_TRY(check_case(bench));
+    if (options.repetitions == 0 || options.repetitions > 1000)
+        return Status(Code::invalid_argument, "--repeat takes 1 to 1000");
+    return cases;
+}
+
+// A new suite, or the one that is to be gone on with.
+Result<BenchSuite> begin_suite(Options& options, Storage& storage) {
+    BenchSuite suite;
+    TAILRACE_ASSIGN(suite.cases, cases_of(options));
+    suite.refused.resize(suite.cases.size());
+    suite.repetitions = options.repetitions;
+    const std::string path = options.output + ".json";
+    auto text = read_text_file(storage, path);
+    if (!text.ok() && text.status().code() != Code::not_found) return text.status();
+    if (text.ok() && options.resume) {
+        auto earlier = suite_from_json(*text);
+        if (!earlier.ok()) return earlier.status().with_context(path);
+        if (earlier->cases != suite.cases || earlier->repetitions != suite.repetitions ||
+            earlier->machine.directory != options.load.directory)
+            return Status(
+                Code::invalid_argument,
+                fmt::format("{} holds a benchmark of other settings or another directory: repeat its "
+                            "options, or choose another --output",
+                            path));
+        return earlier;
+    }
+    if (text.ok() && !options.force)
+        return Status(Code::already_exists,
+                      fmt::format("{} is there: --resume goes on with it, --force replaces "
+                                  "it, --output names another",
+                                  path));
+    return suite;
+}
+
+// What differs between the cases.
+std::string label_of(const BenchCase& bench, const std::vector<BenchCase>& cases) {
+    std::string label;
+    auto add = [&](auto field, std::string_view name, const std::string& value) {
+        const bool differs = std::any_of(
+            cases.begin(), cases.end(), [&](const BenchCase& other) { return other.*field != bench.*field; });
+        if (differs) label += fmt::format("{}{}={}", label.empty() ? "" : " ", name, value);
+    };
+    add(&BenchCase::followers, "followers", std::to_string(bench.followers));
+    add(&BenchCase::placement, "placement", std::string(name_of(bench.placement)));
+    add(&BenchCase::files, "files", std::to_string(bench.files));
+    add(&BenchCase::writers, "writers", std::to_string(bench.writers));
+    add(&BenchCase::buffer_bytes, "buffer", format_bytes(bench.buffer_bytes));
+    add(&BenchCase::buffers, "buffers", std::to_string(bench.buffers));
+    add(&BenchCase::block_bytes, "block", format_bytes(bench.block_bytes));
+    add(&BenchCase::direct, "direct", std::string(name_of(bench.direct)));
+    add(&BenchCase::engine, "engine", std::string(name_of(bench.engine)));
+    add(&BenchCase::queue_depth, "depth", std::to_string(bench.queue_depth));
+    return label.empty() ? "all settings as given" : label;
+}
+
+Status write_results(Storage& storage, const Options& options, const BenchSuite& suite) {
+    TAILRACE_TRY(write_text_file(storage, options.output + ".json", to_json(suite)));
+    return write_text_file(storage, options.output + ".csv", to_csv(suite));
+}
+
+uint64_t bytes_of(const BenchCase& bench) {
+    return received_bytes(bench) + local_bytes(bench);
+}
+
+void announce(const BenchSuite& suite, const Options& options) {
+    uint64_t most = 0;
+    for (const BenchCase& bench : suite.cases) most = std::max(most, bytes_of(bench));
+    std::fprintf(stderr, "%s in %s (%s): %s x %u repetitions, at most %s a run\n",
+                 counted(suite.cases.size(), "configuration").c_str(),
+                 printable(suite.machine.directory).c_str(), suite.machine.file_system.c_str(),
+                 counted(suite.cases.size(), "run").c_str(), suite.repetitions, format_bytes(most).c_str());
+    if (options.load.common.durable) {
+        std::fputs("every run ends when its data are durable: synced, as the library does\n", stderr);
+    } else {
+        std::fputs("without syncs: what is measured is as much memory as disk\n", stderr);
+    }
+}
+
+void print_table(const BenchSuite& suite) {
+    Table table({"CONFIGURATION", "RUNS", "MiB/s", "LEAST", "MOST", "RECEIVED MiB/s"}, {1, 2, 3, 4, 5});
+    auto text = [](double rate) { return fmt::format("{:.0f}", rate / static_cast<double>(MiB)); };
+    for (size_t i = 0; i < suite.cases.size(); ++i) {
+        const Spread rate = rate_of(suite, i);
+        const std::string label = label_of(suite.cases[i], suite.cases);
+        if (!suite.refused[i].empty()) {
+            table.add({label, "0", "-", "-", "-", "-"});
+            table.note("  " + printable(suite.refused[i]));
+        } else {
+            table.add({label, std::to_string(rate.count), text(rate.median), text(rate.least),
+                       text(rate.most), text(received_rate_of(suite, i).median)});
+        }
+    }
+    print(table.text());
+    print(fmt::format(
+        "MiB/s: all bytes, from making the files until {}; RECEIVED: received bytes by the time of "
+        "the writers alone. Medians.\n",
+        suite.cases.front().durable ? "durable" : "committed without syncs"));
+}
+
+Status run_all(BenchSuite& suite, const Options& options, Storage& storage, BenchSpace& space,
+               const std::atomic<bool>& stop) {
+    uint64_t total = 0;
+    for (uint32_t repetition = 0; repetition < suite.repetitions; ++repetition)
+        for (size_t i = 0; i < suite.cases.size(); ++i)
+            if (!suite.has(i, repetition)) total += bytes_of(suite.cases[i]);
+    for (const BenchCase& bench : suite.cases) TAILRACE_TRY(space.check_room(bench));
+
+    BenchEngines engines;
+    Progress progress("bench", total);
+    for (uint32_t repetition = 0; repetition < suite.repetitions; ++repetition) {
+        for (size_t i = 0; i < suite.cases.size(); ++i) {
+            if (suite.has(i, repetition) || !suite.refused[i].empty()) continue;
+            const BenchCase& bench = suite.cases[i];
+            auto engine = engines.of(bench);
+            Status failure = engine.status();
+            if (engine.ok()) {
+                auto result =
+                    run_case(bench, space, **engine, stop, [&](uint64_t bytes) { progress.add(bytes); });
+                failure = result.status();
+                if (result.ok()) suite.runs.push_back({i, repetition, std::move(*result)});
+            }
+            // A system may lack an engine or direct I/O: the others are worth measuring all the same.
+            if (failure.code() == Code::unsupported)
+                suite.refused[i] = failure.message();
+            else if (!failure.ok())
+                return failure;
+            TAILRACE_TRY(write_results(storage, options, suite));
+        }
+    }
+    return Status();
+}
+
+Exit run(Options& options, Storage& storage) {
+    auto suite = begin_suite(options, storage);
+    if (!suite.ok()) return report(suite.status());
+    Interrupt interrupt;
+    auto space = BenchSpace::create(storage, options.load.directory, options.load.local_dir);
+    if (!space.ok()) return report(space.status());
+    if (suite->machine.host.empty()) {
+        auto machine = this_machine(storage, options.load.directory, options.load.local_dir);
+        if (!machine.ok()) return report(machine.status());
+        suite->machine = std::move(*machine);
+    }
+    announce(*suite, options);
+    const Status status = run_all(*suite, options, storage, **space, interrupt.flag());
+    if (status.code() == Code::aborted && interrupt.flag()) {
+        std::fprintf(
+            stderr,
+            "tailrace: interrupted; its files are removed, and %s are kept in %s.json: the same command "
+            "with --resume goes on\n",
+            counted(suite->runs.size(), "result").c_str(), printable(options.output).c_str());
+        return exit_interrupted;
+    }
+    if (!status.ok())
+        return report(status.with_context(
+            fmt::format("{} results are kept in {}.json", suite->runs.size(), options.output)));
+    if (options.json)
+        print_json(nlohmann::ordered_json::parse(to_json(*suite)));
+    else
+        print_table(*suite);
+    return exit_ok;
+}
+
+constexpr const char* footer =
+    R"(Options that take several values take them separated by commas; every combination is run.
+
+  tailrace bench /scratch/me --writers 1,2,4,8,16 --files 1,4,8 --followers 1,4,16 \
+      --placement contiguous,interleaved --size 1GiB          the figures of the ISPDC paper
+  tailrace bench /scratch/me --engine posix,io_uring --direct off,on --queue-depth 8,32
+
+Results are in PREFIX.json and PREFIX.csv after every run.)";
+
+}  // namespace
+
+Command add_bench(CLI::App& program) {
+    auto options = std::make_shared<Options>();
+    CLI::App* command = program.add_subcommand(
+        "bench", "Measure how fast one leader writes to a file system, with which settings");
+    options->load.add_to(*command);
+    auto list = [command](const std::string& name, auto& values, const std::string& help) {
+        command->add_option(name, values, help)->delimiter(',')->capture_default_str();
+    };
+    list("--followers", options->grid.followers, "Nodes whose data the leader has received");
+    list("--writers", options->grid.writers, "Writer threads");
+    list("--files", options->grid.files, "Files that the leader writes");
+    list("--placement", options->placements,
+         "append (the library's), contiguous (eq. 1), interleaved (eq. 2)");
+    list("--buffer", options->buffer_bytes, "Bytes of a buffer, which is also the chunk");
+    list("--buffers", options->grid.buffers, "How many buffers");
+    list("--block", options->block_bytes, "Alignment; 0 asks the file system");
+    list("--engine", options->engines, "auto, posix or io_uring");
+    list("--queue-depth", options->grid.queue_depths, "Requests in flight per writer (io_uring)");
+    list("--direct", options->directs, "Around the page cache: off, auto or on");
+    command->add_option("--repeat", options->repetitions, "Runs of each configuration, interleaved")
+        ->capture_default_str();
+    command->add_option("-o,--output", options->output, "Results go to PREFIX.json and PREFIX.csv")
+        ->capture_default_str()
+        ->type_name("PREFIX");
+    CLI::Option* resume = command->add_flag("--resume", options->resume,
+                                            "Go on with an interrupted benchmark of the same options");
+    command->add_flag("--force", options->force, "Replace earlier results")->excludes(resume);
+    command->add_flag("--json", options->json, "Print one JSON document");
+    command->footer(footer);
+    return [options](Storage& storage) { return run(*options, storage); };
+}
+
+}  // namespace tailrace::tool

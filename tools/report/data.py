@@ -1,0 +1,200 @@
+"""Reads what `tailrace report` draws: results of `tailrace bench` (JSON) and records of sessions (JSON Lines;
+docs/records.md says what the fields mean). Pure but for reading files.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+from dataclasses import dataclass, field
+from typing import Any
+
+Json = dict[str, Any]
+
+
+class NotReadable(Exception):
+    """A file that is neither results nor a record; the sentence says why."""
+
+
+@dataclass
+class Spread:
+    """Median, least and most of some values."""
+
+    median: float
+    least: float
+    most: float
+    count: int
+
+    @staticmethod
+    def of(values: list[float]) -> Spread:
+        return Spread(statistics.median(values), min(values), max(values), len(values))
+
+
+@dataclass
+class BenchRun:
+    """One run of a benchmark with the settings it was made with; bytes and seconds."""
+
+    settings: Json
+    result: Json
+    machine: Json
+
+
+@dataclass
+class Session:
+    """A session's record: its head, its epochs, its end (None when it was killed)."""
+
+    head: Json
+    epochs: list[Json] = field(default_factory=list)
+    end: Json | None = None
+
+    @property
+    def files(self) -> int:
+        return int(self.head["settings"].get("files", 1))
+
+    @property
+    def committed(self) -> list[Json]:
+        return [epoch for epoch in self.epochs if epoch["state"] == "committed"]
+
+
+@dataclass
+class Material:
+    """All that was read."""
+
+    runs: list[BenchRun] = field(default_factory=list)
+    sessions: list[Session] = field(default_factory=list)
+    passed_over: int = 0  # lines of records that a killed program left unfinished, or of no known session
+
+
+def record_files(directory: str, state: str) -> list[str]:
+    """The records of sessions on a shared directory: those in `state` that name it."""
+    wanted = os.path.realpath(directory)
+    found = []
+    for name in sorted(os.listdir(state)) if os.path.isdir(state) else []:
+        path = os.path.join(state, name)
+        if name.endswith((".jsonl", ".jsonl.1")):
+            with open(path, encoding="utf-8", errors="replace") as file:
+                try:
+                    named = json.loads(file.readline()).get("shared_dir", "")
+                    if os.path.realpath(named) == wanted:
+                        found.append(path)
+                except (ValueError, AttributeError, TypeError):
+                    continue
+    return found
+
+
+def default_state() -> str:
+    """Where sessions keep their records unless `record_dir` says otherwise."""
+    if chosen := os.environ.get("TAILRACE_RECORD_DIR"):
+        return chosen
+    state = os.environ.get("XDG_STATE_HOME", "")
+    if not state.startswith("/"):
+        state = os.path.join(os.path.expanduser("~"), ".local", "state")
+    return os.path.join(state, "tailrace")
+
+
+def read(paths: list[str], state: str) -> Material:
+    """Reads every path: results, records, or a directory that sessions have used."""
+    material = Material()
+    for path in paths:
+        if os.path.isdir(path):
+            records = record_files(path, state)
+            if not records:
+                raise NotReadable(f"{path} is a directory, and {state} has no record of a session on it")
+            for record in records:
+                read_file(record, material)
+        else:
+            read_file(path, material)
+    return material
+
+
+def read_file(path: str, material: Material) -> None:
+    """Adds what the file holds to `material`."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            text = file.read()
+    except OSError as error:
+        raise NotReadable(f"{path}: {error.strerror}") from error
+    try:
+        whole = json.loads(text)
+    except ValueError:
+        whole = None
+    try:
+        if isinstance(whole, dict) and "tailrace_bench" in whole:
+            add_results(whole, material)
+            return
+        before = len(material.sessions)
+        add_records(text, material)
+    except (KeyError, TypeError, IndexError, AttributeError) as error:
+        raise NotReadable(f"{path} is damaged: {error!r}") from error
+    if len(material.sessions) == before:
+        raise NotReadable(f"{path} holds neither results of `tailrace bench` nor records of sessions")
+
+
+def add_results(results: Json, material: Material) -> None:
+    """Adds the runs of one benchmark."""
+    for run in results["runs"]:
+        material.runs.append(BenchRun(results["cases"][run["case"]], run, results["machine"]))
+
+
+def add_records(text: str, material: Material) -> None:
+    """Adds the sessions of one record. A last line without end, as a killed program leaves it, is passed over."""
+    by_uid = {session.head["run_uid"]: session for session in material.sessions}
+    for line in text.splitlines():
+        try:
+            entry = json.loads(line)
+            kind, uid = entry["record"], entry["run_uid"]
+        except (ValueError, KeyError, TypeError):
+            material.passed_over += 1
+            continue
+        if kind == "session":
+            if uid not in by_uid:
+                by_uid[uid] = Session(entry)
+                material.sessions.append(by_uid[uid])
+        elif uid not in by_uid:
+            material.passed_over += 1
+        elif kind == "epoch":
+            by_uid[uid].epochs.append(entry)
+        elif kind == "end":
+            by_uid[uid].end = entry
+
+
+def rate(run: BenchRun) -> float:
+    """Bytes per second until durable."""
+    return float(run.result["bytes_per_second"])
+
+
+def received_rate(run: BenchRun) -> float:
+    """The measure of the ISPDC paper: received bytes by the time of the writers."""
+    return float(run.result["received_bytes_per_second"])
+
+
+def leaders(epoch: Json) -> list[Json]:
+    """The leaders of an epoch's flush, slowest first. How long one took is what it did itself."""
+    found = [node for node in epoch["nodes"] if node["role"] == "leader"]
+    return sorted(found, key=leader_seconds, reverse=True)
+
+
+def leader_seconds(leader: Json) -> float:
+    """From the first file made to durable."""
+    return float(leader["prepare_seconds"] + leader["move_seconds"] + leader["commit_seconds"])
+
+
+def leader_parts(leader: Json) -> dict[str, float]:
+    """The time of its writers by what they did, as shares of the leader's own time: they work side by side."""
+    threads = max(1, len(leader["threads"]))
+    received = sum(thread["received_write_seconds"] for thread in leader["threads"]) / threads
+    local = sum(thread["local_write_seconds"] + thread["read_seconds"] for thread in leader["threads"]) / threads
+    return {"received": received, "local": local, "other": max(0.0, leader_seconds(leader) - received - local)}
+
+
+def node_bytes(node: Json) -> int:
+    """What a node had itself: a leader wrote it, a follower sent it."""
+    return int(node["local_bytes"] if node["role"] == "leader" else node["sent_bytes"])
+
+
+def imbalance(epoch: Json) -> float:
+    """How far the nodes' own bytes lie apart: half of the spread by the mean, as in "+-20 %"."""
+    own = [node_bytes(node) for node in epoch["nodes"]]
+    mean = sum(own) / len(own) if own else 0
+    return (max(own) - min(own)) / 2 / mean if mean else 0.0
