@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
+from torch.distributed.checkpoint.planner import SavePlan
 
 import tailrace
 from tailrace.torch import AsyncStager, StorageReader, StorageWriter
@@ -90,8 +91,9 @@ def test_saving_again_replaces_the_old_checkpoint_when_complete(tmp_path: Path) 
         def finish(self, metadata: Any, results: Any) -> None:
             raise Stop
 
+    interrupted = Interrupted(tmp_path / "c")  # which stays alive, as an exception's trace may keep it
     with pytest.raises(dcp.CheckpointException):
-        dcp.save(sample(2), storage_writer=Interrupted(tmp_path / "c"))
+        dcp.save(sample(2), storage_writer=interrupted)
     reader = StorageReader(tmp_path / "c")
     state = blank(sample())
     dcp.load(state, storage_reader=reader)
@@ -108,9 +110,17 @@ def test_nothing_is_there_before_the_first_save_is_finished(tmp_path: Path) -> N
             with pytest.raises(tailrace.Error) as early:
                 StorageReader(tmp_path / "c").read_metadata()
             assert early.value.code is tailrace.Code.NOT_FOUND
-            with pytest.raises(tailrace.Error) as second:
-                StorageWriter(tmp_path / "c").prepare_global_plan([None])  # type: ignore[list-item]
-            assert second.value.code is tailrace.Code.BUSY
+            refused: list[Any] = []
+
+            def second() -> None:
+                with pytest.raises(tailrace.Error) as busy:
+                    StorageWriter(tmp_path / "c").prepare_global_plan([SavePlan([])])
+                refused.append(busy.value.code)
+
+            thread = threading.Thread(target=second)
+            thread.start()
+            thread.join()
+            assert refused == [tailrace.Code.BUSY]
             super().finish(metadata, results)
 
     writer = Watching(tmp_path / "c")

@@ -20,6 +20,7 @@ import re
 import threading
 import time
 import uuid
+import weakref
 from typing import Any
 
 import torch
@@ -48,6 +49,10 @@ class _Written:
     crcs: list[int]
     offsets: list[int]  # of the rank's runs; the same for all its items
     content: bytes | None
+
+
+# By directory: the writer of this process that last began a save there.
+_unfinished: weakref.WeakValueDictionary[str, StorageWriter] = weakref.WeakValueDictionary()
 
 
 class StorageWriter(_Writer, _Stager):
@@ -136,7 +141,13 @@ class StorageWriter(_Writer, _Stager):
                 f"{1 if self._group is None else dist.get_world_size(self._group)}: make it after init_process_group, "
                 "with the process_group that dcp.save gets; nothing was saved",
             )
+        place = os.path.realpath(self._path)
+        # DCP tells no writer that a save has failed on another rank, and its exception may keep the writer alive.
+        earlier = _unfinished.get(place)
+        if earlier is not None and not earlier._is_saving():
+            earlier._give_up()
         self._epoch = _core.DirectEpoch(self._path, self._name, _epoch_of(self._path), self._files, self._ranks)
+        _unfinished[place] = self
         return plans
 
     # ---- writing -----------------------------------------------------------------------------------------
