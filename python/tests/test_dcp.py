@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -126,6 +129,26 @@ def test_nothing_is_there_before_the_first_save_is_finished(tmp_path: Path) -> N
     writer = Watching(tmp_path / "c")
     dcp.save(sample(), storage_writer=writer)
     assert same(load(blank(sample()), tmp_path / "c"), sample())
+
+
+def test_a_killed_save_leaves_the_old_checkpoint_and_nothing_for_ever(tmp_path: Path) -> None:
+    save(sample(1), tmp_path / "c", files=2)
+    code = f"""
+import os, torch, torch.distributed.checkpoint as dcp
+from tailrace import _core
+from tailrace.torch import StorageWriter
+class Killed(StorageWriter):
+    def finish(self, metadata, results):
+        os.kill(os.getpid(), 9)
+dcp.save({{"w": torch.ones(1000)}}, storage_writer=Killed({str(tmp_path / "c")!r}))
+"""
+    killed = subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert any(file.name.endswith(".unfinished") for file in (tmp_path / "c").iterdir())
+    assert same(load(blank(sample()), tmp_path / "c"), sample(1))
+    save(sample(2), tmp_path / "c", files=2)
+    assert same(load(blank(sample()), tmp_path / "c"), sample(2))
+    assert len(list((tmp_path / "c").iterdir())) == 2
 
 
 def test_another_model_is_refused(tmp_path: Path) -> None:
