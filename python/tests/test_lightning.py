@@ -61,7 +61,7 @@ def test_training_resumes_from_a_checkpoint(tmp_path: Path, asynchronous: bool) 
     def plugin() -> Any:
         return AsyncCheckpointIO(TailraceCheckpointIO()) if asynchronous else TailraceCheckpointIO()
 
-    train(tmp_path / "a", 2, plugin())
+    train(tmp_path / "a", 3, plugin())
     last = tmp_path / "a" / "last.ckpt"
     assert tailrace.read(last)["state_dict/net.0.weight"].shape == (8, 4)
     assert len(os.listdir(tmp_path / "a")) == 3  # the best two and the last: removed ones are gone
