@@ -18,7 +18,7 @@ ifeq ($(filter $(MPI),mpich openmpi none),)
 $(error MPI=$(MPI) is not known; choose MPI=mpich, MPI=openmpi or MPI=none)
 endif
 
-.PHONY: help setup build demo test test-python bench test-cluster asan tsan fuzz format check-format install clean
+.PHONY: help setup build demo test test-python bench bench-llm test-cluster asan tsan fuzz format check-format install clean
 .NOTPARALLEL:
 
 help:
@@ -33,6 +33,7 @@ help:
 	@echo '  make bench         speed, as ratios to memcpy, fio and a sequential read'
 	@echo '  make test-python   build the Python package and check it: ruff, mypy, stubs, tests (with PyTorch, in a'
 	@echo '                     virtual environment under ~/.cache/tailrace, made the first time)'
+	@echo '  make bench-llm     checkpoints of a language model: tailrace beside torch.save, DCP and safetensors'
 	@echo '  make test-cluster  the demo and a kill test on four simulated nodes with MooseFS (root)'
 	@echo '  make asan, tsan    build with sanitizers and run the tests that need no MPI'
 	@echo '  make fuzz          run every fuzz target for $(FUZZ_SECONDS) s (FUZZ_SECONDS=N)'
@@ -69,6 +70,10 @@ bench:
 	@scripts/setup build bench
 	@scripts/build
 	@scripts/with_mpi python3 benchmarks/bench.py --build "$(BUILD)" $(BENCH_ARGS)
+
+bench-llm:
+	@MPI=none scripts/setup build python
+	@scripts/bench_llm $(BENCH_ARGS)
 
 test-cluster:
 	@scripts/setup build cluster

@@ -28,4 +28,5 @@ NB_MODULE(_core, module) {
     module.attr("version") = tailrace_version();
     bind_session(module);
     bind_reader(module);
+    bind_direct(module);
 }

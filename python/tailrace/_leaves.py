@@ -71,6 +71,46 @@ def is_array(value: object) -> bool:
     return isinstance(value, np.ndarray) or is_tensor(value)
 
 
+def identity(value: Any) -> Any:
+    """Equal for arrays that are the same memory in the same shape: to be saved once."""
+    if isinstance(value, np.ndarray) or value.layout != torch_module().strided or value.numel() == 0:
+        return id(value)
+    return (*_storage_key(value), value.dtype, value.storage_offset(), value.shape, value.stride(), _conjugate(value))
+
+
+def storage(value: Any) -> Any:
+    """The storage of a tensor as a tensor of bytes, and a key that is equal for views of the same one; None for
+    what has none of its own."""
+    if not is_tensor(value) or value.layout != torch_module().strided or value.numel() == 0 or any(_conjugate(value)):
+        return None
+    torch = torch_module()
+    if value.is_quantized or type(value) not in (torch.Tensor, torch.nn.Parameter):
+        return None
+    return _storage_key(value), torch.empty(0, dtype=torch.uint8, device=value.device).set_(value.untyped_storage())
+
+
+def view_of(base: Any, dtype: str, offset: int, shape: list[int], stride: list[int]) -> Any:
+    """The tensor that lies in `base` (bytes) at `offset` elements. ValueError when it would not lie in there."""
+    import torch
+
+    element = getattr(torch, dtype)
+    numbers = [offset, *shape, *stride]
+    if not isinstance(element, torch.dtype) or len(shape) != len(stride) or not all(type(n) is int for n in numbers):
+        raise ValueError("a view of no tensor")
+    last = offset + sum((n - 1) * s for n, s in zip(shape, stride, strict=True))
+    if min(numbers) < 0 or 0 in shape or (last + 1) * element.itemsize > base.untyped_storage().nbytes():
+        raise ValueError("a view that is larger than its storage")
+    return torch.empty(0, dtype=element, device=base.device).set_(base.untyped_storage(), offset, shape, stride)
+
+
+def _storage_key(value: Any) -> tuple[Any, int]:
+    return value.device, value.untyped_storage().data_ptr()
+
+
+def _conjugate(value: Any) -> tuple[bool, bool]:
+    return value.is_conj(), value.is_neg()
+
+
 def describe(value: Any) -> tuple[str, Any, tuple[int, ...]]:
     """Kind, element type and shape, without touching the memory."""
     if isinstance(value, np.ndarray):

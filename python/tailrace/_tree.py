@@ -62,10 +62,11 @@ class ArrayRef:
 
 
 class _Encoder:
-    def __init__(self, allow_pickle: bool) -> None:
+    def __init__(self, allow_pickle: bool, shared: frozenset[Any]) -> None:
         self.allow_pickle = allow_pickle
+        self.shared = shared  # storages that several different tensors are views of
         self.arrays: dict[str, Any] = {}
-        self.known: dict[tuple[int, Any], Any] = {}  # an array's node, by identity
+        self.known: dict[Any, Any] = {}  # an array's node, by identity and place
         self.within: set[int] = set()  # containers we are inside of
 
     def node(self, value: Any, path: tuple[Any, ...]) -> Any:
@@ -111,7 +112,11 @@ class _Encoder:
                 return {key: self.node(part, (*path, key)) for key, part in value.items()}
             if type(value) in (dict, collections.OrderedDict):
                 pairs = [[self.node(key, path), self.node(part, (*path, key))] for key, part in value.items()]
-                return {"$": "dict" if type(value) is dict else "ordered", "v": pairs}
+                node = {"$": "dict" if type(value) is dict else "ordered", "v": pairs}
+                # The versions of a torch module's parts travel as an attribute of its state dict.
+                if getattr(value, "_metadata", None) is not None:
+                    node["metadata"] = self.node(value._metadata, (*path, "_metadata"))
+                return node
             parts = sorted(value, key=repr) if type(value) in (set, frozenset) else value
             return {
                 "$": _CONTAINERS[type(value)],
@@ -122,19 +127,35 @@ class _Encoder:
 
     def array(self, value: Any, path: tuple[Any, ...], shard: Shard | None) -> Any:
         place = None if shard is None else (tuple(shard.global_shape), tuple(shard.offset))
-        known = self.known.get((id(value), place))
-        if known is not None:
-            return known
         if not _leaves.is_array(value):
             raise Error(Code.INVALID_ARGUMENT, f"{path_text(path)} is a Shard of no array; nothing was saved")
+        identity = (_leaves.identity(value), place)
+        known = self.known.get(identity)
+        if known is not None:
+            return known
+        if self.shared and place is None:
+            storage = _leaves.storage(value)
+            if storage is not None and storage[0] in self.shared:
+                return self.view(value, storage, path)
         kind, dtype, shape = _leaves.describe(value)
         name = region_name(path)
         node = {"$": "array", "region": name, "kind": kind, "dtype": dtype, "shape": list(shape)}
         if place is not None:
             node["global_shape"], node["offset"] = list(place[0]), list(place[1])
         self.arrays[name] = shard if shard is not None else value
-        self.known[(id(value), place)] = node
+        self.known[identity] = node
         return node
+
+    def view(self, value: Any, storage: Any, path: tuple[Any, ...]) -> Any:
+        key, base = storage
+        node = self.known.get(key)
+        if node is None:
+            node = self.array(base, (*path, "storage"), Shard(base, base.shape, [0]))
+            node = {k: v for k, v in node.items() if k not in ("global_shape", "offset")}
+            self.arrays[node["region"]] = base
+            self.known[key] = node
+        where = {"offset": value.storage_offset(), "shape": list(value.shape), "stride": list(value.stride())}
+        return {"$": "view", "v": node, "dtype": _leaves.describe(value)[1], **where}
 
 
 _PLAIN: list[tuple[type, str, Callable[[Any], Any]]] = [
@@ -165,12 +186,33 @@ def _torch_plain(value: Any) -> Any:
     return None
 
 
-def encode(tree: Any, allow_pickle: bool = False) -> tuple[bytes, dict[str, Any]]:
-    """The skeleton's text, and the arrays, tensors and Shards by the names of their regions."""
-    encoder = _Encoder(allow_pickle)
+def encode(tree: Any, allow_pickle: bool = False, with_views: bool = False) -> tuple[bytes, dict[str, Any]]:
+    """The skeleton's text, and the arrays, tensors and Shards by the names of their regions.
+
+    with_views: a storage that several different tensors are views of is saved whole, once, and they are views of
+    one storage after loading. Otherwise each is saved by itself.
+    """
+    encoder = _Encoder(allow_pickle, _shared_storages(tree) if with_views else frozenset())
     root = encoder.node(tree, ())
     text = json.dumps({"tailrace": 1, "tree": root}, separators=(",", ":"), allow_nan=False)
     return text.encode("ascii"), encoder.arrays
+
+
+def _shared_storages(tree: Any) -> frozenset[Any]:
+    views: dict[Any, Any] = {}  # storage: the first tensor that is a view of it
+    shared = set()
+
+    def look(value: Any, depth: int) -> None:
+        if isinstance(value, (dict, list, tuple)) and depth < _MOST_DEPTH:
+            for part in value.values() if isinstance(value, dict) else value:
+                look(part, depth + 1)
+        elif (storage := _leaves.storage(value)) is not None:
+            identity = _leaves.identity(value)
+            if views.setdefault(storage[0], identity) != identity:
+                shared.add(storage[0])
+
+    look(tree, 0)
+    return frozenset(shared)
 
 
 def region_name(path: tuple[Any, ...]) -> str:
@@ -239,6 +281,9 @@ def decode(node: Any, array: Callable[[ArrayRef], Any], trust_pickle: bool = Fal
             assert ref is not None
             return one_array(ref)
         value: Any = node.get("v")
+        if kind == "view":
+            base = build(value)
+            return _leaves.view_of(base, node["dtype"], node["offset"], node["shape"], node["stride"])
         if kind == "pickle":
             if trust_pickle:
                 return pickle.loads(base64.b64decode(value))
@@ -285,6 +330,13 @@ def _float(text: str) -> float:
     return float(text)
 
 
+def _make_ordered(build: Any, node: Any, value: Any) -> Any:
+    made = collections.OrderedDict((build(key), build(part)) for key, part in value)
+    if "metadata" in node:
+        made._metadata = build(node["metadata"])  # type: ignore[attr-defined]
+    return made
+
+
 # Each makes an object from its node; `build` makes the parts.
 _MAKERS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "float": lambda build, node, v: _float(v),
@@ -298,7 +350,7 @@ _MAKERS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "set": lambda build, node, v: {build(part) for part in v},
     "frozenset": lambda build, node, v: frozenset(build(part) for part in v),
     "dict": lambda build, node, v: {build(key): build(part) for key, part in v},
-    "ordered": lambda build, node, v: collections.OrderedDict((build(k), build(part)) for k, part in v),
+    "ordered": _make_ordered,
     "torch.Size": _torch_named("Size"),
     "torch.dtype": _torch_named("dtype"),
     "torch.device": _torch_named("device"),

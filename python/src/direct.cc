@@ -1,0 +1,136 @@
+// Epochs without a session, for the extension: src/checkpoint/direct_epoch.h as Python calls it.
+#include <mutex>
+
+#include "bindings.h"
+#include "checkpoint/direct_epoch.h"
+
+namespace tailrace::python {
+
+namespace {
+
+// Name, bytes, and the piece where the region is one of a global array.
+using ShapeTuple = std::tuple<std::string, uint64_t, std::optional<PieceTuple>>;
+// Path and offset of a run.
+using PlaceTuple = std::pair<std::string, uint64_t>;
+// Regions, their checksums, the runs' offsets in the files, and regions to be written by the coordinator with
+// their bytes.
+using RankTuple = std::tuple<std::vector<ShapeTuple>, std::vector<std::vector<uint32_t>>,
+                             std::vector<uint64_t>, std::vector<std::pair<std::string, nb::bytes>>>;
+
+RegionShape to_shape(const ShapeTuple& from) {
+    const auto& [name, bytes, piece] = from;
+    RegionShape shape{name, bytes, std::nullopt};
+    if (piece) {
+        const auto& [type, global_shape, offset, local_shape] = *piece;
+        if (type < 0 || type >= element_type_count)
+            throw Failure{TAILRACE_INVALID_ARGUMENT, "there is no element type " + std::to_string(type)};
+        shape.array = ArrayPiece{static_cast<ElementType>(type), global_shape, offset, local_shape};
+    }
+    return shape;
+}
+std::vector<RegionShape> to_shapes(const std::vector<ShapeTuple>& from) {
+    std::vector<RegionShape> shapes;
+    for (const ShapeTuple& shape : from) shapes.push_back(to_shape(shape));
+    return shapes;
+}
+
+std::shared_ptr<Storage> make_storage() {
+    return value_of(make_system_storage({}));
+}
+
+// The bytes of each of a rank's runs in its files.
+std::vector<uint64_t> run_bytes(const std::vector<ShapeTuple>& regions, uint32_t runs) {
+    const nb::gil_scoped_release release;
+    std::vector<uint64_t> bytes;
+    for (const RegionRun& run : value_of(lay_out_regions(to_shapes(regions), runs)).runs)
+        bytes.push_back(run.bytes);
+    return bytes;
+}
+
+std::vector<std::vector<uint32_t>> write(const std::vector<ShapeTuple>& regions,
+                                         const std::vector<uintptr_t>& addresses,
+                                         const std::vector<PlaceTuple>& places, uint32_t threads,
+                                         uint64_t buffer_bytes, int nice) {
+    const nb::gil_scoped_release release;
+    if (addresses.size() != regions.size())
+        throw Failure{TAILRACE_INVALID_ARGUMENT,
+                      "regions and addresses differ in number; nothing was written"};
+    const auto shapes = to_shapes(regions);
+    const auto layout = value_of(lay_out_regions(shapes, static_cast<uint32_t>(places.size())));
+    std::vector<std::span<const std::byte>> memory;
+    for (size_t i = 0; i < shapes.size(); ++i) memory.push_back(memory_at(addresses[i], shapes[i].bytes));
+    std::vector<RunPlace> to;
+    for (const auto& [path, offset] : places) to.push_back({path, offset});
+    const auto storage = make_storage();
+    return value_of(write_runs(*storage, layout, memory, to,
+                               {.threads = threads, .buffer_bytes = buffer_bytes, .nice = nice}));
+}
+
+// The coordinator's part.
+class Epoch {
+  public:
+    Epoch(const std::string& directory, const std::string& job, uint64_t epoch, uint32_t files,
+          uint32_t ranks)
+        : storage_(make_storage()) {
+        const nb::gil_scoped_release release;
+        epoch_ = value_of(DirectEpoch::begin(
+            *storage_, {.directory = directory, .job = job, .epoch = epoch, .files = files, .ranks = ranks}));
+        paths_ = epoch_->paths();
+        data_start_ = epoch_->data_start();
+    }
+    Epoch(const Epoch&) = delete;
+    Epoch& operator=(const Epoch&) = delete;
+    ~Epoch() { epoch_.reset(); }
+
+    const std::vector<std::string>& paths() const { return paths_; }
+    uint64_t data_start() const { return data_start_; }
+
+    void commit(const std::vector<RankTuple>& ranks) {
+        std::vector<DirectRank> all;
+        for (const auto& [regions, crcs, offsets, tail] : ranks) {
+            DirectRank rank{to_shapes(regions), crcs, offsets, {}};
+            for (const auto& [name, bytes] : tail) {
+                const auto* data = reinterpret_cast<const std::byte*>(bytes.c_str());
+                rank.tail.push_back({{name, bytes.size(), std::nullopt}, {data, data + bytes.size()}});
+            }
+            all.push_back(std::move(rank));
+        }
+        const nb::gil_scoped_release release;
+        const std::lock_guard lock(mutex_);
+        if (epoch_ == nullptr)
+            throw Failure{TAILRACE_FAILED_STATE, "this epoch has been given up; nothing was committed"};
+        check(epoch_->commit(all));
+    }
+    // Removes what was not committed, and lets go of the directory.
+    void close() {
+        const nb::gil_scoped_release release;
+        const std::lock_guard lock(mutex_);
+        epoch_.reset();
+    }
+
+  private:
+    std::shared_ptr<Storage> storage_;  // outlives the epoch
+    std::vector<std::string> paths_;
+    uint64_t data_start_ = 0;
+    std::mutex mutex_;  // guards `epoch_`
+    std::unique_ptr<DirectEpoch> epoch_;
+};
+
+}  // namespace
+
+void bind_direct(nb::module_& module) {
+    module.def("first_file_of", &first_file_of, nb::arg("rank"), nb::arg("ranks"), nb::arg("files"));
+    module.def("last_file_of", &last_file_of, nb::arg("rank"), nb::arg("ranks"), nb::arg("files"));
+    module.def("run_bytes", &run_bytes, nb::arg("regions"), nb::arg("runs"));
+    module.def("write_runs", &write, nb::arg("regions"), nb::arg("addresses"), nb::arg("places"),
+               nb::arg("threads"), nb::arg("buffer_bytes"), nb::arg("nice"));
+    nb::class_<Epoch>(module, "DirectEpoch")
+        .def(nb::init<const std::string&, const std::string&, uint64_t, uint32_t, uint32_t>(),
+             nb::arg("directory"), nb::arg("job"), nb::arg("epoch"), nb::arg("files"), nb::arg("ranks"))
+        .def_prop_ro("paths", &Epoch::paths)
+        .def_prop_ro("data_start", &Epoch::data_start)
+        .def("commit", &Epoch::commit, nb::arg("ranks"))
+        .def("close", &Epoch::close);
+}
+
+}  // namespace tailrace::python

@@ -1,0 +1,95 @@
+"""tailrace.torch.save and load: one state in one file, in the place of torch.save and torch.load.
+
+The file is an epoch of one rank in one file, so the tailrace command and tailrace.read open it too. Each tensor's
+bytes are a region; tensors that are views of one storage are saved as that storage and come back as views of one.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import Any
+
+import torch
+
+from tailrace import _core, _leaves, _tree
+from tailrace._checkpoint import read
+from tailrace._errors import Code, Error
+
+
+def save(
+    obj: Any, path: str | os.PathLike[str], *, pickle: bool = False, threads: int = 2, buffer_bytes: int = 8 << 20
+) -> None:
+    """Saves tensors, arrays and plain objects in nested containers (a state dict, say) to one file.
+
+    Returns when the file is durable under its name. An older file of that name stays until then, and after a
+    failure. Memory beyond the state: threads x buffer_bytes, and a copy of each tensor that is not contiguous or
+    not on the host.
+
+    pickle: objects that have no safe encoding are pickled; load then needs weights_only=False.
+    """
+    target = os.fspath(path)
+    skeleton, arrays = _tree.encode(obj, pickle, with_views=True)
+    leaves = {}
+    for name, array in arrays.items():
+        try:
+            leaves[name] = _leaves.to_save(array)
+        except TypeError as error:
+            raise Error(Code.INVALID_ARGUMENT, f"the tensor {name!r}: {error}; nothing was saved") from None
+    regions = [(name, leaf.nbytes, leaf.piece()) for name, leaf in leaves.items()]
+    # Everything is written in a directory of its own beside the target, whose lock keeps a second save out; then
+    # the file takes its name. What a killed save has left is removed by the next one.
+    place = target + ".unfinished"
+    epoch = _core.DirectEpoch(place, "tailrace", 0, 1, 1)
+    try:
+        (written,) = epoch.paths
+        start = epoch.data_start
+        addresses = [leaf.address for leaf in leaves.values()]
+        crcs = _core.write_runs(regions, addresses, [(written, start)], threads, buffer_bytes, 0)
+        epoch.commit([(regions, crcs, [start], [(_tree.SKELETON, skeleton)])])
+        os.replace(written.removesuffix(".unfinished"), target)
+        directory = os.open(os.path.dirname(os.path.abspath(target)), os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+    except OSError as error:
+        raise Error(Code.IO_ERROR, f"giving '{target}' its name: {error.strerror}; what was there is intact") from error
+    finally:
+        epoch.close()
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def load(path: str | os.PathLike[str], *, map_location: Any = None, weights_only: bool = True) -> Any:
+    """Loads what tailrace.torch.save has written, or torch.save (then this is torch.load).
+
+    map_location: a device for all tensors; by default the host's memory, wherever they were.
+    weights_only: refuse pickled objects, which could run any code when they are loaded.
+
+    Every byte is compared with its checksum; Error (corrupt) names file and offset where they differ.
+    """
+    place = os.fspath(path)
+    if _is_torch_file(place):
+        return torch.load(place, map_location=map_location, weights_only=weights_only)
+    device = torch.device("cpu" if map_location is None else map_location)
+    with read(place) as checkpoint:
+        made: dict[str, Any] = {}
+        waiting = []
+        for name, lazy in checkpoint.items():
+            ref = lazy._ref
+            made[name] = _leaves.empty(ref.kind, ref.dtype, ref.shape)
+            leaf = _leaves.Target(made[name]).leaf
+            waiting.append((name, leaf.address, leaf.nbytes))
+        checkpoint._reader.read(checkpoint.rank, waiting)
+        if device.type != "cpu":
+            made = {name: a.to(device) if isinstance(a, torch.Tensor) else a for name, a in made.items()}
+        return _tree.decode(checkpoint.skeleton, lambda ref: made[ref.region], not weights_only)
+
+
+def _is_torch_file(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return file.read(4) == b"PK\x03\x04"
+    except OSError as error:
+        kind = Code.NOT_FOUND if isinstance(error, FileNotFoundError) else Code.IO_ERROR
+        raise Error(kind, f"opening '{path}': {error.strerror}; nothing was read") from None

@@ -1,0 +1,89 @@
+"""DCP's Metadata in the safe encoding of the package: nothing of it is pickled, nothing runs when it is read."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint.metadata import (
+    BytesStorageMetadata,
+    ChunkStorageMetadata,
+    Metadata,
+    MetadataIndex,
+    StorageMeta,
+    TensorProperties,
+    TensorStorageMetadata,
+)
+
+from tailrace import _tree
+from tailrace._errors import Code, Error
+
+REGION = "tailrace.dcp"
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where an item lies: the region of a rank's stream. `in_boxes`: parts of it can be read by themselves."""
+
+    rank: int
+    region: str
+    nbytes: int
+    in_boxes: bool
+
+
+def encode(metadata: Metadata) -> bytes:
+    entries: list[list[Any]] = []
+    for fqn, entry in metadata.state_dict_metadata.items():
+        if isinstance(entry, BytesStorageMetadata):
+            entries.append([fqn])
+        else:
+            p = entry.properties
+            chunks = [[list(c.offsets), list(c.sizes)] for c in entry.chunks]
+            entries.append([fqn, str(p.dtype).removeprefix("torch."), p.requires_grad, list(entry.size), chunks])
+    places = [
+        [index.fqn, None if index.offset is None else list(index.offset), index.index, *dataclasses.astuple(place)]
+        for index, place in metadata.storage_data.items()
+    ]
+    meta = metadata.storage_meta
+    text, arrays = _tree.encode(
+        {
+            "entries": entries,
+            "places": places,
+            "planner_data": metadata.planner_data,
+            "version": getattr(metadata, "version", None),
+            "checkpoint_id": None if meta is None or meta.checkpoint_id is None else os.fspath(meta.checkpoint_id),
+            "save_id": None if meta is None else meta.save_id,
+            "modules": [] if meta is None else list(meta.modules),
+        }
+    )
+    if arrays:
+        raise Error(Code.UNSUPPORTED, "the planner's own data holds tensors; nothing was committed")
+    return text
+
+
+def decode(text: bytes) -> Metadata:
+    def no_array(ref: _tree.ArrayRef) -> Any:
+        raise ValueError("a tensor in the metadata")
+
+    tree = _tree.decode(_tree.parse(text), no_array)
+    try:
+        entries: dict[str, Any] = {}
+        for fqn, *rest in tree["entries"]:
+            entries[fqn] = _tensor(*rest) if rest else BytesStorageMetadata()
+        places = {MetadataIndex(fqn, offset, index): Place(*place) for fqn, offset, index, *place in tree["places"]}
+        meta = StorageMeta(checkpoint_id=tree["checkpoint_id"], save_id=tree["save_id"], modules=tree["modules"])
+        metadata = Metadata(entries, tree["planner_data"], places, meta)
+        metadata.version = tree["version"]
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise Error(Code.CORRUPT, f"the region {REGION!r} cannot be understood: {error}") from None
+    return metadata
+
+
+def _tensor(dtype: str, requires_grad: bool, size: list[int], chunks: list[Any]) -> TensorStorageMetadata:
+    found = getattr(torch, dtype)
+    if not isinstance(found, torch.dtype):
+        raise ValueError(f"torch has no element type {dtype!r}")
+    pieces = [ChunkStorageMetadata(torch.Size(offsets), torch.Size(sizes)) for offsets, sizes in chunks]
+    return TensorStorageMetadata(TensorProperties(found, requires_grad=requires_grad), torch.Size(size), pieces)

@@ -1,0 +1,235 @@
+"""StorageReader: torch.distributed.checkpoint out of K files.
+
+Whole pieces are read rank by rank, in the order in which they lie in the files, straight into the memory of the
+tensors that are to have them; parts of pieces (another number of ranks) by boxes, in the same order. Every byte is
+compared with its checksum. Tensors that are on a device, not contiguous, or of another type get their bytes
+through a bounded buffer.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import os
+from typing import Any
+
+import numpy as np
+import torch
+from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex
+from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, ReadItem
+from torch.distributed.checkpoint.storage import StorageReader as _Reader
+from torch.futures import Future
+
+from tailrace import _core
+from tailrace._errors import Code, Error
+from tailrace.torch import _metadata
+
+_BUFFER_BYTES = 64 << 20
+
+
+@dataclasses.dataclass
+class _Request:
+    item: ReadItem
+    place: _metadata.Place
+    shape: torch.Size  # of the saved piece
+    dtype: torch.dtype  # as it was saved
+    whole: bool
+
+
+class StorageReader(_Reader):
+    """Reads DCP checkpoints that tailrace.torch.StorageWriter has written.
+
+    path: the checkpoint's directory; checkpoint_id of dcp.load overrides it.
+    trust_pickle: byte entries that torch does not load with weights_only=True are handed to the planner all the
+        same, which unpickles them and so may run any code. Otherwise they raise Error (unsupported).
+    """
+
+    def __init__(self, path: str | os.PathLike[str] = "", *, name: str | None = None, trust_pickle: bool = False):
+        super().__init__()
+        self._path = os.fspath(path)
+        self._name = name
+        self._trust_pickle = trust_pickle
+        self._core: _core.Reader | None = None
+        self._metadata: Metadata | None = None
+
+    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
+        if checkpoint_id is not None:
+            self._path = os.fspath(checkpoint_id)
+        self._core = None
+        self._metadata = None
+
+    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+        self._core = None  # what is there now, not at the last load
+        reader = self._open()
+        for name, nbytes, _ in reader.regions(0):
+            if name == _metadata.REGION:
+                text = np.empty(nbytes, np.uint8)
+                reader.read(0, [(name, text.ctypes.data, nbytes)])
+                return _metadata.decode(text.tobytes())
+        raise Error(
+            Code.NOT_FOUND,
+            f"'{self._path}' holds a checkpoint of tailrace, but none that was saved through "
+            "torch.distributed.checkpoint; nothing was read",
+        )
+
+    def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        self._metadata = metadata
+
+    def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
+        return plan
+
+    def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
+        return plans
+
+    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
+        reader = self._open()
+        requests = [self._request(item) for item in plan.items]
+        order: dict[tuple[int, str], int] = {}
+        for rank in {request.place.rank for request in requests}:
+            for number, (name, _, _) in enumerate(reader.regions(rank)):
+                order[rank, name] = number
+
+        def position(request: _Request) -> tuple[Any, ...]:
+            place = request.place
+            return place.rank, order.get((place.rank, place.region), -1), tuple(request.item.storage_offsets)
+
+        batch = _Batch(reader, planner)
+        for request in sorted(requests, key=position):
+            if request.item.type == LoadItemType.BYTE_IO:
+                self._read_bytes(reader, request, planner)
+            else:
+                batch.add(request)
+        batch.flush()
+        future: Future[None] = Future()
+        future.set_result(None)
+        return future
+
+    @property
+    def checkpoint_id(self) -> str:
+        return self._path
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        return os.path.isdir(os.fspath(checkpoint_id))
+
+    def _open(self) -> _core.Reader:
+        if self._core is None:
+            self._core = _core.Reader.open_directory(self._path, self._name, None)
+        return self._core
+
+    def _request(self, item: ReadItem) -> _Request:
+        assert self._metadata is not None
+        index = item.storage_index
+        place = self._metadata.storage_data.get(index)
+        if place is None:
+            raise Error(Code.CORRUPT, f"'{self._path}' says of {index} that it is there, and not where")
+        if item.type == LoadItemType.BYTE_IO:
+            return _Request(item, place, torch.Size(), torch.uint8, True)
+        entry: Any = self._metadata.state_dict_metadata[index.fqn]
+        shape = _chunk_shape(entry, index)
+        whole = item.lengths == shape and not any(item.storage_offsets)
+        return _Request(item, place, shape, entry.properties.dtype, whole)
+
+    def _read_bytes(self, reader: _core.Reader, request: _Request, planner: LoadPlanner) -> None:
+        place = request.place
+        content = np.empty(place.nbytes, np.uint8)
+        reader.read(place.rank, [(place.region, content.ctypes.data, place.nbytes)])
+        if not self._trust_pickle:
+            try:
+                torch.load(io.BytesIO(content.tobytes()), weights_only=True, map_location="cpu")
+            except Exception as error:
+                raise Error(
+                    Code.UNSUPPORTED,
+                    f"the entry {request.item.storage_index.fqn!r} of '{self._path}' is a pickle that could run any "
+                    f"code when it is loaded ({str(error).splitlines()[0]}); pass trust_pickle=True to StorageReader "
+                    "if you know who wrote it",
+                ) from None
+        planner.load_bytes(request.item, io.BytesIO(content.tobytes()))
+
+
+class _Batch:
+    """Whole pieces of one rank that are read together; the buffers among their targets are bounded."""
+
+    def __init__(self, reader: _core.Reader, planner: LoadPlanner) -> None:
+        self._reader = reader
+        self._planner = planner
+        self._rank = -1
+        self._targets: list[tuple[str, int, int]] = []
+        self._done: list[tuple[ReadItem, torch.Tensor, torch.Tensor]] = []  # item, target, where the bytes go
+        self._buffered = 0
+
+    def add(self, request: _Request) -> None:
+        target = self._planner.resolve_tensor(request.item).detach()
+        if target.shape != request.item.lengths:
+            raise Error(
+                Code.INVALID_ARGUMENT,
+                f"{request.item.storage_index.fqn!r}: {tuple(request.item.lengths)} are to be read into a tensor of "
+                f"{tuple(target.shape)}",
+            )
+        if not request.whole:
+            self.flush()
+            self._read_part(request, target)
+            return
+        if request.place.rank != self._rank:
+            self.flush()
+            self._rank = request.place.rank
+        memory = self._memory(request, target)
+        self._targets.append((request.place.region, memory.data_ptr(), memory.nbytes))
+        self._done.append((request.item, target, memory))
+        if self._buffered >= _BUFFER_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._targets:
+            self._reader.read(self._rank, self._targets)
+        for item, target, memory in self._done:
+            self._put(item, target, memory)
+        self._targets, self._done, self._buffered = [], [], 0
+
+    def _memory(self, request: _Request, target: torch.Tensor) -> torch.Tensor:
+        if _takes_bytes(target, request.dtype):
+            return target
+        self._buffered += target.numel() * request.dtype.itemsize
+        return torch.empty(target.shape, dtype=request.dtype)
+
+    def _put(self, item: ReadItem, target: torch.Tensor, memory: torch.Tensor) -> None:
+        if memory is not target:
+            target.copy_(memory)
+        self._planner.commit_tensor(item, target)
+
+    def _read_part(self, request: _Request, target: torch.Tensor) -> None:
+        item, place = request.item, request.place
+        if not place.in_boxes:
+            piece = torch.empty(request.shape, dtype=request.dtype)
+            self._reader.read(place.rank, [(place.region, piece.data_ptr(), piece.nbytes)])
+            for dimension, (start, length) in enumerate(zip(item.storage_offsets, item.lengths, strict=True)):
+                piece = piece.narrow(dimension, start, length)
+            self._put(item, target, piece)
+            return
+        memory = self._memory(request, target)
+        base = item.storage_index.offset or [0] * len(item.lengths)
+        offset = [b + o for b, o in zip(base, item.storage_offsets, strict=True)]
+        self._reader.read_box(place.region, offset, list(item.lengths), memory.data_ptr(), memory.nbytes)
+        self._put(item, target, memory)
+        self._buffered = 0
+
+
+def _takes_bytes(target: torch.Tensor, dtype: torch.dtype) -> bool:
+    """Whether the bytes of the file are the tensor's own."""
+    return (
+        target.device.type == "cpu"
+        and target.dtype == dtype
+        and target.is_contiguous()
+        and not target.is_conj()
+        and not target.is_neg()
+    )
+
+
+def _chunk_shape(entry: Any, index: MetadataIndex) -> torch.Size:
+    offset = index.offset
+    if index.index is not None and index.index < len(entry.chunks) and entry.chunks[index.index].offsets == offset:
+        return torch.Size(entry.chunks[index.index].sizes)
+    for chunk in entry.chunks:
+        if offset is None or chunk.offsets == offset:
+            return torch.Size(chunk.sizes)
+    raise Error(Code.CORRUPT, f"no piece of {index.fqn!r} is at {offset}")

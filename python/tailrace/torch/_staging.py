@@ -1,0 +1,116 @@
+"""AsyncStager: copies a state dict into host memory that is kept and used again.
+
+The first copy touches fresh pages, which costs more than the copy itself; every later one goes into the same
+memory, pinned where there is a GPU. Tensors that share their memory (tied weights) are copied once.
+"""
+
+from __future__ import annotations
+
+import copy
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint.staging import AsyncStager as _Protocol
+from torch.distributed.tensor import DTensor
+
+
+class AsyncStager(_Protocol):
+    """Staging for dcp.async_save. One staged copy at a time: it is valid until the next call of stage().
+
+    background: stage() returns a future at once and copies in a thread of its own, from a GPU on a stream of its
+        own. The program must not change the tensors before the future is done (AsyncSaveResponse.staging_completion
+        of dcp.async_save). Otherwise stage() returns when the copy is complete.
+    """
+
+    _synchronize_after_execute = False
+
+    def __init__(self, *, background: bool = False) -> None:
+        self._kept: dict[tuple[Any, ...], torch.Tensor] = {}
+        self._stream: Any = None  # torch.cuda.Stream
+        self._executor = ThreadPoolExecutor(1, "tailrace-stage") if background else None
+
+    @property
+    def kept_bytes(self) -> int:
+        """The memory that is kept for staging."""
+        return sum(tensor.nbytes for tensor in self._kept.values())
+
+    def stage(self, state_dict: dict[str, Any]) -> Any:
+        if self._executor is None:
+            return self._copy_all(state_dict)
+        # What the program has queued so far comes first.
+        waits_for = torch.cuda.current_stream().record_event() if torch.cuda.is_available() else None
+        future: Future[dict[str, Any]] = self._executor.submit(self._copy_all, state_dict, waits_for)
+        return future
+
+    def synchronize_staging(self) -> None:
+        """Nothing to do: stage() has either returned a complete copy, or a future to wait for."""
+
+    def close(self) -> None:
+        """Gives the memory back."""
+        if self._executor is not None:
+            self._executor.shutdown()
+        self._kept.clear()
+
+    def _copy_all(self, state_dict: dict[str, Any], waits_for: Any = None) -> dict[str, Any]:
+        used: dict[tuple[Any, ...], torch.Tensor] = {}
+        memo: dict[tuple[Any, ...], torch.Tensor] = {}
+        if not torch.cuda.is_available():
+            staged = self._copy(state_dict, (), used, memo)
+        else:
+            if self._stream is None:
+                self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            if waits_for is not None:
+                self._stream.wait_event(waits_for)
+            else:
+                self._stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(self._stream):
+                staged = self._copy(state_dict, (), used, memo)
+            self._stream.synchronize()
+        self._kept = used  # memory of tensors that are gone is given back
+        return dict(staged)
+
+    def _copy(self, value: Any, path: tuple[Any, ...], used: dict[Any, Any], memo: dict[Any, Any]) -> Any:
+        if isinstance(value, dict):
+            parts = {key: self._copy(part, (*path, key), used, memo) for key, part in value.items()}
+            return parts if type(value) is dict else _like(value, parts)
+        if type(value) in (list, tuple):
+            return type(value)(self._copy(part, (*path, i), used, memo) for i, part in enumerate(value))
+        if isinstance(value, DTensor):
+            local = self._copy_tensor(value.to_local().detach(), path, used, memo)
+            return DTensor.from_local(
+                local,
+                value.device_mesh,
+                value.placements,
+                run_check=False,
+                shape=value.shape,
+                stride=value.stride(),
+            )
+        if type(value) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
+            return self._copy_tensor(value.detach(), path, used, memo)
+        return copy.deepcopy(value)
+
+    def _copy_tensor(
+        self, tensor: torch.Tensor, path: tuple[Any, ...], used: dict[Any, Any], memo: dict[Any, Any]
+    ) -> torch.Tensor:
+        if tensor.layout != torch.strided or tensor.device.type == "meta":
+            copied: torch.Tensor = copy.deepcopy(tensor)
+            return copied
+        same = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+        if tensor.numel() > 0 and same in memo:
+            shared: torch.Tensor = memo[same]
+            return shared
+        kept: torch.Tensor | None = self._kept.get(path)
+        if kept is None or kept.dtype != tensor.dtype or kept.shape != tensor.shape:
+            kept = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
+        kept.copy_(tensor, non_blocking=True)
+        used[path] = kept
+        memo[same] = kept
+        return kept
+
+
+def _like(original: dict[Any, Any], parts: dict[Any, Any]) -> Any:
+    made = copy.copy(original)
+    made.clear()
+    made.update(parts)
+    return made

@@ -1,0 +1,357 @@
+"""StorageWriter: torch.distributed.checkpoint into K files.
+
+How a save goes, and what each step leaves:
+
+  1. prepare_global_plan (coordinator)  makes the K files under unfinished names
+  2. write_data (every rank)            the ranks tell each other how much they have; each writes its tensors at
+                                        the place that follows, straight from their memory, and syncs
+  3. finish (coordinator)               writes tables, checksums, byte entries and DCP's metadata; syncs; commits
+
+Nothing is told through the plans' storage_data: with cached plans they arrive as a delta, or not at all. What is
+small (checksums, byte entries) travels with the write results, which DCP gathers anyway.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import re
+import threading
+import time
+import uuid
+import weakref
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, StorageMeta
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItem, WriteItemType
+from torch.distributed.checkpoint.staging import AsyncStager as _Stager
+from torch.distributed.checkpoint.storage import StorageWriter as _Writer
+from torch.distributed.checkpoint.storage import WriteResult
+from torch.futures import Future
+
+from tailrace import _core, _leaves
+from tailrace._errors import Code, Error
+from tailrace.torch import _groups, _metadata
+from tailrace.torch._staging import AsyncStager
+
+_Shape = tuple[str, int, _leaves.Piece | None]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Written:
+    """What the coordinator has to know of an item that a rank has written, or leaves to it (`content`)."""
+
+    number: int
+    shape: _Shape
+    crcs: list[int]
+    offsets: list[int]  # of the rank's runs; the same for all its items
+    content: bytes | None
+
+
+# By directory: the writer of this process that last began a save there.
+_unfinished: weakref.WeakValueDictionary[str, StorageWriter] = weakref.WeakValueDictionary()
+
+
+class StorageWriter(_Writer, _Stager):
+    """Writes DCP checkpoints into `files` files, whatever the number of ranks and tensors.
+
+    path: the checkpoint's directory; checkpoint_id of dcp.save overrides it for each save. The number at the end
+        of its name, if there is one ("step-100"), becomes the epoch.
+    files: K, at most 64 per rank.
+    process_group: that of dcp.save, when it is not all ranks.
+    stager: staging memory for dcp.async_save; by default one that copies before async_save returns.
+
+    Making one is collective over the process group. A checkpoint that is saved again replaces the old one when it
+    is complete, not before; one that is interrupted leaves nothing that can be loaded. One save at a time: a
+    second one raises Error (busy), and staging for it waits until the first has written what was staged.
+    """
+
+    _synchronize_after_execute = False
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] = "",
+        *,
+        files: int = 1,
+        process_group: dist.ProcessGroup | None = None,
+        stager: AsyncStager | None = None,
+        name: str = "tailrace",
+        threads: int = 2,
+        buffer_bytes: int = 8 << 20,
+    ) -> None:
+        super().__init__()
+        self._path = os.fspath(path)
+        self._files = files
+        self._name = name
+        self._threads = threads
+        self._buffer_bytes = buffer_bytes
+        self._process_group = process_group
+        self._group = _groups.own_group(process_group)
+        self._stager = stager or AsyncStager()
+        self._save_id = ""
+        self._is_coordinator = False
+        self._ranks = 1
+        self._epoch: _core.DirectEpoch | None = None
+        self._staged = False  # and its save has not begun
+        self._saving: threading.Thread | None = None
+        self._ended = False  # as far as this rank's writer hears of it
+
+    # ---- planning ----------------------------------------------------------------------------------------
+
+    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
+        self._refuse_a_second_save(checkpoint_id)
+        if checkpoint_id is not None:
+            self._path = os.fspath(checkpoint_id)
+
+    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        self._refuse_a_second_save(self._path)
+        self._saving, self._staged, self._ended = threading.current_thread(), False, False
+        self._give_up()  # what a save left that failed elsewhere
+        self._save_id = str(uuid.uuid4())
+        self._is_coordinator = is_coordinator
+        if not self._path:
+            raise Error(Code.INVALID_ARGUMENT, "neither the writer nor dcp.save was given a path; nothing was saved")
+        if not kwargs.get("use_collectives", True):
+            raise Error(
+                Code.UNSUPPORTED,
+                "use_collectives=False makes every rank write a checkpoint of its own, and so no K files of all; "
+                "nothing was saved",
+            )
+
+    def _refuse_a_second_save(self, path: str | os.PathLike[str] | None) -> None:
+        if self._is_saving():
+            raise Error(
+                Code.BUSY,
+                f"saving to '{path or self._path}': this writer's last save has not ended; wait for its future first. "
+                "That save goes on, and nothing else was written",
+            )
+
+    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        return plan
+
+    def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
+        self._ranks = len(plans)
+        if self._ranks > 1 and (self._group is None or dist.get_world_size(self._group) != self._ranks):
+            raise Error(
+                Code.INVALID_ARGUMENT,
+                f"dcp.save runs on {self._ranks} ranks, and this writer was made for "
+                f"{1 if self._group is None else dist.get_world_size(self._group)}: make it after init_process_group, "
+                "with the process_group that dcp.save gets; nothing was saved",
+            )
+        place = os.path.realpath(self._path)
+        # DCP tells no writer that a save has failed on another rank, and its exception may keep the writer alive.
+        earlier = _unfinished.get(place)
+        if earlier is not None and not earlier._is_saving():
+            earlier._give_up()
+        self._epoch = _core.DirectEpoch(self._path, self._name, _epoch_of(self._path), self._files, self._ranks)
+        _unfinished[place] = self
+        return plans
+
+    # ---- writing -----------------------------------------------------------------------------------------
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+        try:
+            results = self._write(plan, planner)
+        except BaseException:
+            self._give_up()
+            self._ended = True
+            raise
+        self._ended = not self._is_coordinator
+        future: Future[list[WriteResult]] = Future()
+        future.set_result(results)
+        return future
+
+    def _write(self, plan: SavePlan, planner: SavePlanner) -> list[WriteResult]:
+        tensors = [item for item in plan.items if item.type != WriteItemType.BYTE_IO]
+        names = _region_names(plan.items)
+        leaves: list[_leaves.Leaf] = []
+        shapes: list[_Shape] = []
+        failure: BaseException | None = None
+        try:
+            for item in tensors:
+                # A view of the planner's tensor where that is contiguous and on the host.
+                leaf = _leaves.to_save(planner.resolve_data(item))
+                name = names[item.index]
+                leaves.append(leaf)
+                shapes.append((name, leaf.nbytes, _piece(item, leaf) if name == item.index.fqn else None))
+        except Exception as error:
+            failure = error  # the others must hear of it, or they would wait for this rank
+        rank, paths, offsets = self._place(shapes, failure)
+        first = _core.first_file_of(rank, self._ranks, self._files)
+        places = [(paths[first + i], offset) for i, offset in enumerate(offsets)]
+        background = threading.current_thread() is not threading.main_thread()
+        crcs = _core.write_runs(
+            shapes,
+            [leaf.address for leaf in leaves],
+            places,
+            self._threads,
+            self._buffer_bytes,
+            10 if background else 0,
+        )
+        results = [
+            WriteResult(item.index, leaf.nbytes, _Written(i, shapes[i], crcs[i], offsets, None))
+            for i, (item, leaf) in enumerate(zip(tensors, leaves, strict=True))
+        ]
+        for item in plan.items:
+            if item.type == WriteItemType.BYTE_IO:
+                content = _bytes_of(planner.resolve_data(item))
+                written = _Written(len(results), (names[item.index], len(content), None), [], offsets, content)
+                results.append(WriteResult(item.index, len(content), written))
+        return results
+
+    def _place(self, shapes: list[_Shape], failure: BaseException | None) -> tuple[int, list[str], list[int]]:
+        """This rank's number, the files, and where its runs begin: behind those of the ranks before it. Raises
+        this rank's failure, or that of another one."""
+        rank = 0 if self._group is None else dist.get_rank(self._group)
+        epoch = self._epoch
+        if self._is_coordinator and self._ranks == 1:
+            if failure is not None:
+                raise failure
+            assert epoch is not None
+            mine = _core.run_bytes(shapes, _core.last_file_of(0, 1, self._files))
+            return 0, epoch.paths, [epoch.data_start for _ in mine]
+        ranks = dist.get_world_size(self._group)
+        self._ranks = ranks
+        runs = _core.last_file_of(rank, ranks, self._files) - _core.first_file_of(rank, ranks, self._files)
+        mine = _core.run_bytes(shapes, runs)
+        everybody: list[Any] = [None] * ranks
+        where = None if epoch is None else (epoch.paths, epoch.data_start)
+        dist.all_gather_object(everybody, (mine, where, failure and str(failure)), group=self._group)
+        if failure is not None:
+            raise failure
+        failed = [other for other, (_, _, why) in enumerate(everybody) if why]
+        if failed:
+            raise Error(Code.ABORTED, f"rank {failed[0]} gave up the save: {everybody[failed[0]][2]}")
+        paths, start = next(where for _, where, _ in everybody if where is not None)
+        ends = [start] * self._files
+        offsets: list[int] = []
+        for other, (run_bytes, _, _) in enumerate(everybody):
+            first = _core.first_file_of(other, ranks, self._files)
+            if other == rank:
+                offsets = [ends[first + i] for i in range(len(run_bytes))]
+            for i, nbytes in enumerate(run_bytes):
+                ends[first + i] += nbytes
+        return rank, paths, offsets
+
+    # ---- commit ------------------------------------------------------------------------------------------
+
+    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+        epoch = self._epoch
+        if epoch is None:
+            raise Error(Code.FAILED_STATE, "finish without a save under way; nothing was committed")
+        try:
+            places: dict[MetadataIndex, _metadata.Place] = {}
+            ranks: list[Any] = []
+            for rank, of_rank in enumerate(results):
+                in_order = sorted(((r, r.storage_data) for r in of_rank), key=lambda pair: pair[1].number)
+                for result, written in in_order:
+                    name, nbytes, piece = written.shape
+                    places[result.index] = _metadata.Place(rank, name, nbytes, piece is not None)
+                files = _core.last_file_of(rank, self._ranks, self._files) - _core.first_file_of(
+                    rank, self._ranks, self._files
+                )
+                stored = [w for _, w in in_order if w.content is None]
+                tail = [(w.shape[0], w.content) for _, w in in_order if w.content is not None]
+                offsets = in_order[0][1].offsets if in_order else [epoch.data_start] * files
+                ranks.append([[w.shape for w in stored], [w.crcs for w in stored], offsets, tail])
+            metadata.storage_data = places
+            metadata.storage_meta = self.storage_meta()
+            ranks[0][3].append((_metadata.REGION, _metadata.encode(metadata)))
+            epoch.commit([tuple(rank) for rank in ranks])
+        finally:
+            self._give_up()
+            self._ended = True
+
+    def _give_up(self) -> None:
+        """Lets go of the directory; files that were not committed are removed."""
+        epoch, self._epoch = self._epoch, None
+        if epoch is not None:
+            epoch.close()
+
+    # ---- staging -----------------------------------------------------------------------------------------
+
+    def stage(self, state_dict: dict[str, Any]) -> Any:
+        # The staging memory, and DCP's process group, are free when the thread of the last save is gone.
+        begun = time.monotonic()
+        while self._is_saving() or (self._staged and time.monotonic() < begun + 60):
+            time.sleep(0.005)
+        self._staged = True
+        return self._stager.stage(state_dict)
+
+    def _is_saving(self) -> bool:
+        """Whether a save goes on in another thread. One that has ended for the writer is still DCP's until its
+        thread, which DCP makes for each save, is gone; the main thread stays."""
+        thread = self._saving
+        if thread is None or thread is threading.current_thread() or not thread.is_alive():
+            return False
+        return not (self._ended and thread is threading.main_thread())
+
+    def synchronize_staging(self) -> None:
+        self._stager.synchronize_staging()
+
+    def close(self) -> None:
+        """Gives the staging memory back."""
+        self._stager.close()
+
+    # ---- what DCP asks for -------------------------------------------------------------------------------
+
+    @property
+    def checkpoint_id(self) -> str:
+        return self._path
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        return "://" not in os.fspath(checkpoint_id)
+
+    def storage_meta(self) -> StorageMeta:
+        return StorageMeta(checkpoint_id=self._path, save_id=self._save_id)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # For saves in another process, which has its own group and staging.
+        gone = ("_group", "_process_group", "_stager", "_epoch", "_saving")
+        return {key: value for key, value in self.__dict__.items() if key not in gone}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._process_group = None
+        self._group = _groups.own_group(None)
+        self._stager = AsyncStager()
+        self._epoch = None
+        self._saving = None
+        self._staged = self._ended = False
+
+
+def _epoch_of(path: str) -> int:
+    digits = re.search(r"(\d{1,18})\D*$", os.path.basename(os.path.abspath(path)))
+    return int(digits[1]) if digits else 0
+
+
+def _region_names(items: list[WriteItem]) -> dict[MetadataIndex, str]:
+    """The items' names; a second piece of one tensor on this rank gets a name of its own."""
+    names: dict[MetadataIndex, str] = {}
+    taken: set[str] = {_metadata.REGION}
+    for item in items:
+        name = item.index.fqn
+        number = 0
+        while name in taken:
+            number += 1
+            name = f"{item.index.fqn}#{number}"
+        taken.add(name)
+        names[item.index] = name
+    return names
+
+
+def _piece(item: WriteItem, leaf: _leaves.Leaf) -> _leaves.Piece | None:
+    data = item.tensor_data
+    if data is None or math.prod(leaf.shape) == 0:
+        return None
+    return leaf.piece(list(data.size), list(data.chunk.offsets))
+
+
+def _bytes_of(resolved: Any) -> bytes:
+    if isinstance(resolved, torch.Tensor):
+        raise Error(Code.INVALID_ARGUMENT, "the planner gave a tensor for a byte entry; nothing was saved")
+    return bytes(resolved.getbuffer())

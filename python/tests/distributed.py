@@ -1,0 +1,30 @@
+"""Runs a function on several ranks: processes with a gloo group of their own, over a file and the loopback."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+
+def _rank(rank: int, world: int, meeting: str, function: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+    torch.set_num_threads(1)
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=world)
+    try:
+        function(*arguments)
+        dist.barrier()
+    finally:
+        dist.destroy_process_group()
+
+
+def run(world: int, function: Callable[..., None], *arguments: Any) -> None:
+    """A failure on any rank is raised here, with its trace."""
+    with tempfile.TemporaryDirectory() as place:
+        mp.spawn(_rank, (world, str(Path(place) / "meeting"), function, arguments), nprocs=world)

@@ -1,0 +1,31 @@
+"""make bench-llm, on a small state: every way saves and loads, and the table has its row."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+BENCH = Path(__file__).parents[2] / "benchmarks" / "bench_llm.py"
+
+
+def test_every_way_gives_back_what_was_saved(tmp_path: Path) -> None:
+    sizes = ["--layers", "1", "--hidden", "64", "--vocabulary", "500", "--rounds", "1"]
+    done = subprocess.run(
+        [sys.executable, BENCH, *sizes, "--directory", tmp_path, "--json", tmp_path / "out.json"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr  # it compares every load with what was saved
+    rounds = json.loads((tmp_path / "out.json").read_text())["rounds"]
+    assert len(rounds) >= 10 and all(len(measured) == 1 for measured in rounds.values())
+    for files, name in [(1, "tailrace DCP async, K = 1"), (2, "tailrace DCP async, K = 2")]:
+        assert rounds[name][0]["files"] == files and name in done.stdout
+    assert [entry.name for entry in tmp_path.iterdir()] == ["out.json"]
+
+
+def test_a_way_that_does_not_exist_is_refused_with_those_that_do() -> None:
+    done = subprocess.run([sys.executable, BENCH, "--ways", "tape"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "no way 'tape'" in done.stderr and "torch.save" in done.stderr

@@ -1,0 +1,304 @@
+"""torch.distributed.checkpoint in one process: what comes back, what is refused, what an interrupted save leaves."""
+
+from __future__ import annotations
+
+import io
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
+from torch.distributed.checkpoint.planner import SavePlan
+
+import tailrace
+from tailrace.torch import AsyncStager, StorageReader, StorageWriter
+
+pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+
+
+def sample(seed: int = 1) -> dict[str, Any]:
+    torch.manual_seed(seed)
+    return {
+        "model": {
+            "w": torch.randn(300, 700),
+            "half": torch.randn(17, 5).bfloat16(),
+            "eight": torch.randn(64).to(torch.float8_e4m3fn),
+            "scalar": torch.tensor(3.25),
+            "empty": torch.empty(0, 4),
+            "ints": torch.arange(9),
+            "strided": torch.randn(40, 30).t()[::2],
+        },
+        "optimizer": {"state": {0: {"step": torch.tensor(7.0)}}, "lr": 1e-3, "betas": (0.9, 0.95)},
+        "step": 12,
+    }
+
+
+def blank(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: blank(part) for key, part in value.items()}
+    return torch.zeros_like(value) if isinstance(value, torch.Tensor) else type(value)()
+
+
+def same(a: Any, b: Any) -> bool:
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, torch.Tensor):
+        return a.dtype == b.dtype and a.shape == b.shape and torch.equal(a.float(), b.float())
+    return bool(a == b)
+
+
+def save(state: Any, path: Path, **options: Any) -> None:
+    dcp.save(state, checkpoint_id=path, storage_writer=StorageWriter(**options))
+
+
+def load(state: Any, path: Path, **options: Any) -> Any:
+    dcp.load(state, checkpoint_id=path, storage_reader=StorageReader(**options))
+    return state
+
+
+@pytest.mark.parametrize("files", [1, 4])
+def test_a_state_comes_back_from_exactly_k_files(tmp_path: Path, files: int) -> None:
+    path = tmp_path / "step-120"
+    save(sample(), path, files=files)
+    names = [file.name for file in path.iterdir()]
+    assert len(names) == files and all(".e000000120." in name for name in names)
+    state = blank(sample())
+    held = state["model"]["w"]
+    assert same(load(state, path), sample()) and state["model"]["w"] is held
+    with tailrace.read(path) as checkpoint:  # tensors by their names, without torch.distributed
+        assert torch.equal(torch.from_numpy(checkpoint["model.w"][10:12]), sample()["model"]["w"][10:12])
+        assert torch.equal(checkpoint["model.half"].load(), sample()["model"]["half"])
+
+
+def test_tensors_of_another_type_are_converted(tmp_path: Path) -> None:
+    save({"w": torch.arange(5, dtype=torch.float64)}, tmp_path / "c")
+    assert torch.equal(load({"w": torch.zeros(5)}, tmp_path / "c")["w"], torch.arange(5).float())
+    column = torch.zeros(5, 2)[:, 1]
+    assert load({"w": column}, tmp_path / "c")["w"] is column and torch.equal(column, torch.arange(5).float())
+
+
+def test_saving_again_replaces_the_old_checkpoint_when_complete(tmp_path: Path) -> None:
+    writer = StorageWriter(tmp_path / "c", files=2)
+    dcp.save(sample(1), storage_writer=writer)
+
+    class Stop(Exception):
+        pass
+
+    class Interrupted(StorageWriter):
+        def finish(self, metadata: Any, results: Any) -> None:
+            raise Stop
+
+    interrupted = Interrupted(tmp_path / "c")  # which stays alive, as an exception's trace may keep it
+    with pytest.raises(dcp.CheckpointException):
+        dcp.save(sample(2), storage_writer=interrupted)
+    reader = StorageReader(tmp_path / "c")
+    state = blank(sample())
+    dcp.load(state, storage_reader=reader)
+    assert same(state, sample(1))
+    dcp.save(sample(3), storage_writer=writer)
+    dcp.load(state, storage_reader=reader)
+    assert same(state, sample(3))
+    assert len(list((tmp_path / "c").iterdir())) == 2
+
+
+def test_nothing_is_there_before_the_first_save_is_finished(tmp_path: Path) -> None:
+    class Watching(StorageWriter):
+        def finish(self, metadata: Any, results: Any) -> None:
+            with pytest.raises(tailrace.Error) as early:
+                StorageReader(tmp_path / "c").read_metadata()
+            assert early.value.code is tailrace.Code.NOT_FOUND
+            refused: list[Any] = []
+
+            def second() -> None:
+                with pytest.raises(tailrace.Error) as busy:
+                    StorageWriter(tmp_path / "c").prepare_global_plan([SavePlan([])])
+                refused.append(busy.value.code)
+
+            thread = threading.Thread(target=second)
+            thread.start()
+            thread.join()
+            assert refused == [tailrace.Code.BUSY]
+            super().finish(metadata, results)
+
+    writer = Watching(tmp_path / "c")
+    dcp.save(sample(), storage_writer=writer)
+    assert same(load(blank(sample()), tmp_path / "c"), sample())
+
+
+def test_a_killed_save_leaves_the_old_checkpoint_and_nothing_for_ever(tmp_path: Path) -> None:
+    save(sample(1), tmp_path / "c", files=2)
+    code = f"""
+import os, torch, torch.distributed.checkpoint as dcp
+from tailrace import _core
+from tailrace.torch import StorageWriter
+class Killed(StorageWriter):
+    def finish(self, metadata, results):
+        os.kill(os.getpid(), 9)
+dcp.save({{"w": torch.ones(1000)}}, storage_writer=Killed({str(tmp_path / "c")!r}))
+"""
+    killed = subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert any(file.name.endswith(".unfinished") for file in (tmp_path / "c").iterdir())
+    assert same(load(blank(sample()), tmp_path / "c"), sample(1))
+    save(sample(2), tmp_path / "c", files=2)
+    assert same(load(blank(sample()), tmp_path / "c"), sample(2))
+    assert len(list((tmp_path / "c").iterdir())) == 2
+
+
+def test_another_model_is_refused(tmp_path: Path) -> None:
+    save({"w": torch.ones(3, 4)}, tmp_path / "c")
+    for other in [{"w": torch.zeros(4, 3)}, {"w": torch.zeros(3, 4), "v": torch.zeros(1)}]:
+        with pytest.raises((dcp.CheckpointException, RuntimeError, ValueError)):
+            load(other, tmp_path / "c")
+        assert not other["w"].any()
+
+
+def test_damage_is_found(tmp_path: Path) -> None:
+    save({"w": torch.full((1000,), 77, dtype=torch.int64)}, tmp_path / "c")
+    (file,) = (tmp_path / "c").iterdir()
+    data = bytearray(file.read_bytes())
+    data[data.index(b"\x4d\0\0\0\0\0\0\0" * 4)] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(dcp.CheckpointException, match="checksum"):
+        load({"w": torch.zeros(1000, dtype=torch.int64)}, tmp_path / "c")
+
+
+class Hostile:
+    def __reduce__(self) -> Any:
+        return (exec, ("import builtins; builtins.tailrace_test_ran = True",))
+
+
+def test_no_code_runs_on_load_unless_trusted(tmp_path: Path) -> None:
+    import builtins
+
+    save({"w": torch.ones(2), "object": Hostile()}, tmp_path / "c")
+    assert not hasattr(builtins, "tailrace_test_ran")
+    with pytest.raises(dcp.CheckpointException, match="trust_pickle"):
+        load({"w": torch.zeros(2), "object": None}, tmp_path / "c")
+    assert not hasattr(builtins, "tailrace_test_ran")
+    load({"w": torch.zeros(2), "object": None}, tmp_path / "c", trust_pickle=True)
+    assert builtins.__dict__.pop("tailrace_test_ran")
+
+
+def test_cached_plans_are_saved_again(tmp_path: Path) -> None:
+    class Planner(DefaultSavePlanner):  # a class of its own: the cache is keyed by the class's name
+        pass
+
+    for step in range(3):
+        state = {"w": torch.full((50,), step), "s": step}
+        planner = Planner(enable_plan_caching=True)
+        dcp.save(state, checkpoint_id=tmp_path / f"s{step}", storage_writer=StorageWriter(), planner=planner)
+    for step in range(3):
+        state = load({"w": torch.zeros(50, dtype=torch.int64), "s": -1}, tmp_path / f"s{step}")
+        assert state["s"] == step and (state["w"] == step).all()
+
+
+def test_async_save_stages_once_and_reuses_its_memory(tmp_path: Path) -> None:
+    class Slow(StorageWriter):
+        released = threading.Event()
+
+        def write_data(self, plan: Any, planner: Any) -> Any:
+            assert self.released.wait(60)
+            return super().write_data(plan, planner)
+
+    writer = Slow()
+    state = {"w": torch.full((100_000,), 1.0)}
+    first = dcp.async_save(state, checkpoint_id=tmp_path / "1", storage_writer=writer)
+    kept = writer._stager.kept_bytes
+    state["w"].fill_(2)  # the program goes on; the first save must not see it
+    done: list[Any] = []
+    second = threading.Thread(
+        target=lambda: done.append(dcp.async_save(state, checkpoint_id=tmp_path / "2", storage_writer=writer))
+    )
+    second.start()
+    second.join(0.3)
+    assert second.is_alive() and not done  # waits: its staging memory is in use
+    writer.released.set()
+    second.join()
+    first.result()
+    done[0].result()
+    assert writer._stager.kept_bytes == kept == state["w"].nbytes
+    for step in (1, 2):
+        assert (load({"w": torch.zeros(100_000)}, tmp_path / str(step))["w"] == step).all()
+    writer.close()
+    assert writer._stager.kept_bytes == 0
+
+
+def test_two_saves_of_one_writer_at_once_are_refused(tmp_path: Path) -> None:
+    class Nested(StorageWriter):
+        def _write(self, plan: Any, planner: Any) -> Any:
+            refused: list[Any] = []
+
+            def other() -> None:
+                with pytest.raises(tailrace.Error) as error:
+                    self.reset(tmp_path / "other")
+                refused.append(error.value.code)
+
+            thread = threading.Thread(target=other)
+            thread.start()
+            thread.join()
+            assert refused == [tailrace.Code.BUSY]
+            return super()._write(plan, planner)
+
+    writer = Nested()
+    dcp.save({"w": torch.ones(3)}, checkpoint_id=tmp_path / "c", storage_writer=writer)
+    dcp.async_save({"w": torch.ones(3)}, checkpoint_id=tmp_path / "c", storage_writer=writer).result()
+    assert (load({"w": torch.zeros(3)}, tmp_path / "c")["w"] == 1).all()
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_staging_copies_and_keeps_tied_weights_tied(background: bool) -> None:
+    weight = torch.ones(5)
+    state = {"a": weight, "b": [weight, torch.nn.Parameter(torch.zeros(2))], "c": {"object": [1, 2]}}
+    stager = AsyncStager(background=background)
+    staged = stager.stage(state)
+    staged = staged.result() if background else staged
+    weight.fill_(9)
+    assert (staged["a"] == 1).all() and staged["a"] is staged["b"][0] and not staged["b"][1].requires_grad
+    again = stager.stage(state)
+    again = again.result() if background else again
+    assert again["a"].data_ptr() == staged["a"].data_ptr() and (again["a"] == 9).all()
+    stager.close()
+
+
+def test_a_tensor_on_a_gpu_is_staged_in_pinned_memory(tmp_path: Path) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU here: staging from a device is not tested")
+    state = {"w": torch.arange(1 << 20, device="cuda")}
+    writer = StorageWriter()
+    future = dcp.async_save(state, checkpoint_id=tmp_path / "g", storage_writer=writer)
+    state["w"].zero_()
+    future.result()
+    assert all(tensor.is_pinned() for tensor in writer._stager._kept.values())
+    loaded = load({"w": torch.zeros(1 << 20, dtype=torch.int64, device="cuda")}, tmp_path / "g")
+    assert torch.equal(loaded["w"].cpu(), torch.arange(1 << 20))
+
+
+def test_what_dcp_cannot_put_into_k_files_is_refused(tmp_path: Path) -> None:
+    with pytest.raises((dcp.CheckpointException, tailrace.Error), match="use_collectives"):
+        dcp.save({"w": torch.ones(1)}, storage_writer=StorageWriter(tmp_path), use_collectives=False)
+    with pytest.raises(dcp.CheckpointException, match="was given a path"):
+        dcp.save({"w": torch.ones(1)}, storage_writer=StorageWriter())
+    (tmp_path / "plain").mkdir()
+    with tailrace.open(shared_dir=tmp_path / "plain", local_dir=tmp_path / "local") as session:
+        session.save(1, {"a": 1})
+    with pytest.raises((dcp.CheckpointException, tailrace.Error), match=r"torch\.distributed\.checkpoint"):
+        load({"w": torch.ones(1)}, tmp_path / "plain")
+
+
+def test_metadata_in_a_hostile_file_is_corrupt() -> None:
+    from tailrace import _tree
+    from tailrace.torch import _metadata
+
+    for tree in [{}, {"entries": [["a", "load", True, [1], []]]}, {"entries": 5}]:
+        buffer = io.BytesIO()
+        buffer.write(_tree.encode(tree)[0])
+        with pytest.raises(tailrace.Error) as refused:
+            _metadata.decode(buffer.getvalue())
+        assert refused.value.code is tailrace.Code.CORRUPT

@@ -1,0 +1,85 @@
+"""Lightning's Trainer saves and resumes through tailrace: as without interruption."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.callbacks import ModelCheckpoint
+from pytorch_lightning.plugins.io import AsyncCheckpointIO
+
+import tailrace
+from tailrace.torch.lightning import TailraceCheckpointIO
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's own advice
+
+
+class Model(pl.LightningModule):
+    def __init__(self, width: int = 8) -> None:
+        super().__init__()
+        self.save_hyperparameters()
+        self.net = torch.nn.Sequential(
+            torch.nn.Linear(4, width), torch.nn.BatchNorm1d(width), torch.nn.Linear(width, 1)
+        )
+
+    def training_step(self, batch: Any, index: int) -> torch.Tensor:
+        loss: torch.Tensor = self.net(batch[0]).square().mean()
+        self.log("loss", loss)
+        return loss
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.AdamW(self.parameters(), lr=1e-2)
+        return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1)]
+
+
+def train(place: Path, epochs: int, plugin: Any, resume: str | None = None) -> Any:
+    pl.seed_everything(3)
+    torch.manual_seed(3)
+    data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(32, 4)), batch_size=8)
+    model = Model()
+    keep = ModelCheckpoint(place, monitor="loss", save_top_k=2, save_last=True)
+    trainer = pl.Trainer(
+        default_root_dir=place,
+        max_epochs=epochs,
+        accelerator="cpu",
+        logger=False,
+        callbacks=[keep],
+        plugins=[plugin],
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    trainer.fit(model, data, ckpt_path=resume)
+    return model
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_training_resumes_from_a_checkpoint(tmp_path: Path, asynchronous: bool) -> None:
+    def plugin() -> Any:
+        return AsyncCheckpointIO(TailraceCheckpointIO()) if asynchronous else TailraceCheckpointIO()
+
+    train(tmp_path / "a", 3, plugin())
+    last = tmp_path / "a" / "last.ckpt"
+    assert tailrace.read(last)["state_dict/net.0.weight"].shape == (8, 4)
+    assert len(os.listdir(tmp_path / "a")) == 3  # the best two and the last: removed ones are gone
+    resumed = train(tmp_path / "b", 4, plugin(), resume=str(last))
+    uninterrupted = train(tmp_path / "c", 4, plugin())
+    for mine, theirs in zip(resumed.state_dict().values(), uninterrupted.state_dict().values(), strict=True):
+        assert torch.equal(mine, theirs)
+
+
+def test_objects_without_a_safe_encoding_are_named(tmp_path: Path) -> None:
+    checkpoint = {"hyper_parameters": {"path": Path("x")}}
+    with pytest.raises(tailrace.Error, match=r"\['hyper_parameters'\]\['path'\]"):
+        TailraceCheckpointIO().save_checkpoint(checkpoint, tmp_path / "f")
+    plugin = TailraceCheckpointIO(pickle=True)
+    plugin.save_checkpoint(checkpoint, tmp_path / "f")
+    with pytest.raises(tailrace.Error, match="trust_pickle"):
+        plugin.load_checkpoint(tmp_path / "f")
+    assert plugin.load_checkpoint(tmp_path / "f", weights_only=False) == checkpoint
+    plugin.remove_checkpoint(tmp_path / "f")
+    plugin.remove_checkpoint(tmp_path / "f")
+    assert os.listdir(tmp_path) == []

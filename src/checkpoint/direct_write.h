@@ -1,0 +1,66 @@
+// Writing regions from the program's memory straight into shared files: what every process does for itself in
+// an epoch without a session (direct_epoch.h has the rest, and the order of things).
+//
+// A rank's regions are laid out as its stream will have them, without the manifest, and cut into runs: run i
+// is what goes to the rank's i-th file, as one piece. Data goes through a few buffers, each byte copied once
+// and checksummed in the same pass; the buffers are all the memory that is taken.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "format/manifest.h"
+#include "storage/storage.h"
+
+namespace tailrace {
+
+// A region before its bytes are looked at.
+struct RegionShape {
+    std::string name;
+    uint64_t bytes = 0;
+    std::optional<ArrayPiece> array;
+};
+
+// Consecutive regions [first, last) that lie in one file.
+struct RegionRun {
+    uint32_t first = 0, last = 0;
+    uint64_t start = 0;  // of the first region, counted from the end of the manifest
+    uint64_t bytes =
+        0;  // up to the next run's start (or the end), and on to the next multiple of the alignment
+    bool operator==(const RegionRun&) const = default;
+};
+
+struct RegionLayout {
+    std::vector<uint64_t> offsets;  // of every region, counted from the end of the manifest
+    std::vector<RegionRun> runs;    // of equal size as far as whole regions allow; some may be empty
+    uint64_t bytes = 0;             // where the last region ends
+};
+
+// Pure, so that whoever knows the regions comes to the same result. invalid_argument as lay_out().
+Result<RegionLayout> lay_out_regions(const std::vector<RegionShape>& regions, uint32_t run_count);
+
+struct DirectWriteOptions {
+    uint32_t threads = 2;
+    uint64_t buffer_bytes = 8 << 20;  // per thread; a multiple of 4 KiB
+    DirectIo direct = DirectIo::automatic;
+    int nice = 0;  // how far the threads step back from the program's
+};
+
+// Where a run goes. An empty run needs no place.
+struct RunPlace {
+    std::string path;  // of a file that exists
+    uint64_t file_offset = 0;
+};
+
+// Writes the regions' memory and syncs the files. The memory must not change meanwhile. Returns the checksums
+// of each region, as its manifest has them. After a failure nothing of it counts.
+Result<std::vector<std::vector<uint32_t>>> write_runs(Storage& storage, const RegionLayout& layout,
+                                                      std::span<const std::span<const std::byte>> memory,
+                                                      const std::vector<RunPlace>& places,
+                                                      const DirectWriteOptions& options);
+
+}  // namespace tailrace
