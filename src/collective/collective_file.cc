@@ -191,6 +191,7 @@ class File final : public CollectiveFile {
 
     Status check_access(bool writes, const Access& access, ListSummary& summary) const {
         TAILRACE_TRY(check_open());
+        TAILRACE_TRY(access.wrong);
         if (writes && options_.mode == Mode::read)
             return Status(Code::failed_state,
                           fmt::format("'{}' was opened for reading; nothing was written", path_));

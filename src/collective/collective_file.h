@@ -56,6 +56,8 @@ struct Options {
 struct Access {
     std::vector<Request> requests;  // non-decreasing offsets; none of zero bytes
     MemoryList memory;              // as many bytes as the requests ask for; only read by a write
+    // What whoever made this already knows to be wrong with it: then the call is refused on all ranks.
+    Status wrong{};
 };
 
 // A call that goes on in the background.

@@ -1,11 +1,9 @@
 #include "collective/statistics.h"
 
-#include <fmt/format.h>
-
+#include <algorithm>
 #include <bit>
 
 #include "base/bytes.h"
-#include "base/units.h"
 
 namespace tailrace::collective {
 
@@ -53,18 +51,6 @@ void Statistics::add(const Statistics& other) {
         *this, [&](uint64_t& value) { value += numbers[number++]; },
         [&](uint64_t& value) { value = std::max(value, numbers[number++]); },
         [&](double& value) { value = std::max(value, times[time++]); });
-}
-
-std::string describe(const Statistics& s) {
-    return fmt::format(
-        "{} {} ({} two-layer, {} two-phase, {} direct), {}, requests {} -> {} after local -> {} after "
-        "global aggregation, {} file operations, p_l {}, p_g {}, {} {}, {} messages, at most {} receives per "
-        "global aggregator, at most {} of buffers per rank; seconds: total {:.3f}, gather {:.3f}, copy "
-        "{:.3f}, exchange {:.3f}, scatter {:.3f}, file {:.3f}",
-        s.calls, s.calls == 1 ? "call" : "calls", s.two_layer_calls, s.two_phase_calls, s.direct_calls,
-        format_bytes(s.bytes), s.requests, s.requests_after_local, s.requests_after_global, s.file_operations,
-        s.local_aggregators, s.global_aggregators, s.rounds, s.rounds == 1 ? "round" : "rounds", s.messages,
-        s.receives, format_bytes(s.memory_bytes), s.total, s.gather, s.copy, s.exchange, s.scatter, s.file);
 }
 
 }  // namespace tailrace::collective

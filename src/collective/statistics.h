@@ -2,11 +2,9 @@
 // was opened; add() makes those of all ranks. The terms are those of the paper's figures 4 to 8.
 #pragma once
 
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "base/status.h"
@@ -44,9 +42,6 @@ struct Statistics {
 
 std::vector<std::byte> encode(const Statistics& statistics);
 Result<Statistics> decode_statistics(std::span<const std::byte> bytes);
-
-// One line of text: "file.nc: 3 calls, ...".
-std::string describe(const Statistics& statistics);
 
 // Adds the time between its making and its end to `seconds`.
 class Stopwatch {
