@@ -17,7 +17,7 @@ ifeq ($(filter $(MPI),mpich openmpi none),)
 $(error MPI=$(MPI) is not known; choose MPI=mpich, MPI=openmpi or MPI=none)
 endif
 
-.PHONY: help setup build demo test bench test-cluster asan tsan fuzz format check-format install clean
+.PHONY: help setup build demo test bench bench-collective test-cluster asan tsan fuzz format check-format install clean
 .NOTPARALLEL:
 
 help:
@@ -30,6 +30,7 @@ help:
 	@echo '  make setup         only install what is missing (Debian, Ubuntu: apt-get)'
 	@echo '  make build         only build, into $(BUILD)'
 	@echo '  make bench         speed, as ratios to memcpy, fio and a sequential read'
+	@echo '  make bench-collective   collective I/O against the MPI library'"'"'s own two-phase I/O'
 	@echo '  make test-cluster  the demo and a kill test on four simulated nodes with MooseFS (root)'
 	@echo '  make asan, tsan    build with sanitizers and run the tests that need no MPI'
 	@echo '  make fuzz          run every fuzz target for $(FUZZ_SECONDS) s (FUZZ_SECONDS=N)'
@@ -61,6 +62,11 @@ bench:
 	@scripts/setup build bench
 	@scripts/build
 	@scripts/with_mpi python3 benchmarks/bench.py --build "$(BUILD)" $(BENCH_ARGS)
+
+bench-collective:
+	@scripts/setup build bench
+	@scripts/build
+	@scripts/with_mpi python3 benchmarks/collective_bench.py --build "$(BUILD)" $(BENCH_ARGS)
 
 test-cluster:
 	@scripts/setup build cluster
