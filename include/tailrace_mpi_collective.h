@@ -1,5 +1,5 @@
-/* tailrace_mpi_collective.h - collective reads and writes of one file by all ranks of an MPI communicator, made
- * for millions of small non-contiguous pieces: two-layer collective I/O.
+/* tailrace_mpi_collective.h - collective reads and writes of one file by all ranks of an MPI communicator,
+ * made for millions of small non-contiguous pieces: two-layer collective I/O.
  *
  *     tailrace_file* file;
  *     tailrace_file_open(MPI_COMM_WORLD, "fields.dat", TAILRACE_FILE_WRITE, MPI_INFO_NULL, &file);
@@ -23,7 +23,7 @@
  * the ranks' memory is undefined.
  *
  * Memory: at a global aggregator three buffers of tailrace_buffer_size (default 16 MiB), at a local one two,
- * whatever is moved; and 16 to 40 bytes for every request of a rank during its call.
+ * whatever is moved; and some 60 bytes for every request of a rank during its call.
  *
  * Threads: one at a time per file. Any level of MPI thread support; below MPI_THREAD_MULTIPLE the start_
  * functions do all of their work before they return, and so are as blocking as the others.

@@ -1,6 +1,6 @@
 // The table of the interposer: which of the program's open MPI files tailrace moves data for, and how. An
-// adapter over the public interface (tailrace_mpi_collective.h); the MPI library keeps the files open too, with
-// the same view and the same file pointers, so that every call that is not intercepted works on.
+// adapter over the public interface (tailrace_mpi_collective.h); the MPI library keeps the files open too,
+// with the same view and the same file pointers, so that every call that is not intercepted works on.
 //
 // Thread-safe. Decisions that all ranks have to make alike are made together, when a file is opened.
 #pragma once

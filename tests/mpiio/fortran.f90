@@ -1,12 +1,23 @@
 ! A Fortran program that knows nothing of tailrace: planes of a three-dimensional array, through a view.
 !
 ! fortran FILE
+!
+! Compiled with -cpp, once for the module mpi and once, with USE_MPI_F08, for mpi_f08.
 program fortran
+#ifdef USE_MPI_F08
+    use mpi_f08
+    implicit none
+    type(MPI_File) :: file
+    type(MPI_Datatype) :: filetype
+    type(MPI_Status) :: status
+#else
     use mpi
     implicit none
+    integer :: file, filetype, status(MPI_STATUS_SIZE)
+#endif
     integer, parameter :: n = 12
-    integer :: rank, ranks, ierr, file, filetype, i, j, wrong, any, got
-    integer :: sizes(3), subsizes(3), starts(3), status(MPI_STATUS_SIZE)
+    integer :: rank, ranks, ierr, i, j, wrong, any, got
+    integer :: sizes(3), subsizes(3), starts(3)
     integer(kind=MPI_OFFSET_KIND) :: displacement
     double precision :: plane(n, n), back(n, n)
     character(len=200) :: path
