@@ -1,23 +1,24 @@
 # The commands of the project. Each is a few lines of shell in scripts/; this page names them and passes on:
 #   MPI=mpich|openmpi|none   which MPI library (default mpich); each has a build directory of its own
 #   JOBS=N                   how many compilers and tests at once (default: one per processor)
-#   TEST_ARGS="..."          more arguments for ctest
+#   TEST_ARGS="..."          more arguments for ctest;  PYTEST_ARGS="..."  for pytest
 #   PREFIX=DIR               where `make install` puts things
 # Paths below are relative, so the tree may lie in a directory whose name has spaces.
 MPI ?= mpich
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 PREFIX ?= /usr/local
 TEST_ARGS ?=
+PYTEST_ARGS ?=
 FUZZ_SECONDS ?= 30
 BUILD := build/$(if $(filter none,$(MPI)),nompi,$(MPI))
 # Presets have their own build directories (CMakePresets.json).
-export MPI JOBS BUILD TEST_ARGS FUZZ_SECONDS
+export MPI JOBS BUILD TEST_ARGS PYTEST_ARGS FUZZ_SECONDS
 
 ifeq ($(filter $(MPI),mpich openmpi none),)
 $(error MPI=$(MPI) is not known; choose MPI=mpich, MPI=openmpi or MPI=none)
 endif
 
-.PHONY: help setup build demo test bench bench-collective test-cluster asan tsan fuzz format check-format install clean
+.PHONY: help setup build demo test test-python bench bench-collective test-cluster asan tsan fuzz format check-format install clean
 .NOTPARALLEL:
 
 help:
@@ -30,6 +31,8 @@ help:
 	@echo '  make setup         only install what is missing (Debian, Ubuntu: apt-get)'
 	@echo '  make build         only build, into $(BUILD)'
 	@echo '  make bench         speed, as ratios to memcpy, fio and a sequential read'
+	@echo '  make test-python   build the Python package and check it: ruff, mypy, stubs, tests (with PyTorch, in a'
+	@echo '                     virtual environment under ~/.cache/tailrace, made the first time)'
 	@echo '  make bench-collective   collective I/O against the MPI library'"'"'s own two-phase I/O'
 	@echo '  make test-cluster  the demo and a kill test on four simulated nodes with MooseFS (root)'
 	@echo '  make asan, tsan    build with sanitizers and run the tests that need no MPI'
@@ -57,6 +60,10 @@ test:
 	@scripts/setup build test
 	@scripts/build
 	@scripts/test
+
+test-python:
+	@MPI=none scripts/setup build python
+	@scripts/test_python
 
 bench:
 	@scripts/setup build bench

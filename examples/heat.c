@@ -1,6 +1,7 @@
 /* heat.c - heat spreading over a square plate, and how a program in plain C saves a decomposed array.
  *
- *     mpiexec -n 4 ./heat DIRECTORY [STEPS [SIZE]]
+ *     mpicc -DHEAT_MPI heat.c -o heat $(pkg-config --cflags --libs tailrace_mpi)
+ *     mpiexec -n 4 ./heat DIRECTORY [STEPS [SIZE]]      (one process: cc heat.c, tailrace)
  *
  * Every rank owns some rows of the plate. The plate is saved as one global array, so a run may be killed and
  * go on with another number of ranks: each gets the rows it owns now. The result does not depend on it.

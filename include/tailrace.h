@@ -193,7 +193,12 @@ TAILRACE_API tailrace_code tailrace_wait_all(tailrace_session* session, double s
 
 #define TAILRACE_NEWEST UINT64_MAX
 
-/* Epochs that can be restored, newest first. *epochs is freed with tailrace_list_free. Collective. */
+/* The newest epoch is the one the program came to last: when a run has restored an older epoch, or has begun
+ * anew, and has completed an epoch of its own, what earlier runs saved beyond that is left behind. It can be
+ * restored by its number, and comes last. */
+
+/* Epochs that can be restored, newest first, those left behind last. *epochs is freed with
+ * tailrace_list_free. Collective. */
 TAILRACE_API tailrace_code tailrace_list(tailrace_session* session, tailrace_epoch_info** epochs,
                                          size_t* count);
 TAILRACE_API void tailrace_list_free(tailrace_epoch_info* epochs);
@@ -201,9 +206,10 @@ TAILRACE_API void tailrace_list_free(tailrace_epoch_info* epochs);
 /* Fills everything registered from `epoch` or TAILRACE_NEWEST: the newest epoch that every rank could read
  * and verify. Arrays are assembled for the piece registered now, whatever the number of ranks was when they
  * were saved; plain regions come from the same rank number, and their size must be the registered one.
- * *restored (may be NULL) is the epoch. Collective. TAILRACE_NOT_FOUND when there is none: a first run.
- * TAILRACE_INVALID_ARGUMENT when something registered is not in the epoch, or has another size or type there.
- * After any failure but TAILRACE_NOT_FOUND the registered memory is undefined. */
+ * *restored (may be NULL) is the epoch. Collective. TAILRACE_NOT_FOUND when there is none at all: a first
+ * run. TAILRACE_INVALID_ARGUMENT when `epoch` is not there while others are, or when something registered is
+ * not in the epoch, or has another size or type there. After any failure but TAILRACE_NOT_FOUND the
+ * registered memory is undefined. */
 TAILRACE_API tailrace_code tailrace_restore(tailrace_session* session, uint64_t epoch, uint64_t* restored);
 /* The same for some of the registered names only; at least one. */
 TAILRACE_API tailrace_code tailrace_restore_some(tailrace_session* session, uint64_t epoch,
@@ -224,6 +230,10 @@ TAILRACE_API tailrace_code tailrace_reader_open(tailrace_session* session, uint6
  * one job's files. Not collective. */
 TAILRACE_API tailrace_code tailrace_reader_open_directory(const char* shared_dir, const char* job,
                                                           uint64_t epoch, tailrace_reader** reader);
+/* Opens the epoch that a shared file belongs to: `path` alone when the epoch is that one file, which may then
+ * have any name; else all files of the epoch, which lie next to it under the names they were given. Not
+ * collective. */
+TAILRACE_API tailrace_code tailrace_reader_open_file(const char* path, tailrace_reader** reader);
 TAILRACE_API void tailrace_reader_close(tailrace_reader* reader);
 
 /* TAILRACE_NEWEST and 0 for no reader. */

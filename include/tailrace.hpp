@@ -221,6 +221,12 @@ class Reader {
                                                      epoch, &reader));
         return Reader(reader);
     }
+    // The epoch that a shared file belongs to; a file that is a whole epoch may have any name.
+    static Reader open_file(std::string_view path) {
+        tailrace_reader* reader = nullptr;
+        detail::check(tailrace_reader_open_file(detail::c_text(path).c_str(), &reader));
+        return Reader(reader);
+    }
     // Takes over a reader of the C interface.
     explicit Reader(tailrace_reader* reader) noexcept : reader_(reader) {}
 

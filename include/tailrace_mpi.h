@@ -23,7 +23,8 @@ extern "C" {
 /* Opens a session on a communicator, which is duplicated: the program's own traffic is never seen or
  * disturbed. Collective over `communicator`. Ask for MPI_THREAD_MULTIPLE in MPI_Init_thread, or nothing is
  * sent in the background, every node writes its own part, and save, wait and wait_all become collective.
- * Close the session before MPI_Finalize. The settings must be equal on all ranks; if not, the error names
+ * Close the session before MPI_Finalize, which otherwise closes it, waits for its flushes, and can tell of
+ * failures in the log only. The settings must be equal on all ranks; if not, the error names
  * the first that differs. */
 TAILRACE_API tailrace_code tailrace_open_mpi(MPI_Comm communicator, const tailrace_options* options,
                                              tailrace_session** session);

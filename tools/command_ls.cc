@@ -26,11 +26,10 @@ std::string files_text(const JudgedEpoch& epoch) {
 }
 
 nlohmann::ordered_json to_json(const JudgedEpoch& epoch) {
-    nlohmann::ordered_json json{{"job", epoch.found.job},
-                                {"epoch", epoch.found.key.epoch},
-                                {"run", epoch.found.key.run},
-                                {"state", completeness_name(epoch.completeness)},
-                                {"replaced", epoch.replaced}};
+    nlohmann::ordered_json json{
+        {"job", epoch.found.job},     {"epoch", epoch.found.key.epoch},
+        {"run", epoch.found.key.run}, {"state", completeness_name(epoch.completeness)},
+        {"replaced", epoch.replaced}, {"left_behind", epoch.left_behind}};
     if (!epoch.why.ok()) json["why"] = epoch.why.message();
     nlohmann::ordered_json paths = nlohmann::ordered_json::array();
     if (epoch.found.files) {
@@ -62,6 +61,7 @@ void print_table(const Options& options, const std::vector<JudgedEpoch>& epochs,
         const bool known = epoch.rank_count() > 0;
         std::string state(completeness_name(epoch.completeness));
         if (epoch.replaced) state += ", replaced";
+        if (epoch.left_behind) state += ", left behind";
         table.add({std::to_string(epoch.found.key.epoch), std::to_string(epoch.found.key.run), state,
                    files_text(epoch), known ? std::to_string(epoch.rank_count()) : "-",
                    known ? format_bytes(epoch.data_bytes()) : "-", format_bytes(epoch.file_bytes()),
@@ -102,7 +102,8 @@ Command add_ls(CLI::App& program) {
     command->footer(
         "STATE: complete = can be restored; captured = in a node-local tier; incomplete = a file or slot\n"
         "is missing, so it was never committed; damaged = something is there and wrong; replaced = a later\n"
-        "run saved the same epoch again. FILES: there / belonging to it.\n\n"
+        "run saved the same epoch again; left behind = a later run went back to before it, and a restore of\n"
+        "the newest takes that run's. FILES: there / belonging to it.\n\n"
         "  tailrace ls /scratch/run7\n"
         "  tailrace ls --json /scratch/run7 | jq '.epochs[] | select(.state == \"complete\") | .epoch'");
     return [options](Storage& storage) { return run(*options, storage); };

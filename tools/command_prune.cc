@@ -51,8 +51,9 @@ std::vector<Removal> choose(const std::vector<JudgedEpoch>& epochs, const Retent
     for (const JudgedEpoch& epoch : epochs) {
         if (!epoch.found.files) continue;
         if (chosen.count(epoch.found.key) > 0)
-            removals.push_back(
-                {&epoch, epoch.replaced ? "replaced by a later run" : "older than what is kept"});
+            removals.push_back({&epoch, epoch.replaced      ? "replaced by a later run"
+                                        : epoch.left_behind ? "left behind by a later run"
+                                                            : "older than what is kept"});
         else if (leftovers && epoch.completeness == Completeness::incomplete)
             removals.push_back({&epoch, "incomplete"});
     }

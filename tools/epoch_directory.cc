@@ -8,7 +8,9 @@
 #include <cstdio>
 #include <map>
 #include <set>
+#include <tuple>
 
+#include "format/lineage.h"
 #include "text.h"
 
 namespace tailrace::tool {
@@ -149,6 +151,11 @@ std::vector<JudgedEpoch> judge_all(Storage& storage, std::vector<FoundEpoch> epo
                            later.found.key.epoch == earlier.found.key.epoch &&
                            (later.replaced || later.completeness == Completeness::complete);
     }
+    std::map<std::string, std::vector<EpochKey>> whole;
+    for (const JudgedEpoch& epoch : judged)
+        if (epoch.why.ok()) whole[epoch.found.job].push_back(epoch.found.key);
+    for (JudgedEpoch& epoch : judged)
+        epoch.left_behind = !epoch.replaced && Lineage(whole[epoch.found.job]).left_behind(epoch.found.key);
     return judged;
 }
 
@@ -182,11 +189,15 @@ Result<JudgedEpoch> choose_epoch(Storage& storage, const EpochChoice& choice) {
     if (!choice.epoch.empty() && choice.epoch != newest) {
         TAILRACE_ASSIGN(number, parse_epoch(choice.epoch));
     }
+    std::erase_if(epochs, [&](const FoundEpoch& epoch) {
+        return (number && epoch.key.epoch != *number) || (choice.run && epoch.key.run != *choice.run);
+    });
+    auto all = judge_all(storage, std::move(epochs));
+    std::sort(all.begin(), all.end(), [](const JudgedEpoch& a, const JudgedEpoch& b) {
+        return std::tuple(a.left_behind, b.found.key) < std::tuple(b.left_behind, a.found.key);
+    });
     std::vector<JudgedEpoch> passed_over;
-    for (auto epoch = epochs.rbegin(); epoch != epochs.rend(); ++epoch) {
-        if (number && epoch->key.epoch != *number) continue;
-        if (choice.run && epoch->key.run != *choice.run) continue;
-        JudgedEpoch judged = judge(storage, std::move(*epoch));
+    for (JudgedEpoch& judged : all) {
         if (!judged.why.ok()) {
             passed_over.push_back(std::move(judged));
             continue;
@@ -194,7 +205,7 @@ Result<JudgedEpoch> choose_epoch(Storage& storage, const EpochChoice& choice) {
         for (const JudgedEpoch& bad : passed_over)
             std::fprintf(stderr, "tailrace: passing over %s: %s\n", to_string(bad.found.key).c_str(),
                          printable(bad.why.message()).c_str());
-        return judged;
+        return std::move(judged);
     }
     if (number && !passed_over.empty()) return std::move(passed_over.front());
     const std::string of_run = choice.run ? fmt::format(" of run {}", *choice.run) : "";

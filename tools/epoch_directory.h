@@ -44,6 +44,7 @@ struct JudgedEpoch {
     Status why;                         // ok for complete and captured
     std::optional<SharedEpoch> shared;  // complete only
     bool replaced = false;              // a later run has a complete attempt of the same epoch
+    bool left_behind = false;           // a later run went back to an older epoch, and on from there
 
     uint32_t rank_count() const;     // 0 when not known
     uint64_t data_bytes() const;     // of streams, as far as known
@@ -55,7 +56,7 @@ struct JudgedEpoch {
 
 // Reads the heads of the epoch's files.
 JudgedEpoch judge(Storage& storage, FoundEpoch epoch);
-// All of them, with `replaced` set.
+// All of them, with `replaced` and `left_behind` set.
 std::vector<JudgedEpoch> judge_all(Storage& storage, std::vector<FoundEpoch> epochs);
 
 // How a user points at epochs.
@@ -73,9 +74,9 @@ struct EpochChoice {
 // named, not_found when there is no epoch.
 Result<std::vector<FoundEpoch>> find_job(Storage& storage, const EpochChoice& choice);
 
-// The one epoch meant: `newest` (or nothing) is the newest that is complete or captured, a number the latest
-// run's attempt that is. What had to be passed over is said on stderr. When the number's attempts are all
-// bad, the latest is returned, with `why`.
+// The one epoch meant: `newest` (or nothing) is what a restore of the newest takes (format/lineage.h), a
+// number the latest run's attempt that is. What had to be passed over is said on stderr. When the number's
+// attempts are all bad, the latest is returned, with `why`.
 Result<JudgedEpoch> choose_epoch(Storage& storage, const EpochChoice& choice);
 
 }  // namespace tailrace::tool

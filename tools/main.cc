@@ -3,13 +3,17 @@
 
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "command.h"
+#include "config/nearest.h"
 #include "text.h"
 
 namespace tailrace::tool {
@@ -61,6 +65,16 @@ int run(int argc, char** argv) {
     for (auto add : {add_ls, add_show, add_verify, add_extract, add_prune, add_config}) {
         Command command = add(program);
         commands.emplace_back(program.get_subcommands({}).back(), std::move(command));
+    }
+    std::vector<std::string> names;
+    for (const auto& [app, command] : commands) names.push_back(app->get_name());
+    const std::string first = argc > 1 ? argv[1] : "-";
+    if (!first.starts_with('-') && std::find(names.begin(), names.end(), first) == names.end()) {
+        const std::vector<std::string_view> views(names.begin(), names.end());
+        std::fprintf(stderr,
+                     "tailrace: there is no command '%s'; the nearest is '%s'. tailrace --help has all\n",
+                     printable(first).c_str(), std::string(nearest_name(first, views)).c_str());
+        return exit_usage;
     }
     try {
         program.parse(argc, argv);

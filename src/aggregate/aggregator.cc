@@ -34,6 +34,7 @@ constexpr size_t most_fates = 1024;
 struct Epoch {
     FlushJob job;
     Clock::time_point started = Clock::now();
+    Clock::time_point planned{};
     bool solo = false;  // led by every node for itself, without messages
     std::shared_ptr<const FlushPlan> plan;
     std::unique_ptr<LeaderPart> leader;
@@ -73,6 +74,10 @@ class NodeAggregator final : public Aggregator {
     void start(FlushJob job) override;
     void handle(int source, std::span<const std::byte> message) override;
     void give_up(EpochKey key, Status reason) override;
+    void abandon(const Status& reason) override {
+        if (broken_.ok()) broken_ = reason;
+    }
+    Status abandoned() const override { return broken_; }
     bool step() override;
     std::vector<FlushResult> take_results() override { return std::exchange(results_, {}); }
     bool idle() const override;
@@ -251,6 +256,7 @@ void NodeAggregator::start_solo(Epoch& epoch) {
 }
 
 void NodeAggregator::begin_parts(Epoch& epoch) {
+    epoch.planned = Clock::now();
     auto reader = std::make_shared<LocalReader>(services_.local, epoch.job.streams, epoch.plan->chunk_bytes);
     if (epoch.plan->leader_index(node_) >= 0) {
         epoch.leader = std::make_unique<LeaderPart>(services_, epoch.plan, reader, credit_counter_);
@@ -495,8 +501,12 @@ bool NodeAggregator::end_epochs() {
         result.status = *epoch->fate;
         result.coordinator = node_ == group_.first_node;
         result.group = group_.index;
-        if (epoch->leader) epoch->leader->add_to(result.statistics);
-        if (epoch->follower) result.statistics.sent_bytes = epoch->follower->sent_bytes();
+        if (epoch->leader) {
+            result.statistics = epoch->leader->statistics();
+            result.statistics.plan_seconds +=
+                std::chrono::duration<double>(epoch->planned - epoch->started).count();
+        }
+        if (epoch->follower) result.statistics = epoch->follower->statistics();
         result.statistics.seconds = std::chrono::duration<double>(Clock::now() - epoch->started).count();
         results_.push_back(std::move(result));
         over_.add(epoch->job.key);

@@ -10,7 +10,22 @@ void FollowerPart::fail(const Status& why) {
 
 bool FollowerPart::step(bool may_take_buffers) {
     const bool sent = test_sends();
-    return answer_credits(may_take_buffers) || sent;
+    const bool answered = answer_credits(may_take_buffers);
+    note_waiting();
+    return answered || sent;
+}
+
+// The time in which data are there, nothing is on its way, and no leader has asked.
+void FollowerPart::note_waiting() {
+    const bool waits = wants_buffers() && credits_.empty() && quiet();
+    if (waits == waits_since_.has_value()) return;
+    const auto now = Clock::now();
+    if (waits) {
+        waits_since_ = now;
+    } else {
+        statistics_.credit_wait_seconds += std::chrono::duration<double>(now - *waits_since_).count();
+        waits_since_.reset();
+    }
 }
 
 bool FollowerPart::test_sends() {
@@ -22,7 +37,12 @@ bool FollowerPart::test_sends() {
             continue;
         }
         if (done.ok()) {
-            sent_bytes_ += **done;
+            statistics_.sent_bytes += **done;
+            ++statistics_.chunks_sent;
+            const Chunk& chunk = *send->chunk;
+            if (services_.options.trace && statistics_.events.size() < most_flush_events)
+                statistics_.events.push_back(
+                    {FlushEvent::Kind::send, -1, chunk.begin, Clock::now(), chunk.bytes, chunk.rank});
         } else {
             services_.broken(done.status());
         }
@@ -72,6 +92,7 @@ void FollowerPart::begin_read(Credit credit, Buffer buffer) {
 }
 
 void FollowerPart::send(Credit credit, std::shared_ptr<Chunk> chunk) {
+    chunk->begin = Clock::now();
     services_.tell(credit.leader_node,
                    ChunkMessage{key_, credit.number, chunk->rank, chunk->stream_offset, chunk->bytes});
     auto transfer = services_.transport.start_send(services_.rank_of(credit.leader_node),

@@ -11,6 +11,7 @@
 #include <deque>
 #include <list>
 #include <memory>
+#include <optional>
 
 #include "aggregate/local_reader.h"
 #include "aggregate/node_services.h"
@@ -35,7 +36,7 @@ class FollowerPart {
     bool quiet() const { return reading_ == 0 && sends_.empty(); }
     bool moving() const { return !sends_.empty() || wants_buffers(); }
     const Status& failure() const { return failure_; }
-    uint64_t sent_bytes() const { return sent_bytes_; }
+    FlushStatistics statistics() const { return statistics_; }
 
     // The transport is gone: gives up what is in flight.
     void disconnect(std::list<Orphan>& orphans);
@@ -46,6 +47,7 @@ class FollowerPart {
         uint32_t number = 0;
     };
     bool test_sends();
+    void note_waiting();
     bool answer_credits(bool may_take_buffers);
     void begin_read(Credit credit, Buffer buffer);
     void send(Credit credit, std::shared_ptr<Chunk> chunk);
@@ -57,7 +59,8 @@ class FollowerPart {
     std::deque<Credit> credits_;
     size_t reading_ = 0;
     std::list<Orphan> sends_;  // chunk and transfer
-    uint64_t sent_bytes_ = 0;
+    FlushStatistics statistics_;
+    std::optional<Clock::time_point> waits_since_;  // for a credit
     Status failure_;
 };
 

@@ -23,6 +23,8 @@ LeaderPart::LeaderPart(NodeServices& services, std::shared_ptr<const FlushPlan> 
           plan_, static_cast<uint32_t>(plan_->leader_index(services.node)), services.shared,
           services.options.shared_dir, services.options.direct, services.throttle)),
       credit_counter_(credit_counter) {
+    statistics_.leader = true;
+    statistics_.writers.resize(services.writers.thread_count());
     const std::vector<int> assigned = assigned_leaders(*plan_);
     const int self = plan_->leader_index(services_.node);
     for (size_t place = 0; place < plan_->offers.size(); ++place) {
@@ -37,7 +39,7 @@ bool LeaderPart::step(bool may_take_buffers) {
     bool moved = test_receives();
     if (stage_ == Stage::waiting) {
         if (!failure_.ok()) {
-            stage_ = Stage::done;
+            enter(Stage::done);
             return true;
         }
         if (!may_take_buffers) return moved;
@@ -46,7 +48,7 @@ bool LeaderPart::step(bool may_take_buffers) {
     }
     if (!failure_.ok()) ready_.clear();
     if (stage_ == Stage::preparing && file_tasks_ == 0) {
-        stage_ = Stage::moving;
+        enter(Stage::moving);
         moved = true;
     }
     if (stage_ == Stage::preparing || stage_ == Stage::moving) {
@@ -57,7 +59,7 @@ bool LeaderPart::step(bool may_take_buffers) {
         }
         if (stage_ == Stage::moving && nothing_open()) {
             if (!failure_.ok()) {
-                stage_ = Stage::done;
+                enter(Stage::done);
                 moved = true;
             } else if (book_.all_exhausted() && !local_remains()) {
                 begin_committing();
@@ -66,7 +68,7 @@ bool LeaderPart::step(bool may_take_buffers) {
         }
     }
     if (stage_ == Stage::committing && file_tasks_ == 0) {
-        stage_ = Stage::done;
+        enter(Stage::done);
         moved = true;
     }
     return moved;
@@ -82,10 +84,74 @@ void LeaderPart::fail(const Status& why) {
     segment_->abandon();
 }
 
+// ---- what it cost ------------------------------------------------------------------------------------
+
+void LeaderPart::enter(Stage stage) {
+    const auto now = Clock::now();
+    const double spent = seconds_between(stage_began_, now);
+    using Kind = FlushEvent::Kind;
+    Kind kind = Kind::plan;
+    switch (stage_) {
+        case Stage::waiting:
+            statistics_.plan_seconds = spent;
+            break;
+        case Stage::preparing:
+            statistics_.prepare_seconds = spent;
+            kind = Kind::prepare;
+            break;
+        case Stage::moving:
+            statistics_.move_seconds = spent;
+            kind = Kind::move;
+            break;
+        case Stage::committing:
+            statistics_.commit_seconds = spent;
+            kind = Kind::commit;
+            break;
+        case Stage::done:
+            return;
+    }
+    note_event({kind, -1, stage_began_, now, 0, 0});
+    stage_ = stage;
+    stage_began_ = now;
+}
+
+void LeaderPart::note_event(const FlushEvent& event) {
+    if (services_.options.trace && statistics_.events.size() < most_flush_events)
+        statistics_.events.push_back(event);
+}
+
+void LeaderPart::note_write(const Chunk& chunk, bool is_local) {
+    WriterStatistics& writer = statistics_.writers[chunk.writer];
+    const double spent = seconds_between(chunk.write_begin, chunk.write_end);
+    statistics_.write_seconds += spent;
+    if (is_local) {
+        statistics_.local_bytes += chunk.bytes;
+        writer.local_bytes += chunk.bytes;
+        ++writer.local_chunks;
+        writer.local_write_seconds += spent;
+        writer.read_seconds += seconds_between(chunk.read_begin, chunk.write_begin);
+    } else {
+        const auto waited =
+            std::chrono::duration_cast<std::chrono::microseconds>(chunk.write_begin - chunk.ready);
+        const auto waited_us = static_cast<uint64_t>(waited.count());
+        statistics_.chunk_wait_us += waited_us;
+        statistics_.largest_chunk_wait_us = std::max(statistics_.largest_chunk_wait_us, waited_us);
+        writer.received_bytes += chunk.bytes;
+        ++writer.received_chunks;
+        writer.received_write_seconds += spent;
+    }
+    const int number = static_cast<int>(chunk.writer);
+    using Kind = FlushEvent::Kind;
+    if (is_local)
+        note_event({Kind::read, number, chunk.read_begin, chunk.write_begin, chunk.bytes, chunk.rank});
+    note_event({is_local ? Kind::write_local : Kind::write_received, number, chunk.write_begin,
+                chunk.write_end, chunk.bytes, chunk.rank});
+}
+
 // ---- files -------------------------------------------------------------------------------------------
 
 void LeaderPart::begin_preparing() {
-    stage_ = Stage::preparing;
+    enter(Stage::preparing);
     for (uint32_t file = 0; file < segment_->file_count(); ++file) {
         auto status = std::make_shared<Status>();
         ++file_tasks_;
@@ -99,7 +165,7 @@ void LeaderPart::begin_preparing() {
 }
 
 void LeaderPart::begin_committing() {
-    stage_ = Stage::committing;
+    enter(Stage::committing);
     for (uint32_t file = 0; file < segment_->file_count(); ++file) {
         auto status = std::make_shared<Status>();
         ++file_tasks_;
@@ -153,6 +219,7 @@ void LeaderPart::take(int node, const ChunkMessage& message) {
         // What is sent must be received all the same, else its sender waits for ever.
         if (message.bytes > chunk->buffer.memory().size()) chunk->bytes = chunk->buffer.memory().size();
     }
+    chunk->begin = Clock::now();
     auto transfer =
         services_.transport.start_receive(services_.rank_of(node), data_tag(message.credit), chunk->data());
     if (!transfer.ok()) return services_.broken(transfer.status());
@@ -205,6 +272,8 @@ bool LeaderPart::test_receives() {
             statistics_.received_bytes += chunk->bytes;
             ++statistics_.chunks_received;
             chunk->ready = Clock::now();
+            note_event(
+                {FlushEvent::Kind::receive, -1, chunk->begin, chunk->ready, chunk->bytes, chunk->rank});
             ready_.push_back(std::move(chunk));
         }
     }
@@ -254,37 +323,32 @@ void LeaderPart::submit_write(std::shared_ptr<Chunk> chunk, std::optional<LocalC
     services_.writers.submit(
         is_local ? Urgency::relaxed : Urgency::urgent,
         [reader = reader_, segment = segment_, chunk, local] {
+            chunk->writer = WriterPool::this_thread();
+            chunk->read_begin = chunk->write_begin = chunk->write_end = Clock::now();
             if (local) {
                 chunk->status = reader->read(*local, chunk->data());
                 if (!chunk->status.ok()) return;
-            }
-            const auto start = Clock::now();
-            if (!local) {
-                const auto waited =
-                    std::chrono::duration_cast<std::chrono::microseconds>(start - chunk->ready);
-                chunk->waited_us = static_cast<uint64_t>(waited.count());
+                chunk->write_begin = Clock::now();
             }
             chunk->status =
                 segment->write(chunk->rank, chunk->stream_offset, chunk->bytes, chunk->buffer.memory());
-            chunk->write_seconds = seconds_between(start, Clock::now());
+            chunk->write_end = Clock::now();
         },
         [this, chunk, is_local] {
             --(is_local ? local_tasks_ : remote_tasks_);
             if (!chunk->status.ok()) return fail(services_.here(chunk->status));
-            if (is_local) statistics_.local_bytes += chunk->bytes;
-            statistics_.write_seconds += chunk->write_seconds;
-            statistics_.largest_chunk_wait_us = std::max(statistics_.largest_chunk_wait_us, chunk->waited_us);
+            note_write(*chunk, is_local);
         });
 }
 
-void LeaderPart::add_to(FlushStatistics& statistics) const {
-    statistics.local_bytes += statistics_.local_bytes;
-    statistics.received_bytes += statistics_.received_bytes;
-    statistics.chunks_received += statistics_.chunks_received;
-    statistics.largest_chunk_wait_us =
-        std::max(statistics.largest_chunk_wait_us, statistics_.largest_chunk_wait_us);
-    statistics.write_seconds += statistics_.write_seconds;
-    statistics.sync_seconds += segment_->sync_seconds();
+FlushStatistics LeaderPart::statistics() const {
+    FlushStatistics statistics = statistics_;
+    statistics.sync_seconds = segment_->sync_seconds();
+    for (WriterStatistics& writer : statistics.writers) {
+        const double busy = writer.read_seconds + writer.local_write_seconds + writer.received_write_seconds;
+        writer.idle_seconds = std::max(0.0, statistics.move_seconds - busy);
+    }
+    return statistics;
 }
 
 void LeaderPart::disconnect(std::list<Orphan>& orphans) {

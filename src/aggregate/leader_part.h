@@ -43,7 +43,8 @@ class LeaderPart {
     const Status& failure() const { return failure_; }
     SegmentWriter& segment() { return *segment_; }
     std::shared_ptr<SegmentWriter> shared_segment() const { return segment_; }
-    void add_to(FlushStatistics& statistics) const;
+    // Once done. The parts' own `seconds` stay the caller's.
+    FlushStatistics statistics() const;
 
     void disconnect(std::list<Orphan>& orphans);
 
@@ -57,6 +58,9 @@ class LeaderPart {
         Orphan what;
         int node = 0;
     };
+    void enter(Stage stage);
+    void note_write(const Chunk& chunk, bool is_local);
+    void note_event(const FlushEvent& event);
     void begin_preparing();
     void begin_committing();
     bool test_receives();
@@ -88,6 +92,7 @@ class LeaderPart {
     size_t file_tasks_ = 0;                     // files being prepared or committed
     bool turn_of_local_ = true;                 // with a single buffer
     FlushStatistics statistics_;
+    Clock::time_point stage_began_ = Clock::now();
 };
 
 }  // namespace tailrace

@@ -46,10 +46,11 @@ struct Chunk {
     uint64_t bytes = 0;
     Buffer buffer;
     Clock::time_point ready{};  // received: when it was complete
+    Clock::time_point begin{};  // receiving or sending
     // Left by the task for the part.
     Status status;
-    double write_seconds = 0;
-    uint64_t waited_us = 0;
+    uint32_t writer = 0;  // the thread's number
+    Clock::time_point read_begin{}, write_begin{}, write_end{};
 
     std::span<std::byte> data() const { return buffer.memory().first(bytes); }
 };

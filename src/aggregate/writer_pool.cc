@@ -8,12 +8,20 @@
 
 namespace tailrace {
 
+namespace {
+thread_local uint32_t number_of_this_thread = 0;
+}  // namespace
+
+uint32_t WriterPool::this_thread() {
+    return number_of_this_thread;
+}
+
 WriterPool::WriterPool(uint32_t threads, Priority priority, Action wake) : wake_(std::move(wake)) {
     threads_.reserve(threads);
     try {
         for (uint32_t i = 0; i < threads; ++i)
             threads_.emplace_back(fmt::format("tr-writer-{}", i), priority,
-                                  [this](std::stop_token) { run(); });
+                                  [this, i](std::stop_token) { run(i); });
     } catch (const std::system_error& error) {
         if (threads_.empty()) throw;
         log(LogLevel::warning, "{} writers instead of {}: {}", threads_.size(), threads, error.what());
@@ -33,7 +41,8 @@ void WriterPool::submit(Urgency urgency, Action work, Action then) {
     has_task_.notify_one();
 }
 
-void WriterPool::run() {
+void WriterPool::run(uint32_t number) {
+    number_of_this_thread = number;
     for (;;) {
         Task task;
         {

@@ -36,13 +36,16 @@ class WriterPool {
     bool run_finished();
     void stop();
 
+    // Within `work`: the number of the thread it runs on, below thread_count().
+    static uint32_t this_thread();
+
     uint32_t thread_count() const { return static_cast<uint32_t>(threads_.size()); }
 
   private:
     struct Task {
         Action work, then;
     };
-    void run();
+    void run(uint32_t number);
 
     const Action wake_;
     std::mutex mutex_;

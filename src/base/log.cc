@@ -10,6 +10,13 @@ namespace tailrace {
 
 namespace {
 
+void to_stderr(LogLevel level, std::string_view message) {
+    static constexpr const char* names[] = {"debug", "info", "warning", "error"};
+    // One call, so that lines of several ranks do not mix.
+    std::string line = fmt::format("tailrace: {}: {}\n", names[static_cast<int>(level)], message);
+    std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
 LogLevel level_from_environment() {
     const char* text = std::getenv("TAILRACE_LOG");
     if (text == nullptr) return LogLevel::warning;
@@ -18,19 +25,17 @@ LogLevel level_from_environment() {
     if (level == "info") return LogLevel::info;
     if (level == "error") return LogLevel::error;
     if (level == "off") return LogLevel::off;
+    if (level != "warning")
+        to_stderr(LogLevel::warning,
+                  fmt::format("TAILRACE_LOG=\"{}\" is not known (debug, info, warning, error, off); "
+                              "warning it is",
+                              level));
     return LogLevel::warning;
 }
 
 std::atomic<LogLevel>& current_level() {
     static std::atomic<LogLevel> level{level_from_environment()};
     return level;
-}
-
-void to_stderr(LogLevel level, std::string_view message) {
-    static constexpr const char* names[] = {"debug", "info", "warning", "error"};
-    // One call, so that lines of several ranks do not mix.
-    std::string line = fmt::format("tailrace: {}: {}\n", names[static_cast<int>(level)], message);
-    std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
 std::mutex callback_mutex;

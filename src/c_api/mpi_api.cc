@@ -1,5 +1,10 @@
 // tailrace_open_mpi: a session over an MPI communicator. All else of the C interface is the core's.
+#include <dlfcn.h>
+
+#include <memory>
+#include <mutex>
 #include <new>
+#include <vector>
 
 #include "c_api/open_session.h"
 #include "tailrace_mpi.h"
@@ -31,6 +36,16 @@ Status check(MPI_Comm communicator) {
     return Status();
 }
 
+// Sessions in the order in which they were opened.
+std::mutex opened_mutex;
+std::vector<std::weak_ptr<tailrace_session>> opened;
+
+void remember(const tailrace_session* session) {
+    std::lock_guard lock(opened_mutex);
+    std::erase_if(opened, [](const auto& watched) { return watched.expired(); });
+    opened.push_back(tailrace::watch_session(session));
+}
+
 }  // namespace
 
 tailrace_code tailrace_open_mpi(MPI_Comm communicator, const tailrace_options* options,
@@ -42,7 +57,25 @@ tailrace_code tailrace_open_mpi(MPI_Comm communicator, const tailrace_options* o
     if (Status status = check(communicator); !status.ok()) return tailrace::set_last_error(status);
     auto transport = tailrace::make_mpi_transport(communicator);
     if (!transport.ok()) return tailrace::set_last_error(transport.status());
-    return tailrace::open_session(options, std::move(transport).value(), session);
+    const auto code = tailrace::open_session(options, std::move(transport).value(), session);
+    if (code == TAILRACE_OK) remember(*session);
+    return code;
 } catch (const std::bad_alloc&) {
     return tailrace::set_last_error(Status(Code::out_of_memory, "opening a session: out of memory"));
+}
+
+// In place of the MPI library's, whose own begins when this one calls it: the last moment at which background
+// threads may use MPI. (Attributes of MPI_COMM_SELF, which are deleted first, come too late: MPICH has given
+// up its locks by then.)
+extern "C" TAILRACE_API int MPI_Finalize() {
+    std::vector<std::weak_ptr<tailrace_session>> sessions;
+    {
+        std::lock_guard lock(opened_mutex);
+        sessions.swap(opened);
+    }
+    for (const auto& session : sessions) tailrace::close_if_open(session, "MPI_Finalize");
+    // A profiler that comes behind us has one of its own.
+    if (auto* next = dlsym(RTLD_NEXT, "MPI_Finalize"); next != nullptr)
+        return reinterpret_cast<int (*)()>(next)();
+    return PMPI_Finalize();
 }

@@ -12,6 +12,12 @@ namespace tailrace {
 TAILRACE_API tailrace_code open_session(const tailrace_options* options, std::shared_ptr<Transport> transport,
                                         tailrace_session** session);
 
+// A session as those know it who must not keep it alive. Empty when it is not open.
+TAILRACE_API std::weak_ptr<tailrace_session> watch_session(const tailrace_session* session);
+// Closes a session that the program has left open, and says so in the log; `by` is the call that ends what
+// the session needs. Nothing happens when it is closed already.
+TAILRACE_API void close_if_open(const std::weak_ptr<tailrace_session>& session, const char* by) noexcept;
+
 // Records a failure for tailrace_last_error() of this thread and returns its code.
 TAILRACE_API tailrace_code set_last_error(const Status& status);
 

@@ -6,6 +6,7 @@
 #include "c_api/objects.h"
 #include "config/nearest.h"
 #include "format/catalog.h"
+#include "format/lineage.h"
 
 namespace tailrace {
 
@@ -22,7 +23,12 @@ Result<std::vector<SharedEpochFiles>> candidates(Storage& storage, const std::st
                       fmt::format("{} holds checkpoints of several jobs: {}; name one", directory,
                                   fmt::join(jobs, ", ")));
     if (epoch) std::erase_if(found, [&](const auto& files) { return files.key.epoch != *epoch; });
-    std::reverse(found.begin(), found.end());
+    std::vector<EpochKey> whole;
+    for (const auto& files : found)
+        if (looks_complete(files)) whole.push_back(files.key);
+    const Lineage lineage(whole);
+    std::sort(found.begin(), found.end(),
+              [&](const auto& a, const auto& b) { return lineage.goes_first(a.key, b.key); });
     return found;
 }
 
@@ -43,6 +49,23 @@ Result<SharedEpoch> load_newest(Storage& storage, const std::string& directory, 
                                    : fmt::format("no complete epoch in {}", directory);
     if (newest_failure.ok()) return Status(Code::not_found, what);
     return newest_failure.with_context(what);
+}
+
+// A reader, and the storage it reads through, of an epoch that `load` finds there.
+template <class Load>
+Result<tailrace_reader*> open_shared(Load&& load) {
+    SystemStorageOptions options;
+    options.engine = IoEngine::posix;  // reads are few and large
+    auto object = std::make_shared<tailrace_reader>();
+    TAILRACE_ASSIGN(object->storage, make_system_storage(options));
+    TAILRACE_ASSIGN(SharedEpoch shared, load(*object->storage));
+    EpochSources sources;
+    sources.key = shared.key;
+    sources.rank_count = shared.rank_count;
+    sources.shared = std::move(shared);
+    TAILRACE_ASSIGN(object->reader,
+                    EpochReader::open(*object->storage, *object->storage, std::move(sources)));
+    return HandleTable<tailrace_reader>::instance().add(std::move(object));
 }
 
 Result<const Region*> region_of(EpochReader& reader, uint32_t rank, const char* name) {
@@ -120,20 +143,25 @@ tailrace_code tailrace_reader_open_directory(const char* shared_dir, const char*
         TAILRACE_TRY(not_null(reader, "reader"));
         *reader = nullptr;
         TAILRACE_TRY(not_null(shared_dir, "shared_dir"));
-        tailrace::SystemStorageOptions options;
-        options.engine = tailrace::IoEngine::posix;  // reads are few and large
-        auto object = std::make_shared<tailrace_reader>();
-        TAILRACE_ASSIGN(object->storage, tailrace::make_system_storage(options));
-        TAILRACE_ASSIGN(auto shared,
-                        tailrace::load_newest(*object->storage, shared_dir, job == nullptr ? "" : job,
-                                              tailrace::epoch_or_newest(epoch)));
-        tailrace::EpochSources sources;
-        sources.key = shared.key;
-        sources.rank_count = shared.rank_count;
-        sources.shared = std::move(shared);
-        TAILRACE_ASSIGN(object->reader,
-                        EpochReader::open(*object->storage, *object->storage, std::move(sources)));
-        *reader = HandleTable<tailrace_reader>::instance().add(std::move(object));
+        TAILRACE_ASSIGN(*reader, tailrace::open_shared([&](tailrace::Storage& storage) {
+            return tailrace::load_newest(storage, shared_dir, job == nullptr ? "" : job,
+                                         tailrace::epoch_or_newest(epoch));
+        }));
+        return {};
+    });
+}
+
+tailrace_code tailrace_reader_open_file(const char* path, tailrace_reader** reader) {
+    return tailrace::call([&]() -> Status {
+        TAILRACE_TRY(not_null(reader, "reader"));
+        *reader = nullptr;
+        TAILRACE_TRY(not_null(path, "path"));
+        TAILRACE_ASSIGN(
+            *reader,
+            tailrace::open_shared([&](tailrace::Storage& storage) -> tailrace::Result<tailrace::SharedEpoch> {
+                TAILRACE_ASSIGN(const auto files, tailrace::epoch_of_file(storage, path));
+                return tailrace::load_shared_epoch(storage, files);
+            }));
         return {};
     });
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "base/log.h"
 #include "c_api/objects.h"
 #include "c_api/open_session.h"
 
@@ -119,6 +120,21 @@ tailrace_code tailrace_close(tailrace_session* handle) {
         }
         return session->checkpointer->close();
     });
+}
+
+std::weak_ptr<tailrace_session> tailrace::watch_session(const tailrace_session* session) {
+    return HandleTable<tailrace_session>::instance().find(session);
+}
+
+void tailrace::close_if_open(const std::weak_ptr<tailrace_session>& watched, const char* by) noexcept {
+    const auto session = watched.lock();
+    if (session == nullptr || !alive(session.get(), "session").ok()) return;
+    log(LogLevel::warning,
+        "{} was called while a session is open: it is closed now. To hear of what failed, call "
+        "tailrace_close before",
+        by);
+    if (tailrace_close(session.get()) != TAILRACE_OK)
+        log(LogLevel::error, "closing a session in {}: {}", by, tailrace_last_error());
 }
 
 int tailrace_rank(const tailrace_session* handle) {

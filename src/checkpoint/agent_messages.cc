@@ -1,6 +1,7 @@
 #include "checkpoint/agent_messages.h"
 
 #include <bit>
+#include <iterator>
 
 #include "base/bytes.h"
 
@@ -70,6 +71,43 @@ int get_int(ByteReader& in) {
     return static_cast<int>(value);
 }
 
+void put_numbers(ByteWriter& out, const CaptureNumbers& numbers) {
+    out.put(numbers.ranks);
+    out.put(numbers.bytes);
+    put_seconds(out, numbers.least_seconds);
+    put_seconds(out, numbers.most_seconds);
+    put_seconds(out, numbers.sum_seconds);
+    put_seconds(out, numbers.most_wait_seconds);
+}
+CaptureNumbers get_capture_numbers(ByteReader& in) {
+    CaptureNumbers numbers;
+    numbers.ranks = in.get<uint32_t>();
+    numbers.bytes = in.get<uint64_t>();
+    numbers.least_seconds = get_seconds(in);
+    numbers.most_seconds = get_seconds(in);
+    numbers.sum_seconds = get_seconds(in);
+    numbers.most_wait_seconds = get_seconds(in);
+    return numbers;
+}
+
+// The fields of statistics, in the order in which they travel: one list for both ways.
+constexpr uint64_t FlushStatistics::*flush_counts[] = {
+    &FlushStatistics::local_bytes,  &FlushStatistics::received_bytes,
+    &FlushStatistics::sent_bytes,   &FlushStatistics::chunks_received,
+    &FlushStatistics::chunks_sent,  &FlushStatistics::largest_chunk_wait_us,
+    &FlushStatistics::chunk_wait_us};
+constexpr double FlushStatistics::*flush_seconds[] = {
+    &FlushStatistics::seconds,       &FlushStatistics::plan_seconds,   &FlushStatistics::prepare_seconds,
+    &FlushStatistics::move_seconds,  &FlushStatistics::commit_seconds, &FlushStatistics::credit_wait_seconds,
+    &FlushStatistics::write_seconds, &FlushStatistics::sync_seconds};
+constexpr uint64_t WriterStatistics::*writer_counts[] = {
+    &WriterStatistics::local_bytes, &WriterStatistics::received_bytes, &WriterStatistics::local_chunks,
+    &WriterStatistics::received_chunks};
+constexpr double WriterStatistics::*writer_seconds[] = {
+    &WriterStatistics::read_seconds, &WriterStatistics::local_write_seconds,
+    &WriterStatistics::received_write_seconds, &WriterStatistics::idle_seconds};
+constexpr uint64_t writer_bytes = 8 * (std::size(writer_counts) + std::size(writer_seconds));
+
 void put_body(ByteWriter& out, const Captured& m) {
     out.put(m.sequence);
     put(out, m.key);
@@ -77,6 +115,8 @@ void put_body(ByteWriter& out, const Captured& m) {
     put(out, m.status);
     put(out, m.stream);
     out.put_string(m.path);
+    put_seconds(out, m.seconds);
+    put_seconds(out, m.wait_seconds);
 }
 Captured get_captured(ByteReader& in) {
     Captured m;
@@ -86,6 +126,8 @@ Captured get_captured(ByteReader& in) {
     m.status = get_status(in);
     m.stream = get_stream(in);
     m.path = in.get_string(most_path_bytes);
+    m.seconds = get_seconds(in);
+    m.wait_seconds = get_seconds(in);
     return m;
 }
 
@@ -96,6 +138,7 @@ void put_body(ByteWriter& out, const NodeCaptured& m) {
     for (const auto& key : m.keys) put(out, key);
     put_flag(out, m.for_shared);
     put(out, m.status);
+    put_numbers(out, m.capture);
 }
 NodeCaptured get_node_captured(ByteReader& in) {
     NodeCaptured m;
@@ -105,6 +148,7 @@ NodeCaptured get_node_captured(ByteReader& in) {
     for (uint64_t i = 0; i < count; ++i) m.keys.push_back(get_key(in));
     m.for_shared = get_flag(in);
     m.status = get_status(in);
+    m.capture = get_capture_numbers(in);
     return m;
 }
 
@@ -160,6 +204,50 @@ void put_body(ByteWriter& out, const EpochFlushing& m) {
     put(out, m.key);
 }
 
+void put_body(ByteWriter& out, const BackgroundOver& m) {
+    put(out, m.why);
+}
+BackgroundOver get_background_over(ByteReader& in) {
+    BackgroundOver m{get_status(in)};
+    if (m.why.ok()) in.set_failed();
+    return m;
+}
+
+void put_body(ByteWriter& out, const NodeFlushed& m) {
+    const FlushStatistics& numbers = m.node.statistics;
+    put(out, m.key);
+    out.put(static_cast<uint32_t>(m.node.node));
+    out.put(static_cast<uint32_t>(m.node.group));
+    put_flag(out, numbers.leader);
+    for (const auto field : flush_counts) out.put(numbers.*field);
+    for (const auto field : flush_seconds) put_seconds(out, numbers.*field);
+    out.put(static_cast<uint64_t>(numbers.writers.size()));
+    for (const WriterStatistics& writer : numbers.writers) {
+        for (const auto field : writer_counts) out.put(writer.*field);
+        for (const auto field : writer_seconds) put_seconds(out, writer.*field);
+    }
+}
+NodeFlushed get_node_flushed(ByteReader& in) {
+    NodeFlushed m;
+    FlushStatistics& numbers = m.node.statistics;
+    m.key = get_key(in);
+    m.node.node = get_int(in);
+    m.node.group = get_int(in);
+    numbers.leader = get_flag(in);
+    for (const auto field : flush_counts) numbers.*field = in.get<uint64_t>();
+    for (const auto field : flush_seconds) numbers.*field = get_seconds(in);
+    numbers.writers.resize(in.get_count(writer_bytes));
+    for (WriterStatistics& writer : numbers.writers) {
+        for (const auto field : writer_counts) writer.*field = in.get<uint64_t>();
+        for (const auto field : writer_seconds) writer.*field = get_seconds(in);
+    }
+    return m;
+}
+
+void put_body(ByteWriter& out, const SavesOver& m) {
+    out.put(m.sequence);
+}
+
 AgentMessage get_body(ByteReader& in, uint8_t kind) {
     switch (kind) {
         case 0:
@@ -174,6 +262,12 @@ AgentMessage get_body(ByteReader& in, uint8_t kind) {
             return get_epoch_ended(in);
         case 5:
             return EpochFlushing{get_key(in)};
+        case 6:
+            return get_background_over(in);
+        case 7:
+            return get_node_flushed(in);
+        case 8:
+            return SavesOver{in.get<uint64_t>()};
         default:
             in.set_failed();
             return EpochFlushing{};

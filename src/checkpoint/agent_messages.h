@@ -4,8 +4,12 @@
 //   NodeCaptured   agent -> root               all ranks of this node have, or one could not
 //   Decision       root -> agents              flush it, or keep it in the node-local tier only
 //   GroupResult    coordinator -> root         how a group's flush ended
+//   NodeFlushed    agent -> root               what this node's part in a flush has cost, for the record
 //   EpochEnded     root -> agents -> ranks     the epoch's fate
 //   EpochFlushing  agent -> its ranks          its flush has begun
+//   SavesOver      rank -> its node's agent -> root   this rank closes its session: it saves no more
+//   BackgroundOver any agent -> root -> agents -> ranks   nothing will be flushed any more, and no answer
+//   comes
 //
 // Pure encode and decode; the decoder takes every byte as hostile. The first byte tells these messages from
 // the aggregator's.
@@ -22,6 +26,7 @@
 #include "checkpoint/checkpointer.h"
 #include "format/epoch_key.h"
 #include "format/part_file.h"
+#include "record/records.h"
 
 namespace tailrace {
 
@@ -32,9 +37,11 @@ struct Captured {
     uint64_t sequence = 0;  // how many saves this rank had tried before this one
     EpochKey key;
     bool for_shared = true;
-    Status status;      // not ok: this rank could not capture, and the epoch cannot exist
-    StreamInfo stream;  // of this rank
-    std::string path;   // of the captured part
+    Status status;            // not ok: this rank could not capture, and the epoch cannot exist
+    StreamInfo stream;        // of this rank
+    std::string path;         // of the captured part
+    double seconds = 0;       // the capture took
+    double wait_seconds = 0;  // before it, for room in the queue
 };
 
 struct NodeCaptured {
@@ -43,6 +50,7 @@ struct NodeCaptured {
     std::vector<EpochKey> keys;  // one; several when ranks of the node saved different epochs
     bool for_shared = true;
     Status status;
+    CaptureNumbers capture = {};  // of the ranks of this node
 };
 
 struct Decision {
@@ -57,6 +65,11 @@ struct GroupResult {
     double seconds = 0;
 };
 
+struct NodeFlushed {
+    EpochKey key;
+    NodeRecord node;  // without events
+};
+
 struct EpochEnded {
     EpochKey key;
     EpochState state = EpochState::unknown;  // committed, kept_local or failed
@@ -69,7 +82,16 @@ struct EpochFlushing {
     EpochKey key;
 };
 
-using AgentMessage = std::variant<Captured, NodeCaptured, Decision, GroupResult, EpochEnded, EpochFlushing>;
+struct BackgroundOver {
+    Status why;  // never ok
+};
+
+struct SavesOver {
+    uint64_t sequence = 0;  // how many saves the rank had tried: this one and later ones will never be whole
+};
+
+using AgentMessage = std::variant<Captured, NodeCaptured, Decision, GroupResult, EpochEnded, EpochFlushing,
+                                  BackgroundOver, NodeFlushed, SavesOver>;
 
 std::vector<std::byte> encode(const AgentMessage& message);
 Result<AgentMessage> decode_agent_message(std::span<const std::byte> bytes);

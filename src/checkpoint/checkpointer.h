@@ -36,7 +36,6 @@ enum class EpochState : int {  // numbers as in the C interface
     kept_local = 4,  // stays in the node-local tier, as configured or because the queue was full
     failed = 5,      // not in the shared tier; `why` says what happened and what is left
 };
-std::string_view epoch_state_name(EpochState state);
 
 struct EpochInfo {
     uint64_t epoch = 0;

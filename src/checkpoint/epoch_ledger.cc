@@ -26,6 +26,8 @@ NodeLedger::Complete NodeLedger::complete(uint64_t sequence, std::vector<Capture
     whole.news.sequence = sequence;
     whole.news.for_shared = captures.front().for_shared;
     for (const auto& capture : captures) {
+        whole.news.capture.add(
+            capture_numbers(capture.stream.stream_bytes, capture.seconds, capture.wait_seconds));
         if (whole.news.status.ok() && !capture.status.ok())
             whole.news.status =
                 Status(capture.status.code(),
@@ -61,7 +63,7 @@ std::optional<NodeLedger::Complete> NodeLedger::captured(const Captured& capture
 }
 
 std::vector<NodeLedger::Complete> NodeLedger::end_from(uint64_t first, const Status& why) {
-    end_from_ = first;
+    end_from_ = std::min(first, end_from_.value_or(first));
     end_why_ = why;
     std::vector<Complete> ended;
     for (auto open = open_.lower_bound(first); open != open_.end(); open = open_.erase(open))
@@ -88,6 +90,7 @@ void RootLedger::captured(const NodeCaptured& news) {
                                "rank must save the same epoch in its n-th save. Earlier epochs are intact",
                                news.sequence + 1, sequence.keys[0].epoch, sequence.first_node,
                                sequence.keys[1].epoch, news.node));
+    if (sequence.failure.ok() && end_from_ && news.sequence >= *end_from_) sequence.failure = end_why_;
     const std::vector<EpochKey> keys = sequence.keys;
     const Status failure = sequence.failure;
     if (sequence.nodes_told >= nodes_) sequences_.erase(news.sequence);
@@ -150,6 +153,16 @@ void RootLedger::result(const GroupResult& result) {
         return;
     }
     end_if_whole(result.key);
+}
+
+void RootLedger::end_from(uint64_t first, const Status& why) {
+    end_from_ = std::min(first, end_from_.value_or(first));
+    end_why_ = why;
+    for (auto open = sequences_.lower_bound(first); open != sequences_.end(); ++open) {
+        auto& sequence = open->second;
+        if (sequence.failure.ok()) sequence.failure = why;
+        for (const auto& key : sequence.keys) end(key, EpochState::failed, sequence.failure);
+    }
 }
 
 void RootLedger::end_if_whole(EpochKey key) {

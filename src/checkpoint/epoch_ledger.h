@@ -32,7 +32,7 @@ class NodeLedger {
     std::optional<Complete> captured(const Captured& capture);
 
     // The sequence numbers from `first` on will never be complete: some rank has ended its session. What has
-    // begun is reported as failed with `why`.
+    // begun is reported as failed with `why`, and so is what comes later. The least `first` counts.
     std::vector<Complete> end_from(uint64_t first, const Status& why);
 
   private:
@@ -58,6 +58,8 @@ class RootLedger {
     // An epoch of an earlier run that every node will flush.
     void recovered(EpochKey key);
     void result(const GroupResult& result);
+    // As NodeLedger's: also what some nodes have captured whole fails, for others never will.
+    void end_from(uint64_t first, const Status& why);
 
     std::vector<Order> take_orders() { return std::exchange(orders_, {}); }
     // Failed epochs of which something may have been left in the shared tier, since the last call.
@@ -95,6 +97,8 @@ class RootLedger {
     std::map<uint64_t, Sequence> sequences_;
     std::set<EpochKey> running_;     // decided to be flushed, not ended
     std::vector<EpochKey> waiting_;  // drop_oldest: captured by the root's node, not decided
+    std::optional<uint64_t> end_from_;
+    Status end_why_;
     std::vector<Order> orders_;
     std::vector<EpochKey> leftovers_;
 };

@@ -25,7 +25,7 @@ void EpochTable::forget_old() {
 
 void EpochTable::add(const EpochInfo& info, bool for_shared) {
     std::lock_guard lock(mutex_);
-    Entry entry{info, for_shared, false};
+    Entry entry{info, for_shared, false, false, false};
     if (auto early = early_.find({info.epoch, info.run}); early != early_.end()) {
         if (!is_final(entry.info.state)) end(entry, early->second);
         early_.erase(early);
@@ -33,6 +33,8 @@ void EpochTable::add(const EpochInfo& info, bool for_shared) {
     if (!broken_.ok() && !is_final(entry.info.state)) {
         entry.info.state = EpochState::failed;
         entry.info.why = broken_;
+        entry.unheard = true;
+        entry.still_read = !let_go_;
     }
     if (first_failure_.ok() && entry.info.state == EpochState::failed) first_failure_ = entry.info.why;
     entries_[info.epoch] = std::move(entry);
@@ -68,13 +70,17 @@ void EpochTable::ended(const EpochEnded& news) {
     changed_.notify_all();
 }
 
-void EpochTable::fail_all(const Status& why) {
+void EpochTable::fail_all(const Status& why, bool let_go) {
     std::lock_guard lock(mutex_);
+    if (let_go || broken_.ok()) let_go_ = let_go;
     broken_ = why;
     for (auto& [epoch, entry] : entries_) {
+        if (let_go) entry.still_read = false;
         if (is_final(entry.info.state)) continue;
         entry.info.state = EpochState::failed;
         entry.info.why = why;
+        entry.unheard = true;
+        entry.still_read = !let_go_;
         if (first_failure_.ok()) first_failure_ = why;
     }
     changed_.notify_all();
@@ -114,6 +120,11 @@ std::vector<uint64_t> EpochTable::unfinished() const {
     for (const auto& [epoch, entry] : entries_)
         if (!is_final(entry.info.state)) epochs.push_back(epoch);
     return epochs;
+}
+
+Status EpochTable::broken() const {
+    std::lock_guard lock(mutex_);
+    return broken_;
 }
 
 Status EpochTable::first_failure() const {

@@ -28,6 +28,10 @@ class EpochTable {
         EpochInfo info;
         bool for_shared = true;
         bool captured_everywhere = false;
+        // Failed because nothing more is heard: other ranks may have captured it as well.
+        bool unheard = false;
+        // ... and the node's agent may not know yet: a flush may still read this rank's part.
+        bool still_read = false;
     };
 
     // A capture that went well (state captured) or did not (state failed). News that came before it counts.
@@ -35,8 +39,9 @@ class EpochTable {
     void set_blocked(uint64_t epoch, double seconds);
     void flushing(EpochKey key);
     void ended(const EpochEnded& news);
-    // Every epoch that has not ended fails with `why`: nothing more will be heard of it.
-    void fail_all(const Status& why);
+    // Every epoch that has not ended fails with `why`: nothing more will be heard of it. `let_go`: the
+    // node's agent says so itself, and reads no part any more.
+    void fail_all(const Status& why, bool let_go);
 
     std::optional<Entry> find(uint64_t epoch) const;
     std::vector<Entry> all() const;  // ascending
@@ -44,6 +49,7 @@ class EpochTable {
     size_t unfinished_for_shared() const;
     std::vector<uint64_t> unfinished() const;
     Status first_failure() const;
+    Status broken() const;  // fail_all()'s reason, if there was one
 
     // Sleeps until `done` (called under the table's lock, so it must use `entries` alone) is true or the
     // deadline has passed; says whether it is true.
@@ -60,6 +66,7 @@ class EpochTable {
     Entries entries_;
     std::map<EpochKey, EpochEnded> early_;  // ends that became known before this rank's capture
     Status broken_;
+    bool let_go_ = true;
     Status first_failure_;
 };
 

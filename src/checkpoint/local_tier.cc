@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "base/bytes.h"
+#include "format/lineage.h"
 
 namespace tailrace {
 
@@ -21,9 +22,12 @@ uint32_t hash_text(std::string_view text) {
     return hash;
 }
 
+// The same text for all paths to a directory, whether it exists yet or not: a job that comes back by another
+// symbolic link must find what it has captured.
 std::string absolute_text(const std::string& path) {
     std::error_code error;
-    auto absolute = std::filesystem::absolute(path, error);
+    auto absolute = std::filesystem::weakly_canonical(path, error);
+    if (error) absolute = std::filesystem::absolute(path, error);
     if (error) return path;
     auto text = absolute.lexically_normal().string();
     while (text.size() > 1 && text.back() == '/') text.pop_back();
@@ -158,18 +162,25 @@ std::vector<LocalEpoch> gather_local_epochs(const std::vector<KnownPart>& parts)
 }
 
 std::vector<EpochKey> choose_local_removals(std::vector<LocalAge> epochs, uint32_t keep) {
+    std::vector<EpochKey> whole;
+    for (const auto& epoch : epochs)
+        if (epoch.safe || epoch.unheard) whole.push_back(epoch.key);
+    const Lineage lineage(whole);
     std::sort(epochs.begin(), epochs.end(),
-              [](const LocalAge& a, const LocalAge& b) { return b.key < a.key; });
+              [&](const LocalAge& a, const LocalAge& b) { return lineage.goes_first(a.key, b.key); });
     std::vector<EpochKey> removals;
-    uint32_t kept = 0;
+    uint32_t kept = 0, unheard = 0;
     for (const auto& epoch : epochs) {
         if (epoch.in_use) continue;
-        if (epoch.useless || kept >= keep || (!epoch.safe && kept > 0))
+        if (epoch.unheard && unheard++ > keep) {
             removals.push_back(epoch.key);
-        else if (epoch.safe)
+        } else if (epoch.useless || kept >= keep || (!epoch.safe && kept > 0)) {
+            removals.push_back(epoch.key);
+        } else if (epoch.safe) {
             ++kept;
+        }
     }
-    std::reverse(removals.begin(), removals.end());
+    std::sort(removals.begin(), removals.end());
     return removals;
 }
 

@@ -54,13 +54,17 @@ struct LocalEpoch {
 // several nodes have a rank's part, the lowest node's is taken.
 std::vector<LocalEpoch> gather_local_epochs(const std::vector<KnownPart>& parts);
 
-// What of the node-local tier may be removed: everything but the `keep` newest safe epochs, epochs in use,
-// and epochs newer than the newest safe one. `safe`: known to be restorable as a whole. Ascending.
+// What of the node-local tier may be removed: everything but the `keep` safe epochs that a restore of the
+// newest would try first (format/lineage.h; what is safe or unheard of counts as whole), epochs in use,
+// and epochs newer than the newest safe one; of those nothing more is heard of, `keep` and one more stay (the
+// newest may lack a rank that died while it was captured). `safe`: known to be restorable as a whole.
+// Ascending.
 struct LocalAge {
     EpochKey key;
     bool safe = false;
     bool in_use = false;   // unfinished: a flush may still read it
     bool useless = false;  // known never to become whole
+    bool unheard = false;  // whether it is whole will not be known in this session
 };
 std::vector<EpochKey> choose_local_removals(std::vector<LocalAge> epochs, uint32_t keep);
 

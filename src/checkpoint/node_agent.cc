@@ -18,6 +18,8 @@ using namespace std::chrono_literals;
 constexpr auto longest_sleep = 200ms;
 // What was posted before the end is on its way to ranks that wait for it; a lost one must not hold us.
 constexpr auto longest_delivery = 5s;
+// What other nodes tell of the last epochs for the record is not worth a longer wait.
+constexpr auto longest_for_records = 1s;
 // Ended epochs are remembered for a rank that saves late.
 constexpr size_t most_remembered = 1024;
 
@@ -34,7 +36,13 @@ AggregatorOptions aggregator_options(const Config& config, uint64_t block_bytes)
     options.direct = config.direct_io;
     options.priority = {static_cast<int>(config.background_nice), config.background_nice > 0};
     options.bandwidth_cap = config.bandwidth_cap;
+    options.trace = !config.trace_dir.empty();
     return options;
+}
+
+Status saves_over_why() {
+    return Status(Code::failed_state,
+                  "not every rank saved it before the session was closed; earlier epochs are intact");
 }
 
 }  // namespace
@@ -57,6 +65,10 @@ Result<std::unique_ptr<NodeAgent>> NodeAgent::create(Setup setup) {
                                                                raw->woken_ = true;
                                                                raw->changed_.notify_all();
                                                            }));
+    const bool keeps_record = own.node == 0 && own.config->record && !own.config->record_dir.empty();
+    if (keeps_record || !own.config->trace_dir.empty())
+        agent->recorder_ =
+            std::make_unique<Recorder>(*own.config, own.session, own.node, keeps_record, *own.local);
     if (own.node == 0 && !own.quiet) {
         const auto nodes = static_cast<size_t>(own.topology.node_count());
         agent->root_ = std::make_unique<RootLedger>(nodes, std::min<size_t>(nodes, own.config->files),
@@ -86,6 +98,7 @@ void NodeAgent::begin() {
         naming_.begin("tailrace names", priority);
         removing_.begin("tailrace remove", priority);
     }
+    if (recorder_) recorder_->begin(priority);
     worker_ = Worker("tailrace agent", priority, [this](const std::stop_token& stop) {
         if (setup_.quiet)
             run_quiet(stop);
@@ -105,17 +118,20 @@ NodeAgent::~NodeAgent() {
     worker_.join();
     naming_.finish();  // may still hand work to the other
     removing_.finish();
+    if (recorder_) recorder_->finish();
     aggregator_.reset();  // its writers call us back, so they end first
 }
 
 void NodeAgent::run(const std::stop_token& stop) {
     for (auto& [key, epoch] : epochs_) maybe_start(key, epoch);
     while (!stop.stop_requested()) {
-        auto moved = step();
-        if (!moved.ok()) return break_down(moved.status());
-        if (!*moved && !stop.stop_requested()) setup_.transport->wait(longest_sleep, aggregator_->moving());
+        const auto moved = why_over_.ok() ? step() : step_over();
+        if (!moved.ok()) end_background(moved.status().with_context(fmt::format("node {}", setup_.node)));
+        if (moved.ok() && !*moved && !stop.stop_requested())
+            setup_.transport->wait(longest_sleep, aggregator_->moving());
     }
     deliver_posts();
+    hear_late_records();
 }
 
 void NodeAgent::deliver_posts() {
@@ -127,6 +143,20 @@ void NodeAgent::deliver_posts() {
     }
 }
 
+// Other nodes' numbers may still be on their way when the last epoch has ended everywhere.
+void NodeAgent::hear_late_records() {
+    const auto deadline = std::chrono::steady_clock::now() + longest_for_records;
+    while (recorder_ && recorder_->waiting() && std::chrono::steady_clock::now() < deadline) {
+        auto message = setup_.transport->poll();
+        if (!message.ok()) return;
+        if (!*message) {
+            setup_.transport->wait(1ms, true);
+        } else if (auto news = decode_agent_message((*message)->bytes); news.ok()) {
+            recorder_->hear(*news);
+        }
+    }
+}
+
 Result<bool> NodeAgent::step() {
     bool moved = false;
     std::deque<Captured> captures;
@@ -134,6 +164,7 @@ Result<bool> NodeAgent::step() {
     std::optional<uint64_t> end_from;
     {
         std::lock_guard lock(mutex_);
+        TAILRACE_TRY(end_);
         captures.swap(inbox_);
         named.swap(named_);
         end_from.swap(end_from_);
@@ -142,9 +173,7 @@ Result<bool> NodeAgent::step() {
     for (const auto& ended : named) announce(ended);
     moved |= !captures.empty() || !named.empty();
     if (end_from) {
-        const Status why(Code::failed_state,
-                         "not every rank saved it before the session was closed; earlier epochs are intact");
-        for (const auto& ended : node_ledger_.end_from(*end_from, why)) on_node_complete(ended);
+        on_saves_over({*end_from});
         moved = true;
     }
     while (true) {
@@ -159,18 +188,9 @@ Result<bool> NodeAgent::step() {
         moved = true;
     }
     TAILRACE_TRY(post_failure_);
+    TAILRACE_TRY(aggregator_->abandoned());
     if (moved) forget_old();
     return moved;
-}
-
-void NodeAgent::break_down(const Status& why) {
-    log(LogLevel::error, "the background of node {} ends: {}", setup_.node, why.to_string());
-    setup_.table->fail_all(why.with_context("the background has ended; captured epochs are intact"));
-    std::lock_guard lock(mutex_);
-    broken_ = why;
-    open_.clear();
-    recovering_.clear();
-    changed_.notify_all();
 }
 
 void NodeAgent::forget_old() {
@@ -197,6 +217,11 @@ Status NodeAgent::on_message(const Message& message) {
         on_decision(*decision);
     } else if (const auto* ended = std::get_if<EpochEnded>(&news)) {
         on_ended(*ended);
+    } else if (const auto* over = std::get_if<BackgroundOver>(&news)) {
+        end_background(over->why);
+        root_is_over_ |= message.source == setup_.topology.representative(0);
+    } else if (const auto* saves_over = std::get_if<SavesOver>(&news)) {
+        on_saves_over(*saves_over);
     } else if (root_) {
         root_input(news);
     }
@@ -218,6 +243,13 @@ void NodeAgent::on_captured(const Captured& capture) {
         changed_.notify_all();
     }
     if (auto complete = node_ledger_.captured(capture)) on_node_complete(*complete);
+}
+
+// Some rank closes its session. It may be the only one to do so: others may wait in save for room, which they
+// get when what this rank will never save has failed.
+void NodeAgent::on_saves_over(const SavesOver& over) {
+    for (const auto& ended : node_ledger_.end_from(over.sequence, saves_over_why())) on_node_complete(ended);
+    to_root(over);
 }
 
 void NodeAgent::on_node_complete(const NodeLedger::Complete& complete) {
@@ -275,12 +307,15 @@ void NodeAgent::on_result(const FlushResult& result) {
         setup_.node, to_string(result.key), result.status.ok() ? "done" : "failed", numbers.seconds,
         format_bytes(numbers.local_bytes), format_bytes(numbers.received_bytes),
         format_bytes(numbers.sent_bytes), numbers.chunks_received);
+    if (recorder_) recorder_->trace(result);
     if (setup_.quiet) {
         std::lock_guard lock(mutex_);
         results_.push_back(result);
         changed_.notify_all();
         return;
     }
+    if (setup_.config->record)
+        to_root(NodeFlushed{result.key, {setup_.node, result.group, result.statistics}});
     auto& epoch = epochs_[result.key];
     const bool first = !epoch.let_go;
     epoch.let_go = true;
@@ -331,10 +366,14 @@ void NodeAgent::to_root(const AgentMessage& message) {
 }
 
 void NodeAgent::root_input(const AgentMessage& message) {
+    record(message);
     if (const auto* news = std::get_if<NodeCaptured>(&message)) root_->captured(*news);
     if (const auto* result = std::get_if<GroupResult>(&message)) root_->result(*result);
+    if (const auto* over = std::get_if<SavesOver>(&message))
+        root_->end_from(over->sequence, saves_over_why());
     for (const auto& order : root_->take_orders()) {
         const auto* decision = std::get_if<Decision>(&order);
+        if (const auto* ended = std::get_if<EpochEnded>(&order)) record(*ended);
         // With queue policy wait every node starts by itself.
         if (decision && setup_.config->queue_policy == QueuePolicy::wait) continue;
         if (decision) {
@@ -366,6 +405,7 @@ void NodeAgent::commit(const EpochEnded& ended) {
     {
         std::lock_guard lock(mutex_);
         open_.insert(ended.key);
+        ++being_named_;
     }
     naming_.add([this, ended] {
         const auto& config = *setup_.config;
@@ -376,6 +416,7 @@ void NodeAgent::commit(const EpochEnded& ended) {
                 to_string(ended.key), named.message());
         removing_.add([this, key = ended.key] { apply_retention(key); });
         std::lock_guard lock(mutex_);
+        --being_named_;
         if (setup_.quiet) {
             open_.erase(ended.key);
             changed_.notify_all();
@@ -411,7 +452,7 @@ void NodeAgent::remove_leftovers(std::vector<EpochKey> keys) {
 void NodeAgent::captured(Captured capture) {
     {
         std::lock_guard lock(mutex_);
-        if (!broken_.ok()) return;
+        if (!over_.ok()) return;
         open_.insert(capture.key);
         inbox_.push_back(std::move(capture));
     }
@@ -422,6 +463,14 @@ void NodeAgent::end_from(uint64_t sequence_count) {
     {
         std::lock_guard lock(mutex_);
         end_from_ = sequence_count;
+    }
+    setup_.transport->wake();
+}
+
+void NodeAgent::end(const Status& why) {
+    {
+        std::lock_guard lock(mutex_);
+        end_ = why;
     }
     setup_.transport->wake();
 }
@@ -446,9 +495,13 @@ Status NodeAgent::recovery_failure() const {
     return recovery_failure_;
 }
 
-Status NodeAgent::broken() const {
+Status NodeAgent::over() const {
     std::lock_guard lock(mutex_);
-    return broken_;
+    return over_;
+}
+
+void NodeAgent::record(const AgentMessage& news) {
+    if (recorder_) recorder_->hear(news);
 }
 
 uint64_t NodeAgent::buffer_bytes_used() const {

@@ -8,6 +8,11 @@
 // to every agent, and they to their ranks. A rank hears that an epoch has ended only after the aggregator has
 // let go of its part.
 //
+// When the transport fails in the background, at any node, it is over for the whole job: no epoch could reach
+// the shared tier any more. The agent that sees it gives up its flushes and tells the root, the root the
+// other agents, and every agent its ranks, so that nobody waits for news that cannot come
+// (node_agent_over.cc).
+//
 // Where ranks may not communicate in the background (`quiet`), the thread drives the Aggregator alone: the
 // owner hands in jobs by start_job(), takes their results, and tells epochs' ends itself.
 //
@@ -32,6 +37,7 @@
 #include "checkpoint/chores.h"
 #include "checkpoint/epoch_ledger.h"
 #include "checkpoint/epoch_table.h"
+#include "checkpoint/recorder.h"
 #include "config/config.h"
 #include "transport/transport.h"
 
@@ -50,6 +56,7 @@ class NodeAgent {
         uint64_t block_bytes = 4096;
         uint64_t run_uid = 0;
         bool quiet = false;
+        SessionRecord session;  // heads the record and the trace
     };
     static Result<std::unique_ptr<NodeAgent>> create(Setup setup);
     // Ends the threads. Every epoch should have ended before: what has not is given up.
@@ -62,8 +69,11 @@ class NodeAgent {
 
     // The own rank has captured an epoch.
     void captured(Captured capture);
-    // Every rank has ended its session, and made at least `sequence_count` saves: what lies beyond fails.
+    // The own rank closes its session after `sequence_count` saves: what lies beyond fails on every rank.
     void end_from(uint64_t sequence_count);
+
+    // Another rank's background is over, and its word may not have come: so is this one's.
+    void end(const Status& why);
 
     // Waits until every epoch that this node knows has ended.
     void wait_idle();
@@ -71,7 +81,7 @@ class NodeAgent {
     void wait_recovered(EpochKey key);
     bool recovering(EpochKey key) const;
     Status recovery_failure() const;  // the first of a recovered epoch
-    Status broken() const;            // the transport's failure that ended the background, if one has
+    Status over() const;              // why the background has ended, if it has
 
     // quiet only.
     void start_job(FlushJob job);
@@ -84,6 +94,10 @@ class NodeAgent {
     // All groups have committed: the files get their final names, then (unless quiet) everybody is told, then
     // keep_shared is applied. wait_idle() waits for the names.
     void commit(const EpochEnded& ended);
+
+    // News for the record; does something at rank 0's node only. Where messages are exchanged for the agent
+    // (quiet), its owner hands them in.
+    void record(const AgentMessage& news);
 
     uint64_t buffer_bytes_used() const;
 
@@ -104,10 +118,17 @@ class NodeAgent {
     void run(const std::stop_token& stop);
     void run_quiet(const std::stop_token& stop);
     Result<bool> step();  // whether something moved
-    void break_down(const Status& why);
     void deliver_posts();
+    void hear_late_records();
+
+    // ---- node_agent_over.cc
+    void end_background(const Status& why);
+    Result<bool> step_over();  // in place of step(), from then on
+    void tell_that_it_is_over();
+    void post_at_best(int rank, const AgentMessage& message);
 
     void on_captured(const Captured& capture);
+    void on_saves_over(const SavesOver& over);
     void on_node_complete(const NodeLedger::Complete& complete);
     void on_decision(const Decision& decision);
     void on_ended(const EpochEnded& ended);
@@ -134,23 +155,29 @@ class NodeAgent {
     NodeLedger node_ledger_;
     std::map<EpochKey, Epoch> epochs_;
     Status post_failure_;
+    Status why_over_;
+    bool root_is_over_ = false, told_over_ = false;
+    std::chrono::steady_clock::time_point over_since_;
 
     mutable std::mutex mutex_;  // guards what follows
     std::condition_variable changed_;
     std::deque<Captured> inbox_;
     std::deque<FlushJob> jobs_;
     std::optional<uint64_t> end_from_;
+    Status end_;
     std::vector<FlushResult> results_;
-    std::set<EpochKey> open_;        // known here, not ended
+    std::set<EpochKey> open_;  // known here, not ended
+    size_t being_named_ = 0;
     std::vector<EpochEnded> named_;  // committed and renamed, to be announced
     std::set<EpochKey> recovering_;
     Status recovery_failure_;
-    Status broken_;
+    Status over_;
     bool woken_ = false;  // quiet
 
     // Names come first: a waiting program must not wait for the removal of something old.
     Chores naming_, removing_;
     std::vector<EpochKey> known_complete_;  // of the removing thread
+    std::unique_ptr<Recorder> recorder_;    // where there is something to record
     Worker worker_;
 };
 

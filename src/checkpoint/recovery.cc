@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <map>
 #include <set>
-#include <tuple>
 
 #include "base/log.h"
+#include "format/lineage.h"
 
 namespace tailrace {
 
@@ -20,15 +20,6 @@ bool contains(const std::vector<EpochKey>& keys, EpochKey key) {
 bool has_unfinished(const SharedEpochFiles& files) {
     return std::any_of(files.files.begin(), files.files.end(),
                        [](const SharedFileEntry& file) { return file.name.unfinished; });
-}
-
-// By its names alone: all K files are there under their final names.
-bool looks_complete(const SharedEpochFiles& files) {
-    std::map<uint32_t, uint32_t> finished;  // by K: whoever copies files about may leave several
-    for (const auto& file : files.files)
-        if (!file.name.unfinished) ++finished[file.name.count];
-    return std::any_of(finished.begin(), finished.end(),
-                       [](const auto& entry) { return entry.first == entry.second; });
 }
 
 // Of a file by itself. `foreign`: by its header it is another than its name says, or it cannot be read.
@@ -75,11 +66,9 @@ bool never_finished(Storage& storage, const SharedEpochFiles& files) {
     });
 }
 
-// Whether an earlier run's attempt at the same epoch is there. `files` points into `epochs`.
-using Epochs = std::vector<SharedEpochFiles>;
-bool replaces_another(const Epochs& epochs, Epochs::const_reverse_iterator files) {
-    const auto earlier = std::next(files);
-    return earlier != epochs.rend() && earlier->key.epoch == files->key.epoch;
+// Whether an earlier run's attempt at the same epoch is there. `epochs` ascends by key.
+bool replaces_another(const std::vector<SharedEpochFiles>& epochs, size_t i) {
+    return i > 0 && epochs[i - 1].key.epoch == epochs[i].key.epoch;
 }
 
 Status remove_if_there(Storage& storage, const std::string& path) {
@@ -130,12 +119,20 @@ Status finish_names(Storage& storage, const std::string& directory, const Shared
 }  // namespace
 
 std::vector<LocalEpoch> choose_recoveries(const std::vector<LocalEpoch>& captured,
-                                          std::optional<EpochKey> newest_committed,
+                                          const std::vector<EpochKey>& committed,
                                           const std::vector<EpochKey>& unclean) {
+    std::vector<EpochKey> whole = committed;
+    for (const auto& epoch : captured)
+        if (epoch.complete()) whole.push_back(epoch.key);
+    const Lineage lineage(whole);
+    std::optional<EpochKey> newest_committed;
+    for (const auto& key : committed)
+        if (!lineage.left_behind(key) && (!newest_committed || *newest_committed < key))
+            newest_committed = key;
     std::vector<LocalEpoch> candidates;
     for (const auto& epoch : captured)
-        if (epoch.complete() && (!newest_committed || *newest_committed < epoch.key) &&
-            !contains(unclean, epoch.key))
+        if (epoch.complete() && !lineage.left_behind(epoch.key) &&
+            (!newest_committed || *newest_committed < epoch.key) && !contains(unclean, epoch.key))
             candidates.push_back(epoch);
     std::sort(candidates.begin(), candidates.end(),
               [](const LocalEpoch& a, const LocalEpoch& b) { return a.key < b.key; });
@@ -145,44 +142,83 @@ std::vector<LocalEpoch> choose_recoveries(const std::vector<LocalEpoch>& capture
     return chosen;
 }
 
+namespace {
+
+void finish_names_or_warn(Storage& storage, const std::string& directory, const SharedEpochFiles& files,
+                          size_t file_count) {
+    auto named = finish_names(storage, directory, files, file_count);
+    if (!named.ok())
+        log(LogLevel::warning, "{} is complete, but its files keep their unfinished names: {}",
+            to_string(files.key), named.message());
+}
+
+// Removes an epoch that was never finished; says whether nothing of it is left.
+bool removed_or_warned(Storage& storage, const std::string& directory, const SharedEpochFiles& files) {
+    log(LogLevel::info, "{} was never finished and is removed from {}", to_string(files.key), directory);
+    auto removed = remove_files(storage, directory, files);
+    if (!removed.ok())
+        log(LogLevel::warning, "{} was never finished, and its files could not all be removed: {}",
+            to_string(files.key), removed.message());
+    return removed.ok();
+}
+
+}  // namespace
+
 Result<SharedInventory> clean_shared(Storage& storage, const std::string& directory, const std::string& job) {
     TAILRACE_ASSIGN(const auto epochs, list_shared(storage, directory, job));
     SharedInventory inventory;
-    std::vector<EpochAge> ages;
-    for (auto files = epochs.rbegin(); files != epochs.rend(); ++files) {
-        inventory.greatest_run = std::max(inventory.greatest_run, files->key.run);
-        const bool unfinished = has_unfinished(*files);
-        // Older ones with final names throughout need no look, unless they would replace an earlier attempt:
-        // they matter only to a restore.
-        if (!unfinished && inventory.newest_committed && !replaces_another(epochs, files)) {
-            ages.push_back({files->key, looks_complete(*files), 0});
-            continue;
-        }
-        auto loaded = load_shared_epoch(storage, *files);
-        ages.push_back({files->key, loaded.ok(), 0});
-        if (loaded.ok()) {
-            if (!inventory.newest_committed) inventory.newest_committed = files->key;
-            if (!unfinished) continue;
-            auto named = finish_names(storage, directory, *files, loaded->paths.size());
-            if (!named.ok())
-                log(LogLevel::warning, "{} is complete, but its files keep their unfinished names: {}",
-                    to_string(files->key), named.message());
-        } else if (unfinished && never_finished(storage, *files)) {
-            auto removed = remove_files(storage, directory, *files);
-            log(LogLevel::info, "{} was never finished and is removed from {}", to_string(files->key),
-                directory);
-            if (removed.ok()) continue;
-            log(LogLevel::warning, "{} was never finished, and its files could not all be removed: {}",
-                to_string(files->key), removed.message());
-            inventory.unclean.push_back(files->key);
-        } else {
-            log(LogLevel::warning, "{} in {} cannot be used and is left as it is: {}", to_string(files->key),
-                directory, loaded.status().message());
-            if (unfinished || loaded.status().code() != Code::not_found)
-                inventory.unclean.push_back(files->key);
+    auto left_as_it_is = [&](const SharedEpochFiles& files, const Status& why) {
+        log(LogLevel::warning, "{} in {} cannot be used and is left as it is: {}", to_string(files.key),
+            directory, why.message());
+        if (has_unfinished(files) || why.code() != Code::not_found) inventory.unclean.push_back(files.key);
+    };
+    // 1. What has unfinished names is looked into, and named or removed.
+    std::set<EpochKey> loaded;
+    std::vector<EpochKey> whole;
+    for (const auto& files : epochs) {
+        inventory.greatest_run = std::max(inventory.greatest_run, files.key.run);
+        if (has_unfinished(files)) {
+            const auto epoch = load_shared_epoch(storage, files);
+            if (epoch.ok()) {
+                finish_names_or_warn(storage, directory, files, epoch->paths.size());
+                loaded.insert(files.key);
+                whole.push_back(files.key);
+            } else if (!never_finished(storage, files)) {
+                left_as_it_is(files, epoch.status());
+            } else if (!removed_or_warned(storage, directory, files)) {
+                inventory.unclean.push_back(files.key);
+            }
+        } else if (looks_complete(files)) {
+            whole.push_back(files.key);
         }
     }
+    // 2. The newest that is sound. Older ones with final names throughout need no look, unless they would
+    //    replace an earlier attempt: they matter only to a restore.
+    const Lineage lineage(whole);
+    std::vector<size_t> order;
+    for (size_t i = 0; i < epochs.size(); ++i) order.push_back(i);
+    std::sort(order.begin(), order.end(),
+              [&](size_t a, size_t b) { return lineage.goes_first(epochs[a].key, epochs[b].key); });
+    std::vector<EpochAge> ages;
+    for (const size_t i : order) {
+        const auto& files = epochs[i];
+        if (has_unfinished(files) && !loaded.contains(files.key)) continue;
+        bool complete = loaded.contains(files.key);
+        if (!complete && inventory.newest_committed && !replaces_another(epochs, i)) {
+            complete = looks_complete(files);
+        } else if (!complete) {
+            const auto epoch = load_shared_epoch(storage, files);
+            complete = epoch.ok();
+            if (!complete) left_as_it_is(files, epoch.status());
+        }
+        ages.push_back({files.key, complete, 0});
+        if (!complete) continue;
+        if (!inventory.newest_committed) inventory.newest_committed = files.key;
+        inventory.committed.push_back(files.key);
+    }
+    // 3. Attempts that a later run's has replaced go.
     for (const auto& key : choose_removals(ages, {})) {
+        std::erase(inventory.committed, key);
         auto removed = remove_shared_epoch(storage, directory, job, key);
         if (!removed.ok())
             log(LogLevel::warning, "{} was saved again by a later run, but could not be removed: {}",
@@ -223,17 +259,19 @@ Status apply_shared_retention(Storage& storage, const std::string& directory, co
     // beyond them the names suffice.
     std::vector<EpochAge> ages;
     std::set<uint64_t> proved;  // epochs
-    EpochKey latest;
-    for (const auto& key : known_complete)
-        if (std::tie(key.run, key.epoch) > std::tie(latest.run, latest.epoch)) latest = key;
-    for (auto files = epochs.rbegin(); files != epochs.rend(); ++files) {
-        bool complete = looks_complete(*files);
-        if (complete && (proved.size() <= keep_shared || replaces_another(epochs, files))) {
-            complete = contains(known_complete, files->key) || load_shared_epoch(storage, *files).ok();
-            if (complete && !contains(known_complete, files->key)) known_complete.push_back(files->key);
+    std::vector<EpochKey> whole;
+    for (const auto& files : epochs)
+        if (looks_complete(files)) whole.push_back(files.key);
+    const Lineage lineage(whole);
+    for (size_t i = epochs.size(); i-- > 0;) {
+        const auto& files = epochs[i];
+        bool complete = looks_complete(files);
+        if (complete && (proved.size() <= keep_shared || replaces_another(epochs, i))) {
+            complete = contains(known_complete, files.key) || load_shared_epoch(storage, files).ok();
+            if (complete && !contains(known_complete, files.key)) known_complete.push_back(files.key);
         }
-        if (complete && !is_left_behind(files->key, latest)) proved.insert(files->key.epoch);
-        ages.push_back({files->key, complete, 0});
+        if (complete && !lineage.left_behind(files.key)) proved.insert(files.key.epoch);
+        ages.push_back({files.key, complete, 0});
     }
     for (const auto& key : choose_removals(ages, rule)) {
         TAILRACE_TRY(remove_shared_epoch(storage, directory, job, key));

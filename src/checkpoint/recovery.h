@@ -14,17 +14,19 @@
 namespace tailrace {
 
 // Captured epochs that should reach the shared tier now, ascending: complete, newer than the newest
-// committed one, and meant for the shared tier or the newest of all. `unclean`: epochs whose old files could
-// not be removed from the shared tier, so that they must not be written again.
+// committed one, and meant for the shared tier or the newest of all; those left behind (format/lineage.h)
+// count for nothing, captured or committed. `unclean`: epochs whose old files could not be removed from the
+// shared tier, so that they must not be written again.
 std::vector<LocalEpoch> choose_recoveries(const std::vector<LocalEpoch>& captured,
-                                          std::optional<EpochKey> newest_committed,
+                                          const std::vector<EpochKey>& committed,
                                           const std::vector<EpochKey>& unclean);
 
 // What rank 0 found and did in the shared tier before a session begins.
 struct SharedInventory {
     uint32_t greatest_run = 0;
-    std::optional<EpochKey> newest_committed;
-    std::vector<EpochKey> unclean;  // incomplete, and files of it could not be removed
+    std::optional<EpochKey> newest_committed;  // what a restore of the newest epoch would try first
+    std::vector<EpochKey> committed;           // all; older ones than the newest by their names alone
+    std::vector<EpochKey> unclean;             // incomplete, and files of it could not be removed
 };
 
 // Lists the shared directory, finds the newest complete epoch, removes the files of unfinished ones, gives

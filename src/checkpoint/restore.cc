@@ -3,21 +3,26 @@
 //
 // restore, step by step:
 //   1. representatives say which captured parts they have, rank 0 which epochs lie in the shared directory;
-//   2. candidates, newest first: when the parts in the node-local tiers serve the ranks as they are now, they
+//   2. candidates, newest first, what the program has left behind last (format/lineage.h): when the parts in
+//   the node-local tiers serve the ranks as they are now, they
 //      are read, and the shared tier is not touched; all ranks agree on how that went;
 //   3. else, or when that failed, the shared files are opened (once their flush has ended, if one is under
 //      way), parts that are at hand still being preferred;
 //   4. when that fails as well, the next older epoch is tried.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
+#include <set>
 
 #include "base/bytes.h"
 #include "base/log.h"
 #include "checkpoint/manifest_exchange.h"
 #include "checkpoint/session.h"
 #include "checkpoint/shared_epoch_codec.h"
+#include "format/lineage.h"
 
 namespace tailrace {
 
@@ -86,6 +91,7 @@ Result<std::vector<Session::Candidate>> Session::find_candidates(Status& unliste
                 out.put(
                     static_cast<uint8_t>(std::any_of(files.files.begin(), files.files.end(),
                                                      [](const auto& file) { return file.name.unfinished; })));
+                out.put(static_cast<uint8_t>(looks_complete(files)));
             }
     }
     TAILRACE_ASSIGN(const auto of_root, transport_->broadcast(0, out.bytes()));
@@ -102,11 +108,18 @@ Result<std::vector<Session::Candidate>> Session::find_candidates(Status& unliste
         candidate.key = key;
         candidate.in_shared = true;
         candidate.shared_unfinished = in.get<uint8_t>() != 0;
+        candidate.looks_complete = in.get<uint8_t>() != 0;
     }
     if (!in.ok()) return Status(Code::transport, "rank 0's list of the shared directory is damaged");
+    std::vector<EpochKey> whole;  // as far as names tell
     std::vector<Candidate> candidates;
-    for (auto candidate = found.rbegin(); candidate != found.rend(); ++candidate)
-        candidates.push_back(std::move(candidate->second));
+    for (auto& [key, candidate] : found) {
+        if (candidate.seems_whole()) whole.push_back(key);
+        candidates.push_back(std::move(candidate));
+    }
+    const Lineage lineage(whole);
+    std::sort(candidates.begin(), candidates.end(),
+              [&](const Candidate& a, const Candidate& b) { return lineage.goes_first(a.key, b.key); });
     return candidates;
 }
 
@@ -236,9 +249,50 @@ Session::Attempt Session::try_candidate(const Candidate& candidate, bool any_ran
     return {Outcome::nothing_there, shared.status()};
 }
 
+// An epoch that was asked for by its number is not there. Where others are, that must not look like a first
+// run: the program would begin anew, and what it saves would take the place of what is there.
+Status Session::no_such_epoch(uint64_t epoch, const std::vector<Candidate>& candidates) const {
+    std::set<uint64_t> others;
+    for (const auto& candidate : candidates)
+        if (candidate.key.epoch != epoch && candidate.seems_whole()) others.insert(candidate.key.epoch);
+    auto sentence = fmt::format("there is no complete epoch {} of job {} in {} and the node-local tier {}",
+                                epoch, config_.name, config_.shared_dir, config_.local_dir);
+    if (others.empty()) return Status(Code::not_found, std::move(sentence));
+    constexpr size_t most_named = 10;
+    const size_t named = std::min(most_named, others.size());
+    std::vector<uint64_t> numbers(std::prev(others.end(), static_cast<std::ptrdiff_t>(named)), others.end());
+    sentence +=
+        fmt::format("; there are {}{}", others.size() > named ? "..., " : "", fmt::join(numbers, ", "));
+    return Status(Code::invalid_argument, std::move(sentence));
+}
+
+// Ranks that ask for different epochs would go through different candidates: they would come back at
+// different epochs, or wait for each other for ever. Collective; the same outcome everywhere.
+Status Session::agree_on_request(std::optional<uint64_t> epoch, std::optional<uint64_t> before) const {
+    ByteWriter out;
+    out.put(epoch.value_or(UINT64_MAX));
+    out.put(before.value_or(UINT64_MAX));
+    TAILRACE_ASSIGN(const auto all, transport_->allgather(out.bytes()));
+    auto in_words = [](const std::vector<std::byte>& request) {
+        ByteReader in(request);
+        const auto wanted = in.get<uint64_t>(), limit = in.get<uint64_t>();
+        if (wanted != UINT64_MAX) return fmt::format("epoch {}", wanted);
+        if (limit != UINT64_MAX) return fmt::format("the newest epoch before {}", limit);
+        return std::string("the newest epoch");
+    };
+    for (size_t r = 1; r < all.size(); ++r)
+        if (all[r] != all[0])
+            return Status(Code::invalid_argument,
+                          fmt::format("all ranks must ask for the same epoch, but rank 0 asks for {} and "
+                                      "rank {} for {}; nothing was read",
+                                      in_words(all[0]), r, in_words(all[r])));
+    return {};
+}
+
 Result<EpochKey> Session::use_newest(std::optional<uint64_t> epoch, std::optional<uint64_t> before,
                                      bool any_rank, const Use& use, std::unique_ptr<EpochReader>& reader) {
     if (closed_) return Status(Code::failed_state, "the session is closed");
+    TAILRACE_TRY(agree_on_request(epoch, before));
     Status unlisted;
     TAILRACE_ASSIGN(const auto candidates, find_candidates(unlisted));
     Status damage, incomplete;  // of the newest epoch each
@@ -258,7 +312,7 @@ Result<EpochKey> Session::use_newest(std::optional<uint64_t> epoch, std::optiona
             }
             case Attempt::Outcome::damaged:
                 if (rank() == 0)
-                    log(LogLevel::warning, "{} cannot be restored, an older one is next: {}",
+                    log(LogLevel::warning, "{} cannot be restored, the next older one is tried: {}",
                         to_string(candidate.key), attempt.why.message());
                 if (damage.ok()) damage = attempt.why.with_context(to_string(candidate.key));
                 break;
@@ -281,11 +335,11 @@ Result<EpochKey> Session::use_newest(std::optional<uint64_t> epoch, std::optiona
     if (!unlisted.ok())
         return Status(unlisted.code() == Code::not_found ? Code::io_error : unlisted.code(),
                       fmt::format("nothing could be restored from {}: {}", places, unlisted.message()));
-    auto sentence =
-        epoch ? fmt::format("there is no complete epoch {} of job {} in {}", *epoch, config_.name, places)
-              : fmt::format("there is no complete epoch of job {} in {}", config_.name, places);
-    if (!incomplete.ok()) sentence += fmt::format(" ({})", incomplete.message());
-    return Status(Code::not_found, std::move(sentence));
+    auto missing = epoch ? no_such_epoch(*epoch, candidates)
+                         : Status(Code::not_found, fmt::format("there is no complete epoch of job {} in {}",
+                                                               config_.name, places));
+    if (incomplete.ok()) return missing;
+    return Status(missing.code(), fmt::format("{} ({})", missing.message(), incomplete.message()));
 }
 
 // ---- restore -----------------------------------------------------------------------------------------
@@ -386,8 +440,9 @@ Result<std::vector<EpochInfo>> Session::list() {
     TAILRACE_ASSIGN(const auto candidates, find_candidates(unlisted));
     read_mail();
     std::vector<EpochInfo> listed;
+    std::set<uint64_t> epochs;
     for (const auto& candidate : candidates) {
-        if (!listed.empty() && listed.back().epoch == candidate.key.epoch) continue;  // a later run's counts
+        if (epochs.contains(candidate.key.epoch)) continue;  // a later run's counts, and comes first
         EpochInfo info;
         info.epoch = candidate.key.epoch;
         info.run = candidate.key.run;
@@ -401,6 +456,7 @@ Result<std::vector<EpochInfo>> Session::list() {
             info.in_shared = complete;
         }
         if (!info.in_local && !info.in_shared) continue;
+        epochs.insert(info.epoch);
         info.state = info.in_shared ? EpochState::committed : EpochState::kept_local;
         if (candidate.local)
             for (const auto& part : candidate.local->parts)

@@ -77,6 +77,7 @@ class Session : public Checkpointer {
     Status recover(const SharedInventory& inventory);
     Status verify_recoveries(std::vector<LocalEpoch>& epochs);
     Status make_room_for_recoveries(std::vector<LocalEpoch>& epochs);
+    SessionRecord session_record() const;
     Status make_agent();
     void queue_recoveries(const std::vector<LocalEpoch>& epochs);
     void drop_old_parts();
@@ -92,6 +93,9 @@ class Session : public Checkpointer {
     std::optional<OwnPart> retire_parts();
     Status wait_for_room();
     Status tell_captured(Captured capture);
+    // This rank's own transport has failed: nobody must wait for what it cannot tell or hear.
+    void leave_background(const Status& why);
+    Status post_to_agent(const AgentMessage& message, const std::string& purpose);
     void read_mail();  // never blocks
     void read_mail_locked();
     // Sleeps until `done` or the deadline, reading this rank's mail where no agent does; says whether done.
@@ -117,7 +121,10 @@ class Session : public Checkpointer {
         std::optional<LocalEpoch> local;
         bool in_shared = false;          // files of it are listed
         bool shared_unfinished = false;  // some of them under unfinished names
+        bool looks_complete = false;     // all K under final ones
+        bool seems_whole() const { return looks_complete || (local && local->complete()); }
     };
+    Status no_such_epoch(uint64_t epoch, const std::vector<Candidate>& candidates) const;
     struct Attempt {
         enum class Outcome { used, nothing_there, damaged, refused } outcome = Outcome::nothing_there;
         Status why;
@@ -132,6 +139,7 @@ class Session : public Checkpointer {
     Status try_sources(const Candidate& candidate, bool any_rank, std::optional<SharedEpoch> shared,
                        const Use& use, std::unique_ptr<EpochReader>& reader);
     Result<SharedEpoch> load_everywhere(EpochKey key);
+    Status agree_on_request(std::optional<uint64_t> epoch, std::optional<uint64_t> before) const;
     Result<EpochKey> use_newest(std::optional<uint64_t> epoch, std::optional<uint64_t> before, bool any_rank,
                                 const Use& use, std::unique_ptr<EpochReader>& reader);
     Status wait_for_flush(EpochKey key);

@@ -10,13 +10,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <random>
 #include <system_error>
+#include <thread>
 
 #include "base/bytes.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "checkpoint/session.h"
+#include "tailrace.h"  // for its version
 
 namespace tailrace {
 
@@ -44,6 +47,18 @@ Status with_threads(const std::function<Status()>& work) {
         return Status(
             Code::out_of_memory,
             fmt::format("starting the threads of the background: {}; nothing was opened", error.what()));
+    }
+}
+
+// A program that was killed is gone a moment before its locks are, so a busy directory is tried again.
+Result<std::unique_ptr<DirectoryLock>> lock_patiently(Storage& storage, const std::string& directory) {
+    using namespace std::chrono_literals;
+    const auto deadline = std::chrono::steady_clock::now() + 1s;
+    while (true) {
+        auto lock = storage.lock_directory(directory);
+        if (lock.ok() || lock.status().code() != Code::busy || std::chrono::steady_clock::now() >= deadline)
+            return lock;
+        std::this_thread::sleep_for(20ms);
     }
 }
 
@@ -133,7 +148,7 @@ Status Session::take_shared_directory(SharedInventory& inventory) {
     if (rank() != 0) return {};
     const auto& directory = config_.shared_dir;
     TAILRACE_TRY(shared_->make_directories(directory).with_context("making the shared directory"));
-    auto lock = shared_->lock_directory(directory);
+    auto lock = lock_patiently(*shared_, directory);
     if (lock.ok())
         shared_lock_ = std::move(*lock);
     else if (lock.status().code() == Code::busy)
@@ -163,7 +178,7 @@ Status Session::take_local_directory(uint32_t& greatest_run) {
     if (!representative_) return {};
     const auto own = tier_.directory(node_);
     TAILRACE_TRY(local_->make_directories(own).with_context("making the node-local directory"));
-    auto lock = local_->lock_directory(own);
+    auto lock = lock_patiently(*local_, own);
     if (lock.ok())
         local_lock_ = std::move(*lock);
     else if (lock.status().code() == Code::busy)
@@ -212,10 +227,12 @@ Status Session::agree_on_run(SharedInventory& inventory, uint32_t greatest_local
     const auto newest = inventory.newest_committed.value_or(EpochKey{});
     mine.put(newest.epoch);
     mine.put(newest.run);
-    mine.put(static_cast<uint64_t>(inventory.unclean.size()));
-    for (const auto& key : inventory.unclean) {
-        mine.put(key.epoch);
-        mine.put(key.run);
+    for (const auto* keys : {&inventory.committed, &inventory.unclean}) {
+        mine.put(static_cast<uint64_t>(keys->size()));
+        for (const auto& key : *keys) {
+            mine.put(key.epoch);
+            mine.put(key.run);
+        }
     }
     TAILRACE_ASSIGN(const auto of_root, transport_->broadcast(0, mine.bytes()));
     ByteReader in(of_root);
@@ -226,12 +243,14 @@ Status Session::agree_on_run(SharedInventory& inventory, uint32_t greatest_local
     key.epoch = in.get<uint64_t>();
     key.run = in.get<uint32_t>();
     inventory.newest_committed = any ? std::optional(key) : std::nullopt;
-    inventory.unclean.clear();
-    const auto unclean = in.get_count(12);
-    for (uint64_t i = 0; i < unclean; ++i) {
-        key.epoch = in.get<uint64_t>();
-        key.run = in.get<uint32_t>();
-        inventory.unclean.push_back(key);
+    for (auto* keys : {&inventory.committed, &inventory.unclean}) {
+        keys->clear();
+        const auto count = in.get_count(12);
+        for (uint64_t i = 0; i < count; ++i) {
+            key.epoch = in.get<uint64_t>();
+            key.run = in.get<uint32_t>();
+            keys->push_back(key);
+        }
     }
     if (!in.at_end()) return Status(Code::transport, "rank 0's word about the shared directory is damaged");
     return {};
@@ -270,7 +289,7 @@ Status Session::recover(const SharedInventory& inventory) {
     const auto captured = gather_local_epochs(parts);
     for (const auto& epoch : captured)
         if (epoch.complete()) old_safe_.push_back(epoch.key);
-    auto epochs = choose_recoveries(captured, inventory.newest_committed, inventory.unclean);
+    auto epochs = choose_recoveries(captured, inventory.committed, inventory.unclean);
     TAILRACE_TRY(verify_recoveries(epochs));
     TAILRACE_TRY(make_room_for_recoveries(epochs));
     if (inventory.newest_committed &&
@@ -335,6 +354,29 @@ Status Session::make_room_for_recoveries(std::vector<LocalEpoch>& epochs) {
     return {};
 }
 
+// What heads the record and the trace.
+SessionRecord Session::session_record() const {
+    SessionRecord session;
+    session.job = config_.name;
+    session.run = run_;
+    session.run_uid = run_uid_;
+    session.version =
+        fmt::format("{}.{}.{}", TAILRACE_VERSION_MAJOR, TAILRACE_VERSION_MINOR, TAILRACE_VERSION_PATCH);
+    session.host = transport_->host();
+    session.shared_dir = config_.shared_dir;
+    if (const auto space = shared_->space(config_.shared_dir); space.ok())
+        session.file_system = space->file_system;
+    session.io_engine = shared_->name();
+    session.ranks = static_cast<uint32_t>(rank_count());
+    session.nodes = static_cast<uint32_t>(topology_.node_count());
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    session.began_unix_ms = std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
+    for (const ConfigKey& key : config_keys())
+        if (auto value = get_config(config_, key.name); value.ok())
+            session.settings.emplace_back(key.name, std::move(*value));
+    return session;
+}
+
 Status Session::make_agent() {
     Capture::Options options;
     options.directory = tier_.directory(node_);
@@ -358,6 +400,7 @@ Status Session::make_agent() {
     setup.block_bytes = block_bytes_;
     setup.run_uid = run_uid_;
     setup.quiet = quiet();
+    setup.session = session_record();
     TAILRACE_ASSIGN(agent_, NodeAgent::create(std::move(setup)));
     return {};
 }
@@ -443,14 +486,27 @@ Status Session::close_once() {
                     fmt::format("flushing {}, left by an earlier run", to_string(key)));
         return agree(*transport_, failure);
     }
-    // A rank that saved less often than others would leave them waiting for ever: what not all have saved
-    // fails.
+    // A rank that saved less often than others would leave them waiting for ever, some of them in save: what
+    // not all have saved fails, as soon as the first closes.
+    if (agent_)
+        agent_->end_from(sequence_);
+    else
+        (void)post_to_agent(SavesOver{sequence_}, "telling the node's agent that the session is closed");
+    // A rank whose background is over and which could not say so would do the same: it is said here.
     ByteWriter out;
-    out.put(sequence_);
+    const auto over = agent_ ? agent_->over() : table_.broken();
+    out.put(static_cast<uint8_t>(!over.ok()));
+    out.put_string(over.message());
     TAILRACE_ASSIGN(const auto all, transport_->allgather(out.bytes()));
-    uint64_t least = UINT64_MAX;
-    for (const auto& bytes : all) least = std::min(least, ByteReader(bytes).get<uint64_t>());
-    if (agent_) agent_->end_from(least);
+    Status over_elsewhere;
+    for (const auto& bytes : all) {
+        ByteReader in(bytes);
+        const bool is_over = in.get<uint8_t>() != 0;
+        auto why = in.get_string(most_text_bytes);
+        if (is_over && over_elsewhere.ok()) over_elsewhere = Status(Code::transport, std::move(why));
+    }
+    if (!over_elsewhere.ok() && agent_) agent_->end(over_elsewhere);
+    if (!over_elsewhere.ok() && !agent_) table_.fail_all(over_elsewhere, false);
     wait_until(
         [](const EpochTable::Entries& entries) {
             return std::all_of(entries.begin(), entries.end(),
@@ -460,7 +516,7 @@ Status Session::close_once() {
     if (agent_) agent_->wait_idle();
     Status failure = table_.first_failure();
     if (failure.ok() && agent_) failure = agent_->recovery_failure();
-    if (failure.ok() && agent_) failure = agent_->broken();
+    if (failure.ok() && agent_) failure = agent_->over();
     return agree(*transport_, failure);
 }
 

@@ -22,7 +22,9 @@ Status Session::quiet_save(uint64_t epoch) {
     TAILRACE_TRY(wait_for_room());
     auto saved = check_epoch(epoch);
     std::optional<Captured> capture;
+    const double wait_seconds = std::chrono::duration<double>(Clock::now() - start).count();
     if (saved.ok()) saved = capture_epoch(epoch, capture.emplace());
+    if (capture) capture->wait_seconds = wait_seconds;
     TAILRACE_TRY(exchange(capture, true).status());
     table_.set_blocked(epoch, std::chrono::duration<double>(Clock::now() - start).count());
     return saved;
@@ -34,6 +36,8 @@ Result<bool> Session::exchange(const std::optional<Captured>& capture, bool in_t
     if (agent_)
         for (const auto& result : agent_->take_results()) {
             mine.push_back(GroupResult{result.key, node_, result.status, result.statistics.seconds});
+            if (config_.record)
+                mine.push_back(NodeFlushed{result.key, {node_, result.group, result.statistics}});
             if (auto known = quiet_epochs_.find(result.key); known != quiet_epochs_.end())
                 known->second.result_known = true;
         }
@@ -54,6 +58,7 @@ Result<bool> Session::exchange(const std::optional<Captured>& capture, bool in_t
             const auto text = in.get_string(most_message_bytes);
             TAILRACE_ASSIGN(auto message, decode_agent_message(std::as_bytes(std::span(text))));
             if (const auto* result = std::get_if<GroupResult>(&message)) ledger_->result(*result);
+            if (agent_ && std::holds_alternative<NodeFlushed>(message)) agent_->record(message);
             if (const auto* captured = std::get_if<Captured>(&message)) captures[rank] = *captured;
         }
     }
@@ -100,7 +105,10 @@ void Session::take_quiet_captures(const std::vector<std::optional<Captured>>& ca
                 same_sequence.sequence = sequence;
                 (void)collected.captured(same_sequence);
             }
-        for (const auto& whole : collected.end_from(0, incomplete)) ledger_->captured(whole.news);
+        for (const auto& whole : collected.end_from(0, incomplete)) {
+            if (agent_) agent_->record(whole.news);
+            ledger_->captured(whole.news);
+        }
     }
 }
 
@@ -114,6 +122,7 @@ void Session::carry_out_quiet_orders() {
         const auto& ended = std::get<EpochEnded>(order);
         quiet_epochs_[ended.key].ended = ended;
         table_.ended(ended);
+        if (agent_) agent_->record(ended);
         if (agent_ && node_ == 0 && ended.state == EpochState::committed) agent_->commit(ended);
         if (rank() == 0 && ended.state == EpochState::failed)
             log(LogLevel::warning, "{} did not reach {}: {}", to_string(ended.key), config_.shared_dir,

@@ -103,8 +103,9 @@ Status Session::check_epoch(uint64_t epoch) const {
             Code::already_exists,
             fmt::format("epoch {} was saved in this session already, and was left as it is", epoch));
     return Status(Code::failed_state,
-                  fmt::format("epoch {} is not above epoch {}, which was saved before; epochs must ascend. "
-                              "Nothing was changed",
+                  fmt::format("epoch {} is not above epoch {}, which was saved before; epochs must ascend "
+                              "within a session (to go back, close it, open another and restore the older "
+                              "epoch there). Nothing was changed",
                               epoch, *newest_saved_));
 }
 
@@ -115,7 +116,9 @@ std::optional<OwnPart> Session::retire_parts() {
         const auto entry = table_.find(part.key.epoch);
         const bool final = !entry || is_final(entry->info.state);
         const bool everywhere = entry && entry->captured_everywhere;
-        ages.push_back({part.key, final && everywhere, !final, final && !everywhere});
+        const bool unheard = entry && entry->unheard;
+        const bool in_use = !final || (entry && entry->still_read);
+        ages.push_back({part.key, final && everywhere, in_use, final && !everywhere && !unheard, unheard});
     }
     auto in_use = [&](EpochKey key) {
         if (quiet()) {
@@ -124,11 +127,10 @@ std::optional<OwnPart> Session::retire_parts() {
         }
         return agent_ && agent_->recovering(key);
     };
-    for (const auto& key : old_safe_) ages.push_back({key, true, in_use(key), false});
+    for (const auto& key : old_safe_) ages.push_back({key, true, in_use(key)});
     for (const auto& part : old_parts_) {
         const auto same = [&](const LocalAge& age) { return age.key == part.header.key; };
-        if (std::none_of(ages.begin(), ages.end(), same))
-            ages.push_back({part.header.key, false, false, false});
+        if (std::none_of(ages.begin(), ages.end(), same)) ages.push_back({part.header.key});
     }
     // One is about to be added.
     const auto removals = choose_local_removals(std::move(ages), std::max(1u, config_.keep_local - 1));
@@ -174,13 +176,14 @@ Status Session::wait_for_room() {
     return {};
 }
 
-// At the first save: of epochs that a restore of the newest would take before what this run saves.
+// At the first save: of epochs that a restore of the newest would take now, and will not once this is whole.
 void Session::warn_of_newer_epochs(uint64_t epoch) const {
     const auto newest = std::max_element(old_safe_.begin(), old_safe_.end());
     if (rank() != 0 || newest == old_safe_.end() || newest->epoch <= epoch) return;
     log(LogLevel::warning,
-        "epoch {} is saved while {} lies in {} or {}: until this run has passed it, a restore of the newest "
-        "epoch takes that one. Runs that do not go on from it need another directory or name",
+        "epoch {} is saved while {} lies in {} or {}: once it is complete, a restore of the newest epoch "
+        "takes "
+        "this run's, and what lies beyond it is restored by its number only",
         epoch, to_string(*newest), config_.shared_dir, config_.local_dir);
 }
 
@@ -199,6 +202,7 @@ Status Session::capture_epoch(uint64_t epoch, Captured& capture) {
     const auto sources = region_sources();
     auto part = capture_->capture(header, sources, retire_parts());
 
+    capture.seconds = seconds_since(start);
     capture.sequence = header.sequence;
     capture.key = header.key;
     capture.for_shared = header.for_shared;
@@ -228,6 +232,7 @@ Status Session::save(uint64_t epoch) {
     const auto start = Clock::now();
     TAILRACE_TRY(wait_for_room());
     Captured capture;
+    capture.wait_seconds = seconds_since(start);
     const auto captured = capture_epoch(epoch, capture);
     ++sequence_;
     TAILRACE_TRY(tell_captured(std::move(capture)));
@@ -240,15 +245,30 @@ Status Session::tell_captured(Captured capture) {
         agent_->captured(std::move(capture));
         return {};
     }
+    const auto purpose = "telling the node's agent of " + to_string(capture.key);
+    return post_to_agent(std::move(capture), purpose);
+}
+
+// Of a rank without an agent. When it fails, so does everything that waits for the agent's answer.
+Status Session::post_to_agent(const AgentMessage& message, const std::string& purpose) {
     ++mail_wanted_;
     transport_->wake();
     std::lock_guard lock(mail_mutex_);
     --mail_wanted_;
-    const EpochKey key = capture.key;
-    auto posted = transport_->post(topology_.representative(node_), encode(AgentMessage(std::move(capture))));
-    if (!posted.ok()) table_.fail_all(posted.with_context("telling the node's agent of " + to_string(key)));
+    auto posted = transport_->post(topology_.representative(node_), encode(message));
+    if (!posted.ok()) leave_background(posted.with_context(purpose));
     read_mail_locked();
     return posted;
+}
+
+void Session::leave_background(const Status& why) {
+    table_.fail_all(why, false);
+    const auto over = why.with_context(fmt::format("rank {}", rank()));
+    auto posted =
+        transport_->post(topology_.representative(node_), encode(AgentMessage(BackgroundOver{over})));
+    if (!posted.ok())
+        log(LogLevel::warning, "the node's agent could not be told that rank {} takes no part any more: {}",
+            rank(), posted.message());
 }
 
 // ---- state and wait ------------------------------------------------------------------------------------
@@ -262,12 +282,13 @@ void Session::read_mail() {
 void Session::read_mail_locked() {
     while (true) {
         auto message = transport_->poll();
-        if (!message.ok()) return table_.fail_all(message.status());
+        if (!message.ok()) return leave_background(message.status());
         if (!*message) return;
         auto news = decode_agent_message((*message)->bytes);
-        if (!news.ok()) return table_.fail_all(news.status());
+        if (!news.ok()) return leave_background(news.status());
         if (const auto* flushing = std::get_if<EpochFlushing>(&*news)) table_.flushing(flushing->key);
         if (const auto* ended = std::get_if<EpochEnded>(&*news)) table_.ended(*ended);
+        if (const auto* over = std::get_if<BackgroundOver>(&*news)) table_.fail_all(over->why, true);
     }
 }
 

@@ -56,8 +56,9 @@ class MemoryList {
         for (size_t piece = piece_at(begin); done < bytes; ++piece) {
             const uint64_t within = begin + done - begins_[piece];
             const uint64_t part = std::min<uint64_t>(bytes - done, pieces_[piece].size() - within);
-            use(pieces_[piece].subspan(static_cast<size_t>(within), static_cast<size_t>(part)),
-                static_cast<size_t>(done));
+            if (part > 0)
+                use(pieces_[piece].subspan(static_cast<size_t>(within), static_cast<size_t>(part)),
+                    static_cast<size_t>(done));
             done += part;
         }
     }

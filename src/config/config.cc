@@ -145,6 +145,16 @@ const std::vector<Key>& keys() {
         {"ranks_per_node", Number{&Config::ranks_per_node, 0, max_ranks},
          "Treats that many ranks of a machine as a node, to lay out several on one for tests; 0: a machine "
          "is a node."},
+        {"record", YesNo{&Config::record},
+         "Whether rank 0's node writes down how long each epoch took, and where."},
+        {"record_dir", Text{&Config::record_dir},
+         "Directory of the records, one small file per job and shared directory. Empty: tailrace below "
+         "XDG_STATE_HOME or ~/.local/state."},
+        {"record_bytes", Size{&Config::record_bytes},
+         "A record that would become longer is begun anew; the one before it stays, as NAME.1."},
+        {"trace_dir", Text{&Config::trace_dir},
+         "Directory for traces of the background that Perfetto opens, one file per run and node; empty: "
+         "none."},
     };
     return table;
 }
@@ -367,6 +377,15 @@ uint32_t default_copy_threads(uint32_t own_threads, uint32_t machine_threads, in
     return share < 4 ? 1 : std::min(4u, share / 2);
 }
 
+// Where programs keep what they remember between runs (XDG base directories). Empty where there is no home.
+std::string default_record_dir() {
+    const char* state = std::getenv("XDG_STATE_HOME");
+    if (state != nullptr && *state == '/') return fmt::format("{}/tailrace", state);
+    const char* home = std::getenv("HOME");
+    if (home != nullptr && *home == '/') return fmt::format("{}/.local/state/tailrace", home);
+    return "";
+}
+
 Status make_absolute(std::string& path) {
     std::error_code error;
     const std::filesystem::path absolute = std::filesystem::absolute(path, error);
@@ -503,6 +522,9 @@ Status complete_config(Config& config, int rank_count) {
     if (config.local_dir.empty()) config.local_dir = default_local_dir();
     TAILRACE_TRY(make_absolute(config.local_dir));
     TAILRACE_TRY(make_absolute(config.shared_dir));
+    if (config.record_dir.empty()) config.record_dir = default_record_dir();
+    if (!config.record_dir.empty()) TAILRACE_TRY(make_absolute(config.record_dir));
+    if (!config.trace_dir.empty()) TAILRACE_TRY(make_absolute(config.trace_dir));
     const uint32_t own_threads = own_hardware_threads();
     const auto machine_threads = static_cast<uint32_t>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
     // Four writers bring one file near the rate of a node; more threads than processors bring nothing.
@@ -515,10 +537,10 @@ Status complete_config(Config& config, int rank_count) {
 std::string shared_settings(const Config& config) {
     // What decides where bytes go, which epochs exist and which messages are sent. Paths of the node-local
     // tier, threads and priorities may differ from node to node. The path comes last: it may hold spaces.
-    static constexpr std::array<std::string_view, 14> names = {
+    static constexpr std::array<std::string_view, 15> names = {
         "name",         "files",        "leaders_per_file", "buffer_bytes", "buffers",
         "block_bytes",  "placement",    "keep_shared",      "keep_local",   "shared_every",
-        "queue_epochs", "queue_policy", "ranks_per_node",   "shared_dir"};
+        "queue_epochs", "queue_policy", "ranks_per_node",   "record",       "shared_dir"};
     std::string text;
     for (std::string_view name : names) {
         if (!text.empty()) text += ' ';

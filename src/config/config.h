@@ -49,6 +49,10 @@ struct Config {
     uint32_t background_nice = 10;
     bool local_sync = false;      // save also syncs the captured part (for tiers that survive a power cut)
     uint32_t ranks_per_node = 0;  // 0: a node is a machine
+    bool record = true;           // keep a record per epoch (docs/records.md)
+    std::string record_dir;       // default: tailrace below XDG_STATE_HOME or ~/.local/state
+    uint64_t record_bytes = 16 << 20;  // a record file grows to this, and one older is kept
+    std::string trace_dir;             // empty: no trace
 };
 
 struct ConfigKey {

@@ -41,6 +41,14 @@ struct SharedEpochFiles {
 Result<std::vector<SharedEpochFiles>> list_shared(Storage& storage, const std::string& directory,
                                                   const std::string& job);
 
+// The files of the epoch that the shared file `path` belongs to, by its header. When that is the only one,
+// its name does not matter; else the others lie in the same directory under their own names.
+Result<SharedEpochFiles> epoch_of_file(Storage& storage, const std::string& path);
+
+// By its names alone: all K files are there under their final names. What is decided before files are read
+// (which epochs are left behind, lineage.h) takes these for complete.
+bool looks_complete(const SharedEpochFiles& files);
+
 // Opens a shared file for reading. One that a running session has renamed since it was listed is found under
 // its final name.
 Result<std::unique_ptr<File>> open_shared_file(Storage& storage, const std::string& path,
@@ -114,15 +122,12 @@ struct RetentionRule {
     std::optional<uint64_t> keep_newest;         // complete epochs to keep
     std::optional<uint64_t> older_than_seconds;  // remove only what is older
 };
-// The newest epoch of the latest run has not come as far as `key`, which an earlier run saved: the program
-// has gone back to an older epoch since, or has begun anew in the same directory.
-bool is_left_behind(const EpochKey& key, const EpochKey& newest_of_latest_run);
 // Which of `epochs` the rule removes: complete ones beyond the newest keep_newest (and, if given, older than
 // the age), attempts that a later run's complete attempt of the same epoch has replaced. Incomplete attempts
-// are not chosen here: cleaning them needs to know that no session is writing them. Epochs left behind do not
-// count among the newest and are not chosen for being too many: else a run that begins anew would lose each
-// of its epochs as soon as it is committed. Never chooses the newest complete epoch, nor the newest that is
-// not left behind. With both fields, an epoch must match both. Ascending.
+// are not chosen here: cleaning them needs to know that no session is writing them. Epochs left behind
+// (lineage.h) do not count among the newest and are not chosen for being too many: else a run that begins
+// anew would lose each of its epochs as soon as it is committed. Never chooses the newest complete epoch, nor
+// the newest that is not left behind. With both fields, an epoch must match both. Ascending.
 std::vector<EpochKey> choose_removals(const std::vector<EpochAge>& epochs, const RetentionRule& rule);
 
 }  // namespace tailrace

@@ -2,12 +2,9 @@
 #include <algorithm>
 
 #include "format/catalog.h"
+#include "format/lineage.h"
 
 namespace tailrace {
-
-bool is_left_behind(const EpochKey& key, const EpochKey& newest_of_latest_run) {
-    return key.epoch > newest_of_latest_run.epoch && key.run < newest_of_latest_run.run;
-}
 
 std::vector<EpochKey> choose_removals(const std::vector<EpochAge>& epochs, const RetentionRule& rule) {
     std::vector<EpochAge> complete;
@@ -16,16 +13,16 @@ std::vector<EpochKey> choose_removals(const std::vector<EpochAge>& epochs, const
     std::sort(complete.begin(), complete.end(),
               [](const EpochAge& a, const EpochAge& b) { return b.key < a.key; });
 
-    EpochKey latest;  // the newest epoch of the latest run
-    for (const auto& attempt : complete)
-        if (attempt.key.run > latest.run) latest = attempt.key;
+    std::vector<EpochKey> keys;
+    for (const auto& attempt : complete) keys.push_back(attempt.key);
+    const Lineage lineage(keys);
 
     std::vector<EpochKey> removals;
     uint64_t epochs_seen = 0;  // epochs, newest first, counting only the attempt that counts
     for (size_t i = 0; i < complete.size(); ++i) {
         const auto& attempt = complete[i];
         bool replaced = i > 0 && complete[i - 1].key.epoch == attempt.key.epoch;
-        const bool left_behind = is_left_behind(attempt.key, latest);
+        const bool left_behind = lineage.left_behind(attempt.key);
         if (!replaced && !left_behind) ++epochs_seen;
         // The newest stays, whatever the rule says, and so does the newest that is not left behind.
         if (i == 0 || (!replaced && !left_behind && epochs_seen == 1)) continue;

@@ -253,6 +253,14 @@ Result<std::unique_ptr<File>> open_shared_file(Storage& storage, const std::stri
     return renamed.ok() ? std::move(renamed) : std::move(file);
 }
 
+bool looks_complete(const SharedEpochFiles& files) {
+    std::map<uint32_t, uint32_t> finished;  // by K: whoever copies files about may leave several
+    for (const auto& file : files.files)
+        if (!file.name.unfinished) ++finished[file.name.count];
+    return std::any_of(finished.begin(), finished.end(),
+                       [](const auto& entry) { return entry.first == entry.second; });
+}
+
 Result<std::vector<SharedEpochFiles>> list_shared(Storage& storage, const std::string& directory,
                                                   const std::string& job) {
     TAILRACE_ASSIGN(auto entries, storage.list(directory));
@@ -276,6 +284,27 @@ Result<std::vector<SharedEpochFiles>> list_shared(Storage& storage, const std::s
         listed.push_back(std::move(epoch));
     }
     return listed;
+}
+
+Result<SharedEpochFiles> epoch_of_file(Storage& storage, const std::string& path) {
+    TAILRACE_ASSIGN(auto reader, HeadReader::open(storage, path));
+    const auto header = read_header(reader, false);
+    if (!header.ok()) return header.status().with_context(path);
+    if (header->file_count == 1) {
+        SharedFileEntry entry{path, {header->job, header->key, 0, 1, false}, reader.file_bytes(), {}};
+        return SharedEpochFiles{header->job, header->key, {std::move(entry)}};
+    }
+    const size_t slash = path.rfind('/');
+    const std::string directory =
+        slash == std::string::npos ? "." : path.substr(0, std::max<size_t>(slash, 1));
+    TAILRACE_ASSIGN(auto listed, list_shared(storage, directory, header->job));
+    for (auto& files : listed)
+        if (files.key == header->key) return std::move(files);
+    return Status(
+        Code::not_found,
+        fmt::format("{} is one of {} files of {}, and none of them lies in {} under its own name; give "
+                    "them the names they were written with",
+                    path, header->file_count, to_string(header->key), directory));
 }
 
 Result<SharedEpoch> load_shared_epoch(Storage& storage, const SharedEpochFiles& files) {

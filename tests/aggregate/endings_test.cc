@@ -11,55 +11,15 @@
 
 #include "aggregate/aggregator.h"
 #include "aggregate/faults_fixture.h"
+#include "transport/breaking_transport.h"
 #include "transport/in_process.h"
 
 namespace tailrace {
 namespace {
 
 using testing::HasSubstr;
-
-// Passes on to a transport of which everything fails from the n-th post or transfer on.
-class BreakingTransport : public Transport {
-  public:
-    BreakingTransport(Transport& inner, uint64_t good_calls) : inner_(inner), good_calls_(good_calls) {}
-    int rank() const override { return inner_.rank(); }
-    int size() const override { return inner_.size(); }
-    std::string host() const override { return inner_.host(); }
-    bool concurrent() const override { return true; }
-    Status post(int target, std::span<const std::byte> message) override {
-        TAILRACE_TRY(check());
-        return inner_.post(target, message);
-    }
-    Result<std::optional<Message>> poll() override { return inner_.poll(); }
-    Result<bool> posts_delivered() override { return inner_.posts_delivered(); }
-    Result<std::unique_ptr<Transfer>> start_send(int target, uint32_t tag,
-                                                 std::span<const std::byte> source) override {
-        TAILRACE_TRY(check());
-        return inner_.start_send(target, tag, source);
-    }
-    Result<std::unique_ptr<Transfer>> start_receive(int source, uint32_t tag,
-                                                    std::span<std::byte> target) override {
-        TAILRACE_TRY(check());
-        return inner_.start_receive(source, tag, target);
-    }
-    void wait(std::chrono::microseconds longest, bool busy) override { inner_.wait(longest, busy); }
-    void wake() override { inner_.wake(); }
-    Result<std::vector<std::vector<std::byte>>> allgather(std::span<const std::byte> mine) override {
-        return inner_.allgather(mine);
-    }
-    Result<std::vector<std::byte>> broadcast(int root, std::span<const std::byte> bytes) override {
-        return inner_.broadcast(root, bytes);
-    }
-
-  private:
-    Status check() {
-        if (calls_++ < good_calls_) return Status();
-        return Status(Code::transport, "the network is gone");
-    }
-    Transport& inner_;
-    const uint64_t good_calls_;
-    uint64_t calls_ = 0;
-};
+using testing_support::BreakingTransport;
+using testing_support::TransportCall;
 
 // Three nodes driven in turn by this thread. Node `broken` loses its transport after `good_calls`. Runs until
 // that node has its result, or `most_turns` are over; then everything is torn down where it stands.
@@ -72,8 +32,10 @@ std::optional<FlushResult> run_in_turn(const std::vector<FlushJob>& jobs, Storag
     std::vector<std::unique_ptr<BreakingTransport>> breaking;
     std::vector<std::unique_ptr<Aggregator>> nodes;
     for (size_t node = 0; node < 3; ++node) {
-        breaking.push_back(
-            std::make_unique<BreakingTransport>(*transports[node], node == broken ? good_calls : UINT64_MAX));
+        const auto breaks = [node, broken, good_calls](TransportCall, uint64_t calls) {
+            return node == broken && calls >= good_calls;
+        };
+        breaking.push_back(std::make_unique<BreakingTransport>(*transports[node], breaks));
         auto made = Aggregator::create(options, topology, static_cast<int>(node), *breaking[node], local,
                                        shared, [transport = transports[0].get()] { transport->wake(); });
         EXPECT_TRUE(made.ok());

@@ -1,4 +1,6 @@
 // Readers, with and without a session.
+#include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <numeric>
 
@@ -125,7 +127,8 @@ TEST_F(ReaderTest, GoesBackToOlderEpochs) {
     tailrace_reader_close(older);
     EXPECT_TRUE(fails(TAILRACE_NOT_FOUND, tailrace_reader_open(session_, TAILRACE_NEWEST, 10, 0, &older)));
     EXPECT_EQ(older, nullptr);
-    EXPECT_TRUE(fails(TAILRACE_NOT_FOUND, tailrace_reader_open(session_, 15, TAILRACE_NEWEST, 0, &older)));
+    EXPECT_TRUE(
+        fails(TAILRACE_INVALID_ARGUMENT, tailrace_reader_open(session_, 15, TAILRACE_NEWEST, 0, &older)));
 }
 
 TEST_F(ReaderTest, MisuseIsRefused) {
@@ -221,6 +224,46 @@ TEST_F(ReaderTest, ADamagedEpochInADirectoryIsPassedOver) {
     tailrace_reader_close(reader);
     EXPECT_TRUE(fails(TAILRACE_CORRUPT, tailrace_reader_open_directory(shared_.c_str(), nullptr, 20, &reader),
                       "e000000020"));
+}
+
+TEST_F(ReaderTest, AFileThatIsAWholeEpochMayHaveAnyName) {
+    std::vector<std::string> names = shared_files();
+    const std::string renamed = shared_ + "/model.bin";
+    std::filesystem::copy_file(shared_ + "/" + *std::max_element(names.begin(), names.end()), renamed);
+    tailrace_reader* reader = nullptr;
+    ASSERT_TRUE(ok(tailrace_reader_open_file(renamed.c_str(), &reader)));
+    EXPECT_EQ(tailrace_reader_epoch(reader), 20u);
+    std::string plain(plain_.size(), ' ');
+    EXPECT_TRUE(ok(tailrace_reader_read(reader, 0, "plain", plain.data(), plain.size())));
+    EXPECT_EQ(plain, plain_);
+    tailrace_reader_close(reader);
+
+    std::filesystem::resize_file(renamed, 100);
+    EXPECT_EQ(tailrace_reader_open_file(renamed.c_str(), &reader), TAILRACE_CORRUPT);
+    EXPECT_EQ(reader, nullptr);
+    EXPECT_EQ(tailrace_reader_open_file((shared_ + "/nobody").c_str(), &reader), TAILRACE_NOT_FOUND);
+    EXPECT_EQ(tailrace_reader_open_file(nullptr, &reader), TAILRACE_INVALID_ARGUMENT);
+}
+
+TEST_F(ReaderTest, AFileOfSeveralLeadsToItsEpoch) {
+    const std::filesystem::path shared = directory_ + "/two";
+    const Settings settings = {
+        {"shared_dir", shared}, {"local_dir", directory_ + "/two local"}, {"files", "2"}};
+    tailrace_session* session = open(settings);
+    ASSERT_TRUE(ok(tailrace_register(session, "plain", plain_.data(), plain_.size())));
+    ASSERT_TRUE(ok(tailrace_save(session, 7)));
+    ASSERT_TRUE(ok(tailrace_close(session)));
+    std::vector<std::filesystem::path> files;
+    for (const auto& entry : std::filesystem::directory_iterator(shared)) files.push_back(entry.path());
+    ASSERT_EQ(files.size(), 2u);
+    tailrace_reader* reader = nullptr;
+    for (const auto& file : files) {
+        ASSERT_TRUE(ok(tailrace_reader_open_file(file.c_str(), &reader)));
+        EXPECT_EQ(tailrace_reader_epoch(reader), 7u);
+        tailrace_reader_close(reader);
+    }
+    std::filesystem::rename(files[1], files[1].parent_path() / "other");
+    EXPECT_EQ(tailrace_reader_open_file(files[0].c_str(), &reader), TAILRACE_NOT_FOUND);
 }
 
 }  // namespace

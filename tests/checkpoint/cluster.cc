@@ -49,6 +49,10 @@ void run_job(const Job& job, const RankBody& body) {
     for (size_t r = 0; r < transports.size(); ++r)
         threads.emplace_back([&, r] {
             std::shared_ptr<Transport> transport = std::move(transports[r]);
+            const std::shared_ptr<Transport> inner = transport;
+            if (job.breaks)
+                transport = std::make_shared<BreakingTransport>(
+                    *inner, [&](auto kind, uint64_t n) { return job.breaks(static_cast<int>(r), kind, n); });
             Config config = job.config;
             if (job.change_config) job.change_config(static_cast<int>(r), config);
             auto session = Checkpointer::open(config, transport, job.local(job.hosts[r]), job.shared);

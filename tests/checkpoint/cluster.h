@@ -15,6 +15,7 @@
 #include "checkpoint/checkpointer.h"
 #include "storage/faulty_storage.h"
 #include "storage/memory_storage.h"
+#include "transport/breaking_transport.h"
 
 namespace tailrace::testing_support {
 
@@ -39,6 +40,8 @@ struct Job {
     Config config = small_config();
     std::function<void(int rank, Config&)> change_config;  // for ranks that differ
     bool concurrent = true;
+    // Says when posts and transfers of a rank fail (transport/breaking_transport.h); empty: never.
+    std::function<bool(int rank, TransportCall kind, uint64_t calls)> breaks;
 };
 Job job_on(Machines& machines, std::vector<std::string> hosts);
 

@@ -254,7 +254,7 @@ TEST(FlushTest, RetentionKeepsTheNewestInBothTiers) {
             expect_restored(session, 8, 8);
             expect_restored(session, 7, 7);
             State state;
-            EXPECT_EQ(session.restore(6, {}).status().code(), Code::not_found);
+            EXPECT_EQ(session.restore(6, {}).status().code(), Code::invalid_argument);
         });
     }
 }
@@ -286,9 +286,40 @@ TEST(FlushTest, ARunThatBeginsAnewKeepsWhatItCommitsAndIsWarned) {
     run(job, [&](Checkpointer& session) {
         expect_restored(session, 20, 20);
         expect_restored(session, 30, 30);
-        expect_restored(session, std::nullopt, 120);
-        EXPECT_EQ(session.open_epoch(10, std::nullopt, false).status().code(), Code::not_found);
+        expect_restored(session, 120, 120);
+        expect_restored(session, std::nullopt, 30);
+        EXPECT_EQ(session.open_epoch(10, std::nullopt, false).status().code(), Code::invalid_argument);
     });
+}
+
+TEST(FlushTest, AnEpochThatLacksAFileLeavesNothingBehind) {
+    Machines machines;
+    auto job = job_on(machines, hosts_of(2, 1));
+    auto save_from = [&](std::optional<uint64_t> from, uint64_t first, uint64_t last) {
+        run(job, [&](Checkpointer& session) {
+            if (from) expect_restored(session, *from, *from);
+            State state;
+            for (uint64_t epoch = first; epoch <= last; ++epoch)
+                ASSERT_TRUE(save(session, state, epoch).ok());
+            ASSERT_TRUE(session.close().ok());
+        });
+    };
+    save_from(std::nullopt, 1, 4);
+    save_from(2, 3, 3);
+    run(job, [&](Checkpointer& session) {
+        expect_restored(session, std::nullopt, 3);
+        std::vector<uint64_t> listed;
+        for (const auto& info : *session.list()) listed.push_back(info.epoch);
+        EXPECT_THAT(listed, testing::ElementsAre(3, 2, 1, 4));  // what is left behind comes last
+    });
+    machines.local.clear();
+    for (const auto& host : job.hosts) machines.local_of(host);
+    for (const auto& name : shared_names(machines, job.config)) {
+        if (name.find("3.r0002.2of2") != std::string::npos) {
+            ASSERT_TRUE(machines.shared->remove(join_path(job.config.shared_dir, name)).ok());
+        }
+    }
+    run(job, [&](Checkpointer& session) { expect_restored(session, std::nullopt, 4); });
 }
 
 // ---- recovery --------------------------------------------------------------------------------------------

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "checkpoint/agent_messages.h"
 #include "checkpoint/epoch_ledger.h"
 #include "checkpoint/epoch_table.h"
@@ -10,6 +12,7 @@
 #include "checkpoint/recovery.h"
 #include "checkpoint/sample_program.h"
 #include "checkpoint/shared_epoch_codec.h"
+#include "storage/scratch.h"
 
 namespace tailrace {
 namespace {
@@ -24,13 +27,21 @@ using ::testing::SizeIs;
 
 std::vector<AgentMessage> sample_messages() {
     const Status failure(Code::no_space, "full");
-    return {Captured{7, {12, 3}, false, failure, {5, 100, 50, 99}, "/a b/c"},
-            NodeCaptured{4, 7, {{12, 3}, {13, 3}}, true, {}},
+    NodeFlushed flushed{{12, 3}, {4, 1, {}}};
+    flushed.node.statistics.leader = true;
+    flushed.node.statistics.received_bytes = 77;
+    flushed.node.statistics.commit_seconds = 0.5;
+    flushed.node.statistics.writers = {{1, 2, 3, 4, 0.1, 0.2, 0.3, 0.4}, {}};
+    return {Captured{7, {12, 3}, false, failure, {5, 100, 50, 99}, "/a b/c", 0.5, 0.25},
+            NodeCaptured{4, 7, {{12, 3}, {13, 3}}, true, {}, {2, 99, 0.5, 0.75, 1.25, 0.1}},
+            flushed,
             Decision{{12, 3}, false},
             GroupResult{{12, 3}, 2, failure, 1.5},
             EpochEnded{{12, 3}, EpochState::failed, failure, 0.25, true},
             EpochEnded{{12, 3}, EpochState::committed, {}, 0.25, true},
-            EpochFlushing{{12, 3}}};
+            EpochFlushing{{12, 3}},
+            BackgroundOver{failure},
+            SavesOver{7}};
 }
 
 TEST(AgentMessageTest, EveryKindSurvivesARoundTrip) {
@@ -57,6 +68,9 @@ TEST(AgentMessageTest, TruncationAndTrailingBytesAreRefused) {
 TEST(AgentMessageTest, AHostileCountOrStateIsRefused) {
     auto bytes = encode(AgentMessage(NodeCaptured{4, 7, {{12, 3}}, true, {}}));
     std::fill(bytes.begin() + 14, bytes.begin() + 22, std::byte{0xff});  // the number of keys
+    EXPECT_FALSE(decode_agent_message(bytes).ok());
+    bytes = encode(AgentMessage(NodeFlushed{{12, 3}, {4, 1, {}}}));
+    std::fill(bytes.end() - 8, bytes.end(), std::byte{0x7f});  // the number of writers
     EXPECT_FALSE(decode_agent_message(bytes).ok());
     bytes = encode(AgentMessage(EpochEnded{{12, 3}, EpochState::committed, {}, 0, true}));
     bytes[14] = std::byte{1};  // captured is no end
@@ -107,7 +121,7 @@ TEST(EpochTableTest, AnEndNeverChangesAndMayComeBeforeTheCapture) {
     EXPECT_EQ(table.find(2)->info.state, EpochState::failed);
     EXPECT_EQ(table.find(3)->info.state, EpochState::captured);
     EXPECT_THAT(table.unfinished(), ElementsAre(3));
-    table.fail_all(Status(Code::transport, "gone"));
+    table.fail_all(Status(Code::transport, "gone"), true);
     table.add(captured_info(4), true);
     EXPECT_EQ(table.find(3)->info.why.code(), Code::transport);
     EXPECT_EQ(table.find(4)->info.why.code(), Code::transport);
@@ -234,6 +248,23 @@ TEST(RootLedgerTest, AFailedCaptureFailsAtOnceAndLateResultsAreCleanedUp) {
     EXPECT_THAT(root.ledger.take_leftovers(), ElementsAre(EpochKey{1, 1}));
 }
 
+TEST(RootLedgerTest, WhatLiesBeyondTheEndFailsAlsoWhereANodeHasCapturedItWhole) {
+    RootDriver root(2, 1, QueuePolicy::wait, 2);
+    root.captured_everywhere(0, 1);
+    root.ledger.captured({0, 1, {{2, 1}}, true, {}});
+    EXPECT_THAT(root.orders(), ElementsAre("flush 1", "flush 2"));
+    const Status why(Code::failed_state, "over");
+    root.ledger.end_from(2, why);
+    EXPECT_THAT(root.orders(), IsEmpty());
+    root.ledger.end_from(1, why);
+    root.ledger.end_from(3, why);
+    EXPECT_THAT(root.orders(), ElementsAre("failed 2!"));
+    root.ledger.captured({0, 2, {{3, 1}}, true, {}});
+    EXPECT_THAT(root.orders(), testing::Contains("failed 3!"));
+    root.flushed(1);
+    EXPECT_THAT(root.orders(), ElementsAre("committed 1"));
+}
+
 TEST(RootLedgerTest, DifferentEpochsAtOneSequenceNumberAllFail) {
     RootDriver root(3, 1, QueuePolicy::wait, 2);
     root.ledger.captured({0, 0, {{1, 1}}, true, {}});
@@ -294,6 +325,17 @@ TEST(LocalTierTest, JobsWithDifferentSharedDirectoriesDoNotMeet) {
     EXPECT_THAT(one.directory(3), ::testing::MatchesRegex("/l/job-[0-9a-f]+\\.node0003"));
 }
 
+TEST(LocalTierTest, AllPathsToOneSharedDirectoryHaveOneTier) {
+    const test::ScratchDirectory scratch;
+    std::filesystem::create_directory(scratch / "real");
+    std::filesystem::create_directory_symlink("real", scratch / "link");
+    const auto real = local_tier("/l", scratch / "real/runs", "job");
+    EXPECT_EQ(real.prefix, local_tier("/l", scratch / "link/runs", "job").prefix);
+    std::filesystem::create_directory(scratch / "real/runs");
+    EXPECT_EQ(real.prefix, local_tier("/l", scratch / "link/runs/", "job").prefix);
+    EXPECT_NE(real.prefix, local_tier("/l", scratch / "link", "job").prefix);
+}
+
 TEST(LocalTierTest, EveryDirectoryOfAMachineHasExactlyOneNodeThatLooksAfterIt) {
     MemoryStorage storage;
     const auto tier = local_tier("/l", "/shared", "job");
@@ -352,6 +394,14 @@ TEST(LocalTierTest, RemovalKeepsTheNewestSafeEpochsAndWhatIsInUse) {
     EXPECT_THAT(choose({{e1, true}, {e2, false}, {e3, false, true}, {e4, false, false, true}}, 1),
                 ElementsAre(e4));
     EXPECT_THAT(choose({{e1, false}, {e2, true}, {e5, false}}, 3), ElementsAre(e1));
+    // Of those nothing more is heard of, `keep` and one more stay; a safe one does in any case.
+    const auto unheard = [](EpochKey key) { return LocalAge{key, false, false, false, true}; };
+    EXPECT_THAT(choose({{e1, true}, unheard(e2), unheard(e3), unheard(e4), unheard(e5)}, 2), ElementsAre(e2));
+    EXPECT_THAT(choose({{e1, true}, unheard(e4), unheard(e5)}, 1), IsEmpty());
+    EXPECT_THAT(choose({{{9, 1}, true}, unheard(EpochKey{5, 2}), unheard(EpochKey{6, 2})}, 1), IsEmpty());
+    // What run 2 has left behind goes before its own, however far run 1 had come.
+    EXPECT_THAT(choose({{e3, true}, {e5, true}, {{2, 2}, true}, {{3, 2}, false, true}}, 1),
+                ElementsAre(e3, e5));
 }
 
 // ---- recovery ------------------------------------------------------------------------------------------
@@ -370,16 +420,19 @@ TEST(RecoveryTest, CompleteEpochsNewerThanTheNewestCommittedAreChosenOldestFirst
     const std::vector<LocalEpoch> captured{local_epoch({1, 1}, true, true),  local_epoch({2, 1}, true, false),
                                            local_epoch({3, 1}, true, true),  local_epoch({4, 1}, true, false),
                                            local_epoch({5, 1}, false, true), local_epoch({6, 1}, true, true)};
-    auto keys = [&](std::optional<EpochKey> committed, std::vector<EpochKey> unclean) {
+    auto keys = [&](std::vector<EpochKey> committed, std::vector<EpochKey> unclean) {
         std::vector<uint64_t> epochs;
         for (const auto& epoch : choose_recoveries(captured, committed, unclean))
             epochs.push_back(epoch.key.epoch);
         return epochs;
     };
-    EXPECT_THAT(keys(EpochKey{1, 1}, {}), ElementsAre(3, 6));
-    EXPECT_THAT(keys(std::nullopt, {}), ElementsAre(1, 3, 6));
-    EXPECT_THAT(keys(EpochKey{6, 1}, {}), IsEmpty());
-    EXPECT_THAT(keys(EpochKey{3, 1}, {{6, 1}}), ElementsAre(4));  // kept local, but the newest there is
+    EXPECT_THAT(keys({{1, 1}}, {}), ElementsAre(3, 6));
+    EXPECT_THAT(keys({}, {}), ElementsAre(1, 3, 6));
+    EXPECT_THAT(keys({{3, 1}, {6, 1}}, {}), IsEmpty());
+    EXPECT_THAT(keys({{3, 1}}, {{6, 1}}), ElementsAre(4));  // kept local, but the newest there is
+    // Run 2 went back to epoch 1: what lies beyond is left behind, whether captured or committed.
+    EXPECT_THAT(keys({{2, 2}}, {}), IsEmpty());
+    EXPECT_THAT(keys({{8, 0}, {9, 0}}, {}), ElementsAre(1, 3, 6));
 }
 
 TEST(RecoveryTest, ARemovalThatIsCutShortLeavesSomethingMarkedUnfinished) {

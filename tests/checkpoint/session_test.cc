@@ -94,7 +94,25 @@ TEST(SessionTest, NothingToRestoreIsNotFound) {
     run(job, [&](Checkpointer& session) {
         EXPECT_EQ(session.restore(std::nullopt, {}).status().code(), Code::not_found);
         EXPECT_EQ(session.open_epoch(std::nullopt, std::nullopt, true).status().code(), Code::not_found);
+        EXPECT_EQ(session.restore(7, {}).status().code(), Code::not_found);
         EXPECT_TRUE(session.list()->empty());
+    });
+}
+
+// Else a program would begin anew because of a mistyped number.
+TEST(SessionTest, AnEpochThatIsNotThereIsNoFirstRunWhereOthersAre) {
+    Machines machines;
+    auto job = job_on(machines, hosts_of(2, 2));
+    run(job, [&](Checkpointer& session) {
+        State state;
+        for (uint64_t epoch = 5; epoch <= 6; ++epoch) ASSERT_TRUE(save(session, state, epoch).ok());
+        ASSERT_TRUE(session.wait_all(for_ever).ok());
+        const auto restored = session.restore(7, {}).status();
+        EXPECT_EQ(restored.code(), Code::invalid_argument);
+        EXPECT_THAT(restored.message(), HasSubstr("there is no complete epoch 7 of job job"));
+        EXPECT_THAT(restored.message(), HasSubstr("there are 5, 6"));
+        EXPECT_EQ(session.open_epoch(7, std::nullopt, false).status().code(), Code::invalid_argument);
+        EXPECT_EQ(session.open_epoch(std::nullopt, 5, false).status().code(), Code::not_found);
     });
 }
 
@@ -381,6 +399,53 @@ TEST(SessionTest, ARankThatSavedLessOftenDoesNotHoldUpTheOthersAtTheEnd) {
         EXPECT_EQ(session.state(1)->state, EpochState::committed);
         EXPECT_EQ(session.state(2)->state, EpochState::failed);
     });
+}
+
+TEST(SessionTest, RanksThatAskForDifferentEpochsAreRefusedAndStayInStep) {
+    Machines machines;
+    run(job_on(machines, hosts_of(2, 1)), [&](Checkpointer& session) {
+        State state;
+        ASSERT_TRUE(save(session, state, 1).ok());
+        ASSERT_TRUE(save(session, state, 2).ok());
+        ASSERT_TRUE(session.wait_all(for_ever).ok());
+        for (const auto& other : {std::optional<uint64_t>(1), std::optional<uint64_t>(99)}) {
+            const auto mine = session.rank() == 0 ? other : std::nullopt;
+            const auto refused = session.restore(mine, {});
+            EXPECT_EQ(refused.status().code(), Code::invalid_argument);
+            EXPECT_THAT(refused.status().message(), AllOf(HasSubstr("rank 0"), HasSubstr("rank 1")));
+            const auto before = session.rank() == 0 ? std::optional<uint64_t>(2) : std::nullopt;
+            EXPECT_EQ(session.open_epoch(std::nullopt, before, false).status().code(),
+                      Code::invalid_argument);
+        }
+        expect_restored(session, std::nullopt, 2);
+    });
+}
+
+// More often than the queue has room, so that they wait in save; and whole nodes, so that what they captured
+// is whole there, and a flush of it has begun.
+TEST(SessionTest, ANodeThatSavedLessOftenDoesNotHoldUpTheOthersInSave) {
+    for (const auto policy : {QueuePolicy::wait, QueuePolicy::skip, QueuePolicy::drop_oldest})
+        for (const int last_to_save : {0, 1}) {
+            SCOPED_TRACE(testing::Message() << static_cast<int>(policy) << last_to_save);
+            Machines machines;
+            auto job = job_on(machines, hosts_of(2, 1));
+            job.config.queue_policy = policy;
+            run(job, [&](Checkpointer& session) {
+                State state;
+                ASSERT_TRUE(save(session, state, 1).ok());
+                ASSERT_TRUE(session.wait(1, for_ever).ok());
+                const uint64_t last = session.rank() == last_to_save ? 6 : 1;
+                for (uint64_t epoch = 2; epoch <= last; ++epoch)
+                    EXPECT_TRUE(save(session, state, epoch).ok());
+                EXPECT_EQ(session.close().code(), Code::failed_state);
+                EXPECT_EQ(session.state(1)->state, EpochState::committed);
+                if (session.rank() == last_to_save) {
+                    EXPECT_EQ(session.state(2)->state, EpochState::failed);
+                    EXPECT_EQ(session.state(6)->state, EpochState::failed);
+                }
+            });
+            EXPECT_THAT(shared_names(machines, job.config), testing::SizeIs(job.config.files));
+        }
 }
 
 TEST(SessionTest, DifferentSettingsAreRefusedByName) {

@@ -82,6 +82,12 @@ class CommandTest(unittest.TestCase):
         return sorted(self.dir.glob(f"*.e{epoch:09d}.r{run:04d}.*"))
 
 
+class UsageTest(CommandTest):
+    def test_a_mistyped_command_is_named_with_the_nearest(self):
+        done = run("lst", self.dir, code=2)
+        self.assertIn("no command 'lst'; the nearest is 'ls'", done.stderr)
+
+
 class LsTest(CommandTest):
     def test_complete_incomplete_and_replaced_epochs_are_told_apart(self):
         make(self.dir, epoch=10, run=1, age=400)
@@ -101,6 +107,15 @@ class LsTest(CommandTest):
         text = run("ls", self.dir).stdout
         self.assertRegex(text, r"10 +1 +complete, replaced +2/2 +3 ")
         self.assertRegex(text, r"12 +2 +incomplete +1/2 +- ")
+
+    def test_what_a_later_run_left_behind_is_marked_and_not_the_newest(self):
+        for epoch, run_number in ((10, 1), (20, 1), (90, 1), (30, 2), (40, 2)):
+            make(self.dir, epoch=epoch, run=run_number, uid=run_number)
+        epochs = run_json("ls", self.dir)["epochs"]
+        self.assertEqual([e["epoch"] for e in epochs if e["left_behind"]], [90])
+        self.assertRegex(run("ls", self.dir).stdout, r"90 +1 +complete, left behind +2/2")
+        self.assertEqual(run_json("show", self.dir, "newest")["epoch"], 40)
+        self.assertEqual(run_json("show", self.dir, "90")["epoch"], 90)
 
     def test_damaged_foreign_and_swapped_files_are_damaged(self):
         for epoch in (1, 2, 3, 4):

@@ -46,7 +46,11 @@ const std::map<std::string, std::string>& other_values() {
                                                               {"bandwidth_cap", "1000001"},
                                                               {"background_nice", "19"},
                                                               {"local_sync", "yes"},
-                                                              {"ranks_per_node", "2"}};
+                                                              {"ranks_per_node", "2"},
+                                                              {"record", "no"},
+                                                              {"record_dir", "/tmp/records"},
+                                                              {"record_bytes", "1MiB"},
+                                                              {"trace_dir", "/tmp/traces"}};
     return values;
 }
 
@@ -126,7 +130,7 @@ TEST_F(ConfigTest, TheTableNamesEveryKeyOnceWithItsDefault) {
         EXPECT_TRUE(other_values().contains(std::string(key.name))) << key.name << " has no test value";
     }
     EXPECT_EQ(names.size(), other_values().size());
-    EXPECT_EQ(names.size(), 24u);
+    EXPECT_EQ(names.size(), 28u);
 }
 
 TEST_F(ConfigTest, EveryKeyRoundTripsThroughText) {
@@ -413,8 +417,9 @@ TEST_F(ConfigTest, SharedSettingsTellWhatRanksMustAgreeOn) {
     local.writers = 3;
     local.copy_threads = 3;
     EXPECT_EQ(shared_settings(local), before) << "nodes may differ in this";
-    for (const char* key : {"name", "files", "leaders_per_file", "buffer_bytes", "block_bytes", "placement",
-                            "shared_every", "queue_epochs", "queue_policy", "ranks_per_node", "shared_dir"}) {
+    for (const char* key :
+         {"name", "files", "leaders_per_file", "buffer_bytes", "block_bytes", "placement", "shared_every",
+          "queue_epochs", "queue_policy", "ranks_per_node", "record", "shared_dir"}) {
         Config other = config;
         ASSERT_TRUE(set_config(other, key, other_values().at(key)).ok());
         EXPECT_NE(shared_settings(other), before) << key;

@@ -7,6 +7,7 @@
  *     part      two sessions at once on two halves of the world
  *     busy      a second session on a directory that has one
  *     alone     one rank's wrong arguments in a collective call: every rank's failure, and no hang
+ *     forgotten a session that is open at MPI_Finalize: its flushes are waited for, the next one finds them
  *     order     sessions on no communicator, and outside MPI_Init and MPI_Finalize
  *
  * Fails by MPI_Abort with a sentence; needs at least 2 ranks, except for `order`.
@@ -150,6 +151,32 @@ static void alone(const char* directory) {
     tailrace_options_free(options);
 }
 
+/* Called twice by the test, in two processes: the first leaves the session to MPI_Finalize. */
+static tailrace_session* forgotten_session;
+static void forgotten(const char* directory) {
+    static char memory[3000 * 1000];
+    tailrace_options* options = options_in(directory, "forgotten");
+    REQUIRE_OK(tailrace_open_mpi(MPI_COMM_WORLD, options, &forgotten_session));
+    REQUIRE_OK(tailrace_register(forgotten_session, "state", memory, sizeof memory));
+    uint64_t restored = 0;
+    const tailrace_code found = tailrace_restore(forgotten_session, TAILRACE_NEWEST, &restored);
+    const uint64_t seed = (uint64_t)rank + 3;
+    if (found == TAILRACE_NOT_FOUND) {
+        content_fill(memory, sizeof memory, seed);
+        for (uint64_t epoch = 1; epoch <= 2; ++epoch) REQUIRE_OK(tailrace_save(forgotten_session, epoch));
+    } else {
+        REQUIRE_OK(found);
+        REQUIRE(restored == 2, "it is %llu", (unsigned long long)restored);
+        REQUIRE(content_wrong_byte(memory, sizeof memory, seed) < 0, "wrong bytes");
+        tailrace_epoch_info* list = NULL;
+        size_t count = 0;
+        REQUIRE_OK(tailrace_list(forgotten_session, &list, &count));
+        REQUIRE(count == 2 && list[0].in_shared && list[1].in_shared, "both epochs were committed");
+        tailrace_list_free(list);
+    }
+    tailrace_options_free(options);
+}
+
 /* Before MPI_Init and after MPI_Finalize there is no MPI_Abort either. */
 static int refused_outside_mpi(const char* word) {
     tailrace_session* session = NULL;
@@ -184,8 +211,8 @@ int main(int argc, char** argv) {
     static const struct {
         const char* name;
         void (*run)(const char* directory);
-    } modes[] = {{"differ", differ}, {"disagree", disagree}, {"part", part},
-                 {"busy", busy},     {"alone", alone},       {"order", order}};
+    } modes[] = {{"differ", differ}, {"disagree", disagree},   {"part", part},  {"busy", busy},
+                 {"alone", alone},   {"forgotten", forgotten}, {"order", order}};
     int found = 0;
     for (size_t i = 0; i < sizeof modes / sizeof *modes; ++i) {
         if (strcmp(mode, modes[i].name) != 0) continue;
@@ -194,6 +221,7 @@ int main(int argc, char** argv) {
     }
     REQUIRE(found, "there is no mode \"%s\"", mode);
     MPI_Finalize();
+    if (forgotten_session != NULL && tailrace_close(forgotten_session) != TAILRACE_FAILED_STATE) return 1;
     if (in_order && !refused_outside_mpi("MPI_Finalize")) return 1;
     return 0;
 }

@@ -120,7 +120,7 @@ def main():
                                  [options.mpiexec, "-n", "2", os.path.join(directory, "simulation")],
                                  there + " simulation", environment)
             listing = run([os.path.join(prefix, "bin", "tailrace"), "ls",
-                           os.path.join(there + " single", "checkpoints")])
+                           os.path.join(there + " single", "plate")])
             expect(listing, "1000", "tailrace ls")
     print("installed; the README's examples build with find_package and pkg-config, run, and go on%s"
           % ("" if with_mpi else " (without MPI: the C++ example only)"))

@@ -1,0 +1,70 @@
+// What the files of the extension share: how a failure of the core becomes tailrace.Error, and memory that
+// Python owns described by address and length.
+//
+// The Python layer above keeps what it passes alive until the call returns; no pointer is kept beyond a call,
+// except by an open save (none: a save copies). Every call that copies or waits releases the GIL.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "format/manifest.h"
+#include "tailrace.h"
+
+namespace tailrace::python {
+
+namespace nb = nanobind;
+
+// A failure on its way to Python, where it becomes tailrace.Error.
+struct Failure {
+    int code;
+    std::string sentence;
+};
+
+inline void check(const Status& status) {
+    if (!status.ok()) throw Failure{static_cast<int>(status.code()), status.message()};
+}
+// For calls of the C interface, in the thread that made the call.
+inline void check(tailrace_code code) {
+    if (code != TAILRACE_OK) throw Failure{code, tailrace_last_error()};
+}
+template <class T>
+T value_of(Result<T> result) {
+    check(result.status());
+    return std::move(result).value();
+}
+
+// An array's piece as Python passes it: element type, global shape, offset, local shape.
+using PieceTuple = std::tuple<int, std::vector<uint64_t>, std::vector<uint64_t>, std::vector<uint64_t>>;
+// A region to save: name, address, bytes, and its piece where it is one of a global array.
+using RegionTuple = std::tuple<std::string, uintptr_t, uint64_t, std::optional<PieceTuple>>;
+// Memory to fill: name of the region, address, bytes.
+using TargetTuple = std::tuple<std::string, uintptr_t, uint64_t>;
+
+inline std::optional<PieceTuple> to_tuple(const std::optional<ArrayPiece>& piece) {
+    if (!piece) return std::nullopt;
+    return PieceTuple{static_cast<int>(piece->type), piece->global_shape, piece->offset, piece->local_shape};
+}
+inline std::span<std::byte> memory_at(uintptr_t address, uint64_t bytes) {
+    return {reinterpret_cast<std::byte*>(address), bytes};
+}
+
+void bind_session(nb::module_& module);
+void bind_reader(nb::module_& module);
+
+}  // namespace tailrace::python

@@ -1,0 +1,31 @@
+// tailrace._core: the core as Python sees it, one class per object of the C interface. Private: the package's
+// own modules are what users call, and they give arguments their meaning.
+#include "bindings.h"
+
+namespace tailrace::python {
+
+namespace {
+
+// Failures become tailrace.Error, made by the package so that its class is plain Python.
+void translate(const std::exception_ptr& thrown, void*) {
+    try {
+        std::rethrow_exception(thrown);
+    } catch (const Failure& failure) {
+        const nb::object error =
+            nb::module_::import_("tailrace._errors").attr("from_core")(failure.code, failure.sentence);
+        PyErr_SetObject(error.type().ptr(), error.ptr());
+    }
+}
+
+}  // namespace
+
+}  // namespace tailrace::python
+
+NB_MODULE(_core, module) {
+    using namespace tailrace::python;
+    nb::set_leak_warnings(false);  // sessions may outlive the interpreter: closing them would wait for ranks
+    nb::register_exception_translator(translate);
+    module.attr("version") = tailrace_version();
+    bind_session(module);
+    bind_reader(module);
+}

@@ -1,0 +1,116 @@
+// Reader of the extension: an epoch that can be read, from a directory, a file or a session.
+#include "bindings.h"
+#include "c_api/objects.h"
+
+namespace tailrace::python {
+
+namespace {
+
+class Reader {
+  public:
+    explicit Reader(tailrace_reader* handle) : handle_(handle) {}
+    Reader(const Reader&) = delete;
+    Reader& operator=(const Reader&) = delete;
+    ~Reader() { close(); }
+    void close() { tailrace_reader_close(std::exchange(handle_, nullptr)); }
+
+    static std::unique_ptr<Reader> open_directory(const std::string& directory,
+                                                  const std::optional<std::string>& job,
+                                                  std::optional<uint64_t> epoch) {
+        const nb::gil_scoped_release release;
+        tailrace_reader* handle = nullptr;
+        check(tailrace_reader_open_directory(directory.c_str(), job ? job->c_str() : nullptr,
+                                             epoch.value_or(TAILRACE_NEWEST), &handle));
+        return std::make_unique<Reader>(handle);
+    }
+    static std::unique_ptr<Reader> open_file(const std::string& path) {
+        const nb::gil_scoped_release release;
+        tailrace_reader* handle = nullptr;
+        check(tailrace_reader_open_file(path.c_str(), &handle));
+        return std::make_unique<Reader>(handle);
+    }
+    // Collective over the session's ranks.
+    static std::unique_ptr<Reader> open_session(uintptr_t session, std::optional<uint64_t> epoch,
+                                                std::optional<uint64_t> before, bool verify) {
+        const nb::gil_scoped_release release;
+        tailrace_reader* handle = nullptr;
+        check(tailrace_reader_open(reinterpret_cast<tailrace_session*>(session),
+                                   epoch.value_or(TAILRACE_NEWEST), before.value_or(TAILRACE_NEWEST),
+                                   verify ? TAILRACE_VERIFY : 0, &handle));
+        return std::make_unique<Reader>(handle);
+    }
+
+    uint64_t epoch() const { return alive()->key().epoch; }
+    uint32_t run() const { return alive()->key().run; }
+    uint32_t rank_count() const { return alive()->rank_count(); }
+
+    // Name, bytes and piece of every region of a rank, as they lie in its stream.
+    std::vector<std::tuple<std::string, uint64_t, std::optional<PieceTuple>>> regions(uint32_t rank) const {
+        std::vector<std::tuple<std::string, uint64_t, std::optional<PieceTuple>>> all;
+        const nb::gil_scoped_release release;
+        const auto reader = alive();
+        for (const Region& region : value_of(reader->manifest(rank))->regions)
+            all.emplace_back(region.name, region.bytes, to_tuple(region.array));
+        return all;
+    }
+    // Name, element type, global shape, and whether the pieces of all ranks cover it.
+    std::vector<std::tuple<std::string, int, std::vector<uint64_t>, bool>> arrays() const {
+        std::vector<std::tuple<std::string, int, std::vector<uint64_t>, bool>> all;
+        const nb::gil_scoped_release release;
+        const auto reader = alive();
+        for (const GlobalArray& array : value_of(reader->arrays()))
+            all.emplace_back(array.name, static_cast<int>(array.type), array.shape, array.complete);
+        return all;
+    }
+
+    void read(uint32_t rank, const std::vector<TargetTuple>& targets) const {
+        const nb::gil_scoped_release release;
+        std::vector<RegionTarget> wanted;
+        for (const auto& [name, address, bytes] : targets)
+            wanted.push_back({name, memory_at(address, bytes)});
+        check(alive()->read_regions(rank, wanted));
+    }
+    void read_box(const std::string& name, const std::vector<uint64_t>& offset,
+                  const std::vector<uint64_t>& shape, uintptr_t address, uint64_t bytes) const {
+        const nb::gil_scoped_release release;
+        check(alive()->read_box(name, offset, shape, memory_at(address, bytes)));
+    }
+    // Reads and checks everything that `rank` saved.
+    void verify(uint32_t rank) const {
+        const nb::gil_scoped_release release;
+        check(alive()->verify(rank, {}));
+    }
+
+  private:
+    std::shared_ptr<EpochReader> alive() const {
+        auto reader = value_of(tailrace::alive(handle_, "reader"))->get();
+        if (reader == nullptr)
+            throw Failure{TAILRACE_FAILED_STATE, "this reader's session has been closed; nothing was read"};
+        return reader;
+    }
+
+    tailrace_reader* handle_;
+};
+
+}  // namespace
+
+void bind_reader(nb::module_& module) {
+    nb::class_<Reader>(module, "Reader")
+        .def_static("open_directory", &Reader::open_directory, nb::arg("directory"), nb::arg("job").none(),
+                    nb::arg("epoch").none())
+        .def_static("open_file", &Reader::open_file, nb::arg("path"))
+        .def_static("open_session", &Reader::open_session, nb::arg("session"), nb::arg("epoch").none(),
+                    nb::arg("before").none(), nb::arg("verify"))
+        .def("close", &Reader::close)
+        .def_prop_ro("epoch", &Reader::epoch)
+        .def_prop_ro("run", &Reader::run)
+        .def_prop_ro("rank_count", &Reader::rank_count)
+        .def("regions", &Reader::regions, nb::arg("rank"))
+        .def("arrays", &Reader::arrays)
+        .def("read", &Reader::read, nb::arg("rank"), nb::arg("targets"))
+        .def("read_box", &Reader::read_box, nb::arg("name"), nb::arg("offset"), nb::arg("shape"),
+             nb::arg("address"), nb::arg("bytes"))
+        .def("verify", &Reader::verify, nb::arg("rank"));
+}
+
+}  // namespace tailrace::python

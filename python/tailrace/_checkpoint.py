@@ -1,0 +1,283 @@
+"""tailrace.read: a checkpoint as a mapping of names to arrays that are loaded when they are asked for.
+
+No running job is needed and nothing is unpickled. Every byte that is read is compared with its checksum.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tailrace import _core, _leaves, _tree
+from tailrace._errors import Code, Error
+
+
+class LazyArray:
+    """An array of a checkpoint: shape and type at once, its bytes when they are asked for.
+
+    `array[...]` with integers and slices without steps reads the box that is wanted, where the array was saved
+    with its shape in the format's own terms (always by one rank; by several as tailrace.Shard); any other index
+    reads the array and indexes it. `numpy.asarray(array)` and `array.load()` read it whole. Each call reads the
+    file again: keep the result. Safe to use from several threads.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, ref: _tree.ArrayRef, in_boxes: bool) -> None:
+        self._checkpoint = checkpoint
+        self._ref = ref
+        self._in_boxes = in_boxes
+
+    @property
+    def name(self) -> str:
+        return self._ref.region
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the whole array, where ranks saved shards of one."""
+        return self._ref.global_shape or self._ref.shape
+
+    @property
+    def dtype(self) -> Any:
+        """The element type: a numpy.dtype, or a torch.dtype of a tensor."""
+        return _leaves.empty(self._ref.kind, self._ref.dtype, ()).dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * _leaves.element_bytes(self._ref.kind, self._ref.dtype)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("an array of no dimensions has no length")
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        return f"<LazyArray {self.name!r} {self.shape} {self.dtype}>"
+
+    def load(self) -> Any:
+        """The whole array, as what it was saved from: a numpy array or a tensor. Raises Error (corrupt) when its
+        bytes are not those that were saved."""
+        return self._box((0,) * self.ndim, self.shape)
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        if copy is False:
+            raise ValueError("the bytes lie in a file: an array of them is always a copy")
+        return np.asarray(self.load(), dtype)
+
+    def __getitem__(self, index: Any) -> Any:
+        box = _box_of(index, self.shape) if self._in_boxes else None
+        if box is None:
+            return self.load()[index]
+        offset, shape, drop = box
+        return self._box(offset, shape)[tuple(0 if d in drop else slice(None) for d in range(self.ndim))]
+
+    def _box(self, offset: tuple[int, ...], shape: tuple[int, ...]) -> Any:
+        array = _leaves.empty(self._ref.kind, self._ref.dtype, shape)
+        leaf = _leaves.Target(array).leaf
+        reader = self._checkpoint._reader
+        if self._in_boxes:
+            reader.read_box(self.name, list(offset), list(shape), leaf.address, leaf.nbytes)
+        else:
+            reader.read(self._checkpoint.rank, [(self.name, leaf.address, leaf.nbytes)])
+        return array
+
+
+def _box_of(index: Any, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...], frozenset[int]] | None:
+    """Offset, shape, and the dimensions that an integer takes away; None for other kinds of index."""
+    parts = list(index) if isinstance(index, tuple) else [index]
+    if sum(part is Ellipsis for part in parts) > 1:
+        return None
+    if Ellipsis in [part if part is Ellipsis else None for part in parts]:
+        at = next(i for i, part in enumerate(parts) if part is Ellipsis)
+        parts[at : at + 1] = [slice(None)] * (len(shape) - len(parts) + 1)
+    if len(parts) > len(shape):
+        return None
+    parts += [slice(None)] * (len(shape) - len(parts))
+    offset, extent, drop = [], [], set()
+    for dimension, (part, length) in enumerate(zip(parts, shape, strict=True)):
+        if isinstance(part, slice):
+            start, stop, step = part.indices(length)
+            if step != 1:
+                return None
+            offset.append(start)
+            extent.append(max(0, stop - start))
+            continue
+        if isinstance(part, (bool, np.bool_)):
+            return None
+        try:
+            at = operator.index(part)
+        except TypeError:
+            return None
+        if not -length <= at < length:
+            raise IndexError(f"index {at} is out of bounds for dimension {dimension} of {length}")
+        offset.append(at % length)
+        extent.append(1)
+        drop.add(dimension)
+    return tuple(offset), tuple(extent), frozenset(drop)
+
+
+class Checkpoint(Mapping[str, LazyArray]):
+    """One rank's view of an epoch: its arrays by name, and its tree of containers and plain objects.
+
+    Arrays that the ranks saved together (tailrace.Shard, or an array of the C interface) appear whole. A
+    Checkpoint of a session ends with the session.
+    """
+
+    def __init__(self, reader: _core.Reader, rank: int = 0) -> None:
+        self._reader = reader
+        self.rank = rank
+        if not 0 <= rank < reader.rank_count:
+            raise Error(
+                Code.NOT_FOUND,
+                f"there is no rank {rank} in epoch {reader.epoch}: {reader.rank_count} saved it; nothing was read",
+            )
+        regions = {name: (nbytes, piece) for name, nbytes, piece in reader.regions(rank)}
+        self._regions = regions
+        self._skeleton: Any = None
+        self._lazy: dict[str, LazyArray] = {}
+        if _tree.SKELETON in regions:
+            text = np.empty(regions[_tree.SKELETON][0], np.uint8)
+            reader.read(rank, [(_tree.SKELETON, text.ctypes.data, text.nbytes)])
+            self._skeleton = _tree.parse(text.tobytes())
+            self._add_arrays(self._skeleton)
+        else:
+            self._add_regions()
+
+    @property
+    def step(self) -> int:
+        return self._reader.epoch
+
+    @property
+    def rank_count(self) -> int:
+        """How many ranks saved it."""
+        return self._reader.rank_count
+
+    def at_rank(self, rank: int) -> Checkpoint:
+        """The same epoch as another rank saved it."""
+        return Checkpoint(self._reader, rank)
+
+    def __getitem__(self, name: str) -> LazyArray:
+        return self._lazy[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._lazy)
+
+    def __len__(self) -> int:
+        return len(self._lazy)
+
+    def __repr__(self) -> str:
+        return f"<Checkpoint of step {self.step}, rank {self.rank} of {self.rank_count}, {len(self)} arrays>"
+
+    def tree(self, *, trust_pickle: bool = False) -> Any:
+        """What was saved, with all arrays loaded: in file order, with few large reads.
+
+        Pickled objects (Session.save(..., pickle=True)) are refused unless trust_pickle is set: loading them can
+        run any code.
+        """
+        waiting: list[tuple[str, int, int]] = []
+
+        def array(ref: _tree.ArrayRef) -> Any:
+            lazy = self._lazy[ref.region]
+            if ref.global_shape is not None:
+                return lazy.load()
+            made = _leaves.empty(ref.kind, ref.dtype, ref.shape)
+            leaf = _leaves.Target(made).leaf
+            waiting.append((ref.region, leaf.address, leaf.nbytes))
+            return made
+
+        tree = _tree.decode(self.skeleton, array, trust_pickle)
+        self._reader.read(self.rank, waiting)
+        return tree
+
+    def lazy_tree(self, *, trust_pickle: bool = False) -> Any:
+        """What was saved, with a LazyArray in the place of each array."""
+        return _tree.decode(self.skeleton, lambda ref: self._lazy[ref.region], trust_pickle)
+
+    @property
+    def skeleton(self) -> Any:
+        if self._skeleton is None:
+            raise Error(
+                Code.NOT_FOUND,
+                f"epoch {self.step} was saved by another program than tailrace's Python package: it has arrays, "
+                "and no tree of containers; nothing was read",
+            )
+        return self._skeleton
+
+    def close(self) -> None:
+        """Closes the files. Arrays that were loaded stay."""
+        self._reader.close()
+
+    def __enter__(self) -> Checkpoint:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _add_arrays(self, node: Any) -> None:
+        try:
+            ref = _tree.array_of(node)
+        except (ValueError, KeyError, TypeError) as error:
+            raise Error(Code.CORRUPT, f"the region {_tree.SKELETON!r} cannot be understood: {error}") from None
+        if ref is not None:
+            self._add_array(ref)
+        elif isinstance(node, (dict, list)):
+            for part in node.values() if isinstance(node, dict) else node:
+                self._add_arrays(part)
+
+    def _add_array(self, ref: _tree.ArrayRef) -> LazyArray:
+        found = self._regions.get(ref.region)
+        if found is None or found[0] != ref.nbytes:
+            raise Error(
+                Code.CORRUPT,
+                f"the tree of rank {self.rank} speaks of {ref.nbytes} bytes in region {ref.region!r}, and there are "
+                f"{'none' if found is None else found[0]}",
+            )
+        # A piece that covers its array can be read in boxes; so can shards, from all ranks together.
+        piece = found[1]
+        in_boxes = piece is not None and (ref.global_shape is not None or self.rank_count == 1)
+        self._lazy[ref.region] = LazyArray(self, ref, in_boxes)
+        return self._lazy[ref.region]
+
+    def _add_regions(self) -> None:
+        whole = {name: tuple(shape) for name, _, shape, complete in self._reader.arrays() if complete}
+        for name, (nbytes, piece) in self._regions.items():
+            if piece is None:
+                ref = _tree.ArrayRef(name, "numpy", "uint8", (nbytes,))
+            else:
+                type_name = _leaves.NAMES.get(piece[0], "uint8")
+                kind = "torch" if type_name == "bfloat16" else "numpy"
+                shape = tuple(piece[3])
+                ref = _tree.ArrayRef(name, kind, type_name, shape, whole.get(name), tuple(piece[2]))
+            self._lazy[name] = LazyArray(self, ref, name in whole)
+
+
+def read(
+    path: str | os.PathLike[str], *, step: int | None = None, rank: int = 0, name: str | None = None
+) -> Checkpoint:
+    """Opens a checkpoint without a running job.
+
+    path: a directory of checkpoints (its newest complete epoch, or `step`; `name` where it holds several jobs'),
+        or one of an epoch's files.
+    rank: whose view of the epoch.
+
+    Raises Error: not found when there is no complete epoch, corrupt when what is there is damaged.
+    """
+    place = os.fspath(path)
+    if os.path.isdir(place):
+        return Checkpoint(_core.Reader.open_directory(place, name, step), rank)
+    reader = _core.Reader.open_file(place)
+    if step is not None and step != reader.epoch:
+        raise Error(Code.NOT_FOUND, f"'{place}' is of epoch {reader.epoch}, not {step}; nothing was read")
+    return Checkpoint(reader, rank)

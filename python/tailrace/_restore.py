@@ -1,0 +1,160 @@
+"""Restoring in place: what a checkpoint holds against what the program has.
+
+compare() goes through skeleton and target side by side and gives either everything that has to be filled and
+set, or every difference there is. So nothing is touched before all of it is known to fit.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from tailrace import _leaves, _tree
+from tailrace._errors import Code, Error
+
+_MOST_SHOWN = 20
+
+
+@dataclasses.dataclass
+class Fill:
+    """An array of the program, and where its bytes are. `box` is the shard wanted of a global array."""
+
+    ref: _tree.ArrayRef
+    target: _leaves.Target
+    box: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+
+
+@dataclasses.dataclass
+class Plan:
+    fills: list[Fill] = dataclasses.field(default_factory=list)
+    set_plain: list[Callable[[], None]] = dataclasses.field(default_factory=list)
+    differences: list[str] = dataclasses.field(default_factory=list)
+
+
+def compare(skeleton: Any, into: Any, step: int, trust_pickle: bool) -> Plan:
+    """Raises Error (invalid argument) with all differences when the checkpoint is not of this state."""
+    plan = Plan()
+    _compare(skeleton, into, (), plan, None, trust_pickle)
+    if plan.differences:
+        shown = plan.differences[:_MOST_SHOWN]
+        more = len(plan.differences) - len(shown)
+        raise Error(
+            Code.INVALID_ARGUMENT,
+            f"epoch {step} is not of this state; nothing was changed. Differences:\n  "
+            + "\n  ".join(shown)
+            + (f"\n  and {more} more" if more else ""),
+        )
+    return plan
+
+
+def _compare(
+    node: Any, target: Any, path: tuple[Any, ...], plan: Plan, put: Callable[[Any], None] | None, trust: bool
+) -> None:
+    ref = _tree.array_of(node)
+    if ref is not None or isinstance(target, _tree.Shard) or _leaves.is_array(target):
+        return _compare_array(ref, target, path, plan)
+    members = _members(node)
+    if isinstance(target, dict) and isinstance(members, dict):
+        for key in members.keys() | target.keys():
+            where = (*path, key)
+            if key not in target:
+                if _has_array(members[key]):
+                    plan.differences.append(f"{_tree.path_text(where)} is in the checkpoint only")
+                else:
+                    _set_later(members[key], plan, _putter(target, key), trust)
+            elif key not in members:
+                plan.differences.append(f"{_tree.path_text(where)} is not in the checkpoint")
+            else:
+                _compare(members[key], target[key], where, plan, _putter(target, key), trust)
+        return None
+    if isinstance(target, (list, tuple)) and isinstance(members, list) and _has_array(node):
+        if len(members) != len(target):
+            plan.differences.append(
+                f"{_tree.path_text(path)} has {len(members)} entries in the checkpoint, and {len(target)} here"
+            )
+            return None
+        for i, member in enumerate(members):
+            putter = _putter(target, i) if isinstance(target, list) else None
+            _compare(member, target[i], (*path, i), plan, putter, trust)
+        return None
+    if _has_array(node) or _holds_array(target):
+        plan.differences.append(f"{_tree.path_text(path)} holds arrays on one side only, or in another container")
+    elif put is None:
+        if _decode_plain(node, trust) != target:
+            plan.differences.append(f"{_tree.path_text(path)} cannot be set, because it is in a tuple, or the root")
+    else:
+        _set_later(node, plan, put, trust)
+    return None
+
+
+def _compare_array(ref: _tree.ArrayRef | None, target: Any, path: tuple[Any, ...], plan: Plan) -> None:
+    where = _tree.path_text(path)
+    array = target.array if isinstance(target, _tree.Shard) else target
+    if ref is None or not _leaves.is_array(array):
+        plan.differences.append(f"{where} is an array {'here' if ref is None else 'in the checkpoint'} only")
+        return
+    _, dtype, shape = _leaves.describe(array)
+    if dtype != ref.dtype:
+        plan.differences.append(f"{where} is of {ref.dtype} in the checkpoint, and of {dtype} here")
+    wanted_shape = tuple(target.global_shape) if isinstance(target, _tree.Shard) else shape
+    saved_shape = ref.global_shape or ref.shape
+    if wanted_shape != saved_shape:
+        plan.differences.append(f"{where} has shape {saved_shape} in the checkpoint, and {wanted_shape} here")
+    if dtype != ref.dtype or wanted_shape != saved_shape:
+        return
+    try:
+        filled = _leaves.Target(array)
+    except TypeError as error:
+        plan.differences.append(f"{where}: {error}")
+        return
+    box = None
+    if isinstance(target, _tree.Shard):
+        box = (tuple(target.offset), shape)
+    elif ref.global_shape is not None:
+        box = ((0,) * len(shape), shape)
+    plan.fills.append(Fill(ref, filled, box))
+
+
+def _members(node: Any) -> dict[Any, Any] | list[Any] | None:
+    """The parts of a container's node, by key or in order."""
+    if isinstance(node, list):
+        return node
+    if not isinstance(node, dict):
+        return None
+    kind = node.get("$")
+    if kind is None:
+        return node
+    if kind in ("dict", "ordered"):
+        return {_decode_plain(key, False): part for key, part in node["v"]}
+    return node["v"] if kind == "tuple" and isinstance(node["v"], list) else None
+
+
+def _decode_plain(node: Any, trust: bool) -> Any:
+    def no_array(ref: _tree.ArrayRef) -> Any:
+        raise ValueError("an array where a plain object belongs")
+
+    return _tree.decode(node, no_array, trust)
+
+
+def _has_array(node: Any) -> bool:
+    if isinstance(node, dict):
+        return node.get("$") == "array" or any(_has_array(part) for part in node.values())
+    return isinstance(node, list) and any(_has_array(part) for part in node)
+
+
+def _holds_array(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(_holds_array(part) for part in value.values())
+    if isinstance(value, (list, tuple)):
+        return any(_holds_array(part) for part in value)
+    return isinstance(value, _tree.Shard) or _leaves.is_array(value)
+
+
+def _putter(container: Any, key: Any) -> Callable[[Any], None]:
+    return lambda value: container.__setitem__(key, value)
+
+
+def _set_later(node: Any, plan: Plan, put: Callable[[Any], None], trust: bool) -> None:
+    value = _decode_plain(node, trust)
+    plan.set_plain.append(lambda: put(value))

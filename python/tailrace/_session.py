@@ -1,0 +1,262 @@
+"""tailrace.open and Session: saving a program's state while it goes on, and restoring it."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import os
+import warnings
+from typing import Any
+
+import numpy as np
+
+from tailrace import _checkpoint, _core, _leaves, _restore, _tree
+from tailrace._errors import Code, Error
+
+
+class State(enum.Enum):
+    """Where an epoch is on its way."""
+
+    UNKNOWN = 0
+    CAPTURED = 1  # in the node-local tier, waiting
+    FLUSHING = 2  # on its way to the shared directory
+    COMMITTED = 3  # durable in the shared directory: K files
+    KEPT_LOCAL = 4  # stays in the node-local tier, as configured or because flushes queue
+    FAILED = 5  # not in the shared directory; see `why`
+
+
+@dataclasses.dataclass(frozen=True)
+class Epoch:
+    """What is known of an epoch. `run` counts the sessions on the directory; seconds and bytes are this rank's."""
+
+    step: int
+    run: int
+    state: State
+    why: Error | None
+    captured_bytes: int
+    blocked_seconds: float
+    flush_seconds: float
+    in_local: bool
+    in_shared: bool
+
+
+def open(
+    *,
+    shared_dir: str | os.PathLike[str] | None = None,
+    local_dir: str | os.PathLike[str] | None = None,
+    files: int | None = None,
+    config_file: str | os.PathLike[str] | None = None,
+    **settings: str | int | float | bool | os.PathLike[str],
+) -> Session:
+    """Opens a session on a directory of checkpoints.
+
+    shared_dir: where the files of an epoch go; made when missing.
+    local_dir: the node-local tier, in memory or on a local disk (default /dev/shm/tailrace-<uid>).
+    files: how many files an epoch has (K).
+    config_file: a TOML file of settings; other settings by name, as `tailrace config` lists them. Later ones
+        win: defaults, the file, TAILRACE_* in the environment, arguments.
+
+    Raises Error: invalid argument for a setting that does not exist or has no such value, busy when another
+    session holds the directory.
+    """
+    given: dict[str, Any] = {"shared_dir": shared_dir, "local_dir": local_dir, "files": files, **settings}
+    texts = [(key, _setting_text(value)) for key, value in given.items() if value is not None]
+    return Session(_core.Session(texts, None if config_file is None else os.fspath(config_file)))
+
+
+def _setting_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return os.fspath(value) if isinstance(value, os.PathLike) else str(value)
+
+
+class Session:
+    """A program's checkpoints in one directory. tailrace.open makes it; a with-statement closes it.
+
+    save, wait, state and close may be called from any thread. All calls that copy or wait release the GIL.
+    """
+
+    def __init__(self, core: _core.Session) -> None:
+        self._core = core
+        self._closed = False
+
+    @property
+    def rank(self) -> int:
+        return self._core.rank
+
+    @property
+    def rank_count(self) -> int:
+        return self._core.rank_count
+
+    def setting(self, key: str) -> str:
+        """The value of a setting as this session uses it."""
+        value = self._core.setting(key)
+        if value is None:
+            raise Error(Code.NOT_FOUND, f"there is no setting {key!r}")
+        return value
+
+    # ---- saving ------------------------------------------------------------------------------------------
+
+    def save(self, step: int, tree: Any, *, pickle: bool = False) -> None:
+        """Saves `tree` as epoch `step`, a number that grows from save to save.
+
+        tree: arrays, tensors, tailrace.Shard, and plain objects, in dicts, lists and tuples of any depth.
+        pickle: plain objects that have no safe encoding are pickled; loading them needs trust_pickle.
+
+        Returns when the copy in the node-local tier is complete and checksummed: the arrays are the program's
+        again, and the files are written in the background. Raises Error: invalid argument, with its path in the
+        tree, for an object that cannot be encoded; no space when the node-local tier is full. Then this epoch does
+        not exist and earlier ones are intact.
+        """
+        skeleton, arrays = _tree.encode(tree, pickle)
+        alone = self.rank_count == 1
+        text = np.frombuffer(skeleton, np.uint8)
+        regions: list[tuple[str, int, int, Any]] = [(_tree.SKELETON, text.ctypes.data, text.nbytes, None)]
+        leaves = []
+        for name, value in arrays.items():
+            shard = value if isinstance(value, _tree.Shard) else None
+            try:
+                leaf = _leaves.to_save(shard.array if shard else value)
+            except TypeError as error:
+                raise Error(Code.INVALID_ARGUMENT, f"the array {name!r}: {error}; nothing was saved") from None
+            leaves.append(leaf)
+            if shard is not None:
+                piece = leaf.piece(shard.global_shape, shard.offset)
+                if piece is None:
+                    raise Error(
+                        Code.INVALID_ARGUMENT,
+                        f"the Shard {name!r} of {leaf.dtype} with {len(leaf.shape)} dimensions: the format has no "
+                        "global arrays of these; nothing was saved",
+                    )
+            else:
+                # With one rank every array is the whole of its kind, and the command line can extract it.
+                piece = leaf.piece() if alone else None
+            regions.append((name, leaf.address, leaf.nbytes, piece))
+        self._core.save(step, regions)
+        del leaves  # the memory that the addresses point to lives until here
+
+    def state(self, step: int) -> Epoch:
+        """Where an epoch is. Never blocks."""
+        return _epoch(self._core.state(step))
+
+    def wait(self, step: int | None = None, timeout: float | None = None) -> bool:
+        """Waits until the epoch (None: every epoch) is committed or kept local; raises its failure.
+
+        timeout: in seconds; False when it was over first, and the work goes on.
+        """
+        return self._core.wait(step, -1.0 if timeout is None else max(0.0, timeout))
+
+    # ---- restoring (collective) --------------------------------------------------------------------------
+
+    def list(self) -> list[Epoch]:
+        """Epochs that can be restored, newest first."""
+        return [_epoch(info) for info in self._core.list()]
+
+    def read(self, step: int | None = None) -> _checkpoint.Checkpoint:
+        """Opens an epoch, or the newest, for lazy reading, from the nearest tier that has it."""
+        reader = self._open(step, None)
+        return _checkpoint.Checkpoint(reader, self.rank if self.rank < reader.rank_count else 0)
+
+    def restore_latest(self, into: Any, *, trust_pickle: bool = False) -> int | None:
+        """Fills `into` from the newest epoch that every rank can read and verify, and returns its step; None when
+        there is nothing to restore: a first run.
+
+        Arrays, tensors and Shards are filled in place; plain objects are put into the dicts and lists that hold
+        them. An epoch of another state (names, shapes, types) raises Error (invalid argument) with every
+        difference, and nothing is changed. A damaged epoch gives way to the next older one, with a warning.
+        """
+        before: int | None = None
+        while True:
+            try:
+                reader = self._open(None, before)
+            except Error as error:
+                if error.code is Code.NOT_FOUND and before is None:
+                    return None
+                raise
+            try:
+                return self._fill(reader, into, trust_pickle)
+            except Error as error:
+                if error.code not in (Code.CORRUPT, Code.IO_ERROR, Code.ABORTED):
+                    raise
+                before = reader.epoch
+                try:
+                    self._open(None, before).close()
+                except Error:
+                    raise error from None
+                warnings.warn(f"epoch {before} is passed over: {error}", RuntimeWarning, stacklevel=2)
+
+    def restore(self, step: int, into: Any, *, trust_pickle: bool = False) -> None:
+        """As restore_latest, from this epoch or not at all."""
+        self._fill(self._open(step, None), into, trust_pickle)
+
+    # ---- the end -----------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Waits for all flushes and raises what the first failure was; the session is gone in any case."""
+        if not self._closed:
+            self._closed = True
+            self._core.close()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, exception: object, trace: object) -> None:
+        try:
+            self.close()
+        except Error:
+            if kind is None:  # else the program's own exception is the news
+                raise
+
+    # ---- parts -------------------------------------------------------------------------------------------
+
+    def _open(self, step: int | None, before: int | None) -> _core.Reader:
+        return _core.Reader.open_session(self._core.handle, step, before, False)
+
+    def _fill(self, reader: _core.Reader, into: Any, trust_pickle: bool) -> int:
+        failure: Error | None = None
+        try:
+            plan = self._read_into(reader, into, trust_pickle)
+        except Error as error:
+            failure = error
+        # One rank's failure is everybody's: no rank may go on with an epoch that another could not read.
+        if self.rank_count > 1:
+            self._core.agree(failure.code if failure else 0, str(failure or ""))
+        if failure is not None:
+            raise failure
+        for fill in plan.fills:
+            fill.target.finish()
+        for put in plan.set_plain:
+            put()
+        return reader.epoch
+
+    def _read_into(self, reader: _core.Reader, into: Any, trust_pickle: bool) -> _restore.Plan:
+        # With another number of ranks, plain objects come from rank 0, and arrays must be parts of global ones.
+        same = reader.rank_count == self.rank_count
+        rank = self.rank if same else 0
+        checkpoint = _checkpoint.Checkpoint(reader, rank)
+        plan = _restore.compare(checkpoint.skeleton, into, reader.epoch, trust_pickle)
+        local = [fill.ref.region for fill in plan.fills if fill.box is None]
+        if local and not same and reader.rank_count > 1:
+            raise Error(
+                Code.INVALID_ARGUMENT,
+                f"epoch {reader.epoch} was saved by {reader.rank_count} ranks and is restored by {self.rank_count}, "
+                f"and {local[0]!r} is an array of each rank's own; save parts of global arrays as tailrace.Shard; "
+                "nothing was changed",
+            )
+        whole = [
+            (fill.ref.region, fill.target.leaf.address, fill.target.leaf.nbytes)
+            for fill in plan.fills
+            if fill.box is None
+        ]
+        reader.read(rank, whole)
+        for fill in plan.fills:
+            if fill.box is not None:
+                leaf = fill.target.leaf
+                reader.read_box(fill.ref.region, list(fill.box[0]), list(fill.box[1]), leaf.address, leaf.nbytes)
+        return plan
+
+
+def _epoch(info: Any) -> Epoch:
+    step, run, state, code, why, captured, blocked, flush, in_local, in_shared = info
+    error = Error(Code(code), why) if code else None
+    return Epoch(step, run, State(state), error, captured, blocked, flush, in_local, in_shared)

@@ -1,0 +1,305 @@
+"""Nested containers as one JSON text and a list of arrays: the safe encoding of plain Python objects.
+
+A tree is a dict, list or tuple of trees, arrays, tensors and plain objects. encode() gives its skeleton, which
+is the tree with each array replaced by the name of the region that holds its bytes, and the arrays by those
+names. decode() builds the tree again and runs nothing that the text brings: each kind of object has a line in
+the tables below, and a kind that has none is refused. Pickle is written only where the caller asks for it, and
+read only where the caller says that the file is to be trusted.
+
+The skeleton is JSON. What JSON has is written as it is; everything else is {"$": KIND, ...}. The root is
+{"tailrace": 1, "tree": ...}. An array that occurs twice is saved once, and is one array after loading.
+"""
+
+from __future__ import annotations
+
+import base64
+import collections
+import dataclasses
+import json
+import math
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tailrace import _leaves
+from tailrace._errors import Code, Error
+
+SKELETON = "tailrace.tree"
+_MOST_DEPTH = 200
+
+
+@dataclasses.dataclass(frozen=True)
+class Shard:
+    """This rank's piece of a global array, row-major: element i of dimension d is element offset[d] + i.
+
+    Restoring assembles the piece asked for from whatever pieces were saved, on any number of ranks.
+    """
+
+    array: Any
+    global_shape: Sequence[int]
+    offset: Sequence[int]
+
+
+@dataclasses.dataclass(frozen=True)
+class ArrayRef:
+    """An array's place in a skeleton: its region, element type and shape; a shard's global array too."""
+
+    region: str
+    kind: str
+    dtype: Any
+    shape: tuple[int, ...]
+    global_shape: tuple[int, ...] | None = None
+    offset: tuple[int, ...] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * _leaves.element_bytes(self.kind, self.dtype)
+
+
+# ---- writing ---------------------------------------------------------------------------------------------
+
+
+class _Encoder:
+    def __init__(self, allow_pickle: bool) -> None:
+        self.allow_pickle = allow_pickle
+        self.arrays: dict[str, Any] = {}
+        self.known: dict[tuple[int, Any], Any] = {}  # an array's node, by identity
+        self.within: set[int] = set()  # containers we are inside of
+
+    def node(self, value: Any, path: tuple[Any, ...]) -> Any:
+        if value is None or isinstance(value, bool) or type(value) in (int, str):
+            return value
+        if type(value) is float:
+            return value if math.isfinite(value) else {"$": "float", "v": repr(value)}
+        if isinstance(value, Shard):
+            return self.array(value.array, path, value)
+        if _leaves.is_array(value):
+            return self.array(value, path, None)
+        if isinstance(value, np.generic) and not value.dtype.hasobject:
+            array = np.asarray(value)
+            return {"$": "scalar", "dtype": _leaves.describe(array)[1], "v": array.tobytes().hex()}
+        for plain, kind, to_json in _PLAIN:
+            if type(value) is plain:
+                return {"$": kind, "v": to_json(value)}
+        if type(value) in _CONTAINERS:
+            return self.container(value, path)
+        torch_kind = _torch_plain(value)
+        if torch_kind is not None:
+            return torch_kind
+        if self.allow_pickle:
+            return {"$": "pickle", "v": base64.b64encode(pickle.dumps(value)).decode()}
+        raise Error(
+            Code.INVALID_ARGUMENT,
+            f"{path_text(path)} is a {type(value).__module__}.{type(value).__qualname__}, which has no safe "
+            "encoding; save its parts, or allow pickle for it (pickle=True); nothing was saved",
+        )
+
+    def container(self, value: Any, path: tuple[Any, ...]) -> Any:
+        if id(value) in self.within or len(path) > _MOST_DEPTH:
+            raise Error(
+                Code.INVALID_ARGUMENT,
+                f"{path_text(path[:4])}... contains itself, or is nested more than {_MOST_DEPTH} deep; "
+                "nothing was saved",
+            )
+        self.within.add(id(value))
+        try:
+            if type(value) is list:
+                return [self.node(part, (*path, i)) for i, part in enumerate(value)]
+            if type(value) is dict and all(type(key) is str and not key.startswith("$") for key in value):
+                return {key: self.node(part, (*path, key)) for key, part in value.items()}
+            if type(value) in (dict, collections.OrderedDict):
+                pairs = [[self.node(key, path), self.node(part, (*path, key))] for key, part in value.items()]
+                return {"$": "dict" if type(value) is dict else "ordered", "v": pairs}
+            parts = sorted(value, key=repr) if type(value) in (set, frozenset) else value
+            return {
+                "$": _CONTAINERS[type(value)],
+                "v": [self.node(p, (*path, i)) for i, p in enumerate(parts)],
+            }
+        finally:
+            self.within.discard(id(value))
+
+    def array(self, value: Any, path: tuple[Any, ...], shard: Shard | None) -> Any:
+        place = None if shard is None else (tuple(shard.global_shape), tuple(shard.offset))
+        known = self.known.get((id(value), place))
+        if known is not None:
+            return known
+        if not _leaves.is_array(value):
+            raise Error(Code.INVALID_ARGUMENT, f"{path_text(path)} is a Shard of no array; nothing was saved")
+        kind, dtype, shape = _leaves.describe(value)
+        name = region_name(path)
+        node = {"$": "array", "region": name, "kind": kind, "dtype": dtype, "shape": list(shape)}
+        if place is not None:
+            node["global_shape"], node["offset"] = list(place[0]), list(place[1])
+        self.arrays[name] = shard if shard is not None else value
+        self.known[(id(value), place)] = node
+        return node
+
+
+_PLAIN: list[tuple[type, str, Callable[[Any], Any]]] = [
+    (complex, "complex", lambda v: [repr(v.real), repr(v.imag)]),
+    (bytes, "bytes", lambda v: base64.b64encode(v).decode()),
+    (bytearray, "bytearray", lambda v: base64.b64encode(v).decode()),
+    (range, "range", lambda v: [v.start, v.stop, v.step]),
+    (slice, "slice", lambda v: [v.start, v.stop, v.step]),
+]
+_CONTAINERS: dict[type, str] = {
+    list: "list",
+    tuple: "tuple",
+    dict: "dict",
+    collections.OrderedDict: "ordered",
+    set: "set",
+    frozenset: "frozenset",
+}
+
+
+def _torch_plain(value: Any) -> Any:
+    torch = _leaves.torch_module()
+    if torch is None:
+        return None
+    if type(value) is torch.Size:
+        return {"$": "torch.Size", "v": list(value)}
+    if type(value) is torch.dtype or type(value) is torch.device:
+        return {"$": f"torch.{type(value).__name__}", "v": str(value).removeprefix("torch.")}
+    return None
+
+
+def encode(tree: Any, allow_pickle: bool = False) -> tuple[bytes, dict[str, Any]]:
+    """The skeleton's text, and the arrays, tensors and Shards by the names of their regions."""
+    encoder = _Encoder(allow_pickle)
+    root = encoder.node(tree, ())
+    text = json.dumps({"tailrace": 1, "tree": root}, separators=(",", ":"), allow_nan=False)
+    return text.encode("ascii"), encoder.arrays
+
+
+def region_name(path: tuple[Any, ...]) -> str:
+    """'model/layers.0.weight': keys joined by '/', with '~' and '/' in a key written as JSON Pointer does."""
+    keys = [str(key).replace("~", "~0").replace("/", "~1") for key in path]
+    name = "/".join(keys) or "value"
+    return name + "~" if name == SKELETON else name
+
+
+def path_text(path: tuple[Any, ...]) -> str:
+    return "the tree" + "".join(f"[{key!r}]" for key in path)
+
+
+# ---- reading ---------------------------------------------------------------------------------------------
+
+
+def parse(text: bytes) -> Any:
+    """The skeleton of a text, unchecked below its root; corrupt when it is none."""
+    try:
+        root = json.loads(text)
+        if not isinstance(root, dict) or root.get("tailrace") != 1:
+            raise ValueError("it is not a tree of version 1")
+        return root["tree"]
+    except (ValueError, KeyError, RecursionError) as error:
+        raise Error(Code.CORRUPT, f"the region {SKELETON!r} cannot be understood: {error}") from None
+
+
+def array_of(node: Any) -> ArrayRef | None:
+    """The array that a node stands for; None for any other node."""
+    if not isinstance(node, dict) or node.get("$") != "array":
+        return None
+
+    def sizes(key: str) -> tuple[int, ...] | None:
+        values = node.get(key)
+        if values is None:
+            return None
+        if not all(type(v) is int and v >= 0 for v in values):
+            raise ValueError(f"{key} is {values!r}")
+        return tuple(values)
+
+    shape = sizes("shape")
+    if not isinstance(node["region"], str) or shape is None:
+        raise ValueError(f"an array without a region or shape: {node!r}")
+    return ArrayRef(node["region"], node["kind"], node["dtype"], shape, sizes("global_shape"), sizes("offset"))
+
+
+def decode(node: Any, array: Callable[[ArrayRef], Any], trust_pickle: bool = False) -> Any:
+    """The tree of a skeleton; `array` gives what stands in each array's place, called once per region."""
+    made: dict[str, Any] = {}
+
+    def one_array(ref: ArrayRef) -> Any:
+        if ref.region not in made:
+            made[ref.region] = array(ref)
+        return made[ref.region]
+
+    def build(node: Any) -> Any:
+        if isinstance(node, list):
+            return [build(part) for part in node]
+        if not isinstance(node, dict):
+            return node
+        kind = node.get("$")
+        if kind is None:
+            return {key: build(part) for key, part in node.items()}
+        if kind == "array":
+            ref = array_of(node)
+            assert ref is not None
+            return one_array(ref)
+        value: Any = node.get("v")
+        if kind == "pickle":
+            if trust_pickle:
+                return pickle.loads(base64.b64decode(value))
+            raise Error(
+                Code.UNSUPPORTED,
+                "the checkpoint holds a pickled object, which could run any code when it is loaded; "
+                "pass trust_pickle=True if you know who wrote it; nothing was loaded",
+            )
+        maker = _MAKERS.get(kind)
+        if maker is None:
+            raise ValueError(f"objects of kind {kind!r} are not known")
+        return maker(build, node, value)
+
+    try:
+        return build(node)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise Error(Code.CORRUPT, f"the region {SKELETON!r} cannot be understood: {error}") from None
+
+
+def _torch_named(kind: str) -> Callable[[Any, Any, Any], Any]:
+    def make(build: Any, node: Any, value: Any) -> Any:
+        import torch
+
+        if kind == "Size":
+            return torch.Size(value)
+        if kind == "device":
+            return torch.device(str(value))
+        found = getattr(torch, str(value))
+        if not isinstance(found, torch.dtype):
+            raise ValueError(f"torch has no element type {value!r}")
+        return found
+
+    return make
+
+
+def _scalar(build: Any, node: Any, value: Any) -> Any:
+    array = _leaves.empty("numpy", node["dtype"], ())
+    return np.frombuffer(bytes.fromhex(value), array.dtype, count=1)[0]
+
+
+def _float(text: str) -> float:
+    if text not in ("nan", "inf", "-inf"):
+        raise ValueError(f"{text!r} is no float")
+    return float(text)
+
+
+# Each makes an object from its node; `build` makes the parts.
+_MAKERS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "float": lambda build, node, v: _float(v),
+    "complex": lambda build, node, v: complex(float(v[0]), float(v[1])),
+    "bytes": lambda build, node, v: base64.b64decode(v, validate=True),
+    "bytearray": lambda build, node, v: bytearray(base64.b64decode(v, validate=True)),
+    "range": lambda build, node, v: range(*v),
+    "slice": lambda build, node, v: slice(*v),
+    "scalar": _scalar,
+    "tuple": lambda build, node, v: tuple(build(part) for part in v),
+    "set": lambda build, node, v: {build(part) for part in v},
+    "frozenset": lambda build, node, v: frozenset(build(part) for part in v),
+    "dict": lambda build, node, v: {build(key): build(part) for key, part in v},
+    "ordered": lambda build, node, v: collections.OrderedDict((build(k), build(part)) for k, part in v),
+    "torch.Size": _torch_named("Size"),
+    "torch.dtype": _torch_named("dtype"),
+    "torch.device": _torch_named("device"),
+}

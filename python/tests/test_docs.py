@@ -1,0 +1,25 @@
+"""The examples of the pages run as they stand there, one after another in a fresh directory."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PAGES = Path(__file__).parents[2] / "docs"
+
+
+def examples(page: str) -> list[str]:
+    return re.findall(r"^<!-- test -->\n```python\n(.*?)^```$", (PAGES / page).read_text(), re.M | re.S)
+
+
+@pytest.mark.parametrize("page", ["python.md"])
+def test_the_examples_of_the_page_run(page: str, tmp_path: Path) -> None:
+    blocks = examples(page)
+    assert blocks
+    for block in blocks:
+        done = subprocess.run([sys.executable, "-c", block], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, block + done.stdout + done.stderr

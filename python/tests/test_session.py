@@ -1,0 +1,295 @@
+"""Sessions: what is saved comes back, in place or as a tree; what cannot be is refused by name."""
+
+from __future__ import annotations
+
+import collections
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tailrace
+
+Settings = dict[str, Any]
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return {
+        "shared_dir": tmp_path / "shared",
+        "local_dir": tmp_path / "local",
+        "buffer_bytes": "1MiB",
+        "buffers": 2,
+    }
+
+
+def sample() -> dict[str, Any]:
+    rng = np.random.default_rng(1)
+    return {
+        "u": rng.standard_normal((40, 50)),
+        "nested": [{"a": np.arange(7, dtype=np.int8)}, (np.float32(1.5), np.zeros((0, 3)))],
+        "meta": {"lr": 1e-3, "name": "run", "betas": (0.9, 0.95), "none": None, "big": 1 << 200},
+    }
+
+
+def same(a: Any, b: Any) -> bool:
+    if isinstance(a, np.ndarray):
+        return isinstance(b, np.ndarray) and a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(same, a, b))
+    return bool(a == b) or (a != a and b != b)
+
+
+def test_saves_and_restores_in_place(settings: Settings) -> None:
+    state = sample()
+    with tailrace.open(**settings) as session:
+        assert session.restore_latest(into=state) is None
+        session.save(1, state)
+        state["u"][:] = 7
+        state["meta"]["lr"] = 0.5
+        session.save(2, state)
+        assert session.wait()
+        assert [epoch.step for epoch in session.list()] == [2, 1]
+        assert session.state(2).state is tailrace.State.COMMITTED
+    fresh = sample()
+    held = fresh["u"]
+    with tailrace.open(**settings) as session:
+        assert session.restore_latest(into=fresh) == 2
+        assert same(fresh, state) and fresh["u"] is held
+        session.restore(1, fresh)
+        assert same(fresh, sample())
+
+
+def test_leaves_k_files_and_nothing_else(settings: Settings) -> None:
+    with tailrace.open(**settings, files=3) as session:
+        session.save(5, sample())
+    assert len(list(settings["shared_dir"].iterdir())) == 3
+
+
+def test_reads_lazily_without_a_job(settings: Settings) -> None:
+    state = sample()
+    with tailrace.open(**settings) as session:
+        session.save(3, state)
+    with tailrace.read(settings["shared_dir"]) as checkpoint:
+        assert checkpoint.step == 3 and checkpoint.rank_count == 1
+        assert set(checkpoint) == {"u", "nested/0/a", "nested/1/1"}
+        u = checkpoint["u"]
+        assert u.shape == (40, 50) and u.dtype == np.float64 and u.nbytes == state["u"].nbytes
+        for index in [3, -1, slice(2, 9), (slice(1, 3), 4), (..., slice(5, 6)), slice(None, None, 2), [1, 5]]:
+            assert np.array_equal(u[index], state["u"][index]), index
+        with pytest.raises(IndexError):
+            u[40]
+        assert same(np.asarray(u), state["u"])
+        assert same(checkpoint.tree(), state)
+        lazy = checkpoint.lazy_tree()
+        assert isinstance(lazy["nested"][0]["a"], tailrace.LazyArray)
+    (only,) = settings["shared_dir"].iterdir()
+    renamed = only.rename(only.with_name("mine.bin"))
+    assert same(tailrace.read(renamed).tree(), state)
+    with pytest.raises(tailrace.Error) as missing:
+        tailrace.read(renamed, step=4)
+    assert missing.value.code is tailrace.Code.NOT_FOUND and missing.value.path == str(renamed)
+
+
+def test_plain_objects_come_back_as_they_were(settings: Settings) -> None:
+    tree = {
+        "float": [float("nan"), float("inf"), -float("inf"), -0.0, 5e-324],
+        "complex": 1 - 2j,
+        "bytes": b"\0\xff",
+        "bytearray": bytearray(b"x"),
+        "set": {1, "a", (2, None)},
+        "frozenset": frozenset([3]),
+        "ordered": collections.OrderedDict([("z", 1), ("a", 2)]),
+        "keys": {1: "one", None: 2, (1, 2): [], "$": "dollar", "a/b~c": True},
+        "range": range(1, 9, 2),
+        "slice": slice(None, 3),
+        "scalar": np.int16(-3),
+        "text": "\ud800 ä\0",
+        "record": np.array([(1, 2.5)], dtype=[("i", ">i4"), ("x", "<f8")]),
+        "dates": np.array(["2024-01-01"], dtype="datetime64[D]"),
+        "strided": np.arange(20).reshape(4, 5).T[::2],
+        "none_dimensional": np.array(3.5),
+        "empty": [],
+    }
+    with tailrace.open(**settings) as session:
+        session.save(1, tree)
+    loaded = tailrace.read(settings["shared_dir"]).tree()
+    assert same(loaded, tree) and type(loaded["scalar"]) is np.int16
+
+
+def test_an_array_that_occurs_twice_is_saved_once_and_stays_one(settings: Settings) -> None:
+    a = np.arange(5)
+    with tailrace.open(**settings) as session:
+        session.save(1, {"x": a, "y": [a]})
+    with tailrace.read(settings["shared_dir"]) as checkpoint:
+        loaded = checkpoint.tree()
+        assert len(checkpoint) == 1 and loaded["x"] is loaded["y"][0]
+
+
+class Custom:
+    def __reduce__(self) -> Any:
+        return (exec, ("import builtins; builtins.tailrace_test_ran = True",))
+
+
+def test_what_cannot_be_encoded_is_named_by_its_path(settings: Settings) -> None:
+    loop: list[Any] = []
+    loop.append(loop)
+    with tailrace.open(**settings) as session:
+        for tree, path in [
+            ({"a": [0, {"b": Custom()}]}, "the tree['a'][1]['b'] is a "),
+            ({"a": np.array([object()])}, "the array 'a'"),
+            (loop, "contains itself"),
+        ]:
+            with pytest.raises(tailrace.Error, match="nothing was saved") as refused:
+                session.save(1, tree)
+            assert refused.value.code is tailrace.Code.INVALID_ARGUMENT and path in str(refused.value)
+            assert refused.value.intact == "nothing was saved"
+        assert session.list() == []
+
+
+def test_pickle_runs_only_for_who_asks_twice(settings: Settings) -> None:
+    import builtins
+
+    with tailrace.open(**settings) as session:
+        session.save(1, {"c": Custom(), "u": np.ones(3)}, pickle=True)
+        with pytest.raises(tailrace.Error, match="trust_pickle"):
+            session.restore_latest(into={"c": None, "u": np.zeros(3)})
+    checkpoint = tailrace.read(settings["shared_dir"])
+    assert np.array_equal(checkpoint["u"], np.ones(3))
+    with pytest.raises(tailrace.Error, match="trust_pickle"):
+        checkpoint.tree()
+    assert not hasattr(builtins, "tailrace_test_ran")
+    checkpoint.tree(trust_pickle=True)
+    assert builtins.__dict__.pop("tailrace_test_ran")
+
+
+def test_another_models_state_is_listed_and_nothing_is_changed(settings: Settings) -> None:
+    saved = {"same": np.ones(3), "shape": np.ones((2, 3)), "type": np.ones(2), "gone": np.ones(1), "plain": 1}
+    mine = {
+        "same": np.zeros(3),
+        "shape": np.zeros((3, 2)),
+        "type": np.zeros(2, "f4"),
+        "new": np.zeros(1),
+        "plain": 2,
+    }
+    with tailrace.open(**settings) as session:
+        session.save(1, saved)
+        with pytest.raises(tailrace.Error) as refused:
+            session.restore_latest(into=mine)
+        assert refused.value.code is tailrace.Code.INVALID_ARGUMENT
+        assert refused.value.intact == "nothing was changed"
+    text = str(refused.value)
+    for part in [
+        "'shape'] has shape (2, 3) in the checkpoint, and (3, 2) here",
+        "'type'] is of float64",
+        "'gone']",
+        "'new']",
+    ]:
+        assert part in text
+    assert "['same']" not in text and not mine["same"].any() and mine["plain"] == 2
+
+
+def test_plain_values_are_taken_as_saved(settings: Settings) -> None:
+    with tailrace.open(**settings) as session:
+        session.save(1, {"u": np.ones(2), "meta": {"epoch": 7, "new": [1, 2]}})
+        state = {"u": np.zeros(2), "meta": {"epoch": 0}}
+        assert session.restore_latest(into=state) == 1
+    assert state["meta"] == {"epoch": 7, "new": [1, 2]} and state["u"].all()
+
+
+def damage(file: Path, find: bytes) -> None:
+    data = bytearray(file.read_bytes())
+    at = data.index(find)
+    data[at] ^= 1
+    file.write_bytes(data)
+
+
+def test_damage_is_found_and_an_older_epoch_serves(settings: Settings) -> None:
+    with tailrace.open(**settings) as session:
+        for step in (1, 2):
+            session.save(step, {"u": np.full(1000, step, np.int64), "step": step})
+    newest = sorted(settings["shared_dir"].iterdir())[-1]
+    damage(newest, np.full(4, 2, np.int64).tobytes())
+    with pytest.raises(tailrace.Error) as found:
+        tailrace.read(settings["shared_dir"])["u"].load()
+    assert found.value.code is tailrace.Code.CORRUPT
+    assert found.value.path is not None and Path(found.value.path) == newest
+    state = {"u": np.zeros(1000, np.int64), "step": 0}
+    with (
+        tailrace.open(**{**settings, "local_dir": settings["local_dir"] / "other"}) as session,
+        pytest.warns(RuntimeWarning, match="epoch 2 is passed over"),
+    ):
+        assert session.restore_latest(into=state) == 1
+    assert state["step"] == 1 and (state["u"] == 1).all()
+
+
+def test_hostile_trees_are_corrupt_and_run_nothing(settings: Settings) -> None:
+    from tailrace import _tree
+
+    for text in [
+        b"", b"[]", b'{"tailrace":2,"tree":0}', b'{"tailrace":1}', b'{"tailrace":1,"tree":{"$":"os.system","v":"x"}}',
+        b'{"tailrace":1,"tree":{"$":"float","v":"1e5"}}', b'{"tailrace":1,"tree":{"$":"torch.dtype","v":"load"}}',
+        b'{"tailrace":1,"tree":{"$":"scalar","dtype":"|O","v":"00"}}', b'{"tailrace":1,"tree":{"$":"tuple","v":5}}',
+        b'{"tailrace":1,"tree":{"$":"scalar","dtype":"float64","v":"zz"}}', b"[" * 100000,
+    ]:  # fmt: skip
+        with pytest.raises(tailrace.Error) as refused:
+            _tree.decode(_tree.parse(text), lambda ref: None)
+        assert refused.value.code is tailrace.Code.CORRUPT, text
+
+
+def test_settings_are_checked_by_the_core(settings: Settings) -> None:
+    with pytest.raises(tailrace.Error, match="files") as refused:
+        tailrace.open(**settings, flies=2)
+    assert refused.value.code is tailrace.Code.INVALID_ARGUMENT
+    with tailrace.open(**settings, checksum=False, files=2) as session:
+        assert session.setting("checksum") == "no" and session.setting("files") == "2"
+        with pytest.raises(tailrace.Error) as busy:
+            tailrace.open(**settings)
+        assert busy.value.code is tailrace.Code.BUSY
+    with pytest.raises(tailrace.Error) as closed:
+        session.save(1, {})
+    assert closed.value.code is tailrace.Code.FAILED_STATE or closed.value.code is tailrace.Code.INVALID_ARGUMENT
+
+
+def test_an_error_says_where_and_what_is_intact(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    with pytest.raises(tailrace.Error) as refused:
+        tailrace.open(shared_dir=blocked / "below", local_dir=tmp_path / "local")
+    assert refused.value.path is not None and refused.value.path.startswith(str(blocked))
+    error = tailrace.Error(
+        tailrace.Code.IO_ERROR,
+        "writing 4096 bytes at offset 512 of '/a b/c': No space; earlier epochs are intact",
+    )
+    assert (error.path, error.offset, error.intact) == ("/a b/c", 512, "earlier epochs are intact")
+
+
+def test_other_threads_run_while_a_call_copies_and_waits(settings: Settings) -> None:
+    # A thread that counts makes progress inside save and close: it could not if they held the GIL.
+    state = {"u": np.ones(60_000_000 // 8)}
+    counted = 0
+    stop = threading.Event()
+
+    def count() -> None:
+        nonlocal counted
+        while not stop.is_set():
+            counted += 1
+            time.sleep(0)
+
+    thread = threading.Thread(target=count)
+    with tailrace.open(**settings, bandwidth_cap="200MiB") as session:
+        thread.start()
+        session.save(1, state)
+        before = counted
+        session.wait()
+        within = counted - before
+    stop.set()
+    thread.join()
+    assert within > 100

@@ -1,0 +1,70 @@
+#include "record/record_book.h"
+
+#include <algorithm>
+
+namespace tailrace {
+
+RecordBook::Open* RecordBook::find(EpochKey key) {
+    if (over_.has(key)) return nullptr;
+    auto& open = open_[key];
+    open.record.key = key;
+    return &open;
+}
+
+void RecordBook::captured(EpochKey key, const CaptureNumbers& numbers) {
+    if (Open* open = find(key)) open->record.capture.add(numbers);
+    check(key);
+}
+
+void RecordBook::flushed(EpochKey key, NodeRecord node) {
+    if (Open* open = find(key)) {
+        node.statistics.events.clear();
+        auto& nodes = open->record.nodes;
+        const auto place =
+            std::lower_bound(nodes.begin(), nodes.end(), node.node,
+                             [](const NodeRecord& known, int number) { return known.node < number; });
+        if (place == nodes.end() || place->node != node.node) nodes.insert(place, std::move(node));
+    }
+    check(key);
+}
+
+void RecordBook::ended(EpochRecord ended) {
+    const EpochKey key = ended.key;
+    Open* open = find(key);
+    if (open == nullptr || open->ended) return;
+    ended.capture = open->record.capture;
+    ended.nodes = std::move(open->record.nodes);
+    open->record = std::move(ended);
+    open->ended = true;
+    check(key);
+}
+
+void RecordBook::check(EpochKey key) {
+    const auto open = open_.find(key);
+    if (open != open_.end() && open->second.ended) {
+        const EpochRecord& record = open->second.record;
+        if (record.state != "committed" || record.nodes.size() >= nodes_) give_out(open);
+    }
+    if (open_.size() > most_open) give_out(open_.begin());
+}
+
+void RecordBook::give_out(std::map<EpochKey, Open>::iterator open) {
+    over_.add(open->first);
+    if (open->second.ended) whole_.push_back(std::move(open->second.record));
+    open_.erase(open);
+}
+
+std::vector<EpochRecord> RecordBook::take_rest() {
+    for (auto open = open_.begin(); open != open_.end();) {
+        const auto next = std::next(open);
+        if (open->second.ended) give_out(open);
+        open = next;
+    }
+    return take_whole();
+}
+
+bool RecordBook::waiting() const {
+    return std::any_of(open_.begin(), open_.end(), [](const auto& open) { return open.second.ended; });
+}
+
+}  // namespace tailrace

@@ -1,0 +1,64 @@
+#include "record/record_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <span>
+
+#include "base/log.h"
+
+namespace tailrace {
+
+namespace {
+
+constexpr std::string_view suffix = ".jsonl";
+
+// FNV-1a: names only have to differ.
+uint64_t hash_text(std::string_view text) {
+    uint64_t hash = 14695981039346656037u;
+    for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
+    return hash;
+}
+
+std::string directory_of(const std::string& path) {
+    const size_t slash = path.rfind('/');
+    return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+}  // namespace
+
+Status RecordFile::append(std::string_view text) {
+    TAILRACE_TRY(storage_.make_directories(directory_of(path_)));
+    TAILRACE_ASSIGN(auto file, storage_.open(path_, {Access::write, DirectIo::off}));
+    TAILRACE_ASSIGN(uint64_t size, file->size());
+    if (size > 0 && size + text.size() > most_bytes_) {
+        TAILRACE_TRY(file->close());
+        TAILRACE_TRY(storage_.rename(path_, path_ + ".1"));
+        TAILRACE_ASSIGN(file, storage_.open(path_, {Access::write, DirectIo::off}));
+        size = 0;
+    }
+    const std::string whole = size == 0 ? head_ + std::string(text) : std::string(text);
+    TAILRACE_TRY(file->write_at(std::as_bytes(std::span(whole.data(), whole.size())), size));
+    return file->close();
+}
+
+std::string record_path(const std::string& directory, const std::string& job, const std::string& shared_dir) {
+    return join_path(directory, fmt::format("{}-{:016x}{}", job, hash_text(shared_dir), suffix));
+}
+
+void drop_old_records(Storage& storage, const std::string& directory, size_t keep) {
+    auto entries = storage.list(directory);
+    if (!entries.ok()) return;
+    std::erase_if(*entries, [](const DirectoryEntry& entry) {
+        return entry.is_directory || !(entry.name.ends_with(suffix) || entry.name.ends_with(".jsonl.1"));
+    });
+    std::sort(entries->begin(), entries->end(),
+              [](const DirectoryEntry& a, const DirectoryEntry& b) { return a.modified > b.modified; });
+    for (size_t i = keep; i < entries->size(); ++i) {
+        const Status removed = storage.remove(join_path(directory, (*entries)[i].name));
+        if (!removed.ok() && removed.code() != Code::not_found)
+            log(LogLevel::info, "an old record stays: {}", removed.message());
+    }
+}
+
+}  // namespace tailrace

@@ -1,0 +1,84 @@
+// Records: what a session remembers of its epochs for those who want to know afterwards how long what took.
+// One JSON object per line; docs/records.md says what each field means. Pure.
+//
+// The first line of a file is a session's ("record": "session"); a line per epoch follows ("epoch"), and one
+// when the session ends well ("end").
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "aggregate/aggregator.h"
+#include "format/epoch_key.h"
+
+namespace tailrace {
+
+// The local phase of one epoch, over some ranks.
+struct CaptureNumbers {
+    uint32_t ranks = 0;
+    uint64_t bytes = 0;
+    double least_seconds = 0, most_seconds = 0, sum_seconds = 0;  // of a rank's capture
+    double most_wait_seconds = 0;  // of a rank, for room in the queue before it
+
+    void add(const CaptureNumbers& other);
+    bool operator==(const CaptureNumbers&) const = default;
+};
+CaptureNumbers capture_numbers(uint64_t bytes, double seconds, double wait_seconds);  // of one rank
+
+// The flush of one epoch on one node.
+struct NodeRecord {
+    int node = 0;
+    int group = 0;
+    FlushStatistics statistics;  // without events
+};
+
+struct EpochRecord {
+    EpochKey key;
+    std::string state;  // "committed", "kept_local" or "failed"
+    std::string why;    // of a failure
+    int64_t ended_unix_ms = 0;
+    double flush_seconds = 0;  // until the last group had committed
+    CaptureNumbers capture;
+    std::vector<NodeRecord> nodes;  // ascending; those that were heard of
+};
+
+struct SessionRecord {
+    std::string job;
+    uint32_t run = 0;
+    uint64_t run_uid = 0;
+    std::string version;
+    std::string host;
+    std::string shared_dir;
+    std::string file_system;
+    std::string io_engine;
+    uint32_t ranks = 0;
+    uint32_t nodes = 0;
+    int64_t began_unix_ms = 0;
+    std::vector<std::pair<std::string, std::string>> settings;  // key and value, as in the configuration
+};
+
+struct SessionEnd {
+    uint64_t run_uid = 0;
+    int64_t ended_unix_ms = 0;
+    double seconds = 0;  // since the session began
+    uint64_t epochs = 0;
+    double blocked_seconds = 0;  // sum over epochs of what the slowest rank's save took
+};
+
+// Each ends with a line feed.
+std::string to_json_line(const SessionRecord& session);
+std::string to_json_line(const EpochRecord& epoch, const SessionRecord& session);
+std::string to_json_line(const SessionEnd& end);
+
+// The events of a node in one epoch as lines of a trace in the JSON array format that Perfetto opens, each
+// with a comma before it. `steady_to_unix_us` is added to the events' steady clock.
+std::string to_trace_lines(EpochKey key, int node, const std::vector<FlushEvent>& events,
+                           int64_t steady_to_unix_us);
+// What such a file begins and ends with.
+std::string trace_head(const SessionRecord& session, int node);
+inline constexpr std::string_view trace_tail = "\n]\n";
+
+}  // namespace tailrace
