@@ -11,6 +11,7 @@ With --launch, the program runs on real nodes, for example on the test bed:
     collective_bench.py --build build/mpich --launch "tests/testbed/testbed run -n {ranks}" --directory /run/tb/pfs
 """
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -37,15 +38,14 @@ class Bench:
 
     def run(self, pattern, size, ranks, nodes, way, directory):
         """Seconds of a write and a read, and the library's lines."""
-        path = os.path.join(directory, "bench")
-        if os.path.exists(path):
-            os.remove(path)
+        path = os.path.join(directory, "bench")  # the program removes it
         command = shlex.split(self.launch.format(ranks=ranks))
         if WAYS[way]:
-            command += ["env", "LD_PRELOAD=" + self.library, "TAILRACE_MPIIO_STATISTICS=1",
-                        "TAILRACE_COLLECTIVE_LOCAL_AGGREGATORS=" + WAYS[way]]
+            command += ["env", "TAILRACE_MPIIO_STATISTICS=1", "TAILRACE_COLLECTIVE_LOCAL_AGGREGATORS=" + WAYS[way]]
             if not self.arguments.launch:
                 command += ["TAILRACE_COLLECTIVE_RANKS_PER_NODE=%d" % (ranks // nodes)]
+            # The launcher may preload something itself, as the test bed does.
+            command += ["sh", "-c", 'LD_PRELOAD="%s${LD_PRELOAD:+:$LD_PRELOAD}" exec "$@"' % self.library, "sh"]
         command += [self.program, pattern, size, path, str(nodes)]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
                               timeout=self.arguments.timeout, check=False)
@@ -105,7 +105,10 @@ def main():
     merge_rates(config)
     print("PnetCDF's own intra-node aggregation (1.14 and later) is not measured: this program uses MPI-IO.")
     bench = Bench(arguments, config)
-    with tempfile.TemporaryDirectory(dir=arguments.directory or arguments.build) as directory:
+    with contextlib.ExitStack() as stack:
+        # On real nodes the directory need not be there on this machine.
+        directory = arguments.directory if arguments.launch else stack.enter_context(
+            tempfile.TemporaryDirectory(dir=arguments.directory or arguments.build))
         for pattern, size in patterns(arguments.scale):
             if arguments.pattern and pattern not in arguments.pattern:
                 continue

@@ -85,7 +85,7 @@ MPI_Info hints(const char* aggregators) {
 
 double transfer(const char* path, MPI_Info info, MPI_Datatype view, std::vector<char>& data, bool writes) {
     MPI_File file = MPI_FILE_NULL;
-    const int mode = writes ? MPI_MODE_CREATE | MPI_MODE_RDWR : MPI_MODE_RDONLY;
+    const int mode = writes ? MPI_MODE_CREATE | MPI_MODE_RDWR : MPI_MODE_RDONLY | MPI_MODE_DELETE_ON_CLOSE;
     if (MPI_File_open(MPI_COMM_WORLD, path, mode, info, &file) != MPI_SUCCESS) MPI_Abort(MPI_COMM_WORLD, 2);
     MPI_File_set_view(file, 0, MPI_BYTE, view, "native", MPI_INFO_NULL);
     const int count = static_cast<int>(data.size());
