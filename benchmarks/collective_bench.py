@@ -41,7 +41,9 @@ class Bench:
         path = os.path.join(directory, "bench")  # the program removes it
         command = shlex.split(self.launch.format(ranks=ranks))
         if WAYS[way]:
-            command += ["env", "TAILRACE_MPIIO_STATISTICS=1", "TAILRACE_COLLECTIVE_LOCAL_AGGREGATORS=" + WAYS[way]]
+            command += ["env", "TAILRACE_COLLECTIVE_LOCAL_AGGREGATORS=" + WAYS[way]]
+            if self.arguments.explain:  # gathered when the file is closed, within the time that is taken
+                command += ["TAILRACE_MPIIO_STATISTICS=1"]
             if not self.arguments.launch:
                 command += ["TAILRACE_COLLECTIVE_RANKS_PER_NODE=%d" % (ranks // nodes)]
             # The launcher may preload something itself, as the test bed does.

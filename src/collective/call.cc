@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <chrono>
 #include <optional>
 
 #include "collective/global_part.h"
@@ -15,7 +16,13 @@ namespace {
 
 // Before it sleeps, a rank lets others run and looks again: the word it waits for is usually a moment away.
 constexpr int looks_before_sleeping = 30;
-constexpr std::chrono::milliseconds longest_sleep(1);
+constexpr std::chrono::microseconds shortest_sleep(30), longest_sleep(1000);
+
+// Never much longer than what was waited anyway.
+std::chrono::microseconds sleep_after(std::chrono::steady_clock::duration waited) {
+    return std::clamp(std::chrono::duration_cast<std::chrono::microseconds>(waited / 4), shortest_sleep,
+                      longest_sleep);
+}
 
 class Call {
   public:
@@ -31,14 +38,16 @@ class Call {
         TAILRACE_TRY(member_.start());
         TAILRACE_TRY(global_->start());
         if (local_) TAILRACE_TRY(local_->start());
+        auto last_moved = std::chrono::steady_clock::now();
         for (int idle = 0; !done();) {
             TAILRACE_ASSIGN(const bool moved, step());
             if (moved) {
                 idle = 0;
+                last_moved = std::chrono::steady_clock::now();
             } else if (++idle <= looks_before_sleeping) {
                 sched_yield();
             } else {
-                context_.transport.wait(longest_sleep, true);
+                context_.transport.wait(sleep_after(std::chrono::steady_clock::now() - last_moved), true);
             }
         }
         return Status();
