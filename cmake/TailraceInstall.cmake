@@ -10,11 +10,15 @@ install(TARGETS tailrace EXPORT tailraceTargets LIBRARY DESTINATION ${CMAKE_INST
 install(EXPORT tailraceTargets NAMESPACE tailrace:: DESTINATION ${tailrace_package_dir})
 
 if(TAILRACE_MPI)
-  list(APPEND tailrace_headers include/tailrace_mpi.h include/tailrace_mpi.hpp)
+  list(APPEND tailrace_headers include/tailrace_mpi.h include/tailrace_mpi.hpp include/tailrace_mpi_collective.h
+    include/tailrace_mpi_collective.hpp)
   set_target_properties(tailrace_mpi PROPERTIES
     EXPORT_NAME mpi
     INSTALL_RPATH "$ORIGIN")  # finds the libtailrace it was installed with
   install(TARGETS tailrace_mpi EXPORT tailraceMpiTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  # Preloaded, or linked by its name: no program of CMake's builds against it.
+  set_target_properties(tailrace_mpiio PROPERTIES INSTALL_RPATH "$ORIGIN")
+  install(TARGETS tailrace_mpiio LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
   install(EXPORT tailraceMpiTargets NAMESPACE tailrace:: DESTINATION ${tailrace_package_dir})
 endif()
 

@@ -237,7 +237,7 @@ class MpiTransport final : public Transport {
     };
 
     Status check(std::string_view attempted, int rank) const {
-        if (!concurrent_) {
+        if (!concurrent_ && !limits_.only_in_calls) {
             return Status(Code::failed_state,
                           fmt::format("{} rank {}: MPI was initialized with less than MPI_THREAD_MULTIPLE",
                                       attempted, rank));

@@ -21,6 +21,9 @@ struct MpiLimits {
     uint64_t plain_bytes = 0x7fffffff;
     // What one round of a collective brings to a rank.
     uint64_t collective_bytes = uint64_t{1} << 30;
+    // Messages and data are only used from within the program's own calls, by the thread that makes them:
+    // then they are possible at every level of thread support. concurrent() stays what it is.
+    bool only_in_calls = false;
 };
 
 // Collective over `communicator`, which is duplicated and may be freed afterwards. The transport must be

@@ -43,6 +43,35 @@ bool run_suite(const std::string& title, MPI_Comm communicator, MpiLimits limits
     return right;
 }
 
+// Within the program's own calls messages and data are allowed at any level: once around the ring.
+bool run_in_calls(const std::string& title) {
+    MpiLimits limits;
+    limits.only_in_calls = true;
+    auto transport = make_mpi_transport(MPI_COMM_WORLD, limits);
+    if (!transport.ok()) return say(title, transport.status().to_string());
+    if ((*transport)->concurrent()) return say(title, "within calls: says that it is concurrent");
+    const int size = (*transport)->size(), rank = (*transport)->rank();
+    const int next = (rank + 1) % size, previous = (rank + size - 1) % size;
+    std::vector<std::byte> sent(100000, static_cast<std::byte>(rank)), received(sent.size());
+    if (!(*transport)->post(next, std::span(sent).first(10)).ok()) return say(title, "within calls: post");
+    auto send = (*transport)->start_send(next, 3, sent);
+    auto receive = (*transport)->start_receive(previous, 3, received);
+    if (!send.ok() || !receive.ok()) return say(title, "within calls: a transfer does not start");
+    bool message = false, in = false, out = false;
+    while (!message || !in || !out) {
+        const auto polled = (*transport)->poll();
+        const auto sent_bytes = (*send)->test(), received_bytes = (*receive)->test();
+        if (!polled.ok() || !sent_bytes.ok() || !received_bytes.ok())
+            return say(title, "within calls: " + polled.status().to_string());
+        message = message || (polled->has_value() && (*polled)->source == previous);
+        out = sent_bytes->has_value();
+        in = received_bytes->has_value();
+        (*transport)->wait(std::chrono::milliseconds(1), true);
+    }
+    if (received.back() != static_cast<std::byte>(previous)) return say(title, "within calls: wrong bytes");
+    return true;
+}
+
 bool run_funneled() {
     const std::string title = "below MPI_THREAD_MULTIPLE";
     auto transport = make_mpi_transport(MPI_COMM_WORLD);
@@ -61,7 +90,8 @@ bool run_funneled() {
     Status agreed = agree(
         **transport, (*transport)->rank() == last ? Status(Code::no_space, "the tier is full") : Status());
     if (agreed.code() != Code::no_space) right = say(title, "agree: " + agreed.to_string());
-    return right;
+
+    return run_in_calls(title) && right;
 }
 
 // A communicator smaller than the world, in another order.

@@ -1,0 +1,122 @@
+"""`make bench-collective`: collective I/O through libtailrace_mpiio.so against the MPI library's own two-phase I/O.
+
+One program (collective_bench_mpi), plain MPI-IO, is run in turn without the library and with it: in two layers (its
+own choice) and with p_l = p. Collective buffering is forced on in the MPI library, with one aggregator per node.
+Ratios are times of the MPI library over times of tailrace, so more than 1 means that tailrace is quicker; of all
+rounds, the median.
+
+Nodes are simulated: as many ranks of this machine as a node shall have count as one (tailrace_ranks_per_node).
+With --launch, the program runs on real nodes, for example on the test bed:
+
+    collective_bench.py --build build/mpich --launch "tests/testbed/testbed run -n {ranks}" --directory /run/tb/pfs
+"""
+import argparse
+import contextlib
+import json
+import os
+import re
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+
+WAYS = {"MPI": None, "two layers": "auto", "p_l = p": "all"}
+
+
+def patterns(scale):
+    return [("btio", str(int(96 * scale))), ("s3d", str(int(80 * scale) // 4 * 4)),
+            ("irregular", str(int(1000000 * scale))), ("contiguous", str(max(1, int(16 * scale))))]
+
+
+class Bench:
+    def __init__(self, arguments, config):
+        self.arguments = arguments
+        self.program = config["collective_program"]
+        self.library = config["mpiio_library"]
+        self.launch = arguments.launch or "%s %s {ranks}" % (config["mpiexec"], config["mpiexec_ranks"])
+
+    def run(self, pattern, size, ranks, nodes, way, directory):
+        """Seconds of a write and a read, and the library's lines."""
+        path = os.path.join(directory, "bench")  # the program removes it
+        command = shlex.split(self.launch.format(ranks=ranks))
+        if WAYS[way]:
+            command += ["env", "TAILRACE_COLLECTIVE_LOCAL_AGGREGATORS=" + WAYS[way]]
+            if self.arguments.explain:  # gathered when the file is closed, within the time that is taken
+                command += ["TAILRACE_MPIIO_STATISTICS=1"]
+            if not self.arguments.launch:
+                command += ["TAILRACE_COLLECTIVE_RANKS_PER_NODE=%d" % (ranks // nodes)]
+            # The launcher may preload something itself, as the test bed does.
+            command += ["sh", "-c", 'LD_PRELOAD="%s${LD_PRELOAD:+:$LD_PRELOAD}" exec "$@"' % self.library, "sh"]
+        command += [self.program, pattern, size, path, str(nodes)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+                              timeout=self.arguments.timeout, check=False)
+        output = done.stdout.decode(errors="replace")
+        result = re.search(r"^\{.*\}$", output, re.M)
+        if done.returncode != 0 or not result:
+            raise RuntimeError("%s failed:\n%s" % (" ".join(command), output))
+        return json.loads(result[0]), re.findall(r"^tailrace: .*$", output, re.M)
+
+    def compare(self, pattern, size, ranks, nodes, directory):
+        times = {way: {"write": [], "read": []} for way in WAYS}
+        lines = {}
+        for _ in range(self.arguments.rounds):
+            for way in WAYS:
+                result, lines[way] = self.run(pattern, size, ranks, nodes, way, directory)
+                for what in ("write", "read"):
+                    times[way][what].append(result[what])
+        row = "%-11s %3d ranks %d nodes %7.1f MiB" % (pattern, ranks, nodes, result["bytes"] / 2**20)
+        for what in ("write", "read"):
+            row += "   %s: MPI %6.3f s" % (what, statistics.median(times["MPI"][what]))
+            for way in list(WAYS)[1:]:
+                ratio = statistics.median(a / b for a, b in zip(times["MPI"][what], times[way][what]))
+                row += ", %s %.2fx" % (way, ratio)
+        print(row, flush=True)
+        if self.arguments.explain:
+            for line in lines["two layers"]:
+                print("    " + line, flush=True)
+
+
+def merge_rates(config):
+    print("merging and coalescing on one core (aim: 20 million requests per second)")
+    for ranks in (1, 4, 8, 16):
+        done = subprocess.run([config["collective_program"], "merge", "10000000", str(ranks)],
+                              stdout=subprocess.PIPE, check=True)
+        result = json.loads(done.stdout)
+        print("  %2d lists: %.1f million requests per second" % (ranks, result["requests"] / result["seconds"] / 1e6),
+              flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", required=True, help="build directory")
+    parser.add_argument("--directory", help="where the file is written (default: a fresh one in the build directory)")
+    parser.add_argument("--ranks", default="8,16")
+    parser.add_argument("--nodes", default="2,4")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--scale", type=float, default=1.0, help="of the sizes")
+    parser.add_argument("--pattern", action="append", help="only this one; may be repeated")
+    parser.add_argument("--launch", help="command that starts {ranks} ranks on real nodes")
+    parser.add_argument("--timeout", type=int, default=600, help="seconds for one run")
+    parser.add_argument("--explain", action="store_true", help="the statistics of the last round")
+    arguments = parser.parse_args()
+    with open(os.path.join(arguments.build, "benchmarks", "bench.json"), encoding="utf-8") as file:
+        config = json.load(file)
+    if not config.get("collective_program"):
+        sys.exit("bench: built without MPI")
+    merge_rates(config)
+    print("PnetCDF's own intra-node aggregation (1.14 and later) is not measured: this program uses MPI-IO.")
+    bench = Bench(arguments, config)
+    with contextlib.ExitStack() as stack:
+        # On real nodes the directory need not be there on this machine.
+        directory = arguments.directory if arguments.launch else stack.enter_context(
+            tempfile.TemporaryDirectory(dir=arguments.directory or arguments.build))
+        for pattern, size in patterns(arguments.scale):
+            if arguments.pattern and pattern not in arguments.pattern:
+                continue
+            for ranks in map(int, arguments.ranks.split(",")):
+                for nodes in map(int, arguments.nodes.split(",")):
+                    bench.compare(pattern, size, ranks, nodes, directory)
+
+
+main()

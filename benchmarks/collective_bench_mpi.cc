@@ -1,0 +1,155 @@
+// One collective write and read of a pattern by plain MPI-IO, timed: what benchmarks/collective_bench.py runs
+// with libtailrace_mpiio.so and without. The first rank prints one line of JSON with the seconds of the
+// slowest rank, from the first collective call until the file is closed.
+//
+//     collective_bench_mpi PATTERN SIZE FILE AGGREGATORS
+//     collective_bench_mpi merge REQUESTS RANKS       (no file: the rate of merging and coalescing)
+//
+// PATTERN and SIZE: btio and s3d, the side of the grid; irregular, the number of requests of all ranks;
+// contiguous, MiB of each rank.
+#include <mpi.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "io_patterns.h"
+
+namespace {
+
+using tailrace::collective::Request;
+namespace patterns = tailrace::patterns;
+
+constexpr uint64_t irregular_mean_bytes = 300;
+constexpr uint64_t irregular_variables = 4;
+
+// As square as can be, the first direction cut least.
+void cut_three_ways(int ranks, int parts[3]) {
+    int dims[3] = {0, 0, 0};
+    MPI_Dims_create(ranks, 3, dims);
+    for (int d = 0; d < 3; ++d) parts[d] = dims[2 - d];
+}
+
+std::vector<Request> requests_of(const std::string& pattern, uint64_t size, int rank, int ranks) {
+    const int side = static_cast<int>(size);
+    if (pattern == "btio") {
+        int square = 1;
+        while ((square + 1) * (square + 1) <= ranks) ++square;
+        square *= square;
+        return rank < square ? patterns::btio(side, square, rank) : std::vector<Request>();
+    }
+    if (pattern == "s3d") {
+        int parts[3];
+        cut_three_ways(ranks, parts);
+        return patterns::s3d(side, parts[0], parts[1], parts[2], rank);
+    }
+    if (pattern == "irregular") {
+        patterns::Irregular irregular;
+        irregular.ranks = ranks;
+        irregular.variables = irregular_variables;
+        irregular.pieces_per_variable = size / irregular_variables;
+        irregular.mean_bytes = irregular_mean_bytes;
+        return patterns::irregular(irregular, rank);
+    }
+    const uint64_t bytes = size << 20;
+    return {{static_cast<uint64_t>(rank) * bytes, bytes}};
+}
+
+MPI_Datatype view_of(const std::vector<Request>& requests) {
+    std::vector<int> lengths;
+    std::vector<MPI_Aint> places;
+    for (const Request& request : requests) {
+        lengths.push_back(static_cast<int>(request.bytes));
+        places.push_back(static_cast<MPI_Aint>(request.offset));
+    }
+    MPI_Datatype type = MPI_DATATYPE_NULL;
+    MPI_Type_create_hindexed(static_cast<int>(lengths.size()), lengths.data(), places.data(), MPI_BYTE,
+                             &type);
+    MPI_Type_commit(&type);
+    return type;
+}
+
+// Two-phase I/O is switched on, with as many aggregators as there are nodes.
+MPI_Info hints(const char* aggregators) {
+    MPI_Info info = MPI_INFO_NULL;
+    MPI_Info_create(&info);
+    MPI_Info_set(info, "romio_cb_write", "enable");
+    MPI_Info_set(info, "romio_cb_read", "enable");
+    MPI_Info_set(info, "cb_config_list", "*:*");
+    MPI_Info_set(info, "cb_nodes", aggregators);
+    return info;
+}
+
+double transfer(const char* path, MPI_Info info, MPI_Datatype view, std::vector<char>& data, bool writes) {
+    MPI_File file = MPI_FILE_NULL;
+    const int mode = writes ? MPI_MODE_CREATE | MPI_MODE_RDWR : MPI_MODE_RDONLY | MPI_MODE_DELETE_ON_CLOSE;
+    if (MPI_File_open(MPI_COMM_WORLD, path, mode, info, &file) != MPI_SUCCESS) MPI_Abort(MPI_COMM_WORLD, 2);
+    MPI_File_set_view(file, 0, MPI_BYTE, view, "native", MPI_INFO_NULL);
+    const int count = static_cast<int>(data.size());
+    MPI_Barrier(MPI_COMM_WORLD);
+    const double begin = MPI_Wtime();
+    const int code = writes ? MPI_File_write_at_all(file, 0, data.data(), count, MPI_BYTE, MPI_STATUS_IGNORE)
+                            : MPI_File_read_at_all(file, 0, data.data(), count, MPI_BYTE, MPI_STATUS_IGNORE);
+    MPI_File_close(&file);
+    const double mine = MPI_Wtime() - begin;
+    if (code != MPI_SUCCESS) MPI_Abort(MPI_COMM_WORLD, 3);
+    double slowest = 0;
+    MPI_Allreduce(&mine, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    return slowest;
+}
+
+int merge_rate(uint64_t requests, int ranks) {
+    patterns::Irregular irregular{ranks, 1, requests, 64, 1};
+    std::vector<std::vector<Request>> lists;
+    for (int rank = 0; rank < ranks; ++rank) lists.push_back(patterns::irregular(irregular, rank));
+    const std::vector<std::span<const Request>> spans(lists.begin(), lists.end());
+    std::vector<Request> runs;
+    const auto begin = std::chrono::steady_clock::now();
+    const auto counts = tailrace::collective::merge(spans, runs);
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    std::printf("{\"requests\": %llu, \"runs\": %zu, \"seconds\": %.4f}\n",
+                static_cast<unsigned long long>(counts.requests), runs.size(), seconds);
+    return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    if (argc == 4 && std::strcmp(argv[1], "merge") == 0)
+        return merge_rate(std::strtoull(argv[2], nullptr, 10), std::atoi(argv[3]));
+    if (argc != 5) {
+        std::fprintf(stderr, "usage: %s btio|s3d|irregular|contiguous SIZE FILE AGGREGATORS\n", argv[0]);
+        return 2;
+    }
+    MPI_Init(&argc, &argv);
+    int rank = 0, ranks = 1;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    const std::vector<Request> requests =
+        requests_of(argv[1], std::strtoull(argv[2], nullptr, 10), rank, ranks);
+    uint64_t bytes = 0;
+    for (const Request& request : requests) bytes += request.bytes;
+    std::vector<char> data(bytes);
+    for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<char>(i * 31 + static_cast<size_t>(rank));
+    const std::vector<char> written = data;
+    MPI_Datatype view = view_of(requests);
+    MPI_Info info = hints(argv[4]);
+
+    const double write = transfer(argv[3], info, view, data, true);
+    std::fill(data.begin(), data.end(), char{0});
+    const double read = transfer(argv[3], info, view, data, false);
+    int wrong = data != written ? 1 : 0, any = 0;
+    MPI_Allreduce(&wrong, &any, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+    uint64_t all = 0;
+    MPI_Allreduce(&bytes, &all, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
+    if (rank == 0)
+        std::printf("{\"write\": %.4f, \"read\": %.4f, \"bytes\": %llu, \"right\": %s}\n", write, read,
+                    static_cast<unsigned long long>(all), any != 0 ? "false" : "true");
+    MPI_Type_free(&view);
+    MPI_Info_free(&info);
+    MPI_Finalize();
+    return any;
+}

@@ -1,0 +1,135 @@
+// tailrace_mpi_collective.hpp - collective files of the C++ interface: two-layer collective I/O on an MPI
+// communicator. What tailrace_mpi_collective.h says about collective calls, memory, threads and what a
+// failure leaves holds here too; failures are thrown as tailrace::Error. Link with libtailrace_mpi.
+//
+//     tailrace::CollectiveFile file(MPI_COMM_WORLD, "fields.dat", TAILRACE_FILE_WRITE);
+//     file.set_view(0, filetype);
+//     file.write(0, field.data(), 1, memorytype);      // collective
+//     file.close();
+#ifndef TAILRACE_MPI_COLLECTIVE_HPP
+#define TAILRACE_MPI_COLLECTIVE_HPP
+
+#include <span>
+#include <utility>
+
+#include "tailrace.hpp"
+#include "tailrace_mpi_collective.h"
+
+namespace tailrace {
+inline namespace v0 {
+
+// A call in the background. Movable; one that was not waited for is waited for when it is destroyed, and what
+// it came to is then lost.
+class PendingIo {
+  public:
+    explicit PendingIo(tailrace_io* io) : io_(io) {}
+    PendingIo(PendingIo&& other) noexcept : io_(std::exchange(other.io_, nullptr)) {}
+    PendingIo& operator=(PendingIo&& other) noexcept {
+        std::swap(io_, other.io_);
+        return *this;
+    }
+    ~PendingIo() {
+        if (io_ != nullptr) tailrace_io_wait(io_, nullptr);
+    }
+
+    bool done() const {
+        int over = 0;
+        detail::check(tailrace_io_test(io_, &over));
+        return over != 0;
+    }
+    // The bytes that this rank has read, or written. Once.
+    uint64_t wait() {
+        uint64_t bytes = 0;
+        detail::check(tailrace_io_wait(std::exchange(io_, nullptr), &bytes));
+        return bytes;
+    }
+
+  private:
+    tailrace_io* io_;
+};
+
+class CollectiveFile {
+  public:
+    using FilePieces = std::span<const tailrace_file_piece>;
+    using MemoryPieces = std::span<const tailrace_memory_piece>;
+
+    CollectiveFile(MPI_Comm communicator, const std::string& path, tailrace_file_mode mode,
+                   MPI_Info info = MPI_INFO_NULL) {
+        detail::check(tailrace_file_open(communicator, path.c_str(), mode, info, &file_));
+    }
+    CollectiveFile(CollectiveFile&& other) noexcept : file_(std::exchange(other.file_, nullptr)) {}
+    CollectiveFile& operator=(CollectiveFile&& other) noexcept {
+        std::swap(file_, other.file_);
+        return *this;
+    }
+    // Closes, which is collective; failures go to the log. close() throws them.
+    ~CollectiveFile() {
+        if (file_ != nullptr) tailrace_file_close(file_);
+    }
+    void close() { detail::check(tailrace_file_close(std::exchange(file_, nullptr))); }
+    void sync() { detail::check(tailrace_file_sync(file_)); }
+
+    void write(FilePieces file, MemoryPieces memory) {
+        detail::check(
+            tailrace_file_write_pieces(file_, file.size(), file.data(), memory.size(), memory.data()));
+    }
+    uint64_t read(FilePieces file, MemoryPieces memory) {
+        uint64_t bytes = 0;
+        detail::check(
+            tailrace_file_read_pieces(file_, file.size(), file.data(), memory.size(), memory.data(), &bytes));
+        return bytes;
+    }
+    PendingIo start_write(FilePieces file, MemoryPieces memory) {
+        tailrace_io* io = nullptr;
+        detail::check(tailrace_file_start_write_pieces(file_, file.size(), file.data(), memory.size(),
+                                                       memory.data(), &io));
+        return PendingIo(io);
+    }
+    PendingIo start_read(FilePieces file, MemoryPieces memory) {
+        tailrace_io* io = nullptr;
+        detail::check(tailrace_file_start_read_pieces(file_, file.size(), file.data(), memory.size(),
+                                                      memory.data(), &io));
+        return PendingIo(io);
+    }
+
+    void set_view(uint64_t displacement, MPI_Datatype filetype) {
+        detail::check(tailrace_file_set_view(file_, displacement, filetype));
+    }
+    void write(uint64_t position, const void* buffer, uint64_t count, MPI_Datatype memorytype) {
+        detail::check(tailrace_file_write_view(file_, position, buffer, count, memorytype));
+    }
+    uint64_t read(uint64_t position, void* buffer, uint64_t count, MPI_Datatype memorytype) {
+        uint64_t bytes = 0;
+        detail::check(tailrace_file_read_view(file_, position, buffer, count, memorytype, &bytes));
+        return bytes;
+    }
+    PendingIo start_write(uint64_t position, const void* buffer, uint64_t count, MPI_Datatype memorytype) {
+        tailrace_io* io = nullptr;
+        detail::check(tailrace_file_start_write_view(file_, position, buffer, count, memorytype, &io));
+        return PendingIo(io);
+    }
+    PendingIo start_read(uint64_t position, void* buffer, uint64_t count, MPI_Datatype memorytype) {
+        tailrace_io* io = nullptr;
+        detail::check(tailrace_file_start_read_view(file_, position, buffer, count, memorytype, &io));
+        return PendingIo(io);
+    }
+
+    // Collective: of all ranks together.
+    tailrace_file_statistics statistics() {
+        tailrace_file_statistics statistics{};
+        detail::check(tailrace_file_get_statistics(file_, &statistics));
+        return statistics;
+    }
+    std::string describe(const tailrace_file_statistics& statistics) {
+        const char* line = tailrace_file_describe(file_, &statistics);
+        return line == nullptr ? std::string() : std::string(line);
+    }
+
+  private:
+    tailrace_file* file_ = nullptr;
+};
+
+}  // namespace v0
+}  // namespace tailrace
+
+#endif

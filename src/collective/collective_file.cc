@@ -1,0 +1,423 @@
+#include "collective/collective_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <mutex>
+#include <optional>
+
+#include "base/bytes.h"
+#include "base/log.h"
+#include "base/units.h"
+#include "base/worker.h"
+#include "collective/call.h"
+#include "collective/open_agreement.h"
+
+namespace tailrace::collective {
+
+namespace {
+
+std::string directory_of(const std::string& path) {
+    const size_t slash = path.rfind('/');
+    if (slash == std::string::npos) return ".";
+    return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+// A rank's opening word of a call. `failed`: what it was given makes no sense.
+struct Opening {
+    RankSummary summary;
+    bool failed = false;
+};
+
+std::vector<std::byte> encode(const Opening& opening) {
+    const ListSummary& list = opening.summary.list;
+    ByteWriter writer;
+    for (const uint64_t value : {list.requests, list.bytes, list.begin, list.end}) writer.put(value);
+    for (const bool flag : {list.overlapping, opening.summary.has_shared_list, opening.failed})
+        writer.put(static_cast<uint8_t>(flag));
+    return writer.take();
+}
+
+Result<Opening> decode_opening(std::span<const std::byte> bytes) {
+    ByteReader reader(bytes);
+    Opening opening;
+    ListSummary& list = opening.summary.list;
+    for (uint64_t* value : {&list.requests, &list.bytes, &list.begin, &list.end})
+        *value = reader.get<uint64_t>();
+    for (bool* flag : {&list.overlapping, &opening.summary.has_shared_list, &opening.failed})
+        *flag = reader.get<uint8_t>() != 0;
+    if (!reader.at_end()) return Status(Code::transport, "a rank is in another call of a collective file");
+    return opening;
+}
+
+class Background final : public Pending {
+  public:
+    Background(bool writes, Access access) : writes_(writes), access_(std::move(access)) {}
+
+    bool test() override {
+        std::lock_guard lock(mutex_);
+        return outcome_.has_value();
+    }
+    Result<uint64_t> wait() override {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return outcome_.has_value(); });
+        return *outcome_;
+    }
+    void finish(Result<uint64_t> outcome) {
+        std::lock_guard lock(mutex_);
+        outcome_ = std::move(outcome);
+        changed_.notify_all();
+    }
+    bool writes() const { return writes_; }
+    Access take_access() { return std::move(access_); }
+
+  private:
+    const bool writes_;
+    Access access_;
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::optional<Result<uint64_t>> outcome_;
+};
+
+class File final : public CollectiveFile {
+  public:
+    File(std::shared_ptr<Transport> transport, std::shared_ptr<Storage> storage, std::string path,
+         Options options)
+        : transport_(std::move(transport)),
+          storage_(std::move(storage)),
+          path_(std::move(path)),
+          options_(std::move(options)) {}
+
+    ~File() override {
+        if (Status status = close(); !status.ok())
+            log(LogLevel::error, "closing '{}': {}", path_, status.to_string());
+    }
+
+    Status open() {
+        Status mine;
+        SpaceInfo space;
+        if (transport_->rank() == 0) {
+            mine = open_own(options_.mode);
+            if (auto known = storage_->space(directory_of(path_)); known.ok()) space = *known;
+        }
+        auto agreement = agree_on_open(*transport_, options_, mine, space, path_);
+        if (!agreement.ok()) {
+            closed_ = true;
+            return agreement.status();
+        }
+        agreement_ = std::move(*agreement);
+        DomainSettings& domains = options_.plan.domains;
+        domains.align_bytes = std::max(domains.align_bytes, agreement_.block_bytes);
+        domains.window_bytes = align_up(std::max<uint64_t>(domains.window_bytes, 1), domains.align_bytes);
+        return Status();
+    }
+
+    Result<uint64_t> write(Access access) override { return call_when_idle(true, std::move(access)); }
+    Result<uint64_t> read(Access access) override { return call_when_idle(false, std::move(access)); }
+    std::shared_ptr<Pending> start_write(Access access) override { return start(true, std::move(access)); }
+    std::shared_ptr<Pending> start_read(Access access) override { return start(false, std::move(access)); }
+
+    Status sync() override {
+        wait_until_idle();
+        TAILRACE_TRY(check_open());
+        Status mine;
+        if (file_) mine = file_->sync();
+        return agree(*transport_, mine);
+    }
+
+    Status close() override {
+        wait_until_idle();
+        queue_changed([&] { stopping_ = true; });
+        worker_.join();
+        if (closed_) return Status();
+        closed_ = true;
+        file_phase_.reset();
+        Status mine;
+        if (file_) mine = file_->close();
+        file_.reset();
+        if (broken_) return mine;
+        return agree(*transport_, mine);
+    }
+
+    Result<Statistics> statistics() override {
+        wait_until_idle();
+        TAILRACE_TRY(check_open());
+        TAILRACE_ASSIGN(const auto all, transport_->allgather(tailrace::collective::encode(statistics_)));
+        Statistics sum;
+        for (const std::vector<std::byte>& one : all) {
+            TAILRACE_ASSIGN(const Statistics its, decode_statistics(one));
+            sum.add(its);
+        }
+        return sum;
+    }
+    Statistics own_statistics() const override { return statistics_; }
+    std::string last_reason() const override { return last_reason_; }
+    const std::string& path() const override { return path_; }
+
+  private:
+    // ---- the file -------------------------------------------------------------------------------------
+
+    Status open_own(Mode mode) {
+        OpenOptions options;
+        options.access = mode == Mode::read         ? tailrace::Access::read
+                         : mode == Mode::create_new ? tailrace::Access::create_new
+                                                    : tailrace::Access::write;
+        options.direct = options_.direct_io;
+        TAILRACE_ASSIGN(file_, storage_->open(path_, options));
+        return Status();
+    }
+
+    // Opened when it is first needed: most ranks never touch the file. Used by one thread at a time, the file
+    // phase's or the one of a direct call.
+    Result<tailrace::File*> own_file() {
+        if (!file_) TAILRACE_TRY(open_own(options_.mode == Mode::read ? Mode::read : Mode::write));
+        return file_.get();
+    }
+
+    Status check_open() const {
+        if (closed_)
+            return Status(Code::failed_state, fmt::format("'{}' has been closed; nothing was done", path_));
+        if (broken_)
+            return Status(
+                Code::failed_state,
+                fmt::format("an earlier call on '{}' lost its connection to other ranks; close it", path_));
+        return Status();
+    }
+
+    // ---- a call ---------------------------------------------------------------------------------------
+
+    Status check_access(bool writes, const Access& access, ListSummary& summary) const {
+        TAILRACE_TRY(check_open());
+        TAILRACE_TRY(access.wrong);
+        if (writes && options_.mode == Mode::read)
+            return Status(Code::failed_state,
+                          fmt::format("'{}' was opened for reading; nothing was written", path_));
+        TAILRACE_ASSIGN(summary, summarise(access.requests, writes, path_));
+        if (summary.bytes != access.memory.bytes())
+            return Status(
+                Code::invalid_argument,
+                fmt::format("{} '{}' collectively: the requests ask for {} bytes, but the memory "
+                            "has {}; nothing was done",
+                            writes ? "writing" : "reading", path_, summary.bytes, access.memory.bytes()));
+        return Status();
+    }
+
+    Result<uint64_t> call(bool writes, const Access& access) {
+        // 1. This rank's own list.
+        if (broken_ || closed_) return check_open();
+        const Stopwatch stopwatch(statistics_.total);
+        Opening mine;
+        const Status my_status = check_access(writes, access, mine.summary.list);
+        mine.failed = !my_status.ok();
+        const auto node =
+            static_cast<size_t>(agreement_.topology.node_of_rank[static_cast<size_t>(transport_->rank())]);
+        mine.summary.has_shared_list = share_list(node, access.requests);
+
+        // 2. The same plan on every rank.
+        auto answers = transport_->allgather(encode(mine));
+        if (!answers.ok()) return give_up(answers.status());
+        std::vector<RankSummary> ranks;
+        bool failed = false;
+        for (const std::vector<std::byte>& answer : *answers) {
+            auto opening = decode_opening(answer);
+            if (!opening.ok()) return give_up(opening.status());
+            ranks.push_back(opening->summary);
+            failed = failed || opening->failed;
+        }
+        if (failed) return agree(*transport_, my_status);
+        const Decision decision = decide(agreement_.topology, ranks, options_.plan);
+        last_reason_ = decision.reason;
+        if (transport_->rank() == 0)
+            log(LogLevel::debug, "'{}': {} {}: {}", path_, writes ? "write" : "read", way_name(decision.way),
+                decision.reason);
+        ++statistics_.calls;
+        statistics_.requests += mine.summary.list.requests;
+        statistics_.bytes += mine.summary.list.bytes;
+        if (decision.way == Way::nothing) return uint64_t{0};
+
+        // 3. The exchange.
+        const Groups groups = make_groups(agreement_.topology, decision.local_aggregators_per_node,
+                                          agreement_.node_shares_memory);
+        const std::vector<int> globals =
+            choose_global_aggregators(agreement_.topology, options_.plan.global_aggregators);
+        const Domains domains(accessed_range(ranks), static_cast<int>(globals.size()), options_.plan.domains);
+        const bool owns = std::find(globals.begin(), globals.end(), transport_->rank()) != globals.end();
+        CallContext context{*transport_, agreement_.topology,           ranks,       groups, globals, domains,
+                            memory_,     owns ? file_phase() : nullptr, statistics_, writes};
+        const RequestList list(access.requests, mine.summary.list.overlapping);
+        if (Status status = move(decision.way, context, list, access.memory); !status.ok())
+            return give_up(status);
+        note_memory(domains);
+
+        // 4. The same outcome on every rank.
+        const Result<uint64_t> outcome = conclude(context, list, mine.summary.list.bytes);
+        note_exchange(decision.way, stopwatch.seconds());
+        return outcome;
+    }
+
+    Status move(Way way, CallContext& context, const RequestList& list, const MemoryList& memory) {
+        if (way == Way::direct) {
+            ++statistics_.direct_calls;
+            access_directly(context, list.empty() ? Result<tailrace::File*>(nullptr) : own_file(), list,
+                            memory);
+            return Status();
+        }
+        ++(way == Way::two_phase ? statistics_.two_phase_calls : statistics_.two_layer_calls);
+        statistics_.local_aggregators = context.groups.aggregators.size();
+        statistics_.global_aggregators = context.globals.size();
+        const auto rank = static_cast<size_t>(transport_->rank());
+        if (context.groups.aggregator_of_rank[rank] != transport_->rank() && !list.empty())
+            std::memcpy(memory_.list.memory().data(), list.all().data(), list.all().size_bytes());
+        return exchange(context, list, memory);
+    }
+
+    // May this rank's list lie where its local aggregator sees it?
+    bool share_list(size_t node, const std::vector<Request>& requests) {
+        if (requests.empty() || options_.plan.local_aggregators_per_node < 0) return true;
+        if (!agreement_.node_shares_memory[node]) return false;
+        if (agreement_.topology.ranks_of_node[node].size() == 1) return true;
+        return memory_.list.ensure(requests.size() * sizeof(Request)).ok();
+    }
+
+    Result<uint64_t> conclude(CallContext& context, const RequestList& list, uint64_t bytes) {
+        ByteWriter writer;
+        writer.put(context.file_end);
+        writer.put(static_cast<uint8_t>(!context.failure.ok()));
+        auto answers = transport_->allgather(writer.bytes());
+        if (!answers.ok()) return give_up(answers.status());
+        bool failed = false;
+        uint64_t file_end = UINT64_MAX;
+        for (const std::vector<std::byte>& answer : *answers) {
+            ByteReader reader(answer);
+            file_end = std::min(file_end, reader.get<uint64_t>());
+            failed = reader.get<uint8_t>() != 0 || failed;
+        }
+        if (failed) return agree(*transport_, context.failure);
+        if (context.writes || file_end == UINT64_MAX) return bytes;
+        uint64_t got = 0;
+        for (const Request& request : list.all()) got += clip(request, FileWindow{0, file_end}).bytes;
+        return got;
+    }
+
+    Status give_up(const Status& status) {
+        broken_ = true;
+        return status.with_context(fmt::format("a collective call on '{}'", path_));
+    }
+
+    FilePhase* file_phase() {
+        if (!file_phase_) {
+            const Sieving sieving =
+                sieving_for(agreement_.file_system, options_.sieve_reads, options_.sieve_writes);
+            file_phase_ = std::make_unique<FilePhase>([this] { return own_file(); }, sieving,
+                                                      agreement_.block_bytes, [this] { transport_->wake(); });
+        }
+        return file_phase_.get();
+    }
+
+    void note_memory(const Domains& domains) {
+        uint64_t bytes =
+            std::min<uint64_t>(memory_.packed.memory().size(), local_slots * domains.window_bytes());
+        if (memory_.images) bytes += memory_.images->most_taken() * memory_.images->buffer_bytes();
+        statistics_.memory_bytes = std::max(statistics_.memory_bytes, bytes);
+    }
+
+    // What is left of the time so far when the parts that are measured are taken out.
+    void note_exchange(Way way, double seconds) {
+        const double measured = statistics_.gather + statistics_.copy + statistics_.scatter +
+                                (way == Way::direct ? statistics_.file : 0);
+        statistics_.exchange += std::max(0.0, seconds - (measured - measured_before_));
+        measured_before_ = measured;
+    }
+
+    static std::string_view way_name(Way way) {
+        switch (way) {
+            case Way::nothing:
+                return "of nothing";
+            case Way::direct:
+                return "without exchange";
+            case Way::two_phase:
+                return "in two phases";
+            case Way::two_layer:
+                return "in two layers";
+        }
+        return "";
+    }
+
+    // ---- the background -------------------------------------------------------------------------------
+
+    std::shared_ptr<Pending> start(bool writes, Access access) {
+        auto pending = std::make_shared<Background>(writes, std::move(access));
+        if (!transport_->concurrent() || closed_) {
+            pending->finish(call(writes, pending->take_access()));
+            return pending;
+        }
+        queue_changed([&] { queue_.push_back(pending); });
+        if (!worker_.running()) worker_ = Worker("tailrace-coll", {}, [this](std::stop_token) { work(); });
+        return pending;
+    }
+
+    void work() {
+        for (;;) {
+            std::shared_ptr<Background> next;
+            {
+                std::unique_lock lock(mutex_);
+                changed_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
+                if (queue_.empty()) return;
+                next = queue_.front();
+            }
+            next->finish(call(next->writes(), next->take_access()));
+            queue_changed([&] { queue_.pop_front(); });
+        }
+    }
+
+    Result<uint64_t> call_when_idle(bool writes, Access access) {
+        wait_until_idle();
+        return call(writes, access);
+    }
+    void wait_until_idle() {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return queue_.empty(); });
+    }
+    template <class Change>
+    void queue_changed(Change change) {
+        std::lock_guard lock(mutex_);
+        change();
+        changed_.notify_all();
+    }
+
+    const std::shared_ptr<Transport> transport_;
+    const std::shared_ptr<Storage> storage_;
+    const std::string path_;
+    Options options_;
+    OpenAgreement agreement_;
+    CallMemory memory_;
+    Statistics statistics_;
+    double measured_before_ = 0;
+    std::string last_reason_;
+    std::unique_ptr<tailrace::File> file_;
+    std::unique_ptr<FilePhase> file_phase_;  // after what its thread uses
+    bool closed_ = false;
+    bool broken_ = false;
+
+    std::mutex mutex_;  // guards the queue; a call in it stays there until it is over
+    std::condition_variable changed_;
+    std::deque<std::shared_ptr<Background>> queue_;
+    bool stopping_ = false;
+    Worker worker_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<CollectiveFile>> open_collective_file(std::shared_ptr<Transport> transport,
+                                                             std::shared_ptr<Storage> storage,
+                                                             const std::string& path,
+                                                             const Options& options) {
+    auto file = std::make_unique<File>(std::move(transport), std::move(storage), path, options);
+    TAILRACE_TRY(file->open());
+    return std::unique_ptr<CollectiveFile>(std::move(file));
+}
+
+}  // namespace tailrace::collective

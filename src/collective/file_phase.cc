@@ -1,0 +1,143 @@
+#include "collective/file_phase.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "base/units.h"
+#include "collective/statistics.h"
+
+namespace tailrace::collective {
+
+namespace {
+
+// Tasks under way are bounded by the images of the submitter; this bound only has to be larger.
+constexpr size_t most_tasks = 64;
+
+constexpr uint64_t local_read_hole = 8 * KiB;
+constexpr uint64_t remote_hole = 64 * KiB;
+
+bool is_local(std::string_view file_system) {
+    constexpr std::array names = {"ext4", "xfs",     "btrfs", "tmpfs", "ramfs",
+                                  "zfs",  "overlay", "f2fs",  "vfat",  "memory"};
+    return std::find(names.begin(), names.end(), file_system) != names.end();
+}
+
+}  // namespace
+
+Sieving sieving_for(std::string_view file_system, Sieve reads, Sieve writes) {
+    const bool local = is_local(file_system);
+    Sieving sieving;
+    if (reads != Sieve::never)
+        sieving.read_hole_bytes = local && reads == Sieve::automatic ? local_read_hole : remote_hole;
+    if (writes == Sieve::always || (writes == Sieve::automatic && !local))
+        sieving.write_hole_bytes = remote_hole;
+    return sieving;
+}
+
+std::vector<Segment> make_segments(std::span<const Request> runs, uint64_t hole_bytes, uint64_t file_bytes,
+                                   uint64_t block_bytes) {
+    std::vector<Segment> segments;
+    for (const Request& run : runs) {
+        if (!segments.empty()) {
+            Segment& last = segments.back();
+            const uint64_t hole = run.offset - last.end;
+            const uint64_t first_new = std::max(last.end, file_bytes);
+            const bool new_block = align_up(first_new, block_bytes) + block_bytes <= run.offset;
+            if (hole <= hole_bytes && (file_bytes == UINT64_MAX || !new_block)) {
+                last.has_holes = last.has_holes || hole > 0;
+                last.end = run.end();
+                continue;
+            }
+        }
+        segments.push_back({run.offset, run.end(), false});
+    }
+    return segments;
+}
+
+FilePhase::FilePhase(OpenFile open_file, Sieving sieving, uint64_t block_bytes, std::function<void()> wake)
+    : open_file_(std::move(open_file)),
+      sieving_(sieving),
+      block_bytes_(block_bytes),
+      wake_(std::move(wake)),
+      tasks_(most_tasks),
+      worker_("tailrace-file", {}, [this](std::stop_token) { run(); }) {}
+
+FilePhase::~FilePhase() {
+    tasks_.close();
+    worker_.join();
+}
+
+void FilePhase::submit(FileTask* task) {
+    tasks_.push(task);
+}
+
+void FilePhase::run() {
+    while (std::optional<FileTask*> next = tasks_.pop()) {
+        FileTask& task = **next;
+        {
+            const Stopwatch stopwatch(task.seconds);
+            Result<File*> file = open_file_();
+            task.status = file.ok() ? carry_out(**file, task) : file.status();
+        }
+        task.finished.store(true, std::memory_order_release);
+        wake_();
+    }
+}
+
+Status FilePhase::carry_out(File& file, FileTask& task) {
+    std::vector<Request> runs;
+    task.merged = merge(task.lists, runs);
+    task.runs = runs.size();
+    return task.writes ? write(file, task, runs) : read(file, task, runs);
+}
+
+Status FilePhase::write(File& file, FileTask& task, const std::vector<Request>& runs) {
+    uint64_t file_bytes = 0;
+    if (sieving_.write_hole_bytes > 0 && runs.size() > 1) {
+        TAILRACE_ASSIGN(file_bytes, file.size());
+    }
+    size_t run = 0;
+    for (const Segment& segment : make_segments(runs, sieving_.write_hole_bytes, file_bytes, block_bytes_)) {
+        const size_t first = run;
+        while (run < runs.size() && runs[run].offset < segment.end) ++run;
+        if (segment.has_holes) {
+            ++task.operations;
+            TAILRACE_TRY(fill_holes(file, task, std::span(runs).subspan(first, run - first)));
+        }
+        ++task.operations;
+        TAILRACE_TRY(
+            file.write_at(task.image.subspan(segment.begin - task.window.begin, segment.end - segment.begin),
+                          segment.begin));
+    }
+    return Status();
+}
+
+// What the file has between the runs of a segment goes into the image, zeros where the file has ended.
+Status FilePhase::fill_holes(File& file, FileTask& task, std::span<const Request> runs) {
+    const uint64_t begin = runs.front().end(), end = runs.back().offset;
+    spare_.resize(static_cast<size_t>(end - begin));
+    TAILRACE_ASSIGN(const size_t got, file.read_at(spare_, begin));
+    std::fill(spare_.begin() + static_cast<std::ptrdiff_t>(got), spare_.end(), std::byte{0});
+    for (size_t i = 1; i < runs.size(); ++i) {
+        const uint64_t hole = runs[i - 1].end();
+        std::memcpy(task.image.data() + (hole - task.window.begin), spare_.data() + (hole - begin),
+                    static_cast<size_t>(runs[i].offset - hole));
+    }
+    return Status();
+}
+
+Status FilePhase::read(File& file, FileTask& task, const std::vector<Request>& runs) {
+    for (const Segment& segment : make_segments(runs, sieving_.read_hole_bytes, UINT64_MAX, block_bytes_)) {
+        const std::span<std::byte> target =
+            task.image.subspan(segment.begin - task.window.begin, segment.end - segment.begin);
+        ++task.operations;
+        TAILRACE_ASSIGN(const size_t got, file.read_at(target, segment.begin));
+        if (got == target.size()) continue;
+        task.file_end = std::min(task.file_end, segment.begin + got);
+        std::fill(target.begin() + static_cast<std::ptrdiff_t>(got), target.end(), std::byte{0});
+    }
+    return Status();
+}
+
+}  // namespace tailrace::collective

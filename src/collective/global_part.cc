@@ -1,0 +1,339 @@
+#include "collective/global_part.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/units.h"
+
+namespace tailrace::collective {
+
+namespace {
+
+// Images begin at a multiple of this in memory and in the file, as direct I/O likes it.
+constexpr uint64_t image_alignment = 4096;
+
+}  // namespace
+
+GlobalPart::GlobalPart(CallContext& context, LocalPart* local) : context_(context), local_(local) {
+    const auto mine = std::find(context.globals.begin(), context.globals.end(), context.rank());
+    if (mine == context.globals.end()) return;
+    index_ = static_cast<int>(mine - context.globals.begin());
+    // The groups that may have something here; each of them says what, be it nothing.
+    std::map<int, FileWindow> ranges;
+    for (size_t rank = 0; rank < context.ranks.size(); ++rank) {
+        const ListSummary& list = context.ranks[rank].list;
+        if (list.requests == 0) continue;
+        const auto [range, added] =
+            ranges.try_emplace(context.groups.aggregator_of_rank[rank], FileWindow{list.begin, list.end});
+        range->second.begin = std::min(range->second.begin, list.begin);
+        range->second.end = std::max(range->second.end, list.end);
+    }
+    for (const auto& [aggregator, range] : ranges)
+        if (context.domains.may_touch(range, index_)) ++groups_missing_;
+}
+
+GlobalPart::~GlobalPart() {
+    for (const std::unique_ptr<Window>& window : open_) {
+        while (window->stage == Window::Stage::in_file &&
+               !window->task.finished.load(std::memory_order_acquire))
+            context_.transport.wait(std::chrono::milliseconds(1), true);
+        for (Contribution& contribution : window->contributions)
+            for (Transfer* transfer : {contribution.runs_transfer.get(), contribution.data_transfer.get()})
+                if (transfer != nullptr) (void)transfer->take_back();
+    }
+}
+
+Status GlobalPart::make_memory() {
+    const uint64_t bytes = align_up(context_.domains.window_bytes(), image_alignment) + image_alignment;
+    std::unique_ptr<BufferPool>& images = context_.memory.images;
+    if (images && images->buffer_bytes() >= bytes) return Status();
+    images.reset();
+    TAILRACE_ASSIGN(images, BufferPool::create(global_images + 1, bytes, image_alignment));
+    return Status();
+}
+
+Status GlobalPart::start() {
+    if (groups_missing_ == 0) return Status();
+    return make_memory();
+}
+
+Status GlobalPart::handle(int source, const Word& word) {
+    if (word.kind == Word::Kind::windows) {
+        if (!word.ids.empty()) ++context_.statistics.receives;
+        for (const uint64_t id : word.ids) contributors_[id].push_back(source);
+        if (--groups_missing_ > 0) return Status();
+        context_.statistics.rounds += contributors_.size();
+        return open_windows();
+    }
+    const auto [window, contribution] = find(word.window, source);
+    if (contribution == nullptr)
+        return Status(Code::transport, "a global aggregator received a message out of order");
+    return word.kind == Word::Kind::offer ? offered(*window, *contribution, word)
+                                          : granted(*window, *contribution, word);
+}
+
+std::pair<GlobalPart::Window*, GlobalPart::Contribution*> GlobalPart::find(uint64_t window, int source) {
+    for (const std::unique_ptr<Window>& open : open_) {
+        if (open->id != window) continue;
+        for (Contribution& contribution : open->contributions)
+            if (contribution.source == source) return {open.get(), &contribution};
+    }
+    return {nullptr, nullptr};
+}
+
+Status GlobalPart::open_windows() {
+    while (groups_missing_ == 0 && !contributors_.empty() && open_.size() < global_images) {
+        const auto next = contributors_.begin();
+        auto window = std::make_unique<Window>();
+        window->id = next->first;
+        window->range = context_.domains.window(window->id);
+        window->buffer = context_.memory.images->try_take();
+        window->image =
+            window->buffer.memory().subspan(static_cast<size_t>(window->range.begin % image_alignment),
+                                            static_cast<size_t>(window->range.bytes()));
+        for (const int source : next->second) window->contributions.emplace_back().source = source;
+        Word word;
+        word.kind = Word::Kind::open;
+        word.window = window->id;
+        open_.push_back(std::move(window));
+        const std::vector<int> sources = std::move(next->second);
+        contributors_.erase(next);
+        for (const int source : sources) TAILRACE_TRY(context_.post(source, word));
+    }
+    return Status();
+}
+
+bool GlobalPart::done() const {
+    return groups_missing_ == 0 && contributors_.empty() && open_.empty();
+}
+
+Status GlobalPart::offered(Window& window, Contribution& contribution, const Word& word) {
+    contribution.stage = Contribution::Stage::described;
+    contribution.bytes = word.bytes;
+    context_.statistics.requests_after_local += word.count;
+    if (word.failed) {
+        contribution.stage = Contribution::Stage::settled;
+        return Status();
+    }
+    if (contribution.source == context_.rank()) {
+        const std::span<const Request> runs = local_->runs(window.id);
+        contribution.runs.assign(runs.begin(), runs.end());
+        if (context_.writes) {
+            scatter(window, contribution.runs, local_->packed(window.id));
+            contribution.stage = Contribution::Stage::settled;
+            return say_done(contribution.source, window.id);
+        }
+        return Status();
+    }
+    if (word.shared) {
+        Attachments& attachments = context_.memory.attachments;
+        auto packed = attachments.at(contribution.source, attached_packed, word.data);
+        auto runs =
+            attachments.at(contribution.source, attached_runs + (word.slot_begin > 0 ? 1 : 0), word.list);
+        if (packed.ok() && runs.ok()) {
+            const std::span<const Request> seen = as_requests(*runs, word.count);
+            contribution.runs.assign(seen.begin(), seen.end());
+            scatter(window, contribution.runs,
+                    packed->subspan(static_cast<size_t>(word.slot_begin), static_cast<size_t>(word.bytes)));
+        } else {
+            context_.fail(packed.ok() ? runs.status() : packed.status());
+        }
+        contribution.stage = Contribution::Stage::settled;
+        return say_done(contribution.source, window.id);
+    }
+    contribution.runs = word.runs;
+    if (contribution.runs.size() == word.count) return Status();
+    contribution.runs.resize(static_cast<size_t>(word.count));
+    TAILRACE_ASSIGN(contribution.runs_transfer,
+                    context_.transport.start_receive(contribution.source, runs_tag(window.id),
+                                                     std::as_writable_bytes(std::span(contribution.runs))));
+    return Status();
+}
+
+Status GlobalPart::granted(Window& window, Contribution& contribution, const Word& word) {
+    contribution.stage = Contribution::Stage::settled;
+    if (word.failed) return Status();
+    if (contribution.source == context_.rank()) {
+        gather(window, contribution.runs, local_->packed(window.id));
+        return say_done(contribution.source, window.id);
+    }
+    if (word.shared) {
+        auto packed = context_.memory.attachments.at(contribution.source, attached_packed, word.data);
+        if (packed.ok())
+            gather(window, contribution.runs,
+                   packed->subspan(static_cast<size_t>(word.slot_begin),
+                                   static_cast<size_t>(contribution.bytes)));
+        else
+            context_.fail(packed.status());
+        return say_done(contribution.source, window.id);
+    }
+    contribution.stage = Contribution::Stage::moving;
+    return Status();
+}
+
+Status GlobalPart::say_done(int target, uint64_t window) {
+    Word word;
+    word.kind = Word::Kind::done;
+    word.window = window;
+    return context_.post(target, word);
+}
+
+Result<bool> GlobalPart::step() {
+    if (index_ < 0) return false;
+    bool moved = false;
+    for (const std::unique_ptr<Window>& window : open_) {
+        TAILRACE_ASSIGN(const bool advanced, advance(*window));
+        moved = moved || advanced;
+    }
+    const size_t ended = std::erase_if(
+        open_, [](const std::unique_ptr<Window>& window) { return window->contributions.empty(); });
+    if (ended > 0) TAILRACE_TRY(open_windows());
+    return moved || ended > 0;
+}
+
+Result<bool> GlobalPart::advance(Window& window) {
+    bool moved = false;
+    for (Contribution& contribution : window.contributions) {
+        TAILRACE_ASSIGN(const bool advanced, advance(window, contribution));
+        moved = moved || advanced;
+    }
+    const auto all = [&](auto is) {
+        return std::all_of(window.contributions.begin(), window.contributions.end(), is);
+    };
+    const auto settled = [](const Contribution& c) { return c.stage == Contribution::Stage::settled; };
+    switch (window.stage) {
+        case Window::Stage::collecting: {
+            const bool complete = context_.writes ? all(settled) : all([](const Contribution& c) {
+                return c.stage == Contribution::Stage::described && !c.runs_transfer;
+            });
+            if (!complete) return moved;
+            TAILRACE_TRY(submit(window));
+            return true;
+        }
+        case Window::Stage::in_file:
+            if (!window.task.finished.load(std::memory_order_acquire)) return moved;
+            TAILRACE_TRY(file_phase_over(window));
+            return true;
+        case Window::Stage::serving:
+            if (!all(settled)) return moved;
+            window.contributions.clear();
+            return true;
+    }
+    return moved;
+}
+
+// Lets a contribution that comes from, or goes to, another node go on.
+Result<bool> GlobalPart::advance(Window& window, Contribution& contribution) {
+    if (contribution.runs_transfer) {
+        TAILRACE_ASSIGN(const auto complete, contribution.runs_transfer->test());
+        if (!complete) return false;
+        contribution.runs_transfer.reset();
+    }
+    if (context_.writes && contribution.stage == Contribution::Stage::described)
+        contribution.stage = Contribution::Stage::moving;
+    if (contribution.stage != Contribution::Stage::moving) return false;
+    if (!contribution.data_transfer) {
+        if (!find_room(window, contribution)) return false;
+        if (context_.writes) {
+            TAILRACE_ASSIGN(contribution.data_transfer,
+                            context_.transport.start_receive(contribution.source, data_tag(window.id),
+                                                             contribution.packed));
+        } else {
+            if (contribution.in_scratch) gather(window, contribution.runs, contribution.packed);
+            ++context_.statistics.messages;
+            TAILRACE_ASSIGN(
+                contribution.data_transfer,
+                context_.transport.start_send(contribution.source, data_tag(window.id), contribution.packed));
+        }
+    }
+    TAILRACE_ASSIGN(const auto complete, contribution.data_transfer->test());
+    if (!complete) return false;
+    contribution.data_transfer.reset();
+    if (context_.writes && contribution.in_scratch) scatter(window, contribution.runs, contribution.packed);
+    give_room_back(contribution);
+    contribution.stage = Contribution::Stage::settled;
+    return true;
+}
+
+Status GlobalPart::submit(Window& window) {
+    window.stage = Window::Stage::in_file;
+    window.task.writes = context_.writes;
+    window.task.window = window.range;
+    window.task.image = window.image;
+    for (const Contribution& contribution : window.contributions)
+        window.task.lists.push_back(contribution.runs);
+    context_.file_phase->submit(&window.task);
+    return Status();
+}
+
+Status GlobalPart::file_phase_over(Window& window) {
+    context_.fail(window.task.status);
+    context_.file_end = std::min(context_.file_end, window.task.file_end);
+    Statistics& statistics = context_.statistics;
+    statistics.requests_after_global += window.task.runs;
+    statistics.file_operations += window.task.operations;
+    statistics.overlapping_bytes += window.task.merged.overlapping_bytes;
+    statistics.file += window.task.seconds;
+    if (context_.writes) {
+        window.contributions.clear();
+        return Status();
+    }
+    window.stage = Window::Stage::serving;
+    Word word;
+    word.kind = Word::Kind::ready;
+    word.window = window.id;
+    for (Contribution& contribution : window.contributions) {
+        contribution.stage = Contribution::Stage::waiting;
+        TAILRACE_TRY(context_.post(contribution.source, word));
+    }
+    return Status();
+}
+
+// ---- packed bytes and images --------------------------------------------------------------------------
+
+std::span<std::byte> GlobalPart::place_in_image(Window& window, const Request& run) {
+    return window.image.subspan(static_cast<size_t>(run.offset - window.range.begin),
+                                static_cast<size_t>(run.bytes));
+}
+
+void GlobalPart::scatter(Window& window, std::span<const Request> runs, std::span<const std::byte> packed) {
+    const Stopwatch stopwatch(context_.statistics.scatter);
+    size_t at = 0;
+    for (const Request& run : runs) {
+        const std::span<std::byte> place = place_in_image(window, run);
+        std::memcpy(place.data(), packed.data() + at, place.size());
+        at += place.size();
+    }
+}
+
+void GlobalPart::gather(Window& window, std::span<const Request> runs, std::span<std::byte> packed) {
+    const Stopwatch stopwatch(context_.statistics.scatter);
+    size_t at = 0;
+    for (const Request& run : runs) {
+        const std::span<std::byte> place = place_in_image(window, run);
+        std::memcpy(packed.data() + at, place.data(), place.size());
+        at += place.size();
+    }
+}
+
+bool GlobalPart::find_room(Window& window, Contribution& contribution) {
+    if (contribution.runs.size() == 1) {
+        contribution.packed = place_in_image(window, contribution.runs.front());
+        return true;
+    }
+    if (!scratch_.valid()) scratch_ = context_.memory.images->try_take();
+    const auto bytes = static_cast<size_t>(contribution.bytes);
+    if (scratch_used_ + bytes > scratch_.memory().size()) return false;
+    contribution.packed = scratch_.memory().subspan(scratch_used_, bytes);
+    contribution.in_scratch = true;
+    scratch_used_ += bytes;
+    ++scratch_users_;
+    return true;
+}
+
+void GlobalPart::give_room_back(Contribution& contribution) {
+    if (!contribution.in_scratch) return;
+    if (--scratch_users_ == 0) scratch_used_ = 0;
+}
+
+}  // namespace tailrace::collective

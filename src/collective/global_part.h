@@ -1,0 +1,92 @@
+// GlobalPart: a global aggregator at work. It opens its windows one after the other, as many at once as it
+// has images, collects what the groups have to say about each, and lets the file phase read or write it while
+// the next one is exchanged (word.h has the conversation).
+//
+// A state machine like LocalPart. Memory: the images, and one buffer as large as a window for packed bytes on
+// their way to or from other nodes, handed out piece by piece; a contribution that finds no room waits until
+// the others are through, and the window of one group always fits.
+//
+// A contribution of one run needs no packing: it is received straight into the image, or sent from it.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "collective/call_context.h"
+#include "collective/local_part.h"
+
+namespace tailrace::collective {
+
+class GlobalPart {
+  public:
+    // `local`: of the same rank, if it is a local aggregator.
+    GlobalPart(CallContext& context, LocalPart* local);
+    // Waits for the file phase, and takes back transfers, of a call that was given up.
+    ~GlobalPart();
+    GlobalPart(const GlobalPart&) = delete;
+    GlobalPart& operator=(const GlobalPart&) = delete;
+
+    Status start();
+    Status handle(int source, const Word& word);
+    // True when something moved.
+    Result<bool> step();
+    bool done() const;
+
+  private:
+    struct Contribution {
+        enum class Stage {
+            expected,   // no word yet
+            described,  // runs are known, or on their way
+            waiting,    // a read is through, the group has no memory for it yet
+            moving,     // packed bytes are on their way, or wait for room
+            settled,
+        };
+        int source = 0;
+        Stage stage = Stage::expected;
+        uint64_t bytes = 0;
+        std::vector<Request> runs;
+        bool in_scratch = false;
+        std::span<std::byte> packed;
+        std::unique_ptr<Transfer> runs_transfer, data_transfer;
+    };
+    // A window that has an image.
+    struct Window {
+        enum class Stage { collecting, in_file, serving };
+        uint64_t id = 0;
+        FileWindow range;
+        Stage stage = Stage::collecting;
+        Buffer buffer;
+        std::span<std::byte> image;
+        std::vector<Contribution> contributions;
+        FileTask task;
+    };
+
+    Status make_memory();
+    Status open_windows();
+    Status offered(Window& window, Contribution& contribution, const Word& word);
+    Status granted(Window& window, Contribution& contribution, const Word& word);
+    Result<bool> advance(Window& window);
+    Result<bool> advance(Window& window, Contribution& contribution);
+    Status submit(Window& window);
+    Status file_phase_over(Window& window);
+    void scatter(Window& window, std::span<const Request> runs, std::span<const std::byte> packed);
+    void gather(Window& window, std::span<const Request> runs, std::span<std::byte> packed);
+    Status say_done(int target, uint64_t window);
+    std::span<std::byte> place_in_image(Window& window, const Request& run);
+    bool find_room(Window& window, Contribution& contribution);
+    void give_room_back(Contribution& contribution);
+    std::pair<Window*, Contribution*> find(uint64_t window, int source);
+
+    CallContext& context_;
+    LocalPart* const local_;
+    int index_ = -1;  // among the global aggregators; -1: this rank is none
+    size_t groups_missing_ = 0;
+    std::map<uint64_t, std::vector<int>> contributors_;  // by window; those that were opened are gone
+    std::deque<std::unique_ptr<Window>> open_;
+    Buffer scratch_;
+    size_t scratch_used_ = 0, scratch_users_ = 0;
+};
+
+}  // namespace tailrace::collective

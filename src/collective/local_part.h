@@ -1,0 +1,91 @@
+// LocalPart: a local aggregator at work. It merges the requests of its group, window by window, into runs,
+// and moves the runs and their packed bytes between its members and the global aggregators (word.h has the
+// conversation).
+//
+// A state machine: start(), handle() for every word, step() in between; none of them blocks. Windows are
+// taken up in the order in which their owners open them, so that it never waits for anything that waits for
+// it: an open window has its memory at the owner, and members only copy.
+//
+// Where nobody of the group but the aggregator has requests, there is nobody to ask and no memory is shared:
+// if its bytes are one piece of memory, they are sent from there and received there, as in two-phase I/O.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <optional>
+
+#include "collective/member_part.h"
+
+namespace tailrace::collective {
+
+class LocalPart {
+  public:
+    LocalPart(CallContext& context, MemberPart& own);
+    // Takes back the transfers of a call that was given up.
+    ~LocalPart();
+    LocalPart(const LocalPart&) = delete;
+    LocalPart& operator=(const LocalPart&) = delete;
+
+    Status start();
+    Status handle(int source, const Word& word);
+    // True when something moved.
+    Result<bool> step();
+    bool done() const;
+
+    // For the global part of the same rank: the runs of a window it was offered, and their packed bytes.
+    std::span<const Request> runs(uint64_t window) const;
+    std::span<std::byte> packed(uint64_t window);
+
+  private:
+    enum class Stage {
+        free,
+        filling,   // members copy into it
+        moving,    // between here and the owner
+        emptying,  // members copy out of it
+    };
+    struct Slot {
+        Stage stage = Stage::free;
+        uint64_t window = 0;
+        std::vector<Request> runs;
+        bool failed = false;
+        std::span<std::byte> packed;
+        size_t members_left = 0;
+        bool waits_for_done = false;
+        std::unique_ptr<Transfer> runs_transfer, data_transfer;
+    };
+
+    // Nobody else has requests: no memory need be shared.
+    bool alone() const { return members_.size() == 1 && members_.front() == context_.rank(); }
+    bool inside(uint64_t window) const;
+    bool by_memory(uint64_t window) const;
+    int owner(uint64_t window) const;
+    Status begin();
+    Status announce_windows();
+    MergeCounts merge_window(const FileWindow& window, std::vector<Request>& runs);
+    std::optional<size_t> free_slot() const;
+    Slot* slot_of(uint64_t window);
+    Status tell_members(size_t slot, Word::Kind kind);
+    Status take_up(size_t slot);
+    Status offer(size_t slot);
+    Status offer_runs(uint64_t window);
+    Status grant(size_t slot);
+    Status filled(size_t slot);
+    Status prepare(size_t slot);
+    Result<bool> advance(size_t slot);
+    void release(size_t slot);
+
+    CallContext& context_;
+    MemberPart& own_;
+    std::vector<int> members_;  // with requests; this rank too, if it has any
+    std::map<int, RequestList> lists_;
+    size_t lists_missing_ = 0;
+    bool begun_ = false;
+    uint64_t windows_left_ = 0;
+    std::vector<uint64_t> opened_;                          // and not yet taken up
+    std::map<uint64_t, std::vector<Request>> asked_;        // reads: windows whose runs the owner has
+    std::map<uint64_t, std::unique_ptr<Transfer>> asking_;  // their transfers
+    std::deque<uint64_t> ready_;                            // reads: waiting for a slot
+    Slot slots_[local_slots];
+};
+
+}  // namespace tailrace::collective

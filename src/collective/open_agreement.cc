@@ -1,0 +1,149 @@
+#include "collective/open_agreement.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <random>
+
+#include "base/bytes.h"
+#include "base/log.h"
+#include "base/units.h"
+#include "collective/shared_memory.h"
+
+namespace tailrace::collective {
+
+namespace {
+
+constexpr uint32_t longest_name_bytes = 4096;
+
+// Borders of domains lie at multiples of the file system's block, within reason.
+constexpr uint64_t least_alignment = 4096;
+constexpr uint64_t greatest_alignment = MiB;
+
+// One rank's introduction.
+struct Introduction {
+    std::string host;
+    SharedName memory;  // a page with the token in it; process 0: there is none
+    uint64_t token = 0;
+    std::string options;
+    uint64_t block_bytes = 4096;
+    std::string file_system;
+};
+
+std::string describe(const Options& options) {
+    const Settings& plan = options.plan;
+    return fmt::format(
+        "mode {}, local aggregators {}, global aggregators {}, exchange {}, layout {}, buffer {}, sieving "
+        "{}/{}, direct I/O {}, ranks per node {}, shared memory {}",
+        static_cast<int>(options.mode), plan.local_aggregators_per_node, plan.global_aggregators,
+        static_cast<int>(plan.exchange), static_cast<int>(plan.domains.layout), plan.domains.window_bytes,
+        static_cast<int>(options.sieve_reads), static_cast<int>(options.sieve_writes),
+        static_cast<int>(options.direct_io), options.ranks_per_node, options.shared_memory);
+}
+
+std::vector<std::byte> encode(const Introduction& introduction) {
+    ByteWriter writer;
+    writer.put_string(introduction.host);
+    writer.put(introduction.memory.process);
+    writer.put(introduction.memory.descriptor);
+    writer.put(introduction.memory.bytes);
+    writer.put(introduction.memory.serial);
+    writer.put(introduction.token);
+    writer.put_string(introduction.options);
+    writer.put(introduction.block_bytes);
+    writer.put_string(introduction.file_system);
+    return writer.take();
+}
+
+Result<Introduction> decode(std::span<const std::byte> bytes) {
+    ByteReader reader(bytes);
+    Introduction introduction;
+    introduction.host = reader.get_string(longest_name_bytes);
+    introduction.memory.process = reader.get<uint64_t>();
+    introduction.memory.descriptor = reader.get<uint64_t>();
+    introduction.memory.bytes = reader.get<uint64_t>();
+    introduction.memory.serial = reader.get<uint64_t>();
+    introduction.token = reader.get<uint64_t>();
+    introduction.options = reader.get_string(longest_name_bytes);
+    introduction.block_bytes = reader.get<uint64_t>();
+    introduction.file_system = reader.get_string(longest_name_bytes);
+    if (!reader.at_end()) return Status(Code::transport, "a rank sent something else than its introduction");
+    return introduction;
+}
+
+// Is what one can attach to there really that rank's memory? Process numbers of another pid namespace may
+// lead to somebody else's.
+bool can_share(const Introduction& peer) {
+    if (peer.memory.process == 0) return false;
+    auto attached = AttachedMemory::attach(peer.memory);
+    if (!attached.ok()) return false;
+    return std::memcmp(attached->memory().data(), &peer.token, sizeof peer.token) == 0;
+}
+
+}  // namespace
+
+Result<OpenAgreement> agree_on_open(Transport& transport, const Options& options, const Status& mine,
+                                    const SpaceInfo& space, const std::string& path) {
+    TAILRACE_TRY(agree(transport, mine));
+
+    // 1. Everybody introduces itself, with a page of memory to try.
+    Introduction me;
+    me.host = transport.host();
+    me.token = std::random_device()() | 1;
+    me.options = describe(options);
+    me.block_bytes = space.block_bytes;
+    me.file_system = space.file_system;
+    SharedMemory page;
+    if (options.shared_memory) {
+        if (auto made = SharedMemory::create(sizeof me.token); made.ok()) {
+            page = std::move(*made);
+            std::memcpy(page.memory().data(), &me.token, sizeof me.token);
+            me.memory = page.name();
+        }
+    }
+    TAILRACE_ASSIGN(const auto answers, transport.allgather(encode(me)));
+    std::vector<Introduction> all;
+    std::vector<std::string> hosts;
+    for (const std::vector<std::byte>& answer : answers) {
+        TAILRACE_ASSIGN(Introduction introduction, decode(answer));
+        hosts.push_back(introduction.host);
+        all.push_back(std::move(introduction));
+    }
+    for (size_t rank = 1; rank < all.size(); ++rank)
+        if (all[rank].options != all[0].options)
+            return Status(Code::invalid_argument,
+                          fmt::format("opening '{}' collectively: rank 0 has {}, but rank {} has {}", path,
+                                      all[0].options, rank, all[rank].options));
+
+    OpenAgreement agreement;
+    agreement.topology = make_topology(hosts, options.ranks_per_node);
+    agreement.block_bytes =
+        std::clamp(std::bit_ceil(all[0].block_bytes), least_alignment, greatest_alignment);
+    agreement.file_system = all[0].file_system;
+
+    // 2. Everybody tries the memory of the node's first rank, and that one the memory of all.
+    const int node = agreement.topology.node_of_rank[static_cast<size_t>(transport.rank())];
+    const std::vector<int>& node_ranks = agreement.topology.ranks_of_node[static_cast<size_t>(node)];
+    bool shares = options.shared_memory && can_share(all[static_cast<size_t>(node_ranks.front())]);
+    if (transport.rank() == node_ranks.front())
+        for (const int rank : node_ranks) shares = shares && can_share(all[static_cast<size_t>(rank)]);
+    const std::byte word{static_cast<uint8_t>(shares ? 1 : 0)};
+    TAILRACE_ASSIGN(const auto words, transport.allgather(std::span(&word, 1)));
+    agreement.node_shares_memory.assign(agreement.topology.ranks_of_node.size(), true);
+    for (size_t rank = 0; rank < words.size(); ++rank) {
+        const auto its_node = static_cast<size_t>(agreement.topology.node_of_rank[rank]);
+        if (words[rank].size() != 1 || words[rank][0] != std::byte{1}) {
+            if (transport.rank() == 0 && options.shared_memory && agreement.node_shares_memory[its_node])
+                log(LogLevel::info,
+                    "'{}': the ranks of node {} cannot see each other's memory; there, every rank is its own "
+                    "local aggregator",
+                    path, its_node);
+            agreement.node_shares_memory[its_node] = false;
+        }
+    }
+    return agreement;
+}
+
+}  // namespace tailrace::collective

@@ -1,0 +1,229 @@
+#include "collective/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cassert>
+
+#include "base/units.h"
+
+namespace tailrace::collective {
+
+namespace {
+
+uint64_t divide_up(uint64_t value, uint64_t divisor) {
+    return (value + divisor - 1) / divisor;
+}
+
+// Do the ranks' ranges follow each other in the file, each rank in a part of its own?
+bool interleaved(const std::vector<RankSummary>& ranks) {
+    std::vector<FileWindow> ranges;
+    for (const RankSummary& rank : ranks)
+        if (rank.list.bytes > 0) ranges.push_back({rank.list.begin, rank.list.end});
+    std::sort(ranges.begin(), ranges.end(),
+              [](const FileWindow& a, const FileWindow& b) { return a.begin < b.begin; });
+    for (size_t i = 1; i < ranges.size(); ++i)
+        if (ranges[i].begin < ranges[i - 1].end) return true;
+    return false;
+}
+
+}  // namespace
+
+std::vector<int> spread_out(int ranks, int chosen) {
+    assert(1 <= chosen && chosen <= ranks);
+    const int small = ranks / chosen, larger = ranks % chosen;
+    std::vector<int> local;
+    for (int i = 0; i < chosen; ++i) local.push_back(small * i + std::min(i, larger));
+    return local;
+}
+
+std::vector<int> Groups::members(int aggregator) const {
+    std::vector<int> ranks;
+    for (size_t rank = 0; rank < aggregator_of_rank.size(); ++rank)
+        if (aggregator_of_rank[rank] == aggregator) ranks.push_back(static_cast<int>(rank));
+    return ranks;
+}
+
+Groups make_groups(const Topology& topology, int per_node, const std::vector<bool>& has_shared_memory) {
+    Groups groups;
+    groups.aggregator_of_rank.resize(topology.node_of_rank.size());
+    for (size_t node = 0; node < topology.ranks_of_node.size(); ++node) {
+        const std::vector<int>& ranks = topology.ranks_of_node[node];
+        const int count = static_cast<int>(ranks.size());
+        const bool alone = per_node <= 0 || !has_shared_memory[node];
+        const std::vector<int> chosen = spread_out(count, alone ? count : std::min(per_node, count));
+        for (size_t i = 0; i < chosen.size(); ++i) {
+            const int aggregator = ranks[static_cast<size_t>(chosen[i])];
+            const int next = i + 1 < chosen.size() ? chosen[i + 1] : count;
+            groups.aggregators.push_back(aggregator);
+            for (int local = chosen[i]; local < next; ++local)
+                groups.aggregator_of_rank[static_cast<size_t>(ranks[static_cast<size_t>(local)])] =
+                    aggregator;
+        }
+    }
+    std::sort(groups.aggregators.begin(), groups.aggregators.end());
+    return groups;
+}
+
+std::vector<int> choose_global_aggregators(const Topology& topology, int count) {
+    const int nodes = topology.node_count();
+    const int ranks = static_cast<int>(topology.node_of_rank.size());
+    if (count <= 0) count = nodes;
+    count = std::min(count, ranks);
+    std::vector<int> chosen;
+    if (count <= nodes) {
+        for (int i = 0; i < count; ++i) {
+            const auto node = static_cast<int64_t>(i) * nodes / count;
+            chosen.push_back(topology.representative(static_cast<int>(node)));
+        }
+        return chosen;
+    }
+    // Rounds of one per node until all are dealt out; full nodes are passed over.
+    std::vector<int> shares(static_cast<size_t>(nodes));
+    for (int left = count; left > 0;) {
+        for (size_t node = 0; node < shares.size() && left > 0; ++node) {
+            if (shares[node] == static_cast<int>(topology.ranks_of_node[node].size())) continue;
+            ++shares[node];
+            --left;
+        }
+    }
+    for (size_t node = 0; node < shares.size(); ++node) {
+        const std::vector<int>& local_ranks = topology.ranks_of_node[node];
+        for (const int local : spread_out(static_cast<int>(local_ranks.size()), shares[node]))
+            chosen.push_back(local_ranks[static_cast<size_t>(local)]);
+    }
+    return chosen;
+}
+
+Domains::Domains(const FileWindow& range, int owners, const DomainSettings& settings)
+    : range_(range), layout_(settings.layout), owners_(owners) {
+    assert(owners > 0 && settings.align_bytes > 0 && settings.window_bytes % settings.align_bytes == 0);
+    base_ = range.begin / settings.align_bytes * settings.align_bytes;
+    const auto count = static_cast<uint64_t>(owners);
+    const uint64_t bytes = range.end - base_;
+    const uint64_t share = align_up(std::max<uint64_t>(divide_up(bytes, count), 1), settings.align_bytes);
+    window_bytes_ = std::min(settings.window_bytes, share);
+    if (layout_ == Layout::contiguous) {
+        domain_bytes_ = share;
+        rounds_ = bytes == 0 ? 0 : divide_up(domain_bytes_, window_bytes_);
+    } else {
+        rounds_ = divide_up(divide_up(bytes, window_bytes_), count);
+    }
+}
+
+FileWindow Domains::window(uint64_t id) const {
+    const auto count = static_cast<uint64_t>(owners_);
+    uint64_t begin = 0, end = 0;
+    if (layout_ == Layout::contiguous) {
+        const uint64_t domain = base_ + id % count * domain_bytes_;
+        begin = domain + id / count * window_bytes_;
+        end = std::min(begin + window_bytes_, domain + domain_bytes_);
+    } else {
+        begin = base_ + id * window_bytes_;
+        end = begin + window_bytes_;
+    }
+    begin = std::clamp(begin, range_.begin, range_.end);
+    end = std::clamp(end, range_.begin, range_.end);
+    return {begin, end};
+}
+
+uint64_t Domains::window_of(uint64_t offset) const {
+    assert(range_.begin <= offset && offset < range_.end);
+    if (layout_ == Layout::cyclic) return (offset - base_) / window_bytes_;
+    const uint64_t domain = (offset - base_) / domain_bytes_;
+    const uint64_t round = (offset - base_) % domain_bytes_ / window_bytes_;
+    return round * static_cast<uint64_t>(owners_) + domain;
+}
+
+bool Domains::may_touch(const FileWindow& range, int owner) const {
+    if (range.begin >= range.end) return false;
+    if (layout_ == Layout::cyclic) {
+        const uint64_t first = window_of(range.begin), last = window_of(range.end - 1);
+        const auto count = static_cast<uint64_t>(owners_);
+        if (last - first >= count) return true;
+        for (uint64_t id = first; id <= last; ++id)
+            if (this->owner(id) == owner) return true;
+        return false;
+    }
+    const uint64_t begin = base_ + static_cast<uint64_t>(owner) * domain_bytes_;
+    return range.begin < begin + domain_bytes_ && begin < range.end;
+}
+
+std::vector<uint64_t> windows_of(const RequestList& list, const Domains& domains) {
+    std::vector<uint64_t> ids;
+    const std::span<const Request> all = list.all();
+    uint64_t done = 0;  // windows up to this offset of the file are in `ids`
+    for (size_t at = 0; at < all.size();) {
+        for (uint64_t offset = std::max(all[at].offset, done); offset < all[at].end();) {
+            const uint64_t id = domains.window_of(offset);
+            ids.push_back(id);
+            done = offset = domains.window(id).end;
+        }
+        // The next request that reaches beyond: galloping, since many small ones share a window.
+        size_t step = 1;
+        ++at;
+        if (list.overlapping()) continue;
+        while (at + step < all.size() && all[at + step].end() <= done) {
+            at += step;
+            step *= 2;
+        }
+        at = static_cast<size_t>(
+            std::partition_point(
+                all.begin() + static_cast<std::ptrdiff_t>(at),
+                all.begin() + static_cast<std::ptrdiff_t>(std::min(at + step + 1, all.size())),
+                [&](const Request& request) { return request.end() <= done; }) -
+            all.begin());
+    }
+    std::sort(ids.begin(), ids.end());
+    return ids;
+}
+
+FileWindow accessed_range(const std::vector<RankSummary>& ranks) {
+    FileWindow range{UINT64_MAX, 0};
+    for (const RankSummary& rank : ranks) {
+        if (rank.list.bytes == 0) continue;
+        range.begin = std::min(range.begin, rank.list.begin);
+        range.end = std::max(range.end, rank.list.end);
+    }
+    return range.end == 0 ? FileWindow{} : range;
+}
+
+Decision decide(const Topology& topology, const std::vector<RankSummary>& ranks, const Settings& settings) {
+    uint64_t requests = 0, bytes = 0;
+    for (const RankSummary& rank : ranks) {
+        requests += rank.list.requests;
+        bytes += rank.list.bytes;
+    }
+    if (bytes == 0) return {Way::nothing, "no rank asks for a byte", 0};
+    const uint64_t mean = bytes / requests;
+    const std::string sizes = fmt::format("{} {} of {} on average", requests,
+                                          requests == 1 ? "request" : "requests", format_bytes(mean));
+
+    if (settings.exchange == Exchange::never) return {Way::direct, "exchange is switched off", 0};
+    if (settings.exchange == Exchange::automatic && settings.local_aggregators_per_node == 0 &&
+        mean >= direct_request_bytes && !interleaved(ranks))
+        return {Way::direct, sizes + ", each rank in a part of the file of its own", 0};
+
+    size_t most_ranks = 0;
+    for (const std::vector<int>& node : topology.ranks_of_node)
+        most_ranks = std::max(most_ranks, node.size());
+    if (most_ranks == 1) return {Way::two_phase, "no node has more than one rank", 0};
+    const bool shared =
+        std::all_of(ranks.begin(), ranks.end(), [](const RankSummary& rank) { return rank.has_shared_list; });
+    if (!shared) return {Way::two_phase, "some rank has no memory to share its requests with its node", 0};
+
+    const int wanted = settings.local_aggregators_per_node;
+    if (wanted < 0) return {Way::two_phase, "every rank is its own local aggregator, as asked for", 0};
+    if (wanted > 0) {
+        if (static_cast<size_t>(wanted) >= most_ranks)
+            return {Way::two_phase, "no node has more ranks than local aggregators", 0};
+        return {Way::two_layer, fmt::format("{} local aggregators per node, as asked for", wanted), wanted};
+    }
+    if (mean >= large_request_bytes)
+        return {Way::two_phase, sizes + ": few and large, a first layer would only copy", 0};
+    const auto per_node =
+        static_cast<int>(divide_up(most_ranks, static_cast<uint64_t>(most_ranks_per_aggregator)));
+    return {Way::two_layer, sizes + ": many and small", per_node};
+}
+
+}  // namespace tailrace::collective

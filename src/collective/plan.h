@@ -1,0 +1,131 @@
+// Plan: who aggregates for whom, which parts of the file belong to whom, and whether two layers pay. Pure
+// functions of what all ranks know, so that every rank makes the same plan without a further message.
+//
+// Words: a local aggregator collects the requests of its group (ranks of one node, itself the lowest); a
+// global aggregator owns file domains and reads and writes them; a window is what one global aggregator moves
+// in one round, at most the buffer size. p_l and p_g are the numbers of local and global aggregators.
+//
+// Source: Q. Kang et al., TPDS 2020, sections 3.1 and 3.2. Their selection rule lost its ceiling in print:
+// the first e = q mod c groups have ceil(q / c) ranks, the others floor(q / c).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "aggregate/plan.h"
+#include "collective/requests.h"
+
+namespace tailrace::collective {
+
+// ---- who ----------------------------------------------------------------------------------------------
+
+// The local numbers of `chosen` of `ranks` ranks of a node, 1 <= chosen <= ranks: as far apart as possible,
+// each the first of its group.
+std::vector<int> spread_out(int ranks, int chosen);
+
+// The groups of the first layer.
+struct Groups {
+    std::vector<int> aggregator_of_rank;
+    std::vector<int> aggregators;  // ascending; size() is p_l
+    // Ranks of `aggregator`'s group, ascending, the aggregator first.
+    std::vector<int> members(int aggregator) const;
+};
+// At most `per_node` local aggregators on every node (0: every rank is its own, p_l = p). Only nodes where
+// has_shared_memory[node] get groups of more than one rank.
+Groups make_groups(const Topology& topology, int per_node, const std::vector<bool>& has_shared_memory);
+
+// Global aggregators: on `count` nodes spread out over all when there are more nodes than that, else as
+// evenly many on every node as can be, spread out among its ranks. 0: one per node. Never more than ranks.
+std::vector<int> choose_global_aggregators(const Topology& topology, int count);
+
+// ---- where --------------------------------------------------------------------------------------------
+
+enum class Layout {
+    contiguous,  // a domain is one even, aligned part of the range that is accessed
+    cyclic,      // aligned windows are dealt out in turn: all aggregators work side by side in the file
+};
+
+struct DomainSettings {
+    Layout layout = Layout::contiguous;
+    uint64_t window_bytes = uint64_t{16} << 20;  // at most; a multiple of align_bytes
+    uint64_t align_bytes = 4096;                 // of every border but the ends of the range
+};
+
+// The accessed range [begin, end) of the file as windows. A window's id orders them: by round, then by
+// aggregator. Every byte of the range lies in exactly one window.
+class Domains {
+  public:
+    Domains() = default;
+    Domains(const FileWindow& range, int owners, const DomainSettings& settings);
+
+    int owners() const { return owners_; }
+    uint64_t rounds() const { return rounds_; }
+    uint64_t window_bytes() const { return window_bytes_; }  // no window is larger
+    // May be empty, for example in the last domain's last rounds.
+    FileWindow window(uint64_t id) const;
+    uint64_t window_of(uint64_t offset) const;  // of an offset within the range
+    int owner(uint64_t id) const { return static_cast<int>(id % static_cast<uint64_t>(owners_)); }
+    // May an access within `range` need this owner?
+    bool may_touch(const FileWindow& range, int owner) const;
+
+  private:
+    FileWindow range_;
+    Layout layout_ = Layout::contiguous;
+    int owners_ = 1;
+    uint64_t base_ = 0;  // range_.begin, aligned downwards
+    uint64_t domain_bytes_ = 0;
+    uint64_t window_bytes_ = 1;
+    uint64_t rounds_ = 0;
+};
+
+// The ids of the windows in which the list has something, ascending.
+std::vector<uint64_t> windows_of(const RequestList& list, const Domains& domains);
+
+// ---- whether ------------------------------------------------------------------------------------------
+
+enum class Exchange {
+    automatic,
+    always,  // through global aggregators, whatever the requests are
+    never,   // every rank reads and writes its own requests
+};
+
+struct Settings {
+    int local_aggregators_per_node = 0;  // c; 0: chosen from the requests; -1: every rank (p_l = p)
+    int global_aggregators = 0;          // p_g; 0: one per node
+    Exchange exchange = Exchange::automatic;
+    DomainSettings domains;
+};
+
+// What every rank tells the others before a call.
+struct RankSummary {
+    ListSummary list;
+    bool has_shared_list = false;  // its list lies, or would lie, in memory the node shares
+};
+
+enum class Way {
+    nothing,    // nobody asks for a byte
+    direct,     // every rank for itself
+    two_phase,  // p_l = p
+    two_layer,
+};
+
+struct Decision {
+    Way way = Way::nothing;
+    std::string reason;  // a clause, for the log and the statistics
+    int local_aggregators_per_node = 0;
+};
+
+// Requests of this mean size and more are worth a message each: gathering them first would only copy.
+inline constexpr uint64_t large_request_bytes = uint64_t{64} << 10;
+// Ranks whose requests are this large and do not interleave need no exchange at all.
+inline constexpr uint64_t direct_request_bytes = uint64_t{256} << 10;
+// One local aggregator serves at most so many ranks, unless told otherwise.
+inline constexpr int most_ranks_per_aggregator = 32;
+
+Decision decide(const Topology& topology, const std::vector<RankSummary>& ranks, const Settings& settings);
+
+// The range that all of them touch together.
+FileWindow accessed_range(const std::vector<RankSummary>& ranks);
+
+}  // namespace tailrace::collective

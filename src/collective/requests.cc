@@ -1,0 +1,198 @@
+#include "collective/requests.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+namespace tailrace::collective {
+
+namespace {
+
+constexpr uint64_t exhausted = UINT64_MAX;  // no request begins there: summarise() refuses it
+
+// One list on its way through a merge.
+struct Cursor {
+    const Request* next = nullptr;
+    const Request* end = nullptr;
+};
+
+// The lists' next offsets as a tournament: every inner node keeps the loser of the match between its two
+// halves, so that after the winner has moved on only the matches on its way up are played again. Branches on
+// who wins cannot be predicted; the matches are written so that compilers need none.
+class Tournament {
+  public:
+    explicit Tournament(size_t lists)
+        : leaves_(std::bit_ceil(std::max<size_t>(lists, 1))), losers_(leaves_) {}
+
+    // offsets[i]: where list i begins, `exhausted` for an empty one.
+    void start(std::span<const uint64_t> offsets) {
+        std::vector<Player> winners(2 * leaves_);
+        for (size_t i = 0; i < leaves_; ++i)
+            winners[leaves_ + i] = {i < offsets.size() ? offsets[i] : exhausted, i};
+        for (size_t node = leaves_ - 1; node >= 1; --node) {
+            const Player left = winners[2 * node], right = winners[2 * node + 1];
+            const bool left_wins = left.offset <= right.offset;
+            winners[node] = left_wins ? left : right;
+            losers_[node] = left_wins ? right : left;
+        }
+        winner_ = winners[1];
+    }
+
+    uint64_t offset() const { return winner_.offset; }
+    size_t list() const { return winner_.list; }
+
+    // The winner's next request begins at `offset`.
+    void replace(uint64_t offset) {
+        Player player{offset, winner_.list};
+        for (size_t node = (player.list + leaves_) / 2; node >= 1; node /= 2) {
+            const Player other = losers_[node];
+            const bool loses = other.offset < player.offset;
+            losers_[node].offset = loses ? player.offset : other.offset;
+            losers_[node].list = loses ? player.list : other.list;
+            player.offset = loses ? other.offset : player.offset;
+            player.list = loses ? other.list : player.list;
+        }
+        winner_ = player;
+    }
+
+  private:
+    struct Player {
+        uint64_t offset = exhausted;
+        size_t list = 0;
+    };
+    size_t leaves_;
+    std::vector<Player> losers_;  // from 1; losers_[0] is not used
+    Player winner_;
+};
+
+// Where a merge puts its runs.
+class Coalescer {
+  public:
+    Coalescer(const FileWindow& window, std::vector<Request>& runs) : window_(window), runs_(runs) {}
+
+    void add(const Request& request) {
+        const Request part = clip(request, window_);
+        if (part.bytes == 0) return;
+        ++counts_.requests;
+        if (open_ && part.offset <= run_.end()) {
+            const uint64_t end = std::max(run_.end(), part.end());
+            counts_.overlapping_bytes += part.bytes - (end - run_.end());
+            run_.bytes = end - run_.offset;
+            return;
+        }
+        if (open_) runs_.push_back(run_);
+        run_ = part;
+        open_ = true;
+    }
+
+    MergeCounts finish() {
+        if (open_) runs_.push_back(run_);
+        return counts_;
+    }
+
+  private:
+    const FileWindow window_;
+    std::vector<Request>& runs_;
+    Request run_;
+    bool open_ = false;
+    MergeCounts counts_;
+};
+
+}  // namespace
+
+RequestList::RequestList(std::span<const Request> requests, bool overlapping) : requests_(requests) {
+    if (!overlapping) return;
+    reach_.reserve(requests.size());
+    uint64_t reach = 0;
+    for (const Request& request : requests) reach_.push_back(reach = std::max(reach, request.end()));
+}
+
+RequestList::Range RequestList::within(const FileWindow& window) const {
+    Range range;
+    if (reach_.empty()) {
+        range.first = static_cast<size_t>(
+            std::partition_point(requests_.begin(), requests_.end(),
+                                 [&](const Request& request) { return request.end() <= window.begin; }) -
+            requests_.begin());
+    } else {
+        range.first = static_cast<size_t>(std::upper_bound(reach_.begin(), reach_.end(), window.begin) -
+                                          reach_.begin());
+    }
+    range.last = static_cast<size_t>(
+        std::partition_point(requests_.begin() + static_cast<std::ptrdiff_t>(range.first), requests_.end(),
+                             [&](const Request& request) { return request.offset < window.end; }) -
+        requests_.begin());
+    return range;
+}
+
+Result<ListSummary> summarise(std::span<const Request> requests, bool writes, std::string_view path) {
+    const std::string_view doing = writes ? "writing" : "reading";
+    ListSummary summary;
+    uint64_t previous_offset = 0;
+    for (size_t i = 0; i < requests.size(); ++i) {
+        const Request& request = requests[i];
+        const auto refuse = [&](std::string_view why) {
+            return Status(Code::invalid_argument,
+                          fmt::format("{} '{}' collectively: request {} of {} (offset {}, {} bytes) {}; "
+                                      "nothing was done",
+                                      doing, path, i, requests.size(), request.offset, request.bytes, why));
+        };
+        if (request.bytes > INT64_MAX || request.offset > INT64_MAX - request.bytes)
+            return refuse("ends beyond what a file can hold");
+        if (request.offset < previous_offset)
+            return refuse(
+                fmt::format("begins before the one in front of it (offset {}): a list has to be in "
+                            "non-decreasing order of offsets",
+                            previous_offset));
+        if (i > 0 && request.offset < summary.end) {
+            if (writes)
+                return refuse(
+                    fmt::format("overlaps an earlier one, which ends at {}: a rank's list for a "
+                                "write must say once what a byte will be",
+                                summary.end));
+            summary.overlapping = true;
+        }
+        previous_offset = request.offset;
+        if (i == 0) summary.begin = request.offset;
+        summary.end = std::max(summary.end, request.end());
+        summary.bytes += request.bytes;
+    }
+    summary.requests = requests.size();
+    return summary;
+}
+
+MergeCounts merge(std::span<const std::span<const Request>> lists, const FileWindow& window,
+                  std::vector<Request>& runs) {
+    Coalescer coalescer(window, runs);
+    if (lists.size() == 1) {
+        for (const Request& request : lists.front()) coalescer.add(request);
+        return coalescer.finish();
+    }
+    std::vector<Cursor> cursors;
+    std::vector<uint64_t> offsets;
+    for (const std::span<const Request> list : lists) {
+        cursors.push_back({list.data(), list.data() + list.size()});
+        offsets.push_back(list.empty() ? exhausted : list.front().offset);
+    }
+    Tournament tournament(lists.size());
+    tournament.start(offsets);
+    while (tournament.offset() != exhausted) {
+        Cursor& cursor = cursors[tournament.list()];
+        coalescer.add(*cursor.next++);
+        tournament.replace(cursor.next == cursor.end ? exhausted : cursor.next->offset);
+    }
+    return coalescer.finish();
+}
+
+MergeCounts merge(std::span<const std::span<const Request>> lists, std::vector<Request>& runs) {
+    return merge(lists, FileWindow{0, UINT64_MAX}, runs);
+}
+
+uint64_t total_bytes(std::span<const Request> requests) {
+    uint64_t bytes = 0;
+    for (const Request& request : requests) bytes += request.bytes;
+    return bytes;
+}
+
+}  // namespace tailrace::collective

@@ -1,0 +1,99 @@
+#include "collective/shared_memory.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <string>
+#include <utility>
+
+#include "base/units.h"
+
+namespace tailrace::collective {
+
+namespace {
+
+constexpr uint64_t page_bytes = 4096;
+
+Result<std::span<std::byte>> map(int descriptor, uint64_t bytes, const std::string& attempted) {
+    void* address =
+        mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    if (address == MAP_FAILED) return errno_status(errno, attempted);
+    return std::span<std::byte>(static_cast<std::byte*>(address), static_cast<size_t>(bytes));
+}
+
+void unmap(std::span<std::byte> memory) {
+    if (!memory.empty()) munmap(memory.data(), memory.size());
+}
+
+}  // namespace
+
+Result<SharedMemory> SharedMemory::create(uint64_t bytes) {
+    static std::atomic<uint64_t> serial = 0;
+    bytes = align_up(std::max<uint64_t>(bytes, 1), page_bytes);
+    const std::string attempted = fmt::format("making {} bytes of memory to share with the node", bytes);
+    SharedMemory shared;
+    shared.descriptor_ = memfd_create("tailrace", MFD_CLOEXEC);
+    if (shared.descriptor_ < 0) return errno_status(errno, attempted);
+    if (ftruncate(shared.descriptor_, static_cast<off_t>(bytes)) != 0) return errno_status(errno, attempted);
+    TAILRACE_ASSIGN(shared.memory_, map(shared.descriptor_, bytes, attempted));
+    shared.name_ = {static_cast<uint64_t>(getpid()), static_cast<uint64_t>(shared.descriptor_), bytes,
+                    ++serial};
+    return shared;
+}
+
+Status SharedMemory::ensure(uint64_t bytes) {
+    if (memory_.size() >= bytes && !memory_.empty()) return Status();
+    // Half as much again, so that lists that grow a little with every call do not make it anew every time.
+    TAILRACE_ASSIGN(SharedMemory larger, create(bytes + bytes / 2));
+    swap(larger);
+    return Status();
+}
+
+SharedMemory::~SharedMemory() {
+    unmap(memory_);
+    if (descriptor_ >= 0) close(descriptor_);
+}
+
+void SharedMemory::swap(SharedMemory& other) noexcept {
+    std::swap(descriptor_, other.descriptor_);
+    std::swap(memory_, other.memory_);
+    std::swap(name_, other.name_);
+}
+
+Result<AttachedMemory> AttachedMemory::attach(const SharedName& name) {
+    const std::string path = fmt::format("/proc/{}/fd/{}", name.process, name.descriptor);
+    const std::string attempted =
+        fmt::format("attaching to {} bytes of shared memory of process {}", name.bytes, name.process);
+    const int descriptor = open(path.c_str(), O_RDWR | O_CLOEXEC);
+    if (descriptor < 0) return errno_status(errno, attempted);
+    auto memory = map(descriptor, name.bytes, attempted);
+    close(descriptor);
+    TAILRACE_TRY(memory.status());
+    AttachedMemory attached;
+    attached.memory_ = *memory;
+    attached.name_ = name;
+    return attached;
+}
+
+AttachedMemory::~AttachedMemory() {
+    unmap(memory_);
+}
+
+void AttachedMemory::swap(AttachedMemory& other) noexcept {
+    std::swap(memory_, other.memory_);
+    std::swap(name_, other.name_);
+}
+
+Result<std::span<std::byte>> Attachments::at(int rank, int which, const SharedName& name) {
+    AttachedMemory& place = attached_[{rank, which}];
+    if (place.memory().empty() || place.name() != name) {
+        TAILRACE_ASSIGN(place, AttachedMemory::attach(name));
+    }
+    return place.memory();
+}
+
+}  // namespace tailrace::collective

@@ -1,0 +1,77 @@
+#include "collective/word.h"
+
+#include "base/bytes.h"
+
+namespace tailrace::collective {
+
+namespace {
+
+void put(ByteWriter& writer, const SharedName& name) {
+    writer.put(name.process);
+    writer.put(name.descriptor);
+    writer.put(name.bytes);
+    writer.put(name.serial);
+}
+
+SharedName get_name(ByteReader& reader) {
+    SharedName name;
+    name.process = reader.get<uint64_t>();
+    name.descriptor = reader.get<uint64_t>();
+    name.bytes = reader.get<uint64_t>();
+    name.serial = reader.get<uint64_t>();
+    return name;
+}
+
+}  // namespace
+
+std::vector<std::byte> encode(const Word& word) {
+    ByteWriter writer;
+    writer.put(static_cast<uint8_t>(word.kind));
+    writer.put(static_cast<uint8_t>(word.failed));
+    writer.put(static_cast<uint8_t>(word.shared));
+    writer.put(word.window);
+    writer.put(word.count);
+    writer.put(word.bytes);
+    writer.put(word.slot_begin);
+    if (word.shared) {
+        put(writer, word.list);
+        put(writer, word.data);
+    }
+    writer.put(uint64_t{word.ids.size()});
+    for (const uint64_t id : word.ids) writer.put(id);
+    writer.put(uint64_t{word.runs.size()});
+    for (const Request& run : word.runs) {
+        writer.put(run.offset);
+        writer.put(run.bytes);
+    }
+    return writer.take();
+}
+
+Result<Word> decode_word(std::span<const std::byte> bytes) {
+    ByteReader reader(bytes);
+    Word word;
+    const auto kind = reader.get<uint8_t>();
+    word.kind = static_cast<Word::Kind>(kind);
+    word.failed = reader.get<uint8_t>() != 0;
+    word.shared = reader.get<uint8_t>() != 0;
+    word.window = reader.get<uint64_t>();
+    word.count = reader.get<uint64_t>();
+    word.bytes = reader.get<uint64_t>();
+    word.slot_begin = reader.get<uint64_t>();
+    if (word.shared) {
+        word.list = get_name(reader);
+        word.data = get_name(reader);
+    }
+    word.ids.resize(reader.get_count(8));
+    for (uint64_t& id : word.ids) id = reader.get<uint64_t>();
+    word.runs.resize(reader.get_count(16));
+    for (Request& run : word.runs) {
+        run.offset = reader.get<uint64_t>();
+        run.bytes = reader.get<uint64_t>();
+    }
+    if (!reader.at_end() || kind > static_cast<uint8_t>(Word::Kind::taken))
+        return Status(Code::transport, "a collective call received a message that is none of its own");
+    return word;
+}
+
+}  // namespace tailrace::collective

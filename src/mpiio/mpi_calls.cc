@@ -1,0 +1,161 @@
+// The calls of MPI-IO that libtailrace_mpiio.so takes: opening, closing, views, and the blocking collective
+// reads and writes. Each lets the MPI library do its part through its PMPI name; all other calls of MPI-IO
+// reach the MPI library as ever, which has the same files open with the same views and pointers.
+//
+// Loaded by LD_PRELOAD, or linked in front of the MPI library. The Fortran names are in mpi_fortran.cc.
+#include <mpi.h>
+
+#include "mpiio/mpi_files.h"
+#include "mpiio/mpi_intercepted.h"
+
+namespace mpiio = tailrace::mpiio;
+
+namespace {
+
+// A failure goes through the file's error handler, as the MPI library's own would.
+int raise(MPI_File file, int code) {
+    if (code != MPI_SUCCESS) PMPI_File_call_errhandler(file, code);
+    return code;
+}
+
+// At the individual file pointer, which the MPI library keeps, and which moves on by what was moved.
+template <class Ours, class Theirs>
+int at_pointer(MPI_File file, Ours ours, Theirs theirs) {
+    const std::shared_ptr<mpiio::OpenFile> open = mpiio::find(file);
+    if (!open || !open->handled()) return theirs();
+    MPI_Offset position = 0;
+    if (const int code = PMPI_File_get_position(file, &position); code != MPI_SUCCESS) return code;
+    const mpiio::Transfer transfer = ours(*open, position);
+    if (!transfer.handled) return theirs();
+    if (transfer.code == MPI_SUCCESS && open->etype_bytes > 0)
+        PMPI_File_seek(file, position + transfer.moved / open->etype_bytes, MPI_SEEK_SET);
+    return raise(file, transfer.code);
+}
+
+template <class Ours, class Theirs>
+int at_offset(MPI_File file, Ours ours, Theirs theirs) {
+    const std::shared_ptr<mpiio::OpenFile> open = mpiio::find(file);
+    if (!open || !open->handled()) return theirs();
+    const mpiio::Transfer transfer = ours(*open);
+    if (!transfer.handled) return theirs();
+    return raise(file, transfer.code);
+}
+
+}  // namespace
+
+extern "C" {
+
+TAILRACE_INTERCEPTED int MPI_File_open(MPI_Comm communicator, const char* name, int mode, MPI_Info info,
+                                       MPI_File* file) {
+    const int code = PMPI_File_open(communicator, name, mode, info, file);
+    if (code == MPI_SUCCESS) mpiio::adopt(communicator, name, mode, info, *file);
+    return code;
+}
+
+TAILRACE_INTERCEPTED int MPI_File_close(MPI_File* file) {
+    // Ours first: a file that is deleted when it is closed should be closed everywhere before.
+    if (const std::shared_ptr<mpiio::OpenFile> open = mpiio::take(*file)) mpiio::let_go(*open);
+    return PMPI_File_close(file);
+}
+
+TAILRACE_INTERCEPTED int MPI_File_sync(MPI_File file) {
+    if (const std::shared_ptr<mpiio::OpenFile> open = mpiio::find(file)) {
+        if (const tailrace_code code = tailrace_file_sync(open->file); code != TAILRACE_OK)
+            return raise(file, MPI_ERR_IO);
+    }
+    return PMPI_File_sync(file);
+}
+
+TAILRACE_INTERCEPTED int MPI_File_set_view(MPI_File file, MPI_Offset displacement, MPI_Datatype etype,
+                                           MPI_Datatype filetype, const char* representation, MPI_Info info) {
+    const int code = PMPI_File_set_view(file, displacement, etype, filetype, representation, info);
+    if (const std::shared_ptr<mpiio::OpenFile> open = mpiio::find(file); open && code == MPI_SUCCESS)
+        mpiio::set_view(*open, displacement, etype, filetype, representation);
+    return code;
+}
+
+TAILRACE_INTERCEPTED int MPI_File_set_atomicity(MPI_File file, int flag) {
+    const int code = PMPI_File_set_atomicity(file, flag);
+    if (const std::shared_ptr<mpiio::OpenFile> open = mpiio::find(file); open && code == MPI_SUCCESS)
+        open->atomic = flag != 0;
+    return code;
+}
+
+TAILRACE_INTERCEPTED int MPI_File_get_info(MPI_File file, MPI_Info* info) {
+    const int code = PMPI_File_get_info(file, info);
+    if (const std::shared_ptr<mpiio::OpenFile> open = mpiio::find(file); open && code == MPI_SUCCESS)
+        mpiio::add_hints(*open, *info);
+    return code;
+}
+
+TAILRACE_INTERCEPTED int MPI_File_write_all(MPI_File file, const void* buffer, int count, MPI_Datatype type,
+                                            MPI_Status* status) {
+    return at_pointer(
+        file,
+        [&](mpiio::OpenFile& open, MPI_Offset at) {
+            return mpiio::write(open, at, buffer, count, type, status);
+        },
+        [&] { return PMPI_File_write_all(file, buffer, count, type, status); });
+}
+
+TAILRACE_INTERCEPTED int MPI_File_read_all(MPI_File file, void* buffer, int count, MPI_Datatype type,
+                                           MPI_Status* status) {
+    return at_pointer(
+        file,
+        [&](mpiio::OpenFile& open, MPI_Offset at) {
+            return mpiio::read(open, at, buffer, count, type, status);
+        },
+        [&] { return PMPI_File_read_all(file, buffer, count, type, status); });
+}
+
+TAILRACE_INTERCEPTED int MPI_File_write_at_all(MPI_File file, MPI_Offset offset, const void* buffer,
+                                               int count, MPI_Datatype type, MPI_Status* status) {
+    return at_offset(
+        file, [&](mpiio::OpenFile& open) { return mpiio::write(open, offset, buffer, count, type, status); },
+        [&] { return PMPI_File_write_at_all(file, offset, buffer, count, type, status); });
+}
+
+TAILRACE_INTERCEPTED int MPI_File_read_at_all(MPI_File file, MPI_Offset offset, void* buffer, int count,
+                                              MPI_Datatype type, MPI_Status* status) {
+    return at_offset(
+        file, [&](mpiio::OpenFile& open) { return mpiio::read(open, offset, buffer, count, type, status); },
+        [&] { return PMPI_File_read_at_all(file, offset, buffer, count, type, status); });
+}
+
+#if MPI_VERSION >= 4
+TAILRACE_INTERCEPTED int MPI_File_write_all_c(MPI_File file, const void* buffer, MPI_Count count,
+                                              MPI_Datatype type, MPI_Status* status) {
+    return at_pointer(
+        file,
+        [&](mpiio::OpenFile& open, MPI_Offset at) {
+            return mpiio::write(open, at, buffer, count, type, status);
+        },
+        [&] { return PMPI_File_write_all_c(file, buffer, count, type, status); });
+}
+
+TAILRACE_INTERCEPTED int MPI_File_read_all_c(MPI_File file, void* buffer, MPI_Count count, MPI_Datatype type,
+                                             MPI_Status* status) {
+    return at_pointer(
+        file,
+        [&](mpiio::OpenFile& open, MPI_Offset at) {
+            return mpiio::read(open, at, buffer, count, type, status);
+        },
+        [&] { return PMPI_File_read_all_c(file, buffer, count, type, status); });
+}
+
+TAILRACE_INTERCEPTED int MPI_File_write_at_all_c(MPI_File file, MPI_Offset offset, const void* buffer,
+                                                 MPI_Count count, MPI_Datatype type, MPI_Status* status) {
+    return at_offset(
+        file, [&](mpiio::OpenFile& open) { return mpiio::write(open, offset, buffer, count, type, status); },
+        [&] { return PMPI_File_write_at_all_c(file, offset, buffer, count, type, status); });
+}
+
+TAILRACE_INTERCEPTED int MPI_File_read_at_all_c(MPI_File file, MPI_Offset offset, void* buffer,
+                                                MPI_Count count, MPI_Datatype type, MPI_Status* status) {
+    return at_offset(
+        file, [&](mpiio::OpenFile& open) { return mpiio::read(open, offset, buffer, count, type, status); },
+        [&] { return PMPI_File_read_at_all_c(file, offset, buffer, count, type, status); });
+}
+#endif
+
+}  // extern "C"

@@ -1,0 +1,222 @@
+#include "mpiio/mpi_files.h"
+
+#include <strings.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <string_view>
+#include <unordered_map>
+
+namespace tailrace::mpiio {
+
+namespace {
+
+constexpr long nfs_magic = 0x6969;
+
+class Table {
+  public:
+    static Table& instance() {
+        static Table& table = *new Table;  // a program may end with files open
+        return table;
+    }
+    void add(MPI_File file, std::shared_ptr<OpenFile> open) {
+        std::lock_guard lock(mutex_);
+        files_[file] = std::move(open);
+    }
+    std::shared_ptr<OpenFile> find(MPI_File file, bool take) {
+        std::lock_guard lock(mutex_);
+        const auto found = files_.find(file);
+        if (found == files_.end()) return nullptr;
+        std::shared_ptr<OpenFile> open = found->second;
+        if (take) files_.erase(found);
+        return open;
+    }
+
+  private:
+    std::mutex mutex_;
+    std::unordered_map<MPI_File, std::shared_ptr<OpenFile>> files_;
+};
+
+bool says(const char* variable, std::string_view value) {
+    const char* text = std::getenv(variable);
+    return text != nullptr && value == text;
+}
+
+bool info_says(MPI_Info info, const char* key, std::string_view value) {
+    if (info == MPI_INFO_NULL) return false;
+    std::array<char, MPI_MAX_INFO_VAL + 1> text{};
+    int found = 0;
+    if (MPI_Info_get(info, key, MPI_MAX_INFO_VAL, text.data(), &found) != MPI_SUCCESS) return false;
+    return found != 0 && value == text.data();
+}
+
+// Without the name of a file system driver in front ("ufs:name"), as MPI libraries take it.
+std::string plain_path(const char* name) {
+    const std::string_view path = name;
+    for (const std::string_view driver :
+         {"ufs:", "xfs:", "lustre:", "gpfs:", "pvfs2:", "daos:", "testfs:", "nfs:"})
+        if (path.starts_with(driver)) return std::string(path.substr(driver.size()));
+    return std::string(path);
+}
+
+// NFS keeps what it read for a while, whatever other nodes write: MPI libraries lock and flush around that.
+bool is_on_nfs(const std::string& path) {
+    struct statfs known {};
+    return statfs(path.c_str(), &known) == 0 && static_cast<long>(known.f_type) == nfs_magic;
+}
+
+// MPI_Info without keys of other people.
+class OwnHints {
+  public:
+    explicit OwnHints(MPI_Info all) {
+        MPI_Info_create(&info_);
+        int keys = 0;
+        if (all == MPI_INFO_NULL || MPI_Info_get_nkeys(all, &keys) != MPI_SUCCESS) return;
+        for (int i = 0; i < keys; ++i) {
+            std::array<char, MPI_MAX_INFO_KEY + 1> key{};
+            std::array<char, MPI_MAX_INFO_VAL + 1> value{};
+            int found = 0;
+            MPI_Info_get_nthkey(all, i, key.data());
+            const std::string_view name = key.data();
+            if (!name.starts_with("tailrace_") || name == "tailrace_mpiio") continue;
+            MPI_Info_get(all, key.data(), MPI_MAX_INFO_VAL, value.data(), &found);
+            if (found != 0) MPI_Info_set(info_, key.data(), value.data());
+        }
+    }
+    ~OwnHints() { MPI_Info_free(&info_); }
+    OwnHints(const OwnHints&) = delete;
+    OwnHints& operator=(const OwnHints&) = delete;
+    MPI_Info get() const { return info_; }
+
+  private:
+    MPI_Info info_ = MPI_INFO_NULL;
+};
+
+// The one place where this library says something by itself: because the user asked for it.
+void write_line(std::string line) {
+    line += '\n';
+    size_t done = 0;
+    while (done < line.size()) {
+        const ssize_t written = ::write(STDERR_FILENO, line.data() + done, line.size() - done);
+        if (written <= 0) return;
+        done += static_cast<size_t>(written);
+    }
+}
+
+int class_of(tailrace_code code) {
+    switch (code) {
+        case TAILRACE_OK:
+            return MPI_SUCCESS;
+        case TAILRACE_NO_SPACE:
+            return MPI_ERR_NO_SPACE;
+        case TAILRACE_OUT_OF_MEMORY:
+            return MPI_ERR_NO_MEM;
+        case TAILRACE_INVALID_ARGUMENT:
+            return MPI_ERR_ARG;
+        default:
+            return MPI_ERR_IO;
+    }
+}
+
+// MPI counts what was moved in the elements of whatever type it is asked for.
+void set_status(MPI_Status* status, uint64_t bytes) {
+    if (status == MPI_STATUS_IGNORE) return;
+    MPI_Status_set_elements_x(status, MPI_BYTE, static_cast<MPI_Count>(bytes));
+    MPI_Status_set_cancelled(status, 0);
+}
+
+Transfer outcome(tailrace_code code, uint64_t bytes, MPI_Status* status) {
+    // Arguments that our method cannot take (a view that goes backwards, a write that overlaps itself) were
+    // refused on all ranks before anything was done: the MPI library may know what to do with them.
+    if (code == TAILRACE_INVALID_ARGUMENT || code == TAILRACE_UNSUPPORTED) return {false, MPI_SUCCESS, 0};
+    if (code == TAILRACE_OK) set_status(status, bytes);
+    return {true, class_of(code), static_cast<MPI_Offset>(bytes)};
+}
+
+}  // namespace
+
+std::shared_ptr<OpenFile> find(MPI_File file) {
+    return Table::instance().find(file, false);
+}
+std::shared_ptr<OpenFile> take(MPI_File file) {
+    return Table::instance().find(file, true);
+}
+
+void adopt(MPI_Comm communicator, const char* name, int mode, MPI_Info info, MPI_File file) {
+    auto open = std::make_shared<OpenFile>();
+    open->path = plain_path(name);
+    int size = 1;
+    PMPI_Comm_size(communicator, &size);
+    PMPI_Comm_rank(communicator, &open->rank);
+    // What one rank cannot do, none does: the least of all answers counts. A statistics line needs all ranks.
+    int answers[2] = {1, 0};
+    if (size == 1 || (mode & (MPI_MODE_SEQUENTIAL | MPI_MODE_WRONLY)) != 0 || is_on_nfs(open->path) ||
+        says("TAILRACE_MPIIO", "off") || info_says(info, "tailrace_mpiio", "off"))
+        answers[0] = 0;
+    if (says("TAILRACE_MPIIO_STATISTICS", "1")) answers[1] = 1;
+    int agreed[2] = {0, 0};
+    if (PMPI_Allreduce(answers, agreed, 2, MPI_INT, MPI_MIN, communicator) != MPI_SUCCESS || agreed[0] == 0)
+        return;
+    open->statistics = agreed[1] != 0;
+
+    const OwnHints hints(info);
+    const tailrace_file_mode access =
+        (mode & MPI_MODE_RDONLY) != 0 ? TAILRACE_FILE_READ : TAILRACE_FILE_WRITE;
+    if (tailrace_file_open(communicator, open->path.c_str(), access, hints.get(), &open->file) !=
+        TAILRACE_OK) {
+        if (open->rank == 0)
+            write_line("tailrace: the MPI library does the I/O of this file by itself: " +
+                       std::string(tailrace_last_error()));
+        return;
+    }
+    Table::instance().add(file, std::move(open));
+}
+
+void let_go(OpenFile& file) {
+    if (file.statistics) {
+        tailrace_file_statistics statistics;
+        const tailrace_code code = tailrace_file_get_statistics(file.file, &statistics);
+        const char* line = code == TAILRACE_OK ? tailrace_file_describe(file.file, &statistics) : nullptr;
+        if (file.rank == 0 && line != nullptr) write_line("tailrace: " + std::string(line));
+    }
+    (void)tailrace_file_close(file.file);
+}
+
+void set_view(OpenFile& file, MPI_Offset displacement, MPI_Datatype etype, MPI_Datatype filetype,
+              const char* representation) {
+    int bytes = 1;
+    PMPI_Type_size(etype, &bytes);
+    file.etype_bytes = bytes;
+    file.native = strcasecmp(representation, "native") == 0;
+    if (tailrace_file_set_view(file.file, static_cast<uint64_t>(displacement), filetype) != TAILRACE_OK)
+        file.native = false;
+}
+
+Transfer write(OpenFile& file, MPI_Offset offset, const void* buffer, MPI_Count count, MPI_Datatype type,
+               MPI_Status* status) {
+    const tailrace_code code =
+        tailrace_file_write_view(file.file, static_cast<uint64_t>(offset * file.etype_bytes), buffer,
+                                 static_cast<uint64_t>(count), type);
+    MPI_Count bytes = 0;
+    PMPI_Type_size_x(type, &bytes);
+    return outcome(code, static_cast<uint64_t>(bytes * count), status);
+}
+
+Transfer read(OpenFile& file, MPI_Offset offset, void* buffer, MPI_Count count, MPI_Datatype type,
+              MPI_Status* status) {
+    uint64_t bytes = 0;
+    const tailrace_code code =
+        tailrace_file_read_view(file.file, static_cast<uint64_t>(offset * file.etype_bytes), buffer,
+                                static_cast<uint64_t>(count), type, &bytes);
+    return outcome(code, bytes, status);
+}
+
+void add_hints(const OpenFile& file, MPI_Info info) {
+    MPI_Info_set(info, "tailrace_mpiio", file.handled() ? "on" : "off");
+}
+
+}  // namespace tailrace::mpiio

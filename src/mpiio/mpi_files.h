@@ -1,0 +1,59 @@
+// The table of the interposer: which of the program's open MPI files tailrace moves data for, and how. An
+// adapter over the public interface (tailrace_mpi_collective.h); the MPI library keeps the files open too,
+// with the same view and the same file pointers, so that every call that is not intercepted works on.
+//
+// Thread-safe. Decisions that all ranks have to make alike are made together, when a file is opened.
+#pragma once
+
+#include <mpi.h>
+
+#include <memory>
+#include <string>
+
+#include "tailrace_mpi_collective.h"
+
+namespace tailrace::mpiio {
+
+struct OpenFile {
+    std::string path;
+    tailrace_file* file = nullptr;
+    int rank = 0;
+    bool statistics = false;  // a line of them is wanted when the file is closed
+    // Changed by calls that are collective, and so alike on all ranks.
+    bool native = true;   // the data representation
+    bool atomic = false;  // MPI's atomic mode, which is not ours to give
+    MPI_Offset etype_bytes = 1;
+
+    bool handled() const { return native && !atomic; }
+};
+
+// Null when the MPI library does the work alone.
+std::shared_ptr<OpenFile> find(MPI_File file);
+std::shared_ptr<OpenFile> take(MPI_File file);
+
+// After the MPI library has opened `file`. Collective over `communicator`.
+void adopt(MPI_Comm communicator, const char* path, int mode, MPI_Info info, MPI_File file);
+
+// Collective: prints the line of statistics, if it is wanted, and closes our side.
+void let_go(OpenFile& file);
+
+// The view that the MPI library has taken.
+void set_view(OpenFile& file, MPI_Offset displacement, MPI_Datatype etype, MPI_Datatype filetype,
+              const char* representation);
+
+// One collective transfer at `offset` (in etypes, of the view); sets `status` and `*moved` (bytes). `handled`
+// is false, on all ranks, when the MPI library should make the call instead: nothing has been done then.
+struct Transfer {
+    bool handled = true;
+    int code = MPI_SUCCESS;
+    MPI_Offset moved = 0;
+};
+Transfer write(OpenFile& file, MPI_Offset offset, const void* buffer, MPI_Count count, MPI_Datatype type,
+               MPI_Status* status);
+Transfer read(OpenFile& file, MPI_Offset offset, void* buffer, MPI_Count count, MPI_Datatype type,
+              MPI_Status* status);
+
+// Our settings, as the program may see them in MPI_File_get_info.
+void add_hints(const OpenFile& file, MPI_Info info);
+
+}  // namespace tailrace::mpiio

@@ -1,0 +1,187 @@
+// Who aggregates for whom, what belongs to whom, and whether two layers pay.
+#include "collective/plan.h"
+
+#include <gmock/gmock.h>
+
+#include <numeric>
+
+#include "aggregate/seeds.h"
+
+namespace tailrace::collective {
+
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// `nodes` nodes of `each` ranks, in blocks or dealt out in turn.
+Topology nodes_of(int nodes, int each, bool in_turn = false) {
+    std::vector<std::string> hosts;
+    for (int rank = 0; rank < nodes * each; ++rank)
+        hosts.push_back("node" + std::to_string(in_turn ? rank % nodes : rank / each));
+    return make_topology(hosts, 0);
+}
+
+std::vector<RankSummary> ranks_with(size_t ranks, uint64_t requests, uint64_t bytes_each, bool interleaved) {
+    std::vector<RankSummary> all(ranks);
+    for (size_t rank = 0; rank < ranks; ++rank) {
+        all[rank].has_shared_list = true;
+        const uint64_t bytes = requests * bytes_each;
+        all[rank].list = {requests, bytes, interleaved ? rank * bytes_each : rank * bytes,
+                          interleaved ? bytes * ranks : (rank + 1) * bytes, false};
+    }
+    return all;
+}
+
+}  // namespace
+
+TEST(SpreadOutTest, ThePapersExample) {
+    EXPECT_THAT(spread_out(8, 3), ElementsAre(0, 3, 6));
+}
+
+TEST(SpreadOutTest, GroupsDifferByOneRankAndTheLargerComeFirst) {
+    for (int ranks = 1; ranks <= 40; ++ranks)
+        for (int chosen = 1; chosen <= ranks; ++chosen) {
+            std::vector<int> local = spread_out(ranks, chosen);
+            ASSERT_EQ(local.size(), static_cast<size_t>(chosen));
+            ASSERT_EQ(local.front(), 0);
+            local.push_back(ranks);
+            for (int i = 0; i < chosen; ++i) {
+                const auto at = static_cast<size_t>(i);
+                const int expected = ranks / chosen + (i < ranks % chosen ? 1 : 0);
+                ASSERT_EQ(local[at + 1] - local[at], expected) << ranks << " ranks, " << chosen << " chosen";
+            }
+        }
+}
+
+TEST(GroupsTest, StayWithinTheirNodeAlsoWhenRanksAreDealtOutInTurn) {
+    const Groups groups = make_groups(nodes_of(2, 4, true), 2, {true, true});
+    EXPECT_THAT(groups.aggregators, ElementsAre(0, 1, 4, 5));
+    EXPECT_THAT(groups.members(0), ElementsAre(0, 2));
+    EXPECT_THAT(groups.members(5), ElementsAre(5, 7));
+}
+
+TEST(GroupsTest, WithoutSharedMemoryEveryRankIsItsOwn) {
+    const Groups groups = make_groups(nodes_of(2, 3), 1, {false, true});
+    EXPECT_THAT(groups.aggregators, ElementsAre(0, 1, 2, 3));
+    EXPECT_THAT(groups.aggregator_of_rank, ElementsAre(0, 1, 2, 3, 3, 3));
+    EXPECT_EQ(make_groups(nodes_of(2, 3), 0, {true, true}).aggregators.size(), 6u);
+}
+
+TEST(GlobalAggregatorsTest, AreSpreadOutOverNodesAndThenOverRanks) {
+    EXPECT_THAT(choose_global_aggregators(nodes_of(6, 8), 3), ElementsAre(0, 16, 32));
+    EXPECT_THAT(choose_global_aggregators(nodes_of(3, 8), 0), ElementsAre(0, 8, 16));
+    EXPECT_THAT(choose_global_aggregators(nodes_of(2, 4), 3), ElementsAre(0, 2, 4));
+    EXPECT_THAT(choose_global_aggregators(nodes_of(2, 2), 9), ElementsAre(0, 1, 2, 3));
+}
+
+TEST(DomainsTest, EveryByteLiesInOneWindowOfAlignedBorders) {
+    for (const uint64_t seed : seeds(1, 400)) {
+        Random random(seed);
+        DomainSettings settings;
+        settings.layout = below(random, 2) == 0 ? Layout::contiguous : Layout::cyclic;
+        settings.align_bytes = uint64_t{1} << below(random, 6);
+        settings.window_bytes = settings.align_bytes * (1 + below(random, 8));
+        const uint64_t begin = below(random, 1000);
+        const FileWindow range{begin, begin + 1 + below(random, 3000)};
+        const int owners = static_cast<int>(1 + below(random, 7));
+        const Domains domains(range, owners, settings);
+        uint64_t covered = 0;
+        for (uint64_t id = 0; id < domains.rounds() * static_cast<uint64_t>(owners); ++id) {
+            const FileWindow window = domains.window(id);
+            EXPECT_LE(window.bytes(), settings.window_bytes);
+            EXPECT_LE(window.bytes(), domains.window_bytes());
+            covered += window.bytes();
+            if (window.bytes() == 0) continue;
+            EXPECT_EQ(domains.window_of(window.begin), id) << "seed " << seed;
+            EXPECT_EQ(domains.window_of(window.end - 1), id) << "seed " << seed;
+            EXPECT_TRUE(domains.may_touch({window.begin, window.begin + 1}, domains.owner(id)));
+            for (const uint64_t border : {window.begin, window.end})
+                EXPECT_TRUE(border == range.begin || border == range.end ||
+                            border % settings.align_bytes == 0)
+                    << "seed " << seed;
+        }
+        EXPECT_EQ(covered, range.bytes()) << "seed " << seed;
+    }
+}
+
+TEST(DomainsTest, AnOwnerThatIsRuledOutHasNothing) {
+    for (const uint64_t seed : seeds(1, 300)) {
+        Random random(seed);
+        DomainSettings settings;
+        settings.layout = below(random, 2) == 0 ? Layout::contiguous : Layout::cyclic;
+        settings.align_bytes = 4;
+        settings.window_bytes = 16;
+        const Domains domains({0, 500}, 5, settings);
+        const uint64_t begin = below(random, 450);
+        const FileWindow range{begin, begin + 1 + below(random, 50)};
+        for (uint64_t at = range.begin; at < range.end; ++at)
+            EXPECT_TRUE(domains.may_touch(range, domains.owner(domains.window_of(at)))) << "seed " << seed;
+    }
+}
+
+TEST(WindowsOfTest, NamesEveryWindowWithARequestAndNoOther) {
+    for (const uint64_t seed : seeds(1, 300)) {
+        Random random(seed);
+        DomainSettings settings;
+        settings.layout = below(random, 2) == 0 ? Layout::contiguous : Layout::cyclic;
+        settings.align_bytes = 8;
+        settings.window_bytes = 8 * (1 + below(random, 4));
+        const Domains domains({0, 2000}, static_cast<int>(1 + below(random, 5)), settings);
+        const bool overlapping = below(random, 2) == 0;
+        std::vector<Request> all;
+        std::set<uint64_t> expected;
+        for (uint64_t at = below(random, 50); at < 1900;) {
+            const uint64_t bytes = 1 + below(random, 100);
+            all.push_back({at, bytes});
+            for (uint64_t byte = at; byte < at + bytes; ++byte) expected.insert(domains.window_of(byte));
+            at += overlapping ? below(random, 60) : bytes + below(random, 200);
+        }
+        EXPECT_THAT(windows_of(RequestList(all, overlapping), domains), testing::ElementsAreArray(expected))
+            << "seed " << seed;
+    }
+}
+
+TEST(DecideTest, ManySmallRequestsGoThroughTwoLayers) {
+    const Decision decision = decide(nodes_of(2, 4), ranks_with(8, 10000, 400, true), {});
+    EXPECT_EQ(decision.way, Way::two_layer);
+    EXPECT_EQ(decision.local_aggregators_per_node, 1);
+    EXPECT_THAT(decision.reason, HasSubstr("many and small"));
+}
+
+TEST(DecideTest, LargeNodesGetSeveralLocalAggregators) {
+    EXPECT_EQ(decide(nodes_of(1, 100), ranks_with(100, 10000, 400, true), {}).local_aggregators_per_node, 4);
+}
+
+TEST(DecideTest, FewLargeRequestsSkipTheFirstLayer) {
+    const Decision decision = decide(nodes_of(2, 4), ranks_with(8, 10, 100000, true), {});
+    EXPECT_EQ(decision.way, Way::two_phase);
+    EXPECT_THAT(decision.reason, HasSubstr("few and large"));
+}
+
+TEST(DecideTest, RanksInPartsOfTheirOwnNeedNoExchange) {
+    EXPECT_EQ(decide(nodes_of(2, 4), ranks_with(8, 4, 1 << 20, false), {}).way, Way::direct);
+    Settings always;
+    always.exchange = Exchange::always;
+    EXPECT_EQ(decide(nodes_of(2, 4), ranks_with(8, 4, 1 << 20, false), always).way, Way::two_phase);
+}
+
+TEST(DecideTest, WhatIsAskedForIsDone) {
+    Settings settings;
+    settings.local_aggregators_per_node = 2;
+    EXPECT_EQ(decide(nodes_of(2, 4), ranks_with(8, 4, 1 << 20, false), settings).way, Way::two_layer);
+    settings.local_aggregators_per_node = -1;
+    EXPECT_EQ(decide(nodes_of(2, 4), ranks_with(8, 10000, 40, true), settings).way, Way::two_phase);
+    settings.exchange = Exchange::never;
+    EXPECT_EQ(decide(nodes_of(2, 4), ranks_with(8, 10000, 40, true), settings).way, Way::direct);
+}
+
+TEST(DecideTest, ReasonsNotToShare) {
+    EXPECT_EQ(decide(nodes_of(4, 1), ranks_with(4, 1000, 40, true), {}).way, Way::two_phase);
+    std::vector<RankSummary> ranks = ranks_with(4, 1000, 40, true);
+    ranks[2].has_shared_list = false;
+    EXPECT_THAT(decide(nodes_of(2, 2), ranks, {}).reason, HasSubstr("no memory to share"));
+    EXPECT_EQ(decide(nodes_of(2, 2), std::vector<RankSummary>(4), {}).way, Way::nothing);
+}
+
+}  // namespace tailrace::collective
