@@ -125,8 +125,8 @@ std::vector<std::unique_ptr<Strategy>> chosen_strategies(const Options& options)
     if (options.only.empty()) return all;
     for (const std::string& name : options.only)
         if (std::none_of(all.begin(), all.end(), [&](const auto& one) { return one->name() == name; }))
-            throw std::runtime_error("there is no strategy " + name +
-                                     "; tailrace-mpi-bench --list names them");
+            throw std::invalid_argument("there is no strategy " + name +
+                                        "; tailrace-mpi-bench --list names them");
     std::erase_if(all, [&](const auto& one) {
         return std::find(options.only.begin(), options.only.end(), one->name()) == options.only.end();
     });
@@ -253,6 +253,10 @@ int main(int argc, char** argv) {
     int status = 1;
     try {
         status = parse_and_run(argc, argv, rank);
+    } catch (const std::invalid_argument& error) {
+        // What was asked for is wrong, the same on every rank: an ordinary end, or the sentence may be lost.
+        if (rank == 0) std::fprintf(stderr, "tailrace-mpi-bench: %s\n", error.what());
+        status = 2;
     } catch (const std::exception& error) {
         std::fprintf(stderr, "tailrace-mpi-bench: rank %d: %s\n", rank, error.what());
         MPI_Abort(MPI_COMM_WORLD, 1);
