@@ -18,8 +18,8 @@ using namespace std::chrono_literals;
 constexpr auto longest_sleep = 200ms;
 // What was posted before the end is on its way to ranks that wait for it; a lost one must not hold us.
 constexpr auto longest_delivery = 5s;
-// What other nodes tell of the last epochs for the record is not worth a longer wait.
-constexpr auto longest_for_records = 1s;
+// What is still to be heard when everything has ended is not worth a longer wait.
+constexpr auto longest_for_the_rest = 1s;
 // Ended epochs are remembered for a rank that saves late.
 constexpr size_t most_remembered = 1024;
 
@@ -130,8 +130,8 @@ void NodeAgent::run(const std::stop_token& stop) {
         if (moved.ok() && !*moved && !stop.stop_requested())
             setup_.transport->wait(longest_sleep, aggregator_->moving());
     }
+    hear_the_rest();
     deliver_posts();
-    hear_late_records();
 }
 
 void NodeAgent::deliver_posts() {
@@ -143,16 +143,24 @@ void NodeAgent::deliver_posts() {
     }
 }
 
-// Other nodes' numbers may still be on their way when the last epoch has ended everywhere.
-void NodeAgent::hear_late_records() {
-    const auto deadline = std::chrono::steady_clock::now() + longest_for_records;
-    while (recorder_ && recorder_->waiting() && std::chrono::steady_clock::now() < deadline) {
+// When the last epoch has ended everywhere, other nodes' numbers for the record and the word of ranks that
+// close may still be on their way. What nobody takes stays in the transport's queues.
+void NodeAgent::hear_the_rest() {
+    const size_t of_node = setup_.topology.ranks_of_node[static_cast<size_t>(setup_.node)].size();
+    const size_t words = root_ ? static_cast<size_t>(setup_.transport->size()) - 1 : of_node - 1;
+    const auto deadline = std::chrono::steady_clock::now() + longest_for_the_rest;
+    while (((recorder_ && recorder_->waiting()) || (closing_ && words_heard_ < words)) &&
+           std::chrono::steady_clock::now() < deadline) {
         auto message = setup_.transport->poll();
         if (!message.ok()) return;
         if (!*message) {
             setup_.transport->wait(1ms, true);
         } else if (auto news = decode_agent_message((*message)->bytes); news.ok()) {
-            recorder_->hear(*news);
+            if (recorder_) recorder_->hear(*news);
+            if (const auto* over = std::get_if<SavesOver>(&*news)) {
+                ++words_heard_;
+                if (!root_) post_at_best(setup_.topology.representative(0), *over);
+            }
         }
     }
 }
@@ -173,6 +181,7 @@ Result<bool> NodeAgent::step() {
     for (const auto& ended : named) announce(ended);
     moved |= !captures.empty() || !named.empty();
     if (end_from) {
+        closing_ = true;
         on_saves_over({*end_from});
         moved = true;
     }
@@ -221,6 +230,7 @@ Status NodeAgent::on_message(const Message& message) {
         end_background(over->why);
         root_is_over_ |= message.source == setup_.topology.representative(0);
     } else if (const auto* saves_over = std::get_if<SavesOver>(&news)) {
+        ++words_heard_;
         on_saves_over(*saves_over);
     } else if (root_) {
         root_input(news);

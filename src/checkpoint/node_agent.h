@@ -119,7 +119,7 @@ class NodeAgent {
     void run_quiet(const std::stop_token& stop);
     Result<bool> step();  // whether something moved
     void deliver_posts();
-    void hear_late_records();
+    void hear_the_rest();
 
     // ---- node_agent_over.cc
     void end_background(const Status& why);
@@ -155,6 +155,8 @@ class NodeAgent {
     NodeLedger node_ledger_;
     std::map<EpochKey, Epoch> epochs_;
     Status post_failure_;
+    bool closing_ = false;    // the own rank saves no more
+    size_t words_heard_ = 0;  // SavesOver of other ranks
     Status why_over_;
     bool root_is_over_ = false, told_over_ = false;
     std::chrono::steady_clock::time_point over_since_;

@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <list>
 #include <map>
 #include <thread>
@@ -66,7 +67,7 @@ class MpiTransport final : public Transport {
         TAILRACE_MPI_TRY(MPI_Comm_get_attr(data_, MPI_TAG_UB, &upper_bound, &known),
                          "asking MPI for its greatest tag");
         if (known != 0) greatest_tag_ = static_cast<uint32_t>(*static_cast<int*>(upper_bound));
-        return Status();
+        return choose_message_tag();
     }
 
     ~MpiTransport() override {
@@ -93,7 +94,7 @@ class MpiTransport final : public Transport {
         Post& post = posts_.emplace_back();
         post.bytes.assign(message.begin(), message.end());
         const int code = MPI_Isend(post.bytes.data(), static_cast<int>(post.bytes.size()), MPI_BYTE, target,
-                                   0, messages_, &post.request);
+                                   message_tag_, messages_, &post.request);
         if (code != MPI_SUCCESS) {
             posts_.pop_back();
             return mpi_status(
@@ -254,6 +255,20 @@ class MpiTransport final : public Transport {
         return {peer, static_cast<int>(tag % (uint64_t{greatest_tag_} + 1)), announcements_, data_,
                 limits_.plain_bytes};
     }
+    // What nobody has taken when a transport ends stays in MPI's queues, and the next communicator may have
+    // the same number there: so every transport has a tag that none of its ranks has used before. Collective.
+    Status choose_message_tag() {
+        static std::atomic<int> newest{0};
+        const int mine = newest + 1;
+        int tag = 0;
+        TAILRACE_MPI_TRY(MPI_Allreduce(&mine, &tag, 1, MPI_INT, MPI_MAX, collectives_),
+                         "agreeing on a tag for messages");
+        for (int seen = newest; seen < tag && !newest.compare_exchange_weak(seen, tag);) {
+        }
+        message_tag_ = static_cast<int>(static_cast<uint32_t>(tag) % (greatest_tag_ + 1));
+        return {};
+    }
+
     int next_data_tag(int target) {
         uint32_t& next = data_tags_[target];
         const auto tag = static_cast<int>(next);
@@ -286,7 +301,7 @@ class MpiTransport final : public Transport {
         int found = 0;
         MPI_Message matched = MPI_MESSAGE_NULL;
         MPI_Status status;
-        TAILRACE_MPI_TRY(MPI_Improbe(MPI_ANY_SOURCE, MPI_ANY_TAG, messages_, &found, &matched, &status),
+        TAILRACE_MPI_TRY(MPI_Improbe(MPI_ANY_SOURCE, message_tag_, messages_, &found, &matched, &status),
                          "looking for messages");
         if (found == 0) return Status();
         int bytes = 0;
@@ -337,6 +352,7 @@ class MpiTransport final : public Transport {
     std::string host_;
     bool concurrent_ = false;
     uint32_t greatest_tag_ = 32767;
+    int message_tag_ = 0;
     MPI_Comm messages_ = MPI_COMM_NULL, announcements_ = MPI_COMM_NULL, data_ = MPI_COMM_NULL,
              collectives_ = MPI_COMM_NULL;
     std::map<int, uint32_t> data_tags_;  // the next one, by target

@@ -72,6 +72,28 @@ bool run_in_calls(const std::string& title) {
     return true;
 }
 
+// MPI gives a communicator the number of one that was freed, and what nobody took there is still in its
+// queue.
+bool run_one_after_another() {
+    const std::string title = "one after another";
+    for (int round = 0; round < 20; ++round) {
+        auto transport = make_mpi_transport(MPI_COMM_WORLD);
+        if (!transport.ok()) return say(title, transport.status().to_string());
+        for (int i = 0; i < 20; ++i) {
+            const auto message = (*transport)->poll();
+            if (!message.ok() || message->has_value())
+                return say(title,
+                           "a message of an earlier transport arrived in round " + std::to_string(round));
+        }
+        if (!(*transport)->allgather({}).ok()) return say(title, "allgather");
+        std::vector<std::byte> stale(100);
+        if (!(*transport)->post((rank_in_world + 1) % (*transport)->size(), stale).ok())
+            return say(title, "post");
+        if (!(*transport)->allgather({}).ok()) return say(title, "allgather");
+    }
+    return true;
+}
+
 bool run_funneled() {
     const std::string title = "below MPI_THREAD_MULTIPLE";
     auto transport = make_mpi_transport(MPI_COMM_WORLD);
@@ -124,6 +146,7 @@ int main(int argc, char** argv) {
         right = run_suite("as it is", MPI_COMM_WORLD, {});
         right = run_suite("with small limits", MPI_COMM_WORLD, {60 * 1000, 20 * 1000}) && right;
         right = run_on_a_part() && right;
+        right = run_one_after_another() && right;
     }
 
     int all_right = 0, mine = right ? 1 : 0;
