@@ -170,12 +170,13 @@ def disturb_in_mid_flush(cluster, what, ranks, least_start, fault):
     """Runs the job, and calls fault() while an epoch after the first is being flushed. Returns the newest
     epoch that was complete before. When the flush ends in the very moment of the fault, it is tried again."""
     for _ in range(3):
-        before = cluster.complete_epochs()
+        before, under_way = cluster.complete_epochs(), 0
         job = Job(cluster, ranks, None, checkpoints=True)
         while job.running():
             complete, unfinished = cluster.complete_epochs(), cluster.unfinished_epochs()
             new = [e for e in complete if e not in before]
             if new and unfinished and unfinished[-1] > complete[-1]:
+                under_way = unfinished[-1]
                 fault()
                 break
             time.sleep(0.05)
@@ -188,9 +189,11 @@ def disturb_in_mid_flush(cluster, what, ranks, least_start, fault):
         if not newest:
             raise Failure("%s: no epoch was committed\n%s" % (what, "".join(job.other[-30:])))
         least_start = newest[-1]
-        if left and left[-1] > newest[-1]:
+        # Ranks that live a moment longer may have given the epoch up and removed its files.
+        under_way = max([under_way, *left])
+        if under_way > newest[-1]:
             say("%s at step %d, in the middle of the flush of epoch %d; complete before: %d"
-                % (what, job.facts.get("step", 0), left[-1], newest[-1]))
+                % (what, job.facts.get("step", 0), under_way, newest[-1]))
             return newest[-1]
         say("%s: the flush had just ended; once more" % what)
     raise Failure("%s: no flush was hit in three tries" % what)
