@@ -38,8 +38,10 @@ std::atomic<LogLevel>& current_level() {
     return level;
 }
 
-std::mutex callback_mutex;
-std::shared_ptr<const LogCallback> callback;  // guarded by callback_mutex; null means to_stderr
+// Never destroyed: a program may exit while background threads still log.
+std::mutex& callback_mutex = *new std::mutex;
+// Guarded by callback_mutex; null means to_stderr.
+std::shared_ptr<const LogCallback>& callback = *new std::shared_ptr<const LogCallback>;
 
 }  // namespace
 
