@@ -51,11 +51,11 @@ setup:
 
 build:
 	@scripts/setup build
-	@scripts/build
+	@scripts/build --without-tests
 
 demo:
 	@scripts/setup build demo
-	@scripts/build
+	@scripts/build --without-tests
 	@scripts/demo $(DEMO_ARGS)
 
 test:
@@ -70,7 +70,7 @@ test-python:
 
 bench:
 	@scripts/setup build bench
-	@scripts/build
+	@scripts/build --without-tests
 	@scripts/with_mpi python3 benchmarks/bench.py --build "$(BUILD)" $(BENCH_ARGS)
 
 bench-llm:
@@ -79,12 +79,12 @@ bench-llm:
 
 bench-collective:
 	@scripts/setup build bench
-	@scripts/build
+	@scripts/build --without-tests
 	@scripts/with_mpi python3 benchmarks/collective_bench.py --build "$(BUILD)" $(BENCH_ARGS)
 
 test-cluster:
 	@scripts/setup build cluster
-	@scripts/build
+	@scripts/build --without-tests
 	@python3 tests/testbed/cluster_test.py --build "$(BUILD)" --mpi "$(MPI)"
 
 asan tsan:
@@ -101,7 +101,7 @@ format check-format:
 
 install:
 	@scripts/setup build
-	@scripts/build
+	@scripts/build --without-tests
 	cmake --install "$(BUILD)" --prefix "$(PREFIX)"
 
 clean:

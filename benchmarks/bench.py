@@ -11,6 +11,10 @@ more memory. For each, interleaved and repeated:
   restore   rate of a cold restore  /  cold sequential read of the same files                     aim 0.9
   memory    anonymous memory that the agent takes, beside what its settings allow
 
+and, with MPI, how much a program that computes on every core is slowed by the flush behind its back:
+
+  computing time of the same work while an epoch is flushed  /  with nothing going on
+
 Each line is the median of the repeats with (least..most). Restored bytes are compared after the timed part.
 The exit status says whether everything worked, not how fast it was. Standard library only.
 """
@@ -229,6 +233,41 @@ class Case:
                           f"({mib(min(good))}..{mib(max(good))})  {name}")
 
 
+class Computing:
+    """Ranks that compute all the time: the work of about a second, alone and while an epoch goes out."""
+
+    def __init__(self, launch, ranks, rank_mib, seconds, settings):
+        self.launch, self.ranks, self.rank_mib = launch, ranks, rank_mib
+        self.seconds, self.settings = seconds, settings
+        self.title = f"{ranks} ranks that compute, {rank_mib} MiB each"
+        self.slower, self.flush_seconds, self.blocked_seconds, self.bytes = [], [], [], 0
+
+    def repeat(self, local_base, shared_base, options, _turn):
+        local = tempfile.mkdtemp(prefix="tailrace-bench-", dir=local_base)
+        shared = tempfile.mkdtemp(prefix="tailrace-bench-", dir=shared_base)
+        try:
+            settings = [f"{key}={value}" for key, value in self.settings.items()]
+            lines = json_lines(run([*self.launch, "compute", "--bytes", str(self.rank_mib * MIB), "--epochs",
+                                    str(options.epochs), "--warm-up", str(options.warm_up), "--seconds",
+                                    str(self.seconds), f"local_dir={local}", f"shared_dir={shared}", *settings]))
+        finally:
+            shutil.rmtree(local, ignore_errors=True)
+            shutil.rmtree(shared, ignore_errors=True)
+        self.bytes = lines[0]["bytes"]
+        self.slower += [line["busy_seconds"] / line["alone_seconds"] for line in lines]
+        self.flush_seconds += [line["flush_seconds"] for line in lines]
+        self.blocked_seconds += [line["blocked_seconds"] for line in lines]
+
+    def print(self):
+        flush = statistics.median(self.flush_seconds)
+        print(f"\n{self.title}, {os.cpu_count()} cores: {self.bytes / MIB:,.0f} MiB into one file, "
+              f"{len(self.slower)} epochs")
+        print(f"  computing {statistics.median(self.slower):5.2f}  "
+              f"({min(self.slower):.2f}..{max(self.slower):.2f})   time of {self.seconds:g} s of work during a "
+              f"flush / alone; the flush took {flush:.2f} s ({self.bytes / MIB / flush:,.0f} MiB/s), save "
+              f"{statistics.median(self.blocked_seconds):.3f} s")
+
+
 def best_of(variants):
     """Name and rates of the variant with the best median, among those that always worked."""
     good = {name: values for name, values in variants.items() if values and all(values)}
@@ -292,6 +331,8 @@ def main():
                  f"{options.ranks_per_node} ranks a node")
         layout = {"files": options.files, "ranks_per_node": options.ranks_per_node}
         cases.append(Case(title, launch, options.rank_mib * MIB, 20, {**layout, **settings}, options.files))
+        launch = [build["mpiexec"], build["mpiexec_ranks"], "4", build["mpi_program"]]
+        cases.append(Computing(launch, 4, 45, 1, {"files": 1, "ranks_per_node": 1, **settings}))
     elif options.only != "single":
         print("The case with several ranks is left out: this build has no MPI.")
     if options.only != "mpi":

@@ -3,10 +3,12 @@
  *
  *   checkpoint_bench save    --bytes N --spread PERCENT --epochs E --warm-up W key=value...
  *   checkpoint_bench restore --bytes N --spread PERCENT key=value...
+ *   checkpoint_bench compute --bytes N --spread PERCENT --epochs E --warm-up W --seconds S key=value...
  *
  * key=value are settings of tailrace. Built twice: without MPI (rank 0 of 1), and with it (BENCH_WITH_MPI).
  * Every epoch of `save` first copies the same bytes with memcpy into memory that has been touched before, all
- * ranks at once, then saves; so the two times compared are taken a moment apart.
+ * ranks at once, then saves; so the two times compared are taken a moment apart. `compute` does the same work
+ * twice, about S seconds of it on all ranks at once: with nothing going on, and while an epoch is flushed.
  */
 #define _POSIX_C_SOURCE 200809L /* clock_gettime, posix_memalign */
 
@@ -171,6 +173,53 @@ static void save_epochs(tailrace_session* session, uint64_t* data, uint64_t word
     free(copy);
 }
 
+/* So many rounds of arithmetic on 32 KiB, which needs a core and neither memory nor the system. */
+static double work(uint64_t rounds) {
+    static double field[4096];
+    for (uint64_t round = 0; round < rounds; ++round) {
+        for (int i = 0; i < 4096; ++i) field[i] = field[i] * 0.9999 + 1e-4 * (double)i;
+    }
+    return field[17];
+}
+
+/* Seconds from the moment when all ranks begin until the last of them has done its work. */
+static double time_work(uint64_t rounds) {
+    barrier();
+    const double start = now();
+    const double result = work(rounds);
+    if (result < 0) give_up("computing"); /* never: it keeps the work from being left out */
+    return most(now() - start);
+}
+
+static void compute(tailrace_session* session, uint64_t* data, uint64_t words, uint64_t epochs,
+                    uint64_t warm_up, double seconds) {
+    uint64_t rounds = 1000;
+    for (int i = 0; i < 3; ++i) rounds = (uint64_t)((double)rounds * seconds / time_work(rounds)) + 1;
+    for (uint64_t epoch = 1; epoch <= warm_up + epochs; ++epoch) {
+        for (uint64_t i = 0; i < words; i += 512) data[i] = word_at(i, epoch);
+        double alone = 0;
+        if (epoch % 2 == 0) alone = time_work(rounds); /* before and after in turn */
+        barrier();
+        const double start = now();
+        check(tailrace_save(session, epoch), "saving");
+        const double blocked = most(now() - start);
+        const double busy = time_work(rounds);
+        check(tailrace_wait(session, epoch, -1), "waiting for the flush");
+        tailrace_epoch_info info;
+        check(tailrace_epoch_state(session, epoch, &info), "asking for the state");
+        const double flush_seconds = most(info.flush_seconds);
+        if (epoch % 2 != 0) alone = time_work(rounds);
+        const double bytes = sum((double)(words * 8));
+        if (rank == 0 && epoch > warm_up) {
+            printf("{\"epoch\": %" PRIu64
+                   ", \"bytes\": %.0f, \"alone_seconds\": %.6f, \"busy_seconds\": %.6f, "
+                   "\"blocked_seconds\": %.6f, \"flush_seconds\": %.6f}\n",
+                   epoch, bytes, alone, busy, blocked, flush_seconds);
+            fflush(stdout);
+        }
+    }
+}
+
 static int restore_newest(tailrace_session* session, const uint64_t* data, uint64_t words) {
     uint64_t epoch = 0, wrong = 0;
     barrier();
@@ -193,12 +242,12 @@ int main(int argc, char** argv) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 #endif
     uint64_t bytes = 64 << 20, epochs = 1, warm_up = 0;
-    double spread = 0;
+    double spread = 0, seconds = 1;
     const char* mode = argc > 1 ? argv[1] : "";
-    if (strcmp(mode, "save") != 0 && strcmp(mode, "restore") != 0) {
+    if (strcmp(mode, "save") != 0 && strcmp(mode, "restore") != 0 && strcmp(mode, "compute") != 0) {
         fprintf(stderr,
-                "usage: checkpoint_bench save|restore --bytes N --spread PERCENT --epochs E --warm-up W "
-                "key=value...\n");
+                "usage: checkpoint_bench save|restore|compute --bytes N --spread PERCENT --epochs E "
+                "--warm-up W --seconds S key=value...\n");
         return 64;
     }
     tailrace_options* options = tailrace_options_new();
@@ -212,6 +261,8 @@ int main(int argc, char** argv) {
             epochs = strtoull(argv[++i], NULL, 10);
         } else if (more && strcmp(argv[i], "--warm-up") == 0) {
             warm_up = strtoull(argv[++i], NULL, 10);
+        } else if (more && strcmp(argv[i], "--seconds") == 0) {
+            seconds = strtod(argv[++i], NULL);
         } else {
             char* equals = strchr(argv[i], '=');
             if (equals == NULL) {
@@ -237,6 +288,9 @@ int main(int argc, char** argv) {
     if (strcmp(mode, "save") == 0) {
         for (uint64_t i = 0; i < words; ++i) data[i] = word_at(i, 0);
         save_epochs(session, data, words, epochs, warm_up, anonymous_before);
+    } else if (strcmp(mode, "compute") == 0) {
+        for (uint64_t i = 0; i < words; ++i) data[i] = word_at(i, 0);
+        compute(session, data, words, epochs, warm_up, seconds);
     } else {
         result = restore_newest(session, data, words);
     }

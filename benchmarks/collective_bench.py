@@ -48,7 +48,7 @@ class Bench:
                 command += ["TAILRACE_COLLECTIVE_RANKS_PER_NODE=%d" % (ranks // nodes)]
             # The launcher may preload something itself, as the test bed does.
             command += ["sh", "-c", 'LD_PRELOAD="%s${LD_PRELOAD:+:$LD_PRELOAD}" exec "$@"' % self.library, "sh"]
-        command += [self.program, pattern, size, path, str(nodes)]
+        command += [self.program, pattern, size, path, str(nodes)] + (["real-nodes"] if self.arguments.launch else [])
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
                               timeout=self.arguments.timeout, check=False)
         output = done.stdout.decode(errors="replace")

@@ -2,11 +2,12 @@
 // with libtailrace_mpiio.so and without. The first rank prints one line of JSON with the seconds of the
 // slowest rank, from the first collective call until the file is closed.
 //
-//     collective_bench_mpi PATTERN SIZE FILE AGGREGATORS
+//     collective_bench_mpi PATTERN SIZE FILE AGGREGATORS [real-nodes]
 //     collective_bench_mpi merge REQUESTS RANKS       (no file: the rate of merging and coalescing)
 //
-// PATTERN and SIZE: btio and s3d, the side of the grid; irregular, the number of requests of all ranks;
-// contiguous, MiB of each rank.
+// PATTERN and SIZE: btio and s3d, the side of the grid; irregular, about the number of requests of all ranks;
+// contiguous, MiB of each rank. AGGREGATORS are those of the MPI library's own method: with real-nodes one on
+// each, as tailrace has them, without it any ranks.
 #include <mpi.h>
 
 #include <chrono>
@@ -23,7 +24,8 @@ namespace {
 using tailrace::collective::Request;
 namespace patterns = tailrace::patterns;
 
-constexpr uint64_t irregular_mean_bytes = 300;
+// Two neighbouring pieces of one rank, on average, make one request.
+constexpr uint64_t irregular_mean_bytes = 150, irregular_pieces_per_request = 2;
 constexpr uint64_t irregular_variables = 4;
 
 // As square as can be, the first direction cut least.
@@ -50,7 +52,7 @@ std::vector<Request> requests_of(const std::string& pattern, uint64_t size, int 
         patterns::Irregular irregular;
         irregular.ranks = ranks;
         irregular.variables = irregular_variables;
-        irregular.pieces_per_variable = size / irregular_variables;
+        irregular.pieces_per_variable = size * irregular_pieces_per_request / irregular_variables;
         irregular.mean_bytes = irregular_mean_bytes;
         return patterns::irregular(irregular, rank);
     }
@@ -73,12 +75,12 @@ MPI_Datatype view_of(const std::vector<Request>& requests) {
 }
 
 // Two-phase I/O is switched on, with as many aggregators as there are nodes.
-MPI_Info hints(const char* aggregators) {
+MPI_Info hints(const char* aggregators, bool real_nodes) {
     MPI_Info info = MPI_INFO_NULL;
     MPI_Info_create(&info);
     MPI_Info_set(info, "romio_cb_write", "enable");
     MPI_Info_set(info, "romio_cb_read", "enable");
-    MPI_Info_set(info, "cb_config_list", "*:*");
+    MPI_Info_set(info, "cb_config_list", real_nodes ? "*:1" : "*:*");
     MPI_Info_set(info, "cb_nodes", aggregators);
     return info;
 }
@@ -120,8 +122,10 @@ int merge_rate(uint64_t requests, int ranks) {
 int main(int argc, char** argv) {
     if (argc == 4 && std::strcmp(argv[1], "merge") == 0)
         return merge_rate(std::strtoull(argv[2], nullptr, 10), std::atoi(argv[3]));
-    if (argc != 5) {
-        std::fprintf(stderr, "usage: %s btio|s3d|irregular|contiguous SIZE FILE AGGREGATORS\n", argv[0]);
+    const bool real_nodes = argc == 6 && std::strcmp(argv[5], "real-nodes") == 0;
+    if (argc != 5 && !real_nodes) {
+        std::fprintf(stderr, "usage: %s btio|s3d|irregular|contiguous SIZE FILE AGGREGATORS [real-nodes]\n",
+                     argv[0]);
         return 2;
     }
     MPI_Init(&argc, &argv);
@@ -136,7 +140,7 @@ int main(int argc, char** argv) {
     for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<char>(i * 31 + static_cast<size_t>(rank));
     const std::vector<char> written = data;
     MPI_Datatype view = view_of(requests);
-    MPI_Info info = hints(argv[4]);
+    MPI_Info info = hints(argv[4], real_nodes);
 
     const double write = transfer(argv[3], info, view, data, true);
     std::fill(data.begin(), data.end(), char{0});

@@ -44,6 +44,11 @@ class Raw:
                 file.readinto(self.buffer[start:start + self.request_bytes])
 
 
+def copy_into(state, loaded):
+    for name, tensor in llm_state.local_part(state).items():
+        tensor.copy_(loaded[name])
+
+
 class TorchSave:
     synced = False
     mmap = False
@@ -57,8 +62,7 @@ class TorchSave:
 
     def load(self, state, place):
         loaded = torch.load(own_file(place), weights_only=True, mmap=self.mmap)
-        for name, tensor in llm_state.local_part(state).items():
-            tensor.copy_(loaded[name])
+        copy_into(state, loaded)
 
 
 class TorchSaveMmap(TorchSave):
@@ -79,8 +83,7 @@ class Safetensors:
     def load(self, state, place):
         import safetensors.torch
         loaded = safetensors.torch.load_file(own_file(place))
-        for name, tensor in llm_state.local_part(state).items():
-            tensor.copy_(loaded[name])
+        copy_into(state, loaded)
 
 
 class TailraceSave:
@@ -97,8 +100,7 @@ class TailraceSave:
     def load(self, state, place):
         import tailrace.torch
         loaded = tailrace.torch.load(own_file(place))
-        for name, tensor in llm_state.local_part(state).items():
-            tensor.copy_(loaded[name])
+        copy_into(state, loaded)
 
 
 class Dcp:

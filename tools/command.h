@@ -2,7 +2,7 @@
 //
 // A subcommand is one file with one function add_NAME(): it declares its options on a CLI::App and returns
 // the function that runs it. Results go to stdout (a table, or one JSON document with --json); everything
-// else, progress and complaints, goes to stderr.
+// else, progress and complaints, goes to stderr. Some subcommands are Python programs: python_program.h.
 #pragma once
 
 #include <CLI/App.hpp>
@@ -38,6 +38,5 @@ Command add_prune(CLI::App& program);
 Command add_config(CLI::App& program);
 Command add_bench(CLI::App& program);
 Command add_tune(CLI::App& program);
-Command add_report(CLI::App& program);
 
 }  // namespace tailrace::tool

@@ -15,6 +15,7 @@
 
 #include "command.h"
 #include "config/nearest.h"
+#include "python_program.h"
 #include "text.h"
 
 namespace tailrace::tool {
@@ -30,10 +31,13 @@ constexpr const char* examples = R"(Examples:
   tailrace config > tailrace.toml                a configuration file to start from
   tailrace bench /scratch/me --writers 1,4,8     how fast one leader writes there
   tailrace tune /scratch/me --time 5min          find settings for it, into tailrace.toml
+  tailrace convert ckpt/step-100 model.safetensors   from one format into another
+  tailrace profile -- python train.py            what its checkpoints do to the file system
   tailrace report tailrace-bench.json /scratch/run7   draw results and records as an HTML page
 
 Exit status: 0 well; 1 something is damaged or incomplete; 2 wrong usage; 3 not found;
-4 the system or a running session refused; 130 interrupted. `tailrace COMMAND --help` has each command's options.)";
+4 the system or a running session refused; 130 interrupted; profile: its command's own.
+`tailrace COMMAND --help` has each command's options.)";
 
 }  // namespace
 
@@ -67,14 +71,18 @@ int run(int argc, char** argv) {
     program.get_formatter()->column_width(34);
 
     std::vector<std::pair<CLI::App*, Command>> commands;
-    for (auto add : {add_ls, add_show, add_verify, add_extract, add_prune, add_config, add_bench, add_tune,
-                     add_report}) {
+    for (auto add : {add_ls, add_show, add_verify, add_extract, add_prune, add_config, add_bench, add_tune}) {
         Command command = add(program);
         commands.emplace_back(program.get_subcommands({}).back(), std::move(command));
     }
     std::vector<std::string> names;
     for (const auto& [app, command] : commands) names.push_back(app->get_name());
     const std::string first = argc > 1 ? argv[1] : "-";
+    for (const PythonProgram& python : python_programs()) {
+        if (first == python.name) return become(python, {argv + 2, argv + argc});
+        program.add_subcommand(python.name, python.about);
+        names.push_back(python.name);
+    }
     if (!first.starts_with('-') && std::find(names.begin(), names.end(), first) == names.end()) {
         const std::vector<std::string_view> views(names.begin(), names.end());
         std::fprintf(stderr,

@@ -69,6 +69,19 @@ class Tailrace final : public Strategy {
     const std::vector<std::pair<std::string, std::string>> settings_;
 };
 
+// This rank's bytes into `path`, timed until they and the directory are durable on all ranks; then out of the
+// cache.
+WriteTimes write_and_sync(const Load& load, const std::string& directory, const std::string& path,
+                          uint64_t offset, Cache cache) {
+    const Timer timer;
+    write_file(path, offset, load.memory, cache);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (load.rank == 0) sync_directory(directory);
+    const WriteTimes times{0, timer.stop()};
+    sync_file(path);
+    return times;
+}
+
 class FilePerProcess final : public Strategy {
   public:
     explicit FilePerProcess(Cache cache) : cache_(cache) {}
@@ -79,13 +92,7 @@ class FilePerProcess final : public Strategy {
     }
     WriteTimes write(const Load& load, const std::string& directory, uint64_t) override {
         const std::string path = file_name(directory, name(), load.rank);
-        const Timer timer;
-        write_file(path, 0, load.memory, cache_);
-        MPI_Barrier(MPI_COMM_WORLD);
-        if (load.rank == 0) sync_directory(directory);
-        const WriteTimes times{0, timer.stop()};
-        sync_file(path);
-        return times;
+        return write_and_sync(load, directory, path, 0, cache_);
     }
     void read(const Load& load, const std::string& directory, std::span<std::byte> target) override {
         read_file(file_name(directory, name(), load.rank), 0, target);
@@ -103,13 +110,7 @@ class SharedFile final : public Strategy {
     }
     WriteTimes write(const Load& load, const std::string& directory, uint64_t) override {
         const std::string path = file_name(directory, name(), load.file);
-        const Timer timer;
-        write_file(path, load.offset, load.memory, Cache::through);
-        MPI_Barrier(MPI_COMM_WORLD);
-        if (load.rank == 0) sync_directory(directory);
-        const WriteTimes times{0, timer.stop()};
-        sync_file(path);
-        return times;
+        return write_and_sync(load, directory, path, load.offset, Cache::through);
     }
     void read(const Load& load, const std::string& directory, std::span<std::byte> target) override {
         read_file(file_name(directory, name(), load.file), load.offset, target);

@@ -31,6 +31,7 @@ class Code(enum.IntEnum):
 
 # A path in quotes, or one that stands alone and starts at the root.
 _PATH = re.compile(r"'([^']*/[^']*)'|(?<![\w'\"(.])(/[^\s:;,']+)")
+_REGION = re.compile(r"region '[^']*'")  # a region's name may have slashes, too
 _OFFSET = re.compile(r"\bat (?:offset|byte) (\d+)")
 _INTACT = re.compile(r"(?:^|[;.] )([^;.]*\b(?:intact|nothing was \w+|left as it is|was left)\b[^;.]*)", re.I)
 
@@ -46,7 +47,7 @@ class Error(Exception):
     def __init__(self, code: Code, sentence: str) -> None:
         super().__init__(sentence)
         self.code = Code(code)
-        path = _PATH.search(sentence)
+        path = _PATH.search(_REGION.sub("region", sentence))
         offset = _OFFSET.search(sentence)
         intact = _INTACT.search(sentence)
         self.path = (path[1] or path[2]) if path else None

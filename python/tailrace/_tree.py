@@ -198,6 +198,14 @@ def encode(tree: Any, allow_pickle: bool = False, with_views: bool = False) -> t
     return text.encode("ascii"), encoder.arrays
 
 
+def merge(skeletons: Sequence[bytes]) -> bytes:
+    """One skeleton of several, each of a dict with other keys than the others."""
+    tree: dict[str, Any] = {}
+    for skeleton in skeletons:
+        tree.update(parse(skeleton))
+    return json.dumps({"tailrace": 1, "tree": tree}, separators=(",", ":"), allow_nan=False).encode("ascii")
+
+
 def _shared_storages(tree: Any) -> frozenset[Any]:
     views: dict[Any, Any] = {}  # storage: the first tensor that is a view of it
     shared = set()

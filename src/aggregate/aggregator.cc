@@ -358,7 +358,9 @@ void NodeAggregator::take(int, const PlanMessage& message) {
     Epoch* epoch = find(message.plan.key);
     if (epoch == nullptr || epoch->plan || epoch->fate) return;
     epoch->plan = std::make_shared<const FlushPlan>(message.plan);
-    const bool fits = message.plan.group == group_ && message.plan.chunk_bytes == pool_->buffer_bytes();
+    const bool fits =
+        message.plan.group == group_ &&
+        message.plan.chunk_bytes == fitting_chunk_bytes(message.plan.offers, services_.options.plan);
     if (!fits) {
         fail(*epoch, services_.here(Status(
                          Code::failed_state,

@@ -316,23 +316,28 @@ bool LeaderPart::write_local() {
     return moved;
 }
 
-// `local`: the chunk must be read first.
+// `local`: the chunk must be fetched first.
 void LeaderPart::submit_write(std::shared_ptr<Chunk> chunk, std::optional<LocalChunk> local) {
     const bool is_local = local.has_value();
     ++(is_local ? local_tasks_ : remote_tasks_);
     services_.writers.submit(
         is_local ? Urgency::relaxed : Urgency::urgent,
-        [reader = reader_, segment = segment_, chunk, local] {
+        [reader = reader_, segment = segment_, chunk, local, block_bytes = plan_->block_bytes] {
             chunk->writer = WriterPool::this_thread();
             chunk->read_begin = chunk->write_begin = chunk->write_end = Clock::now();
+            LocalBytes source{nullptr, {}, chunk->bytes};
             if (local) {
-                chunk->status = reader->read(*local, chunk->data());
-                if (!chunk->status.ok()) return;
+                auto fetched = reader->fetch(*local, block_bytes, chunk->data());
+                chunk->status = fetched.status();
+                if (!fetched.ok()) return;
+                source = std::move(fetched).value();
                 chunk->write_begin = Clock::now();
             }
-            chunk->status =
-                segment->write(chunk->rank, chunk->stream_offset, chunk->bytes, chunk->buffer.memory());
+            chunk->status = segment->write(chunk->rank, chunk->stream_offset, source.blocks,
+                                           chunk->buffer.memory(), source.buffered_bytes);
             chunk->write_end = Clock::now();
+            if (local && !chunk->status.ok())
+                chunk->status = reader->reason(*local, source, chunk->status, chunk->data());
         },
         [this, chunk, is_local] {
             --(is_local ? local_tasks_ : remote_tasks_);

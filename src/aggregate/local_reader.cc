@@ -40,6 +40,31 @@ Status LocalReader::read(const LocalChunk& chunk, std::span<std::byte> target) {
     return Status();
 }
 
+Result<LocalBytes> LocalReader::fetch(const LocalChunk& chunk, uint64_t block_bytes,
+                                      std::span<std::byte> target) {
+    const LocalStream& stream = streams_[chunk.stream];
+    TAILRACE_ASSIGN(auto file, file_of(stream.path));
+    const uint64_t whole_bytes = chunk.bytes / block_bytes * block_bytes;
+    auto view = file->view(stream.path_offset + chunk.stream_offset, whole_bytes);
+    LocalChunk rest = chunk;
+    // A view only saves a copy. Without one, be it for want of address space, reading decides.
+    const std::byte* blocks = view.ok() ? view->get() : nullptr;
+    if (blocks != nullptr) {
+        rest.stream_offset += whole_bytes;
+        rest.bytes -= whole_bytes;
+    }
+    if (rest.bytes > 0) TAILRACE_TRY(read(rest, target.first(rest.bytes)));
+    if (blocks == nullptr) return LocalBytes{nullptr, {}, rest.bytes};
+    return LocalBytes{*view, {blocks, whole_bytes}, rest.bytes};
+}
+
+Status LocalReader::reason(const LocalChunk& chunk, const LocalBytes& fetched, const Status& failure,
+                           std::span<std::byte> target) {
+    if (!fetched.view || failure.code() != Code::io_error) return failure;
+    Status unread = read(chunk, target.first(chunk.bytes));
+    return unread.ok() ? failure : unread;
+}
+
 Result<std::shared_ptr<File>> LocalReader::file_of(const std::string& path) {
     std::lock_guard lock(mutex_);
     std::shared_ptr<File>& file = files_[path];

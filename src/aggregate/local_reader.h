@@ -1,7 +1,8 @@
 // LocalReader: a node's captured streams, chunk by chunk (Algorithm 4).
 //
-// next() only advances a position and belongs to the owner's thread; read() does the I/O and may be called
-// from any number of writers at once. Files are opened at their first chunk and closed with the reader.
+// next() only advances a position and belongs to the owner's thread; read() and fetch() do the I/O and may be
+// called from any number of writers at once. Files are opened at their first chunk and closed with the
+// reader.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +26,13 @@ struct LocalChunk {
     uint64_t bytes = 0;          // chunk_bytes, or less at the end of a stream; never 0
 };
 
+// A chunk's bytes: whole blocks where they lie in memory, and the rest, or all, in a buffer.
+struct LocalBytes {
+    View view;  // keeps the blocks there
+    std::span<const std::byte> blocks{};
+    uint64_t buffered_bytes = 0;  // behind them, at the beginning of the buffer
+};
+
 class LocalReader {
   public:
     // The storage must outlive the reader.
@@ -36,6 +44,17 @@ class LocalReader {
 
     // Fills `target` (exactly chunk.bytes). io_error when the captured part is shorter than it should be.
     Status read(const LocalChunk& chunk, std::span<std::byte> target);
+
+    // For a write: as read(), but where the captured part is in memory already, its whole blocks of
+    // `block_bytes` are taken from there; only what is left over goes to `target`. The blocks are not to be
+    // looked at, only written (File::view).
+    Result<LocalBytes> fetch(const LocalChunk& chunk, uint64_t block_bytes, std::span<std::byte> target);
+
+    // Why a chunk that was fetched could not be written. The system says only that memory was bad (EFAULT)
+    // where the captured part has been cut short under its view: then that is the reason, else `failure`.
+    // `target` as for fetch(); what it held is gone.
+    Status reason(const LocalChunk& chunk, const LocalBytes& fetched, const Status& failure,
+                  std::span<std::byte> target);
 
   private:
     Result<std::shared_ptr<File>> file_of(const std::string& path);

@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "base/units.h"
+#include "format/manifest.h"
 
 namespace tailrace {
 
@@ -107,6 +108,17 @@ std::vector<int> elect_leaders(const std::vector<NodeOffer>& offers, uint32_t co
     return leaders;
 }
 
+uint64_t fitting_chunk_bytes(const std::vector<NodeOffer>& offers, const PlanSettings& settings) {
+    constexpr uint64_t fewest_chunks = 8, least_bytes = 4 * MiB;
+    uint64_t nodes = 0, mean = 0;
+    for (const NodeOffer& offer : offers) nodes += offer.bytes() > 0 ? 1 : 0;
+    for (const NodeOffer& offer : offers) mean += offer.bytes() / std::max<uint64_t>(1, nodes);
+    const uint64_t unit = std::max<uint64_t>(settings.block_bytes, check_block_bytes);  // both powers of two
+    uint64_t bytes = settings.chunk_bytes;
+    while (bytes / 2 >= least_bytes && bytes / 2 % unit == 0 && mean / bytes < fewest_chunks) bytes /= 2;
+    return bytes;
+}
+
 Result<FlushPlan> make_plan(const std::string& job, EpochKey key, uint64_t run_uid, uint32_t rank_count,
                             const Group& group, std::vector<NodeOffer> offers, const PlanSettings& settings) {
     FlushPlan plan;
@@ -116,7 +128,7 @@ Result<FlushPlan> make_plan(const std::string& job, EpochKey key, uint64_t run_u
     plan.rank_count = rank_count;
     plan.file_count = settings.file_count;
     plan.group = group;
-    plan.chunk_bytes = settings.chunk_bytes;
+    plan.chunk_bytes = fitting_chunk_bytes(offers, settings);
     plan.block_bytes = settings.block_bytes;
     plan.placement = settings.placement;
 

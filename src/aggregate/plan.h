@@ -58,13 +58,18 @@ enum class Placement {
 std::vector<int> elect_leaders(const std::vector<NodeOffer>& offers, uint32_t count);
 
 struct PlanSettings {
-    uint32_t file_count = 1;        // K
-    uint32_t leaders_per_file = 1;  // wished; a group has no more leaders than nodes, and one if it has
-                                    // several files
-    uint64_t chunk_bytes = 64 << 20;
+    uint32_t file_count = 1;          // K
+    uint32_t leaders_per_file = 1;    // wished; a group has no more leaders than nodes, and one if it has
+                                      // several files
+    uint64_t chunk_bytes = 64 << 20;  // at most: the size of a pool buffer
     uint64_t block_bytes = 4096;
     Placement placement = Placement::append;
 };
+
+// The size of the pieces in which an epoch moves: settings.chunk_bytes, halved as long as a node (the mean of
+// those that have data) would have fewer than eight of them, and not below 4 MiB. A piece is received whole
+// before it is written, so with few large ones the disk waits for the first and the network for the last.
+uint64_t fitting_chunk_bytes(const std::vector<NodeOffer>& offers, const PlanSettings& settings);
 
 // Everything the members of a group must agree on to write one epoch. The same bytes on every member.
 struct FlushPlan {

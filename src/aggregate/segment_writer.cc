@@ -54,12 +54,13 @@ Status SegmentWriter::prepare(uint32_t file) {
     return storage_.sync_directory(directory_);
 }
 
-Status SegmentWriter::write(uint32_t rank, uint64_t stream_offset, uint64_t bytes,
-                            std::span<std::byte> buffer) {
-    const uint64_t padded = align_up(bytes, plan_->block_bytes);
-    assert(padded <= buffer.size());
+Status SegmentWriter::write(uint32_t rank, uint64_t stream_offset, std::span<const std::byte> blocks,
+                            std::span<std::byte> buffer, uint64_t buffered_bytes) {
+    const uint64_t bytes = blocks.size() + buffered_bytes, padded = align_up(bytes, plan_->block_bytes);
+    assert(blocks.size() % plan_->block_bytes == 0 && padded - blocks.size() <= buffer.size());
     TAILRACE_TRY(check_not_abandoned(files_.front()));
-    std::memset(buffer.data() + bytes, 0, padded - bytes);
+    const std::span<std::byte> rest = buffer.first(padded - blocks.size());
+    std::memset(rest.data() + buffered_bytes, 0, rest.size() - buffered_bytes);
     if (!throttle_.pass(padded)) return Status(Code::aborted, "the writers were told to stop");
 
     std::vector<ExtentAllocator::Placed> placed;
@@ -70,10 +71,15 @@ Status SegmentWriter::write(uint32_t rank, uint64_t stream_offset, uint64_t byte
         data_bytes_ += bytes;
     }
     for (const auto& piece : placed) {
-        const uint64_t within = piece.extent.stream_offset - stream_offset;
-        const uint64_t length = align_up(piece.extent.bytes, plan_->block_bytes);
-        TAILRACE_TRY(
-            files_[piece.file].file->write_at(buffer.subspan(within, length), piece.extent.file_offset));
+        const uint64_t begin = piece.extent.stream_offset - stream_offset;
+        const uint64_t end = begin + align_up(piece.extent.bytes, plan_->block_bytes);
+        const uint64_t border = std::clamp<uint64_t>(blocks.size(), begin, end);  // of blocks and rest
+        File& file = *files_[piece.file].file;
+        if (begin < border)
+            TAILRACE_TRY(file.write_at(blocks.subspan(begin, border - begin), piece.extent.file_offset));
+        if (border < end)
+            TAILRACE_TRY(file.write_at(rest.subspan(border - blocks.size(), end - border),
+                                       piece.extent.file_offset + (border - begin)));
     }
     return Status();
 }

@@ -37,9 +37,12 @@ class SegmentWriter {
     Status prepare(uint32_t file);
     Status commit(uint32_t file);
 
-    // Writes a chunk of a stream; `buffer` holds it and goes on to the next multiple of block_bytes, which
-    // gets zeros. Thread-safe. Every file must be prepared.
-    Status write(uint32_t rank, uint64_t stream_offset, uint64_t bytes, std::span<std::byte> buffer);
+    // Writes a chunk of a stream, padded with zeros to the next multiple of block_bytes. The chunk is
+    // `blocks`, whole ones that are handed to the storage without being looked at, and behind them the first
+    // `buffered_bytes` of `buffer`, which is long enough to be padded there. Either may be empty.
+    // Thread-safe. Every file must be prepared.
+    Status write(uint32_t rank, uint64_t stream_offset, std::span<const std::byte> blocks,
+                 std::span<std::byte> buffer, uint64_t buffered_bytes);
 
     void abandon() { abandoned_ = true; }
 

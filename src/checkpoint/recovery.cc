@@ -176,9 +176,8 @@ Result<SharedInventory> clean_shared(Storage& storage, const std::string& direct
     std::set<EpochKey> loaded;
     std::vector<EpochKey> whole;
     for (const auto& files : epochs) {
-        if (files.key.run <= greatest_possible_run)
-            inventory.greatest_run = std::max(inventory.greatest_run, files.key.run);
-        else
+        inventory.greatest_run = count_run(inventory.greatest_run, files.key.run);
+        if (files.key.run > greatest_possible_run)
             log(LogLevel::warning, "{} cannot be of run {}, and is passed over when runs are counted",
                 files.files.front().path, files.key.run);
         if (has_unfinished(files)) {

@@ -67,11 +67,10 @@ bool Session::local_serves_any_rank(const Candidate& candidate) const {
     return true;
 }
 
-// `unlisted`: why the shared tier could not be looked at; ok when it could. The same on every rank.
-Result<std::vector<Session::Candidate>> Session::find_candidates(Status& unlisted,
-                                                                 std::string& damaged_part) {
+Result<Session::Candidates> Session::find_candidates() {
     TAILRACE_ASSIGN(auto known, gather_parts());
-    damaged_part = std::move(known.damaged);
+    Candidates candidates;
+    candidates.damaged_part = std::move(known.damaged);
     std::map<EpochKey, Candidate> found;
     for (auto& epoch : gather_local_epochs(known.parts)) {
         auto& candidate = found[epoch.key];
@@ -107,7 +106,7 @@ Result<std::vector<Session::Candidate>> Session::find_candidates(Status& unliste
     const auto code = in.get<uint8_t>();
     auto sentence = in.get_string(UINT32_MAX);
     if (in.ok() && code > 0 && code <= static_cast<uint8_t>(Code::aborted))
-        unlisted = Status(static_cast<Code>(code), std::move(sentence));
+        candidates.unlisted = Status(static_cast<Code>(code), std::move(sentence));
     while (in.ok() && in.remaining() > 0) {
         EpochKey key;
         key.epoch = in.get<uint64_t>();
@@ -116,17 +115,17 @@ Result<std::vector<Session::Candidate>> Session::find_candidates(Status& unliste
         candidate.key = key;
         candidate.in_shared = true;
         candidate.shared_unfinished = in.get<uint8_t>() != 0;
-        candidate.looks_complete = in.get<uint8_t>() != 0;
+        candidate.shared_whole = in.get<uint8_t>() != 0;
     }
     if (!in.ok()) return Status(Code::transport, "rank 0's list of the shared directory is damaged");
     std::vector<EpochKey> whole;  // as far as names tell
-    std::vector<Candidate> candidates;
+    auto& listed = candidates.newest_first;
     for (auto& [key, candidate] : found) {
         if (candidate.seems_whole()) whole.push_back(key);
-        candidates.push_back(std::move(candidate));
+        listed.push_back(std::move(candidate));
     }
     const Lineage lineage(whole);
-    std::sort(candidates.begin(), candidates.end(),
+    std::sort(listed.begin(), listed.end(),
               [&](const Candidate& a, const Candidate& b) { return lineage.goes_first(a.key, b.key); });
     return candidates;
 }
@@ -301,11 +300,9 @@ Result<EpochKey> Session::use_newest(std::optional<uint64_t> epoch, std::optiona
                                      bool any_rank, const Use& use, std::unique_ptr<EpochReader>& reader) {
     if (closed_) return Status(Code::failed_state, "the session is closed");
     TAILRACE_TRY(agree_on_request(epoch, before));
-    Status unlisted;
-    std::string damaged_part;
-    TAILRACE_ASSIGN(const auto candidates, find_candidates(unlisted, damaged_part));
+    TAILRACE_ASSIGN(const auto candidates, find_candidates());
     Status damage, incomplete;  // of the newest epoch each
-    for (const auto& candidate : candidates) {
+    for (const auto& candidate : candidates.newest_first) {
         if (epoch && candidate.key.epoch != *epoch) continue;
         if (!epoch && before && candidate.key.epoch >= *before) continue;
         auto attempt = try_candidate(candidate, any_rank, use, reader);
@@ -341,16 +338,17 @@ Result<EpochKey> Session::use_newest(std::optional<uint64_t> epoch, std::optiona
                         "epoch: {}",
                         places, damage.message()));
     // What lies there is not known, so it may not be called a first run.
-    if (!unlisted.ok())
-        return Status(unlisted.code() == Code::not_found ? Code::io_error : unlisted.code(),
-                      fmt::format("nothing could be restored from {}: {}", places, unlisted.message()));
-    if (!damaged_part.empty() && !epoch && !before)
+    if (!candidates.unlisted.ok())
+        return Status(
+            candidates.unlisted.code() == Code::not_found ? Code::io_error : candidates.unlisted.code(),
+            fmt::format("nothing could be restored from {}: {}", places, candidates.unlisted.message()));
+    if (!candidates.damaged_part.empty() && !epoch && !before)
         return Status(
             Code::corrupt,
             fmt::format("nothing could be restored from {}, and nothing there was changed; a captured "
                         "part is damaged (remove it to begin anew): {}",
-                        places, damaged_part));
-    auto missing = epoch ? no_such_epoch(*epoch, candidates)
+                        places, candidates.damaged_part));
+    auto missing = epoch ? no_such_epoch(*epoch, candidates.newest_first)
                          : Status(Code::not_found, fmt::format("there is no complete epoch of job {} in {}",
                                                                config_.name, places));
     if (incomplete.ok()) return missing;
@@ -451,13 +449,11 @@ Result<std::unique_ptr<EpochReader>> Session::open_epoch(std::optional<uint64_t>
 
 Result<std::vector<EpochInfo>> Session::list() {
     if (closed_) return Status(Code::failed_state, "the session is closed");
-    Status unlisted;
-    std::string damaged_part;
-    TAILRACE_ASSIGN(const auto candidates, find_candidates(unlisted, damaged_part));
+    TAILRACE_ASSIGN(const auto candidates, find_candidates());
     read_mail();
     std::vector<EpochInfo> listed;
     std::set<uint64_t> epochs;
-    for (const auto& candidate : candidates) {
+    for (const auto& candidate : candidates.newest_first) {
         if (epochs.contains(candidate.key.epoch)) continue;  // a later run's counts, and comes first
         EpochInfo info;
         info.epoch = candidate.key.epoch;

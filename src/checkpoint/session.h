@@ -121,8 +121,14 @@ class Session : public Checkpointer {
         std::optional<LocalEpoch> local;
         bool in_shared = false;          // files of it are listed
         bool shared_unfinished = false;  // some of them under unfinished names
-        bool looks_complete = false;     // whole_epochs() has it
-        bool seems_whole() const { return looks_complete || (local && local->complete()); }
+        bool shared_whole = false;       // whole_epochs() has it
+        bool seems_whole() const { return shared_whole || (local && local->complete()); }
+    };
+    // The same on every rank.
+    struct Candidates {
+        std::vector<Candidate> newest_first;  // what is left behind last (format/lineage.h)
+        Status unlisted;                      // why the shared tier could not be looked at; ok when it could
+        std::string damaged_part;             // what is wrong with a captured part; empty: nothing
     };
     Status no_such_epoch(uint64_t epoch, const std::vector<Candidate>& candidates) const;
     struct Attempt {
@@ -131,7 +137,7 @@ class Session : public Checkpointer {
     };
     // What to do with an epoch's reader on this rank.
     using Use = std::function<Status(EpochReader&)>;
-    Result<std::vector<Candidate>> find_candidates(Status& unlisted, std::string& damaged_part);
+    Result<Candidates> find_candidates();
     bool local_serves_own_ranks(const Candidate& candidate) const;
     bool local_serves_any_rank(const Candidate& candidate) const;
     Attempt try_candidate(const Candidate& candidate, bool any_rank, const Use& use,

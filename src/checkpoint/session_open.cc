@@ -62,6 +62,10 @@ Result<std::unique_ptr<DirectoryLock>> lock_patiently(Storage& storage, const st
     }
 }
 
+std::optional<PartFileName> name_of(const Leftover& leftover) {
+    return parse_part_file_name(leftover.path.substr(leftover.path.rfind('/') + 1));
+}
+
 uint64_t random_number() {
     std::random_device device;
     return (uint64_t{device()} << 32) ^ device();
@@ -189,14 +193,12 @@ Status Session::take_local_directory(uint32_t& greatest_run) {
     for (const auto& directory : directories) {
         TAILRACE_ASSIGN(const auto listing, list_local(*local_, directory, config_.name));
         for (const auto& part : listing.parts) {
-            if (part.header.key.run <= greatest_possible_run)
-                greatest_run = std::max(greatest_run, part.header.key.run);
+            greatest_run = count_run(greatest_run, part.header.key.run);
             old_parts_.push_back({node_, part.path, part.header});
         }
         for (const auto& leftover : listing.leftovers) {
-            const auto name = parse_part_file_name(leftover.path.substr(leftover.path.rfind('/') + 1));
-            if (name && name->key.run <= greatest_possible_run)
-                greatest_run = std::max(greatest_run, name->key.run);
+            const auto name = name_of(leftover);
+            if (name) greatest_run = count_run(greatest_run, name->key.run);
             if (!name || !name->unfinished) {
                 log(LogLevel::warning, "a captured part cannot be used and is left as it is: {}",
                     leftover.why.message());
@@ -268,7 +270,7 @@ Result<KnownParts> Session::gather_parts() {
             for (auto& part : listing->parts) mine.parts.push_back(std::move(part));
             for (const auto& leftover : listing->leftovers) {
                 log(LogLevel::debug, "passed over: {}", leftover.why.message());
-                const auto name = parse_part_file_name(leftover.path.substr(leftover.path.rfind('/') + 1));
+                const auto name = name_of(leftover);
                 if (name && !name->unfinished) mine.damaged = leftover.why.message();
             }
         }

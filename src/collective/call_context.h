@@ -50,6 +50,9 @@ struct CallContext {
     Status failure{};
     uint64_t file_end = UINT64_MAX;
 
+    // Is there memory for the window at its owner from the beginning, as its first rounds fill the images?
+    bool open_from_the_beginning(uint64_t window) const { return domains.round(window) < global_images; }
+
     int rank() const { return transport.rank(); }
     void fail(const Status& status) {
         if (failure.ok() && !status.ok()) failure = status;

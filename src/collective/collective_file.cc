@@ -112,6 +112,11 @@ class File final : public CollectiveFile {
         DomainSettings& domains = options_.plan.domains;
         domains.align_bytes = std::max(domains.align_bytes, agreement_.block_bytes);
         domains.window_bytes = align_up(std::max<uint64_t>(domains.window_bytes, 1), domains.align_bytes);
+        globals_ = choose_global_aggregators(agreement_.topology, options_.plan.global_aggregators,
+                                             domains.layout == Layout::group_cyclic ? domains.stripes : 0);
+        if (options_.plan.exchange != Exchange::never &&
+            std::find(globals_.begin(), globals_.end(), transport_->rank()) != globals_.end())
+            start_file_phase();
         return Status();
     }
 
@@ -124,7 +129,10 @@ class File final : public CollectiveFile {
         wait_until_idle();
         TAILRACE_TRY(check_open());
         Status mine;
-        if (file_) mine = file_->sync();
+        {
+            std::lock_guard lock(file_mutex_);
+            if (file_) mine = file_->sync();
+        }
         return agree(*transport_, mine);
     }
 
@@ -170,9 +178,10 @@ class File final : public CollectiveFile {
         return Status();
     }
 
-    // Opened when it is first needed: most ranks never touch the file. Used by one thread at a time, the file
-    // phase's or the one of a direct call.
+    // Opened by those who are to be global aggregators when all open it, in the background; by others when it
+    // is first needed: most ranks never touch the file.
     Result<tailrace::File*> own_file() {
+        std::lock_guard lock(file_mutex_);
         if (!file_) TAILRACE_TRY(open_own(options_.mode == Mode::read ? Mode::read : Mode::write));
         return file_.get();
     }
@@ -241,12 +250,10 @@ class File final : public CollectiveFile {
         // 3. The exchange.
         const Groups groups = make_groups(agreement_.topology, decision.local_aggregators_per_node,
                                           agreement_.node_shares_memory);
-        const std::vector<int> globals =
-            choose_global_aggregators(agreement_.topology, options_.plan.global_aggregators);
-        const Domains domains(accessed_range(ranks), static_cast<int>(globals.size()), options_.plan.domains);
-        const bool owns = std::find(globals.begin(), globals.end(), transport_->rank()) != globals.end();
-        CallContext context{*transport_, agreement_.topology,           ranks,       groups, globals, domains,
-                            memory_,     owns ? file_phase() : nullptr, statistics_, writes};
+        const Domains domains(accessed_range(ranks), static_cast<int>(globals_.size()),
+                              options_.plan.domains);
+        CallContext context{*transport_, agreement_.topology, ranks,       groups, globals_, domains,
+                            memory_,     file_phase_.get(),   statistics_, writes};
         const RequestList list(access.requests, mine.summary.list.overlapping);
         if (Status status = move(decision.way, context, list, access.memory); !status.ok())
             return give_up(status);
@@ -307,14 +314,11 @@ class File final : public CollectiveFile {
         return status.with_context(fmt::format("a collective call on '{}'", path_));
     }
 
-    FilePhase* file_phase() {
-        if (!file_phase_) {
-            const Sieving sieving =
-                sieving_for(agreement_.file_system, options_.sieve_reads, options_.sieve_writes);
-            file_phase_ = std::make_unique<FilePhase>([this] { return own_file(); }, sieving,
-                                                      agreement_.block_bytes, [this] { transport_->wake(); });
-        }
-        return file_phase_.get();
+    void start_file_phase() {
+        const Sieving sieving =
+            sieving_for(agreement_.file_system, options_.sieve_reads, options_.sieve_writes);
+        file_phase_ = std::make_unique<FilePhase>([this] { return own_file(); }, sieving,
+                                                  agreement_.block_bytes, [this] { transport_->wake(); });
     }
 
     void note_memory(const Domains& domains) {
@@ -393,11 +397,13 @@ class File final : public CollectiveFile {
     const std::string path_;
     Options options_;
     OpenAgreement agreement_;
+    std::vector<int> globals_;  // global aggregators
     CallMemory memory_;
     Statistics statistics_;
     double measured_before_ = 0;
     std::string last_reason_;
-    std::unique_ptr<tailrace::File> file_;
+    std::mutex file_mutex_;
+    std::unique_ptr<tailrace::File> file_;   // once it is open it stays, until the file phase has ended
     std::unique_ptr<FilePhase> file_phase_;  // after what its thread uses
     bool closed_ = false;
     bool broken_ = false;

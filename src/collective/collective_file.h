@@ -98,7 +98,7 @@ class CollectiveFile {
     virtual const std::string& path() const = 0;
 };
 
-// Collective. The file is created by the first rank; aggregators open it when they need it.
+// Collective. The file is created by the first rank; global aggregators open it in the background.
 Result<std::unique_ptr<CollectiveFile>> open_collective_file(std::shared_ptr<Transport> transport,
                                                              std::shared_ptr<Storage> storage,
                                                              const std::string& path, const Options& options);

@@ -73,6 +73,8 @@ void FilePhase::submit(FileTask* task) {
 }
 
 void FilePhase::run() {
+    // Opening takes a while on a file system behind a network. What it comes to, the first task will see.
+    (void)open_file_();
     while (std::optional<FileTask*> next = tasks_.pop()) {
         FileTask& task = **next;
         {

@@ -63,8 +63,8 @@ struct FileTask {
 
 class FilePhase {
   public:
-    // `wake` is called from the thread whenever a task has finished. `open_file` is called in the thread
-    // before the first task.
+    // `wake` is called from the thread whenever a task has finished. `open_file` is called in the thread at
+    // once, whether or not there will be a task, and before every task.
     using OpenFile = std::function<Result<File*>()>;
     FilePhase(OpenFile open_file, Sieving sieving, uint64_t block_bytes, std::function<void()> wake);
     ~FilePhase();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/units.h"
 
@@ -63,7 +64,14 @@ Status GlobalPart::handle(int source, const Word& word) {
         for (const uint64_t id : word.ids) contributors_[id].push_back(source);
         if (--groups_missing_ > 0) return Status();
         context_.statistics.rounds += contributors_.size();
-        return open_windows();
+        TAILRACE_TRY(open_windows());
+        for (const auto& [early_source, early] : std::exchange(early_, {}))
+            TAILRACE_TRY(handle(early_source, early));
+        return Status();
+    }
+    if (groups_missing_ > 0) {
+        early_.emplace_back(source, word);
+        return Status();
     }
     const auto [window, contribution] = find(word.window, source);
     if (contribution == nullptr)
@@ -98,6 +106,7 @@ Status GlobalPart::open_windows() {
         open_.push_back(std::move(window));
         const std::vector<int> sources = std::move(next->second);
         contributors_.erase(next);
+        if (context_.open_from_the_beginning(word.window)) continue;
         for (const int source : sources) TAILRACE_TRY(context_.post(source, word));
     }
     return Status();

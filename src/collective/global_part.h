@@ -85,6 +85,7 @@ class GlobalPart {
     size_t groups_missing_ = 0;
     std::map<uint64_t, std::vector<int>> contributors_;  // by window; those that were opened are gone
     std::deque<std::unique_ptr<Window>> open_;
+    std::vector<std::pair<int, Word>> early_;  // offers from before all groups have named their windows
     Buffer scratch_;
     size_t scratch_used_ = 0, scratch_users_ = 0;
 };

@@ -67,11 +67,19 @@ const std::vector<Hint>& table() {
              options.plan.domains.window_bytes = *bytes;
              return true;
          }},
-        {{"layout", "contiguous | cyclic",
-          "file domains: one part of the file for each global aggregator, or windows in turn"},
+        {{"layout", "contiguous | cyclic | group-cyclic",
+          "file domains: one part of the file for each global aggregator; windows in turn; or stripes in "
+          "turn "
+          "among as many as there are stripes"},
          [](Options& options, std::string_view text) {
              return choose(options.plan.domains.layout, text,
-                           {{"contiguous", Layout::contiguous}, {"cyclic", Layout::cyclic}});
+                           {{"contiguous", Layout::contiguous},
+                            {"cyclic", Layout::cyclic},
+                            {"group-cyclic", Layout::group_cyclic}});
+         }},
+        {{"stripes", "0 | N", "group-cyclic: the file's stripe count; 0: as many as global aggregators"},
+         [](Options& options, std::string_view text) {
+             return number(options.plan.domains.stripes, text, 0);
          }},
         {{"alignment", "4KiB",
           "borders of file domains lie at multiples of it: a power of two, such as a stripe"},

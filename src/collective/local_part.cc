@@ -65,6 +65,14 @@ Status LocalPart::begin() {
         words[owner].kind = Word::Kind::windows;
         TAILRACE_TRY(context_.post(context_.globals[owner], words[owner]));
     }
+    for (const uint64_t id : ids)
+        if (context_.open_from_the_beginning(id)) TAILRACE_TRY(opened(id));
+    return Status();
+}
+
+Status LocalPart::opened(uint64_t window) {
+    if (!context_.writes) return offer_runs(window);
+    opened_.push_back(window);
     return Status();
 }
 
@@ -87,9 +95,7 @@ Status LocalPart::handle(int source, const Word& word) {
             return Status();
         }
         case Word::Kind::open:
-            if (!context_.writes) return offer_runs(word.window);
-            opened_.push_back(word.window);
-            return Status();
+            return opened(word.window);
         case Word::Kind::ready:
             ready_.push_back(word.window);
             return Status();

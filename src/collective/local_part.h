@@ -3,7 +3,7 @@
 // conversation).
 //
 // A state machine: start(), handle() for every word, step() in between; none of them blocks. Windows are
-// taken up in the order in which their owners open them, so that it never waits for anything that waits for
+// taken up once their owners have opened them, so that it never waits for anything that waits for
 // it: an open window has its memory at the owner, and members only copy.
 //
 // Where nobody of the group but the aggregator has requests, there is nobody to ask and no memory is shared:
@@ -67,6 +67,7 @@ class LocalPart {
     Status tell_members(size_t slot, Word::Kind kind);
     Status take_up(size_t slot);
     Status offer(size_t slot);
+    Status opened(uint64_t window);
     Status offer_runs(uint64_t window);
     Status grant(size_t slot);
     Status filled(size_t slot);

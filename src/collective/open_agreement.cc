@@ -35,21 +35,19 @@ struct Introduction {
 std::string describe(const Options& options) {
     const Settings& plan = options.plan;
     return fmt::format(
-        "mode {}, local aggregators {}, global aggregators {}, exchange {}, layout {}, buffer {}, sieving "
-        "{}/{}, direct I/O {}, ranks per node {}, shared memory {}",
+        "mode {}, local aggregators {}, global aggregators {}, exchange {}, layout {} of {}, alignment {}, "
+        "buffer {}, sieving {}/{}, direct I/O {}, ranks per node {}, shared memory {}",
         static_cast<int>(options.mode), plan.local_aggregators_per_node, plan.global_aggregators,
-        static_cast<int>(plan.exchange), static_cast<int>(plan.domains.layout), plan.domains.window_bytes,
-        static_cast<int>(options.sieve_reads), static_cast<int>(options.sieve_writes),
-        static_cast<int>(options.direct_io), options.ranks_per_node, options.shared_memory);
+        static_cast<int>(plan.exchange), static_cast<int>(plan.domains.layout), plan.domains.stripes,
+        plan.domains.align_bytes, plan.domains.window_bytes, static_cast<int>(options.sieve_reads),
+        static_cast<int>(options.sieve_writes), static_cast<int>(options.direct_io), options.ranks_per_node,
+        options.shared_memory);
 }
 
 std::vector<std::byte> encode(const Introduction& introduction) {
     ByteWriter writer;
     writer.put_string(introduction.host);
-    writer.put(introduction.memory.process);
-    writer.put(introduction.memory.descriptor);
-    writer.put(introduction.memory.bytes);
-    writer.put(introduction.memory.serial);
+    put(writer, introduction.memory);
     writer.put(introduction.token);
     writer.put_string(introduction.options);
     writer.put(introduction.block_bytes);
@@ -61,10 +59,7 @@ Result<Introduction> decode(std::span<const std::byte> bytes) {
     ByteReader reader(bytes);
     Introduction introduction;
     introduction.host = reader.get_string(longest_name_bytes);
-    introduction.memory.process = reader.get<uint64_t>();
-    introduction.memory.descriptor = reader.get<uint64_t>();
-    introduction.memory.bytes = reader.get<uint64_t>();
-    introduction.memory.serial = reader.get<uint64_t>();
+    introduction.memory = get_shared_name(reader);
     introduction.token = reader.get<uint64_t>();
     introduction.options = reader.get_string(longest_name_bytes);
     introduction.block_bytes = reader.get<uint64_t>();

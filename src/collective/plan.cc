@@ -95,58 +95,71 @@ std::vector<int> choose_global_aggregators(const Topology& topology, int count) 
     return chosen;
 }
 
+std::vector<int> choose_global_aggregators(const Topology& topology, int count, int stripes) {
+    std::vector<int> chosen = choose_global_aggregators(topology, count);
+    const int found = static_cast<int>(chosen.size());
+    if (stripes <= 0 || found <= stripes || found % stripes == 0) return chosen;
+    return choose_global_aggregators(topology, found / stripes * stripes);
+}
+
 Domains::Domains(const FileWindow& range, int owners, const DomainSettings& settings)
-    : range_(range), layout_(settings.layout), owners_(owners) {
+    : range_(range), owners_(owners) {
     assert(owners > 0 && settings.align_bytes > 0 && settings.window_bytes % settings.align_bytes == 0);
-    base_ = range.begin / settings.align_bytes * settings.align_bytes;
     const auto count = static_cast<uint64_t>(owners);
-    const uint64_t bytes = range.end - base_;
-    const uint64_t share = align_up(std::max<uint64_t>(divide_up(bytes, count), 1), settings.align_bytes);
-    window_bytes_ = std::min(settings.window_bytes, share);
-    if (layout_ == Layout::contiguous) {
-        domain_bytes_ = share;
-        rounds_ = bytes == 0 ? 0 : divide_up(domain_bytes_, window_bytes_);
+    base_ = range.begin / settings.align_bytes * settings.align_bytes;
+    uint64_t part_alignment = settings.align_bytes;
+    if (settings.layout == Layout::group_cyclic) {
+        const bool whole_groups = settings.stripes > 0 && owners % settings.stripes == 0;
+        group_owners_ = whole_groups ? settings.stripes : owners;
+        window_bytes_ = settings.align_bytes;
+        // Stripe i of the file belongs to the same owner of a group in every call.
+        part_alignment = window_bytes_ * static_cast<uint64_t>(group_owners_);
+        base_ = range.begin / part_alignment * part_alignment;
     } else {
-        rounds_ = divide_up(divide_up(bytes, window_bytes_), count);
+        group_owners_ = settings.layout == Layout::contiguous ? 1 : owners;
+        const uint64_t bytes = range.end - base_;
+        const uint64_t share = align_up(std::max<uint64_t>(divide_up(bytes, count), 1), settings.align_bytes);
+        const uint64_t small_enough =
+            align_up(std::max(divide_up(share, least_rounds), least_window_bytes), settings.align_bytes);
+        window_bytes_ = std::min({settings.window_bytes, small_enough, share});
     }
+    const uint64_t bytes = range.end - base_;
+    const uint64_t groups = count / static_cast<uint64_t>(group_owners_);
+    part_bytes_ = align_up(std::max<uint64_t>(divide_up(bytes, groups), 1), part_alignment);
+    rounds_ = bytes == 0
+                  ? 0
+                  : divide_up(divide_up(part_bytes_, window_bytes_), static_cast<uint64_t>(group_owners_));
 }
 
 FileWindow Domains::window(uint64_t id) const {
-    const auto count = static_cast<uint64_t>(owners_);
-    uint64_t begin = 0, end = 0;
-    if (layout_ == Layout::contiguous) {
-        const uint64_t domain = base_ + id % count * domain_bytes_;
-        begin = domain + id / count * window_bytes_;
-        end = std::min(begin + window_bytes_, domain + domain_bytes_);
-    } else {
-        begin = base_ + id * window_bytes_;
-        end = begin + window_bytes_;
-    }
-    begin = std::clamp(begin, range_.begin, range_.end);
-    end = std::clamp(end, range_.begin, range_.end);
+    const auto each = static_cast<uint64_t>(group_owners_);
+    const auto owner_of_it = static_cast<uint64_t>(owner(id));
+    const uint64_t part = base_ + owner_of_it / each * part_bytes_;
+    const uint64_t first = part + (round(id) * each + owner_of_it % each) * window_bytes_;
+    const uint64_t part_end = part + part_bytes_;
+    const uint64_t begin = std::clamp(std::min(first, part_end), range_.begin, range_.end);
+    const uint64_t end = std::clamp(std::min(first + window_bytes_, part_end), range_.begin, range_.end);
     return {begin, end};
 }
 
 uint64_t Domains::window_of(uint64_t offset) const {
     assert(range_.begin <= offset && offset < range_.end);
-    if (layout_ == Layout::cyclic) return (offset - base_) / window_bytes_;
-    const uint64_t domain = (offset - base_) / domain_bytes_;
-    const uint64_t round = (offset - base_) % domain_bytes_ / window_bytes_;
-    return round * static_cast<uint64_t>(owners_) + domain;
+    const auto each = static_cast<uint64_t>(group_owners_);
+    const uint64_t group = (offset - base_) / part_bytes_;
+    const uint64_t within = (offset - base_) % part_bytes_ / window_bytes_;
+    return within / each * static_cast<uint64_t>(owners_) + group * each + within % each;
 }
 
 bool Domains::may_touch(const FileWindow& range, int owner) const {
     if (range.begin >= range.end) return false;
-    if (layout_ == Layout::cyclic) {
-        const uint64_t first = window_of(range.begin), last = window_of(range.end - 1);
-        const auto count = static_cast<uint64_t>(owners_);
-        if (last - first >= count) return true;
-        for (uint64_t id = first; id <= last; ++id)
-            if (this->owner(id) == owner) return true;
-        return false;
-    }
-    const uint64_t begin = base_ + static_cast<uint64_t>(owner) * domain_bytes_;
-    return range.begin < begin + domain_bytes_ && begin < range.end;
+    const auto each = static_cast<uint64_t>(group_owners_), place = static_cast<uint64_t>(owner);
+    // What of the range lies in the part of the owner's group, as windows of that part.
+    const uint64_t part = base_ + place / each * part_bytes_;
+    const uint64_t begin = std::max(range.begin, part), end = std::min(range.end, part + part_bytes_);
+    if (begin >= end) return false;
+    const uint64_t first = (begin - part) / window_bytes_, last = (end - 1 - part) / window_bytes_;
+    // The first of them, from `first` on, that is the owner's.
+    return first + (place % each + each - first % each) % each <= last;
 }
 
 std::vector<uint64_t> windows_of(const RequestList& list, const Domains& domains) {

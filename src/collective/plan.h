@@ -38,19 +38,34 @@ Groups make_groups(const Topology& topology, int per_node, const std::vector<boo
 // Global aggregators: on `count` nodes spread out over all when there are more nodes than that, else as
 // evenly many on every node as can be, spread out among its ranks. 0: one per node. Never more than ranks.
 std::vector<int> choose_global_aggregators(const Topology& topology, int count);
+// As many as whole groups of `stripes` need, when they are more than one group.
+std::vector<int> choose_global_aggregators(const Topology& topology, int count, int stripes);
 
 // ---- where --------------------------------------------------------------------------------------------
 
 enum class Layout {
     contiguous,  // a domain is one even, aligned part of the range that is accessed
     cyclic,      // aligned windows are dealt out in turn: all aggregators work side by side in the file
+    // As many aggregators as the file has stripes deal out a part of the range, stripe by stripe, so that
+    // each has to do with one server; every further group of them has a part of its own. A window is one
+    // stripe.
+    group_cyclic,
 };
 
 struct DomainSettings {
     Layout layout = Layout::contiguous;
     uint64_t window_bytes = uint64_t{16} << 20;  // at most; a multiple of align_bytes
     uint64_t align_bytes = 4096;                 // of every border but the ends of the range
+    // group_cyclic: how many stripes of align_bytes follow each other on different servers; 0: as many as
+    // there are aggregators.
+    int stripes = 0;
 };
+
+// An owner's part is cut into so many windows at least, so that the file phase of one runs beside the
+// exchange of the next, and memory that has been touched once is used again...
+inline constexpr uint64_t least_rounds = 4;
+// ...but not into windows below this: a round costs some messages one after the other, whatever it moves.
+inline constexpr uint64_t least_window_bytes = uint64_t{2} << 20;
 
 // The accessed range [begin, end) of the file as windows. A window's id orders them: by round, then by
 // aggregator. Every byte of the range lies in exactly one window.
@@ -66,15 +81,18 @@ class Domains {
     FileWindow window(uint64_t id) const;
     uint64_t window_of(uint64_t offset) const;  // of an offset within the range
     int owner(uint64_t id) const { return static_cast<int>(id % static_cast<uint64_t>(owners_)); }
+    uint64_t round(uint64_t id) const { return id / static_cast<uint64_t>(owners_); }
     // May an access within `range` need this owner?
     bool may_touch(const FileWindow& range, int owner) const;
 
   private:
+    // Owners form groups; each group has one part of the range and deals out its windows in turn. Groups of
+    // one are the contiguous layout, one group of all the cyclic one.
     FileWindow range_;
-    Layout layout_ = Layout::contiguous;
     int owners_ = 1;
-    uint64_t base_ = 0;  // range_.begin, aligned downwards
-    uint64_t domain_bytes_ = 0;
+    int group_owners_ = 1;
+    uint64_t base_ = 0;  // where the first part begins: range_.begin, aligned downwards
+    uint64_t part_bytes_ = 0;
     uint64_t window_bytes_ = 1;
     uint64_t rounds_ = 0;
 };

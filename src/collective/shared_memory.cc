@@ -53,6 +53,22 @@ Status SharedMemory::ensure(uint64_t bytes) {
     return Status();
 }
 
+void put(ByteWriter& writer, const SharedName& name) {
+    writer.put(name.process);
+    writer.put(name.descriptor);
+    writer.put(name.bytes);
+    writer.put(name.serial);
+}
+
+SharedName get_shared_name(ByteReader& reader) {
+    SharedName name;
+    name.process = reader.get<uint64_t>();
+    name.descriptor = reader.get<uint64_t>();
+    name.bytes = reader.get<uint64_t>();
+    name.serial = reader.get<uint64_t>();
+    return name;
+}
+
 SharedMemory::~SharedMemory() {
     unmap(memory_);
     if (descriptor_ >= 0) close(descriptor_);

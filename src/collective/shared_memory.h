@@ -15,6 +15,7 @@
 #include <memory>
 #include <span>
 
+#include "base/bytes.h"
 #include "base/status.h"
 
 namespace tailrace::collective {
@@ -26,6 +27,9 @@ struct SharedName {
     uint64_t serial = 0;  // tells apart what had the same descriptor one after the other
     bool operator==(const SharedName&) const = default;
 };
+// As part of a message.
+void put(ByteWriter& writer, const SharedName& name);
+SharedName get_shared_name(ByteReader& reader);
 
 // Memory of this process that others may attach to.
 class SharedMemory {

@@ -4,26 +4,6 @@
 
 namespace tailrace::collective {
 
-namespace {
-
-void put(ByteWriter& writer, const SharedName& name) {
-    writer.put(name.process);
-    writer.put(name.descriptor);
-    writer.put(name.bytes);
-    writer.put(name.serial);
-}
-
-SharedName get_name(ByteReader& reader) {
-    SharedName name;
-    name.process = reader.get<uint64_t>();
-    name.descriptor = reader.get<uint64_t>();
-    name.bytes = reader.get<uint64_t>();
-    name.serial = reader.get<uint64_t>();
-    return name;
-}
-
-}  // namespace
-
 std::vector<std::byte> encode(const Word& word) {
     ByteWriter writer;
     writer.put(static_cast<uint8_t>(word.kind));
@@ -59,8 +39,8 @@ Result<Word> decode_word(std::span<const std::byte> bytes) {
     word.bytes = reader.get<uint64_t>();
     word.slot_begin = reader.get<uint64_t>();
     if (word.shared) {
-        word.list = get_name(reader);
-        word.data = get_name(reader);
+        word.list = get_shared_name(reader);
+        word.data = get_shared_name(reader);
     }
     word.ids.resize(reader.get_count(8));
     for (uint64_t& id : word.ids) id = reader.get<uint64_t>();

@@ -4,18 +4,20 @@
 // Who says what, for every window w (L: local aggregator, G: global aggregator that owns w):
 //   once        member -> L   lists     where my requests are
 //               L -> G        windows   the windows to which my group contributes
-//   write       G -> L        open      there is memory for w: L may take it up
+//   write       G -> L        open      there is memory for w: L may take it up (*)
 //               L -> member   place     copy your bytes of w to their places in the group's packed bytes
 //               member -> L   placed
 //               L -> G        offer     the group's runs and packed bytes of w
 //               G -> L        done      (through shared memory) I have copied them
-//   read        G -> L        open      I have memory for w: tell me your runs
+//   read        G -> L        open      I have memory for w: tell me your runs (*)
 //               L -> G        offer     the group's runs of w
 //               G -> L        ready     the window has been read
 //               L -> G        grant     there is memory for the packed bytes: here
 //               G -> L        done      (through shared memory) they are there
 //               L -> member   take      copy your bytes of w out
 //               member -> L   taken
+// (*) Not said for windows of the first rounds, for which every owner has memory from the beginning: a call
+// of few rounds has two messages less, one after the other. Their offers may overtake other groups' windows.
 // Every word is answered or ends a chain, so when all chains of a call have ended none is under way.
 #pragma once
 

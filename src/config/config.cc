@@ -100,9 +100,10 @@ const std::vector<Key>& keys() {
         {"leaders_per_file", Number{&Config::leaders_per_file, 1, max_leaders_per_file},
          "How many nodes write one file at the same time."},
         {"writers", Number{&Config::writers, 0, 1024},
-         "Writer threads of a leader; 0 chooses from the machine."},
+         "Writer threads of a leader; 0: one per processor, but 4 at least and 8 at most."},
         {"buffer_bytes", Size{&Config::buffer_bytes},
-         "Size of a transfer buffer and of a chunk; a multiple of 256KiB and of block_bytes, at most 1GiB."},
+         "Size of a transfer buffer, and of a chunk unless nodes have little data; a multiple of 256KiB and "
+         "of block_bytes, at most 1GiB."},
         {"buffers", Number{&Config::buffers, 1, 65536},
          "How many buffers a node has: buffers x buffer_bytes is the memory of its agent."},
         {"block_bytes", Size{&Config::block_bytes},
@@ -527,8 +528,8 @@ Status complete_config(Config& config, int rank_count) {
     if (!config.trace_dir.empty()) TAILRACE_TRY(make_absolute(config.trace_dir));
     const uint32_t own_threads = own_hardware_threads();
     const auto machine_threads = static_cast<uint32_t>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
-    // Four writers bring one file near the rate of a node; more threads than processors bring nothing.
-    if (config.writers == 0) config.writers = std::min(4u, own_threads);
+    // They wait for the storage most of the time, so few processors are no reason for fewer.
+    if (config.writers == 0) config.writers = std::clamp(own_threads, 4u, 8u);
     if (config.copy_threads == 0)
         config.copy_threads = default_copy_threads(own_threads, machine_threads, rank_count);
     return {};

@@ -25,6 +25,10 @@ struct EpochKey {
 
 // Runs are counted upward from 1, a session each: a greater number is a mistake or a trick.
 inline constexpr uint32_t greatest_possible_run = UINT32_MAX / 2;
+// The greater of both, `run` counting only when it is possible.
+constexpr uint32_t count_run(uint32_t greatest, uint32_t run) {
+    return run <= greatest_possible_run && run > greatest ? run : greatest;
+}
 
 std::string to_string(const EpochKey& key);  // "epoch 12 of run 3"
 

@@ -1,6 +1,7 @@
-// The calls of MPI-IO that libtailrace_mpiio.so takes: opening, closing, views, and the blocking collective
-// reads and writes. Each lets the MPI library do its part through its PMPI name; all other calls of MPI-IO
-// reach the MPI library as ever, which has the same files open with the same views and pointers.
+// The calls of MPI-IO that libtailrace_mpiio.so takes: opening, closing, views, and the collective reads and
+// writes, blocking and nonblocking. Each lets the MPI library do its part through its PMPI name; all other
+// calls of MPI-IO reach the MPI library as ever, which has the same files open with the same views and
+// pointers.
 //
 // Loaded by LD_PRELOAD, or linked in front of the MPI library. The Fortran names are in mpi_fortran.cc.
 #include <mpi.h>
@@ -39,6 +40,26 @@ int at_offset(MPI_File file, Ours ours, Theirs theirs) {
     const mpiio::Transfer transfer = ours(*open);
     if (!transfer.handled) return theirs();
     return raise(file, transfer.code);
+}
+
+// Nonblocking: the file pointer moves on at once, by what is asked for.
+template <class Ours, class Theirs>
+int start_at_pointer(MPI_File file, Ours ours, Theirs theirs) {
+    const std::shared_ptr<mpiio::OpenFile> open = mpiio::find(file);
+    if (!open || !open->handled() || !open->concurrent) return theirs();
+    MPI_Offset position = 0;
+    if (const int code = PMPI_File_get_position(file, &position); code != MPI_SUCCESS) return code;
+    const mpiio::Transfer transfer = ours(*open, position);
+    if (transfer.code == MPI_SUCCESS && open->etype_bytes > 0)
+        PMPI_File_seek(file, position + transfer.moved / open->etype_bytes, MPI_SEEK_SET);
+    return raise(file, transfer.code);
+}
+
+template <class Ours, class Theirs>
+int start_at_offset(MPI_File file, Ours ours, Theirs theirs) {
+    const std::shared_ptr<mpiio::OpenFile> open = mpiio::find(file);
+    if (!open || !open->handled() || !open->concurrent) return theirs();
+    return raise(file, ours(*open).code);
 }
 
 }  // namespace
@@ -122,6 +143,42 @@ TAILRACE_INTERCEPTED int MPI_File_read_at_all(MPI_File file, MPI_Offset offset, 
         [&] { return PMPI_File_read_at_all(file, offset, buffer, count, type, status); });
 }
 
+TAILRACE_INTERCEPTED int MPI_File_iwrite_all(MPI_File file, const void* buffer, int count, MPI_Datatype type,
+                                             MPI_Request* request) {
+    return start_at_pointer(
+        file,
+        [&](mpiio::OpenFile& open, MPI_Offset at) {
+            return mpiio::start_write(open, at, buffer, count, type, request);
+        },
+        [&] { return PMPI_File_iwrite_all(file, buffer, count, type, request); });
+}
+
+TAILRACE_INTERCEPTED int MPI_File_iread_all(MPI_File file, void* buffer, int count, MPI_Datatype type,
+                                            MPI_Request* request) {
+    return start_at_pointer(
+        file,
+        [&](mpiio::OpenFile& open, MPI_Offset at) {
+            return mpiio::start_read(open, at, buffer, count, type, request);
+        },
+        [&] { return PMPI_File_iread_all(file, buffer, count, type, request); });
+}
+
+TAILRACE_INTERCEPTED int MPI_File_iwrite_at_all(MPI_File file, MPI_Offset offset, const void* buffer,
+                                                int count, MPI_Datatype type, MPI_Request* request) {
+    return start_at_offset(
+        file,
+        [&](mpiio::OpenFile& open) { return mpiio::start_write(open, offset, buffer, count, type, request); },
+        [&] { return PMPI_File_iwrite_at_all(file, offset, buffer, count, type, request); });
+}
+
+TAILRACE_INTERCEPTED int MPI_File_iread_at_all(MPI_File file, MPI_Offset offset, void* buffer, int count,
+                                               MPI_Datatype type, MPI_Request* request) {
+    return start_at_offset(
+        file,
+        [&](mpiio::OpenFile& open) { return mpiio::start_read(open, offset, buffer, count, type, request); },
+        [&] { return PMPI_File_iread_at_all(file, offset, buffer, count, type, request); });
+}
+
 #if MPI_VERSION >= 4
 TAILRACE_INTERCEPTED int MPI_File_write_all_c(MPI_File file, const void* buffer, MPI_Count count,
                                               MPI_Datatype type, MPI_Status* status) {
@@ -155,6 +212,42 @@ TAILRACE_INTERCEPTED int MPI_File_read_at_all_c(MPI_File file, MPI_Offset offset
     return at_offset(
         file, [&](mpiio::OpenFile& open) { return mpiio::read(open, offset, buffer, count, type, status); },
         [&] { return PMPI_File_read_at_all_c(file, offset, buffer, count, type, status); });
+}
+
+TAILRACE_INTERCEPTED int MPI_File_iwrite_all_c(MPI_File file, const void* buffer, MPI_Count count,
+                                               MPI_Datatype type, MPI_Request* request) {
+    return start_at_pointer(
+        file,
+        [&](mpiio::OpenFile& open, MPI_Offset at) {
+            return mpiio::start_write(open, at, buffer, count, type, request);
+        },
+        [&] { return PMPI_File_iwrite_all_c(file, buffer, count, type, request); });
+}
+
+TAILRACE_INTERCEPTED int MPI_File_iread_all_c(MPI_File file, void* buffer, MPI_Count count, MPI_Datatype type,
+                                              MPI_Request* request) {
+    return start_at_pointer(
+        file,
+        [&](mpiio::OpenFile& open, MPI_Offset at) {
+            return mpiio::start_read(open, at, buffer, count, type, request);
+        },
+        [&] { return PMPI_File_iread_all_c(file, buffer, count, type, request); });
+}
+
+TAILRACE_INTERCEPTED int MPI_File_iwrite_at_all_c(MPI_File file, MPI_Offset offset, const void* buffer,
+                                                  MPI_Count count, MPI_Datatype type, MPI_Request* request) {
+    return start_at_offset(
+        file,
+        [&](mpiio::OpenFile& open) { return mpiio::start_write(open, offset, buffer, count, type, request); },
+        [&] { return PMPI_File_iwrite_at_all_c(file, offset, buffer, count, type, request); });
+}
+
+TAILRACE_INTERCEPTED int MPI_File_iread_at_all_c(MPI_File file, MPI_Offset offset, void* buffer,
+                                                 MPI_Count count, MPI_Datatype type, MPI_Request* request) {
+    return start_at_offset(
+        file,
+        [&](mpiio::OpenFile& open) { return mpiio::start_read(open, offset, buffer, count, type, request); },
+        [&] { return PMPI_File_iread_at_all_c(file, offset, buffer, count, type, request); });
 }
 #endif
 

@@ -107,6 +107,29 @@ void write_line(std::string line) {
     }
 }
 
+Transfer outcome(tailrace_code code, uint64_t bytes, MPI_Status* status) {
+    // Arguments that our method cannot take (a view that goes backwards, a write that overlaps itself) were
+    // refused on all ranks before anything was done: the MPI library may know what to do with them.
+    if (code == TAILRACE_INVALID_ARGUMENT || code == TAILRACE_UNSUPPORTED) return {false, MPI_SUCCESS, 0};
+    if (code == TAILRACE_OK) set_status(status, bytes);
+    return {true, class_of(code), static_cast<MPI_Offset>(bytes)};
+}
+
+// The bytes that `count` elements have.
+uint64_t bytes_of(MPI_Count count, MPI_Datatype type) {
+    MPI_Count bytes = 0;
+    PMPI_Type_size_x(type, &bytes);
+    return static_cast<uint64_t>(bytes * count);
+}
+
+Transfer started(OpenFile& file, tailrace_code code, tailrace_io* io, bool writes, uint64_t bytes,
+                 MPI_Request* request) {
+    if (code != TAILRACE_OK) return {true, class_of(code), 0};
+    return {true, file.requests.add(io, writes, bytes, request), static_cast<MPI_Offset>(bytes)};
+}
+
+}  // namespace
+
 int class_of(tailrace_code code) {
     switch (code) {
         case TAILRACE_OK:
@@ -129,16 +152,6 @@ void set_status(MPI_Status* status, uint64_t bytes) {
     MPI_Status_set_cancelled(status, 0);
 }
 
-Transfer outcome(tailrace_code code, uint64_t bytes, MPI_Status* status) {
-    // Arguments that our method cannot take (a view that goes backwards, a write that overlaps itself) were
-    // refused on all ranks before anything was done: the MPI library may know what to do with them.
-    if (code == TAILRACE_INVALID_ARGUMENT || code == TAILRACE_UNSUPPORTED) return {false, MPI_SUCCESS, 0};
-    if (code == TAILRACE_OK) set_status(status, bytes);
-    return {true, class_of(code), static_cast<MPI_Offset>(bytes)};
-}
-
-}  // namespace
-
 std::shared_ptr<OpenFile> find(MPI_File file) {
     return Table::instance().find(file, false);
 }
@@ -153,15 +166,18 @@ void adopt(MPI_Comm communicator, const char* name, int mode, MPI_Info info, MPI
     PMPI_Comm_size(communicator, &size);
     PMPI_Comm_rank(communicator, &open->rank);
     // What one rank cannot do, none does: the least of all answers counts. A statistics line needs all ranks.
-    int answers[2] = {1, 0};
+    int answers[3] = {1, 0, 0};
     if (size == 1 || (mode & (MPI_MODE_SEQUENTIAL | MPI_MODE_WRONLY)) != 0 || is_on_nfs(open->path) ||
         says("TAILRACE_MPIIO", "off") || info_says(info, "tailrace_mpiio", "off"))
         answers[0] = 0;
     if (says("TAILRACE_MPIIO_STATISTICS", "1")) answers[1] = 1;
-    int agreed[2] = {0, 0};
-    if (PMPI_Allreduce(answers, agreed, 2, MPI_INT, MPI_MIN, communicator) != MPI_SUCCESS || agreed[0] == 0)
+    int provided = MPI_THREAD_SINGLE;
+    if (PMPI_Query_thread(&provided) == MPI_SUCCESS && provided >= MPI_THREAD_MULTIPLE) answers[2] = 1;
+    int agreed[3] = {0, 0, 0};
+    if (PMPI_Allreduce(answers, agreed, 3, MPI_INT, MPI_MIN, communicator) != MPI_SUCCESS || agreed[0] == 0)
         return;
     open->statistics = agreed[1] != 0;
+    open->concurrent = agreed[2] != 0;
 
     const OwnHints hints(info);
     const tailrace_file_mode access =
@@ -177,6 +193,7 @@ void adopt(MPI_Comm communicator, const char* name, int mode, MPI_Info info, MPI
 }
 
 void let_go(OpenFile& file) {
+    file.requests.finish();
     if (file.statistics) {
         tailrace_file_statistics statistics;
         const tailrace_code code = tailrace_file_get_statistics(file.file, &statistics);
@@ -201,9 +218,7 @@ Transfer write(OpenFile& file, MPI_Offset offset, const void* buffer, MPI_Count 
     const tailrace_code code =
         tailrace_file_write_view(file.file, static_cast<uint64_t>(offset * file.etype_bytes), buffer,
                                  static_cast<uint64_t>(count), type);
-    MPI_Count bytes = 0;
-    PMPI_Type_size_x(type, &bytes);
-    return outcome(code, static_cast<uint64_t>(bytes * count), status);
+    return outcome(code, bytes_of(count, type), status);
 }
 
 Transfer read(OpenFile& file, MPI_Offset offset, void* buffer, MPI_Count count, MPI_Datatype type,
@@ -213,6 +228,24 @@ Transfer read(OpenFile& file, MPI_Offset offset, void* buffer, MPI_Count count, 
         tailrace_file_read_view(file.file, static_cast<uint64_t>(offset * file.etype_bytes), buffer,
                                 static_cast<uint64_t>(count), type, &bytes);
     return outcome(code, bytes, status);
+}
+
+Transfer start_write(OpenFile& file, MPI_Offset offset, const void* buffer, MPI_Count count,
+                     MPI_Datatype type, MPI_Request* request) {
+    tailrace_io* io = nullptr;
+    const tailrace_code code =
+        tailrace_file_start_write_view(file.file, static_cast<uint64_t>(offset * file.etype_bytes), buffer,
+                                       static_cast<uint64_t>(count), type, &io);
+    return started(file, code, io, true, bytes_of(count, type), request);
+}
+
+Transfer start_read(OpenFile& file, MPI_Offset offset, void* buffer, MPI_Count count, MPI_Datatype type,
+                    MPI_Request* request) {
+    tailrace_io* io = nullptr;
+    const tailrace_code code =
+        tailrace_file_start_read_view(file.file, static_cast<uint64_t>(offset * file.etype_bytes), buffer,
+                                      static_cast<uint64_t>(count), type, &io);
+    return started(file, code, io, false, bytes_of(count, type), request);
 }
 
 void add_hints(const OpenFile& file, MPI_Info info) {

@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 
+#include "mpiio/mpi_requests.h"
 #include "tailrace_mpi_collective.h"
 
 namespace tailrace::mpiio {
@@ -19,6 +20,8 @@ struct OpenFile {
     tailrace_file* file = nullptr;
     int rank = 0;
     bool statistics = false;  // a line of them is wanted when the file is closed
+    bool concurrent = false;  // MPI_THREAD_MULTIPLE on all ranks: nonblocking calls are ours too
+    Requests requests;        // those of nonblocking calls
     // Changed by calls that are collective, and so alike on all ranks.
     bool native = true;   // the data representation
     bool atomic = false;  // MPI's atomic mode, which is not ours to give
@@ -52,6 +55,17 @@ Transfer write(OpenFile& file, MPI_Offset offset, const void* buffer, MPI_Count 
                MPI_Status* status);
 Transfer read(OpenFile& file, MPI_Offset offset, void* buffer, MPI_Count count, MPI_Datatype type,
               MPI_Status* status);
+
+// The same, started: `request` ends with it. Not waiting for other ranks, so what is wrong with a call on one
+// of them becomes the request's failure on all. Only if file.concurrent.
+Transfer start_write(OpenFile& file, MPI_Offset offset, const void* buffer, MPI_Count count,
+                     MPI_Datatype type, MPI_Request* request);
+Transfer start_read(OpenFile& file, MPI_Offset offset, void* buffer, MPI_Count count, MPI_Datatype type,
+                    MPI_Request* request);
+
+// For statuses: what was moved, and the class of errors that a code belongs to.
+void set_status(MPI_Status* status, uint64_t bytes);
+int class_of(tailrace_code code);
 
 // Our settings, as the program may see them in MPI_File_get_info.
 void add_hints(const OpenFile& file, MPI_Info info);

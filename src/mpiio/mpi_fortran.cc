@@ -87,6 +87,22 @@ void at_offset(Call call, MPI_Fint* file, MPI_Offset* offset, void* buffer, MPI_
     *error = call(MPI_File_f2c(*file), *offset, buffer, *count, MPI_Type_f2c(*type), c_status.get());
 }
 
+template <class Call>
+void start_at_pointer(Call call, MPI_Fint* file, void* buffer, MPI_Fint* count, MPI_Fint* type,
+                      MPI_Fint* request, MPI_Fint* error) {
+    MPI_Request started = MPI_REQUEST_NULL;
+    *error = call(MPI_File_f2c(*file), buffer, *count, MPI_Type_f2c(*type), &started);
+    if (*error == MPI_SUCCESS) *request = MPI_Request_c2f(started);
+}
+
+template <class Call>
+void start_at_offset(Call call, MPI_Fint* file, MPI_Offset* offset, void* buffer, MPI_Fint* count,
+                     MPI_Fint* type, MPI_Fint* request, MPI_Fint* error) {
+    MPI_Request started = MPI_REQUEST_NULL;
+    *error = call(MPI_File_f2c(*file), *offset, buffer, *count, MPI_Type_f2c(*type), &started);
+    if (*error == MPI_SUCCESS) *request = MPI_Request_c2f(started);
+}
+
 }  // namespace
 
 // Every call under the name that `name_of` makes of it.
@@ -130,6 +146,24 @@ void at_offset(Call call, MPI_Fint* file, MPI_Offset* offset, void* buffer, MPI_
                                                    MPI_Fint* count, MPI_Fint* type, MPI_Fint* status,      \
                                                    MPI_Fint* error) {                                      \
         at_offset(MPI_File_read_at_all, file, offset, buffer, count, type, status, error);                 \
+    }                                                                                                      \
+    TAILRACE_INTERCEPTED void name_of(iwrite_all)(MPI_Fint * file, void* buffer, MPI_Fint* count,          \
+                                                  MPI_Fint* type, MPI_Fint* request, MPI_Fint* error) {    \
+        start_at_pointer(MPI_File_iwrite_all, file, buffer, count, type, request, error);                  \
+    }                                                                                                      \
+    TAILRACE_INTERCEPTED void name_of(iread_all)(MPI_Fint * file, void* buffer, MPI_Fint* count,           \
+                                                 MPI_Fint* type, MPI_Fint* request, MPI_Fint* error) {     \
+        start_at_pointer(MPI_File_iread_all, file, buffer, count, type, request, error);                   \
+    }                                                                                                      \
+    TAILRACE_INTERCEPTED void name_of(iwrite_at_all)(MPI_Fint * file, MPI_Offset * offset, void* buffer,   \
+                                                     MPI_Fint* count, MPI_Fint* type, MPI_Fint* request,   \
+                                                     MPI_Fint* error) {                                    \
+        start_at_offset(MPI_File_iwrite_at_all, file, offset, buffer, count, type, request, error);        \
+    }                                                                                                      \
+    TAILRACE_INTERCEPTED void name_of(iread_at_all)(MPI_Fint * file, MPI_Offset * offset, void* buffer,    \
+                                                    MPI_Fint* count, MPI_Fint* type, MPI_Fint* request,    \
+                                                    MPI_Fint* error) {                                     \
+        start_at_offset(MPI_File_iread_at_all, file, offset, buffer, count, type, request, error);         \
     }
 
 #define TAILRACE_MPIFH_NAME(call) mpi_file_##call##_

@@ -183,6 +183,11 @@ class FaultyStorage::FaultyFile : public File {
         TAILRACE_TRY(fate_->begin("mapping", path()));
         return inner_->map(bytes);
     }
+    Result<View> view(uint64_t offset, uint64_t bytes) override {
+        TAILRACE_TRY(fate_->begin("viewing", path()));
+        TAILRACE_TRY(fate_->maybe(&FaultPlan::read_error, &FaultCounts::read_error, "viewing", path()));
+        return inner_->view(offset, bytes);
+    }
     void will_read(uint64_t offset, uint64_t bytes) override { inner_->will_read(offset, bytes); }
     void drop_cache() override { inner_->drop_cache(); }
     Status close() override {  // always releases the file, as the death of a process does

@@ -156,7 +156,7 @@ class MemoryFile final : public File {
         std::lock_guard lock(disk_->mutex);
         TAILRACE_TRY(check("reading", target.size(), offset));
         const size_t count = inode_->current.read(target, offset);
-        if (inode_->mapped && offset < inode_->mapped->size()) {
+        if (count > 0 && inode_->mapped && offset < inode_->mapped->size()) {
             const size_t mapped = std::min<size_t>(count, inode_->mapped->size() - offset);
             std::memcpy(target.data(), inode_->mapped->data() + offset, mapped);
         }
@@ -243,6 +243,17 @@ class MemoryFile final : public File {
         ++inode_->mappings;
         ++my_mappings_;
         return std::span<std::byte>(*mapped_).first(bytes);
+    }
+
+    // A copy: what is written later does not show in it.
+    Result<View> view(uint64_t offset, uint64_t bytes) override {
+        if (!disk_->options.offer_map) return File::view(offset, bytes);
+        auto memory = std::make_shared<std::vector<std::byte>>(bytes);
+        TAILRACE_ASSIGN(const size_t there, read_at(*memory, offset));
+        if (there < bytes)
+            return Status(Code::io_error, fmt::format("viewing {} bytes at offset {} of '{}': {} are there",
+                                                      bytes, offset, path_, there));
+        return View(memory, memory->data());
     }
 
     Status close() override {

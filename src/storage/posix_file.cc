@@ -15,6 +15,7 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -40,6 +41,11 @@ DirectPart direct_part(const void* memory, size_t bytes, uint64_t offset) {
     const size_t begin = (direct_unit_bytes - offset % direct_unit_bytes) % direct_unit_bytes;
     if (begin >= bytes || bytes - begin < direct_unit_bytes) return {};
     return {begin, begin + (bytes - begin) / direct_unit_bytes * direct_unit_bytes};
+}
+
+uint64_t page_bytes() {
+    static const auto bytes = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+    return bytes;
 }
 
 class PosixFile : public File {
@@ -151,6 +157,30 @@ class PosixFile : public File {
         std::lock_guard lock(mappings_mutex_);
         mappings_.push_back(mapping);
         return mapping;
+    }
+
+    Result<View> view(uint64_t offset, uint64_t bytes) override {
+        TAILRACE_TRY(check_range("viewing", bytes, offset));
+        const auto doing = [&] {
+            return fmt::format("viewing {} bytes at offset {} of '{}'", bytes, offset, path_);
+        };
+        if (!in_memory_)
+            return Status(Code::unsupported,
+                          fmt::format("{}: only file systems in memory offer it", doing()));
+        TAILRACE_ASSIGN(const uint64_t there, size());
+        if (bytes > there || offset > there - bytes)
+            return Status(Code::io_error, fmt::format("{}: it has {} bytes only", doing(), there));
+        if (bytes == 0) return View();
+        const uint64_t before = offset % page_bytes();  // a mapping begins at a page
+        void* memory = mmap(nullptr, before + bytes, PROT_READ, MAP_SHARED, plain_.get(),
+                            static_cast<off_t>(offset - before));
+        if (memory == MAP_FAILED) {
+            const int error = errno;
+            return errno_status(error, doing());
+        }
+        std::shared_ptr<void> mapping(memory,
+                                      [length = before + bytes](void* start) { munmap(start, length); });
+        return View(std::move(mapping), static_cast<const std::byte*>(memory) + before);
     }
 
     void will_read(uint64_t offset, uint64_t bytes) override {

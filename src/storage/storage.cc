@@ -27,6 +27,13 @@ Result<std::span<std::byte>> File::map(uint64_t bytes) {
                                                  bytes, path()));
 }
 
+Result<View> File::view(uint64_t offset, uint64_t bytes) {
+    return Status(Code::unsupported,
+                  fmt::format("viewing {} bytes at offset {} of '{}': the storage offers no views; reading "
+                              "works",
+                              bytes, offset, path()));
+}
+
 void File::will_read(uint64_t, uint64_t) {}
 void File::drop_cache() {}
 void Storage::use_memory(std::span<std::byte>) {}

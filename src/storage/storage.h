@@ -41,6 +41,9 @@ struct OpenOptions {
 // A piece of memory that read_pieces fills.
 using Piece = std::span<std::byte>;
 
+// Bytes of a file where they lie in memory. They stay there until the last copy of the pointer is gone.
+using View = std::shared_ptr<const std::byte>;
+
 class File {
   public:
     virtual ~File() = default;  // closes, and logs a failure to do so
@@ -71,6 +74,12 @@ class File {
     // The first `bytes` of the file as writable shared memory, reserved before so that touching it cannot
     // fail. Only file systems in memory offer it; unsupported elsewhere. Valid until the file is closed.
     virtual Result<std::span<std::byte>> map(uint64_t bytes);
+
+    // [offset, offset + bytes) without a copy, as the source of a write. Thread-safe; outlives the file. Only
+    // file systems in memory offer it; unsupported elsewhere. io_error where the file ends before. Who cuts
+    // the file short while a view of it is there makes writes from it fail, and a program that looks into it
+    // die of SIGBUS.
+    virtual Result<View> view(uint64_t offset, uint64_t bytes);
 
     // Tells the system that [offset, offset + bytes) will be read soon, or (drop_cache) will not be needed
     // again. Wishes: failures do not matter.

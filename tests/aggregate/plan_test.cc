@@ -145,6 +145,33 @@ Group one_group(int nodes) {
     return group_of_node(0, nodes, 1);
 }
 
+TEST(PlanTest, ChunksAreSmallerThanBuffersWhereNodesHaveLittle) {
+    PlanSettings settings;
+    settings.chunk_bytes = 64 * MiB;
+    const auto chunk = [&](std::vector<uint64_t> bytes_of_nodes) {
+        std::vector<NodeOffer> offers;
+        for (uint64_t bytes : bytes_of_nodes)
+            offers.push_back(
+                offer_of(static_cast<int>(offers.size()), {bytes}, static_cast<uint32_t>(offers.size())));
+        return fitting_chunk_bytes(offers, settings);
+    };
+    EXPECT_EQ(chunk({512 * MiB}), 64 * MiB);
+    EXPECT_EQ(chunk({512 * MiB - 1}), 32 * MiB);
+    EXPECT_EQ(chunk({128 * MiB, 0, 128 * MiB, 0}), 16 * MiB);  // empty nodes do not count
+    EXPECT_EQ(chunk({200 * MiB, 56 * MiB}), 16 * MiB);
+    EXPECT_EQ(chunk({100}), 4 * MiB);
+    EXPECT_EQ(chunk({0, 0}), 4 * MiB);
+    settings.chunk_bytes = 20 * MiB;  // as far as halves are whole blocks and of use to the checksums
+    EXPECT_EQ(chunk({100}), 5 * MiB);
+    settings.block_bytes = 4 * MiB;
+    EXPECT_EQ(chunk({100}), 20 * MiB);
+    settings.block_bytes = 4096;
+    settings.chunk_bytes = 2 * MiB;
+    EXPECT_EQ(chunk({100}), 2 * MiB);
+    settings.chunk_bytes = 8 * MiB + 256 * KiB;
+    EXPECT_EQ(chunk({100}), 8 * MiB + 256 * KiB);
+}
+
 TEST(PlanTest, RankOfferedTwiceIsRefused) {
     auto plan =
         make_plan("job", {1, 1}, 5, 4, one_group(2), {offer_of(0, {8, 8}, 0), offer_of(1, {8}, 1)}, {});

@@ -45,7 +45,7 @@ class SegmentWriterTest : public testing::Test {
     Status write(SegmentWriter& writer, uint32_t rank, uint64_t offset, uint64_t bytes) {
         std::vector<std::byte> buffer(8192, std::byte{0xee});
         fill_stream(key, rank, offset, std::span(buffer).first(bytes));
-        return writer.write(rank, offset, bytes, buffer);
+        return writer.write(rank, offset, {}, buffer, bytes);
     }
 
     std::shared_ptr<MemoryStorage> memory = std::make_shared<MemoryStorage>();
@@ -93,6 +93,39 @@ TEST_F(SegmentWriterTest, PaddingBehindTheLastByteIsZero) {
     std::vector<std::byte> tail(8192 - 5'000, std::byte{1});
     ASSERT_EQ(*(*file)->read_at(tail, data + 5'000), tail.size());
     EXPECT_EQ(tail, std::vector<std::byte>(tail.size()));
+}
+
+TEST_F(SegmentWriterTest, BlocksAreWrittenFromWhereTheyLieAndTheRestFromTheBuffer) {
+    const auto plan = plan_of({3 * 8192 + 5'000}, 1, 2);
+    WatchedStorage watched(memory);
+    auto writer = writer_of(plan, 0, watched);
+    ASSERT_TRUE(writer->prepare(0).ok() && writer->prepare(1).ok());
+    std::vector<std::byte> stream(3 * 8192 + 5'000), buffer(8192);
+    fill_stream(key, 0, 0, stream);
+    const std::vector<std::byte> before = stream;
+    for (uint64_t offset = 0; offset < stream.size(); offset += 8192) {
+        std::fill(buffer.begin(), buffer.end(), std::byte{0xee});
+        const auto chunk =
+            std::span(stream).subspan(offset, std::min<uint64_t>(8192, stream.size() - offset));
+        const auto blocks = chunk.first(chunk.size() / 4096 * 4096);
+        std::copy(chunk.begin() + static_cast<ptrdiff_t>(blocks.size()), chunk.end(), buffer.begin());
+        ASSERT_TRUE(writer->write(0, offset, blocks, buffer, chunk.size() - blocks.size()).ok());
+        if (chunk.size() == 8192) {  // nothing of it was copied
+            EXPECT_EQ(buffer, std::vector<std::byte>(8192, std::byte{0xee}));
+        }
+    }
+    EXPECT_EQ(stream, before);
+    ASSERT_TRUE(writer->commit(0).ok() && writer->commit(1).ok());
+    // The last chunk is the second of the second file: two writes, of which the second is padded.
+    auto file = memory->open(unfinished_path("/shared", *plan, 1), {});
+    ASSERT_TRUE(file.ok());
+    const uint64_t data = data_offset(plan->header(1));
+    EXPECT_EQ(*(*file)->size(), data + 2 * 8192);
+    std::vector<std::byte> found(2 * 8192), wanted(2 * 8192);
+    ASSERT_EQ(*(*file)->read_at(found, data), found.size());
+    std::copy_n(stream.begin() + 8192, 8192, wanted.begin());
+    std::copy_n(stream.begin() + 3 * 8192, 5'000, wanted.begin() + 8192);
+    EXPECT_EQ(found, wanted);
 }
 
 TEST_F(SegmentWriterTest, StaleSlotOfAnEarlierAttemptIsGoneBeforeNewDataComes) {

@@ -68,6 +68,12 @@ TEST(BenchCaseTest, TheLeaderIsNodeZeroWhoeverHasMost) {
     }
 }
 
+TEST(BenchCaseTest, AChunkIsAsLargeAsABufferHoweverLittleThereIs) {
+    BenchCase bench = small_case();
+    bench.process_bytes = bench.buffer_bytes = 16 * MiB;
+    EXPECT_EQ(plan_of(bench, 4096)->chunk_bytes, 16 * MiB);
+}
+
 // Of each writer: (file, place in the file) of its chunks.
 std::vector<std::vector<std::pair<uint32_t, uint64_t>>> places_of(const BenchCase& bench) {
     const auto plan = plan_of(bench, 4096).value();

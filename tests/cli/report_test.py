@@ -318,6 +318,37 @@ class ReportTest(unittest.TestCase):
         done = self.report(self.root, code=3, XDG_STATE_HOME=str(self.root / "state"))
         self.assertIn("no record of a session", done.stderr)
 
+    def test_profiles_become_the_posters_figures(self):
+        def tally(**given):
+            names = ("opens", "reads", "read_bytes", "writes", "written_bytes", "seeks", "backward_seeks")
+            names += ("backward_offsets", "syncs", "maps")
+            return {**dict.fromkeys(names, 0), "read_sizes": {}, "write_sizes": {}, **given}
+
+        save = tally(opens=1, writes=7, written_bytes=9000, syncs=1, write_sizes={"512": 4, "4096": 3})
+        restore = tally(opens=2, reads=9, seeks=5, backward_seeks=4, read_sizes={"0": 1, "65536": 8})
+        profile = {
+            "tailrace_profile": 1,
+            "command": ["train", "<me>"],
+            "host": "h",
+            "processes": 2,
+            "seconds": 1,
+            "strace": "6",
+            "began_unix_ms": 1,
+            "phases": {"save": {"files": 1, **save}, "restore": {"files": 1, **restore}},
+            "size_bins": [[4096, "small"], [65536, "middle"], [1 << 62, "large"]],
+            "unseen": {"io_urings": 1, "mapped_files": []},
+            "files": [{"path": "/c/a", "save": save}, {"path": "/c/b", "restore": restore}],
+        }
+        self.report(self.put("one.json", profile))
+        figures = self.read_page()
+        self.assertEqual(list(figures), ["io-calls", "io-writes", "io-reads"])
+        self.assertEqual(figures["io-writes"]["rows"][1:], [["a", "4", "3", "0", "0"]])
+        self.assertEqual(figures["io-reads"]["rows"][1:], [["b", "1", "0", "8", "4"]])
+        self.assertEqual(figures["io-calls"]["rows"][1][:8], ["one", "save", "1", "1", "7", "0", "0", "1"])
+        self.assertIn("one used io_uring", self.page.read_text())
+        del profile["files"]
+        self.assertIn("damaged", self.report(self.put("y.json", profile), "--force", code=3).stderr)
+
     def test_png_writes_every_figure_light_and_dark(self):
         self.report(self.put("a.jsonl", record("aa", 1)), "--png", self.root / "pictures")
         names = sorted(path.name for path in (self.root / "pictures").iterdir())

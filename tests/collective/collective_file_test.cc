@@ -54,7 +54,9 @@ Draw draw_setting(Random& random) {
     plan.local_aggregators_per_node = static_cast<int>(below(random, 5)) - 1;
     plan.global_aggregators = static_cast<int>(below(random, draw.ranks + 1));
     plan.exchange = below(random, 8) == 0 ? Exchange::never : Exchange::automatic;
-    plan.domains.layout = below(random, 2) == 0 ? Layout::contiguous : Layout::cyclic;
+    const Layout layouts[] = {Layout::contiguous, Layout::cyclic, Layout::group_cyclic};
+    plan.domains.layout = layouts[below(random, 3)];
+    plan.domains.stripes = static_cast<int>(below(random, 4));
     plan.domains.window_bytes = 4096 * (1 + below(random, 3));
     draw.options.sieve_writes = below(random, 3) == 0 ? Sieve::always : Sieve::automatic;
     draw.options.sieve_reads = below(random, 3) == 0 ? Sieve::never : Sieve::automatic;

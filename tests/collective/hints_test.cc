@@ -19,6 +19,7 @@ TEST(HintsTest, EveryOneChangesItsOption) {
                                     {"global_aggregators", "3"},
                                     {"buffer_size", "1MiB"},
                                     {"layout", "cyclic"},
+                                    {"stripes", "6"},
                                     {"alignment", "64KiB"},
                                     {"exchange", "always"},
                                     {"sieve_reads", "never"},
@@ -31,6 +32,7 @@ TEST(HintsTest, EveryOneChangesItsOption) {
     EXPECT_EQ(options.plan.global_aggregators, 3);
     EXPECT_EQ(options.plan.domains.window_bytes, 1u << 20);
     EXPECT_EQ(options.plan.domains.layout, Layout::cyclic);
+    EXPECT_EQ(options.plan.domains.stripes, 6);
     EXPECT_EQ(options.plan.domains.align_bytes, 1u << 16);
     EXPECT_EQ(options.plan.exchange, Exchange::always);
     EXPECT_EQ(options.sieve_reads, Sieve::never);
@@ -38,12 +40,13 @@ TEST(HintsTest, EveryOneChangesItsOption) {
     EXPECT_EQ(options.direct_io, DirectIo::on);
     EXPECT_EQ(options.ranks_per_node, 4u);
     EXPECT_FALSE(options.shared_memory);
-    EXPECT_EQ(all_hints().size(), 11u);
+    EXPECT_EQ(all_hints().size(), 12u);
 }
 
 TEST(HintsTest, WhatMakesNoSenseIsRefusedWithWhatWould) {
     Options options;
-    EXPECT_THAT(set_hint(options, "layout", "round").message(), HasSubstr("contiguous | cyclic"));
+    EXPECT_THAT(set_hint(options, "layout", "round").message(),
+                HasSubstr("contiguous | cyclic | group-cyclic"));
     EXPECT_THAT(set_hint(options, "lay_out", "cyclic").message(), HasSubstr("tailrace_layout"));
     for (const char* value : {"0", "-2", "1x", "", "none"})
         EXPECT_FALSE(set_hint(options, "local_aggregators", value).ok()) << value;

@@ -22,6 +22,11 @@ Topology nodes_of(int nodes, int each, bool in_turn = false) {
     return make_topology(hosts, 0);
 }
 
+Layout any_layout(Random& random) {
+    const Layout layouts[] = {Layout::contiguous, Layout::cyclic, Layout::group_cyclic};
+    return layouts[below(random, 3)];
+}
+
 std::vector<RankSummary> ranks_with(size_t ranks, uint64_t requests, uint64_t bytes_each, bool interleaved) {
     std::vector<RankSummary> all(ranks);
     for (size_t rank = 0; rank < ranks; ++rank) {
@@ -79,7 +84,8 @@ TEST(DomainsTest, EveryByteLiesInOneWindowOfAlignedBorders) {
     for (const uint64_t seed : seeds(1, 400)) {
         Random random(seed);
         DomainSettings settings;
-        settings.layout = below(random, 2) == 0 ? Layout::contiguous : Layout::cyclic;
+        settings.layout = any_layout(random);
+        settings.stripes = static_cast<int>(below(random, 4));
         settings.align_bytes = uint64_t{1} << below(random, 6);
         settings.window_bytes = settings.align_bytes * (1 + below(random, 8));
         const uint64_t begin = below(random, 1000);
@@ -105,11 +111,59 @@ TEST(DomainsTest, EveryByteLiesInOneWindowOfAlignedBorders) {
     }
 }
 
+TEST(DomainsTest, ALargePartIsCutIntoRoundsThatOverlap) {
+    constexpr uint64_t mib = uint64_t{1} << 20;
+    DomainSettings settings;  // windows of at most 16 MiB
+    for (const Layout layout : {Layout::contiguous, Layout::cyclic}) {
+        settings.layout = layout;
+        const auto rounds = [&](uint64_t bytes) { return Domains({0, bytes}, 4, settings).rounds(); };
+        EXPECT_EQ(rounds(4 * 2 * mib), 1u);  // 2 MiB of each owner: not worth more
+        EXPECT_EQ(rounds(4 * 4 * mib), 2u);
+        EXPECT_EQ(rounds(4 * 32 * mib), 4u);
+        EXPECT_EQ(rounds(4 * 160 * mib), 10u);
+    }
+    settings.align_bytes = 3 * mib;  // stripes stay whole
+    settings.window_bytes = 15 * mib;
+    EXPECT_EQ(Domains({0, 4 * 12 * mib}, 4, settings).window_bytes(), 3 * mib);
+}
+
+TEST(DomainsTest, AStripeBelongsToOneOwnerOfItsGroupInEveryCall) {
+    constexpr uint64_t stripe = 1 << 16;
+    DomainSettings settings;
+    settings.layout = Layout::group_cyclic;
+    settings.align_bytes = stripe;
+    settings.stripes = 3;
+    for (const uint64_t seed : seeds(1, 50)) {
+        Random random(seed);
+        const uint64_t begin = below(random, 100 * stripe);
+        const FileWindow range{begin, begin + 1 + below(random, 200 * stripe)};
+        const Domains domains(range, 6, settings);
+        std::set<int> owners;
+        int last_group = 0;
+        for (uint64_t at = begin; at < range.end; at = (at / stripe + 1) * stripe) {
+            const uint64_t id = domains.window_of(at);
+            const int owner = domains.owner(id);
+            EXPECT_EQ(static_cast<uint64_t>(owner % 3), at / stripe % 3) << "seed " << seed;
+            EXPECT_EQ(domains.window(id).begin, at) << "seed " << seed;
+            EXPECT_GE(owner / 3, last_group) << "seed " << seed;  // the second group behind the first
+            last_group = owner / 3;
+            owners.insert(owner);
+        }
+        if (range.bytes() > 20 * stripe) {
+            EXPECT_EQ(owners.size(), 6u) << "seed " << seed;
+        }
+    }
+    EXPECT_THAT(choose_global_aggregators(nodes_of(4, 2), 5, 2), ElementsAre(0, 2, 4, 6));
+    EXPECT_THAT(choose_global_aggregators(nodes_of(4, 2), 0, 3), ElementsAre(0, 2, 4));
+    EXPECT_EQ(choose_global_aggregators(nodes_of(4, 2), 2, 8).size(), 2u);
+}
+
 TEST(DomainsTest, AnOwnerThatIsRuledOutHasNothing) {
     for (const uint64_t seed : seeds(1, 300)) {
         Random random(seed);
         DomainSettings settings;
-        settings.layout = below(random, 2) == 0 ? Layout::contiguous : Layout::cyclic;
+        settings.layout = any_layout(random);
+        settings.stripes = static_cast<int>(below(random, 6));
         settings.align_bytes = 4;
         settings.window_bytes = 16;
         const Domains domains({0, 500}, 5, settings);
@@ -124,7 +178,7 @@ TEST(WindowsOfTest, NamesEveryWindowWithARequestAndNoOther) {
     for (const uint64_t seed : seeds(1, 300)) {
         Random random(seed);
         DomainSettings settings;
-        settings.layout = below(random, 2) == 0 ? Layout::contiguous : Layout::cyclic;
+        settings.layout = any_layout(random);
         settings.align_bytes = 8;
         settings.window_bytes = 8 * (1 + below(random, 4));
         const Domains domains({0, 2000}, static_cast<int>(1 + below(random, 5)), settings);

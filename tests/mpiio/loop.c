@@ -82,7 +82,13 @@ int main(int argc, char** argv) {
     MPI_Get_count(&status, MPI_INT, &got);
     expect(got == 10 || got == block, "the count at the end of the file");
 
-    /* 4. A view of another representation, and no view. */
+    /* 4. Started: without MPI_THREAD_MULTIPLE that is the MPI library's, beside the calls that are not. */
+    MPI_Request request;
+    check(MPI_File_iread_at_all(file, 0, back, block, MPI_INT, &request), "iread_at_all");
+    check(MPI_Wait(&request, &status), "wait");
+    expect(back[block - 1] == value(0, (block - 1) * ranks + rank), "what iread_at_all read");
+
+    /* 5. No view. */
     check(MPI_File_set_view(file, 0, MPI_BYTE, MPI_BYTE, "native", MPI_INFO_NULL), "set_view");
     check(MPI_File_read_at_all(file, rank * (MPI_Offset)sizeof data, back, block, MPI_INT, &status),
           "read_at_all");

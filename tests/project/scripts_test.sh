@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # scripts_test.sh SOURCE: the commands around the build behave: help names every target, a wrong MPI is refused,
-# missing packages without rights print the exact command and status 2, systems without apt-get go on, and an
-# empty choice of tests is a failure. Nothing is installed: dpkg-query, id, sudo and apt-get are stand-ins.
+# missing packages without rights print the exact command and status 2, systems without apt-get go on, a command
+# that runs no tests needs none of their packages, and an empty choice of tests is a failure. Nothing is installed
+# or built: dpkg-query, id, sudo, apt-get, cmake and ninja are stand-ins.
 set -euo pipefail
 source_dir=$1
 unset MAKEFLAGS MFLAGS MAKELEVEL # of a make that runs this test
@@ -23,7 +24,8 @@ expect_status() { # what, wanted, got
 
 # make alone explains, and names every target there is.
 help=$(make --no-print-directory -C "$source_dir" </dev/null)
-for target in $(sed -n 's/^\.PHONY: help //p' "$source_dir/Makefile"); do
+targets=$(sed -n -e ':join' -e '/\\$/{N;s/\\\n//;b join' -e '}' -e 's/^\.PHONY: help //p' "$source_dir/Makefile")
+for target in $targets; do
     expect "make help" "(make |, )$target( |,|$)" "$help"
 done
 status=0
@@ -82,6 +84,26 @@ status=0
 text=$(PATH="$work/plain" MPI=openmpi "$source_dir/scripts/setup" build 2>&1 </dev/null) || status=$?
 expect_status "setup without apt-get" 0 "$status"
 expect "setup without apt-get" 'libtomlplusplus-dev .*libopenmpi-dev' "$text"
+
+# Commands that do not install the tests' packages do not build the tests: on a fresh machine there is no GoogleTest.
+for target in $targets; do
+    commands=$(make -n --no-print-directory -C "$source_dir" "$target" </dev/null)
+    if grep -qx 'scripts/build' <<<"$commands" && ! grep -qE '^scripts/setup( .*)? test( |$)' <<<"$commands"; then
+        echo "FAILED: make $target builds the tests without installing what they need"
+        failures=$((failures + 1))
+    fi
+done
+stand_in ninja ''
+stand_in cmake 'while [ "$1" != -B ]; do shift; done
+echo "$*" >"$2/arguments" && : >"$2/build.ninja"'
+with_tests() { # expected (ON, OFF), arguments of scripts/build
+    PATH="$work/bin:$PATH" BUILD="$work/build" "$source_dir/scripts/build" "${@:2}" >/dev/null </dev/null
+    expect "scripts/build ${*:2}" "-DTAILRACE_TESTS=$1\$" "$(cat "$work/build/arguments")"
+}
+with_tests OFF --without-tests
+with_tests ON
+with_tests ON --without-tests # a developer's build keeps them
+rm "$work/bin/cmake" "$work/bin/ninja"
 
 # Choosing no test at all must not look like success.
 mkdir -p "$work/empty tests"

@@ -293,6 +293,7 @@ TEST_P(StorageConformance, AMappingIsTheFileWhereItIsOffered) {
     }
     ASSERT_EQ(mapping->size(), 10'000u);
     EXPECT_EQ((*mapping)[4], static_cast<std::byte>('o'));
+    EXPECT_EQ(*file->read_at({}, 0), 0u);  // nothing, into no memory
     (*mapping)[9'999] = std::byte{9};
     TAILRACE_EXPECT_OK(file->write_at(bytes_of("J"), 0));
     EXPECT_EQ((*mapping)[0], static_cast<std::byte>('J'));
@@ -307,6 +308,34 @@ TEST_P(StorageConformance, AMappingIsTheFileWhereItIsOffered) {
     auto second = (*again)->map(10'000);
     TAILRACE_ASSERT_OK(second);
     EXPECT_EQ((*second)[9'999], std::byte{9});
+}
+
+TEST_P(StorageConformance, AViewShowsTheFileAndOutlivesIt) {
+    std::vector<std::byte> content(3 * 4096 + 10);
+    for (size_t i = 0; i < content.size(); ++i) content[i] = static_cast<std::byte>(i * 7 >> 3);
+    ASSERT_NE(file_with("a", content), nullptr);
+    auto opened = open("a", Access::read);
+    TAILRACE_ASSERT_OK(opened);
+    auto view = (*opened)->view(4096, 4096 + 10);
+    if (!view.ok()) {
+        TAILRACE_EXPECT_FAILS(view, Code::unsupported, path("a"));
+        return;
+    }
+    auto inside = (*opened)->view(4100, 3);  // at no page
+    TAILRACE_ASSERT_OK(inside);
+    TAILRACE_EXPECT_OK((*opened)->close());
+    TAILRACE_EXPECT_OK(storage().remove(path("a")));
+    EXPECT_TRUE(std::equal(view->get(), view->get() + 4096 + 10, content.begin() + 4096));
+    EXPECT_TRUE(std::equal(inside->get(), inside->get() + 3, content.begin() + 4100));
+    // Bytes that are not there would be noticed too late: by whoever touches them.
+    ASSERT_NE(file_with("a", content), nullptr);
+    auto again = open("a", Access::read);
+    TAILRACE_ASSERT_OK(again);
+    TAILRACE_EXPECT_FAILS((*again)->view(8192, 4096 + 11), Code::io_error, path("a"));
+    TAILRACE_EXPECT_FAILS((*again)->view(1 << 20, 1), Code::io_error, path("a"));
+    TAILRACE_EXPECT_OK((*again)->view(content.size(), 0));
+    TAILRACE_EXPECT_OK((*again)->close());
+    TAILRACE_EXPECT_FAILS((*again)->view(0, 1), Code::failed_state, path("a"));
 }
 
 TEST_P(StorageConformance, RenameReplacesAndKeepsOpenFilesAlive) {

@@ -144,7 +144,8 @@ Result<FlushPlan> plan_of(const BenchCase& bench, uint64_t block_bytes) {
     group.last_file = bench.files;
     TAILRACE_ASSIGN(auto plan, make_plan("bench", {1, 1}, bench.seed, (bench.followers + 1) * bench.processes,
                                          group, offers_of(bench), settings));
-    plan.leaders = {0};  // whoever has most: this is a benchmark of one node
+    plan.leaders = {0};                     // whoever has most: this is a benchmark of one node
+    plan.chunk_bytes = bench.buffer_bytes;  // whatever fits so little data: it is what is to be measured
     TAILRACE_TRY(check_plan(plan));
     return plan;
 }

@@ -139,6 +139,7 @@ class Run {
         Buffers& buffers, const std::atomic<bool>& stop, const std::function<void(uint64_t)>& on_bytes)
         : bench_(bench),
           dealt_(deal_chunks(bench, plan)),
+          block_bytes_(plan.block_bytes),
           segment_(segment),
           local_(local),
           buffers_(buffers),
@@ -191,15 +192,17 @@ class Run {
         auto start = Clock::now();
         Buffer buffer = buffers_.take();
         times.buffer_wait_seconds += seconds_since(start);
-        Status status;
+        Result<LocalBytes> source = LocalBytes{nullptr, {}, chunk.bytes};
         if (piece) {
             start = Clock::now();
-            status = local_.read(*piece, buffer.memory().first(chunk.bytes));
+            source = local_.fetch(*piece, block_bytes_, buffer.memory());
             times.read_seconds += seconds_since(start);
         }
         start = Clock::now();
+        Status status = source.status();
         if (status.ok())
-            status = segment_.write(chunk.rank, chunk.stream_offset, chunk.bytes, buffer.memory());
+            status = segment_.write(chunk.rank, chunk.stream_offset, source->blocks, buffer.memory(),
+                                    source->buffered_bytes);
         times.write_seconds += seconds_since(start);
         buffers_.give_back(std::move(buffer));
         if (!status.ok()) return fail(std::move(status));
@@ -210,6 +213,7 @@ class Run {
 
     const BenchCase& bench_;
     const std::vector<std::vector<BenchChunk>> dealt_;
+    const uint64_t block_bytes_;
     SegmentWriter& segment_;
     LocalReader& local_;
     Buffers& buffers_;

@@ -1,4 +1,4 @@
-"""tailrace report RESULTS...: draws results of `tailrace bench` and records of sessions as one HTML page.
+"""tailrace report RESULTS...: draws results of `tailrace bench` and `profile`, and records of sessions.
 
 Started by the tailrace command, which finds the interpreter. Exit status as the command's: 0 well, 2 wrong usage,
 3 not found, 4 the system refused.
@@ -26,7 +26,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(
         prog="tailrace report",
-        description="Draw results of `tailrace bench` and `tune --results`, and records of sessions, as one HTML page.",
+        description="Draw results of `tailrace bench`, `tune --results` and `profile -o`, and records of sessions, "
+        "as one HTML page.",
         epilog="A record is named by its file, or by the shared directory of its sessions. "
         "Example: tailrace report tailrace-bench.json /scratch/run7 -o run7.html",
     )
@@ -68,10 +69,11 @@ def main(arguments: list[str]) -> int:
 
     import figures
     import page
+    import profile_figures
     import record_figures
     import style
 
-    makers = [*figures.BENCH_FIGURES, *record_figures.RECORD_FIGURES]
+    makers = [*figures.BENCH_FIGURES, *record_figures.RECORD_FIGURES, *profile_figures.PROFILE_FIGURES]
 
     def draw(theme: dict[str, str]) -> list[figures.Figure]:
         with matplotlib.rc_context(style.matplotlib_settings(theme)):
@@ -81,7 +83,9 @@ def main(arguments: list[str]) -> int:
         with matplotlib.rc_context(style.matplotlib_settings(style.STAND_IN)):
             drawn = draw(style.STAND_IN)
             if not drawn:
-                return complain("there is nothing to draw yet: no run and no committed epoch in what was named", 3)
+                return complain(
+                    "there is nothing to draw yet: no run, no committed epoch, no profile in what was named", 3
+                )
             write(options.output, page.page_of(drawn, material, options.title))
         for suffix, theme in (("", style.LIGHT), ("-dark", style.DARK)) if options.png else ():
             os.makedirs(options.png, exist_ok=True)

@@ -1,5 +1,5 @@
-"""Reads what `tailrace report` draws: results of `tailrace bench` (JSON) and records of sessions (JSON Lines;
-docs/records.md says what the fields mean). Pure but for reading files.
+"""Reads what `tailrace report` draws: results of `tailrace bench` and of `tailrace profile` (JSON), and records of
+sessions (JSON Lines; docs/records.md says what the fields mean). Pure but for reading files.
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ class Material:
 
     runs: list[BenchRun] = field(default_factory=list)
     sessions: list[Session] = field(default_factory=list)
+    profiles: list[tuple[str, Json]] = field(default_factory=list)  # named by their files
     passed_over: int = 0  # lines of records that a killed program left unfinished, or of no known session
 
 
@@ -123,18 +124,28 @@ def read_file(path: str, material: Material) -> None:
         if isinstance(whole, dict) and "tailrace_bench" in whole:
             add_results(whole, material)
             return
+        if isinstance(whole, dict) and "tailrace_profile" in whole:
+            add_profile(os.path.basename(path).removesuffix(".json"), whole, material)
+            return
         before = len(material.sessions)
         add_records(text, material)
     except (KeyError, TypeError, IndexError, AttributeError) as error:
         raise NotReadable(f"{path} is damaged: {error!r}") from error
     if len(material.sessions) == before:
-        raise NotReadable(f"{path} holds neither results of `tailrace bench` nor records of sessions")
+        raise NotReadable(f"{path} holds neither results of `tailrace bench` or `profile` nor records of sessions")
 
 
 def add_results(results: Json, material: Material) -> None:
     """Adds the runs of one benchmark."""
     for run in results["runs"]:
         material.runs.append(BenchRun(results["cases"][run["case"]], run, results["machine"]))
+
+
+def add_profile(label: str, profile: Json, material: Material) -> None:
+    """Adds what was counted of one program. KeyError when it is not whole."""
+    for key in ("phases", "files", "size_bins", "unseen", "command", "began_unix_ms", "seconds"):
+        profile[key]
+    material.profiles.append((label, profile))
 
 
 def add_records(text: str, material: Material) -> None:

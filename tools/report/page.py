@@ -63,6 +63,11 @@ def facts_of(material: data.Material) -> list[str]:
             f"{head['ranks']} ranks on {head['nodes']} nodes, K = {session.files}, {len(session.epochs)} epochs, "
             f"{day(head['began_unix_ms'])}"
         )
+    for label, profile in material.profiles:
+        facts.append(
+            f"{label}: calls of {' '.join(profile['command'])} on {profile['host']}, {profile['processes']} processes, "
+            f"{profile['seconds']:.0f} s under strace {profile['strace']}, {day(profile['began_unix_ms'])}"
+        )
     if material.passed_over:
         facts.append(
             f"{material.passed_over} lines were passed over: unfinished, or of a session whose beginning is gone"

@@ -15,6 +15,7 @@ import torch
 from tailrace import _core, _leaves, _tree
 from tailrace._checkpoint import read
 from tailrace._errors import Code, Error
+from tailrace.torch import _durable
 
 
 def save(
@@ -48,11 +49,7 @@ def save(
         crcs = _core.write_runs(regions, addresses, [(written, start)], threads, buffer_bytes, 0)
         epoch.commit([(regions, crcs, [start], [(_tree.SKELETON, skeleton)])])
         os.replace(written.removesuffix(".unfinished"), target)
-        directory = os.open(os.path.dirname(os.path.abspath(target)), os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        _durable.sync_directory_of(target)
     except OSError as error:
         raise Error(Code.IO_ERROR, f"giving '{target}' its name: {error.strerror}; what was there is intact") from error
     finally:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-import re
 import threading
 import time
 import uuid
@@ -34,18 +33,16 @@ from torch.futures import Future
 
 from tailrace import _core, _leaves
 from tailrace._errors import Code, Error
-from tailrace.torch import _groups, _metadata
+from tailrace.torch import _groups, _metadata, _runs
 from tailrace.torch._staging import AsyncStager
-
-_Shape = tuple[str, int, _leaves.Piece | None]
 
 
 @dataclasses.dataclass(frozen=True)
-class _Written:
+class _Item:
     """What the coordinator has to know of an item that a rank has written, or leaves to it (`content`)."""
 
     number: int
-    shape: _Shape
+    shape: _runs.Shape
     crcs: list[int]
     offsets: list[int]  # of the rank's runs; the same for all its items
     content: bytes | None
@@ -146,7 +143,7 @@ class StorageWriter(_Writer, _Stager):
         earlier = _unfinished.get(place)
         if earlier is not None and not earlier._is_saving():
             earlier._give_up()
-        self._epoch = _core.DirectEpoch(self._path, self._name, _epoch_of(self._path), self._files, self._ranks)
+        self._epoch = _core.DirectEpoch(self._path, self._name, _runs.epoch_of(self._path), self._files, self._ranks)
         _unfinished[place] = self
         return plans
 
@@ -168,7 +165,7 @@ class StorageWriter(_Writer, _Stager):
         tensors = [item for item in plan.items if item.type != WriteItemType.BYTE_IO]
         names = _region_names(plan.items)
         leaves: list[_leaves.Leaf] = []
-        shapes: list[_Shape] = []
+        shapes: list[_runs.Shape] = []
         failure: BaseException | None = None
         try:
             for item in tensors:
@@ -179,62 +176,24 @@ class StorageWriter(_Writer, _Stager):
                 shapes.append((name, leaf.nbytes, _piece(item, leaf) if name == item.index.fqn else None))
         except Exception as error:
             failure = error  # the others must hear of it, or they would wait for this rank
-        rank, paths, offsets = self._place(shapes, failure)
-        first = _core.first_file_of(rank, self._ranks, self._files)
-        places = [(paths[first + i], offset) for i, offset in enumerate(offsets)]
-        background = threading.current_thread() is not threading.main_thread()
-        crcs = _core.write_runs(
-            shapes,
-            [leaf.address for leaf in leaves],
-            places,
-            self._threads,
-            self._buffer_bytes,
-            10 if background else 0,
-        )
+        # A coordinator that plans for itself alone needs nobody, also where there are other ranks (no_dist=True).
+        alone = self._is_coordinator and self._ranks == 1
+        group = None if alone else self._group
+        if not alone:
+            self._ranks = dist.get_world_size(group)
+        options = {"threads": self._threads, "buffer_bytes": self._buffer_bytes}
+        written = _runs.write(group, self._epoch, self._files, shapes, leaves, failure, **options)
         results = [
-            WriteResult(item.index, leaf.nbytes, _Written(i, shapes[i], crcs[i], offsets, None))
+            WriteResult(item.index, leaf.nbytes, _Item(i, shapes[i], written.crcs[i], written.offsets, None))
             for i, (item, leaf) in enumerate(zip(tensors, leaves, strict=True))
         ]
         for item in plan.items:
             if item.type == WriteItemType.BYTE_IO:
                 content = _bytes_of(planner.resolve_data(item))
-                written = _Written(len(results), (names[item.index], len(content), None), [], offsets, content)
-                results.append(WriteResult(item.index, len(content), written))
+                shape = (names[item.index], len(content), None)
+                item_of = _Item(len(results), shape, [], written.offsets, content)
+                results.append(WriteResult(item.index, len(content), item_of))
         return results
-
-    def _place(self, shapes: list[_Shape], failure: BaseException | None) -> tuple[int, list[str], list[int]]:
-        """This rank's number, the files, and where its runs begin: behind those of the ranks before it. Raises
-        this rank's failure, or that of another one."""
-        rank = 0 if self._group is None else dist.get_rank(self._group)
-        epoch = self._epoch
-        if self._is_coordinator and self._ranks == 1:
-            if failure is not None:
-                raise failure
-            assert epoch is not None
-            mine = _core.run_bytes(shapes, _core.last_file_of(0, 1, self._files))
-            return 0, epoch.paths, [epoch.data_start for _ in mine]
-        ranks = dist.get_world_size(self._group)
-        self._ranks = ranks
-        runs = _core.last_file_of(rank, ranks, self._files) - _core.first_file_of(rank, ranks, self._files)
-        mine = _core.run_bytes(shapes, runs)
-        everybody: list[Any] = [None] * ranks
-        where = None if epoch is None else (epoch.paths, epoch.data_start)
-        dist.all_gather_object(everybody, (mine, where, failure and str(failure)), group=self._group)
-        if failure is not None:
-            raise failure
-        failed = [other for other, (_, _, why) in enumerate(everybody) if why]
-        if failed:
-            raise Error(Code.ABORTED, f"rank {failed[0]} gave up the save: {everybody[failed[0]][2]}")
-        paths, start = next(where for _, where, _ in everybody if where is not None)
-        ends = [start] * self._files
-        offsets: list[int] = []
-        for other, (run_bytes, _, _) in enumerate(everybody):
-            first = _core.first_file_of(other, ranks, self._files)
-            if other == rank:
-                offsets = [ends[first + i] for i in range(len(run_bytes))]
-            for i, nbytes in enumerate(run_bytes):
-                ends[first + i] += nbytes
-        return rank, paths, offsets
 
     # ---- commit ------------------------------------------------------------------------------------------
 
@@ -250,12 +209,11 @@ class StorageWriter(_Writer, _Stager):
                 for result, written in in_order:
                     name, nbytes, piece = written.shape
                     places[result.index] = _metadata.Place(rank, name, nbytes, piece is not None)
-                files = _core.last_file_of(rank, self._ranks, self._files) - _core.first_file_of(
-                    rank, self._ranks, self._files
-                )
                 stored = [w for _, w in in_order if w.content is None]
                 tail = [(w.shape[0], w.content) for _, w in in_order if w.content is not None]
-                offsets = in_order[0][1].offsets if in_order else [epoch.data_start] * files
+                offsets = (
+                    in_order[0][1].offsets if in_order else _runs.empty_offsets(epoch, rank, self._ranks, self._files)
+                )
                 ranks.append([[w.shape for w in stored], [w.crcs for w in stored], offsets, tail])
             metadata.storage_data = places
             metadata.storage_meta = self.storage_meta()
@@ -322,11 +280,6 @@ class StorageWriter(_Writer, _Stager):
         self._epoch = None
         self._saving = None
         self._staged = self._ended = False
-
-
-def _epoch_of(path: str) -> int:
-    digits = re.search(r"(\d{1,18})\D*$", os.path.basename(os.path.abspath(path)))
-    return int(digits[1]) if digits else 0
 
 
 def _region_names(items: list[WriteItem]) -> dict[MetadataIndex, str]:

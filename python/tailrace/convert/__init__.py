@@ -1,0 +1,76 @@
+"""Checkpoints from one format into another: torch.save, torch.distributed.checkpoint, safetensors, tailrace.
+
+    from tailrace.convert import convert
+
+    convert("ckpt/step-100", "model.safetensors")
+
+Memory is bounded by the largest tensor, whatever the checkpoint's size: tensors are mapped from the source where
+its format allows it, else read one by one into a scratch file beside the target that is mapped, and written from
+there. The target appears under its name when it is complete and synced, or not at all. Nothing that a source
+holds is run: pickle is read as far as torch's `weights_only` reads it.
+"""
+
+from __future__ import annotations
+
+import os
+
+from tailrace._errors import Code, Error
+from tailrace.convert import _sources, _targets
+from tailrace.convert._scratch import Scratch
+
+FORMATS = ("torch", "ranks", "safetensors", "dcp", "tailrace", "tailrace-dcp")
+
+__all__ = ["FORMATS", "convert", "format_of", "target_format"]
+
+format_of = _sources.format_of
+
+
+def target_format(target: str) -> str:
+    """The format that a name asks for by its ending. Error (invalid argument) where it asks for none."""
+    for ending, name in ((".pt", "torch"), (".pth", "torch"), (".bin", "torch"), (".ckpt", "torch"),
+                         (".safetensors", "safetensors"), (".tailrace", "tailrace")):  # fmt: skip
+        if target.endswith(ending):
+            return name
+    raise Error(
+        Code.INVALID_ARGUMENT,
+        f"the name '{target}' says nothing of the format; choose one of {', '.join(FORMATS)} (--to)",
+    )
+
+
+def convert(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    source_format: str | None = None,
+    to: str | None = None,
+    rank: int | None = None,
+    files: int = 1,
+    tensors_only: bool = False,
+    replace: bool = False,
+) -> int:
+    """Converts `source` into `target` and returns the bytes of its tensors.
+
+    source_format, to: one of FORMATS; by default by what `source` holds, and by the ending of `target`.
+    rank: of a source of several ranks, this one alone.
+    files: K, how many files a `tailrace` directory of several ranks, or a `tailrace-dcp` one, gets.
+    tensors_only: what is no tensor is left out, for safetensors, which holds nothing else.
+    replace: take the place of an earlier target, which stays until the new one is complete.
+
+    Raises Error; then the source is as it was, and an earlier target too.
+    """
+    source, target = os.fspath(source), os.path.normpath(os.fspath(target))
+    to = to or target_format(target)
+    source_format = source_format or format_of(source)
+    for name in (to, source_format):
+        if name not in FORMATS:
+            raise Error(Code.INVALID_ARGUMENT, f"there is no format {name!r}; there are {', '.join(FORMATS)}")
+    if os.path.lexists(target) and not replace:
+        raise Error(Code.ALREADY_EXISTS, f"'{target}' is there already, and is left as it is")
+    if os.path.realpath(source) == os.path.realpath(target):
+        raise Error(Code.INVALID_ARGUMENT, f"'{target}' is the source itself; nothing was done")
+    with Scratch(os.path.dirname(os.path.abspath(target))) as scratch:
+        try:
+            trees = _sources.read(source, source_format, rank, scratch)
+        except (OSError, RuntimeError) as error:
+            raise Error(Code.IO_ERROR, f"reading '{source}': {error}; nothing was written") from error
+        return _targets.write(trees, target, to, files, tensors_only)

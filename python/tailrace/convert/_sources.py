@@ -1,0 +1,230 @@
+"""Sources of a conversion: each is read as a list of trees, one per rank, whose tensors' bytes stay in files."""
+
+from __future__ import annotations
+
+import collections
+import os
+import pathlib
+import pickle
+import re
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint import metadata as dcp_metadata
+from torch.distributed.checkpoint._nested_dict import unflatten_state_dict
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
+from torch.distributed.checkpoint.filesystem import FileSystemReader, _StorageInfo
+from torch.distributed.checkpoint.metadata import BytesStorageMetadata, Metadata
+from torch.distributed.checkpoint.state_dict_loader import load as dcp_load
+
+from tailrace import _leaves, _tree
+from tailrace._checkpoint import Checkpoint, LazyArray
+from tailrace._checkpoint import read as open_checkpoint
+from tailrace._errors import Code, Error
+from tailrace.convert._scratch import Scratch
+from tailrace.torch import StorageReader
+from tailrace.torch._metadata import REGION
+
+_RANK_FILE = re.compile(r".*?(\d+)\.(pt|pth|bin)$")
+
+
+def format_of(path: str) -> str:
+    """The format of what is there, by its first bytes or its files."""
+    if os.path.isdir(path):
+        if os.path.exists(os.path.join(path, ".metadata")):
+            return "dcp"
+        if any(_RANK_FILE.match(name) for name in os.listdir(path)):
+            return "ranks"
+        with open_checkpoint(path) as checkpoint:
+            return "tailrace-dcp" if REGION in checkpoint._regions else "tailrace"
+    try:
+        with open(path, "rb") as file:
+            head = file.read(9)
+    except OSError as error:
+        kind = Code.NOT_FOUND if isinstance(error, FileNotFoundError) else Code.IO_ERROR
+        raise Error(kind, f"opening '{path}': {error.strerror}; nothing was read") from None
+    if head.startswith(b"PK\x03\x04") or head[:1] == b"\x80":
+        return "torch"
+    if head[8:] == b"{" and int.from_bytes(head[:8], "little") < os.path.getsize(path):
+        return "safetensors"
+    with open_checkpoint(path):  # or says what is wrong with it
+        return "tailrace"
+
+
+def read(path: str, name: str, rank: int | None, scratch: Scratch) -> list[Any]:
+    """The trees of the ranks, or of one."""
+    if name in ("ranks", "tailrace"):
+        trees = _read_ranks(path, rank) if name == "ranks" else _read_tailrace(path, rank, scratch)
+    elif rank not in (None, 0):
+        raise Error(Code.NOT_FOUND, f"'{path}' holds no rank {rank}: a checkpoint of this format is one state")
+    elif name == "torch":
+        trees = [_read_torch(path)]
+    elif name == "safetensors":
+        trees = [_read_safetensors(path)]
+    else:
+        trees = [_read_dcp(path, StorageReader(path) if name == "tailrace-dcp" else _Reader(path), scratch)]
+    return trees
+
+
+def _read_torch(path: str) -> Any:
+    """Mapped, not read."""
+    try:
+        return torch.load(path, map_location="cpu", mmap=True, weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise Error(
+            Code.UNSUPPORTED,
+            f"'{path}' holds objects that torch does not load with weights_only=True, since loading them can run "
+            f"any code: {refused(error)}; nothing was written",
+        ) from None
+
+
+def _read_ranks(path: str, rank: int | None) -> list[Any]:
+    found = {}
+    for name in os.listdir(path):
+        if (match := _RANK_FILE.match(name)) is not None:
+            if int(match[1]) in found:
+                raise Error(Code.INVALID_ARGUMENT, f"'{path}' has several files of rank {int(match[1])}")
+            found[int(match[1])] = os.path.join(path, name)
+    if sorted(found) != list(range(len(found))) or not found:
+        raise Error(Code.CORRUPT, f"'{path}' should have a file for each rank from 0 on; there are {sorted(found)}")
+    return [_read_torch(found[one]) for one in _chosen(path, len(found), rank)]
+
+
+def _chosen(path: str, ranks: int, rank: int | None) -> list[int]:
+    if rank is None:
+        return list(range(ranks))
+    if not 0 <= rank < ranks:
+        raise Error(Code.NOT_FOUND, f"'{path}' holds no rank {rank}: {ranks} saved it")
+    return [rank]
+
+
+def _read_safetensors(path: str) -> Any:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
+    except SafetensorError as error:
+        raise Error(Code.CORRUPT, f"'{path}' cannot be understood: {error}; nothing was written") from None
+
+
+def _read_tailrace(path: str, rank: int | None, scratch: Scratch) -> list[Any]:
+    with open_checkpoint(path) as checkpoint:
+        return [_tree_of(checkpoint.at_rank(one), scratch) for one in _chosen(path, checkpoint.rank_count, rank)]
+
+
+def _tree_of(checkpoint: Checkpoint, scratch: Scratch) -> Any:
+    """What a rank saved; its arrays in the scratch file, each read by itself and compared with its checksum."""
+
+    def load(ref: _tree.ArrayRef) -> Any:
+        lazy: LazyArray = checkpoint[ref.region]
+        if ref.kind == "torch":
+            array: Any = scratch.empty(lazy.shape, lazy.dtype)
+        elif lazy.nbytes:
+            array = scratch.bytes(lazy.nbytes).view(lazy.dtype).reshape(lazy.shape)
+        else:
+            return lazy.load()
+        leaf = _leaves.Target(array).leaf
+        if lazy._in_boxes:
+            checkpoint._reader.read_box(lazy.name, [0] * lazy.ndim, list(lazy.shape), leaf.address, leaf.nbytes)
+        else:
+            checkpoint._reader.read(checkpoint.rank, [(lazy.name, leaf.address, leaf.nbytes)])
+        return array
+
+    if _tree.SKELETON in checkpoint._regions:
+        return _tree.decode(checkpoint.skeleton, load)
+    return {name: load(lazy._ref) for name, lazy in checkpoint.items()}  # of a C program
+
+
+def refused(error: pickle.UnpicklingError) -> str:
+    """What torch did not want to load; its own text goes on to say how to load it all the same."""
+    found = re.search(r"GLOBAL (\S+)", str(error))
+    return found[1] if found else str(error).strip().splitlines()[0]
+
+
+# ---- torch.distributed.checkpoint ------------------------------------------------------------------------
+
+
+def alone(call: Callable[..., Any], *arguments: Any, **named: Any) -> None:
+    """dcp.save or dcp.load of one process. Their failures come wrapped, one for each rank: this raises ours."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "torch.distributed is disabled")  # which no_dist asks for
+        try:
+            call(*arguments, no_dist=True, **named)
+        except CheckpointException as failure:
+            error = failure.failures[0][0]
+            if isinstance(error, Error):
+                raise error from None
+            raise RuntimeError(str(error)) from error
+
+
+class _Unpickler(pickle.Unpickler):
+    """Of DCP's .metadata: its own classes and torch's types, nothing that does anything."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        plain = {
+            ("collections", "OrderedDict"): collections.OrderedDict,
+            ("pathlib", "PosixPath"): pathlib.PurePosixPath,
+            ("pathlib._local", "PosixPath"): pathlib.PurePosixPath,
+            ("torch", "Size"): torch.Size,
+            ("torch.serialization", "_get_layout"): torch.serialization._get_layout,
+        }
+        if (module, name) in plain:
+            return plain[module, name]
+        if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
+            return getattr(torch, name)
+        if module == dcp_metadata.__name__ and isinstance(getattr(dcp_metadata, name, None), type):
+            return getattr(dcp_metadata, name)
+        if (module, name) == ("torch.distributed.checkpoint.filesystem", "_StorageInfo"):
+            return _StorageInfo
+        raise pickle.UnpicklingError(f"it speaks of {module}.{name}, which has no place in it")
+
+
+class _Reader(FileSystemReader):
+    """DCP's own reader, but for its metadata, which it would unpickle whatever they are."""
+
+    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+        place = os.path.join(os.fspath(self.path), ".metadata")
+        try:
+            with open(place, "rb") as file:
+                metadata = _Unpickler(file).load()
+            if not isinstance(metadata, Metadata):
+                raise pickle.UnpicklingError(f"it is a {type(metadata).__name__}")
+        except OSError as error:
+            raise Error(Code.NOT_FOUND, f"opening '{place}': {error.strerror}; nothing was read") from None
+        except (pickle.UnpicklingError, EOFError, AttributeError, TypeError, ValueError, KeyError) as error:
+            raise Error(Code.CORRUPT, f"'{place}' cannot be understood: {error}; nothing was read") from None
+        return metadata
+
+
+class _Planner(DefaultLoadPlanner):
+    """Objects that are no tensors: as far as torch loads them safely."""
+
+    def load_bytes(self, read_item: Any, value: Any) -> None:
+        fqn = read_item.dest_index.fqn
+        try:
+            self.state_dict[fqn] = torch.load(value, weights_only=True)
+        except pickle.UnpicklingError as error:
+            raise Error(
+                Code.UNSUPPORTED,
+                f"the entry {fqn!r} is no tensor, and torch does not load it with weights_only=True: "
+                f"{refused(error)}; nothing was written",
+            ) from None
+
+
+def _read_dcp(path: str, reader: Any, scratch: Scratch) -> Any:
+    """Whole tensors, put together from all ranks' pieces, one piece after the other."""
+    metadata = reader.read_metadata()
+    flat: dict[str, Any] = {}
+    for fqn, entry in metadata.state_dict_metadata.items():
+        if isinstance(entry, BytesStorageMetadata):
+            flat[fqn] = None
+        else:
+            flat[fqn] = scratch.empty(tuple(entry.size), entry.properties.dtype)
+    planner = _Planner(flatten_state_dict=False, flatten_sharded_tensors=False)
+    alone(dcp_load, flat, checkpoint_id=path, storage_reader=reader, planner=planner)
+    nested = metadata.planner_data
+    return unflatten_state_dict(flat, nested) if nested and set(flat) <= set(nested) else flat

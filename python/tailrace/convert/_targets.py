@@ -1,0 +1,213 @@
+"""Targets of a conversion: trees whose tensors lie in mapped files become files under a name of their own.
+
+    1. everything is written beside the target, under NAME.partial, and synced
+    2. what was written takes the target's name; the directory is synced
+
+A failure, or Ctrl-C, removes what was written. An earlier target stays until step 2.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+from typing import Any
+
+import numpy as np
+import torch
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
+from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
+
+import tailrace.torch
+from tailrace import _core, _leaves, _tree
+from tailrace._errors import Code, Error
+from tailrace.convert._sources import alone, refused
+from tailrace.torch._durable import sync_directory_of
+
+# Element types of safetensors.
+_SAFETENSORS = {
+    torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64",
+    torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.uint16: "U16",
+    torch.uint32: "U32", torch.uint64: "U64", torch.bool: "BOOL", torch.float8_e4m3fn: "F8_E4M3",
+    torch.float8_e5m2: "F8_E5M2", torch.complex64: "C64",
+}  # fmt: skip
+_WRITE_BYTES = 16 << 20
+
+
+def write(trees: list[Any], target: str, name: str, files: int, tensors_only: bool) -> int:
+    """Writes the ranks' trees as `target` and returns the bytes of their tensors."""
+    one_state = name not in ("ranks", "tailrace")
+    if one_state and len(trees) > 1:
+        raise Error(
+            Code.INVALID_ARGUMENT,
+            f"the source holds the states of {len(trees)} ranks, and a checkpoint of format {name} is one state: "
+            "choose one (--rank), or the format ranks or tailrace; nothing was written",
+        )
+    if name not in ("tailrace", "tailrace-dcp"):
+        trees = [_with_tensors(tree, ()) for tree in trees]
+    partial = target + ".partial"
+    _remove(partial)
+    try:
+        if name == "torch":
+            _write_torch(trees[0], partial)
+        elif name == "safetensors":
+            _write_safetensors(trees[0], partial, tensors_only)
+        elif name == "tailrace" and len(trees) == 1:
+            tailrace.torch.save(trees[0], partial)
+        elif name == "tailrace":
+            _write_tailrace(trees, partial, files)
+        else:
+            os.mkdir(partial)
+            if name == "ranks":
+                for rank, tree in enumerate(trees):
+                    _write_torch(tree, os.path.join(partial, f"rank{rank}.pt"))
+            elif name == "dcp":
+                # One thread reads the tensors one by one; it syncs its files and its metadata.
+                _save_dcp(trees[0], FileSystemWriter(partial, thread_count=1), partial)
+            else:
+                _save_dcp(trees[0], tailrace.torch.StorageWriter(files=files), partial)
+        _give_name(partial, target)
+    except (OSError, RuntimeError) as error:
+        raise Error(
+            Code.IO_ERROR, f"writing '{target}': {error}; the source is intact, nothing else is left"
+        ) from error
+    finally:
+        _remove(partial)
+    return sum(_bytes(tree) for tree in trees)
+
+
+def _give_name(partial: str, target: str) -> None:
+    if os.path.isdir(partial):
+        sync_directory_of(os.path.join(partial, "."))
+    # A directory cannot take the place of another, nor of a file.
+    replaced = target + ".replaced"
+    if os.path.isdir(target) or (os.path.isdir(partial) and os.path.lexists(target)):
+        _remove(replaced)
+        os.rename(target, replaced)
+    os.rename(partial, target)
+    _remove(replaced)
+    sync_directory_of(target)
+
+
+def _remove(path: str) -> None:
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    elif os.path.lexists(path):
+        os.remove(path)
+
+
+def _with_tensors(node: Any, path: tuple[Any, ...]) -> Any:
+    """The tree with a tensor in the place of each numpy array, over the same memory."""
+    if isinstance(node, np.ndarray):
+        try:
+            return torch.from_numpy(node)
+        except TypeError:
+            raise Error(
+                Code.UNSUPPORTED,
+                f"{_tree.path_text(path)} is an array of {node.dtype}, which torch does not have; nothing was written",
+            ) from None
+    if type(node) is dict:
+        return {key: _with_tensors(part, (*path, key)) for key, part in node.items()}
+    if type(node) in (list, tuple):
+        return type(node)(_with_tensors(part, (*path, i)) for i, part in enumerate(node))
+    return node
+
+
+def _bytes(node: Any) -> int:
+    if isinstance(node, (torch.Tensor, np.ndarray)):
+        return int(node.nbytes)
+    parts = node.values() if isinstance(node, dict) else node if isinstance(node, (list, tuple)) else ()
+    return sum(_bytes(part) for part in parts)
+
+
+def _write_torch(tree: Any, path: str) -> None:
+    with open(path, "wb") as file:
+        torch.save(tree, file)
+        file.flush()
+        os.fsync(file.fileno())
+    try:  # who gets it should be able to load it
+        torch.load(path, map_location="meta", mmap=True, weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise Error(
+            Code.UNSUPPORTED,
+            "the source holds objects that torch.load refuses with weights_only=True: "
+            f"{refused(error)}; nothing was written",
+        ) from None
+
+
+def _save_dcp(tree: Any, writer: Any, place: str) -> None:
+    state = tree if isinstance(tree, dict) else {"value": tree}
+    alone(dcp_save, state, checkpoint_id=place, storage_writer=writer)
+
+
+def _write_safetensors(tree: Any, path: str, tensors_only: bool) -> None:
+    """8 bytes with the header's length, the header as JSON padded to a multiple of 8, the tensors' bytes."""
+    found: dict[str, torch.Tensor] = {}
+    _flatten(tree, (), found, tensors_only)
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for name, tensor in found.items():
+        if tensor.dtype not in _SAFETENSORS:
+            raise Error(Code.UNSUPPORTED, f"{name!r} is of {tensor.dtype}, which safetensors does not have")
+        data = [end, end + tensor.nbytes]
+        header[name] = {"dtype": _SAFETENSORS[tensor.dtype], "shape": list(tensor.shape), "data_offsets": data}
+        end += tensor.nbytes
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb", buffering=0) as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for tensor in found.values():
+            flat = tensor.detach().contiguous().reshape(-1)
+            content = flat.view(torch.uint8).numpy().data if flat.numel() else memoryview(b"")
+            while content:
+                content = content[file.write(content[:_WRITE_BYTES]) :]
+        os.fsync(file.fileno())
+
+
+def _flatten(node: Any, path: tuple[Any, ...], found: dict[str, torch.Tensor], tensors_only: bool) -> None:
+    """Tensors by the keys that lead to them, joined by dots; the largest elements first, so that all are aligned."""
+    if isinstance(node, torch.Tensor):
+        name = ".".join(map(str, path))
+        if name in found or name == "__metadata__":
+            raise Error(Code.UNSUPPORTED, f"two tensors would be named {name!r}; nothing was written")
+        found[name] = node
+    elif isinstance(node, (dict, list, tuple)):
+        for key, part in node.items() if isinstance(node, dict) else enumerate(node):
+            _flatten(part, (*path, key), found, tensors_only)
+    elif not tensors_only:
+        raise Error(
+            Code.UNSUPPORTED,
+            f"{_tree.path_text(path)} is a {type(node).__name__}, and safetensors holds tensors only; leave the others "
+            "out (--tensors-only), or choose another format; nothing was written",
+        )
+    if not path:
+        ordered = sorted(found.items(), key=lambda item: -item[1].element_size())
+        found.clear()
+        found.update(ordered)
+
+
+def _write_tailrace(trees: list[Any], directory: str, files: int) -> None:
+    """An epoch of several ranks, as a session would have written it."""
+    ranks = len(trees)
+    if not 1 <= files <= ranks:
+        raise Error(Code.INVALID_ARGUMENT, f"{ranks} ranks go into 1 to {ranks} files, not {files}")
+    epoch = _core.DirectEpoch(directory, "tailrace", 0, files, ranks)
+    try:
+        ends = [epoch.data_start] * files
+        table: list[Any] = []
+        for rank, tree in enumerate(trees):
+            skeleton, arrays = _tree.encode(tree, with_views=True)
+            leaves = {name: _leaves.to_save(array) for name, array in arrays.items()}
+            regions = [(name, leaf.nbytes, leaf.piece()) for name, leaf in leaves.items()]
+            # Pieces of one name would be pieces of one array of all ranks, which they are not.
+            regions = [(name, nbytes, None) for name, nbytes, _ in regions]
+            file = _core.first_file_of(rank, ranks, files)
+            start = ends[file]
+            addresses = [leaf.address for leaf in leaves.values()]
+            crcs = _core.write_runs(regions, addresses, [(epoch.paths[file], start)], 2, 8 << 20, 0)
+            ends[file] += _core.run_bytes(regions, 1)[0]
+            table.append((regions, crcs, [start], [(_tree.SKELETON, skeleton)]))
+        epoch.commit(table)
+    finally:
+        epoch.close()

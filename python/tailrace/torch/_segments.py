@@ -1,0 +1,286 @@
+"""Trees that ranks save under names of their own: segments of the K files of one epoch, written in the background.
+
+DeepSpeed's and Hugging Face's checkpoints are such: what would be one file each is a segment, a tree among the
+regions of the rank that saves it. Which rank that is stands in the region INDEX of rank 0.
+
+How a save goes, and what each step leaves:
+
+  1. open    waits for the last save
+  2. add     once per segment: encodes it, and copies its tensors into memory that is kept for the next save
+  3. start   the ranks tell each other what they have; who could not copy or encode fails the save on all of them
+  4. in a thread of each rank: the ranks write their copies into the K files, under unfinished names, and sync;
+     rank 0 commits, and does what `then` says
+What is killed before the commit leaves nothing that can be loaded.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import torch.distributed as dist
+
+from tailrace import _core, _leaves, _tree
+from tailrace._checkpoint import Checkpoint
+from tailrace._errors import Code, Error
+from tailrace.torch import _groups, _runs
+from tailrace.torch._staging import AsyncStager
+
+INDEX = "tailrace.segments"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Part:
+    """A segment that is waiting to be written: its skeleton, and its arrays by region."""
+
+    skeleton: bytes
+    arrays: dict[str, Any]
+
+
+@dataclasses.dataclass
+class _Save:
+    place: str
+    then: Callable[[], Any]
+    parts: dict[str, _Part] = dataclasses.field(default_factory=dict)  # by segment
+    failure: Error | None = None  # of an add()
+
+
+class Writer:
+    """Saves segments of all ranks. Making one is collective over all ranks, and so are start and wait.
+
+    All calls come from one thread. Memory: one copy of what this rank saves, and two buffers of `buffer_bytes` while
+    it is written.
+
+    user: who has a group of its own for it (_groups).
+    """
+
+    def __init__(self, user: str, *, files: int, name: str, threads: int, buffer_bytes: int, pickle: bool) -> None:
+        self._files = files
+        self._job = name
+        self._pickle = pickle
+        self._options = {"threads": threads, "buffer_bytes": buffer_bytes}
+        self._group = _groups.own_group(None, user)
+        self._executor = ThreadPoolExecutor(1, f"tailrace-{user}")
+        self._stagers: dict[str, AsyncStager] = {}
+        self._open: _Save | None = None
+        self._writing: Future[None] | None = None
+
+    def open(self, place: str, then: Callable[[], Any]) -> None:
+        """Begins a save into the directory `place`. `then` is called on rank 0, in the thread, when the epoch is
+        committed; what it raises is raised by wait()."""
+        self.wait()
+        self._open = _Save(place, then)
+
+    def add(self, segment: str, make: Callable[[], Any]) -> None:
+        """Copies the tensors of the tree that `make` gives; its plain objects are encoded at once. What fails here
+        is raised by start(), on all ranks: one that raised now would leave the others waiting for it."""
+        begun = self._open
+        if begun is None:
+            raise Error(Code.FAILED_STATE, f"saving {segment!r} before a save was begun; nothing was saved")
+        try:
+            skeleton, arrays = _tree.encode({segment: make()}, self._pickle)
+            stager = self._stagers.setdefault(segment, AsyncStager())
+            begun.parts[segment] = _Part(skeleton, stager.stage(arrays))
+        except Exception as error:
+            self.fail(error)
+
+    def fail(self, error: Exception) -> None:
+        """Makes start() raise this, on all ranks."""
+        if self._open is not None and self._open.failure is None:
+            self._open.failure = _told(error, self._open.place)
+
+    def start(self) -> None:
+        """Begins to write what was added since open(). Raises Error, on all ranks, when one of them could not add
+        something: (invalid argument) with the path in the state of an object that has no safe encoding."""
+        begun, self._open = self._open, None
+        if begun is None:
+            return
+        everybody = _all_gather(self._group, (sorted(begun.parts), begun.failure))
+        failed = next((failure for _, failure in everybody if failure is not None), None)
+        if failed is not None:
+            raise failed
+        owners = _owners([names for names, _ in everybody], begun.place)
+        for segment in set(self._stagers) - set(begun.parts):
+            self._stagers.pop(segment).close()  # gives the memory back
+        if owners:
+            self._writing = self._executor.submit(self._write, begun, owners)
+
+    def wait(self) -> None:
+        """Returns when the last save is durable; raises Error when it has failed, on all ranks and once. What it
+        would have replaced is intact then."""
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
+
+    # ---- in the thread -----------------------------------------------------------------------------------
+
+    def _write(self, job: _Save, owners: dict[str, int]) -> None:
+        rank, ranks = (0, 1) if self._group is None else (dist.get_rank(self._group), dist.get_world_size(self._group))
+        epoch: _core.DirectEpoch | None = None
+        failure: Exception | None = None
+        leaves: dict[str, _leaves.Leaf] = {}
+        mine: Any = None
+        try:
+            try:
+                if rank == 0:
+                    number = _runs.epoch_of(job.place)
+                    epoch = _core.DirectEpoch(job.place, self._job, number, self._files, ranks)
+                leaves = {name: _leaves.to_save(a) for part in job.parts.values() for name, a in part.arrays.items()}
+            except Exception as error:
+                failure = error
+            shapes: list[_runs.Shape] = [(name, leaf.nbytes, leaf.piece()) for name, leaf in leaves.items()]
+            try:
+                written = _runs.write(
+                    self._group, epoch, self._files, shapes, list(leaves.values()), failure, **self._options
+                )
+                skeleton = _tree.merge([part.skeleton for part in job.parts.values()])
+                mine = (shapes, written.crcs, written.offsets, [(_tree.SKELETON, skeleton)])
+            except Exception as error:
+                mine = _told(failure or error, job.place)
+            outcome = _gather(self._group, mine)
+            told = self._commit(epoch, outcome, owners, job) if rank == 0 else None
+            told = _broadcast(self._group, told)
+            if told is not None:
+                raise told
+        finally:
+            if epoch is not None:
+                epoch.close()
+
+    def _commit(self, epoch: Any, ranks: list[Any], owners: dict[str, int], job: _Save) -> Error | None:
+        """On rank 0, with what each rank has written, or why it has not. Returns why there is no checkpoint."""
+        failed = next((of for of in ranks if isinstance(of, Error)), None)
+        if failed is not None:
+            return failed
+        try:
+            ranks[0][3].append((INDEX, json.dumps({"segments": owners}).encode()))
+            epoch.commit(ranks)
+            epoch.close()
+            job.then()
+        except Exception as error:
+            return _told(error, job.place)
+        return None
+
+
+# ---- reading ---------------------------------------------------------------------------------------------
+
+
+class Reader:
+    """The segments of the checkpoint in a directory; a context manager. Raises Error: not found when there is no
+    complete one, corrupt when what is there is damaged."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+        self._reader = _core.Reader.open_directory(place, None, None)
+        try:
+            self.owners = self._read_index()  # by segment the rank that saved it
+        except BaseException:
+            self._reader.close()
+            raise
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._reader.close()
+
+    def load(self, segment: str, *, trust_pickle: bool = False) -> Any:
+        """The tree, its tensors on the host, every byte compared with its checksum."""
+        rank = self.owners.get(segment)
+        if rank is None:
+            raise Error(
+                Code.NOT_FOUND,
+                f"the checkpoint in '{self._place}' has no {segment!r}, but {sorted(self.owners)}; nothing was read",
+            )
+        checkpoint = Checkpoint(self._reader, rank)
+        node = checkpoint.skeleton.get(segment) if isinstance(checkpoint.skeleton, dict) else None
+        if node is None:
+            raise Error(Code.CORRUPT, f"rank {rank} in '{self._place}' does not have its {segment!r}")
+        waiting: list[tuple[str, int, int]] = []
+
+        def array(ref: _tree.ArrayRef) -> Any:
+            made = _leaves.empty(ref.kind, ref.dtype, ref.shape)
+            leaf = _leaves.Target(made).leaf
+            waiting.append((ref.region, leaf.address, leaf.nbytes))
+            return made
+
+        tree = _tree.decode(node, array, trust_pickle)
+        self._reader.read(rank, waiting)
+        return tree
+
+    def _read_index(self) -> dict[str, int]:
+        for name, nbytes, _ in self._reader.regions(0):
+            if name == INDEX:
+                text = np.empty(nbytes, np.uint8)
+                self._reader.read(0, [(name, text.ctypes.data, nbytes)])
+                try:
+                    return {str(segment): int(rank) for segment, rank in json.loads(text.tobytes())["segments"].items()}
+                except (ValueError, KeyError, TypeError, AttributeError) as error:
+                    raise Error(
+                        Code.CORRUPT, f"the region {INDEX!r} in '{self._place}' cannot be understood: {error}"
+                    ) from None
+        raise Error(Code.NOT_FOUND, f"'{self._place}' holds another kind of checkpoint of tailrace's; nothing was read")
+
+
+def owners_in(place: str) -> dict[str, int] | None:
+    """The segments in a directory, each with its rank; None where there is no checkpoint of segments."""
+    try:
+        with Reader(place) as reader:
+            return reader.owners
+    except Error as error:
+        if error.code == Code.NOT_FOUND:
+            return None
+        raise
+
+
+# ---- among the ranks -------------------------------------------------------------------------------------
+
+
+def _owners(names_of: list[list[str]], place: str) -> dict[str, int]:
+    """The segments of all ranks, each with its rank."""
+    owners: dict[str, int] = {}
+    for rank, names in enumerate(names_of):
+        for name in names:
+            if name in owners:
+                raise Error(
+                    Code.INVALID_ARGUMENT,
+                    f"ranks {owners[name]} and {rank} both save {name!r} of '{place}'; nothing was saved",
+                )
+            owners[name] = rank
+    return owners
+
+
+def _told(failure: Exception, path: str) -> Error:
+    """A failure as all ranks raise it."""
+    if isinstance(failure, Error):
+        return failure
+    return Error(Code.FAILED_STATE, f"saving '{path}': {failure!r}; what was there is intact")
+
+
+def _all_gather(group: Any, value: Any) -> list[Any]:
+    if group is None:
+        return [value]
+    values: list[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(values, value, group=group)
+    return values
+
+
+def _gather(group: Any, value: Any) -> list[Any]:
+    """All ranks' values, on rank 0; nothing on the others."""
+    if group is None:
+        return [value]
+    values = [None] * dist.get_world_size(group) if dist.get_rank(group) == 0 else None
+    dist.gather_object(value, values, dst=dist.get_global_rank(group, 0), group=group)
+    return values or []
+
+
+def _broadcast(group: Any, value: Any) -> Any:
+    """Rank 0's value."""
+    if group is None:
+        return value
+    values = [value]
+    dist.broadcast_object_list(values, src=dist.get_global_rank(group, 0), group=group)
+    return values[0]

@@ -1,0 +1,224 @@
+"""DeepSpeed (ZeRO 1-3): its checkpoints in K files, written in the background.
+
+    import deepspeed
+    from tailrace.torch.deepspeed import install
+
+    engine, *_ = deepspeed.initialize(model=model, config=config, ...)
+    install(engine, files=2)                                  # on all ranks
+    engine.load_checkpoint("ckpt")                            # as ever
+    ...
+    engine.save_checkpoint("ckpt")                            # returns when the state is copied
+
+Each file that DeepSpeed names is a segment of the K files in DIRECTORY/TAG (_segments has the steps). When those are
+committed, rank 0 replaces DIRECTORY/latest, and then removes what `keep` lets go.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import os
+import shutil
+import warnings
+from typing import Any
+
+import torch
+from deepspeed.runtime.checkpoint_engine.checkpoint_engine import CheckpointEngine
+
+from tailrace._errors import Code, Error
+from tailrace.torch import _deepspeed_state, _durable, _segments
+
+
+class _SegmentPath(str):
+    """A file that exists, for DeepSpeed's look whether it does, and the segment in there that is meant."""
+
+    segment: str
+
+    def __new__(cls, file: str, segment: str) -> _SegmentPath:
+        made = super().__new__(cls, file)
+        made.segment = segment
+        return made
+
+
+class TailraceCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
+    """A CheckpointEngine of DeepSpeed. Made by install(); its methods are for DeepSpeed, and wait() for you.
+
+    All calls come from the thread that trains. Making one is collective over all ranks, and so is every save.
+    Memory: one copy of what this rank saves, and two buffers of `buffer_bytes` while it is written.
+    """
+
+    def __init__(
+        self,
+        config_params: Any = None,
+        *,
+        files: int = 1,
+        asynchronous: bool = True,
+        keep: int | None = None,
+        pickle: bool = False,
+        trust_pickle: bool = False,
+        name: str = "tailrace",
+        threads: int = 2,
+        buffer_bytes: int = 8 << 20,
+    ) -> None:
+        super().__init__(config_params)
+        if keep is not None and keep < 1:
+            raise Error(Code.INVALID_ARGUMENT, f"keep is {keep}, and has to be 1 or more; nothing was done")
+        self.name = "TailraceCheckpointEngine"
+        self._asynchronous = asynchronous
+        self._keep = keep
+        self._trust_pickle = trust_pickle
+        self._place = ""
+        self._writer = _segments.Writer(
+            "deepspeed", files=files, name=name, threads=threads, buffer_bytes=buffer_bytes, pickle=pickle
+        )
+
+    # ---- what DeepSpeed calls ----------------------------------------------------------------------------
+
+    def create(self, info: Any) -> None:
+        save_dir, tag = os.fspath(info.save_dir), str(info.tag)
+
+        def then() -> None:
+            if info.save_latest:
+                _durable.replace(os.path.join(save_dir, "latest"), lambda file: file.write(tag.encode()))
+            if self._keep is not None:
+                _rotate(save_dir, tag, self._keep)
+
+        self._place = os.path.join(save_dir, tag)
+        self._writer.open(self._place, then)
+
+    def save(self, state_dict: Any, path: str) -> None:
+        """Copies the tensors. What fails here is raised when all ranks hear of it, from save_checkpoint."""
+        segment = os.path.relpath(path, self._place)
+        if not segment.startswith(os.pardir):
+            self._writer.add(segment, lambda: _deepspeed_state.to_plain(state_dict))
+            return
+        try:
+            _save_for_others(state_dict, path)
+        except Exception as error:
+            self._writer.fail(error)
+
+    def commit(self, info: Any) -> bool:
+        """Returns when what was saved since create is durable and can be loaded."""
+        self.start()
+        self.wait()
+        return True
+
+    def load(self, path: str, map_location: Any = None) -> Any:
+        """One file as DeepSpeed names it: a segment of a checkpoint, or a file of DeepSpeed's own engine."""
+        if isinstance(path, _SegmentPath):
+            place, segment = os.path.dirname(path), path.segment
+        elif os.path.isfile(path):
+            return _to_device(_deepspeed_state.load_torch_file(path, not self._trust_pickle), map_location)
+        else:
+            place, segment = os.path.split(path)
+        with _segments.Reader(place) as reader:
+            tree = reader.load(segment, trust_pickle=self._trust_pickle)
+        return _to_device(_deepspeed_state.from_plain(tree), map_location)
+
+    def is_decoupled(self) -> bool:
+        # DeepSpeed then leaves the commit, and `latest`, to us.
+        return self._asynchronous
+
+    def get_commit_info(self) -> Any:
+        # DeepSpeed would commit before the next step, and wait for the files there.
+        return None
+
+    def preserves_storage_sharing(self) -> bool:
+        # Each tensor is saved by itself, so DeepSpeed need not clone what is a view of more.
+        return False
+
+    def cleanup(self) -> None:
+        """From engine.destroy(): waits for the last save."""
+        self.wait()
+
+    # ---- what install() calls, and you -------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begins to write what was saved since create. Collective. Raises Error, on all ranks, when one of them
+        could not save: (invalid argument) with the path in the state of an object that has no safe encoding."""
+        self._writer.start()
+
+    def wait(self) -> None:
+        """Returns when the last save is durable; raises Error when it has failed, on all ranks and once. What it
+        would have replaced is intact then."""
+        self._writer.wait()
+
+
+def install(engine: Any, **options: Any) -> TailraceCheckpointEngine:
+    """Makes a DeepSpeed engine save and load through tailrace; its checkpoint_engine from now on. Collective.
+
+    files: K, for all ranks together, at most 64 per rank.
+    asynchronous: save_checkpoint returns when the state is copied; the checkpoint can be loaded, and `latest` names
+        it, when it is complete. Before dist.destroy_process_group() call engine.destroy(), or wait() of what this
+        returns. False: save_checkpoint returns when the checkpoint is durable.
+    keep: how many checkpoints stay in save_dir; older ones of tailrace's are removed after each save. None: all.
+    pickle: objects in client_state that have no safe encoding are pickled; loading them needs trust_pickle.
+    trust_pickle: load pickled objects, and DeepSpeed's own files, whatever they hold. They may run any code.
+    name: of the job, part of the files' names. threads, buffer_bytes: per rank, of the writing.
+
+    Checkpoints that DeepSpeed's own engine has written load too. What save_16bit_model writes stays a file of
+    torch.save, since it is for other programs.
+    """
+    made = TailraceCheckpointEngine(engine._config, **options)
+    engine.checkpoint_engine = made
+    save_checkpoint, load_checkpoint = engine.save_checkpoint, engine.load_checkpoint
+    all_names = engine._get_all_ckpt_names
+
+    def save(*args: Any, **kwargs: Any) -> Any:
+        saved = save_checkpoint(*args, **kwargs)
+        made.start()
+        return saved
+
+    def load(*args: Any, **kwargs: Any) -> Any:
+        made.wait()
+        return load_checkpoint(*args, **kwargs)
+
+    def names(checkpoints_path: str, tag: str) -> list[str]:
+        # DeepSpeed looks for its files by a pattern; here they are segments.
+        place = os.path.join(checkpoints_path, str(tag))
+        found = _segments.owners_in(place)
+        if found is None:
+            original: list[str] = all_names(checkpoints_path, tag)
+            return original
+        pattern = os.path.basename(engine._get_ckpt_name(checkpoints_path, tag, mp_placeholder="*"))
+        file = next(os.path.join(place, name) for name in sorted(os.listdir(place)) if name.endswith(".tailrace"))
+        return [_SegmentPath(file, name) for name in sorted(fnmatch.filter(found, pattern))]
+
+    engine.save_checkpoint, engine.load_checkpoint, engine._get_all_ckpt_names = save, load, names
+    return made
+
+
+def export(checkpoint: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
+    """Writes DeepSpeed's own files (torch.save) of a checkpoint, DIRECTORY/TAG, into the directory `target`, for
+    zero_to_fp32.py, universal checkpoints, and engines without tailrace. Memory: one file's state at a time."""
+    os.makedirs(target, exist_ok=True)
+    with _segments.Reader(os.fspath(checkpoint)) as reader:
+        for segment in reader.owners:
+            _save_for_others(_deepspeed_state.from_plain(reader.load(segment)), os.path.join(target, segment))
+
+
+def _to_device(tree: Any, map_location: Any) -> Any:
+    # A function is DeepSpeed's way to say that all stays on the host.
+    device = torch.device("cpu" if map_location is None or callable(map_location) else map_location)
+    if device.type == "cpu":
+        return tree
+    return torch.utils._pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), tree)
+
+
+def _save_for_others(state: Any, path: str) -> None:
+    _durable.replace(path, lambda file: torch.save(state, file))
+
+
+def _rotate(save_dir: str, tag: str, keep: int) -> None:
+    """Removes the oldest checkpoints of tailrace's beside this one until `keep` are left."""
+    others = []
+    for entry in os.scandir(save_dir):
+        if entry.name != tag and entry.is_dir(follow_symlinks=False):
+            with contextlib.suppress(Error):
+                if _segments.owners_in(entry.path) is not None:
+                    others.append((max(file.stat().st_mtime_ns for file in os.scandir(entry.path)), entry.path))
+    for _, place in sorted(others, reverse=True)[keep - 1 :]:
+        try:
+            shutil.rmtree(place)
+        except OSError as error:
+            warnings.warn(f"removing the old checkpoint '{place}': {error.strerror}", stacklevel=2)

@@ -1,0 +1,239 @@
+"""Hugging Face's Trainer: its checkpoints in K files, written in the background.
+
+    from transformers import Trainer
+    from tailrace.torch.huggingface import install
+
+    trainer = Trainer(model, args, train_dataset=data)
+    install(trainer, files=2)                                  # on all ranks
+    trainer.train(resume_from_checkpoint=True)                 # as ever
+
+OUTPUT_DIR/checkpoint-N holds the K files, and trainer_state.json, which the Trainer looks for. The directory has
+another name until all of that is durable: a checkpoint-N is a complete one. Model, optimizer, scheduler and scaler
+are a segment of rank 0's, the states of the random generators one of each rank's (_segments has the steps).
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import random
+import shutil
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from transformers import TrainerCallback
+from transformers.trainer_callback import ExportableState
+from transformers.trainer_utils import rotate_checkpoints
+
+from tailrace._errors import Code, Error
+from tailrace.torch import _durable, _segments
+
+_STATE = "trainer_state.json"
+
+
+class TrainerCheckpoints:
+    """What install() returns. Its wait() is for you; the rest is for the Trainer."""
+
+    def __init__(self, trainer: Any, asynchronous: bool, writer: _segments.Writer, trust_pickle: bool) -> None:
+        self._trainer = trainer
+        self._asynchronous = asynchronous
+        self._writer = writer
+        self._trust_pickle = trust_pickle
+        self._theirs = {name: getattr(trainer, name) for name in _OURS}
+        for name, ours in _OURS.items():
+            setattr(trainer, name, ours.__get__(self))
+        trainer.add_callback(_WaitAtTheEnd(self))
+
+    def wait(self) -> None:
+        """Returns when the last checkpoint is durable; raises Error, on all ranks and once, when it has failed."""
+        self._writer.wait()
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        trainer = self._trainer
+        state, args = trainer.state, trainer.args
+        if trainer.hp_search_backend is None and trial is None:
+            trainer.store_flos()
+        run_dir = trainer._get_output_dir(trial=trial)
+        place = os.path.join(run_dir, f"checkpoint-{state.global_step}")
+        self._writer.wait()  # and what `then` has removed
+        if state.best_global_step:
+            best = os.path.join(run_dir, f"checkpoint-{state.best_global_step}")
+            if best == place or os.path.isdir(best):
+                state.best_model_checkpoint = best
+        for callback in [*trainer.callback_handler.callbacks, trainer.control]:
+            if isinstance(callback, ExportableState):
+                name, of = type(callback).__name__, callback.state()
+                if isinstance(state.stateful_callbacks[name], list):
+                    state.stateful_callbacks[name].append(of)
+                else:
+                    state.stateful_callbacks[name] = of
+        limit, best_place = args.save_total_limit, state.best_model_checkpoint
+        unfinished = os.path.join(run_dir, f".checkpoint-{state.global_step}.unfinished")
+
+        def then() -> None:
+            _take_its_name(unfinished, place)
+            rotate_checkpoints(
+                output_dir=run_dir, save_total_limit=limit, best_model_checkpoint=best_place, use_mtime=True
+            )
+
+        if args.should_save:
+            _clear(run_dir)
+            os.makedirs(unfinished)
+            state.save_to_json(os.path.join(unfinished, _STATE))
+        self._writer.open(unfinished, then)
+        if args.should_save:
+            self._writer.add("model", lambda: trainer.model.state_dict())
+        if not args.save_only_model:
+            if args.should_save:
+                self._writer.add("training", self._training_state)
+            self._writer.add(f"random-{args.process_index}", _random_states)
+        self._writer.start()
+        if not self._asynchronous:
+            self._writer.wait()
+
+    def _training_state(self) -> dict[str, Any]:
+        trainer = self._trainer
+        scaler = getattr(trainer.accelerator, "scaler", None)
+        return {
+            "optimizer": trainer.optimizer.state_dict(),
+            "scheduler": trainer.lr_scheduler.state_dict(),
+            "scaler": None if scaler is None else scaler.state_dict(),
+        }
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        found = self._load(resume_from_checkpoint, "model")
+        if found is None:
+            self._theirs["_load_from_checkpoint"](resume_from_checkpoint, model)
+        else:
+            (self._trainer.model if model is None else model).load_state_dict(found)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        found = self._load(checkpoint, "training")
+        if found is None:
+            self._theirs["_load_optimizer_and_scheduler"](checkpoint)
+            return
+        self._trainer.optimizer.load_state_dict(found["optimizer"])
+        self._trainer.lr_scheduler.load_state_dict(found["scheduler"])
+        if found["scaler"] is not None:
+            self._trainer.accelerator.scaler.load_state_dict(found["scaler"])
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        found = self._load(checkpoint, f"random-{self._trainer.args.process_index}")
+        if found is None:
+            self._theirs["_load_rng_state"](checkpoint)
+            return
+        random.setstate(found["python"])
+        np.random.set_state(found["numpy"])
+        torch.set_rng_state(found["cpu"])
+        if found["cuda"] and torch.cuda.is_available():
+            torch.cuda.set_rng_state_all(found["cuda"])
+
+    def _load_best_model(self) -> None:
+        self.wait()
+        if dist.is_available() and dist.is_initialized():
+            dist.barrier()  # rank 0 gives the directory its name, and the others look for it
+        found = self._load(self._trainer.state.best_model_checkpoint, "model")
+        if found is None:
+            self._theirs["_load_best_model"]()
+        else:
+            self._trainer.model.load_state_dict(found)
+
+    def _load(self, place: str | None, segment: str) -> Any:
+        """None for what the Trainer itself has to load, or does not have either."""
+        if place is None:
+            return None
+        owners = _segments.owners_in(place)
+        if owners is None or segment not in owners:
+            return None
+        with _segments.Reader(place) as reader:
+            return reader.load(segment, trust_pickle=self._trust_pickle)
+
+
+_OURS: dict[str, Any] = {
+    name: getattr(TrainerCheckpoints, name)
+    for name in (
+        "_save_checkpoint",
+        "_load_from_checkpoint",
+        "_load_optimizer_and_scheduler",
+        "_load_rng_state",
+        "_load_best_model",
+    )
+}
+
+
+class _WaitAtTheEnd(TrainerCallback):  # type: ignore[misc]
+    def __init__(self, checkpoints: TrainerCheckpoints) -> None:
+        self._checkpoints = checkpoints
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._checkpoints.wait()
+
+
+def install(
+    trainer: Any,
+    *,
+    files: int = 1,
+    asynchronous: bool = True,
+    pickle: bool = False,
+    trust_pickle: bool = False,
+    name: str = "tailrace",
+    threads: int = 2,
+    buffer_bytes: int = 8 << 20,
+) -> TrainerCheckpoints:
+    """Makes a Trainer (one process, or DDP) save and resume through tailrace. Collective over all ranks.
+
+    When it saves, how many checkpoints it keeps (save_total_limit), which one is best, and from where it resumes are
+    the Trainer's arguments as ever; checkpoints that it has written itself load too.
+
+    files: K, for all ranks together, at most 64 per rank.
+    asynchronous: training goes on when the state is copied. train() ends when the last checkpoint is durable. A
+        failure is raised by the next save, or at the end. False: training waits for each checkpoint.
+    pickle: objects in the state that have no safe encoding are pickled; loading them needs trust_pickle, and may run
+        any code then.
+    name: of the job, part of the files' names. threads, buffer_bytes: per rank, of the writing.
+    """
+    for with_own, instead in (
+        (trainer.is_deepspeed_enabled, "install tailrace.torch.deepspeed in its engine"),
+        (trainer.is_fsdp_enabled, "use tailrace.torch.StorageWriter with torch.distributed.checkpoint"),
+    ):
+        if with_own:
+            raise Error(
+                Code.UNSUPPORTED,
+                f"this Trainer's model is sharded by another framework: {instead}; nothing was changed",
+            )
+    writer = _segments.Writer(
+        "huggingface", files=files, name=name, threads=threads, buffer_bytes=buffer_bytes, pickle=pickle
+    )
+    return TrainerCheckpoints(trainer, asynchronous, writer, trust_pickle)
+
+
+def _random_states() -> dict[str, Any]:
+    return {
+        "python": random.getstate(),
+        "numpy": np.random.get_state(),
+        "cpu": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+    }
+
+
+def _clear(run_dir: str) -> None:
+    """What killed saves have left."""
+    for place in glob.glob(os.path.join(glob.escape(run_dir), ".checkpoint-*.unfinished")):
+        shutil.rmtree(place)
+
+
+def _take_its_name(unfinished: str, place: str) -> None:
+    """Gives a complete checkpoint its name. An older one of that name makes room for it at that moment."""
+    _durable.sync(os.path.join(unfinished, _STATE))
+    _durable.sync(unfinished)
+    if os.path.isdir(place):
+        shutil.rmtree(place)
+    try:
+        os.rename(unfinished, place)
+        _durable.sync_directory_of(place)
+    except OSError as error:
+        raise Error(
+            Code.IO_ERROR, f"giving '{place}' its name: {error.strerror}; older checkpoints are intact"
+        ) from error

@@ -1,0 +1,230 @@
+"""tailrace convert: every format into every other, bit for bit; whole or not at all; nothing run; bounded memory."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+
+import tailrace.torch
+from tailrace import Code, Error
+from tailrace.convert import FORMATS, convert, format_of
+from tailrace.convert.__main__ import main
+
+FULL = [name for name in FORMATS if name != "safetensors"]
+
+
+def tensors() -> dict[str, Any]:
+    torch.manual_seed(1)
+    return {
+        "w": torch.randn(300, 50),
+        "half": torch.randn(7, 3).to(torch.bfloat16),
+        "nan": torch.tensor([float("nan"), -0.0, 1e-45]),
+        "numbers": torch.arange(5000),
+        "mask": torch.tensor([True, False, True]),
+        "none": torch.empty(0, 4),
+        "scalar": torch.tensor(3.5, dtype=torch.float64),
+    }
+
+
+def nested() -> dict[str, Any]:
+    state = tensors()
+    return {"model": state, "optimizer": {"lr": 1e-3, "step": 7, "betas": [0.9, 0.99], "m": torch.randn(40, 40)}}
+
+
+def same(a: Any, b: Any) -> bool:
+    """Bit for bit."""
+    if isinstance(a, torch.Tensor):
+        if not (isinstance(b, torch.Tensor) and a.dtype == b.dtype and a.shape == b.shape):
+            return False
+        flat_a, flat_b = (t.detach().contiguous().reshape(-1).view(torch.uint8) for t in (a, b))
+        return torch.equal(flat_a, flat_b)
+    if isinstance(a, dict):
+        return isinstance(b, dict) and a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
+    return type(a) is type(b) and bool(a == b)
+
+
+@pytest.mark.parametrize(("first", "second"), list(itertools.product(FULL, FULL)))
+def test_there_and_back_again_is_bit_for_bit(tmp_path: Path, first: str, second: str) -> None:
+    state = nested()
+    torch.save(state, tmp_path / "start.pt")
+    convert(tmp_path / "start.pt", tmp_path / "one", to=first)
+    assert format_of(str(tmp_path / "one")) == first
+    convert(tmp_path / "one", tmp_path / "two", to=second)
+    convert(tmp_path / "two", tmp_path / "end.pt")
+    assert same(torch.load(tmp_path / "end.pt", weights_only=True), state)
+    assert sorted(os.listdir(tmp_path)) == ["end.pt", "one", "start.pt", "two"]
+
+
+@pytest.mark.parametrize("other", FULL)
+def test_safetensors_hold_the_tensors_of_a_flat_state(tmp_path: Path, other: str) -> None:
+    from safetensors.torch import load_file, save_file
+
+    save_file(tensors(), tmp_path / "a.safetensors")
+    convert(tmp_path / "a.safetensors", tmp_path / "b", to=other)
+    convert(tmp_path / "b", tmp_path / "c.safetensors")
+    assert same(load_file(tmp_path / "c.safetensors"), tensors())
+
+
+def test_what_others_write_is_read_and_the_other_way_round(tmp_path: Path) -> None:
+    state = nested()
+    dcp.save(state, checkpoint_id=tmp_path / "dcp", no_dist=True)
+    convert(tmp_path / "dcp", tmp_path / "m.tailrace")
+    assert same(tailrace.torch.load(tmp_path / "m.tailrace"), state)
+    convert(tmp_path / "m.tailrace", tmp_path / "again", to="dcp")
+    convert(tmp_path / "m.tailrace", tmp_path / "ours", to="tailrace-dcp", files=2)
+    assert len(os.listdir(tmp_path / "ours")) == 2
+    for place, reader in ((tmp_path / "again", None), (tmp_path / "ours", tailrace.torch.StorageReader())):
+        blank = {"model": {name: torch.zeros_like(t) for name, t in tensors().items()}}
+        dcp.load(blank, checkpoint_id=place, storage_reader=reader, no_dist=True)
+        assert same(blank["model"], state["model"])
+
+
+def test_ranks_keep_their_own_states(tmp_path: Path) -> None:
+    (tmp_path / "ranks").mkdir()
+    states = [{"x": torch.full((3000,), rank), "rank": rank} for rank in range(3)]
+    for rank, state in enumerate(states):
+        torch.save(state, tmp_path / "ranks" / f"model_rank_{rank:02}.pt")
+    convert(tmp_path / "ranks", tmp_path / "epoch", to="tailrace", files=2)
+    assert len(os.listdir(tmp_path / "epoch")) == 2
+    with tailrace.read(tmp_path / "epoch", rank=2) as checkpoint:
+        assert same(checkpoint.tree(), states[2])
+    convert(tmp_path / "epoch", tmp_path / "back", to="ranks")
+    assert [same(torch.load(tmp_path / "back" / f"rank{r}.pt"), states[r]) for r in range(3)] == [True] * 3
+    convert(tmp_path / "epoch", tmp_path / "one.pt", rank=1)
+    assert same(torch.load(tmp_path / "one.pt"), states[1])
+    with pytest.raises(Error, match="3 ranks"):
+        convert(tmp_path / "epoch", tmp_path / "all.pt")
+    with pytest.raises(Error, match="no rank 3"):
+        convert(tmp_path / "epoch", tmp_path / "all.pt", rank=3)
+
+
+def test_views_stay_views_and_numpy_becomes_tensors(tmp_path: Path) -> None:
+    base = torch.arange(4000.0)
+    state = collections.OrderedDict(a=base[:2000], b=base[1000:3000])
+    tailrace.torch.save({"state": state, "n": np.arange(6, dtype=np.int16)}, tmp_path / "a")
+    convert(tmp_path / "a", tmp_path / "a.pt")
+    loaded = torch.load(tmp_path / "a.pt", weights_only=True)
+    loaded["state"]["a"][1500] = -1
+    assert loaded["state"]["b"][500] == -1 and loaded["n"].dtype == torch.int16
+
+
+class Evil:
+    def __reduce__(self) -> Any:
+        return os.mkdir, ("evil",)
+
+
+def test_nothing_that_a_source_holds_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.save({"w": torch.zeros(2), "e": Evil()}, "evil.pt")
+    dcp.save({"w": torch.zeros(2), "e": Evil()}, checkpoint_id="entry", no_dist=True)
+    dcp.save({"w": torch.zeros(2)}, checkpoint_id="metadata", no_dist=True)
+    Path("metadata/.metadata").write_bytes(pickle.dumps(Evil()))
+    for source, code in (("evil.pt", Code.UNSUPPORTED), ("entry", Code.UNSUPPORTED), ("metadata", Code.CORRUPT)):
+        with pytest.raises(Error) as caught:
+            convert(source, "out.tailrace")
+        assert caught.value.code == code, source
+    assert sorted(os.listdir()) == ["entry", "evil.pt", "metadata"]
+
+
+def test_a_failure_leaves_nothing_and_an_earlier_target_as_it_was(tmp_path: Path) -> None:
+    torch.save(nested(), tmp_path / "a.pt")
+    (tmp_path / "t.safetensors").write_text("mine")
+    with pytest.raises(Error) as caught:
+        convert(tmp_path / "a.pt", tmp_path / "t.safetensors")
+    assert caught.value.code == Code.ALREADY_EXISTS
+    with pytest.raises(Error, match=r"\['optimizer'\]\['lr'\] is a float"):
+        convert(tmp_path / "a.pt", tmp_path / "t.safetensors", replace=True)
+    assert (tmp_path / "t.safetensors").read_text() == "mine"
+    convert(tmp_path / "a.pt", tmp_path / "t.safetensors", replace=True, tensors_only=True)
+    convert(tmp_path / "t.safetensors", tmp_path / "d", to="dcp")
+    convert(tmp_path / "a.pt", tmp_path / "d", to="ranks", replace=True)
+    assert os.listdir(tmp_path / "d") == ["rank0.pt"]
+    convert(tmp_path / "a.pt", tmp_path / "b.tailrace")
+    content = bytearray((tmp_path / "b.tailrace").read_bytes())
+    content[len(content) // 2] ^= 1
+    (tmp_path / "b.tailrace").write_bytes(content)
+    with pytest.raises(Error) as caught:
+        convert(tmp_path / "b.tailrace", tmp_path / "c.pt")
+    assert caught.value.code == Code.CORRUPT
+    tailrace.torch.save({"w": torch.zeros(2), "r": range(3)}, tmp_path / "r.tailrace")
+    with pytest.raises(Error, match="weights_only"):  # known only when the file is written
+        convert(tmp_path / "r.tailrace", tmp_path / "c.pt")
+    assert sorted(os.listdir(tmp_path)) == ["a.pt", "b.tailrace", "d", "r.tailrace", "t.safetensors"]
+
+
+LIMITED = """
+import sys, threading, time
+import torch, tailrace.torch
+from tailrace.convert import convert
+
+def own():  # memory that no file backs
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("RssAnon"))
+
+for step, (source, target, to) in enumerate(zip(sys.argv[1::3], sys.argv[2::3], sys.argv[3::3])):
+    before = own()
+    most = [0]
+    over = threading.Event()
+    def watch():
+        while not over.wait(0.005):
+            most[0] = max(most[0], own() - before)
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        convert(source, target, to=to)
+    finally:
+        over.set()
+    watcher.join()
+    print(to, most[0] >> 10)
+"""
+
+
+def test_memory_is_bounded_whatever_the_size(tmp_path: Path) -> None:
+    torch.save({str(i): torch.full((2 << 20,), float(i)) for i in range(12)}, tmp_path / "a.pt")  # 96 MiB
+    steps: list[str] = []
+    source = "a.pt"
+    for to in ("tailrace", "dcp", "tailrace-dcp", "safetensors", "ranks", "torch", "safetensors"):
+        target = f"{len(steps)}.{to}"
+        steps += [str(tmp_path / source), str(tmp_path / target), to]
+        source = target
+    done = subprocess.run([sys.executable, "-c", LIMITED, *steps], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    most = [int(line.split()[1]) for line in done.stdout.splitlines()]
+    assert len(most) == 7 and max(most) < 48, done.stdout
+
+
+def test_the_command_converts_and_says_what_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.save(tensors(), "a.pt")
+    assert main(["a.pt", "b.safetensors"]) == 0
+    said = capsys.readouterr()
+    assert said.err == "" and "from torch to safetensors" in said.out
+    assert main(["a.pt", "b.safetensors"]) == 2 and "is left as it is" in capsys.readouterr().err
+    assert main(["none", "c.pt"]) == 3
+    assert main(["a.pt", "c"]) == 2 and "--to" in capsys.readouterr().err
+    Path("junk").write_text("junk" * 5000)
+    assert main(["junk", "c.pt"]) == 1 and "junk" in capsys.readouterr().err
+    assert sorted(os.listdir()) == ["a.pt", "b.safetensors", "junk"]
+
+
+def test_the_tool_starts_the_converter_or_says_what_is_missing(tmp_path: Path) -> None:
+    tool = Path(__file__).parents[2] / "tools" / "convert"
+    helped = subprocess.run([sys.executable, "-B", tool, "--help"], capture_output=True, text=True, check=False)
+    assert helped.returncode == 0 and "--tensors-only" in helped.stdout
+    bare = subprocess.run([sys.executable, "-I", "-S", tool, "a", "b"], capture_output=True, text=True, check=False)
+    assert bare.returncode == 4 and "TAILRACE_PYTHON" in bare.stderr

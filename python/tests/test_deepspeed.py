@@ -1,0 +1,205 @@
+"""DeepSpeed's ZeRO on two ranks: saved through tailrace, killed, restored, and its losses as without interruption."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import warnings
+from pathlib import Path
+from typing import Any
+
+import distributed
+import pytest
+import torch
+import torch.distributed as dist
+from torch.multiprocessing.spawn import ProcessExitedException
+
+import tailrace
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # DeepSpeed's own
+    import deepspeed
+    from deepspeed.runtime.checkpoint_engine.checkpoint_engine import CheckpointCommitInfo
+    from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler
+    from deepspeed.runtime.zero.config import ZeroStageEnum
+
+    from tailrace.torch import _deepspeed_state, _runs
+    from tailrace.torch.deepspeed import TailraceCheckpointEngine, export, install
+
+STAGES = (1, 2, 3)
+
+
+def make_engine(stage: int) -> Any:
+    os.environ.update(RANK=str(dist.get_rank()), LOCAL_RANK=str(dist.get_rank()), WORLD_SIZE=str(dist.get_world_size()))
+    deepspeed.ops.__compatible_ops__ = {}  # its operations would be compiled first
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(
+        torch.nn.Linear(33, 64), torch.nn.BatchNorm1d(64), torch.nn.GELU(), torch.nn.Linear(64, 7)
+    )
+    config = {
+        "train_micro_batch_size_per_gpu": 4,
+        "zero_optimization": {"stage": stage},
+        "optimizer": {"type": "AdamW", "params": {"lr": 1e-2, "torch_adam": True}},
+        "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 10}},
+    }
+    return deepspeed.initialize(model=net, model_parameters=net.parameters(), config=config)[0]
+
+
+def train(engine: Any, steps: range) -> list[float]:
+    losses = []
+    for step in steps:
+        torch.manual_seed(2 * step + dist.get_rank())
+        loss = engine(torch.randn(4, 33)).square().mean()
+        engine.backward(loss)
+        engine.step()
+        losses.append(float(loss.detach()))
+    return losses
+
+
+def kill_when_written(*args: Any, **kwargs: Any) -> Any:
+    write(*args, **kwargs)
+    dist.barrier(args[0])
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+write = _runs.write
+
+
+def save_and_be_killed(place: str) -> None:
+    for stage in STAGES:
+        engine = make_engine(stage)
+        saving = install(engine, files=2)
+        assert engine.load_checkpoint(f"{place}/{stage}") == (None, None)  # a first run
+        train(engine, range(3))
+        engine.save_checkpoint(f"{place}/{stage}", client_state={"seen": {"tokens": 12}})
+        losses = train(engine, range(3, 6))  # while the files are written
+        Path(place, f"losses-{stage}-{dist.get_rank()}").write_text(json.dumps(losses))
+        if stage < 3:
+            engine.save_16bit_model(f"{place}/{stage}", "model.bin")
+            weights = torch.load(f"{place}/{stage}/model.bin", weights_only=True)
+            assert torch.equal(weights["0.weight"], engine.module[0].weight)
+        if stage == STAGES[-1]:
+            saving.wait()
+            dist.barrier()
+            _runs.write = kill_when_written
+        engine.save_checkpoint(f"{place}/{stage}")
+        saving.wait()
+        engine.destroy()
+
+
+def go_on(place: str) -> None:
+    for stage in STAGES:
+        engine = make_engine(stage)
+        saving = install(engine, files=1, keep=2)
+        # What was killed does not count; the others go back by name.
+        tag = None if stage == STAGES[-1] else "global_step3"
+        path, client_state = engine.load_checkpoint(f"{place}/{stage}", tag=tag)
+        assert "global_step3" in path and os.path.exists(path)
+        assert client_state["seen"] == {"tokens": 12}
+        expected = json.loads(Path(place, f"losses-{stage}-{dist.get_rank()}").read_text())
+        assert train(engine, range(3, 6)) == expected, stage
+        if stage == 1:
+            with pytest.raises(tailrace.Error, match=r"\['odd'\] is a pathlib"):
+                engine.save_checkpoint(f"{place}/1", tag="odd", client_state={"odd": Path("x")})
+            losses_of_other_engines_checkpoints(place)
+        engine.save_checkpoint(f"{place}/{stage}")  # again, the one that was killed too
+        for step in range(6, 8):
+            train(engine, range(step, step + 1))
+            engine.save_checkpoint(f"{place}/{stage}")
+        saving.wait()
+        dist.barrier()
+        assert Path(place, str(stage), "latest").read_text() == "global_step8"
+        assert {p.name for p in Path(place, str(stage)).iterdir() if p.is_dir()} - {"odd"} == {
+            "global_step7",
+            "global_step8",
+        }
+        engine.destroy()
+
+
+def losses_of_other_engines_checkpoints(place: str) -> None:
+    """What DeepSpeed's own engine has written loads, with what it pickles on the allow list."""
+    theirs = make_engine(1)
+    train(theirs, range(2))
+    theirs.save_checkpoint(f"{place}/theirs")
+    expected = train(theirs, range(2, 4))
+    ours = make_engine(1)
+    install(ours)
+    assert ours.load_checkpoint(f"{place}/theirs")[0] is not None
+    assert train(ours, range(2, 4)) == expected
+
+
+def test_training_goes_on_after_a_kill(tmp_path: Path) -> None:
+    with pytest.raises(ProcessExitedException, match="SIGKILL"):
+        distributed.run(2, save_and_be_killed, str(tmp_path))
+    for stage in STAGES:
+        assert len(list((tmp_path / str(stage) / "global_step3").iterdir())) == 2  # K files, and no more
+    killed = tmp_path / "3" / "global_step6"
+    assert list(killed.iterdir()) and all(file.name.endswith(".unfinished") for file in killed.iterdir())
+    with pytest.raises(tailrace.Error):
+        tailrace.read(killed)
+    assert (tmp_path / "3" / "latest").read_text() == "global_step3"
+
+    weights = tailrace.read(tmp_path / "1" / "global_step3")["mp_rank_00_model_states.pt/module/0.weight"]
+    export(tmp_path / "1" / "global_step3", tmp_path / "exported" / "global_step3")
+    (tmp_path / "exported" / "latest").write_text("global_step3")
+    from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
+
+    consolidated = get_fp32_state_dict_from_zero_checkpoint(str(tmp_path / "exported"))
+    assert torch.equal(consolidated["0.weight"], weights.load())
+
+    distributed.run(2, go_on, str(tmp_path))
+
+
+def test_the_calls_by_hand(tmp_path: Path) -> None:
+    engine = TailraceCheckpointEngine()
+    info = CheckpointCommitInfo("step-1", str(tmp_path), True)
+    path = str(tmp_path / "step-1" / "mp_rank_00_model_states.pt")
+    weight = torch.arange(1000.0)
+    engine.create(info)
+    engine.save({"w": weight, "scaler": DynamicLossScaler(8.0, 10, 1, 2, False), "at": ZeroStageEnum.gradients}, path)
+    weight += 1  # it was copied
+    assert not (tmp_path / "step-1").exists()
+    assert engine.commit(info)
+    assert (tmp_path / "latest").read_text() == "step-1"
+    loaded = engine.load(path)
+    assert torch.equal(loaded["w"], torch.arange(1000.0)) and loaded["at"] is ZeroStageEnum.gradients
+    assert loaded["scaler"].cur_scale == 8 and loaded["scaler"].has_overflow_serial([]) is False
+    with pytest.raises(tailrace.Error, match="has no 'zero"):
+        engine.load(str(tmp_path / "step-1" / "zero_pp_rank_0_mp_rank_00_optim_states.pt"))
+
+    # An object without a safe encoding is named; pickled, it needs trust.
+    other = CheckpointCommitInfo("step-2", str(tmp_path), True)
+    engine.create(other)
+    engine.save({"odd": Path("x")}, path.replace("step-1", "step-2"))
+    with pytest.raises(tailrace.Error, match=r"\['odd'\] is a pathlib"):
+        engine.commit(other)
+    assert (tmp_path / "latest").read_text() == "step-1"
+    engine = TailraceCheckpointEngine(pickle=True)
+    engine.create(other)
+    engine.save({"odd": Path("x")}, path.replace("step-1", "step-2"))
+    engine.commit(other)
+    with pytest.raises(tailrace.Error, match="trust_pickle"):
+        engine.load(path.replace("step-1", "step-2"))
+    assert TailraceCheckpointEngine(trust_pickle=True).load(path.replace("step-1", "step-2")) == {"odd": Path("x")}
+
+    (file,) = (tmp_path / "step-1").iterdir()
+    damaged = bytearray(file.read_bytes())
+    damaged[damaged.index(torch.arange(1000.0).numpy().tobytes()) + 100] ^= 1
+    file.write_bytes(damaged)
+    with pytest.raises(tailrace.Error) as caught:
+        engine.load(path)
+    assert caught.value.code == tailrace.Code.CORRUPT and caught.value.path == str(file)
+
+
+def test_only_objects_of_the_list_are_made() -> None:
+    for value in (
+        {"tailrace.deepspeed": "os.system", "v": "true"},
+        {"tailrace.deepspeed": "ZeroStageEnum", "v": "x"},
+        {"tailrace.deepspeed": "LossScaler", "v": {"update_scale": 1}},
+        {"tailrace.deepspeed": []},
+    ):
+        with pytest.raises(tailrace.Error, match="cannot be understood"):
+            _deepspeed_state.from_plain({"a": [value]})
+    with pytest.raises(tailrace.Error, match="is taken"):
+        _deepspeed_state.to_plain([{"tailrace.deepspeed": 1}])

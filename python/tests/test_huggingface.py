@@ -1,0 +1,115 @@
+"""Hugging Face's Trainer saves and resumes through tailrace: as without interruption, also after a kill."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import tailrace
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # the libraries' own
+    from transformers import BloomConfig, BloomForCausalLM, Trainer, TrainingArguments
+
+    from tailrace.torch import _runs
+    from tailrace.torch.huggingface import install
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+class Data(torch.utils.data.Dataset):  # type: ignore[type-arg]
+    def __len__(self) -> int:
+        return 24
+
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        tokens = torch.randint(0, 64, (8,), generator=torch.Generator().manual_seed(index))
+        return {"input_ids": tokens, "labels": tokens}
+
+
+def make_trainer(place: Path, **arguments: Any) -> Any:
+    torch.manual_seed(0)
+    config = BloomConfig(vocab_size=64, hidden_size=32, n_layer=2, n_head=2, hidden_dropout=0.1)
+    chosen = {"max_steps": 9, "save_steps": 2, "logging_steps": 1, **arguments}
+    settings = TrainingArguments(
+        str(place), per_device_train_batch_size=4, use_cpu=True, report_to=[], disable_tqdm=True, **chosen
+    )
+    return Trainer(BloomForCausalLM(config), settings, train_dataset=Data(), eval_dataset=Data())
+
+
+def losses(trainer: Any) -> dict[int, float]:
+    return {entry["step"]: entry["loss"] for entry in trainer.state.log_history if "loss" in entry}
+
+
+def be_killed(place: str) -> None:
+    """At the end of writing the checkpoint of step 6, before it is committed."""
+    write = _runs.write
+    saved = []
+
+    def kill(*args: Any, **kwargs: Any) -> Any:
+        written = write(*args, **kwargs)
+        saved.append(written)
+        if len(saved) == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return written
+
+    _runs.write = kill
+    trainer = make_trainer(Path(place))
+    install(trainer, files=2)
+    trainer.train()
+
+
+def test_training_resumes_after_a_kill(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path / "uninterrupted", save_strategy="no")
+    trainer.train()
+    expected = losses(trainer)
+    weights = trainer.model.state_dict()
+
+    place = tmp_path / "killed"
+    done = subprocess.run([sys.executable, __file__, str(place)], capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert sorted(path.name for path in place.iterdir()) == [
+        ".checkpoint-6.unfinished",
+        "checkpoint-2",
+        "checkpoint-4",
+    ]
+    names = sorted(path.name for path in (place / "checkpoint-4").iterdir())
+    assert len(names) == 3 and names[-1] == "trainer_state.json"  # K files, and what the Trainer looks for
+    assert "model/transformer.word_embeddings.weight" in tailrace.read(place / "checkpoint-4")
+
+    trainer = make_trainer(place, save_total_limit=2)
+    install(trainer, files=1)
+    trainer.train(resume_from_checkpoint=True)
+    resumed = losses(trainer)
+    assert json.loads((place / "checkpoint-9" / "trainer_state.json").read_text())["global_step"] == 9
+    assert sorted(path.name for path in place.iterdir()) == ["checkpoint-8", "checkpoint-9"]
+    assert resumed == expected
+    for name, weight in trainer.model.state_dict().items():
+        assert torch.equal(weight, weights[name]), name
+
+
+def test_the_best_model_and_the_trainers_own_checkpoints_load(tmp_path: Path) -> None:
+    make_trainer(tmp_path, max_steps=2, eval_steps=2).train()  # without tailrace; its state holds eval_steps
+    # The first of the two evaluations gets the better score.
+    best_by = {"load_best_model_at_end": True, "metric_for_best_model": "score", "greater_is_better": True}
+    trainer = make_trainer(tmp_path, max_steps=6, eval_strategy="steps", eval_steps=2, save_total_limit=1, **best_by)
+    scores = iter([2.0, 1.0])
+    trainer.compute_metrics = lambda prediction: {"score": next(scores)}
+    install(trainer, asynchronous=False)
+    trainer.train(resume_from_checkpoint=True)
+    best = trainer.state.best_model_checkpoint
+    assert best == str(tmp_path / "checkpoint-4")
+    saved = tailrace.read(best)["model/transformer.word_embeddings.weight"].load()
+    assert torch.equal(trainer.model.transformer.word_embeddings.weight, saved)
+
+
+if __name__ == "__main__":
+    be_killed(sys.argv[1])

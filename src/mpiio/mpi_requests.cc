@@ -1,0 +1,88 @@
+#include "mpiio/mpi_requests.h"
+
+#include <system_error>
+
+#include "mpiio/mpi_files.h"
+
+namespace tailrace::mpiio {
+
+struct Requests::Outcome {
+    bool writes = false;
+    uint64_t bytes = 0;
+    int code = MPI_SUCCESS;
+
+    // What MPI calls of a generalized request: when somebody asks for its status, when it is freed, and when
+    // somebody wants to cancel it, which collective calls do not allow.
+    static int query(void* state, MPI_Status* status) {
+        const auto* outcome = static_cast<const Outcome*>(state);
+        if (status != MPI_STATUS_IGNORE) {
+            set_status(status, outcome->code == MPI_SUCCESS ? outcome->bytes : 0);
+            status->MPI_SOURCE = MPI_UNDEFINED;
+            status->MPI_TAG = MPI_UNDEFINED;
+        }
+        return outcome->code;
+    }
+    static int release(void* state) {
+        delete static_cast<Outcome*>(state);
+        return MPI_SUCCESS;
+    }
+    static int cancel(void*, int) { return MPI_SUCCESS; }
+};
+
+int Requests::add(tailrace_io* io, bool writes, uint64_t bytes, MPI_Request* request) {
+    Started started;
+    started.io = io;
+    started.outcome = new Outcome{writes, bytes, MPI_SUCCESS};
+    const int code = PMPI_Grequest_start(Outcome::query, Outcome::release, Outcome::cancel, started.outcome,
+                                         &started.request);
+    if (code != MPI_SUCCESS) {
+        delete started.outcome;
+        (void)tailrace_io_wait(io, nullptr);
+        return code;
+    }
+    *request = started.request;
+    std::unique_lock lock(mutex_);
+    try {
+        if (!thread_.joinable()) thread_ = std::thread([this] { work(); });
+    } catch (const std::system_error&) {  // no thread is to be had: the call waits itself
+        lock.unlock();
+        wait_for(started);
+        return MPI_SUCCESS;
+    }
+    queue_.push_back(started);
+    changed_.notify_all();
+    return MPI_SUCCESS;
+}
+
+void Requests::finish() {
+    {
+        std::lock_guard lock(mutex_);
+        stopping_ = true;
+        changed_.notify_all();
+    }
+    if (thread_.joinable()) thread_.join();
+}
+
+void Requests::wait_for(const Started& started) {
+    uint64_t bytes = 0;
+    const tailrace_code code = tailrace_io_wait(started.io, &bytes);
+    if (!started.outcome->writes) started.outcome->bytes = bytes;
+    started.outcome->code = class_of(code);
+    PMPI_Grequest_complete(started.request);  // from here on the outcome may be gone
+}
+
+void Requests::work() {
+    for (;;) {
+        Started next;
+        {
+            std::unique_lock lock(mutex_);
+            changed_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
+            if (queue_.empty()) return;
+            next = queue_.front();
+            queue_.pop_front();
+        }
+        wait_for(next);
+    }
+}
+
+}  // namespace tailrace::mpiio

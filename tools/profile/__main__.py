@@ -1,0 +1,118 @@
+"""tailrace profile -- COMMAND...: what a program's checkpointing does to the file system.
+
+Started by the tailrace command, which finds the interpreter. Exit status: the command's own; before it was started,
+as of the other commands: 2 wrong usage, 3 no such command, 4 it cannot be traced.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterable
+
+import results
+import tracer
+from strace_lines import calls_of
+from watcher import Watcher
+
+DESCRIPTION = """Run a command and show what it does to files: opens, writes, reads, seeks (backward ones apart), syncs,
+bytes, and the sizes of writes and reads for each file; while it saves, and while it restores. Any program will do, with
+its children and threads. strace counts the calls, so the command runs somewhat slower where it makes many."""
+EPILOG = """An open file counts to the save phase from its opening if it was created, truncated or opened only for
+writing, else from the first write or sync on; before that to the restore phase. So one run may save and restore. A
+flush reads what was captured: --dir tells the shared directory from the node-local tier.
+
+The numbers go to standard error when the command has ended, and as JSON into --output, which `tailrace report` draws.
+examples:
+  tailrace profile -- python train.py
+  tailrace profile --dir ckpt -o io.json -- mpirun -n 4 ./simulation
+  tailrace report io.json"""
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The command line; what follows the options is the command."""
+    parser = argparse.ArgumentParser(
+        prog="tailrace profile",
+        usage="tailrace profile [--dir DIR]... [--all] [-o FILE [--force]] [--json] -- COMMAND...",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--dir", action="append", default=[], metavar="DIR", dest="directories",
+                        help="count only files below this directory (may be given several times)")  # fmt: skip
+    parser.add_argument("--all", action="store_true", dest="everything",
+                        help="also count what programs consist of: libraries, Python's modules, /usr")  # fmt: skip
+    parser.add_argument("-o", "--output", metavar="FILE", help="write the numbers to this file, as JSON")
+    parser.add_argument("--force", action="store_true", help="replace an earlier file")
+    parser.add_argument("--json", action="store_true",
+                        help="print the JSON to standard output; the command prints to standard error")  # fmt: skip
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    options.command = options.command[1:] if options.command[:1] == ["--"] else options.command
+    if not options.command:
+        parser.error("a command is missing: tailrace profile -- COMMAND...")
+    return options
+
+
+def complain(sentence: str, status: int) -> int:
+    print(f"tailrace: {sentence}", file=sys.stderr)
+    return status
+
+
+def write(path: str, content: str) -> None:
+    """As a whole or not at all."""
+    partial = path + ".partial"
+    with open(partial, "w", encoding="utf-8") as file:
+        file.write(content)
+    os.replace(partial, path)
+
+
+def main(arguments: list[str]) -> int:
+    options = parse(arguments)
+    if options.output and os.path.exists(options.output) and not options.force:
+        return complain(f"{options.output} is there: --force replaces it, -o names another; nothing was run", 2)
+    if options.output and not os.path.isdir(os.path.dirname(os.path.abspath(options.output))):
+        return complain(f"{options.output} cannot be written: its directory is not there; nothing was run", 3)
+    if shutil.which(options.command[0]) is None:
+        return complain(f"there is no program {options.command[0]!r} to run", 3)
+    try:
+        strace, seccomp = tracer.find_strace()
+    except tracer.NotTraceable as error:
+        return complain(str(error), 4)
+
+    watcher = Watcher(os.getcwd())
+
+    def take(lines: Iterable[str]) -> None:
+        watcher.watch(calls_of(lines))
+
+    began = time.time()
+    status = tracer.run(strace, seccomp, options.command, take, options.json)
+    about = {
+        "command": options.command,
+        "directories": [os.path.realpath(directory) for directory in options.directories],
+        "exit_status": status,
+        "began_unix_ms": int(1000 * began),
+        "seconds": round(time.time() - began, 3),
+        "host": os.uname().nodename,
+        "strace": tracer.version(strace),
+    }
+    found = results.document(watcher, results.chooser(options.directories, options.everything), about)
+    text = json.dumps(found, indent=1) + "\n"
+    if options.json:
+        sys.stdout.write(text)
+    else:
+        sys.stderr.write("\ntailrace profile: " + results.table(found))
+    if options.output:
+        try:
+            write(options.output, text)
+        except OSError as error:
+            return complain(f"writing {error.filename}: {error.strerror}", 4)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,57 @@
+#include "python_program.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+namespace tailrace::tool {
+
+namespace {
+
+// Installed beside the command, else in the source tree that it was built from.
+std::string directory_of(const std::string& name) {
+    std::error_code error;
+    const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
+    const auto installed = (self.parent_path() / TAILRACE_PYTHON_INSTALLED / name).lexically_normal();
+    if (!error && std::filesystem::exists(installed / "__main__.py", error)) return installed.string();
+    return std::string(TAILRACE_PYTHON_SOURCE) + "/" + name;
+}
+
+}  // namespace
+
+const std::vector<PythonProgram>& python_programs() {
+    static const std::vector<PythonProgram> programs = {
+        // The formats are those of Python libraries.
+        {"convert", "Convert checkpoints: torch.save, DCP, safetensors, one file per rank, tailrace",
+         "Python 3.10 or newer with the tailrace package and PyTorch"},
+        // Reading strace's lines is work on text, and the benchmarks use the same reader.
+        {"profile", "Run a program and show its opens, reads, writes, seeks and syncs",
+         "Python 3.10 or newer"},
+        // The plotting libraries are Python's.
+        {"report", "Draw results of bench, tune and profile, and records of sessions, as an HTML page",
+         "Python 3.10 or newer with matplotlib"},
+    };
+    return programs;
+}
+
+Exit become(const PythonProgram& program, const std::vector<std::string>& arguments) {
+    const char* chosen = std::getenv("TAILRACE_PYTHON");
+    const std::string python = chosen != nullptr && *chosen != '\0' ? chosen : "python3";
+    // -B: leaves no bytecode behind where the program is installed.
+    std::vector<std::string> words = {python, "-B", directory_of(program.name)};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    std::vector<char*> pointers;
+    for (std::string& word : words) pointers.push_back(word.data());
+    pointers.push_back(nullptr);
+    ::execvp(python.c_str(), pointers.data());
+    return report(
+        Status(Code::not_found, fmt::format("starting {}: {}; `tailrace {}` is a Python program: "
+                                            "install {}, or set TAILRACE_PYTHON to an interpreter",
+                                            python, std::strerror(errno), program.name, program.needs)));
+}
+
+}  // namespace tailrace::tool
