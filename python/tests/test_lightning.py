@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,9 @@ import pytest
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import ModelCheckpoint
-from pytorch_lightning.plugins.io import AsyncCheckpointIO
 
 import tailrace
+from tailrace.torch import lightning
 from tailrace.torch.lightning import TailraceCheckpointIO
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's own advice
@@ -59,7 +60,7 @@ def train(place: Path, epochs: int, plugin: Any, resume: str | None = None) -> A
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_training_resumes_from_a_checkpoint(tmp_path: Path, asynchronous: bool) -> None:
     def plugin() -> Any:
-        return AsyncCheckpointIO(TailraceCheckpointIO()) if asynchronous else TailraceCheckpointIO()
+        return TailraceCheckpointIO(asynchronous=asynchronous)
 
     train(tmp_path / "a", 3, plugin())
     last = tmp_path / "a" / "last.ckpt"
@@ -69,6 +70,37 @@ def test_training_resumes_from_a_checkpoint(tmp_path: Path, asynchronous: bool) 
     uninterrupted = train(tmp_path / "c", 4, plugin())
     for mine, theirs in zip(resumed.state_dict().values(), uninterrupted.state_dict().values(), strict=True):
         assert torch.equal(mine, theirs)
+
+
+def test_in_the_background_files_are_written_and_removed_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = threading.Event()
+    save = lightning.save
+
+    def waits(*arguments: Any, **options: Any) -> None:
+        assert go_on.wait(60)
+        save(*arguments, **options)
+
+    monkeypatch.setattr(lightning, "save", waits)
+    plugin = TailraceCheckpointIO(asynchronous=True)
+    weight = torch.ones(8)
+    plugin.save_checkpoint({"weight": weight}, tmp_path / "f")
+    weight.zero_()  # the program's again
+    plugin.remove_checkpoint(tmp_path / "f")
+    assert os.listdir(tmp_path) == []
+    go_on.set()
+    plugin.teardown()
+    assert os.listdir(tmp_path) == []
+
+    plugin.save_checkpoint({"weight": weight + 1}, tmp_path / "g")
+    weight.fill_(2)
+    assert torch.equal(plugin.load_checkpoint(tmp_path / "g")["weight"], torch.ones(8))
+    plugin.save_checkpoint({"path": Path("x")}, tmp_path / "h")
+    with pytest.raises(tailrace.Error, match=r"\['path'\]"):
+        plugin.teardown()
+    plugin.teardown()
+    assert os.listdir(tmp_path) == ["g"]
 
 
 def test_objects_without_a_safe_encoding_are_named(tmp_path: Path) -> None:

@@ -3,10 +3,10 @@
     from lightning.pytorch import Trainer
     from tailrace.torch.lightning import TailraceCheckpointIO
 
-    trainer = Trainer(plugins=[TailraceCheckpointIO()])
+    trainer = Trainer(plugins=[TailraceCheckpointIO(asynchronous=True)])
 
-For saving in the background wrap it in Lightning's own AsyncCheckpointIO. Works with the packages lightning and
-pytorch_lightning: with the one that the program has imported, else with the one that is installed.
+Works with the packages lightning and pytorch_lightning: with the one that the program has imported, else with the one
+that is installed.
 """
 
 from __future__ import annotations
@@ -15,10 +15,13 @@ import contextlib
 import importlib
 import os
 import sys
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from tailrace._errors import Code, Error
 from tailrace.torch._file import load, save
+from tailrace.torch._staging import AsyncStager
 
 
 def _checkpoint_io() -> Any:
@@ -35,28 +38,62 @@ class TailraceCheckpointIO(_checkpoint_io()):  # type: ignore[misc]
     pickle: objects in the checkpoint (of a callback's state, or hyperparameters) that have no safe encoding are
         pickled; without it saving raises Error (invalid argument) with their path. Loading them needs
         weights_only=False in the Trainer's call.
+    asynchronous: a save copies the state into memory that is kept, and returns; one thread writes and removes the
+        files, in the Trainer's order. (Lightning's own AsyncCheckpointIO removes at once: a file whose save is still
+        to come then stays for good.) The next save waits for the last one and raises its failure, as the end of the
+        Trainer's run does. Views of one tensor come back as tensors of their own, unless they are equal.
     """
 
-    def __init__(self, *, pickle: bool = False) -> None:
+    def __init__(self, *, pickle: bool = False, asynchronous: bool = False) -> None:
         super().__init__()
         self._pickle = pickle
+        self._thread = ThreadPoolExecutor(1, "tailrace-lightning") if asynchronous else None
+        self._stager = AsyncStager()
+        self._pending: list[Future[None]] = []
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any = None
     ) -> None:
         if storage_options is not None:
             raise Error(Code.INVALID_ARGUMENT, f"storage options for '{path}' are not known; nothing was saved")
-        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-        save(checkpoint, path, pickle=self._pickle)
+        self._wait()  # the copy that is being written is the memory of the next one
+        if self._thread is not None:
+            checkpoint = self._stager.stage(checkpoint)
+        self._do(lambda: self._save(checkpoint, path))
 
     def load_checkpoint(
         self, path: str | os.PathLike[str], map_location: Any = None, weights_only: bool | None = None
     ) -> dict[str, Any]:
+        self._wait()
         # Lightning's default is a function that leaves every storage on the host.
         device = None if callable(map_location) else map_location
         loaded: dict[str, Any] = load(path, map_location=device, weights_only=weights_only is not False)
         return loaded
 
     def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(path)
+        self._do(lambda: _remove(path))
+
+    def teardown(self) -> None:
+        """Waits for what is being written, and raises its failure."""
+        self._wait()
+
+    def _save(self, checkpoint: dict[str, Any], path: str | os.PathLike[str]) -> None:
+        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+        save(checkpoint, path, pickle=self._pickle)
+
+    def _do(self, action: Callable[[], None]) -> None:
+        if self._thread is None:
+            action()
+        else:
+            self._pending.append(self._thread.submit(action))
+
+    def _wait(self) -> None:
+        pending, self._pending = self._pending, []
+        failures = [failure for future in pending if (failure := future.exception()) is not None]
+        if failures:
+            raise failures[0]
+
+
+def _remove(path: str | os.PathLike[str]) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.remove(path)
