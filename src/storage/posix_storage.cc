@@ -119,11 +119,11 @@ class PosixStorage : public Storage {
         const std::string_view doing = doing_what[static_cast<int>(options.access)];
         TAILRACE_TRY(check_path(doing, path));
         const int mode = options.access == Access::read ? O_RDONLY : O_RDWR;
-        const int create = options.access == Access::read    ? 0
-                           : options.access == Access::write ? O_CREAT
-                                                             : O_CREAT | O_EXCL;
+        const int create = options.access == Access::create_new ? O_CREAT | O_EXCL : 0;
         // O_NONBLOCK: a pipe that lies there must not hold us up.
-        Descriptor plain = open_descriptor(path, mode | create | O_NONBLOCK);
+        const int flags = mode | create | O_NONBLOCK;
+        Descriptor plain =
+            options.access == Access::write ? open_or_create(path, flags) : open_descriptor(path, flags);
         if (!plain.valid()) return path_error(errno, doing, path);
         struct stat info {};
         if (fstat(plain.get(), &info) != 0) return path_error(errno, doing, path);

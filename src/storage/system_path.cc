@@ -14,6 +14,19 @@ Descriptor open_descriptor(const std::string& path, int flags) {
     return Descriptor(number);
 }
 
+Descriptor open_or_create(const std::string& path, int flags,
+                          const std::function<Descriptor(const std::string&, int)>& open) {
+    constexpr int tries = 5;
+    Descriptor made;
+    for (int i = 0; i < tries; ++i) {
+        made = open(path, flags | O_CREAT);
+        if (made.valid() || errno != EEXIST) break;
+        made = open(path, flags);
+        if (made.valid() || errno != ENOENT) break;
+    }
+    return made;
+}
+
 std::string parent_of(const std::string& path) {
     size_t end = path.find_last_not_of('/');
     if (end == std::string::npos) return path.empty() ? "." : "/";
