@@ -18,8 +18,8 @@ ifeq ($(filter $(MPI),mpich openmpi none),)
 $(error MPI=$(MPI) is not known; choose MPI=mpich, MPI=openmpi or MPI=none)
 endif
 
-.PHONY: help setup build demo test test-python bench bench-llm bench-collective test-cluster asan tsan fuzz format \
-    check-format install clean
+.PHONY: help setup build demo test test-python bench bench-llm bench-peers bench-collective test-cluster asan tsan \
+    fuzz format check-format install clean
 .NOTPARALLEL:
 
 help:
@@ -35,6 +35,7 @@ help:
 	@echo '  make test-python   build the Python package and check it: ruff, mypy, stubs, tests (with PyTorch, in a'
 	@echo '                     virtual environment under ~/.cache/tailrace, made the first time)'
 	@echo '  make bench-llm     checkpoints of a language model: tailrace beside torch.save, DCP and safetensors'
+	@echo '  make bench-peers   tailrace beside a file per process, MPI-IO, HDF5 and fio'
 	@echo '  make bench-collective   collective I/O against the MPI library'"'"'s own two-phase I/O'
 	@echo '  make test-cluster  the demo and a kill test on four simulated nodes with MooseFS (root)'
 	@echo '  make asan, tsan    build with sanitizers and run the tests that need no MPI'
@@ -76,6 +77,11 @@ bench:
 bench-llm:
 	@MPI=none scripts/setup build python
 	@scripts/bench_llm $(BENCH_ARGS)
+
+bench-peers:
+	@scripts/setup build bench peers
+	@scripts/build --without-tests
+	@scripts/with_mpi python3 benchmarks/peers.py --build "$(BUILD)" $(BENCH_ARGS)
 
 bench-collective:
 	@scripts/setup build bench

@@ -29,6 +29,7 @@ class Hdf5 final : public Strategy {
     }
     WriteTimes write(const Load& load, const std::string& directory, uint64_t) override {
         const std::string path = file_name(directory, name(), load.file);
+        make_shared_file(load, path);
         const Timer timer;
         const hid_t access = file_access(load);
         const hid_t file =
@@ -55,8 +56,9 @@ class Hdf5 final : public Strategy {
         if (load.rank == 0) sync_directory(directory);
         return {0, timer.stop()};
     }
-    void read(const Load& load, const std::string& directory, std::span<std::byte> target) override {
+    ReadTimes read(const Load& load, const std::string& directory, std::span<std::byte> target) override {
         const std::string path = file_name(directory, name(), load.file);
+        const Timer timer;
         const hid_t access = file_access(load);
         const hid_t file = check_id(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access), "opening a file");
         const hid_t dataset = check_id(H5Dopen2(file, "state", H5P_DEFAULT), "opening a dataset");
@@ -68,6 +70,7 @@ class Hdf5 final : public Strategy {
         check_call(H5Dclose(dataset), "closing a dataset");
         check_call(H5Fclose(file), "closing a file");
         check_call(H5Pclose(access), "closing properties");
+        return {0, timer.stop()};
     }
 
   private:

@@ -176,6 +176,17 @@ void read_file(const std::string& path, uint64_t offset, std::span<std::byte> da
     }
 }
 
+void make_shared_file(const Load& load, const std::string& path) {
+    if (load.group_rank == 0) Descriptor(path, O_WRONLY | O_CREAT).close(path);
+    MPI_Barrier(load.group);
+    wait_until_there(path);
+    MPI_Barrier(load.group);
+}
+
+void wait_until_there(const std::string& path) {
+    for (int i = 0; i < 1000 && ::access(path.c_str(), F_OK) != 0; ++i) ::usleep(10000);
+}
+
 void sync_file(const std::string& path) {
     Descriptor file(path, O_RDONLY);
     if (::fsync(file.number()) != 0) fail("syncing " + path);

@@ -54,6 +54,10 @@ std::string file_name(const std::string& directory, const std::string& strategy,
 enum class Cache { through, around };
 void write_file(const std::string& path, uint64_t offset, std::span<const std::byte> data, Cache cache);
 void read_file(const std::string& path, uint64_t offset, std::span<std::byte> data);
+// Until this node sees it, which takes a second on some network file systems; ten at most.
+void wait_until_there(const std::string& path);
+// Makes an empty file for the ranks of a group, and waits until all of them see it. Collective in the group.
+void make_shared_file(const Load& load, const std::string& path);
 void sync_file(const std::string& path);  // and drops it from the cache
 void sync_directory(const std::string& path);
 

@@ -2,9 +2,8 @@
 //
 //   for each K: repetition by repetition, strategy by strategy (A B C, A B C):
 //     1  fill the memory anew
-//     2  write, timed until durable on all ranks; a local phase apart. tailrace writes an epoch before,
-//     untimed:
-//        a program saves many times, and the first save makes buffers
+//     2  write, timed until durable on all ranks; a local phase apart. tailrace writes some epochs before, untimed:
+//        a program saves many times, and the first saves make buffers
 //     3  read what was written, out of the page cache first (cold), then again (warm); timed
 //     4  compare every byte
 //     5  remove the files
@@ -20,6 +19,7 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <stdexcept>
 
 #include "strategy.h"
@@ -32,13 +32,13 @@ using Json = nlohmann::ordered_json;
 struct Options {
     std::string directory, local_dir, output;
     uint64_t bytes = 64 << 20, seed = 1;
-    uint32_t imbalance = 20, repetitions = 3;
+    uint32_t imbalance = 20, repetitions = 3, warm_up = 3;
     std::vector<int> files{1};
-    std::vector<std::string> only, settings;
+    std::vector<std::string> only, settings, variants;
 };
 
 struct Times {
-    std::vector<double> local, flush, cold, warm;
+    std::vector<double> local, flush, open, cold, warm;
 };
 
 double median(std::vector<double> values) {
@@ -50,16 +50,22 @@ double median(std::vector<double> values) {
 Json spread(const std::vector<double>& values) {
     return {{"median", median(values)},
             {"least", *std::min_element(values.begin(), values.end())},
-            {"most", *std::max_element(values.begin(), values.end())}};
+            {"most", *std::max_element(values.begin(), values.end())},
+            {"values", values}};
 }
 
-// The benchmark's own directory, emptied.
-void clean(const std::string& directory, bool is_root) {
+// An empty directory in the benchmark's own, which holds nothing else. Its name is new: nodes of a network file system
+// remember for a while what is no longer there.
+std::string make_place(const std::string& directory, uint64_t number, bool is_root) {
+    const std::string place = directory + "/" + std::to_string(number);
     if (is_root) {
         std::filesystem::remove_all(directory);
-        std::filesystem::create_directories(directory);
+        std::filesystem::create_directories(place);
     }
     MPI_Barrier(MPI_COMM_WORLD);
+    wait_until_there(place);
+    MPI_Barrier(MPI_COMM_WORLD);
+    return place;
 }
 
 // Every machine has its own: what is gone already is as good as removed.
@@ -69,11 +75,10 @@ void remove_parts(const std::string& local_dir) {
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-void check_room(const Load& load, const std::string& directory) {
+void check_room(const Load& load, const std::string& directory, uint64_t epochs) {
     uint64_t free_bytes = load.rank == 0 ? std::filesystem::space(directory).available : 0;
     MPI_Bcast(&free_bytes, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
-    // tailrace has two epochs there at once.
-    const uint64_t needed = 2 * load.all_bytes + load.all_bytes / 10 + (uint64_t{256} << 20);
+    const uint64_t needed = epochs * (load.all_bytes + load.all_bytes / 10) + (uint64_t{256} << 20);
     if (needed > free_bytes)
         throw std::runtime_error(directory + " has " + std::to_string(free_bytes) + " bytes free, and " +
                                  std::to_string(needed) + " are needed: choose a smaller --size");
@@ -87,9 +92,9 @@ void run_once(Strategy& strategy, Load& load, const std::string& directory, uint
     std::vector<std::byte> found(load.memory.size());
     for (std::vector<double>* seconds : {&times.cold, &times.warm}) {
         std::fill(found.begin(), found.end(), std::byte{0});
-        const Timer timer;
-        strategy.read(load, directory, found);
-        seconds->push_back(timer.stop());
+        const ReadTimes read = strategy.read(load, directory, found);
+        seconds->push_back(read.read_seconds);
+        times.open.push_back(read.open_seconds);
         check(load, dump, found, strategy.name());
     }
 }
@@ -98,8 +103,11 @@ void print_table(const Load& load, const std::vector<std::unique_ptr<Strategy>>&
                  const std::map<std::string, Times>& results) {
     const double mib = static_cast<double>(load.all_bytes) / 1048576;
     std::printf("\nK = %d, %d ranks, %.1f MiB in all; MiB/s until durable\n", load.files, load.size, mib);
-    std::printf("%-20s %8s %8s %8s %10s %9s %8s %8s\n", "", "median", "least", "most", "tailrace/x",
-                "local s", "cold", "warm");
+    int width = 20;
+    for (const auto& strategy : strategies)
+        width = std::max(width, static_cast<int>(strategy->name().size()));
+    std::printf("%-*s %8s %8s %8s %10s %9s %8s %8s %8s\n", width, "", "median", "least", "most",
+                "tailrace/x", "local s", "cold", "warm", "open s");
     const auto ours = results.find("tailrace");
     for (const auto& strategy : strategies) {
         const Times& times = results.at(strategy->name());
@@ -108,27 +116,44 @@ void print_table(const Load& load, const std::vector<std::unique_ptr<Strategy>>&
             ours == results.end()
                 ? "-"
                 : std::to_string(median(times.flush) / median(ours->second.flush)).substr(0, 5);
-        std::printf("%-20s %8.0f %8.0f %8.0f %10s %9.4f %8.0f %8.0f\n", strategy->name().c_str(),
+        std::printf("%-*s %8.0f %8.0f %8.0f %10s %9.4f %8.0f %8.0f %8.4f\n", width, strategy->name().c_str(),
                     mib / median(times.flush), mib / *slow, mib / *fast, ratio.c_str(), median(times.local),
-                    mib / median(times.cold), mib / median(times.warm));
+                    mib / median(times.cold), mib / median(times.warm), median(times.open));
     }
 }
 
-std::vector<std::unique_ptr<Strategy>> chosen_strategies(const Options& options) {
-    std::vector<std::pair<std::string, std::string>> settings{{"local_dir", options.local_dir}};
-    for (const std::string& text : options.settings) {
+Settings parse_settings(const std::vector<std::string>& texts) {
+    Settings settings;
+    for (const std::string& text : texts) {
         const size_t equals = text.find('=');
-        if (equals == std::string::npos) throw std::runtime_error("--set takes KEY=VALUE, not " + text);
+        if (equals == std::string::npos)
+            throw std::invalid_argument("a setting of tailrace is KEY=VALUE, not " + text);
         settings.emplace_back(text.substr(0, equals), text.substr(equals + 1));
     }
-    auto all = all_strategies(settings);
+    return settings;
+}
+
+// tailrace with the settings of --set, once more with each --variant's, and its peers.
+std::vector<std::unique_ptr<Strategy>> chosen_strategies(const Options& options) {
+    std::vector<std::unique_ptr<Strategy>> all;
+    all.push_back(make_tailrace("tailrace", options.local_dir, parse_settings(options.settings), options.warm_up));
+    for (const std::string& variant : options.variants) {
+        std::vector<std::string> texts = options.settings;
+        std::istringstream list(variant);
+        for (std::string text; std::getline(list, text, ',');) texts.push_back(text);
+        all.push_back(
+            make_tailrace("tailrace," + variant, options.local_dir, parse_settings(texts), options.warm_up));
+    }
+    for (auto& peer : peer_strategies()) all.push_back(std::move(peer));
     if (options.only.empty()) return all;
+    const auto is_variant = [](const std::string& name) { return name.starts_with("tailrace,"); };
     for (const std::string& name : options.only)
         if (std::none_of(all.begin(), all.end(), [&](const auto& one) { return one->name() == name; }))
             throw std::invalid_argument("there is no strategy " + name +
                                         "; tailrace-mpi-bench --list names them");
     std::erase_if(all, [&](const auto& one) {
-        return std::find(options.only.begin(), options.only.end(), one->name()) == options.only.end();
+        return !is_variant(one->name()) &&
+               std::find(options.only.begin(), options.only.end(), one->name()) == options.only.end();
     });
     return all;
 }
@@ -152,19 +177,18 @@ void run(const Options& options) {
     const std::string directory = options.directory + "/tailrace-mpi-bench";
     Json document{
         {"absent", absent_strategies()}, {"repetitions", options.repetitions}, {"runs", Json::array()}};
-    uint64_t dump = 0;
+    uint64_t dump = 0, places = 0;
     for (const int files : options.files) {
         Load load;
         make_load(load, options.bytes, options.imbalance, files, options.seed);
-        clean(directory, rank == 0);
         remove_parts(options.local_dir);
-        check_room(load, directory);
+        check_room(load, make_place(directory, ++places, rank == 0), options.warm_up + uint64_t{1});
         std::map<std::string, Times> results;
         for (uint32_t repetition = 0; repetition < options.repetitions; ++repetition) {
             ++dump;
             for (const auto& strategy : strategies) {
-                run_once(*strategy, load, directory, dump, results[strategy->name()]);
-                clean(directory, rank == 0);
+                const std::string place = make_place(directory, ++places, rank == 0);
+                run_once(*strategy, load, place, dump, results[strategy->name()]);
                 remove_parts(options.local_dir);
             }
         }
@@ -180,6 +204,7 @@ void run(const Options& options) {
                                         {"imbalance_percent", options.imbalance},
                                         {"local_seconds", spread(times.local)},
                                         {"flush_seconds", spread(times.flush)},
+                                        {"open_seconds", spread(times.open)},
                                         {"cold_read_seconds", spread(times.cold)},
                                         {"warm_read_seconds", spread(times.warm)}});
         }
@@ -217,10 +242,18 @@ int parse_and_run(int argc, char** argv, int rank) {
     program.add_option("--repeat", options.repetitions, "Of each strategy, in turn")
         ->check(CLI::Range(1, 1000))
         ->capture_default_str();
+    program.add_option("--warm-up", options.warm_up, "Epochs that tailrace writes before the timed one")
+        ->check(CLI::Range(0, 100))
+        ->capture_default_str();
     program.add_option("--seed", options.seed, "Of sizes and content")->capture_default_str();
     program.add_option("--local-dir", options.local_dir, "tailrace's node-local tier (default: /dev/shm)");
     program.add_option("--only", options.only, "Strategies, separated by commas")->delimiter(',');
-    program.add_option("--set", options.settings, "KEY=VALUE, a setting of tailrace; may be repeated");
+    program.add_option("--set", options.settings, "KEY=VALUE, a setting of tailrace; may be repeated")
+        ->allow_extra_args(false);
+    program
+        .add_option("--variant", options.variants,
+                    "KEY=VALUE,...: tailrace once more, with these settings too; may be repeated")
+        ->allow_extra_args(false);
     program.add_option("-o,--output", options.output, "Also write results as JSON")->type_name("FILE");
     program.add_flag("--list", list, "Name the strategies and what is absent");
     program.footer(

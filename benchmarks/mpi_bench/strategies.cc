@@ -12,11 +12,15 @@ namespace {
 // tailrace as a program uses it: save, then wait until the epoch is committed.
 class Tailrace final : public Strategy {
   public:
-    explicit Tailrace(std::vector<std::pair<std::string, std::string>> settings)
-        : settings_(std::move(settings)) {}
-    std::string name() const override { return "tailrace"; }
+    Tailrace(std::string name, std::string local_dir, Settings settings, uint32_t warm_up)
+        : name_(std::move(name)),
+          local_dir_(std::move(local_dir)),
+          settings_(std::move(settings)),
+          warm_up_(warm_up) {}
+    std::string name() const override { return name_; }
     std::string settings() const override {
-        std::string text = "save and wait, the second epoch of a session; files = K";
+        std::string text = "save and wait, after " + std::to_string(warm_up_) +
+                           " epochs of the session; files = K, local_dir = " + local_dir_;
         for (const auto& [key, value] : settings_) text += ", " + key + " = " + value;
         return text;
     }
@@ -26,47 +30,55 @@ class Tailrace final : public Strategy {
         auto* memory = const_cast<std::byte*>(load.memory.data());  // save only reads
         session.add("state", memory, load.memory.size());
         WriteTimes times;
-        // A program saves many times; what is measured is not the first, which makes buffers and tier.
-        session.save(2 * dump - 1);
-        session.wait(2 * dump - 1);
+        // A program saves many times. The first saves make buffers, and space in the tier until keep_local is full.
+        uint64_t epoch = dump * (warm_up_ + uint64_t{1});
+        for (uint32_t i = 0; i < warm_up_; ++i) {
+            session.save(++epoch);
+            session.wait(epoch);
+        }
         const Timer local;
-        session.save(2 * dump);
+        session.save(++epoch);
         times.local_seconds = local.stop();
         const Timer flush;
-        session.wait(2 * dump);
+        session.wait(epoch);
         times.flush_seconds = flush.stop();
         session.close();
         drop_from_cache(load, directory);
         return times;
     }
     // A node-local tier that is empty: what is restored comes from the shared files.
-    void read(const Load& load, const std::string& directory, std::span<std::byte> target) override {
+    ReadTimes read(const Load& load, const std::string& directory, std::span<std::byte> target) override {
+        ReadTimes times;
+        const Timer opening;
         tailrace::Session session = open(load, directory, "empty");
+        times.open_seconds = opening.stop();
         session.add("state", target.data(), target.size());
+        const Timer reading;
         session.restore();
+        times.read_seconds = reading.stop();
         session.close();
+        return times;
     }
 
   private:
     tailrace::Session open(const Load& load, const std::string& directory, const std::string& tier) const {
         tailrace::Options options;
-        for (const auto& [key, value] : settings_)
-            if (key != "local_dir") options.set(key, value);
-        options.set("local_dir", local_dir() + "/" + tier);
+        for (const auto& [key, value] : settings_) options.set(key, value);
+        options.set("local_dir", local_dir_ + "/" + tier);
         options.set("shared_dir", directory + "/tailrace");
         options.set("files", std::to_string(load.files));
         options.set("record", "no");
         return tailrace::open_mpi(MPI_COMM_WORLD, options);
     }
-    // The parts are the benchmark's own, and go with its directory unless they lie elsewhere.
-    std::string local_dir() const { return settings_.front().second; }
     static void drop_from_cache(const Load& load, const std::string& directory) {
         if (load.rank == 0)
             for (const auto& entry : std::filesystem::directory_iterator(directory + "/tailrace"))
                 sync_file(entry.path().string());
         MPI_Barrier(MPI_COMM_WORLD);
     }
-    const std::vector<std::pair<std::string, std::string>> settings_;
+    const std::string name_, local_dir_;
+    const Settings settings_;
+    const uint32_t warm_up_;
 };
 
 // This rank's bytes into `path`, timed until they and the directory are durable on all ranks; then out of the
@@ -94,8 +106,10 @@ class FilePerProcess final : public Strategy {
         const std::string path = file_name(directory, name(), load.rank);
         return write_and_sync(load, directory, path, 0, cache_);
     }
-    void read(const Load& load, const std::string& directory, std::span<std::byte> target) override {
+    ReadTimes read(const Load& load, const std::string& directory, std::span<std::byte> target) override {
+        const Timer timer;
         read_file(file_name(directory, name(), load.rank), 0, target);
+        return {0, timer.stop()};
     }
 
   private:
@@ -110,10 +124,13 @@ class SharedFile final : public Strategy {
     }
     WriteTimes write(const Load& load, const std::string& directory, uint64_t) override {
         const std::string path = file_name(directory, name(), load.file);
+        make_shared_file(load, path);
         return write_and_sync(load, directory, path, load.offset, Cache::through);
     }
-    void read(const Load& load, const std::string& directory, std::span<std::byte> target) override {
+    ReadTimes read(const Load& load, const std::string& directory, std::span<std::byte> target) override {
+        const Timer timer;
         read_file(file_name(directory, name(), load.file), load.offset, target);
+        return {0, timer.stop()};
     }
 };
 
@@ -135,8 +152,9 @@ class MpiIo final : public Strategy {
     }
     WriteTimes write(const Load& load, const std::string& directory, uint64_t) override {
         const std::string path = file_name(directory, name(), load.file);
+        make_shared_file(load, path);
         const Timer timer;
-        MPI_File file = open(load, path, MPI_MODE_CREATE | MPI_MODE_WRONLY);
+        MPI_File file = open(load, path, MPI_MODE_WRONLY);
         each_piece(load, [&](uint64_t at, int bytes) {
             const auto offset = static_cast<MPI_Offset>(load.offset + at);
             const auto* from = load.memory.data() + at;
@@ -153,8 +171,9 @@ class MpiIo final : public Strategy {
         sync_file(path);
         return times;
     }
-    void read(const Load& load, const std::string& directory, std::span<std::byte> target) override {
+    ReadTimes read(const Load& load, const std::string& directory, std::span<std::byte> target) override {
         const std::string path = file_name(directory, name(), load.file);
+        const Timer timer;
         MPI_File file = open(load, path, MPI_MODE_RDONLY);
         each_piece(load, [&](uint64_t at, int bytes) {
             const auto offset = static_cast<MPI_Offset>(load.offset + at);
@@ -165,6 +184,7 @@ class MpiIo final : public Strategy {
                       "reading " + path);
         });
         check_mpi(MPI_File_close(&file), "closing " + path);
+        return {0, timer.stop()};
     }
 
   private:
@@ -192,8 +212,9 @@ class MpiIo final : public Strategy {
 
 }  // namespace
 
-std::unique_ptr<Strategy> make_tailrace(const std::vector<std::pair<std::string, std::string>>& settings) {
-    return std::make_unique<Tailrace>(settings);
+std::unique_ptr<Strategy> make_tailrace(std::string name, std::string local_dir, Settings settings,
+                                        uint32_t warm_up) {
+    return std::make_unique<Tailrace>(std::move(name), std::move(local_dir), std::move(settings), warm_up);
 }
 std::unique_ptr<Strategy> make_file_per_process(Cache cache) {
     return std::make_unique<FilePerProcess>(cache);
@@ -205,10 +226,8 @@ std::unique_ptr<Strategy> make_mpi_io(bool two_phase) {
     return std::make_unique<MpiIo>(two_phase);
 }
 
-std::vector<std::unique_ptr<Strategy>> all_strategies(
-    const std::vector<std::pair<std::string, std::string>>& tailrace_settings) {
+std::vector<std::unique_ptr<Strategy>> peer_strategies() {
     std::vector<std::unique_ptr<Strategy>> all;
-    all.push_back(make_tailrace(tailrace_settings));
     all.push_back(make_file_per_process(Cache::through));
     all.push_back(make_file_per_process(Cache::around));
     all.push_back(make_shared_file());

@@ -17,6 +17,10 @@ struct WriteTimes {
         0;  // the program waits, nothing is durable yet: only where a strategy has such a phase
     double flush_seconds = 0;  // until everything is durable on all ranks
 };
+struct ReadTimes {
+    double open_seconds = 0;  // once per run of a program: only where a strategy has a session
+    double read_seconds = 0;  // until all ranks have their bytes
+};
 
 class Strategy {
   public:
@@ -26,17 +30,20 @@ class Strategy {
 
     // `dump` numbers the calls of a strategy, ascending.
     virtual WriteTimes write(const Load& load, const std::string& directory, uint64_t dump) = 0;
-    virtual void read(const Load& load, const std::string& directory, std::span<std::byte> target) = 0;
+    virtual ReadTimes read(const Load& load, const std::string& directory, std::span<std::byte> target) = 0;
 };
 
-// Those there are, in the order in which they are run; `tailrace_settings` are keys and values of the first.
-// "two-phase" before "independent" and so on: the names are what --only takes.
-std::vector<std::unique_ptr<Strategy>> all_strategies(
-    const std::vector<std::pair<std::string, std::string>>& tailrace_settings);
+// Keys and values of tailrace's configuration.
+using Settings = std::vector<std::pair<std::string, std::string>>;
+
+// tailrace's peers, in the order in which they are run; their names are what --only takes.
+std::vector<std::unique_ptr<Strategy>> peer_strategies();
 // Peers that this build has no adapter for, or whose library was not found, each with the reason.
 std::vector<std::string> absent_strategies();
 
-std::unique_ptr<Strategy> make_tailrace(const std::vector<std::pair<std::string, std::string>>& settings);
+// `local_dir` is where its node-local tier goes; `warm_up` epochs come before the timed one.
+std::unique_ptr<Strategy> make_tailrace(std::string name, std::string local_dir, Settings settings,
+                                        uint32_t warm_up);
 std::unique_ptr<Strategy> make_file_per_process(Cache cache);
 std::unique_ptr<Strategy> make_shared_file();
 std::unique_ptr<Strategy> make_mpi_io(bool two_phase);

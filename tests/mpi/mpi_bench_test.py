@@ -57,6 +57,10 @@ def main():
 
         said = bench(disk, "--local-dir", local, "--size", "1MiB", "--only", "posix,shared-file", "--repeat", "1")
         expect("shared-file" in said and "mpi-io-two-phase  " not in said, f"only two were asked for:\n{said}")
+        said = bench(disk, "--local-dir", local, "--size", "1MiB", "--only", "posix", "--repeat", "1", "--variant",
+                     "placement=contiguous,leaders_per_file=1")
+        expect("tailrace,placement=contiguous,leaders_per_file=1  " in said, f"a variant runs:\n{said}")
+        expect("is KEY=VALUE" in bench(disk, "--variant", "fast", code=1), "a variant is made of settings")
         expect("there is no strategy fast" in bench(disk, "--only", "fast", code=1), "unknown names are refused")
     except (Failure, subprocess.TimeoutExpired) as failure:
         print(failure)

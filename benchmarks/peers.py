@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+"""tailrace beside its peers: tailrace-mpi-bench and fio take turns, and the table holds ratios within this run.
+
+    python3 benchmarks/peers.py --build build/mpich --ranks 2 --rank-mib 256 --files 1,2,4
+
+In every turn, for every K: fio writes as many bytes into as many files, in a few ways; then tailrace-mpi-bench runs all
+strategies, A B C A B C. Everything is timed until it is durable. Medians of all samples, with (least..most); the ratio
+is tailrace's median by the other's. With --launch the ranks run elsewhere, on a test cluster say, and fio is left out.
+The exit status says whether everything worked (all bytes are compared), not how fast it was. Standard library only.
+"""
+
+import argparse
+import json
+import os
+import shlex
+import shutil
+import statistics
+import sys
+import tempfile
+
+from bench import FIO_VARIANTS, MIB, file_system, fio_rate, run, version_of
+
+
+def options_of():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", required=True, help="the build directory")
+    parser.add_argument("--directory", help="where the files go (default: in the build directory)")
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--rank-mib", type=int, default=256, help="per rank (default: %(default)s)")
+    parser.add_argument("--imbalance", default="20", help="percent; several with commas (default: %(default)s)")
+    parser.add_argument("--files", default="1,2,4", help="K, several with commas (default: %(default)s)")
+    parser.add_argument("--turns", type=int, default=3, help="default: %(default)s")
+    parser.add_argument("--repeat", type=int, default=2, help="per turn and strategy (default: %(default)s)")
+    parser.add_argument("--only", help="strategies, as tailrace-mpi-bench --list names them, and fio")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of tailrace")
+    parser.add_argument("--variant", action="append", default=[], metavar="KEY=VALUE,...",
+                        help="tailrace once more, with these settings too")
+    parser.add_argument("--launch", help="instead of mpiexec: a command before the program; {ranks} is replaced")
+    parser.add_argument("-o", "--output", help="all samples as JSON")
+    return parser.parse_args()
+
+
+class Results:
+    """(imbalance, K) -> name -> {"flush": [MiB/s], "local": [s], "open": [s], "cold": [MiB/s], "warm": [MiB/s]}"""
+
+    def __init__(self):
+        self.cases, self.settings, self.bytes = {}, {}, {}
+
+    def add(self, case, name, kind, values):
+        self.cases.setdefault(case, {}).setdefault(name, {}).setdefault(kind, []).extend(values)
+
+    def add_run(self, case, line):
+        name, total = line["strategy"], line["bytes"] / MIB
+        self.settings[name], self.bytes[case] = line["settings"], line["bytes"]
+        self.add(case, name, "local", line["local_seconds"]["values"])
+        self.add(case, name, "open", line["open_seconds"]["values"])
+        for kind, key in (("flush", "flush_seconds"), ("cold", "cold_read_seconds"), ("warm", "warm_read_seconds")):
+            self.add(case, name, kind, [total / seconds for seconds in line[key]["values"]])
+
+    def print(self, case):
+        ways = self.cases[case]
+        print(f"\nK = {case[1]}, sizes +-{case[0]} %, {self.bytes[case] / MIB:,.0f} MiB in all")
+        print(f"  {'':<46} {'MiB/s durable':>22} {'tailrace/x':>10} {'samples':>8} {'cold read':>10} {'warm':>7}")
+        ours = statistics.median(ways["tailrace"]["flush"]) if "tailrace" in ways else None
+        for name, kinds in sorted(ways.items(), key=lambda way: -statistics.median(way[1]["flush"])):
+            flush = kinds["flush"]
+            middle = statistics.median(flush)
+            ratio = f"{ours / middle:.2f}" if ours else "-"
+            reads = [f"{statistics.median(kinds[kind]):,.0f}" if kind in kinds else "-" for kind in ("cold", "warm")]
+            spread = f"({min(flush):,.0f}..{max(flush):,.0f})"
+            print(f"  {name:<46} {middle:8,.0f} {spread:>13} {ratio:>10} {len(flush):>8} {reads[0]:>10} {reads[1]:>7}")
+        if "tailrace" in ways:
+            local, opened = (statistics.median(ways["tailrace"][kind]) for kind in ("local", "open"))
+            print(f"  tailrace: save kept the program {local:.3f} s; opening a session to read took {opened:.3f} s")
+
+
+def strategies_turn(options, place, case, results, only):
+    with tempfile.TemporaryDirectory() as scratch:
+        output = os.path.join(scratch, "results.json")
+        launch = (shlex.split(options.launch.format(ranks=options.ranks)) if options.launch else
+                  [options.mpiexec, options.mpiexec_ranks, str(options.ranks)])
+        command = [*launch, options.program, place, "--size", f"{options.rank_mib}MiB", "--imbalance", str(case[0]),
+                   "--files", str(case[1]), "--repeat", str(options.repeat), "-o", output]
+        for setting in options.set:
+            command += ["--set", setting]
+        for variant in options.variant:
+            command += ["--variant", variant]
+        if only:
+            command += ["--only", ",".join(only)]
+        text = run(command)
+        with open(output) as file:
+            document = json.load(file)
+    for line in document["runs"]:
+        results.add_run(case, line)
+    return text, document
+
+
+def main():
+    options = options_of()
+    with open(os.path.join(options.build, "benchmarks", "bench.json")) as file:
+        build = json.load(file)
+    options.mpiexec, options.mpiexec_ranks = build["mpiexec"], build["mpiexec_ranks"]
+    options.program = os.path.abspath(os.path.join(options.build, "benchmarks", "tailrace-mpi-bench"))
+    os.environ.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+                      OMPI_MCA_rmaps_base_oversubscribe="1")
+    place = os.path.abspath(options.directory or os.path.join(options.build, "bench-data"))
+    only = options.only.split(",") if options.only else []
+    with_fio = not options.launch and shutil.which("fio") and (not only or "fio" in only)
+    only = [name for name in only if name != "fio"]
+    cases = [(int(imbalance), int(files)) for imbalance in options.imbalance.split(",")
+             for files in options.files.split(",")]
+    if not options.launch:
+        os.makedirs(place, exist_ok=True)
+
+    results = Results()
+    for turn in range(options.turns):
+        for case in cases:
+            if sys.stderr.isatty():
+                print(f"\rturn {turn + 1} of {options.turns}: K = {case[1]}, +-{case[0]} %   ", end="",
+                      file=sys.stderr, flush=True)
+            text, document = strategies_turn(options, place, case, results, only)
+            if with_fio:
+                for name, flags in FIO_VARIANTS.items():
+                    for writers in sorted({case[1], 8}):
+                        rate = fio_rate(place, results.bytes[case], writers, flags)
+                        if rate:
+                            results.add(case, f"fio, {writers} file(s), {name}", "flush", [rate / MIB])
+            if turn == 0 and case == cases[0]:
+                where = "" if options.launch else f" on {file_system(place)}"
+                print(f"{options.ranks} ranks x {options.rank_mib} MiB{where}; {os.cpu_count()} cores, load "
+                      f"{os.getloadavg()[0]:.1f}; {build['build_type']} build by {build['compiler']}; "
+                      f"fio: {version_of(['fio', '--version'])}")
+                print(text.split("\nK = ")[0].strip())
+    for case in cases:
+        results.print(case)
+    if options.output:
+        with open(options.output, "w") as file:
+            json.dump({"ranks": options.ranks, "rank_mib": options.rank_mib, "settings": results.settings,
+                       "absent": document["absent"],
+                       "cases": [{"imbalance_percent": case[0], "files": case[1], "bytes": results.bytes[case],
+                                  "samples": results.cases[case]} for case in cases]}, file, indent=1)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
