@@ -14,6 +14,7 @@ more memory. For each, interleaved and repeated:
 and, with MPI, how much a program that computes on every core is slowed by the flush behind its back:
 
   computing time of the same work while an epoch is flushed  /  with nothing going on
+  cost      what a checkpoint adds to the program's time: save and slower work, or a peer's blocking write
 
 Each line is the median of the repeats with (least..most). Restored bytes are compared after the timed part.
 The exit status says whether everything worked, not how fast it was. Standard library only.
@@ -241,20 +242,28 @@ class Computing:
         self.seconds, self.settings = seconds, settings
         self.title = f"{ranks} ranks that compute, {rank_mib} MiB each"
         self.slower, self.flush_seconds, self.blocked_seconds, self.bytes = [], [], [], 0
+        self.costs = {"tailrace": [], "a file per process": [], "MPI-IO, two-phase": []}
 
     def repeat(self, local_base, shared_base, options, _turn):
         local = tempfile.mkdtemp(prefix="tailrace-bench-", dir=local_base)
         shared = tempfile.mkdtemp(prefix="tailrace-bench-", dir=shared_base)
+        peers = tempfile.mkdtemp(prefix="tailrace-bench-", dir=shared_base)
         try:
             settings = [f"{key}={value}" for key, value in self.settings.items()]
             lines = json_lines(run([*self.launch, "compute", "--bytes", str(self.rank_mib * MIB), "--epochs",
                                     str(options.epochs), "--warm-up", str(options.warm_up), "--seconds",
-                                    str(self.seconds), f"local_dir={local}", f"shared_dir={shared}", *settings]))
+                                    str(self.seconds), "--peers", peers, f"local_dir={local}", f"shared_dir={shared}", *settings]))
         finally:
             shutil.rmtree(local, ignore_errors=True)
             shutil.rmtree(shared, ignore_errors=True)
+            shutil.rmtree(peers, ignore_errors=True)
         self.bytes = lines[0]["bytes"]
         self.slower += [line["busy_seconds"] / line["alone_seconds"] for line in lines]
+        for line in lines:
+            alone = line["alone_seconds"]
+            self.costs["tailrace"].append(line["blocked_seconds"] + line["busy_seconds"] - alone)
+            self.costs["a file per process"].append(line["own_file_seconds"] - alone)
+            self.costs["MPI-IO, two-phase"].append(line["mpi_io_seconds"] - alone)
         self.flush_seconds += [line["flush_seconds"] for line in lines]
         self.blocked_seconds += [line["blocked_seconds"] for line in lines]
 
@@ -266,6 +275,10 @@ class Computing:
               f"({min(self.slower):.2f}..{max(self.slower):.2f})   time of {self.seconds:g} s of work during a "
               f"flush / alone; the flush took {flush:.2f} s ({self.bytes / MIB / flush:,.0f} MiB/s), save "
               f"{statistics.median(self.blocked_seconds):.3f} s")
+        for name, costs in self.costs.items():
+            cost = statistics.median(costs)
+            print(f"  cost      {cost:5.2f} s ({min(costs):.2f}..{max(costs):.2f}) of the program's time for a checkpoint by "
+                  f"{name}: 3 % at one in {max(cost, 0) / 0.03:.0f} s")
 
 
 def best_of(variants):
