@@ -20,9 +20,16 @@ constexpr uint64_t most_group_bytes = uint64_t{1} << 61;
 constexpr uint64_t most_chunk_bytes = uint64_t{1} << 40;
 constexpr uint64_t most_block_bytes = uint64_t{1} << 30;
 
-// Chunks of a stripe: a chunk then crosses at most one stripe end, and stripes are large enough that leaders
-// of one file seldom meet in the same place of the file system.
-constexpr uint64_t chunks_per_stripe = 4;
+// Parallel file systems lock and place a file in pieces of up to 64 MiB, and two nodes that write one piece wait for
+// each other. So a stripe is as large as that, or as a leader's share if it has less: then each has one.
+constexpr uint64_t most_stripe_bytes = 64 * MiB;
+
+uint64_t fitting_stripe_bytes(uint64_t group_bytes, size_t leaders, uint64_t chunk_bytes) {
+    const uint64_t share = group_bytes / leaders;
+    uint64_t bytes = chunk_bytes;
+    while (bytes < share && bytes < most_stripe_bytes) bytes *= 2;
+    return bytes;
+}
 
 uint64_t chunks_of(uint64_t bytes, uint64_t chunk_bytes) {
     return bytes / chunk_bytes + (bytes % chunk_bytes != 0 ? 1 : 0);
@@ -119,6 +126,13 @@ uint64_t fitting_chunk_bytes(const std::vector<NodeOffer>& offers, const PlanSet
     return bytes;
 }
 
+uint32_t fitting_leaders(const std::vector<NodeOffer>& offers) {
+    constexpr uint64_t most_leaders = 8, least_bytes = 16 * MiB;
+    uint64_t bytes = 0;
+    for (const NodeOffer& offer : offers) bytes += offer.bytes();
+    return static_cast<uint32_t>(std::clamp<uint64_t>(bytes / least_bytes, 1, most_leaders));
+}
+
 Result<FlushPlan> make_plan(const std::string& job, EpochKey key, uint64_t run_uid, uint32_t rank_count,
                             const Group& group, std::vector<NodeOffer> offers, const PlanSettings& settings) {
     FlushPlan plan;
@@ -132,7 +146,9 @@ Result<FlushPlan> make_plan(const std::string& job, EpochKey key, uint64_t run_u
     plan.block_bytes = settings.block_bytes;
     plan.placement = settings.placement;
 
-    uint32_t leader_count = std::clamp<uint32_t>(settings.leaders_per_file, 1, max_leaders_per_file);
+    uint32_t leader_count = settings.leaders_per_file == 0
+                                ? fitting_leaders(offers)
+                                : std::min(settings.leaders_per_file, max_leaders_per_file);
     if (group.file_count() > 1) leader_count = 1;
     plan.leaders = elect_leaders(offers, leader_count);
     plan.offers = std::move(offers);
@@ -224,7 +240,7 @@ SharedHeader FlushPlan::header(uint32_t file) const {
     header.rank_count = rank_count;
     header.leader_count = static_cast<uint32_t>(leaders.size());
     header.block_bytes = block_bytes;
-    header.stripe_bytes = leaders.size() > 1 ? chunks_per_stripe * chunk_bytes : 0;
+    header.stripe_bytes = leaders.size() > 1 ? fitting_stripe_bytes(bytes(), leaders.size(), chunk_bytes) : 0;
 
     // Any leader may get every chunk of the group, and a chunk may be cut in two by the end of a stripe.
     uint64_t stream_count = 0;

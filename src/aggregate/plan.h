@@ -59,8 +59,8 @@ std::vector<int> elect_leaders(const std::vector<NodeOffer>& offers, uint32_t co
 
 struct PlanSettings {
     uint32_t file_count = 1;          // K
-    uint32_t leaders_per_file = 1;    // wished; a group has no more leaders than nodes, and one if it has
-                                      // several files
+    uint32_t leaders_per_file = 0;    // wished; 0: fitting_leaders(). A group has no more leaders than nodes,
+                                      // and one if it has several files
     uint64_t chunk_bytes = 64 << 20;  // at most: the size of a pool buffer
     uint64_t block_bytes = 4096;
     Placement placement = Placement::append;
@@ -70,6 +70,10 @@ struct PlanSettings {
 // those that have data) would have fewer than eight of them, and not below 4 MiB. A piece is received whole
 // before it is written, so with few large ones the disk waits for the first and the network for the last.
 uint64_t fitting_chunk_bytes(const std::vector<NodeOffer>& offers, const PlanSettings& settings);
+
+// How many nodes of a group should lead when nobody says: all, since what a leader has itself need not be sent, but eight
+// at most, and none without 16 MiB of the group's bytes, which pay for its syncs.
+uint32_t fitting_leaders(const std::vector<NodeOffer>& offers);
 
 // Everything the members of a group must agree on to write one epoch. The same bytes on every member.
 struct FlushPlan {

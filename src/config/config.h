@@ -29,7 +29,7 @@ struct Config {
     std::string local_dir;          // default: /dev/shm/tailrace-<uid>
     std::string shared_dir;         // required
     uint32_t files = 1;             // K
-    uint32_t leaders_per_file = 1;
+    uint32_t leaders_per_file = 0;
     uint32_t writers = 0;              // threads per leader; 0: from the machine
     uint64_t buffer_bytes = 64 << 20;  // also the chunk size
     uint32_t buffers = 8;

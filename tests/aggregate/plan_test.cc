@@ -223,11 +223,42 @@ TEST(PlanTest, LeadersAreNoMoreThanNodesAndOneWhereTheGroupHasSeveralFiles) {
     EXPECT_EQ(plan->header(2).stripe_bytes, 0u);
 }
 
+FlushPlan plan_of_nodes(const std::vector<uint64_t>& node_bytes, uint32_t leaders_per_file) {
+    PlanSettings settings;
+    settings.leaders_per_file = leaders_per_file;
+    const auto nodes = static_cast<int>(node_bytes.size());
+    std::vector<NodeOffer> offers;
+    for (int node = 0; node < nodes; ++node)
+        offers.push_back(offer_of(node, {node_bytes[static_cast<size_t>(node)]}, static_cast<uint32_t>(node)));
+    auto plan =
+        make_plan("job", {1, 1}, 5, static_cast<uint32_t>(nodes), one_group(nodes), std::move(offers), settings);
+    EXPECT_TRUE(plan.ok()) << plan.status().message();
+    return *plan;
+}
+
+TEST(PlanTest, UnlessToldEveryNodeLeadsWhereBytesPayForItEightAtMost) {
+    EXPECT_EQ(plan_of_nodes({200 * MiB}, 0).leaders.size(), 1u);
+    EXPECT_THAT(plan_of_nodes({40 * MiB, 50 * MiB, 60 * MiB}, 0).leaders, ElementsAre(2, 1, 0));
+    EXPECT_EQ(plan_of_nodes({16 * MiB, 15 * MiB}, 0).leaders.size(), 1u);
+    EXPECT_EQ(plan_of_nodes({16 * MiB, 16 * MiB}, 0).leaders.size(), 2u);
+    EXPECT_EQ(plan_of_nodes({0, 0}, 0).leaders.size(), 1u);
+    EXPECT_EQ(plan_of_nodes(std::vector<uint64_t>(20, 64 * MiB), 0).leaders.size(), 8u);
+    EXPECT_EQ(plan_of_nodes(std::vector<uint64_t>(20, 64 * MiB), 9).leaders.size(), 9u);
+}
+
+TEST(PlanTest, AStripeHoldsALeadersShareAsFarAsFileSystemsTakePiecesApart) {
+    EXPECT_EQ(plan_of_nodes({GiB, GiB}, 2).header(0).stripe_bytes, 64 * MiB);
+    EXPECT_EQ(plan_of_nodes({20 * MiB, 20 * MiB}, 2).header(0).stripe_bytes, 32 * MiB);
+    EXPECT_EQ(plan_of_nodes({30 * MiB, 0, 1 * MiB, 1 * MiB}, 4).header(0).stripe_bytes, 8 * MiB);
+    EXPECT_EQ(plan_of_nodes({100, 200}, 2).header(0).stripe_bytes, 4 * MiB) << "a chunk at least";
+    EXPECT_EQ(plan_of_nodes({GiB, GiB}, 1).header(0).stripe_bytes, 0u);
+}
+
 FlushPlan random_plan(Random& random) {
     PlanSettings settings;
     const auto nodes = static_cast<int>(1 + below(random, 9));
     settings.file_count = static_cast<uint32_t>(1 + below(random, 2 * static_cast<uint64_t>(nodes)));
-    settings.leaders_per_file = static_cast<uint32_t>(1 + below(random, 4));
+    settings.leaders_per_file = static_cast<uint32_t>(below(random, 5));
     settings.block_bytes = uint64_t{512} << below(random, 4);
     settings.chunk_bytes = settings.block_bytes * (1 + below(random, 6));
     settings.placement = below(random, 2) == 0 ? Placement::append : Placement::contiguous;

@@ -275,8 +275,7 @@ TEST_F(ConfigTest, AnEmptyVariableIsUnset) {
 TEST_F(ConfigTest, NumbersAreRefusedOutsideTheirLimits) {
     EXPECT_THAT(refusal("files", "0"), HasSubstr("from 1 to"));
     EXPECT_THAT(refusal("files", "1048577"), HasSubstr("from 1 to"));
-    EXPECT_THAT(refusal("leaders_per_file", "0"), HasSubstr("from 1 to"));
-    EXPECT_THAT(refusal("leaders_per_file", "1025"), HasSubstr("from 1 to"));
+    EXPECT_THAT(refusal("leaders_per_file", "1025"), HasSubstr("from 0 to"));
     EXPECT_THAT(refusal("writers", "1025"), HasSubstr("from 0 to"));
     EXPECT_THAT(refusal("buffers", "0"), HasSubstr("from 1 to"));
     EXPECT_THAT(refusal("queue_depth", "0"), HasSubstr("from 1 to"));
@@ -396,7 +395,7 @@ TEST_F(ConfigTest, BlocksMustBePowersOfTwoFrom4KiB) {
 
 TEST_F(ConfigTest, AStructFilledInByHandIsCheckedToo) {
     for (auto spoil : std::vector<void (*)(Config&)>{
-             [](Config& config) { config.leaders_per_file = 0; }, [](Config& config) { config.buffers = 0; },
+             [](Config& config) { config.leaders_per_file = 1025; }, [](Config& config) { config.buffers = 0; },
              [](Config& config) { config.keep_local = 0; }, [](Config& config) { config.queue_epochs = 0; },
              [](Config& config) { config.name = "a b"; },
              [](Config& config) { config.placement = static_cast<Placement>(7); }}) {
