@@ -101,8 +101,7 @@ Status Session::begin() {
     if (rank() == 0 && quiet() && rank_count() > 1)
         log(LogLevel::warning,
             "the MPI library does not provide MPI_THREAD_MULTIPLE: every node writes its own part of the "
-            "files, "
-            "and save and wait are collective");
+            "files, and save and wait are collective");
     SharedInventory inventory;
     TAILRACE_TRY(agree(*transport_, take_shared_directory(inventory)));
     uint32_t greatest_local_run = 0;

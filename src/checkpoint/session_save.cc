@@ -183,8 +183,7 @@ void Session::warn_of_newer_epochs(uint64_t epoch) const {
     if (rank() != 0 || newest == old_safe_.end() || newest->epoch <= epoch) return;
     log(LogLevel::warning,
         "epoch {} is saved while {} lies in {} or {}: once it is complete, a restore of the newest epoch "
-        "takes "
-        "this run's, and what lies beyond it is restored by its number only",
+        "takes this run's, and what lies beyond it is restored by its number only",
         epoch, to_string(*newest), config_.shared_dir, config_.local_dir);
 }
 

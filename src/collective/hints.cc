@@ -69,8 +69,7 @@ const std::vector<Hint>& table() {
          }},
         {{"layout", "contiguous | cyclic | group-cyclic",
           "file domains: one part of the file for each global aggregator; windows in turn; or stripes in "
-          "turn "
-          "among as many as there are stripes"},
+          "turn among as many as there are stripes"},
          [](Options& options, std::string_view text) {
              return choose(options.plan.domains.layout, text,
                            {{"contiguous", Layout::contiguous},

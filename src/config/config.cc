@@ -88,8 +88,7 @@ const std::vector<Key>& keys() {
     static const std::vector<Key> table = {
         {"name", Text{&Config::name},
          "The job's name, first part of every file name; jobs with different names may use a directory in "
-         "turn, "
-         "not at once."},
+         "turn, not at once."},
         {"local_dir", Text{&Config::local_dir},
          "Directory of the node-local tier: memory or a local disk. Empty: /dev/shm/tailrace-<uid>, or below "
          "TMPDIR where there is no /dev/shm."},
@@ -112,8 +111,7 @@ const std::vector<Key>& keys() {
          "Where chunks go: to the next free place, or to one place per rank that is known before."},
         {"direct_io", choice<&Config::direct_io>({"off", "auto", "on"}),
          "Whether shared files are written and read around the page cache; auto does so where the file "
-         "system "
-         "can, on refuses one that cannot."},
+         "system can, on refuses one that cannot."},
         {"io_engine", choice<&Config::io_engine>({"auto", "posix", "io_uring"}),
          "How the shared files are written and read; auto takes io_uring where the kernel allows it."},
         {"queue_depth", Number{&Config::queue_depth, 1, 4096},
@@ -128,8 +126,7 @@ const std::vector<Key>& keys() {
          "How many epochs stay in the shared directory; 0 keeps all."},
         {"shared_every", Number{&Config::shared_every, 1, UINT32_MAX},
          "n: the first save of a session and every n-th after it go to the shared directory, the others stay "
-         "in "
-         "the node-local tier."},
+         "in the node-local tier."},
         {"queue_epochs", Number{&Config::queue_epochs, 1, 1u << 20},
          "How many captured epochs may wait for their flush or be in it."},
         {"queue_policy", choice<&Config::queue_policy>({"wait", "skip", "drop_oldest"}),
@@ -141,8 +138,7 @@ const std::vector<Key>& keys() {
          "How far background threads step back from the program's, as in nice(1)."},
         {"local_sync", YesNo{&Config::local_sync},
          "Makes save also sync the captured copy, so that it survives a power cut where the node-local tier "
-         "is "
-         "a disk."},
+         "is a disk."},
         {"ranks_per_node", Number{&Config::ranks_per_node, 0, max_ranks},
          "Treats that many ranks of a machine as a node, to lay out several on one for tests; 0: a machine "
          "is a node."},
