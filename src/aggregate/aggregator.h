@@ -13,7 +13,7 @@
 // writers do file I/O. All communication of the background goes through the one Transport, from the one
 // driving thread. Groups are autonomous: no message leaves the group.
 //
-// Memory: buffers x buffer_bytes, plus about 100 bytes per chunk and rank of the group for the index.
+// Memory: at most buffers x buffer_bytes, plus about 100 bytes per chunk and rank of the group for the index.
 #pragma once
 
 #include <chrono>

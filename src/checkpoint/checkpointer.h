@@ -104,7 +104,8 @@ class Checkpointer {
     virtual const Config& config() const = 0;
     virtual int rank() const = 0;
     virtual int rank_count() const = 0;
-    // The most buffer memory the agent of this rank has used; 0 without one.
+    // At most so many bytes of buffers has the agent of this rank ever used at once; 0 without one. A buffer
+    // counts as a whole, though only its pages that were touched take memory.
     virtual uint64_t agent_bytes() const = 0;
 };
 

@@ -104,7 +104,7 @@ const std::vector<Key>& keys() {
          "Size of a transfer buffer, and of a chunk unless nodes have little data; a multiple of 256KiB and "
          "of block_bytes, at most 1GiB."},
         {"buffers", Number{&Config::buffers, 1, 65536},
-         "How many buffers a node has: buffers x buffer_bytes is the memory of its agent."},
+         "How many buffers a node has; its agent takes at most buffers x buffer_bytes of memory."},
         {"block_bytes", Size{&Config::block_bytes},
          "Alignment of all data in the shared files, a power of two from 4KiB; 0 asks the file system."},
         {"placement", choice<&Config::placement>({"append", "contiguous"}),
