@@ -33,7 +33,7 @@ Status LocalReader::read(const LocalChunk& chunk, std::span<std::byte> target) {
     const uint64_t offset = stream.path_offset + chunk.stream_offset;
     TAILRACE_ASSIGN(const size_t bytes, file->read_at(target, offset));
     if (bytes != target.size()) {
-        return Status(Code::io_error,
+        return Status(Code::corrupt,
                       fmt::format("reading {} bytes at offset {} of the captured part {}: only {} are there",
                                   target.size(), offset, stream.path, bytes));
     }
@@ -69,8 +69,12 @@ Result<std::shared_ptr<File>> LocalReader::file_of(const std::string& path) {
     std::lock_guard lock(mutex_);
     std::shared_ptr<File>& file = files_[path];
     if (!file) {
-        TAILRACE_ASSIGN(auto opened, storage_.open(path, {Access::read, DirectIo::off}));
-        file = std::move(opened);
+        auto opened = storage_.open(path, {Access::read, DirectIo::off});
+        if (opened.status().code() == Code::not_found)
+            return Status(Code::corrupt,
+                          fmt::format("a captured part is missing: {}", opened.status().message()));
+        TAILRACE_TRY(opened.status());
+        file = std::move(*opened);
     }
     return file;
 }

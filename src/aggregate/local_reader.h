@@ -2,7 +2,7 @@
 //
 // next() only advances a position and belongs to the owner's thread; read() and fetch() do the I/O and may be
 // called from any number of writers at once. Files are opened at their first chunk and closed with the
-// reader.
+// reader. corrupt means that a captured part is lost: it is missing, or shorter than it was.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ class LocalReader {
     std::optional<LocalChunk> next();
     bool at_end() const { return stream_ == streams_.size(); }
 
-    // Fills `target` (exactly chunk.bytes). io_error when the captured part is shorter than it should be.
+    // Fills `target` (exactly chunk.bytes).
     Status read(const LocalChunk& chunk, std::span<std::byte> target);
 
     // For a write: as read(), but where the captured part is in memory already, its whole blocks of

@@ -155,6 +155,7 @@ void RootLedger::result(const GroupResult& result) {
     ++epoch.results;
     epoch.seconds = std::max(epoch.seconds, result.seconds);
     if (epoch.failure.ok() && !result.status.ok()) epoch.failure = result.status;
+    epoch.part_lost |= result.status.code() == Code::corrupt;  // LocalReader's word for it
     if (epoch.ended) {
         // It failed before this party had come to its end, which may have left files.
         leftovers_.push_back(result.key);
@@ -193,13 +194,15 @@ void RootLedger::end(EpochKey key, EpochState state, Status why) {
     if (epoch.ended) return;
     epoch.ended = true;
     const bool everywhere = state == EpochState::committed ||
-                            (epoch.everywhere(nodes_) && epoch.results == parties_) ||
+                            (epoch.everywhere(nodes_) && epoch.results == parties_ && !epoch.part_lost) ||
                             state == EpochState::kept_local;
-    if (state == EpochState::failed && why.message().find("intact") == std::string::npos)
-        why = Status(why.code(),
-                     why.message() + (everywhere ? "; it is still in the node-local tiers, and earlier "
-                                                   "epochs are intact"
-                                                 : "; earlier epochs are intact"));
+    if (state == EpochState::failed && why.message().find("intact") == std::string::npos) {
+        const char* left =
+            everywhere ? "its captured parts stay in the node-local tiers, and earlier epochs are intact"
+            : epoch.part_lost ? "its captured parts are not whole any more; earlier epochs are intact"
+                              : "earlier epochs are intact";
+        why = Status(why.code(), why.message() + "; " + left);
+    }
     auto& ended = orders_.emplace_back(std::in_place_type<EpochEnded>);
     std::get<EpochEnded>(ended) = {key, state, std::move(why), epoch.seconds, everywhere, epoch.note};
     if (state == EpochState::failed && epoch.results > 0) leftovers_.push_back(key);

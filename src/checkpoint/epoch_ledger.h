@@ -71,8 +71,9 @@ class RootLedger {
         bool told_by_root = false;
         std::optional<bool> flush;  // decided
         size_t results = 0;
-        Status failure;    // of a party
-        std::string note;  // why it is kept local
+        Status failure;          // of a party
+        bool part_lost = false;  // a party found a captured part missing or cut short
+        std::string note;        // why it is kept local
         double seconds = 0;
         bool ended = false;
         bool everywhere(size_t nodes) const { return nodes_told == nodes; }

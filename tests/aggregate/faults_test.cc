@@ -56,7 +56,7 @@ TEST_F(AggregatorFaultsTest, CapturedPartThatIsTooShortFailsTheGroupAndNamesPath
         auto jobs = cluster.capture({1 + rank, 1}, {40'000, 60'000});
         auto file = local->open(jobs[rank].streams[0].path, {Access::write, DirectIo::off});
         ASSERT_TRUE(file.ok() && (*file)->truncate(4096 + 30'000).ok());
-        expect_all_failed(cluster.run_one(jobs), Code::io_error,
+        expect_all_failed(cluster.run_one(jobs), Code::corrupt,
                           fmt::format("node {}: reading 4096 bytes at offset", rank));
         EXPECT_TRUE(directory_is_empty(*memory));
     }
@@ -66,7 +66,7 @@ TEST_F(AggregatorFaultsTest, MissingCapturedPartFailsTheGroup) {
     Cluster cluster(small(2, 1), local, memory);
     auto jobs = cluster.capture({1, 1}, {40'000, 60'000});
     ASSERT_TRUE(local->remove(jobs[0].streams[0].path).ok());
-    expect_all_failed(cluster.run_one(jobs), Code::not_found, jobs[0].streams[0].path);
+    expect_all_failed(cluster.run_one(jobs), Code::corrupt, jobs[0].streams[0].path);
     EXPECT_TRUE(directory_is_empty(*memory));
 }
 

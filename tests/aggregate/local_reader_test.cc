@@ -111,7 +111,7 @@ TEST_F(LocalReaderTest, AChunkCutShortUnderItsViewFailsToBeWrittenAndTheReasonNa
         const Status failure =
             writer.write(0, chunk.stream_offset, fetched->blocks, buffer_, fetched->buffered_bytes);
         EXPECT_EQ(failure.code(), Code::io_error) << failure.message();
-        TAILRACE_EXPECT_FAILS(reader_->reason(chunk, *fetched, failure, buffer_), Code::io_error,
+        TAILRACE_EXPECT_FAILS(reader_->reason(chunk, *fetched, failure, buffer_), Code::corrupt,
                               "captured part " + part_);
         std::filesystem::resize_file(part_, head_bytes + stream_bytes);
         const Status other =

@@ -513,8 +513,9 @@ TEST(FlushTest, AFullSharedTierFailsTheEpochAndTheNextOneGoesThrough) {
         ASSERT_TRUE(save(session, state, 2).ok());
         const auto failed = session.wait(2, for_ever);
         EXPECT_EQ(failed.code(), Code::no_space);
-        EXPECT_THAT(failed.message(),
-                    HasSubstr("it is still in the node-local tiers, and earlier epochs are intact"));
+        EXPECT_THAT(
+            failed.message(),
+            HasSubstr("its captured parts stay in the node-local tiers, and earlier epochs are intact"));
         meet(3);
         if (session.rank() == 0) machines.shared->set_capacity(UINT64_MAX);
         meet(4);

@@ -237,6 +237,14 @@ TEST(RootLedgerTest, AFailedPartyFailsTheEpochOnceAllHaveEndedAndLeavesFilesToRe
     EXPECT_THAT(root.ledger.take_leftovers(), ElementsAre(EpochKey{1, 1}));
 }
 
+TEST(RootLedgerTest, WithACapturedPartLostTheEpochIsNotSaidToBeInTheNodeLocalTiers) {
+    RootDriver root(2, 2, QueuePolicy::wait, 2);
+    root.captured_everywhere(0, 1);
+    root.ledger.result({{1, 1}, 0, Status(Code::io_error, "disk"), 1.0});
+    root.ledger.result({{1, 1}, 1, Status(Code::corrupt, "the captured part is cut"), 1.0});
+    EXPECT_THAT(root.orders(), ElementsAre("flush 1", "failed 1!"));
+}
+
 TEST(RootLedgerTest, AFailedCaptureFailsAtOnceAndLateResultsAreCleanedUp) {
     RootDriver root(2, 2, QueuePolicy::wait, 2);
     root.ledger.captured({0, 0, {{1, 1}}, true, {}});
