@@ -144,12 +144,14 @@ Result<OwnPart> Capture::capture(PartHeader header, std::span<const RegionSource
 
 // Whether the space of a part that is no longer needed goes to the new one, which it then is called. Much
 // larger than needed, it would hold space that nobody uses. Somebody may have removed or cut it meanwhile:
-// memory beyond a file's end cannot be touched.
+// memory beyond a file's end cannot be touched (SIGBUS). So its length is asked for once nobody finds it
+// under a part's name any more. Who cuts an unfinished file, or one that was opened before, while it is
+// copied into still ends the program; only writing instead of mapping, at twice the cost, could prevent that.
 bool Capture::take_over(const OwnPart& recycled, uint64_t file_bytes, const std::string& unfinished_path) {
     if (recycled.mapping.empty() || recycled.mapping.size() / 2 > file_bytes) return false;
+    if (!storage_.rename(recycled.path, unfinished_path).ok()) return false;
     const auto bytes = recycled.file->size();
-    return bytes.ok() && *bytes >= recycled.mapping.size() &&
-           storage_.rename(recycled.path, unfinished_path).ok();
+    return bytes.ok() && *bytes >= recycled.mapping.size();
 }
 
 Result<OwnPart> Capture::write_part(const PartHeader& header, PartManifest& manifest,

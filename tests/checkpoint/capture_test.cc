@@ -15,6 +15,7 @@
 #include "base/no_threads.h"
 #include "checkpoint/cluster.h"
 #include "checkpoint/local_tier.h"
+#include "checkpoint/spoiling_storage.h"
 #include "storage/posix_storage.h"
 
 namespace tailrace {
@@ -218,6 +219,16 @@ TEST_F(SpoiledPartTest, APartThatSomebodyRemovedIsNotRecycled) {
 TEST_F(SpoiledPartTest, APartThatSomebodyCutIsNotRecycled) {
     // Touching its memory would end the program by SIGBUS.
     expect_saved_after([](const std::string& path) { std::filesystem::resize_file(path, 0); });
+}
+
+TEST_F(SpoiledPartTest, APartThatSomebodyCutsWhileItIsTakenOverIsNotRecycled) {
+    bool cut = false;
+    storage_ = std::make_shared<SpoilingStorage>(storage_, [&](const std::string& path) {
+        if (!cut && path.find("e000000002") != std::string::npos) std::filesystem::resize_file(path, 0);
+        cut |= path.find("e000000002") != std::string::npos;
+    });
+    expect_saved_after([](const std::string&) {});
+    EXPECT_TRUE(cut);
 }
 
 TEST(CopyTeamTest, EveryPieceIsDoneOnce) {
