@@ -173,14 +173,16 @@ std::vector<EpochKey> choose_local_removals(std::vector<LocalAge> epochs, uint32
               [&](const LocalAge& a, const LocalAge& b) { return lineage.goes_first(a.key, b.key); });
     std::vector<EpochKey> removals;
     uint32_t kept = 0, unheard = 0;
+    bool any_safe = false;
     for (const auto& epoch : epochs) {
         if (epoch.in_use) continue;
         if (epoch.unheard && unheard++ > keep) {
             removals.push_back(epoch.key);
-        } else if (epoch.useless || kept >= keep || (!epoch.safe && kept > 0)) {
+        } else if (epoch.useless || kept >= keep || (!epoch.safe && any_safe)) {
             removals.push_back(epoch.key);
         } else if (epoch.safe) {
-            ++kept;
+            any_safe = true;
+            if (!epoch.elsewhere) ++kept;
         }
     }
     std::sort(removals.begin(), removals.end());

@@ -66,14 +66,17 @@ std::vector<LocalEpoch> gather_local_epochs(const std::vector<KnownPart>& parts)
 // What of the node-local tier may be removed: everything but the `keep` safe epochs that a restore of the
 // newest would try first (format/lineage.h; what is safe or unheard of counts as whole), epochs in use,
 // and epochs newer than the newest safe one; of those nothing more is heard of, `keep` and one more stay (the
-// newest may lack a rank that died while it was captured). `safe`: known to be restorable as a whole.
+// newest may lack a rank that died while it was captured). `safe`: restorable as a whole, as far as heads and
+// lengths tell. Bytes are only checked when they are read, so what lies in the shared tier alone takes no
+// place in this one: what was captured before it stays.
 // Ascending.
 struct LocalAge {
     EpochKey key;
     bool safe = false;
-    bool in_use = false;   // unfinished: a flush may still read it
-    bool useless = false;  // known never to become whole
-    bool unheard = false;  // whether it is whole will not be known in this session
+    bool in_use = false;     // unfinished: a flush may still read it
+    bool useless = false;    // known never to become whole
+    bool unheard = false;    // whether it is whole will not be known in this session
+    bool elsewhere = false;  // in the shared tier only
 };
 std::vector<EpochKey> choose_local_removals(std::vector<LocalAge> epochs, uint32_t keep);
 

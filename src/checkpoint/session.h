@@ -183,6 +183,8 @@ class Session : public Checkpointer {
     std::vector<OwnPart> parts_;        // in the node-local tier, of this session, ascending
     std::vector<KnownPart> old_parts_;  // of earlier runs, that this node looks after (representatives)
     std::vector<EpochKey> old_safe_;  // epochs of earlier runs that could be restored, when the session began
+    std::optional<EpochKey>
+        old_elsewhere_;                // the one of them that is in the shared tier only, if there is one
     std::vector<EpochKey> recovered_;  // being flushed, or flushed, since
     std::optional<uint64_t> newest_saved_;
     uint64_t sequence_ = 0;

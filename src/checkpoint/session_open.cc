@@ -299,6 +299,8 @@ Status Session::recover(const SharedInventory& inventory) {
         std::find(old_safe_.begin(), old_safe_.end(), *inventory.newest_committed) == old_safe_.end())
         old_safe_.push_back(*inventory.newest_committed);
     TAILRACE_TRY(agree(*transport_, with_threads([&] { return make_agent(); })));
+        old_elsewhere_ = inventory.newest_committed;
+    }
     queue_recoveries(epochs);
     drop_old_parts();
     return {};
@@ -443,7 +445,7 @@ void Session::drop_old_parts() {
     std::vector<LocalAge> ages;
     for (const auto& key : old_safe_) {
         const bool in_use = std::find(recovered_.begin(), recovered_.end(), key) != recovered_.end();
-        ages.push_back({key, true, in_use, false});
+        ages.push_back({key, true, in_use, false, false, key == old_elsewhere_});
     }
     for (const auto& part : old_parts_) {
         const auto same = [&](const LocalAge& age) { return age.key == part.header.key; };

@@ -128,7 +128,8 @@ std::optional<OwnPart> Session::retire_parts() {
         }
         return agent_ && agent_->recovering(key);
     };
-    for (const auto& key : old_safe_) ages.push_back({key, true, in_use(key)});
+    for (const auto& key : old_safe_)
+        ages.push_back({key, true, in_use(key), false, false, key == old_elsewhere_});
     for (const auto& part : old_parts_) {
         const auto same = [&](const LocalAge& age) { return age.key == part.header.key; };
         if (std::none_of(ages.begin(), ages.end(), same)) ages.push_back({part.header.key});

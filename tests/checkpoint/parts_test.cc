@@ -408,6 +408,10 @@ TEST(LocalTierTest, RemovalKeepsTheNewestSafeEpochsAndWhatIsInUse) {
     EXPECT_THAT(choose({{e1, true}, unheard(e2), unheard(e3), unheard(e4), unheard(e5)}, 2), ElementsAre(e2));
     EXPECT_THAT(choose({{e1, true}, unheard(e4), unheard(e5)}, 1), IsEmpty());
     EXPECT_THAT(choose({{{9, 1}, true}, unheard(EpochKey{5, 2}), unheard(EpochKey{6, 2})}, 1), IsEmpty());
+    // What lies in the shared tier only takes no place here, but shows that older pieces are of no use.
+    const auto shared = [](EpochKey key) { return LocalAge{key, true, false, false, false, true}; };
+    EXPECT_THAT(choose({{e1, true}, {e2, true}, shared(e3)}, 1), ElementsAre(e1));
+    EXPECT_THAT(choose({{e1, false}, shared(e2), {e3, false}}, 1), ElementsAre(e1));
     // What run 2 has left behind goes before its own, however far run 1 had come.
     EXPECT_THAT(choose({{e3, true}, {e5, true}, {{2, 2}, true}, {{3, 2}, false, true}}, 1),
                 ElementsAre(e3, e5));

@@ -61,5 +61,52 @@ TEST(SpoiledFilesTest, AnEpochWhoseCapturedPartIsCutOrGoneBeforeItsFlushIsSaidTo
         }
 }
 
+// The newest committed epoch is in the shared tier only, and damaged; what was captured before it may be all
+// there is. It goes when a newer one is there, not before.
+TEST(SpoiledFilesTest, ADamagedEpochOfTheSharedTierCostsNoCapturedOne) {
+    enum class Damage { data, head, length };
+    for (const auto damage : {Damage::data, Damage::head, Damage::length}) {
+        SCOPED_TRACE(static_cast<int>(damage));
+        Machines machines;
+        auto job = job_on(machines, hosts_of(2, 1));
+        job.config.files = 1;
+        job.config.keep_local = 2;
+        job.config.keep_shared = 1;
+        run(job, [&](Checkpointer& session) {
+            State state;
+            for (const uint64_t epoch : {1, 2}) ASSERT_TRUE(save(session, state, epoch).ok());
+        });
+        const auto tier = local_tier(job.config.local_dir, job.config.shared_dir, job.config.name);
+        const auto local = machines.local_of("m1");
+        const auto path_of = [&](uint64_t epoch) {
+            return join_path(tier.directory(1), to_string(PartFileName{"job", {epoch, 1}, 1, false}));
+        };
+        ASSERT_TRUE(local->remove(path_of(2)).ok());
+        const auto path =
+            join_path(job.config.shared_dir, to_string(SharedFileName{"job", {2, 1}, 0, 1, false}));
+        {
+            const uint64_t data = data_offset(read_shared_head(*machines.shared, path)->header);
+            auto file = machines.shared->open(path, {Access::write, DirectIo::off});
+            ASSERT_TRUE(file.ok());
+            const uint64_t bytes = (*file)->size().value();
+            const std::vector<std::byte> wrong(damage == Damage::head ? data : bytes - data, std::byte{0x55});
+            ASSERT_TRUE((damage == Damage::length
+                             ? (*file)->truncate(data + 4096)
+                             : (*file)->write_at(wrong, damage == Damage::head ? 0 : data))
+                            .ok());
+        }
+        run(job, [&](Checkpointer& session) {
+            auto found = session.open_epoch(std::nullopt, std::nullopt, true);
+            ASSERT_TRUE(found.ok()) << found.status().to_string();
+            EXPECT_EQ((*found)->key().epoch, 1u);
+            State state;
+            ASSERT_TRUE(save(session, state, 3).ok());
+            if (session.rank() == 1) {
+                EXPECT_TRUE(local->open(path_of(1), {Access::read, DirectIo::off}).ok());
+            }
+        });
+    }
+}
+
 }  // namespace
 }  // namespace tailrace
