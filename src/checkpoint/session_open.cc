@@ -155,8 +155,8 @@ Status Session::take_shared_directory(SharedInventory& inventory) {
     if (lock.ok())
         shared_lock_ = std::move(*lock);
     else if (lock.status().code() == Code::busy)
-        return Status(Code::busy,
-                      fmt::format("another session uses {}: one session at a time per directory", directory));
+        return lock.status().with_context(
+            fmt::format("another session uses {} (one session at a time per directory)", directory));
     else if (lock.status().code() == Code::unsupported)
         log(LogLevel::info, "{} cannot be locked, so a second session on it would not be noticed: {}",
             directory, lock.status().message());
@@ -185,7 +185,8 @@ Status Session::take_local_directory(uint32_t& greatest_run) {
     if (lock.ok())
         local_lock_ = std::move(*lock);
     else if (lock.status().code() == Code::busy)
-        return Status(Code::busy, fmt::format("another session uses {}: one session at a time", own));
+        return lock.status().with_context(
+            fmt::format("another session uses {} (one session at a time)", own));
     else if (lock.status().code() != Code::unsupported)
         return lock.status();
     TAILRACE_ASSIGN(const auto directories, directories_of_node(*local_, tier_, node_, topology_, hosts_));
@@ -296,11 +297,11 @@ Status Session::recover(const SharedInventory& inventory) {
     TAILRACE_TRY(verify_recoveries(epochs));
     TAILRACE_TRY(make_room_for_recoveries(epochs));
     if (inventory.newest_committed &&
-        std::find(old_safe_.begin(), old_safe_.end(), *inventory.newest_committed) == old_safe_.end())
+        std::find(old_safe_.begin(), old_safe_.end(), *inventory.newest_committed) == old_safe_.end()) {
         old_safe_.push_back(*inventory.newest_committed);
-    TAILRACE_TRY(agree(*transport_, with_threads([&] { return make_agent(); })));
         old_elsewhere_ = inventory.newest_committed;
     }
+    TAILRACE_TRY(agree(*transport_, with_threads([&] { return make_agent(); })));
     queue_recoveries(epochs);
     drop_old_parts();
     return {};

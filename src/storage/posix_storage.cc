@@ -23,6 +23,7 @@
 
 #include "base/log.h"
 #include "base/units.h"
+#include "storage/lock_owner.h"
 #include "storage/posix_file.h"
 #include "storage/system_path.h"
 
@@ -73,6 +74,16 @@ class PosixLock : public DirectoryLock {
 
     Descriptor directory_;
 };
+
+// "process 1234 on node7", or "another" where nothing is known.
+std::string lock_owner_text(int directory) {
+    const auto process = lock_owner(directory);
+    if (!process) return "another";
+    std::array<char, 256> host{};
+    if (gethostname(host.data(), host.size() - 1) != 0) host = {"this machine"};
+    return fmt::format("process {} on {}{}", *process, host.data(),
+                       *process == getpid() ? " (this one)" : "");
+}
 
 std::string_view file_system_name(long magic) {
     struct Known {
@@ -275,8 +286,8 @@ class PosixStorage : public Storage {
                 case EINTR:
                     continue;
                 case EWOULDBLOCK:
-                    return Status(Code::busy,
-                                  fmt::format("locking the directory '{}': another holds it", path));
+                    return Status(Code::busy, fmt::format("locking the directory '{}': {} holds it", path,
+                                                          lock_owner_text(directory.get())));
                 case ENOTSUP:
                 case ENOSYS:
                 case EBADF:

@@ -9,6 +9,7 @@ import os
 import pathlib
 import pty
 import shutil
+import socket
 import struct
 import subprocess
 import sys
@@ -487,7 +488,8 @@ class PruneTest(CommandTest):
         held = os.open(self.dir, os.O_RDONLY)
         self.addCleanup(os.close, held)
         fcntl.flock(held, fcntl.LOCK_EX)
-        run("prune", self.dir, "--keep", 1, "--yes", code=4)
+        refused = run("prune", self.dir, "--keep", 1, "--yes", code=4)
+        self.assertIn(f"process {os.getpid()} on {socket.gethostname()} holds it", refused.stderr)
         self.assertEqual(len(self.left()), 2)
         self.assertIn("session", run("prune", self.dir, "--keep", 1).stderr)
         fcntl.flock(held, fcntl.LOCK_UN)

@@ -2,12 +2,14 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -330,10 +332,36 @@ TEST_F(PosixStorageTest, ALockConflictsAcrossProcessesAndDiesWithItsHolder) {
     char answer = 0;
     ASSERT_EQ(read(ready[0], &answer, 1), 1);
     EXPECT_EQ(answer, 'y');
-    TAILRACE_EXPECT_FAILS(storage_->lock_directory(scratch_.path()), Code::busy, scratch_.path());
+    std::array<char, 256> host{};
+    ASSERT_EQ(gethostname(host.data(), host.size() - 1), 0);
+    const auto who = "process " + std::to_string(holder) + " on " + host.data() + " holds it";
+    TAILRACE_EXPECT_FAILS(storage_->lock_directory(scratch_.path()), Code::busy, who);
     kill(holder, SIGKILL);
     waitpid(holder, nullptr, 0);
     TAILRACE_EXPECT_OK(storage_->lock_directory(scratch_.path()));
+    close(ready[0]);
+    close(ready[1]);
+}
+
+TEST_F(PosixStorageTest, AProcessThatLeftItsLockToAnotherIsNotNamed) {
+    int ready[2];
+    ASSERT_EQ(pipe(ready), 0);
+    const pid_t locker = fork();
+    if (locker == 0) {
+        const int directory = open(scratch_.path().c_str(), O_RDONLY | O_DIRECTORY);
+        const bool locked = flock(directory, LOCK_EX | LOCK_NB) == 0;
+        const pid_t heir = locked ? fork() : -1;
+        if (heir == 0)
+            while (true) pause();
+        (void)!write(ready[1], &heir, sizeof heir);
+        _exit(0);
+    }
+    pid_t heir = 0;
+    ASSERT_EQ(read(ready[0], &heir, sizeof heir), ssize_t{sizeof heir});
+    ASSERT_GT(heir, 0);
+    waitpid(locker, nullptr, 0);
+    TAILRACE_EXPECT_FAILS(storage_->lock_directory(scratch_.path()), Code::busy, "another holds it");
+    kill(heir, SIGKILL);
     close(ready[0]);
     close(ready[1]);
 }

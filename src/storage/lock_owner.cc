@@ -1,0 +1,57 @@
+// /proc/locks names the process that took the lock. It may have died since and left the lock to a process
+// that inherited the descriptor, and its number may belong to another by now. So it is believed only when one
+// of the process's own descriptors bears the lock, which /proc/PID/fdinfo tells.
+#include "storage/lock_owner.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+namespace tailrace {
+
+namespace {
+
+// The holder, when the line says that somebody has an exclusive lock on `inode`; 0 otherwise. Such lines look
+// like "1: FLOCK  ADVISORY  WRITE 9749 fe:00:9994748 0 EOF".
+pid_t holder(std::istringstream line, const std::string& inode) {
+    std::string number, kind, strictness, mode, locked;
+    pid_t process = 0;
+    line >> number >> kind >> strictness >> mode >> process >> locked;
+    return line && kind == "FLOCK" && mode == "WRITE" && locked == inode ? process : 0;
+}
+
+bool bears_lock(pid_t process, const std::string& inode) {
+    std::error_code error;
+    const std::filesystem::directory_iterator descriptors(fmt::format("/proc/{}/fdinfo", process), error),
+        end;
+    for (auto descriptor = descriptors; !error && descriptor != end; descriptor.increment(error)) {
+        std::ifstream info(descriptor->path());
+        const std::string mark = "lock:";
+        for (std::string line; std::getline(info, line);)
+            if (line.starts_with(mark) &&
+                holder(std::istringstream(line.substr(mark.size())), inode) == process)
+                return true;
+    }
+    return false;
+}
+
+}  // namespace
+
+std::optional<pid_t> lock_owner(int directory) {
+    struct stat info {};
+    if (fstat(directory, &info) != 0) return std::nullopt;
+    const auto inode =
+        fmt::format("{:02x}:{:02x}:{}", major(info.st_dev), minor(info.st_dev), uint64_t{info.st_ino});
+    std::ifstream locks("/proc/locks");
+    for (std::string line; std::getline(locks, line);)
+        if (const pid_t process = holder(std::istringstream(line), inode); process > 0)
+            return bears_lock(process, inode) ? std::optional(process) : std::nullopt;
+    return std::nullopt;
+}
+
+}  // namespace tailrace
