@@ -1,6 +1,8 @@
 // tailrace ls: the epochs in a directory, complete or not and why.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "base/units.h"
@@ -52,9 +54,24 @@ nlohmann::ordered_json to_json(const JudgedEpoch& epoch) {
     return json;
 }
 
-void print_table(const Options& options, const std::vector<JudgedEpoch>& epochs,
-                 const std::vector<Leftover>& leftovers) {
-    if (epochs.empty()) print(fmt::format("no epochs in {}\n", printable(options.directory)));
+// Not an error: an empty list is the truth. Who meant another directory gets a hint.
+void say_that_none_is_there(const Options& options, Storage& storage) {
+    std::string sentence = "no epochs ";
+    if (!options.job.empty()) sentence += fmt::format("of job {} ", printable(options.job));
+    sentence += "in " + printable(options.directory);
+    if (const auto entries = storage.list(options.directory); entries.ok()) {
+        const auto inner = std::find_if(entries->begin(), entries->end(),
+                                        [](const DirectoryEntry& entry) { return entry.is_directory; });
+        if (entries->empty())
+            sentence += ": it is empty";
+        else if (inner != entries->end())
+            sentence += fmt::format("; directories in it are not searched, such as {}",
+                                    printable(join_path(options.directory, inner->name)));
+    }
+    std::fprintf(stderr, "tailrace: %s\n", sentence.c_str());
+}
+
+void print_table(const std::vector<JudgedEpoch>& epochs, const std::vector<Leftover>& leftovers) {
     Table table({"EPOCH", "RUN", "STATE", "FILES", "RANKS", "DATA", "ON DISK", "AGE", "JOB"},
                 {0, 1, 3, 4, 5, 6, 7});
     for (const JudgedEpoch& epoch : epochs) {
@@ -78,7 +95,8 @@ Exit run(const Options& options, Storage& storage) {
     if (!found.ok()) return report(found.status());
     const auto epochs = judge_all(storage, std::move(found->epochs));
     if (!options.json) {
-        print_table(options, epochs, found->leftovers);
+        if (epochs.empty()) say_that_none_is_there(options, storage);
+        print_table(epochs, found->leftovers);
         return exit_ok;
     }
     nlohmann::ordered_json json{{"directory", options.directory}};
@@ -103,7 +121,9 @@ Command add_ls(CLI::App& program) {
         "STATE: complete = can be restored; captured = in a node-local tier; incomplete = a file or slot\n"
         "is missing, so it was never committed; damaged = something is there and wrong; replaced = a later\n"
         "run saved the same epoch again; left behind = a later run went back to before it, and a restore of\n"
-        "the newest takes that run's. FILES: there / belonging to it.\n\n"
+        "the newest takes that run's. FILES: there / belonging to it. A directory without epochs is no "
+        "error:\n"
+        "that is said on standard error, and the exit status is 0.\n\n"
         "  tailrace ls /scratch/run7\n"
         "  tailrace ls --json /scratch/run7 | jq '.epochs[] | select(.state == \"complete\") | .epoch'");
     return [options](Storage& storage) { return run(*options, storage); };

@@ -153,7 +153,14 @@ class LsTest(CommandTest):
     def test_nothing_there(self):
         self.dir.mkdir()
         (self.dir / "notes.txt").write_text("not ours")
-        self.assertIn("no epochs", run("ls", self.dir).stdout)
+        listed = run("ls", self.dir)
+        self.assertEqual((listed.stdout, listed.stderr), ("", f"tailrace: no epochs in {self.dir}\n"))
+        (self.dir / "notes.txt").unlink()
+        self.assertTrue(run("ls", self.dir).stderr.endswith(f"no epochs in {self.dir}: it is empty\n"))
+        make(self.dir / "node", job="a", captured=1)
+        self.assertIn(f"such as {self.dir}/node\n", run("ls", self.dir).stderr)
+        self.assertIn("no epochs of job b in", run("ls", self.dir / "node", "--job", "b").stderr)
+        self.assertEqual(run("ls", self.dir / "node").stderr, "")
         self.assertEqual(run_json("ls", self.dir)["epochs"], [])
         self.assertIn("none", run("ls", self.root / "none", code=3).stderr)
 
