@@ -210,6 +210,9 @@ class Demo:
         shutil.rmtree(self.local_base, ignore_errors=True)
         if self.arguments.keep:
             print(f"kept: {self.directory}")
+            tool, saved = os.path.join(self.arguments.build, "tools", "tailrace"), self.shared("undisturbed")
+            if os.path.isdir(saved):
+                print(f"To look into the checkpoints: {shlex.join([tool, 'ls', saved])}")
         else:
             shutil.rmtree(self.directory, ignore_errors=True)
 

@@ -1,10 +1,15 @@
 #!/usr/bin/env python3
-"""Examples that need no launcher: a run in two halves ends like a run in one.
+"""Examples that need no launcher: a run in two halves ends like a run in one. And what the demo says at its end.
 
 Usage: examples_test.py SINGLE HEAT
 """
+import argparse
+import contextlib
+import importlib.util
+import io
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -45,6 +50,22 @@ class ExamplesTest(unittest.TestCase):
         second = self.run_program(HEAT, self.directory("halves"), "800", "64")
         self.assertTrue(re.search(r"bits sum up to [0-9a-f]{16}\n$", whole), whole)
         self.assertEqual(second, "going on from step 400\n" + whole)
+
+    def test_the_demo_that_keeps_its_files_says_how_to_look_into_them(self):
+        build = os.path.dirname(os.path.dirname(SINGLE))
+        if not os.access(os.path.join(build, "examples", "particles"), os.X_OK):
+            self.skipTest("the demo is an MPI program")
+        path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples", "demo.py")
+        spec = importlib.util.spec_from_file_location("demo", path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        demo = module.Demo(argparse.Namespace(build=build, mpiexec="none", dir=self.fresh.name, keep=True))
+        self.run_program(SINGLE, demo.shared("undisturbed"), "3000000")
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            demo.close()
+        command = said.getvalue().splitlines()[-1].split(": ")[-1]
+        self.assertRegex(self.run_program(*shlex.split(command)), r"complete +1/1")
 
 
 if __name__ == "__main__":
