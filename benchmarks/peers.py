@@ -31,6 +31,7 @@ def options_of():
     parser.add_argument("--files", default="1,2,4", help="K, several with commas (default: %(default)s)")
     parser.add_argument("--turns", type=int, default=3, help="default: %(default)s")
     parser.add_argument("--repeat", type=int, default=2, help="per turn and strategy (default: %(default)s)")
+    parser.add_argument("--warm-up", type=int, default=3, help="epochs of tailrace before (default: %(default)s)")
     parser.add_argument("--only", help="strategies, as tailrace-mpi-bench --list names them, and fio")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of tailrace")
     parser.add_argument("--variant", action="append", default=[], metavar="KEY=VALUE,...",
@@ -80,7 +81,7 @@ def strategies_turn(options, place, case, results, only):
         launch = (shlex.split(options.launch.format(ranks=options.ranks)) if options.launch else
                   [options.mpiexec, options.mpiexec_ranks, str(options.ranks)])
         command = [*launch, options.program, place, "--size", f"{options.rank_mib}MiB", "--imbalance", str(case[0]),
-                   "--files", str(case[1]), "--repeat", str(options.repeat), "-o", output]
+                   "--files", str(case[1]), "--repeat", str(options.repeat), "--warm-up", str(options.warm_up), "-o", output]
         for setting in options.set:
             command += ["--set", setting]
         for variant in options.variant:
