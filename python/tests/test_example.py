@@ -1,25 +1,33 @@
-"""examples/train_bloom.py on two ranks: killed in the middle of a save, started again, with the same losses."""
+"""The training examples: interrupted, started again, with the losses of an uninterrupted run."""
 
 from __future__ import annotations
 
 import os
 import re
+import runpy
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import psutil
+import pytest
 
 import tailrace
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "train_bloom.py"
+EXAMPLES = Path(__file__).parents[2] / "examples"
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 SMALL = ["--layers=2", "--hidden=64", "--heads=4", "--vocabulary=512", "--tokens=16"]
+
+
+def losses_in(text: str) -> dict[int, str]:
+    return {int(step): loss for step, loss in re.findall(r"^step (\d+) loss (\S+)$", text, re.M)}
 
 
 def run(place: Path, steps: int, kill_at: int | None = None) -> dict[int, str]:
     """The losses by step. kill_at: all ranks get SIGKILL when this step is reported."""
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    command = [*torchrun, str(EXAMPLE), f"--directory={place}", f"--steps={steps}", "--save-every=2", *SMALL]
+    example = str(EXAMPLES / "train_bloom.py")
+    command = [*TORCHRUN, example, f"--directory={place}", f"--steps={steps}", "--save-every=2", *SMALL]
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
     losses: dict[int, str] = {}
     log = place.with_suffix(".log")
@@ -29,13 +37,12 @@ def run(place: Path, steps: int, kill_at: int | None = None) -> dict[int, str]:
     ):
         assert launched.stdout is not None
         for line in launched.stdout:
-            found = re.fullmatch(r"step (\d+) loss (\S+)\n", line)
-            if found:
-                losses[int(found[1])] = found[2]
-                if int(found[1]) == kill_at:
-                    launcher = psutil.Process(launched.pid)  # its ranks have sessions of their own
-                    for process in [*launcher.children(recursive=True), launcher]:
-                        process.kill()
+            told = losses_in(line)
+            losses.update(told)
+            if kill_at in told:
+                launcher = psutil.Process(launched.pid)  # its ranks have sessions of their own
+                for process in [*launcher.children(recursive=True), launcher]:
+                    process.kill()
     assert kill_at is not None or launched.returncode == 0, log.read_text()
     return losses
 
@@ -52,3 +59,57 @@ def test_the_model_goes_on_with_the_losses_of_an_uninterrupted_run(tmp_path: Pat
     resumed = run(tmp_path / "killed", 8)
     assert min(resumed) in (3, 5) and max(resumed) == 8
     assert {**killed, **resumed} == expected
+
+
+@pytest.mark.filterwarnings("ignore")  # the libraries' own
+@pytest.mark.parametrize(
+    ("example", "first", "second"),
+    [("train_lightning.py", "step-3.ckpt", "step-6.ckpt"), ("train_trainer.py", "checkpoint-3", "checkpoint-6")],
+)
+def test_an_example_of_one_process_goes_on(
+    example: str,
+    first: str,
+    second: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", [example, f"--directory={tmp_path}", "--steps=6", "--save-every=3"])
+
+    def losses() -> dict[int, str]:
+        runpy.run_path(str(EXAMPLES / example), run_name="__main__")
+        return losses_in(capsys.readouterr().out)
+
+    expected = losses()
+    assert list(expected) == list(range(1, 7))
+    assert sorted(path.name for path in tmp_path.iterdir()) == [first, second]
+    newest = tmp_path / second
+    tailrace.read(newest).close()
+    if newest.is_dir():
+        shutil.rmtree(newest)
+    else:
+        newest.unlink()
+    assert losses() == {step: expected[step] for step in (4, 5, 6)}
+    assert newest.exists()
+
+
+def test_the_example_with_deepspeed_goes_on(tmp_path: Path) -> None:
+    # Its operations are not compiled: that takes minutes, and a compiler.
+    start = "import deepspeed, runpy, sys; deepspeed.ops.__compatible_ops__ = {}; del sys.argv[0]; "
+    (tmp_path / "start.py").write_text(start + "runpy.run_path(sys.argv[0], run_name='__main__')\n")
+    place = tmp_path / "checkpoints"
+    command = [*TORCHRUN, str(tmp_path / "start.py"), str(EXAMPLES / "train_deepspeed.py"), f"--directory={place}"]
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+
+    def losses() -> dict[int, str]:
+        options = ["--steps=6", "--save-every=3"]
+        done = subprocess.run([*command, *options], env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return losses_in(done.stdout)
+
+    expected = losses()
+    assert list(expected) == list(range(1, 7))
+    assert len(list((place / "global_step6").iterdir())) == 2
+    shutil.rmtree(place / "global_step6")
+    (place / "latest").write_text("global_step3")
+    assert losses() == {step: expected[step] for step in (4, 5, 6)}
