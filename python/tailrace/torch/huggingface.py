@@ -16,19 +16,16 @@ from __future__ import annotations
 
 import glob
 import os
-import random
 import shutil
 from typing import Any
 
-import numpy as np
-import torch
 import torch.distributed as dist
 from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import rotate_checkpoints
 
 from tailrace._errors import Code, Error
-from tailrace.torch import _durable, _segments
+from tailrace.torch import _durable, _hugging_face, _segments
 
 _STATE = "trainer_state.json"
 
@@ -88,7 +85,7 @@ class TrainerCheckpoints:
         if not args.save_only_model:
             if args.should_save:
                 self._writer.add("training", self._training_state)
-            self._writer.add(f"random-{args.process_index}", _random_states)
+            self._writer.add(f"random-{args.process_index}", _hugging_face.random_states)
         self._writer.start()
         if not self._asynchronous:
             self._writer.wait()
@@ -124,11 +121,7 @@ class TrainerCheckpoints:
         if found is None:
             self._theirs["_load_rng_state"](checkpoint)
             return
-        random.setstate(found["python"])
-        np.random.set_state(found["numpy"])
-        torch.set_rng_state(found["cpu"])
-        if found["cuda"] and torch.cuda.is_available():
-            torch.cuda.set_rng_state_all(found["cuda"])
+        _hugging_face.set_random_states(found)
 
     def _load_best_model(self) -> None:
         self.wait()
@@ -194,28 +187,11 @@ def install(
         any code then.
     name: of the job, part of the files' names. threads, buffer_bytes: per rank, of the writing.
     """
-    for with_own, instead in (
-        (trainer.is_deepspeed_enabled, "install tailrace.torch.deepspeed in its engine"),
-        (trainer.is_fsdp_enabled, "use tailrace.torch.StorageWriter with torch.distributed.checkpoint"),
-    ):
-        if with_own:
-            raise Error(
-                Code.UNSUPPORTED,
-                f"this Trainer's model is sharded by another framework: {instead}; nothing was changed",
-            )
+    _hugging_face.refuse_sharded("Trainer", deepspeed=trainer.is_deepspeed_enabled, fsdp=trainer.is_fsdp_enabled)
     writer = _segments.Writer(
         "huggingface", files=files, name=name, threads=threads, buffer_bytes=buffer_bytes, pickle=pickle
     )
     return TrainerCheckpoints(trainer, asynchronous, writer, trust_pickle)
-
-
-def _random_states() -> dict[str, Any]:
-    return {
-        "python": random.getstate(),
-        "numpy": np.random.get_state(),
-        "cpu": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
-    }
 
 
 def _clear(run_dir: str) -> None:
