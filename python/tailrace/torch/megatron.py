@@ -1,0 +1,194 @@
+"""Megatron-core: its distributed checkpoints in K files, as a backend of its registry of strategies.
+
+    from megatron.core import dist_checkpointing
+    from tailrace.torch.megatron import BACKEND, register
+
+    register(files=2)                                          # on all ranks, after init_process_group
+    dist_checkpointing.save(sharded_state_dict, "ckpt/iter_100", sharded_strategy=BACKEND)
+    state = dist_checkpointing.load(sharded_state_dict, "ckpt/iter_100")
+
+Megatron's own torch_dist backend is torch.distributed.checkpoint underneath; these strategies translate a state dict
+as that one does, and give it to StorageWriter and StorageReader. Beside the K files a directory holds what Megatron
+writes itself: common.pt (what is not sharded) and metadata.json, which comes last and names the backend.
+
+How an asynchronous save goes:
+
+  1. async_save   waits for the last save, copies the shards into memory that is kept, and starts a thread that saves
+  2. the request's function, which Megatron runs in a process and asks for after each step, waits for that thread
+  3. the request's finalize function raises what has failed in the thread; Megatron then writes metadata.json
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import os
+import tempfile
+import threading
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from megatron.core.dist_checkpointing.dict_utils import nested_values
+from megatron.core.dist_checkpointing.mapping import ShardedObject, ShardedTensor
+from megatron.core.dist_checkpointing.strategies import torch as theirs
+from megatron.core.dist_checkpointing.strategies.async_utils import AsyncRequest
+from megatron.core.dist_checkpointing.strategies.base import (
+    AsyncSaveShardedStrategy,
+    StrategyAction,
+    register_default_strategy,
+)
+from torch.distributed.checkpoint.metadata import BytesStorageMetadata, Metadata, TensorStorageMetadata
+
+from tailrace._errors import Code, Error
+from tailrace.torch._reader import StorageReader
+from tailrace.torch._staging import AsyncStager
+from tailrace.torch._writer import StorageWriter
+
+BACKEND = ("tailrace", 1)  # the name and version under which the strategies are registered
+
+Path = str | os.PathLike[str]
+
+
+class SaveStrategy(AsyncSaveShardedStrategy):  # type: ignore[misc]
+    """Making one is collective over all ranks. One save at a time; a second one waits for the first.
+
+    files: K, at most 64 per rank. options: of StorageWriter.
+    """
+
+    def __init__(self, files: int = 1, **options: Any) -> None:
+        super().__init__(*BACKEND)
+        self._writer = StorageWriter(files=files, **options)
+        self._stager = AsyncStager()
+        self._group = dist.new_group(backend="gloo")  # of the thread, for DCP's own collectives
+        self._thread: threading.Thread | None = None  # of an asynchronous save
+        self._failure: BaseException | None = None  # of that save
+
+    def can_handle_sharded_objects(self) -> bool:
+        return True
+
+    def save(self, sharded_state_dict: Any, checkpoint_dir: Path) -> None:
+        """Returns when the K files are durable."""
+        self.wait()
+        self._save(_by_key(sharded_state_dict), checkpoint_dir)
+
+    def async_save(self, sharded_state_dict: Any, checkpoint_dir: Path) -> Any:
+        """Returns when the shards are copied, with the AsyncRequest that Megatron schedules."""
+        self.wait()
+        by_key = _by_key(sharded_state_dict)
+        staged = self._stager.stage({key: [shard.data for shard in shards] for key, shards in by_key.items()})
+        copies = {
+            key: [dataclasses.replace(shard, data=data) for shard, data in zip(shards, staged[key], strict=True)]
+            for key, shards in by_key.items()
+        }
+        lock = tempfile.NamedTemporaryFile("wb")  # noqa: SIM115, closed by the thread
+        fcntl.lockf(lock, fcntl.LOCK_EX)
+
+        def save() -> None:
+            try:
+                self._save(copies, checkpoint_dir)
+            except BaseException as error:  # DCP's CheckpointException is no Exception
+                self._failure = error
+            finally:
+                lock.close()  # and with it goes the lock
+
+        self._thread = threading.Thread(target=save, name="tailrace-megatron")
+        self._thread.start()
+        return AsyncRequest(_wait_for, (lock.name,), [self.wait])
+
+    def wait(self) -> None:
+        """Returns when the last asynchronous save is durable; raises Error, once, when it has failed."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def _save(self, by_key: dict[str, list[Any]], checkpoint_dir: Path) -> None:
+        dcp.save(
+            theirs.mcore_to_pyt_state_dict(by_key, is_loading=False),
+            checkpoint_id=checkpoint_dir,
+            storage_writer=self._writer,
+            planner=theirs.MCoreSavePlanner(dedup_replicated_tensors=False, flatten_state_dict=False),
+            process_group=self._group,
+        )
+
+
+class LoadStrategy(theirs.TorchDistLoadShardedStrategy):  # type: ignore[misc]
+    """trust_pickle: sharded objects that torch does not load with weights_only=True are unpickled, and so may run any
+    code; otherwise they raise Error (unsupported)."""
+
+    def __init__(self, trust_pickle: bool = False) -> None:
+        super().__init__()
+        self._trust_pickle = trust_pickle
+
+    def load(self, sharded_state_dict: Any, checkpoint_dir: Path) -> Any:
+        tensors = [value for value in nested_values(sharded_state_dict) if isinstance(value, ShardedTensor)]
+        planner = theirs.MCoreLoadPlanner(
+            shapes_validation_sharded_tensors=[tensor for tensor in tensors if not tensor.allow_shape_mismatch],
+            allow_shape_mismatch_sharded_tensors={t.key: t for t in tensors if t.allow_shape_mismatch},
+        )
+        by_key, nesting, names = theirs._replace_state_dict_keys_with_sharded_keys(sharded_state_dict)
+        state = theirs.mcore_to_pyt_state_dict(by_key, is_loading=True)
+        reader = StorageReader(trust_pickle=self._trust_pickle)
+        dcp.load(state, checkpoint_id=checkpoint_dir, storage_reader=reader, planner=planner)
+        plain = {key: theirs._unwrap_pyt_sharded_tensor(value) for key, value in state.items()}
+        loaded = theirs._replace_sharded_keys_with_state_dict_keys(plain, nesting, names)
+        theirs._restore_dict_types(loaded, sharded_state_dict)
+        return loaded
+
+    def load_tensors_metadata(self, checkpoint_dir: Path, metadata: Metadata | None = None) -> Any:
+        metadata = metadata or StorageReader(checkpoint_dir).read_metadata()
+        return {
+            key: ShardedTensor.from_rank_offsets(
+                key, torch.empty(of.size, dtype=of.properties.dtype, device="meta")
+            ).without_data()
+            for key, of in metadata.state_dict_metadata.items()
+            if isinstance(of, TensorStorageMetadata)
+        }
+
+    def load_sharded_metadata(self, checkpoint_dir: Path) -> Any:
+        metadata = StorageReader(checkpoint_dir).read_metadata()
+        objects = [
+            ShardedObject.empty_from_unique_key(key)
+            for key, of in metadata.state_dict_metadata.items()
+            if isinstance(of, BytesStorageMetadata)
+        ]
+        tensors = self.load_tensors_metadata(checkpoint_dir, metadata)
+        return {**{found.unique_key: found for found in objects}, **tensors}
+
+    def remove_sharded_tensors(self, checkpoint_dir: Path, key_prefix: str) -> None:
+        raise Error(
+            Code.UNSUPPORTED,
+            f"removing tensors from the checkpoint in '{checkpoint_dir}': its files are not rewritten; it is intact",
+        )
+
+
+def register(files: int = 1, *, trust_pickle: bool = False, **options: Any) -> SaveStrategy:
+    """Registers both strategies as BACKEND, and returns the one that saves. Collective over all ranks.
+
+    Where strategies are wrapped (FullyParallelSaveStrategyWrapper), wrap what this returns. files, options: of
+    SaveStrategy. trust_pickle: of LoadStrategy.
+    """
+    saving = SaveStrategy(files, **options)
+    register_default_strategy(StrategyAction.SAVE_SHARDED, *BACKEND, saving)
+    register_default_strategy(StrategyAction.LOAD_SHARDED, *BACKEND, LoadStrategy(trust_pickle))
+    return saving
+
+
+def _by_key(sharded_state_dict: Any) -> dict[str, list[Any]]:
+    """This rank's shards by the key that they have in the file; of those with replicas only the main ones."""
+    by_key: dict[str, list[Any]] = theirs._replace_state_dict_keys_with_sharded_keys(sharded_state_dict, True)[0]
+    return by_key
+
+
+def _wait_for(locked: str) -> None:
+    """In Megatron's process: returns when the file is no longer locked. A record lock goes with its holder, so this
+    ends also when the job was killed; and it is not inherited by a fork, as the descriptor is."""
+    try:
+        with open(locked, "r+b") as file:
+            fcntl.lockf(file, fcntl.LOCK_EX)
+    except FileNotFoundError:
+        pass  # the save has ended
