@@ -4,15 +4,20 @@
 For every way, in turn and several rounds over, so that all see the same machine: the seconds that the program is
 blocked, the seconds until the checkpoint is durable (where the way syncs; else until it has returned), the seconds of a
 load after its files were dropped from the cache, and the extra memory of both above the state. Medians over the rounds
-of the slowest rank, and ratios to a raw sequential write or read of the same bytes in the same run. Every load is
-compared with what was saved.
+of the slowest rank, and ratios in the same run: to a raw direct write of the same bytes into one file with one request
+in flight per rank, and to a raw sequential read through the cache. Every load is compared with what was saved.
+
+Where strace is installed, one more round runs under `tailrace profile` (with tailrace's posix engine, since strace does
+not see what goes through io_uring), for the writes and reads per GiB and the backward seeks of a load.
 """
 
 import argparse
 import json
 import os
+import re
 import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -26,7 +31,8 @@ import llm_state
 from llm_ways import WAYS
 
 RANKS = 2
-RAW = "raw, one file per rank"
+RAW_WRITE, RAW_READ = "raw, one file, direct", "raw, one file per rank"
+PROFILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "tools", "profile")
 
 
 def drop_from_cache(place):
@@ -77,7 +83,7 @@ def measure(way, state, blank, place):
         begin = time.monotonic()
         way.load(blank, place)
         load = time.monotonic() - begin
-    wrong = [] if place.endswith("raw") else llm_state.differences(state, blank)
+    wrong = llm_state.differences(state, blank) if way.compares else []
     if wrong:
         raise AssertionError(f"{place}: {len(wrong)} tensors differ, {wrong[0]} first")
     dist.barrier()
@@ -87,18 +93,27 @@ def measure(way, state, blank, place):
             "load_memory": load_memory.bytes, "files": files}
 
 
+def place_of(options, number, name):
+    return os.path.join(options.directory, f"{number}-{list(WAYS).index(name)}")
+
+
 def rank_main(rank, options, results):
     warnings.simplefilter("ignore")
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{options.directory}/meeting", rank=rank, world_size=RANKS)
+    dist.init_process_group("gloo", init_method=f"file://{options.meeting}/store", rank=rank, world_size=RANKS)
     sizes = (options.layers, options.hidden, options.vocabulary)
     state, blank = llm_state.make(*sizes), llm_state.make(*sizes, fill=False)
-    ways = {name: WAYS[name](state) for name in options.ways}
+    ways, absent = {}, {}
+    for name in options.ways:
+        try:
+            ways[name] = WAYS[name](state, options.directory)
+        except (ImportError, OSError) as error:
+            absent[name] = str(error)
     rounds = {name: [] for name in ways}
     for number in range(options.rounds + 1):  # the first warms up what each way keeps
         for name, way in ways.items():
-            place = os.path.join(options.directory, f"{number}-" + ("raw" if name == RAW else "way"))
+            place = place_of(options, number, name)
             mine = measure(way, state, blank, place)
             everybody = [None] * RANKS
             dist.all_gather_object(everybody, mine)
@@ -111,33 +126,81 @@ def rank_main(rank, options, results):
     if rank == 0:
         if sys.stderr.isatty():
             print(file=sys.stderr)
-        results.put(rounds)
+        results.put((rounds, absent))
     dist.barrier()
     dist.destroy_process_group()
 
 
-def summarize(rounds):
+def count_calls(options):
+    """What each way does to its files in a save and a load, by its name. Nothing where strace is missing."""
+    with tempfile.TemporaryDirectory(prefix="bench-llm-", dir=options.base) as directory:
+        told = os.path.join(options.meeting, "profile.json")
+        sizes = [f"--{name}={getattr(options, name)}" for name in ("layers", "hidden", "vocabulary")]
+        mine = [sys.executable, os.path.abspath(__file__), *sizes, "--ways", ";".join(options.ways)]
+        command = [*mine, "--rounds=0", "--directory", directory]
+        done = subprocess.run([sys.executable, PROFILE, "--dir", directory, "-o", told, "--", *command],
+                              env={**os.environ, "TAILRACE_IO_ENGINE": "posix"}, stderr=subprocess.PIPE, text=True)
+        if done.returncode != 0:
+            print(f"the calls were not counted: {done.stderr.strip().splitlines()[-1]}", file=sys.stderr)
+            return {}
+    with open(told) as file:
+        files = json.load(file)["files"]
     rows = {}
-    for name, measured in rounds.items():
-        rows[name] = {key: statistics.median(one[key] for one in measured) for key in measured[0]}
-    for row in rows.values():
-        if RAW in rows:
-            row["durable_ratio"] = rows[RAW]["durable"] / row["durable"]
-            row["load_ratio"] = rows[RAW]["load"] / row["load"]
+    for number, name in enumerate(WAYS):
+        phases = {"save": [], "restore": []}
+        for entry in files:
+            if re.search(rf"/0-{number}(/|$)", entry["path"]):
+                for phase, tallies in phases.items():
+                    tallies.append(entry.get(phase, {}))
+        save, restore = (lambda key, of=of: sum(tally.get(key, 0) for tally in of) for of in phases.values())
+        if save("written_bytes"):
+            read_gib = restore("read_bytes") / 2**30
+            rows[name] = {
+                "writes_per_gib": save("writes") / (save("written_bytes") / 2**30),
+                # Nothing where the files were read through mappings.
+                "reads_per_gib": restore("reads") / read_gib if read_gib else None,
+                "reads_per_write": restore("reads") / save("writes") if read_gib else None,
+                "backward": restore("backward_seeks") + restore("backward_offsets"),
+                "syncs": save("syncs"),
+            }
     return rows
 
 
-def print_table(rows):
+def summarize(rounds, calls):
+    rows = {}
+    for name, measured in rounds.items():
+        rows[name] = {key: statistics.median(one[key] for one in measured) for key in measured[0]}
+        rows[name].update(calls.get(name, {}))
+    for row in rows.values():
+        if RAW_WRITE in rows:
+            row["durable_ratio"] = rows[RAW_WRITE]["durable"] / row["durable"]
+        if RAW_READ in rows:
+            row["load_ratio"] = rows[RAW_READ]["load"] / row["load"]
+    return rows
+
+
+COLUMNS = [  # title, key, digits, unit
+    ("files", "files", 0, 1), ("blocked", "blocked", 2, 1), ("durable", "durable", 2, 1),
+    ("x raw", "durable_ratio", 2, 1), ("load", "load", 2, 1), ("x raw", "load_ratio", 2, 1), ("save MiB", "save_memory", 0, 2**20),
+    ("load MiB", "load_memory", 0, 2**20), ("writes/GiB", "writes_per_gib", 0, 1), ("reads/GiB", "reads_per_gib", 0, 1),
+    ("reads/write", "reads_per_write", 2, 1), ("backward", "backward", 0, 1),
+]
+
+
+def print_table(rows, absent):
     first = next(iter(rows.values()))
     print(f"{first['bytes'] / 2**30:.2f} GiB on {RANKS} ranks; seconds are medians of the slowest rank;")
-    print("x raw: as fast as the raw sequential write or read of the same run = 1.00, larger is faster")
-    print(f"{'':28}{'files':>6}{'blocked':>9}{'durable':>9}{'x raw':>7}{'load':>8}{'x raw':>7}"
-          f"{'save MiB':>10}{'load MiB':>10}")
+    print("x raw: as fast as a direct write into one file, or a sequential read, of this run = 1.00, larger is faster")
+    columns = [column for column in COLUMNS if any(column[1] in row for row in rows.values())]
+    print(" " * 28 + "".join(title.rjust(max(8, len(title) + 2)) for title, *_ in columns))
     for name, row in rows.items():
-        note = "" if WAYS[name].synced else "  (does not sync)"
-        print(f"{name:28}{row['files']:6.0f}{row['blocked']:9.2f}{row['durable']:9.2f}"
-              f"{row.get('durable_ratio', float('nan')):7.2f}{row['load']:8.2f}{row.get('load_ratio', float('nan')):7.2f}"
-              f"{row['save_memory'] / 2**20:10.0f}{row['load_memory'] / 2**20:10.0f}{note}")
+        line = ""
+        for title, key, digits, unit in columns:
+            cell = "-" if row.get(key) is None else f"{row[key] / unit:.{digits}f}"
+            line += cell.rjust(max(8, len(title) + 2))
+        print(f"{name:28}{line}" + ("" if WAYS[name].synced else "  (does not sync)"))
+    for name, why in absent.items():
+        print(f"{name:28}is not here: {why}")
 
 
 def main():
@@ -148,26 +211,36 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--directory", help="on the file system to measure (default: the current one)")
     parser.add_argument("--ways", help="only these, separated by semicolons: " + "; ".join(WAYS))
+    parser.add_argument("--no-calls", action="store_false", dest="calls", help="do not count calls with strace")
     parser.add_argument("--json", help="write all rounds to this file too")
     options = parser.parse_args()
     options.ways = [way.strip() for way in options.ways.split(";")] if options.ways else list(WAYS)
     unknown = [way for way in options.ways if way not in WAYS]
     if unknown:
         parser.error(f"there is no way '{unknown[0]}'; there are: {'; '.join(WAYS)}")
-    base = options.directory or os.getcwd()
-    with tempfile.TemporaryDirectory(prefix="bench-llm-", dir=base) as directory:
-        options.directory = directory
-        results = mp.get_context("spawn").SimpleQueue()
-        ranks = mp.spawn(rank_main, (options, results), nprocs=RANKS, join=False)
-        while results.empty() and not ranks.join(timeout=0.5):
-            pass
-        rounds = results.get()
-        while not ranks.join():
-            pass
-    print_table(summarize(rounds))
+    options.base = options.directory or os.getcwd()
+    with tempfile.TemporaryDirectory() as options.meeting:
+        with tempfile.TemporaryDirectory(prefix="bench-llm-", dir=options.base) as options.directory:
+            rounds, absent = run(options)
+        if options.rounds == 0:
+            return  # for count_calls()
+        calls = count_calls(options) if options.calls else {}
+    print_table(summarize(rounds, calls), absent)
     if options.json:
         with open(options.json, "w") as file:
-            json.dump({"ranks": RANKS, "rounds": rounds}, file, indent=1)
+            json.dump({"ranks": RANKS, "rounds": rounds, "calls": calls, "absent": absent}, file, indent=1)
+
+
+def run(options):
+    """All rounds, by the ways' names, and why some are absent."""
+    results = mp.get_context("spawn").SimpleQueue()
+    ranks = mp.spawn(rank_main, (options, results), nprocs=RANKS, join=False)
+    while results.empty() and not ranks.join(timeout=0.5):
+        pass
+    found = results.get()
+    while not ranks.join():
+        pass
+    return found
 
 
 if __name__ == "__main__":

@@ -1,8 +1,11 @@
-"""The ways to save and load that bench_llm.py compares. Each has save(state, place), which returns a function that
-waits until the checkpoint is complete, and load(state, place), which fills the state. `synced` says whether the way
-makes its files durable by itself. Imported on every rank.
+"""The ways to save and load that bench_llm.py compares. Each is made of the state and the directory to measure, and has
+save(state, place), which returns a function that waits until the checkpoint is complete, and load(state, place), which
+fills the state. `synced` says whether the way makes its files durable by itself, `compares` whether a load gives back
+the state. Making one raises ImportError or OSError where the way is not there. Imported on every rank.
 """
 
+import functools
+import mmap
 import os
 
 import torch
@@ -22,26 +25,70 @@ def own_file(place):
     return os.path.join(place, f"rank{dist.get_rank()}")
 
 
+@functools.cache
+def raw_buffer(size):
+    """As much as this rank has, at the start of a page, with some contents."""
+    buffer = mmap.mmap(-1, -(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
+    torch.frombuffer(buffer, dtype=torch.uint8).random_()
+    return memoryview(buffer)
+
+
 class Raw:
     """One buffer per rank, written and read sequentially, through the cache, in requests of 16 MiB."""
 
     synced = True
+    compares = False
     request_bytes = 16 << 20
 
-    def __init__(self, state):
-        self.buffer = memoryview(bytearray(llm_state.local_bytes(state)))
+    def __init__(self, state, directory):
+        self.buffer = raw_buffer(llm_state.local_bytes(state))
 
     def save(self, state, place):
         with open(own_file(place), "wb", buffering=0) as file:
-            for start in range(0, len(self.buffer), self.request_bytes):
-                file.write(self.buffer[start:start + self.request_bytes])
+            self.transfer(file.write)
             os.fsync(file.fileno())
         return nothing
 
     def load(self, state, place):
         with open(own_file(place), "rb", buffering=0) as file:
-            for start in range(0, len(self.buffer), self.request_bytes):
-                file.readinto(self.buffer[start:start + self.request_bytes])
+            self.transfer(file.readinto)
+
+    def transfer(self, call):
+        for start in range(0, len(self.buffer), self.request_bytes):
+            call(self.buffer[start:start + self.request_bytes])
+
+
+class RawDirect(Raw):
+    """The same into one file of all ranks, around the cache, each rank with one request in flight."""
+
+    def __init__(self, state, directory):
+        super().__init__(state, directory)
+        sizes = [None] * dist.get_world_size()
+        dist.all_gather_object(sizes, len(self.buffer))
+        self.offset = sum(sizes[:dist.get_rank()])
+        probe = os.path.join(directory, f"probe{dist.get_rank()}")
+        os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_DIRECT))
+        os.remove(probe)
+
+    def save(self, state, place):
+        with open(self.file(place), "wb", buffering=0, opener=self.open_direct) as file:
+            file.seek(self.offset)
+            self.transfer(file.write)
+            os.fsync(file.fileno())
+        return nothing
+
+    def load(self, state, place):
+        with open(self.file(place), "rb", buffering=0) as file:
+            file.seek(self.offset)
+            self.transfer(file.readinto)
+
+    @staticmethod
+    def file(place):
+        return os.path.join(place, "shared")
+
+    @staticmethod
+    def open_direct(path, flags):
+        return os.open(path, (flags & ~os.O_TRUNC) | os.O_DIRECT, 0o644)
 
 
 def copy_into(state, loaded):
@@ -50,10 +97,11 @@ def copy_into(state, loaded):
 
 
 class TorchSave:
+    compares = True
     synced = False
     mmap = False
 
-    def __init__(self, state):
+    def __init__(self, state, directory):
         pass
 
     def save(self, state, place):
@@ -70,9 +118,10 @@ class TorchSaveMmap(TorchSave):
 
 
 class Safetensors:
+    compares = True
     synced = False
 
-    def __init__(self, state):
+    def __init__(self, state, directory):
         pass
 
     def save(self, state, place):
@@ -87,9 +136,10 @@ class Safetensors:
 
 
 class TailraceSave:
+    compares = True
     synced = True
 
-    def __init__(self, state):
+    def __init__(self, state, directory):
         pass
 
     def save(self, state, place):
@@ -106,11 +156,14 @@ class TailraceSave:
 class Dcp:
     """PyTorch's own writer; asynchronous in its best form: staging memory that is kept, and cached plans."""
 
+    compares = True
     synced = True
     asynchronous = False
 
-    def __init__(self, state):
+    def __init__(self, state, directory):
         self.group = dist.new_group(backend="gloo")
+        # PyTorch keeps plans by the planner's class: another way's plans would lack what this writer puts there.
+        self.planner = type("Planner" + type(self).__name__, (DefaultSavePlanner,), {})
         self.writer = self.make_writer()
         self.stager = self.make_stager()
 
@@ -124,7 +177,7 @@ class Dcp:
         return dcp.FileSystemReader(place)
 
     def save(self, state, place):
-        planner = DefaultSavePlanner(enable_plan_caching=True)
+        planner = self.planner(enable_plan_caching=True)
         given = dict(checkpoint_id=place, storage_writer=self.writer, planner=planner, process_group=self.group)
         if not self.asynchronous:
             dcp.save(state, **given)
@@ -137,6 +190,18 @@ class Dcp:
 
 class DcpAsync(Dcp):
     asynchronous = True
+
+
+class DcpSafetensors(Dcp):
+    """DCP's writer of safetensors files, each rank its shards."""
+
+    def save(self, state, place):
+        writer = dcp.HuggingFaceStorageWriter(place, save_distributed=True)
+        dcp.save(state, storage_writer=writer, process_group=self.group)
+        return nothing
+
+    def reader(self, place):
+        return dcp.HuggingFaceStorageReader(place)
 
 
 class TailraceDcp(Dcp):
@@ -162,14 +227,94 @@ class TailraceDcpTwoFiles(TailraceDcpAsync):
     files = 2
 
 
+class TorchSnapshot:
+    compares = True
+    synced = False
+
+    def __init__(self, state, directory):
+        import torchsnapshot
+        self.torchsnapshot = torchsnapshot
+
+    def save(self, state, place):
+        whole = self.torchsnapshot.StateDict(**llm_state.local_part(state))
+        self.torchsnapshot.Snapshot.take(place, {"state": whole})
+        return nothing
+
+    def load(self, state, place):
+        whole = self.torchsnapshot.StateDict(**llm_state.local_part(state))
+        self.torchsnapshot.Snapshot(place).restore({"state": whole})
+
+
+class DeepSpeedEngine:
+    """The calls of a ZeRO-3 engine to its checkpoint engine, with its files' names; no training is needed for them."""
+
+    compares = True
+    synced = False
+
+    def __init__(self, state, directory):
+        from deepspeed.runtime.checkpoint_engine.checkpoint_engine import CheckpointCommitInfo
+        self.info = CheckpointCommitInfo
+        self.engine = self.make_engine()
+
+    def make_engine(self):
+        from types import SimpleNamespace
+
+        from deepspeed.runtime.checkpoint_engine.torch_checkpoint_engine import TorchCheckpointEngine
+        from deepspeed.runtime.model_checkpointing import CHECKPOINT_SERIALIZATION, CHECKPOINT_SERIALIZATION_DEFAULT
+        settings = {CHECKPOINT_SERIALIZATION: CHECKPOINT_SERIALIZATION_DEFAULT}
+        return TorchCheckpointEngine(SimpleNamespace(checkpoint_config=settings))
+
+    def save(self, state, place):
+        info = self.info(os.path.basename(place), os.path.dirname(place), False)
+        self.engine.create(info)
+        for path, part in self.parts(state, place):
+            self.engine.save(part, path)
+        return self.finish(info)
+
+    def finish(self, info):
+        self.engine.commit(info)
+        return nothing
+
+    def load(self, state, place):
+        for path, part in self.parts(state, place):
+            loaded = self.engine.load(path, map_location="cpu")
+            for name, tensor in part.items():
+                tensor.copy_(loaded[name])
+
+    @staticmethod
+    def parts(state, place):
+        whole = llm_state.local_part(state)
+        path = os.path.join(place, f"zero_pp_rank_{dist.get_rank()}_mp_rank_00_")
+        model = {name: tensor for name, tensor in whole.items() if name.startswith("model.")}
+        optimizer = {name: tensor for name, tensor in whole.items() if name not in model}
+        return [(path + "model_states.pt", model), (path + "optim_states.pt", optimizer)]
+
+
+class TailraceDeepSpeedEngine(DeepSpeedEngine):
+    synced = True
+
+    def make_engine(self):
+        from tailrace.torch.deepspeed import TailraceCheckpointEngine
+        return TailraceCheckpointEngine(files=1)
+
+    def finish(self, info):
+        self.engine.start()
+        return self.engine.wait
+
+
 WAYS = {
     "raw, one file per rank": Raw,
+    "raw, one file, direct": RawDirect,
     "torch.save": TorchSave,
     "torch.save, mmap": TorchSaveMmap,
     "safetensors": Safetensors,
     "tailrace.torch.save": TailraceSave,
     "DCP": Dcp,
     "DCP async": DcpAsync,
+    "DCP safetensors": DcpSafetensors,
+    "torchsnapshot": TorchSnapshot,
+    "DeepSpeed": DeepSpeedEngine,
+    "tailrace DeepSpeed, K = 1": TailraceDeepSpeedEngine,
     "tailrace DCP, K = 1": TailraceDcp,
     "tailrace DCP async, K = 1": TailraceDcpAsync,
     "tailrace DCP async, K = 2": TailraceDcpTwoFiles,

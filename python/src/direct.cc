@@ -1,8 +1,10 @@
 // Epochs without a session, for the extension: src/checkpoint/direct_epoch.h as Python calls it.
+#include <cstdlib>
 #include <mutex>
 
 #include "bindings.h"
 #include "checkpoint/direct_epoch.h"
+#include "config/config.h"
 
 namespace tailrace::python {
 
@@ -34,8 +36,16 @@ std::vector<RegionShape> to_shapes(const std::vector<ShapeTuple>& from) {
     return shapes;
 }
 
+// As the environment says (TAILRACE_IO_ENGINE, TAILRACE_QUEUE_DEPTH), since there is no session to set it in.
 std::shared_ptr<Storage> make_storage() {
-    return value_of(make_system_storage({}));
+    Config config;
+    for (const auto& [variable, key] :
+         {std::pair{"TAILRACE_IO_ENGINE", "io_engine"}, {"TAILRACE_QUEUE_DEPTH", "queue_depth"}})
+        if (const char* value = std::getenv(variable)) check(set_config(config, key, value));
+    SystemStorageOptions options;
+    options.engine = config.io_engine;
+    options.queue_depth = config.queue_depth;
+    return value_of(make_system_storage(options));
 }
 
 // The bytes of each of a rank's runs in its files.

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 BENCH = Path(__file__).parents[2] / "benchmarks" / "bench_llm.py"
 
@@ -13,17 +16,33 @@ BENCH = Path(__file__).parents[2] / "benchmarks" / "bench_llm.py"
 def test_every_way_gives_back_what_was_saved(tmp_path: Path) -> None:
     sizes = ["--layers", "1", "--hidden", "64", "--vocabulary", "500", "--rounds", "1"]
     done = subprocess.run(
-        [sys.executable, BENCH, *sizes, "--directory", tmp_path, "--json", tmp_path / "out.json"],
+        [sys.executable, BENCH, *sizes, "--no-calls", "--directory", tmp_path, "--json", tmp_path / "out.json"],
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr  # it compares every load with what was saved
     rounds = json.loads((tmp_path / "out.json").read_text())["rounds"]
-    assert len(rounds) >= 10 and all(len(measured) == 1 for measured in rounds.values())
+    assert len(rounds) >= 15 and all(len(measured) == 1 for measured in rounds.values())
     for files, name in [(1, "tailrace DCP async, K = 1"), (2, "tailrace DCP async, K = 2")]:
         assert rounds[name][0]["files"] == files and name in done.stdout
     assert [entry.name for entry in tmp_path.iterdir()] == ["out.json"]
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_the_calls_of_a_way_are_its_own(tmp_path: Path) -> None:
+    sizes = ["--layers", "1", "--hidden", "64", "--vocabulary", "500", "--rounds", "1"]
+    ways = ["raw, one file per rank", "tailrace DCP, K = 1"]
+    told = ["--directory", tmp_path, "--json", tmp_path / "out.json"]
+    done = subprocess.run(
+        [sys.executable, BENCH, *sizes, "--ways", ";".join(ways), *told], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0 and "reads/write" in done.stdout, done.stderr
+    calls = json.loads((tmp_path / "out.json").read_text())["calls"]
+    assert list(calls) == ways
+    raw, ours = calls.values()
+    assert raw["reads_per_write"] == 1 and raw["backward"] == 0 and raw["syncs"] == 2  # two ranks
+    assert ours["reads_per_gib"] > 0 and ours["writes_per_gib"] < 1e5  # the posix engine's writes were seen
 
 
 def test_a_way_that_does_not_exist_is_refused_with_those_that_do() -> None:
