@@ -156,6 +156,7 @@ def count_calls(options):
         if save("written_bytes"):
             read_gib = restore("read_bytes") / 2**30
             rows[name] = {
+                "written_bytes": save("written_bytes"),
                 "writes_per_gib": save("writes") / (save("written_bytes") / 2**30),
                 # Nothing where the files were read through mappings.
                 "reads_per_gib": restore("reads") / read_gib if read_gib else None,
@@ -181,8 +182,9 @@ def summarize(rounds, calls):
 
 COLUMNS = [  # title, key, digits, unit
     ("files", "files", 0, 1), ("blocked", "blocked", 2, 1), ("durable", "durable", 2, 1),
-    ("x raw", "durable_ratio", 2, 1), ("load", "load", 2, 1), ("x raw", "load_ratio", 2, 1), ("save MiB", "save_memory", 0, 2**20),
-    ("load MiB", "load_memory", 0, 2**20), ("writes/GiB", "writes_per_gib", 0, 1), ("reads/GiB", "reads_per_gib", 0, 1),
+    ("x raw", "durable_ratio", 2, 1), ("load", "load", 2, 1), ("x raw", "load_ratio", 2, 1),
+    ("save MiB", "save_memory", 0, 2**20), ("load MiB", "load_memory", 0, 2**20),
+    ("writes/GiB", "writes_per_gib", 0, 1), ("reads/GiB", "reads_per_gib", 0, 1),
     ("reads/write", "reads_per_write", 2, 1), ("backward", "backward", 0, 1),
 ]
 

@@ -31,7 +31,7 @@ def test_every_way_gives_back_what_was_saved(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 def test_the_calls_of_a_way_are_its_own(tmp_path: Path) -> None:
-    sizes = ["--layers", "1", "--hidden", "64", "--vocabulary", "500", "--rounds", "1"]
+    sizes = ["--layers", "1", "--hidden", "256", "--vocabulary", "4096", "--rounds", "1"]
     ways = ["raw, one file per rank", "tailrace DCP, K = 1"]
     told = ["--directory", tmp_path, "--json", tmp_path / "out.json"]
     done = subprocess.run(
@@ -42,7 +42,7 @@ def test_the_calls_of_a_way_are_its_own(tmp_path: Path) -> None:
     assert list(calls) == ways
     raw, ours = calls.values()
     assert raw["reads_per_write"] == 1 and raw["backward"] == 0 and raw["syncs"] == 2  # two ranks
-    assert ours["reads_per_gib"] > 0 and ours["writes_per_gib"] < 1e5  # the posix engine's writes were seen
+    assert ours["written_bytes"] >= raw["written_bytes"]  # the posix engine's writes were seen
 
 
 def test_a_way_that_does_not_exist_is_refused_with_those_that_do() -> None:
