@@ -7,6 +7,7 @@ import os
 import signal
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import distributed
@@ -20,7 +21,7 @@ import tailrace
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # the library's own
     from accelerate import Accelerator
-    from accelerate.utils import ProjectConfiguration
+    from accelerate.utils import DistributedType, ProjectConfiguration
 
     from tailrace.torch import _runs
     from tailrace.torch.accelerate import install
@@ -134,6 +135,17 @@ def test_hooks_and_checkpoints_of_accelerates_own(tmp_path: Path) -> None:
 
 
 def test_what_is_sharded_by_others_is_refused(tmp_path: Path) -> None:
+    for kind, sentence in (
+        ("FSDP", "StorageWriter"),
+        ("DEEPSPEED", "tailrace.torch.deepspeed"),
+        ("XLA", "is not known"),
+    ):
+        sharded = SimpleNamespace(
+            distributed_type=DistributedType(kind), project_configuration=ProjectConfiguration(), save_state=None
+        )
+        with pytest.raises(tailrace.Error, match=sentence):
+            install(sharded)
+        assert sharded.save_state is None
     run = Run(tmp_path, ours=False)
     run.accelerator.project_configuration.save_on_each_node = True
     with pytest.raises(tailrace.Error, match="one file per node"):

@@ -124,13 +124,13 @@ def test_two_ranks_save_and_one_loads(tmp_path: Path) -> None:
 
 def save_that_takes_a_while(place: Path) -> None:
     go_on = threading.Event()
-    saved = megatron.dcp.save
+    saved = megatron.state_dict_saver.save
 
     def slow(*arguments: Any, **options: Any) -> Any:
         assert go_on.wait(60)
         return saved(*arguments, **options)
 
-    megatron.dcp.save = slow
+    megatron.state_dict_saver.save = slow
     register()
     request = dist_checkpointing.save(state(fill=True), str(place), sharded_strategy=BACKEND, async_sharded_save=True)
 
@@ -159,7 +159,7 @@ def save_that_takes_a_while(place: Path) -> None:
     def fail(*arguments: Any, **options: Any) -> None:
         raise CheckpointException("", {0: ZeroDivisionError()})  # type: ignore[dict-item]
 
-    megatron.dcp.save = fail
+    megatron.state_dict_saver.save = fail
     (place / "failed").mkdir()
     request = dist_checkpointing.save(
         state(fill=True), str(place / "failed"), sharded_strategy=BACKEND, async_sharded_save=True

@@ -29,7 +29,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
 from megatron.core.dist_checkpointing.dict_utils import nested_values
 from megatron.core.dist_checkpointing.mapping import ShardedObject, ShardedTensor
 from megatron.core.dist_checkpointing.strategies import torch as theirs
@@ -39,6 +38,7 @@ from megatron.core.dist_checkpointing.strategies.base import (
     StrategyAction,
     register_default_strategy,
 )
+from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
 from torch.distributed.checkpoint.metadata import BytesStorageMetadata, Metadata, TensorStorageMetadata
 
 from tailrace._errors import Code, Error
@@ -107,7 +107,7 @@ class SaveStrategy(AsyncSaveShardedStrategy):  # type: ignore[misc]
             raise failure
 
     def _save(self, by_key: dict[str, list[Any]], checkpoint_dir: Path) -> None:
-        dcp.save(
+        state_dict_saver.save(
             theirs.mcore_to_pyt_state_dict(by_key, is_loading=False),
             checkpoint_id=checkpoint_dir,
             storage_writer=self._writer,
@@ -133,7 +133,7 @@ class LoadStrategy(theirs.TorchDistLoadShardedStrategy):  # type: ignore[misc]
         by_key, nesting, names = theirs._replace_state_dict_keys_with_sharded_keys(sharded_state_dict)
         state = theirs.mcore_to_pyt_state_dict(by_key, is_loading=True)
         reader = StorageReader(trust_pickle=self._trust_pickle)
-        dcp.load(state, checkpoint_id=checkpoint_dir, storage_reader=reader, planner=planner)
+        state_dict_loader.load(state, checkpoint_id=checkpoint_dir, storage_reader=reader, planner=planner)
         plain = {key: theirs._unwrap_pyt_sharded_tensor(value) for key, value in state.items()}
         loaded = theirs._replace_sharded_keys_with_state_dict_keys(plain, nesting, names)
         theirs._restore_dict_types(loaded, sharded_state_dict)
