@@ -3,14 +3,15 @@
  *
  *   checkpoint_bench save    --bytes N --spread PERCENT --epochs E --warm-up W key=value...
  *   checkpoint_bench restore --bytes N --spread PERCENT key=value...
- *   checkpoint_bench compute --bytes N --spread PERCENT --epochs E --warm-up W --seconds S --peers DIR key=value...
+ *   checkpoint_bench compute --bytes N --spread PERCENT --epochs E --warm-up W --seconds S key=value...
+ *                                                                             [--peers DIR]
  *
  * key=value are settings of tailrace. Built twice: without MPI (rank 0 of 1), and with it (BENCH_WITH_MPI).
  * Every epoch of `save` first copies the same bytes with memcpy into memory that has been touched before, all
  * ranks at once, then saves; so the two times compared are taken a moment apart. `compute` does the same work
- * several times, about S seconds of it on all ranks at once: with nothing going on, after a save and while its epoch
- * is flushed, and, with --peers, after every rank has written a file of its own into DIR and synced it, and after
- * MPI_File_write_at_all into one file there and MPI_File_sync (collective buffering forced on).
+ * several times, about S seconds of it on all ranks at once: with nothing going on, after a save and while
+ * its epoch is flushed, and, with --peers, after every rank has written a file of its own into DIR and synced
+ * it, and after MPI_File_write_at_all into one file there and MPI_File_sync (collective buffering forced on).
  */
 #define _POSIX_C_SOURCE 200809L /* clock_gettime, posix_memalign */
 

@@ -2,8 +2,8 @@
 //
 //   for each K: repetition by repetition, strategy by strategy (A B C, A B C):
 //     1  fill the memory anew
-//     2  write, timed until durable on all ranks; a local phase apart. tailrace writes some epochs before, untimed:
-//        a program saves many times, and the first saves make buffers
+//     2  write, timed until durable on all ranks; a local phase apart. tailrace writes some epochs
+//        before, untimed: a program saves many times, and the first saves make buffers
 //     3  read what was written, out of the page cache first (cold), then again (warm); timed
 //     4  compare every byte
 //     5  remove the files
@@ -54,8 +54,8 @@ Json spread(const std::vector<double>& values) {
             {"values", values}};
 }
 
-// An empty directory in the benchmark's own, which holds nothing else. Its name is new: nodes of a network file system
-// remember for a while what is no longer there.
+// An empty directory in the benchmark's own, which holds nothing else. Its name is new: nodes of a network
+// file system remember for a while what is no longer there.
 std::string make_place(const std::string& directory, uint64_t number, bool is_root) {
     const std::string place = directory + "/" + std::to_string(number);
     if (is_root) {
@@ -106,8 +106,8 @@ void print_table(const Load& load, const std::vector<std::unique_ptr<Strategy>>&
     int width = 20;
     for (const auto& strategy : strategies)
         width = std::max(width, static_cast<int>(strategy->name().size()));
-    std::printf("%-*s %8s %8s %8s %10s %9s %8s %8s %8s\n", width, "", "median", "least", "most",
-                "tailrace/x", "local s", "cold", "warm", "open s");
+    std::printf("%-*s %8s %8s %8s %10s %9s %8s %8s %8s\n", width, "", "median", "least", "most", "tailrace/x",
+                "local s", "cold", "warm", "open s");
     const auto ours = results.find("tailrace");
     for (const auto& strategy : strategies) {
         const Times& times = results.at(strategy->name());
@@ -136,7 +136,8 @@ Settings parse_settings(const std::vector<std::string>& texts) {
 // tailrace with the settings of --set, once more with each --variant's, and its peers.
 std::vector<std::unique_ptr<Strategy>> chosen_strategies(const Options& options) {
     std::vector<std::unique_ptr<Strategy>> all;
-    all.push_back(make_tailrace("tailrace", options.local_dir, parse_settings(options.settings), options.warm_up));
+    all.push_back(
+        make_tailrace("tailrace", options.local_dir, parse_settings(options.settings), options.warm_up));
     for (const std::string& variant : options.variants) {
         std::vector<std::string> texts = options.settings;
         std::istringstream list(variant);

@@ -30,7 +30,8 @@ class Tailrace final : public Strategy {
         auto* memory = const_cast<std::byte*>(load.memory.data());  // save only reads
         session.add("state", memory, load.memory.size());
         WriteTimes times;
-        // A program saves many times. The first saves make buffers, and space in the tier until keep_local is full.
+        // A program saves many times. The first saves make buffers, and space in the tier until keep_local is
+        // full.
         uint64_t epoch = dump * (warm_up_ + uint64_t{1});
         for (uint32_t i = 0; i < warm_up_; ++i) {
             session.save(++epoch);

@@ -20,8 +20,9 @@ constexpr uint64_t most_group_bytes = uint64_t{1} << 61;
 constexpr uint64_t most_chunk_bytes = uint64_t{1} << 40;
 constexpr uint64_t most_block_bytes = uint64_t{1} << 30;
 
-// Parallel file systems lock and place a file in pieces of up to 64 MiB, and two nodes that write one piece wait for
-// each other. So a stripe is as large as that, or as a leader's share if it has less: then each has one.
+// Parallel file systems lock and place a file in pieces of up to 64 MiB, and two nodes that write one piece
+// wait for each other. So a stripe is as large as that, or as a leader's share if it has less: then each has
+// one.
 constexpr uint64_t most_stripe_bytes = 64 * MiB;
 
 uint64_t fitting_stripe_bytes(uint64_t group_bytes, size_t leaders, uint64_t chunk_bytes) {

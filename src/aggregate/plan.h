@@ -71,8 +71,8 @@ struct PlanSettings {
 // before it is written, so with few large ones the disk waits for the first and the network for the last.
 uint64_t fitting_chunk_bytes(const std::vector<NodeOffer>& offers, const PlanSettings& settings);
 
-// How many nodes of a group should lead when nobody says: all, since what a leader has itself need not be sent, but eight
-// at most, and none without 16 MiB of the group's bytes, which pay for its syncs.
+// How many nodes of a group should lead when nobody says: all, since what a leader has itself need not be
+// sent, but eight at most, and none without 16 MiB of the group's bytes, which pay for its syncs.
 uint32_t fitting_leaders(const std::vector<NodeOffer>& offers);
 
 // Everything the members of a group must agree on to write one epoch. The same bytes on every member.

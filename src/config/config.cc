@@ -97,7 +97,8 @@ const std::vector<Key>& keys() {
         {"files", Number{&Config::files, 1, max_files},
          "K: the number of files of a committed epoch, at most 64 per rank."},
         {"leaders_per_file", Number{&Config::leaders_per_file, 0, max_leaders_per_file},
-         "How many nodes write one file at the same time; 0: all that share it, 8 at most, fewer for little data."},
+         "How many nodes write one file at the same time; 0: all that share it, 8 at most, fewer for little "
+         "data."},
         {"writers", Number{&Config::writers, 0, 1024},
          "Writer threads of a leader; 0: one per processor, but 4 at least and 8 at most."},
         {"buffer_bytes", Size{&Config::buffer_bytes},

@@ -39,9 +39,9 @@ class Descriptor {
 // Closed on exec. Not valid, and errno set, when that fails.
 Descriptor open_descriptor(const std::string& path, int flags);
 
-// As open_descriptor with O_CREAT, for a file that several nodes make at the same time: on a network file system each can
-// find it missing, and who comes second is told that it exists (EEXIST, though nobody asked for O_EXCL), or that it is
-// missing, by what the node remembers of a moment ago. `open` is open_descriptor.
+// As open_descriptor with O_CREAT, for a file that several nodes make at the same time: on a network file
+// system each can find it missing, and who comes second is told that it exists (EEXIST, though nobody asked
+// for O_EXCL), or that it is missing, by what the node remembers of a moment ago. `open` is open_descriptor.
 Descriptor open_or_create(const std::string& path, int flags,
                           const std::function<Descriptor(const std::string&, int)>& open = open_descriptor);
 

@@ -229,9 +229,10 @@ FlushPlan plan_of_nodes(const std::vector<uint64_t>& node_bytes, uint32_t leader
     const auto nodes = static_cast<int>(node_bytes.size());
     std::vector<NodeOffer> offers;
     for (int node = 0; node < nodes; ++node)
-        offers.push_back(offer_of(node, {node_bytes[static_cast<size_t>(node)]}, static_cast<uint32_t>(node)));
-    auto plan =
-        make_plan("job", {1, 1}, 5, static_cast<uint32_t>(nodes), one_group(nodes), std::move(offers), settings);
+        offers.push_back(
+            offer_of(node, {node_bytes[static_cast<size_t>(node)]}, static_cast<uint32_t>(node)));
+    auto plan = make_plan("job", {1, 1}, 5, static_cast<uint32_t>(nodes), one_group(nodes), std::move(offers),
+                          settings);
     EXPECT_TRUE(plan.ok()) << plan.status().message();
     return *plan;
 }

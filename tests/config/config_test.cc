@@ -395,9 +395,9 @@ TEST_F(ConfigTest, BlocksMustBePowersOfTwoFrom4KiB) {
 
 TEST_F(ConfigTest, AStructFilledInByHandIsCheckedToo) {
     for (auto spoil : std::vector<void (*)(Config&)>{
-             [](Config& config) { config.leaders_per_file = 1025; }, [](Config& config) { config.buffers = 0; },
-             [](Config& config) { config.keep_local = 0; }, [](Config& config) { config.queue_epochs = 0; },
-             [](Config& config) { config.name = "a b"; },
+             [](Config& config) { config.leaders_per_file = 1025; },
+             [](Config& config) { config.buffers = 0; }, [](Config& config) { config.keep_local = 0; },
+             [](Config& config) { config.queue_epochs = 0; }, [](Config& config) { config.name = "a b"; },
              [](Config& config) { config.placement = static_cast<Placement>(7); }}) {
         Config config = complete();
         spoil(config);

@@ -17,8 +17,8 @@
 
 #include "storage/conformance.h"
 #include "storage/scratch.h"
-#include "storage/system_path.h"
 #include "storage/system_cases.h"
+#include "storage/system_path.h"
 
 namespace tailrace::test {
 namespace {
