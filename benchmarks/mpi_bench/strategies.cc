@@ -1,4 +1,4 @@
-// The strategies but HDF5's, and the list of all.
+// The strategies that need no other library, and the list of all.
 #include <filesystem>
 #include <stdexcept>
 #include <tailrace_mpi.hpp>
@@ -237,6 +237,10 @@ std::vector<std::unique_ptr<Strategy>> peer_strategies() {
 #if TAILRACE_BENCH_HDF5
     all.push_back(make_hdf5());
 #endif
+#if TAILRACE_BENCH_ADIOS2
+    all.push_back(make_adios2(false));
+    all.push_back(make_adios2(true));
+#endif
     return all;
 }
 
@@ -245,8 +249,10 @@ std::vector<std::string> absent_strategies() {
 #if !TAILRACE_BENCH_HDF5
     absent.push_back("hdf5: no parallel HDF5 for this MPI library was found when this was built");
 #endif
-    absent.push_back("adios2-bp5: there is no adapter for it yet");
-    absent.push_back("genericio: there is no adapter for it yet");
+#if !TAILRACE_BENCH_ADIOS2
+    absent.push_back("adios2-bp5: no MPI-enabled ADIOS2 was found when this was built");
+#endif
+    absent.push_back("genericio: there is no adapter for it; Debian has no package of it");
     return absent;
 }
 

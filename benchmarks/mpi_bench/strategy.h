@@ -47,6 +47,7 @@ std::unique_ptr<Strategy> make_tailrace(std::string name, std::string local_dir,
 std::unique_ptr<Strategy> make_file_per_process(Cache cache);
 std::unique_ptr<Strategy> make_shared_file();
 std::unique_ptr<Strategy> make_mpi_io(bool two_phase);
-std::unique_ptr<Strategy> make_hdf5();  // only where HDF5 was found
+std::unique_ptr<Strategy> make_hdf5();              // only where HDF5 was found
+std::unique_ptr<Strategy> make_adios2(bool async);  // only where ADIOS2 was found
 
 }  // namespace mpi_bench
