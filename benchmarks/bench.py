@@ -258,10 +258,10 @@ class Computing:
             shutil.rmtree(shared, ignore_errors=True)
             shutil.rmtree(peers, ignore_errors=True)
         self.bytes = lines[0]["bytes"]
-        self.slower += [line["busy_seconds"] / line["alone_seconds"] for line in lines]
+        self.slower += [line["busy_seconds"] / line["works"] / line["alone_seconds"] for line in lines]
         for line in lines:
             alone = line["alone_seconds"]
-            self.costs["tailrace"].append(line["blocked_seconds"] + line["busy_seconds"] - alone)
+            self.costs["tailrace"].append(line["blocked_seconds"] + line["busy_seconds"] - line["works"] * alone)
             self.costs["a file per process"].append(line["own_file_seconds"] - alone)
             self.costs["MPI-IO, two-phase"].append(line["mpi_io_seconds"] - alone)
         self.flush_seconds += [line["flush_seconds"] for line in lines]
@@ -277,8 +277,8 @@ class Computing:
               f"{statistics.median(self.blocked_seconds):.3f} s")
         for name, costs in self.costs.items():
             cost = statistics.median(costs)
-            print(f"  cost      {cost:5.2f} s ({min(costs):.2f}..{max(costs):.2f}) of the program's time for a checkpoint by "
-                  f"{name}: 3 % at one in {max(cost, 0) / 0.03:.0f} s")
+            print(f"  cost      {cost:5.2f} s ({min(costs):.2f}..{max(costs):.2f}) of the program's time for a checkpoint "
+                  f"by {name}: 3 % of it at one in {max(cost, 0.03) / 0.03:.0f} s")
 
 
 def best_of(variants):

@@ -3,9 +3,9 @@
 
     python3 benchmarks/peers.py --build build/mpich --ranks 2 --rank-mib 256 --files 1,2,4
 
-In every turn, for every K: fio writes as many bytes into as many files, in a few ways; then tailrace-mpi-bench runs all
-strategies, A B C A B C. Everything is timed until it is durable. Medians of all samples, with (least..most); the ratio
-is tailrace's median by the other's. With --launch the ranks run elsewhere, on a test cluster say, and fio is left out.
+In every turn, for every K: tailrace-mpi-bench runs all strategies, A B C B C A; then fio writes as many bytes into as many
+files, in a few ways. Everything is timed until it is durable: tailrace's flush, which the program does not wait for, and
+"with save" the whole of it. Medians of all samples, with (least..most); ratios are tailrace's median by the other's. With --launch the ranks run elsewhere, on a test cluster say, and fio is left out.
 The exit status says whether everything worked (all bytes are compared), not how fast it was. Standard library only.
 """
 
@@ -61,15 +61,22 @@ class Results:
     def print(self, case):
         ways = self.cases[case]
         print(f"\nK = {case[1]}, sizes +-{case[0]} %, {self.bytes[case] / MIB:,.0f} MiB in all")
-        print(f"  {'':<46} {'MiB/s durable':>22} {'tailrace/x':>10} {'samples':>8} {'cold read':>10} {'warm':>7}")
-        ours = statistics.median(ways["tailrace"]["flush"]) if "tailrace" in ways else None
+        print(f"  {'':<46} {'MiB/s durable':>22} {'tailrace/x':>10} {'with save':>10} {'samples':>8} "
+              f"{'cold read':>10} {'warm':>7}")
+        ours = whole = None
+        if "tailrace" in ways:
+            flush, local = ways["tailrace"]["flush"], ways["tailrace"]["local"]
+            total = self.bytes[case] / MIB
+            ours = statistics.median(flush)
+            whole = statistics.median(total / (total / rate + seconds) for rate, seconds in zip(flush, local))
         for name, kinds in sorted(ways.items(), key=lambda way: -statistics.median(way[1]["flush"])):
             flush = kinds["flush"]
             middle = statistics.median(flush)
-            ratio = f"{ours / middle:.2f}" if ours else "-"
+            ratio, with_save = (f"{mine / middle:.2f}" if ours else "-" for mine in (ours, whole))
             reads = [f"{statistics.median(kinds[kind]):,.0f}" if kind in kinds else "-" for kind in ("cold", "warm")]
             spread = f"({min(flush):,.0f}..{max(flush):,.0f})"
-            print(f"  {name:<46} {middle:8,.0f} {spread:>13} {ratio:>10} {len(flush):>8} {reads[0]:>10} {reads[1]:>7}")
+            print(f"  {name:<46} {middle:8,.0f} {spread:>13} {ratio:>10} {with_save:>10} {len(flush):>8} "
+                  f"{reads[0]:>10} {reads[1]:>7}")
         if "tailrace" in ways:
             local, opened = (statistics.median(ways["tailrace"][kind]) for kind in ("local", "open"))
             print(f"  tailrace: save kept the program {local:.3f} s; opening a session to read took {opened:.3f} s")
@@ -81,7 +88,8 @@ def strategies_turn(options, place, case, results, only):
         launch = (shlex.split(options.launch.format(ranks=options.ranks)) if options.launch else
                   [options.mpiexec, options.mpiexec_ranks, str(options.ranks)])
         command = [*launch, options.program, place, "--size", f"{options.rank_mib}MiB", "--imbalance", str(case[0]),
-                   "--files", str(case[1]), "--repeat", str(options.repeat), "--warm-up", str(options.warm_up), "-o", output]
+                   "--files", str(case[1]), "--repeat", str(options.repeat), "--warm-up", str(options.warm_up),
+                   "-o", output]
         for setting in options.set:
             command += ["--set", setting]
         for variant in options.variant:
@@ -100,6 +108,8 @@ def main():
     options = options_of()
     with open(os.path.join(options.build, "benchmarks", "bench.json")) as file:
         build = json.load(file)
+    if not build["mpi_program"]:
+        sys.exit("peers: this build has no MPI")
     options.mpiexec, options.mpiexec_ranks = build["mpiexec"], build["mpiexec_ranks"]
     options.program = os.path.abspath(os.path.join(options.build, "benchmarks", "tailrace-mpi-bench"))
     os.environ.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
@@ -108,6 +118,8 @@ def main():
     only = options.only.split(",") if options.only else []
     with_fio = not options.launch and shutil.which("fio") and (not only or "fio" in only)
     only = [name for name in only if name != "fio"]
+    if options.only and not only:
+        sys.exit("peers: --only fio leaves nothing to compare it with")
     cases = [(int(imbalance), int(files)) for imbalance in options.imbalance.split(",")
              for files in options.files.split(",")]
     if not options.launch:

@@ -129,11 +129,18 @@ Timer::Timer() {
     start_ = MPI_Wtime();
 }
 
+double Timer::seconds() const {
+    return MPI_Wtime() - start_;
+}
+
 double Timer::stop() const {
-    const double mine = MPI_Wtime() - start_;
-    double slowest = 0;
-    MPI_Allreduce(&mine, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-    return slowest;
+    return slowest(seconds());
+}
+
+double slowest(double seconds) {
+    double all = 0;
+    MPI_Allreduce(&seconds, &all, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    return all;
 }
 
 void fail(const std::string& what) {

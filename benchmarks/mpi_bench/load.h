@@ -40,11 +40,14 @@ void check(const Load& load, uint64_t dump, std::span<const std::byte> found, co
 class Timer {
   public:
     Timer();
+    double seconds() const;  // of this rank
     double stop() const;
 
   private:
     double start_;
 };
+
+double slowest(double seconds);  // of all ranks. Collective
 
 [[noreturn]] void fail(const std::string& what);     // with errno's text
 void check_mpi(int code, const std::string& doing);  // throws with MPI's text

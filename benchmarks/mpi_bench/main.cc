@@ -1,6 +1,7 @@
 // tailrace-mpi-bench: tailrace and its peers bring the same memory to the same directory, in one run.
 //
 //   for each K: repetition by repetition, strategy by strategy (A B C, A B C):
+//     0  before the first of all: a write, untimed, of every strategy
 //     1  fill the memory anew
 //     2  write, timed until durable on all ranks; a local phase apart. tailrace writes some epochs
 //        before, untimed: a program saves many times, and the first saves make buffers
@@ -9,6 +10,7 @@
 //     5  remove the files
 // Rates are medians with least and most; ratios are tailrace's median by the other's.
 #include <mpi.h>
+#include <unistd.h>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
@@ -21,6 +23,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <stdexcept>
+#include <tailrace_mpi.hpp>
+#include <utility>
 
 #include "strategy.h"
 
@@ -102,12 +106,13 @@ void run_once(Strategy& strategy, Load& load, const std::string& directory, uint
 void print_table(const Load& load, const std::vector<std::unique_ptr<Strategy>>& strategies,
                  const std::map<std::string, Times>& results) {
     const double mib = static_cast<double>(load.all_bytes) / 1048576;
-    std::printf("\nK = %d, %d ranks, %.1f MiB in all; MiB/s until durable\n", load.files, load.size, mib);
+    std::printf("\nK = %d, %d ranks, %.1f MiB in all; MiB/s until durable, for tailrace after save\n",
+                load.files, load.size, mib);
     int width = 20;
     for (const auto& strategy : strategies)
         width = std::max(width, static_cast<int>(strategy->name().size()));
-    std::printf("%-*s %8s %8s %8s %10s %9s %8s %8s %8s\n", width, "", "median", "least", "most", "tailrace/x",
-                "local s", "cold", "warm", "open s");
+    std::printf("%-*s %8s %8s %8s %10s %9s %9s %8s %8s %8s\n", width, "", "median", "least", "most",
+                "tailrace/x", "local s", "with it", "cold", "warm", "open s");
     const auto ours = results.find("tailrace");
     for (const auto& strategy : strategies) {
         const Times& times = results.at(strategy->name());
@@ -116,8 +121,9 @@ void print_table(const Load& load, const std::vector<std::unique_ptr<Strategy>>&
             ours == results.end()
                 ? "-"
                 : std::to_string(median(times.flush) / median(ours->second.flush)).substr(0, 5);
-        std::printf("%-*s %8.0f %8.0f %8.0f %10s %9.4f %8.0f %8.0f %8.4f\n", width, strategy->name().c_str(),
-                    mib / median(times.flush), mib / *slow, mib / *fast, ratio.c_str(), median(times.local),
+        std::printf("%-*s %8.0f %8.0f %8.0f %10s %9.4f %9.0f %8.0f %8.0f %8.4f\n", width,
+                    strategy->name().c_str(), mib / median(times.flush), mib / *slow, mib / *fast,
+                    ratio.c_str(), median(times.local), mib / (median(times.local) + median(times.flush)),
                     mib / median(times.cold), mib / median(times.warm), median(times.open));
     }
 }
@@ -128,7 +134,17 @@ Settings parse_settings(const std::vector<std::string>& texts) {
         const size_t equals = text.find('=');
         if (equals == std::string::npos)
             throw std::invalid_argument("a setting of tailrace is KEY=VALUE, not " + text);
-        settings.emplace_back(text.substr(0, equals), text.substr(equals + 1));
+        const std::string key = text.substr(0, equals);
+        if (key == "files" || key == "local_dir" || key == "shared_dir" || key == "record")
+            throw std::invalid_argument("the benchmark itself sets " + key +
+                                        ": there are --files, --local-dir and DIR");
+        settings.emplace_back(key, text.substr(equals + 1));
+    }
+    try {  // now, not when its turn comes
+        tailrace::Options options;
+        for (const auto& [key, value] : settings) options.set(key, value);
+    } catch (const tailrace::Error& error) {
+        throw std::invalid_argument(error.what());
     }
     return settings;
 }
@@ -139,6 +155,8 @@ std::vector<std::unique_ptr<Strategy>> chosen_strategies(const Options& options)
     all.push_back(
         make_tailrace("tailrace", options.local_dir, parse_settings(options.settings), options.warm_up));
     for (const std::string& variant : options.variants) {
+        if (std::count(options.variants.begin(), options.variants.end(), variant) > 1)
+            throw std::invalid_argument("the variant " + variant + " is given twice");
         std::vector<std::string> texts = options.settings;
         std::istringstream list(variant);
         for (std::string text; std::getline(list, text, ',');) texts.push_back(text);
@@ -175,7 +193,8 @@ void run(const Options& options) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     const auto strategies = chosen_strategies(options);
     if (rank == 0) announce(strategies);
-    const std::string directory = options.directory + "/tailrace-mpi-bench";
+    const std::string& directory = options.directory;
+    bool first_time = true;
     Json document{
         {"absent", absent_strategies()}, {"repetitions", options.repetitions}, {"runs", Json::array()}};
     uint64_t dump = 0, places = 0;
@@ -184,12 +203,20 @@ void run(const Options& options) {
         make_load(load, options.bytes, options.imbalance, files, options.seed);
         remove_parts(options.local_dir);
         check_room(load, make_place(directory, ++places, rank == 0), options.warm_up + uint64_t{1});
+        // A first time, untimed: what a library sets up once in a process is not what is compared.
+        if (std::exchange(first_time, false))
+            for (const auto& strategy : strategies) {
+                strategy->write(load, make_place(directory, ++places, rank == 0), ++dump);
+                remove_parts(options.local_dir);
+            }
         std::map<std::string, Times> results;
         for (uint32_t repetition = 0; repetition < options.repetitions; ++repetition) {
             ++dump;
-            for (const auto& strategy : strategies) {
+            // Each is first, second and last in turn.
+            for (size_t i = 0; i < strategies.size(); ++i) {
+                Strategy& strategy = *strategies[(i + repetition) % strategies.size()];
                 const std::string place = make_place(directory, ++places, rank == 0);
-                run_once(*strategy, load, place, dump, results[strategy->name()]);
+                run_once(strategy, load, place, dump, results[strategy.name()]);
                 remove_parts(options.local_dir);
             }
         }
@@ -221,6 +248,13 @@ void run(const Options& options) {
 // As the library: memory where there is some.
 std::string default_local_dir() {
     return std::filesystem::is_directory("/dev/shm") ? "/dev/shm" : "/tmp";
+}
+
+// A name that no other run on these machines has at the same time, the same on all ranks.
+std::string own_name() {
+    int process = static_cast<int>(getpid());
+    check_mpi(MPI_Bcast(&process, 1, MPI_INT, 0, MPI_COMM_WORLD), "agreeing on a name");
+    return "tailrace-mpi-bench-" + std::to_string(process);
 }
 
 int parse_and_run(int argc, char** argv, int rank) {
@@ -271,9 +305,10 @@ int parse_and_run(int argc, char** argv, int rank) {
         if (rank == 0) announce(chosen_strategies(options));
         return 0;
     }
-    options.directory = std::filesystem::absolute(options.directory).string();
+    const std::string name = own_name();
+    options.directory = std::filesystem::absolute(options.directory).string() + "/" + name;
     if (options.local_dir.empty()) options.local_dir = default_local_dir();
-    options.local_dir = std::filesystem::absolute(options.local_dir).string() + "/tailrace-mpi-bench";
+    options.local_dir = std::filesystem::absolute(options.local_dir).string() + "/" + name;
     run(options);
     return 0;
 }

@@ -37,14 +37,15 @@ class Tailrace final : public Strategy {
             session.save(++epoch);
             session.wait(epoch);
         }
-        const Timer local;
+        const Timer all;
         session.save(++epoch);
-        times.local_seconds = local.stop();
-        const Timer flush;
+        const double saved = all.seconds();
         session.wait(epoch);
-        times.flush_seconds = flush.stop();
+        const double durable = all.stop();  // after it: ranks that meet in between would hold up the agents
+        times.local_seconds = slowest(saved);
+        times.flush_seconds = durable - times.local_seconds;
         session.close();
-        drop_from_cache(load, directory);
+        drop_from_cache(directory);
         return times;
     }
     // A node-local tier that is empty: what is restored comes from the shared files.
@@ -71,10 +72,10 @@ class Tailrace final : public Strategy {
         options.set("record", "no");
         return tailrace::open_mpi(MPI_COMM_WORLD, options);
     }
-    static void drop_from_cache(const Load& load, const std::string& directory) {
-        if (load.rank == 0)
-            for (const auto& entry : std::filesystem::directory_iterator(directory + "/tailrace"))
-                sync_file(entry.path().string());
+    // On every node: each may have written, and so have in its cache, some of any file.
+    static void drop_from_cache(const std::string& directory) {
+        for (const auto& entry : std::filesystem::directory_iterator(directory + "/tailrace"))
+            sync_file(entry.path().string());
         MPI_Barrier(MPI_COMM_WORLD);
     }
     const std::string name_, local_dir_;

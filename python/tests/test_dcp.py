@@ -267,6 +267,14 @@ def test_staging_copies_and_keeps_tied_weights_tied(background: bool) -> None:
     stager.close()
 
 
+def test_lazy_views_of_the_same_memory_are_staged_with_their_own_values() -> None:
+    z = torch.tensor([1 + 2j, 3 - 4j])
+    state = {"z": z, "conjugate": z.conj(), "imaginary": z.imag, "negative": z.conj().imag}
+    staged = AsyncStager().stage(state)
+    for name, tensor in state.items():
+        assert torch.equal(staged[name], tensor), name
+
+
 def test_a_tensor_on_a_gpu_is_staged_in_pinned_memory(tmp_path: Path) -> None:
     if not torch.cuda.is_available():
         pytest.skip("no GPU here: staging from a device is not tested")

@@ -93,6 +93,16 @@ def test_in_the_background_files_are_written_and_removed_in_order(
     plugin.teardown()
     assert os.listdir(tmp_path) == []
 
+    go_on.clear()
+    plugin.save_checkpoint({"weight": weight + 5}, tmp_path / "g")
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(lightning, "wait", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            plugin.save_checkpoint({"weight": weight + 6}, tmp_path / "g")
+    go_on.set()
+    plugin.teardown()
+    assert torch.equal(plugin.load_checkpoint(tmp_path / "g")["weight"], torch.full((8,), 5.0))
+
     plugin.save_checkpoint({"weight": weight + 1}, tmp_path / "g")
     weight.fill_(2)
     assert torch.equal(plugin.load_checkpoint(tmp_path / "g")["weight"], torch.ones(8))

@@ -21,16 +21,8 @@ constexpr uint64_t most_chunk_bytes = uint64_t{1} << 40;
 constexpr uint64_t most_block_bytes = uint64_t{1} << 30;
 
 // Parallel file systems lock and place a file in pieces of up to 64 MiB, and two nodes that write one piece
-// wait for each other. So a stripe is as large as that, or as a leader's share if it has less: then each has
-// one.
-constexpr uint64_t most_stripe_bytes = 64 * MiB;
-
-uint64_t fitting_stripe_bytes(uint64_t group_bytes, size_t leaders, uint64_t chunk_bytes) {
-    const uint64_t share = group_bytes / leaders;
-    uint64_t bytes = chunk_bytes;
-    while (bytes < share && bytes < most_stripe_bytes) bytes *= 2;
-    return bytes;
-}
+// wait for each other. So a stripe is at least as large as that, unless a leader has less.
+constexpr uint64_t least_stripe_bytes = 64 * MiB;
 
 uint64_t chunks_of(uint64_t bytes, uint64_t chunk_bytes) {
     return bytes / chunk_bytes + (bytes % chunk_bytes != 0 ? 1 : 0);
@@ -44,6 +36,27 @@ uint64_t first_of_part(uint64_t part, uint64_t parts, uint64_t count) {
 Status bad_plan(const FlushPlan& plan, const std::string& what) {
     return Status(Code::invalid_argument, fmt::format("the plan of {} in group {} cannot be carried out: {}",
                                                       to_string(plan.key), plan.group.index, what));
+}
+
+// What a node's streams take in a file.
+uint64_t padded_bytes(const NodeOffer& offer, uint64_t block_bytes) {
+    uint64_t sum = 0;
+    for (const StreamInfo& stream : offer.streams) sum += align_up(stream.stream_bytes, block_bytes);
+    return sum;
+}
+
+// Of equal size, so many that each leader fills its last one, as far as it is known what he will have: its
+// own bytes, and of its followers' an equal share.
+uint64_t fitting_stripe_bytes(const FlushPlan& plan) {
+    uint64_t all = 0, most = 0;
+    for (const NodeOffer& offer : plan.offers) {
+        const uint64_t bytes = padded_bytes(offer, plan.block_bytes);
+        all += bytes;
+        most = std::max(most, bytes);  // of a leader: those with the most are elected
+    }
+    const uint64_t share = std::max(most, chunks_of(all, plan.leaders.size()));
+    const uint64_t rounds = std::max<uint64_t>(1, share / least_stripe_bytes);
+    return std::max<uint64_t>(1, chunks_of(chunks_of(share, rounds), plan.chunk_bytes)) * plan.chunk_bytes;
 }
 
 // Where the data of the leader ends in the file, when it has `bytes` of own data (a multiple of the block).
@@ -129,9 +142,15 @@ uint64_t fitting_chunk_bytes(const std::vector<NodeOffer>& offers, const PlanSet
 
 uint32_t fitting_leaders(const std::vector<NodeOffer>& offers) {
     constexpr uint64_t most_leaders = 8, least_bytes = 16 * MiB;
-    uint64_t bytes = 0;
-    for (const NodeOffer& offer : offers) bytes += offer.bytes();
-    return static_cast<uint32_t>(std::clamp<uint64_t>(bytes / least_bytes, 1, most_leaders));
+    uint64_t all = 0, most = 0;
+    for (const NodeOffer& offer : offers) {
+        all += offer.bytes();
+        most = std::max(most, offer.bytes());
+    }
+    auto leaders =
+        std::clamp<uint64_t>(std::min<uint64_t>(all / least_bytes, offers.size()), 1, most_leaders);
+    while (leaders > 1 && leaders * most > all + all / 2) --leaders;
+    return static_cast<uint32_t>(leaders);
 }
 
 Result<FlushPlan> make_plan(const std::string& job, EpochKey key, uint64_t run_uid, uint32_t rank_count,
@@ -241,7 +260,7 @@ SharedHeader FlushPlan::header(uint32_t file) const {
     header.rank_count = rank_count;
     header.leader_count = static_cast<uint32_t>(leaders.size());
     header.block_bytes = block_bytes;
-    header.stripe_bytes = leaders.size() > 1 ? fitting_stripe_bytes(bytes(), leaders.size(), chunk_bytes) : 0;
+    header.stripe_bytes = leaders.size() > 1 ? fitting_stripe_bytes(*this) : 0;
 
     // Any leader may get every chunk of the group, and a chunk may be cut in two by the end of a stripe.
     uint64_t stream_count = 0;
@@ -397,8 +416,7 @@ uint64_t expected_file_bytes(const FlushPlan& plan, uint32_t file) {
     uint64_t padded = 0;
     uint64_t chunks = 0;
     for (const NodeOffer& offer : plan.offers) {
-        for (const StreamInfo& stream : offer.streams)
-            padded += align_up(stream.stream_bytes, plan.block_bytes);
+        padded += padded_bytes(offer, plan.block_bytes);
         chunks += chunk_count(offer, plan.chunk_bytes);
     }
     if (leader_count == 1) {

@@ -72,7 +72,9 @@ struct PlanSettings {
 uint64_t fitting_chunk_bytes(const std::vector<NodeOffer>& offers, const PlanSettings& settings);
 
 // How many nodes of a group should lead when nobody says: all, since what a leader has itself need not be
-// sent, but eight at most, and none without 16 MiB of the group's bytes, which pay for its syncs.
+// sent, but eight at most, none without 16 MiB of the group's bytes, which pay for its syncs, and only as
+// many as have about as much as the one with the most: every leader has stripes for as much, and what it does
+// not fill is holes.
 uint32_t fitting_leaders(const std::vector<NodeOffer>& offers);
 
 // Everything the members of a group must agree on to write one epoch. The same bytes on every member.

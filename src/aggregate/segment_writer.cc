@@ -48,8 +48,12 @@ Status SegmentWriter::prepare(uint32_t file) {
     TAILRACE_TRY(output.file->write_at(encode(output.header), 0));
     const std::vector<std::byte> empty_slot(output.header.block_bytes);
     TAILRACE_TRY(output.file->write_at(empty_slot, slot_offset(output.header, leader_)));
-    const Status reserved = output.file->reserve(expected_file_bytes(*plan_, plan_->group.first_file + file));
-    if (!reserved.ok() && reserved.code() != Code::unsupported) return reserved;
+    const uint64_t length = expected_file_bytes(*plan_, plan_->group.first_file + file);
+    // Reserving takes space for holes too: a quarter of the data at most.
+    if (output.header.leader_count == 1 || length / 5 * 4 <= plan_->bytes()) {
+        const Status reserved = output.file->reserve(length);
+        if (!reserved.ok() && reserved.code() != Code::unsupported) return reserved;
+    }
     TAILRACE_TRY(sync(*output.file));
     return storage_.sync_directory(directory_);
 }

@@ -134,7 +134,7 @@ const std::vector<Key>& keys() {
          "What a save does when so many wait: wait, keep the new epoch local only, or keep older queued ones "
          "local only."},
         {"bandwidth_cap", Size{&Config::bandwidth_cap},
-         "Bytes per second that a leader writes at most; 0: no cap."},
+         "Bytes per second that each leader writes at most; 0: no cap."},
         {"background_nice", Number{&Config::background_nice, 0, 19},
          "How far background threads step back from the program's, as in nice(1)."},
         {"local_sync", YesNo{&Config::local_sync},

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include <thread>
+
 namespace tailrace {
 
 Descriptor open_descriptor(const std::string& path, int flags) {
@@ -15,10 +17,12 @@ Descriptor open_descriptor(const std::string& path, int flags) {
 }
 
 Descriptor open_or_create(const std::string& path, int flags,
-                          const std::function<Descriptor(const std::string&, int)>& open) {
-    constexpr int tries = 5;
+                          const std::function<Descriptor(const std::string&, int)>& open,
+                          std::chrono::milliseconds pause) {
+    constexpr int tries = 12;
     Descriptor made;
     for (int i = 0; i < tries; ++i) {
+        if (i > 0) std::this_thread::sleep_for(pause * (1 << (i - 1)));
         made = open(path, flags | O_CREAT);
         if (made.valid() || errno != EEXIST) break;
         made = open(path, flags);

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -41,9 +42,11 @@ Descriptor open_descriptor(const std::string& path, int flags);
 
 // As open_descriptor with O_CREAT, for a file that several nodes make at the same time: on a network file
 // system each can find it missing, and who comes second is told that it exists (EEXIST, though nobody asked
-// for O_EXCL), or that it is missing, by what the node remembers of a moment ago. `open` is open_descriptor.
+// for O_EXCL), and then for a second or so that it is missing, by what its node remembers. Tries again,
+// pauses `pause`, twice that and so on, eleven times in all: two seconds. `open` is open_descriptor.
 Descriptor open_or_create(const std::string& path, int flags,
-                          const std::function<Descriptor(const std::string&, int)>& open = open_descriptor);
+                          const std::function<Descriptor(const std::string&, int)>& open = open_descriptor,
+                          std::chrono::milliseconds pause = std::chrono::milliseconds(1));
 
 std::string parent_of(const std::string& path);
 

@@ -243,16 +243,45 @@ TEST(PlanTest, UnlessToldEveryNodeLeadsWhereBytesPayForItEightAtMost) {
     EXPECT_EQ(plan_of_nodes({16 * MiB, 15 * MiB}, 0).leaders.size(), 1u);
     EXPECT_EQ(plan_of_nodes({16 * MiB, 16 * MiB}, 0).leaders.size(), 2u);
     EXPECT_EQ(plan_of_nodes({0, 0}, 0).leaders.size(), 1u);
+    EXPECT_EQ(plan_of_nodes({512 * MiB, MiB, MiB, MiB, MiB, MiB, MiB, MiB}, 0).leaders.size(), 1u);
+    EXPECT_THAT(plan_of_nodes({90 * MiB, 2 * MiB, 90 * MiB, 2 * MiB}, 0).leaders, ElementsAre(0, 2, 1));
     EXPECT_EQ(plan_of_nodes(std::vector<uint64_t>(20, 64 * MiB), 0).leaders.size(), 8u);
     EXPECT_EQ(plan_of_nodes(std::vector<uint64_t>(20, 64 * MiB), 9).leaders.size(), 9u);
 }
 
-TEST(PlanTest, AStripeHoldsALeadersShareAsFarAsFileSystemsTakePiecesApart) {
+TEST(PlanTest, StripesAreOf64MiBOrMoreAndFilledAsFarAsCanBeKnown) {
     EXPECT_EQ(plan_of_nodes({GiB, GiB}, 2).header(0).stripe_bytes, 64 * MiB);
-    EXPECT_EQ(plan_of_nodes({20 * MiB, 20 * MiB}, 2).header(0).stripe_bytes, 32 * MiB);
-    EXPECT_EQ(plan_of_nodes({30 * MiB, 0, 1 * MiB, 1 * MiB}, 4).header(0).stripe_bytes, 8 * MiB);
+    EXPECT_EQ(plan_of_nodes({65 * MiB, 65 * MiB}, 2).header(0).stripe_bytes, 68 * MiB)
+        << "whole chunks of 4 MiB";
+    EXPECT_EQ(plan_of_nodes({20 * MiB, 20 * MiB}, 2).header(0).stripe_bytes, 20 * MiB);
+    EXPECT_EQ(plan_of_nodes({30 * MiB, MiB, MiB}, 3).header(0).stripe_bytes, 32 * MiB);
     EXPECT_EQ(plan_of_nodes({100, 200}, 2).header(0).stripe_bytes, 4 * MiB) << "a chunk at least";
     EXPECT_EQ(plan_of_nodes({GiB, GiB}, 1).header(0).stripe_bytes, 0u);
+}
+
+TEST(PlanTest, HolesAreBoundedWhenNobodySaysHowManyLead) {
+    for (uint64_t seed : seeds(1, 200)) {
+        SCOPED_TRACE(seed);
+        Random random(seed);
+        std::vector<uint64_t> nodes(1 + below(random, 12));
+        uint64_t data = 0;
+        for (uint64_t& bytes : nodes) {
+            bytes = below(random, 4) == 0 ? below(random, 4096) : below(random, 300 * MiB);
+            data += bytes;
+        }
+        const FlushPlan plan = plan_of_nodes(nodes, 0);
+        uint64_t end = 0;
+        for (uint32_t leader = 0; leader < plan.leaders.size(); ++leader) {
+            ExtentAllocator allocator(plan, leader);
+            const auto node = static_cast<uint32_t>(plan.leaders[leader]);
+            if (nodes[node] > 0) allocator.allocate(node, 0, nodes[node]);
+            end = std::max(end, allocator.file_end(0));
+        }
+        // Up to a chunk a stripe by rounding, two stripes a leader below 192 MiB and no more above than it
+        // has.
+        const uint64_t rounding = plan.leaders.size() * plan.chunk_bytes * 5;
+        EXPECT_LE(end, data_offset(plan.header(0)) + data * 3 / 2 + rounding);
+    }
 }
 
 FlushPlan random_plan(Random& random) {

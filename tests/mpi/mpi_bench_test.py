@@ -63,6 +63,8 @@ def main():
         said = bench(disk, "--local-dir", local, "--size", "1MiB", "--only", "posix", "--repeat", "1", "--variant",
                      "placement=contiguous,leaders_per_file=1")
         expect("tailrace,placement=contiguous,leaders_per_file=1  " in said, f"a variant runs:\n{said}")
+        for wrong, why in (("nokey=1", "nokey"), ("files=2", "itself sets files"), ("writers=many", "writers")):
+            expect(why in bench(disk, "--variant", wrong, code=1), f"{wrong} is refused before anything runs")
         expect("is KEY=VALUE" in bench(disk, "--variant", "fast", code=1), "a variant is made of settings")
         expect("there is no strategy fast" in bench(disk, "--only", "fast", code=1), "unknown names are refused")
     except (Failure, subprocess.TimeoutExpired) as failure:

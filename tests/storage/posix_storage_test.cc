@@ -12,6 +12,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <functional>
 
@@ -43,7 +44,7 @@ TEST(OpenOrCreateTest, WhoComesSecondOpensTheFile) {
     const auto opened = [&](std::vector<int> told) {
         answers = std::move(told);
         asked.clear();
-        const bool valid = open_or_create(path, O_RDWR, open).valid();
+        const bool valid = open_or_create(path, O_RDWR, open, std::chrono::milliseconds(0)).valid();
         if (!valid) asked.push_back(errno);
         return valid;
     };
@@ -60,6 +61,7 @@ TEST(OpenOrCreateTest, WhoComesSecondOpensTheFile) {
     std::vector<int> contradictions;
     for (int i = 0; i < 50; ++i) contradictions.insert(contradictions.end(), {EEXIST, ENOENT});
     EXPECT_FALSE(opened(contradictions)) << "it must give up some time";
+    EXPECT_GT(asked.size(), 20u) << "with all pauses two seconds: so long some clients remember";
 }
 
 // Moves bytes as PosixEngine does, but writes down how it was called, and fails where it is told to.

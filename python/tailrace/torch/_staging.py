@@ -93,10 +93,12 @@ class AsyncStager(_Protocol):
     def _copy_tensor(
         self, tensor: torch.Tensor, path: tuple[Any, ...], used: dict[Any, Any], memo: dict[Any, Any]
     ) -> torch.Tensor:
-        if tensor.layout != torch.strided or tensor.device.type == "meta":
+        if tensor.layout != torch.strided or tensor.device.type == "meta" or tensor.is_quantized:
             copied: torch.Tensor = copy.deepcopy(tensor)
             return copied
-        same = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+        # Conjugate and negative views are lazy: the same memory, other values.
+        lazy = (tensor.is_conj(), tensor.is_neg())
+        same = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), lazy)
         if tensor.numel() > 0 and same in memo:
             shared: torch.Tensor = memo[same]
             return shared

@@ -16,7 +16,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 from tailrace._errors import Code, Error
@@ -88,6 +88,7 @@ class TailraceCheckpointIO(_checkpoint_io()):  # type: ignore[misc]
             self._pending.append(self._thread.submit(action))
 
     def _wait(self) -> None:
+        wait(self._pending)  # whoever interrupts this finds them still pending
         pending, self._pending = self._pending, []
         failures = [failure for future in pending if (failure := future.exception()) is not None]
         if failures:
