@@ -251,8 +251,8 @@ TEST(PlanTest, UnlessToldEveryNodeLeadsWhereBytesPayForItEightAtMost) {
 
 TEST(PlanTest, StripesAreOf64MiBOrMoreAndFilledAsFarAsCanBeKnown) {
     EXPECT_EQ(plan_of_nodes({GiB, GiB}, 2).header(0).stripe_bytes, 64 * MiB);
-    EXPECT_EQ(plan_of_nodes({65 * MiB, 65 * MiB}, 2).header(0).stripe_bytes, 68 * MiB)
-        << "whole chunks of 4 MiB";
+    EXPECT_EQ(plan_of_nodes({65 * MiB, 65 * MiB}, 2).header(0).stripe_bytes, 72 * MiB)
+        << "whole chunks, here of 8 MiB";
     EXPECT_EQ(plan_of_nodes({20 * MiB, 20 * MiB}, 2).header(0).stripe_bytes, 20 * MiB);
     EXPECT_EQ(plan_of_nodes({30 * MiB, MiB, MiB}, 3).header(0).stripe_bytes, 32 * MiB);
     EXPECT_EQ(plan_of_nodes({100, 200}, 2).header(0).stripe_bytes, 4 * MiB) << "a chunk at least";
