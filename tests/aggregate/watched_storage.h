@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "storage/storage.h"
+#include "storage/forwarding_storage.h"
 
 namespace tailrace {
 
@@ -19,9 +19,9 @@ struct WatchedCall {
     uint64_t bytes = 0;
 };
 
-class WatchedStorage : public Storage {
+class WatchedStorage : public test::ForwardingStorage {
   public:
-    explicit WatchedStorage(std::shared_ptr<Storage> inner) : inner_(std::move(inner)) {}
+    explicit WatchedStorage(std::shared_ptr<Storage> inner) : ForwardingStorage(std::move(inner)) {}
 
     std::vector<WatchedCall> calls() const {
         std::lock_guard lock(log_->mutex);
@@ -41,28 +41,21 @@ class WatchedStorage : public Storage {
 
     Result<std::unique_ptr<File>> open(const std::string& path, const OpenOptions& options) override {
         log_->add({"open", path});
-        TAILRACE_ASSIGN(auto file, inner_->open(path, options));
+        TAILRACE_ASSIGN(auto file, inner().open(path, options));
         return std::unique_ptr<File>(new WatchedFile(std::move(file), log_));
     }
     Status rename(const std::string& from, const std::string& to) override {
         log_->add({"rename", to});
-        return inner_->rename(from, to);
+        return inner().rename(from, to);
     }
     Status remove(const std::string& path) override {
         log_->add({"remove", path});
-        return inner_->remove(path);
+        return inner().remove(path);
     }
-    Result<std::vector<DirectoryEntry>> list(const std::string& path) override { return inner_->list(path); }
-    Status make_directories(const std::string& path) override { return inner_->make_directories(path); }
     Status sync_directory(const std::string& path) override {
         log_->add({"sync_directory", path});
-        return inner_->sync_directory(path);
+        return inner().sync_directory(path);
     }
-    Result<SpaceInfo> space(const std::string& path) override { return inner_->space(path); }
-    Result<std::unique_ptr<DirectoryLock>> lock_directory(const std::string& path) override {
-        return inner_->lock_directory(path);
-    }
-    std::string_view name() const override { return "watched"; }
 
   private:
     struct Log {
@@ -109,7 +102,6 @@ class WatchedStorage : public Storage {
         const std::shared_ptr<Log> log_;
     };
 
-    const std::shared_ptr<Storage> inner_;
     const std::shared_ptr<Log> log_ = std::make_shared<Log>();
 };
 

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "checkpoint/sample_program.h"
 #include "format/catalog.h"
+#include "storage/forwarding_storage.h"
 
 namespace tailrace {
 namespace {
@@ -45,10 +46,10 @@ TEST(FlushTest, EveryNthSaveGoesToTheSharedTierAndTheOthersStayLocal) {
 }
 
 // A shared storage in which, while it is held, no file with `part_of_path` in its path can be written.
-class HeldStorage : public Storage {
+class HeldStorage : public test::ForwardingStorage {
   public:
     explicit HeldStorage(std::shared_ptr<Storage> inner, std::string part_of_path = "")
-        : inner_(std::move(inner)), part_of_path_(std::move(part_of_path)) {}
+        : ForwardingStorage(std::move(inner)), part_of_path_(std::move(part_of_path)) {}
     void hold(bool held) {
         std::lock_guard lock(mutex_);
         held_ = held;
@@ -59,23 +60,10 @@ class HeldStorage : public Storage {
             std::unique_lock lock(mutex_);
             changed_.wait(lock, [&] { return !held_; });
         }
-        return inner_->open(path, options);
+        return inner().open(path, options);
     }
-    Status rename(const std::string& from, const std::string& to) override {
-        return inner_->rename(from, to);
-    }
-    Status remove(const std::string& path) override { return inner_->remove(path); }
-    Result<std::vector<DirectoryEntry>> list(const std::string& path) override { return inner_->list(path); }
-    Status make_directories(const std::string& path) override { return inner_->make_directories(path); }
-    Status sync_directory(const std::string& path) override { return inner_->sync_directory(path); }
-    Result<SpaceInfo> space(const std::string& path) override { return inner_->space(path); }
-    Result<std::unique_ptr<DirectoryLock>> lock_directory(const std::string& path) override {
-        return inner_->lock_directory(path);
-    }
-    std::string_view name() const override { return "held"; }
 
   private:
-    std::shared_ptr<Storage> inner_;
     const std::string part_of_path_;
     std::mutex mutex_;
     std::condition_variable changed_;
