@@ -83,7 +83,8 @@ class Run:
             command += ["--set", setting]
         environment = {key: value for key, value in os.environ.items() if not key.startswith("TAILRACE_")}
         environment.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
-                           OMPI_MCA_rmaps_base_oversubscribe="1", TAILRACE_LOG="error")
+                           OMPI_MCA_rmaps_base_oversubscribe="1", TAILRACE_LOG="error",
+                           TAILRACE_RECORD_DIR=os.path.join(demo.directory, "records"))
         self.errors = open(os.path.join(demo.directory, "errors"), "w+b")
         self.launcher = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self.errors,
                                          stdin=subprocess.DEVNULL, env=environment, start_new_session=True)

@@ -114,7 +114,10 @@ Exit run(const Options& options, Storage& storage) {
 Command add_ls(CLI::App& program) {
     auto options = std::make_shared<Options>();
     CLI::App* command = program.add_subcommand("ls", "List epochs: complete or not and why, size, age");
-    command->add_option("DIR", options->directory, "Directory with the checkpoint's files")->required();
+    command
+        ->add_option("DIR|FILE", options->directory,
+                     "Directory with the checkpoint's files, or one of an epoch's files")
+        ->required();
     command->add_option("--job", options->job, "Only this job's epochs");
     command->add_flag("--json", options->json, "Print one JSON document");
     command->footer(

@@ -176,7 +176,8 @@ Command add_verify(CLI::App& program) {
         "Without EPOCH, every epoch in the directory is read; one that was never committed counts as a\n"
         "failure. Every damaged place is named: file, offset, rank and region. Exit status 0 means that a\n"
         "restore will get exactly the bytes that were saved.\n\n"
-        "  tailrace verify /scratch/run7 newest && sbatch continue.sh");
+        "  tailrace verify /scratch/run7 newest && sbatch continue.sh\n"
+        "  tailrace verify model.tailrace");
     return [options](Storage& storage) { return run(*options, storage); };
 }
 

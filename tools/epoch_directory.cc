@@ -30,7 +30,23 @@ Result<uint64_t> parse_epoch(std::string_view text) {
 
 }  // namespace
 
+namespace {
+
+// Where `path` is no directory but one of an epoch's files: that epoch, also when the file has a name of its
+// own. Nothing where it is anything else.
+std::optional<Result<Found>> epoch_of_one_file(Storage& storage, const std::string& path) {
+    if (storage.list(path).ok() || !storage.open(path, OpenOptions{}).ok()) return std::nullopt;
+    auto files = epoch_of_file(storage, path);
+    if (!files.ok()) return files.status();
+    Found found;
+    found.epochs.push_back({files->job, files->key, std::move(*files), {}});
+    return found;
+}
+
+}  // namespace
+
 Result<Found> find_epochs(Storage& storage, const std::string& directory, const std::string& job) {
+    if (auto one = epoch_of_one_file(storage, directory)) return std::move(*one);
     TAILRACE_ASSIGN(auto shared, list_shared(storage, directory, job));
     TAILRACE_ASSIGN(auto local, list_local(storage, directory, job));
     std::map<std::pair<std::string, EpochKey>, FoundEpoch> by_key;
@@ -160,7 +176,10 @@ std::vector<JudgedEpoch> judge_all(Storage& storage, std::vector<FoundEpoch> epo
 }
 
 void EpochChoice::add_to(CLI::App& command, bool epoch_required) {
-    command.add_option("DIR", directory, "Directory with the checkpoint's files")->required();
+    command
+        .add_option("DIR|FILE", directory,
+                    "Directory with the checkpoint's files, or one of an epoch's files")
+        ->required();
     auto* option = command.add_option("EPOCH", epoch, "Epoch number, or 'newest'");
     if (epoch_required) option->required();
     command.add_option("--job", job, "Job name, where the directory holds several jobs' files");

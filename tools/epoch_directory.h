@@ -26,7 +26,8 @@ struct Found {
     std::vector<Leftover> leftovers;  // captured parts that are damaged or unfinished
 };
 
-// `job` empty: of every job. not_found when there is no such directory.
+// `job` empty: of every job. `directory` may be one of an epoch's files as well: only that epoch then.
+// not_found when there is no such directory.
 Result<Found> find_epochs(Storage& storage, const std::string& directory, const std::string& job);
 
 enum class Completeness {
@@ -66,7 +67,7 @@ struct EpochChoice {
     std::string job;
     std::optional<uint32_t> run;
 
-    // Declares DIR, EPOCH, --job and --run.
+    // Declares DIR|FILE, EPOCH, --job and --run.
     void add_to(CLI::App& command, bool epoch_required);
 };
 

@@ -257,8 +257,9 @@ Result<AggregatorMessage> decode_aggregator_message(std::span<const std::byte> b
     const auto type = in.get<uint8_t>();
     AggregatorMessage message = get_message(type, in);
     if (mark != aggregator_message_mark || !in.at_end()) {
-        return Status(Code::corrupt, fmt::format("a message of {} bytes and type {} between nodes is damaged",
-                                                 bytes.size(), type));
+        return Status(
+            Code::transport,
+            fmt::format("a message of {} bytes and type {} between nodes is damaged", bytes.size(), type));
     }
     if (const auto* plan = std::get_if<PlanMessage>(&message)) TAILRACE_TRY(check_plan(plan->plan));
     return message;

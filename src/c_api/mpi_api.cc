@@ -1,9 +1,11 @@
 // tailrace_open_mpi: a session over an MPI communicator. All else of the C interface is the core's.
 #include <dlfcn.h>
 
+#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <new>
+#include <string>
 #include <vector>
 
 #include "c_api/open_session.h"
@@ -36,6 +38,24 @@ Status check(MPI_Comm communicator) {
     return Status();
 }
 
+// A launcher of another MPI library starts N programs that each believe to be alone: all would write the same
+// checkpoint. The launchers tell each process how many there are.
+void warn_of_singletons(MPI_Comm communicator) {
+    int world = 0;
+    MPI_Comm_size(MPI_COMM_WORLD, &world);
+    int size = 0;
+    MPI_Comm_size(communicator, &size);
+    if (world != 1 || size != 1) return;
+    for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS"}) {
+        const char* text = std::getenv(variable);
+        if (text == nullptr || std::atoi(text) <= 1) continue;
+        tailrace::log_warning(std::string("this process was started as one of ") + text + " (" + variable +
+                              "), but MPI says that it is alone: is the launcher (mpirun, srun) another MPI "
+                              "library's than the program's?");
+        return;
+    }
+}
+
 // Sessions in the order in which they were opened.
 std::mutex opened_mutex;
 std::vector<std::weak_ptr<tailrace_session>> opened;
@@ -55,6 +75,7 @@ tailrace_code tailrace_open_mpi(MPI_Comm communicator, const tailrace_options* o
             Status(Code::invalid_argument, "opening a session: the place for the session is NULL"));
     *session = nullptr;
     if (Status status = check(communicator); !status.ok()) return tailrace::set_last_error(status);
+    warn_of_singletons(communicator);
     auto transport = tailrace::make_mpi_transport(communicator);
     if (!transport.ok()) return tailrace::set_last_error(transport.status());
     const auto code = tailrace::open_session(options, std::move(transport).value(), session);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "tailrace.h"
 #include "transport/transport.h"
@@ -17,6 +18,9 @@ TAILRACE_API std::weak_ptr<tailrace_session> watch_session(const tailrace_sessio
 // Closes a session that the program has left open, and says so in the log; `by` is the call that ends what
 // the session needs. Nothing happens when it is closed already.
 TAILRACE_API void close_if_open(const std::weak_ptr<tailrace_session>& session, const char* by) noexcept;
+
+// A line of the log, for libraries that do not see the log itself.
+TAILRACE_API void log_warning(const std::string& sentence);
 
 // Records a failure for tailrace_last_error() of this thread and returns its code.
 TAILRACE_API tailrace_code set_last_error(const Status& status);

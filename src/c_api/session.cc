@@ -89,6 +89,10 @@ Status agree_on_arguments(tailrace_session& session, const Status& mine) {
     return mine.ok() ? all : mine;
 }
 
+void log_warning(const std::string& sentence) {
+    log(LogLevel::warning, "{}", sentence);
+}
+
 tailrace_code open_session(const tailrace_options* options, std::shared_ptr<Transport> transport,
                            tailrace_session** session) {
     return call([&] { return open(options, std::move(transport), session); });

@@ -194,6 +194,9 @@ Status Session::try_sources(const Candidate& candidate, bool any_rank, std::opti
     const bool exchange = rank_count() > 1 &&
                           (any_rank || saved_ranks != static_cast<uint32_t>(rank_count())) &&
                           manifest_bytes(candidate.local, shared) <= most_exchanged_manifest_bytes;
+    const std::string_view where = !shared                       ? "the node-local tier"
+                                   : sources.local_parts.empty() ? "the shared directory"
+                                                                 : "the shared directory, and captured parts";
     sources.shared = std::move(shared);
     auto opened = EpochReader::open(*local_, *shared_, std::move(sources), config_.direct_io);
     Status mine = opened.status();
@@ -201,7 +204,10 @@ Status Session::try_sources(const Candidate& candidate, bool any_rank, std::opti
     if (exchange) TAILRACE_TRY(exchange_manifests(*transport_, reader.get(), saved_ranks));
     if (mine.ok()) mine = use(*reader);
     auto all = agree(*transport_, mine);
-    if (!all.ok()) reader.reset();
+    if (!all.ok())
+        reader.reset();
+    else if (rank() == 0)
+        log(LogLevel::info, "{} is read from {}", to_string(candidate.key), where);
     return all;
 }
 
@@ -420,8 +426,29 @@ Result<uint64_t> Session::restore(std::optional<uint64_t> epoch, std::span<const
                     use_newest(
                         epoch, std::nullopt, false,
                         [&](EpochReader& opened) { return restore_regions(opened, regions); }, reader));
-    if (rank() == 0) log(LogLevel::info, "{} is restored", to_string(key));
+    if (rank() == 0) {
+        log(LogLevel::info, "{} is restored", to_string(key));
+        if (names.empty()) warn_of_what_is_left(*reader);
+    }
     return key.epoch;
+}
+
+// Fewer ranks than saved: nobody was asked for what the others saved beside arrays. The first of them is
+// looked at for all.
+void Session::warn_of_what_is_left(EpochReader& reader) const {
+    const auto first = static_cast<uint32_t>(rank_count());
+    if (first >= reader.rank_count()) return;
+    const auto manifest = reader.manifest(first);
+    if (!manifest.ok()) return;  // it was no part of the restore
+    for (const auto& region : (*manifest)->regions) {
+        if (region.array || region.bytes == 0) continue;
+        log(LogLevel::warning,
+            "{} was saved by {} ranks and is restored by {}: what ranks from {} on saved beside arrays, such "
+            "as "
+            "region \"{}\", was not read; a reader of the epoch gives it to any rank",
+            to_string(reader.key()), reader.rank_count(), first, first, region.name);
+        return;
+    }
 }
 
 // ---- open_epoch --------------------------------------------------------------------------------------

@@ -151,6 +151,7 @@ class Session : public Checkpointer {
     Status wait_for_flush(EpochKey key);
     bool reachable(const KnownPart& part, int rank) const;
     Status restore_regions(EpochReader& reader, const std::vector<Registered>& regions) const;
+    void warn_of_what_is_left(EpochReader& reader) const;
     Status verify_share(EpochReader& reader) const;
 
     bool quiet() const { return !transport_->concurrent(); }

@@ -422,10 +422,16 @@ Status check_each_value(const Config& config) {
 }
 
 constexpr std::string_view environment_prefix = "TAILRACE_";
+// An unknown variable this near to a setting is a slip of the pen, and refused. One that is farther away may
+// be somebody else's (module systems set <NAME>_ROOT, <NAME>_DIR, ...): a warning is enough.
+constexpr size_t most_slips = 2;
+
 // No settings and no slips of the pen: read by the C interface, by the log, by `tailrace report`, and (the
 // last two) by the project's tests, whose processes open sessions.
 constexpr std::array<std::string_view, 5> other_variables = {
     "TAILRACE_CONFIG", "TAILRACE_LOG", "TAILRACE_PYTHON", "TAILRACE_SEED", "TAILRACE_CLUSTER_OPTIONAL"};
+// Variables of collective I/O, which reads them itself.
+constexpr std::array<std::string_view, 2> other_parts = {"TAILRACE_COLLECTIVE_", "TAILRACE_MPIIO"};
 
 }  // namespace
 
@@ -481,16 +487,21 @@ Status load_config_environment(Config& config) {
         const size_t equals = text.find('=');
         if (!text.starts_with(environment_prefix) || equals == std::string_view::npos) continue;
         const std::string_view variable = text.substr(0, equals), value = text.substr(equals + 1);
-        if (std::find(other_variables.begin(), other_variables.end(), variable) != other_variables.end())
+        if (std::find(other_variables.begin(), other_variables.end(), variable) != other_variables.end() ||
+            std::any_of(other_parts.begin(), other_parts.end(),
+                        [&](std::string_view part) { return variable.starts_with(part); }))
             continue;
         std::string name(variable.substr(environment_prefix.size()));
         for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
         if (find_key(name) == nullptr) {
             std::string nearest = nearest_key(name);
+            const bool slip = edit_distance(name, nearest) <= most_slips;
             for (char& c : nearest) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-            log(LogLevel::warning,
-                "the environment variable {} is no setting of tailrace; the nearest is {}{}", variable,
-                environment_prefix, nearest);
+            auto sentence =
+                fmt::format("the environment variable {} is no setting of tailrace; the nearest is {}{}",
+                            variable, environment_prefix, nearest);
+            if (slip) return Status(Code::invalid_argument, std::move(sentence));
+            log(LogLevel::warning, "{}", sentence);
             continue;
         }
         if (value.empty()) continue;  // as good as unset

@@ -10,6 +10,7 @@
 
 #include "aggregate/cluster.h"
 #include "aggregate/seeds.h"
+#include "base/units.h"
 #include "storage/memory_storage.h"
 
 namespace tailrace {
@@ -166,6 +167,24 @@ TEST(AggregatorTest, SixtyFourNodesWithThousandsOfChunksComeBackWithinTheirBuffe
         const Status found = check_epoch(*stores.shared, {5, 2}, sizes, 3);
         EXPECT_TRUE(found.ok()) << found.message();
     }
+}
+
+TEST(AggregatorTest, ByDefaultAllNodesOfAFileWriteIt) {
+    ClusterSettings settings = small(4, 1);
+    settings.options.plan.leaders_per_file = 0;
+    settings.options.plan.chunk_bytes = 256 * KiB;
+    settings.options.plan.block_bytes = 4096;
+    Stores stores;
+    Cluster cluster(settings, stores.local, stores.shared);
+    const std::vector<uint64_t> sizes = {17 * MiB + 1, 16 * MiB, 18 * MiB + 77, 17 * MiB};
+    const auto results = cluster.run_one(cluster.capture({1, 1}, sizes));
+    expect_all_ok(results, 4);
+    for (const FlushResult& result : results) {
+        EXPECT_EQ(result.statistics.received_bytes, 0u) << "every node is a leader and writes its own";
+        EXPECT_GT(result.statistics.local_bytes, 0u);
+    }
+    const Status found = check_epoch(*stores.shared, {1, 1}, sizes, 1);
+    EXPECT_TRUE(found.ok()) << found.message();
 }
 
 }  // namespace

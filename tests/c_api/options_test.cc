@@ -128,15 +128,15 @@ TEST_F(OptionsTest, WithoutASharedDirectoryOpenSaysHowToSetOne) {
 }
 
 TEST_F(OptionsTest, LogGoesToTheCallbackAsFarAsTheLevelLets) {
-    ::setenv("TAILRACE_FIELS", "2", 1);
+    ::setenv("TAILRACE_ROOT", "/opt", 1);
     EXPECT_TRUE(ok(tailrace_close(open())));
-    EXPECT_THAT(logged(), HasSubstr("TAILRACE_FIELS"));
+    EXPECT_THAT(logged(), HasSubstr("TAILRACE_ROOT"));
     const std::string before = logged();
     tailrace_set_log_level(TAILRACE_LOG_ERROR);
     EXPECT_TRUE(ok(tailrace_close(open())));
     EXPECT_EQ(logged(), before);
     tailrace_set_log_level(TAILRACE_LOG_WARNING);
-    ::unsetenv("TAILRACE_FIELS");
+    ::unsetenv("TAILRACE_ROOT");
 }
 
 }  // namespace

@@ -283,6 +283,28 @@ TEST(FlushTest, ARunThatBeginsAnewKeepsWhatItCommitsAndIsWarned) {
     });
 }
 
+TEST(FlushTest, FewerRanksThanSavedAreWarnedOfWhatNobodyRead) {
+    std::mutex mutex;
+    std::string warnings;
+    set_log_callback([&](LogLevel level, std::string_view message) {
+        std::lock_guard lock(mutex);
+        if (level == LogLevel::warning) warnings.append(message).append("\n");
+    });
+    Machines machines;
+    run(job_on(machines, hosts_of(4, 1)), [&](Checkpointer& session) {
+        State state;
+        ASSERT_TRUE(save(session, state, 1).ok());
+    });
+    run(job_on(machines, hosts_of(4, 1)),
+        [&](Checkpointer& session) { expect_restored(session, std::nullopt, 1); });
+    EXPECT_EQ(warnings, "");
+    run(job_on(machines, hosts_of(3, 1)),
+        [&](Checkpointer& session) { expect_restored(session, std::nullopt, 1); });
+    set_log_callback({});
+    EXPECT_THAT(warnings, HasSubstr("was saved by 4 ranks and is restored by 3: what ranks from 3 on saved"));
+    EXPECT_THAT(warnings, HasSubstr("region \"first\""));
+}
+
 TEST(FlushTest, AnEpochThatLacksAFileLeavesNothingBehind) {
     Machines machines;
     auto job = job_on(machines, hosts_of(2, 1));

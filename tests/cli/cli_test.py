@@ -311,6 +311,22 @@ class VerifyTest(CommandTest):
         flip(path, at)
         self.assertIn("rank 1", run("verify", self.dir, code=1).stdout)
 
+    def test_one_of_its_files_names_an_epoch_and_a_file_alone_may_be_called_anything(self):
+        make(self.dir, epoch=1, files=1)
+        make(self.dir, epoch=2, files=2)
+        report = run_json("verify", self.files(2)[1])
+        self.assertEqual([(e["epoch"], e["ok"]) for e in report["epochs"]], [(2, True)])
+        own_name = self.root / "model.tailrace"
+        self.files(1)[0].rename(own_name)
+        self.assertIn("epoch 1 of run 1: ok", run("verify", own_name).stdout)
+        self.assertEqual(run_json("ls", own_name)["epochs"][0]["files"], [str(own_name)])
+        at = own_name.read_bytes().find(particles(1))
+        flip(own_name, at)
+        self.assertIn(f"'{own_name}' at offset {at}", run("verify", own_name, code=1).stdout)
+        run("verify", own_name, 2, code=3)
+        own_name.write_bytes(b"text")
+        self.assertIn(str(own_name), run("verify", own_name, code=1).stderr)
+
     def test_several_jobs_need_a_name(self):
         make(self.dir, job="a")
         make(self.dir, job="b")

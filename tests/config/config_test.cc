@@ -253,15 +253,26 @@ TEST_F(ConfigTest, ABadEnvironmentValueIsRefusedWithTheVariable) {
     EXPECT_EQ(config.files, 1u) << "nothing is taken when something is refused";
 }
 
-TEST_F(ConfigTest, AnUnknownVariableIsWarnedOf) {
-    Variable unknown("TAILRACE_FILE", "2"), not_a_key("TAILRACE_CONFIG", "x"), log_level("TAILRACE_LOG", "x"),
-        seed("TAILRACE_SEED", "1"), foreign("TAILRAC_FILES", "7");
+TEST_F(ConfigTest, AVariableThatIsNearlyASettingIsRefused) {
+    Variable good("TAILRACE_WRITERS", "3"), slip("TAILRACE_FIELS", "2");
+    Config config;
+    const Status status = load_config_environment(config);
+    EXPECT_EQ(status.code(), Code::invalid_argument);
+    EXPECT_EQ(
+        status.message(),
+        "the environment variable TAILRACE_FIELS is no setting of tailrace; the nearest is TAILRACE_FILES");
+    EXPECT_EQ(config.writers, 0u) << "nothing is taken when something is refused";
+}
+
+TEST_F(ConfigTest, AVariableOfAnotherKindIsWarnedOf) {
+    Variable module("TAILRACE_ROOT", "/opt/tailrace"), not_a_key("TAILRACE_CONFIG", "x"),
+        log_level("TAILRACE_LOG", "x"), seed("TAILRACE_SEED", "1"), foreign("TAILRAC_FILES", "7"),
+        of_collective_io("TAILRACE_COLLECTIVE_LAYOUT", "x"), of_the_interposer("TAILRACE_MPIIO", "off");
     Config config;
     EXPECT_TRUE(load_config_environment(config).ok());
     EXPECT_EQ(config.files, 1u);
-    EXPECT_EQ(
-        logged_,
-        "the environment variable TAILRACE_FILE is no setting of tailrace; the nearest is TAILRACE_FILES\n");
+    EXPECT_THAT(logged_, HasSubstr("TAILRACE_ROOT is no setting of tailrace"));
+    EXPECT_EQ(std::count(logged_.begin(), logged_.end(), '\n'), 1) << logged_;
 }
 
 TEST_F(ConfigTest, AnEmptyVariableIsUnset) {

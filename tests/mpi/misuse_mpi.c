@@ -8,9 +8,10 @@
  *     busy      a second session on a directory that has one
  *     alone     one rank's wrong arguments in a collective call: every rank's failure, and no hang
  *     forgotten a session that is open at MPI_Finalize: its flushes are waited for, the next one finds them
+ *     launcher  a process that MPI calls alone, started as one of several: a warning
  *     order     sessions on no communicator, and outside MPI_Init and MPI_Finalize
  *
- * Fails by MPI_Abort with a sentence; needs at least 2 ranks, except for `order`.
+ * Fails by MPI_Abort with a sentence; needs at least 2 ranks, except for `launcher` and `order`.
  */
 #include "content.h"
 #include "tailrace_mpi.h"
@@ -199,6 +200,27 @@ static void order(const char* directory) {
     tailrace_options_free(options);
 }
 
+static int launcher_warnings;
+static void count_launcher_warnings(tailrace_log_level level, const char* message, void* unused) {
+    (void)unused;
+    if (level == TAILRACE_LOG_WARNING && strstr(message, "started as one of 4") != NULL) ++launcher_warnings;
+}
+
+static void launcher(const char* directory) {
+    REQUIRE(rank_count == 1, "this mode is for one rank");
+    tailrace_options* options = options_in(directory, "launcher");
+    tailrace_set_log(count_launcher_warnings, NULL);
+    for (int alone = 1; alone >= 0; --alone) {
+        setenv("OMPI_COMM_WORLD_SIZE", alone ? "1" : "4", 1);
+        tailrace_session* session = NULL;
+        REQUIRE_OK(tailrace_open_mpi(MPI_COMM_WORLD, options, &session));
+        REQUIRE_OK(tailrace_close(session));
+        REQUIRE(launcher_warnings == !alone, "%d warnings", launcher_warnings);
+    }
+    tailrace_set_log(NULL, NULL);
+    tailrace_options_free(options);
+}
+
 int main(int argc, char** argv) {
     const char* const mode = argc > 2 ? argv[1] : "";
     const int in_order = strcmp(mode, "order") == 0;
@@ -207,12 +229,12 @@ int main(int argc, char** argv) {
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &rank_count);
-    REQUIRE(in_order || rank_count >= 2, "at least 2 ranks are needed");
+    REQUIRE(in_order || strcmp(mode, "launcher") == 0 || rank_count >= 2, "at least 2 ranks are needed");
     static const struct {
         const char* name;
         void (*run)(const char* directory);
-    } modes[] = {{"differ", differ}, {"disagree", disagree},   {"part", part},  {"busy", busy},
-                 {"alone", alone},   {"forgotten", forgotten}, {"order", order}};
+    } modes[] = {{"differ", differ}, {"disagree", disagree},   {"part", part},         {"busy", busy},
+                 {"alone", alone},   {"forgotten", forgotten}, {"launcher", launcher}, {"order", order}};
     int found = 0;
     for (size_t i = 0; i < sizeof modes / sizeof *modes; ++i) {
         if (strcmp(mode, modes[i].name) != 0) continue;
