@@ -11,10 +11,9 @@ more memory. For each, interleaved and repeated:
   restore   rate of a cold restore  /  cold sequential read of the same files                     aim 0.9
   memory    anonymous memory that the agent takes, beside what its settings allow
 
-and, with MPI, how much a program that computes on every core is slowed by the flush behind its back:
+and, with MPI, what checkpoints cost the particle code of examples/, which computes on every core:
 
-  computing time of the same work while an epoch is flushed  /  with nothing going on
-  cost      what a checkpoint adds to the program's time: save and slower work, or a peer's blocking write
+  added     to the time between two checkpoints, by save and the slower steps, or a peer's blocking write
 
 Each line is the median of the repeats with (least..most). Restored bytes are compared after the timed part.
 The exit status says whether everything worked, not how fast it was. Standard library only.
@@ -235,50 +234,44 @@ class Case:
 
 
 class Computing:
-    """Ranks that compute all the time: the work of about a second, alone and while an epoch goes out."""
+    """The particle code: some seconds of it without a checkpoint, and with one at their start."""
 
-    def __init__(self, launch, ranks, rank_mib, seconds, settings):
-        self.launch, self.ranks, self.rank_mib = launch, ranks, rank_mib
+    def __init__(self, launch, particles, ranks, seconds, settings):
+        self.launch, self.particles, self.ranks = launch, particles, ranks
         self.seconds, self.settings = seconds, settings
-        self.title = f"{ranks} ranks that compute, {rank_mib} MiB each"
-        self.slower, self.flush_seconds, self.blocked_seconds, self.bytes = [], [], [], 0
-        self.costs = {"tailrace": [], "a file per process": [], "MPI-IO, two-phase": []}
+        self.title = f"{ranks} ranks of the particle code"
+        self.rounds = []
 
-    def repeat(self, local_base, shared_base, options, _turn):
-        local = tempfile.mkdtemp(prefix="tailrace-bench-", dir=local_base)
-        shared = tempfile.mkdtemp(prefix="tailrace-bench-", dir=shared_base)
-        peers = tempfile.mkdtemp(prefix="tailrace-bench-", dir=shared_base)
+    def repeat(self, local_base, shared_base, _options, _turn):
+        local, shared, peers = (tempfile.mkdtemp(prefix="tailrace-bench-", dir=base)
+                                for base in (local_base, shared_base, shared_base))
         try:
             settings = [f"{key}={value}" for key, value in self.settings.items()]
-            lines = json_lines(run([*self.launch, "compute", "--bytes", str(self.rank_mib * MIB), "--epochs",
-                                    str(options.epochs), "--warm-up", str(options.warm_up), "--seconds",
-                                    str(self.seconds), "--peers", peers, f"local_dir={local}", f"shared_dir={shared}", *settings]))
+            self.rounds += json_lines(run([*self.launch, "--particles", str(self.particles), "--seconds",
+                                           str(self.seconds), "--rounds", "2", "--peers", peers,
+                                           f"local_dir={local}", f"shared_dir={shared}", *settings]))
         finally:
-            shutil.rmtree(local, ignore_errors=True)
-            shutil.rmtree(shared, ignore_errors=True)
-            shutil.rmtree(peers, ignore_errors=True)
-        self.bytes = lines[0]["bytes"]
-        self.slower += [line["busy_seconds"] / line["works"] / line["alone_seconds"] for line in lines]
-        for line in lines:
-            alone = line["alone_seconds"]
-            self.costs["tailrace"].append(line["blocked_seconds"] + line["busy_seconds"] - line["works"] * alone)
-            self.costs["a file per process"].append(line["own_file_seconds"] - alone)
-            self.costs["MPI-IO, two-phase"].append(line["mpi_io_seconds"] - alone)
-        self.flush_seconds += [line["flush_seconds"] for line in lines]
-        self.blocked_seconds += [line["blocked_seconds"] for line in lines]
+            for directory in (local, shared, peers):
+                shutil.rmtree(directory, ignore_errors=True)
 
     def print(self):
-        flush = statistics.median(self.flush_seconds)
-        print(f"\n{self.title}, {os.cpu_count()} cores: {self.bytes / MIB:,.0f} MiB into one file, "
-              f"{len(self.slower)} epochs")
-        print(f"  computing {statistics.median(self.slower):5.2f}  "
-              f"({min(self.slower):.2f}..{max(self.slower):.2f})   time of {self.seconds:g} s of work during a "
-              f"flush / alone; the flush took {flush:.2f} s ({self.bytes / MIB / flush:,.0f} MiB/s), save "
-              f"{statistics.median(self.blocked_seconds):.3f} s")
-        for name, costs in self.costs.items():
-            cost = statistics.median(costs)
-            print(f"  cost      {cost:5.2f} s ({min(costs):.2f}..{max(costs):.2f}) of the program's time for a checkpoint "
-                  f"by {name}: 3 % of it at one in {max(cost, 0.03) / 0.03:.0f} s")
+        first = self.rounds[0]
+        alone = statistics.median(line["ways"]["none"]["seconds"] for line in self.rounds)
+        print(f"\n{self.title}, {os.cpu_count()} cores: {first['bytes'] / MIB:,.0f} MiB into one file every "
+              f"{first['steps']} steps, {alone:.1f} s; {len(self.rounds)} rounds")
+        for name in sorted(first["ways"], key=list(ADDED).index):
+            if name == "none":
+                continue
+            sections = [line["ways"][name] for line in self.rounds]
+            added = [100 * (section["seconds"] / line["ways"]["none"]["seconds"] - 1)
+                     for section, line in zip(sections, self.rounds)]
+            saving, flush = (statistics.median(section[key] for section in sections) for key in ("saving", "flush"))
+            print(f"  added     {statistics.median(added):5.1f} % ({min(added):.1f}..{max(added):.1f}) {ADDED[name]}  {name}: "
+                  f"blocked {saving:.3f} s" + (f", flush {flush:.2f} s" if flush else ""))
+
+
+# The ways of particles_bench, in the order in which they are shown.
+ADDED = {"none": "", "tailrace": "  aim at most 3", "file per process": "", "MPI-IO, two-phase": ""}
 
 
 def best_of(variants):
@@ -323,7 +316,10 @@ def main():
     parser.add_argument("--files", type=int, default=2, help="K of the case with MPI (default: %(default)s)")
     parser.add_argument("--single-mib", type=int, default=1024,
                         help="of the case with one rank (default: %(default)s)")
-    parser.add_argument("--only", choices=["mpi", "single"])
+    parser.add_argument("--particles", type=int, default=5_000_000, help="38 bytes each (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=10,
+                        help="between two checkpoints of the particle code (default: %(default)s)")
+    parser.add_argument("--only", choices=["mpi", "single", "particles"])
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE",
                         help="a setting of tailrace; may be given several times")
     options = parser.parse_args()
@@ -338,17 +334,20 @@ def main():
 
     settings = {"keep_local": 1, "keep_shared": 1, **dict(pair.split("=", 1) for pair in options.set)}
     cases = []
-    if options.only != "single" and build["mpi_program"]:
+    with_mpi = bool(build["mpi_program"])
+    if options.only in (None, "mpi") and with_mpi:
         launch = [build["mpiexec"], build["mpiexec_ranks"], str(options.ranks), build["mpi_program"]]
         title = (f"{options.ranks} ranks x {options.rank_mib} MiB +-20 %, "
                  f"{options.ranks_per_node} ranks a node")
         layout = {"files": options.files, "ranks_per_node": options.ranks_per_node}
         cases.append(Case(title, launch, options.rank_mib * MIB, 20, {**layout, **settings}, options.files))
-        launch = [build["mpiexec"], build["mpiexec_ranks"], "4", build["mpi_program"]]
-        cases.append(Computing(launch, 4, 45, 1, {"files": 1, "ranks_per_node": 1, **settings}))
-    elif options.only != "single":
-        print("The case with several ranks is left out: this build has no MPI.")
-    if options.only != "mpi":
+    if options.only in (None, "particles") and with_mpi:
+        launch = [build["mpiexec"], build["mpiexec_ranks"], "2", build["particles_program"]]
+        cases.append(Computing(launch, options.particles, 2, options.seconds,
+                               {"files": 1, "ranks_per_node": 1, **settings}))
+    if options.only != "single" and not with_mpi:
+        print("The cases with several ranks are left out: this build has no MPI.")
+    if options.only in (None, "single"):
         cases.append(Case(f"1 rank x {options.single_mib} MiB", [build["program"]],
                           options.single_mib * MIB, 0, {"files": 1, **settings}, 1))
 

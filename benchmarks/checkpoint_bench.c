@@ -3,26 +3,19 @@
  *
  *   checkpoint_bench save    --bytes N --spread PERCENT --epochs E --warm-up W key=value...
  *   checkpoint_bench restore --bytes N --spread PERCENT key=value...
- *   checkpoint_bench compute --bytes N --spread PERCENT --epochs E --warm-up W --seconds S key=value...
- *                                                                             [--peers DIR]
  *
  * key=value are settings of tailrace. Built twice: without MPI (rank 0 of 1), and with it (BENCH_WITH_MPI).
  * Every epoch of `save` first copies the same bytes with memcpy into memory that has been touched before, all
- * ranks at once, then saves; so the two times compared are taken a moment apart. `compute` does the same work
- * several times, about S seconds of it on all ranks at once: with nothing going on, after a save and while
- * its epoch is flushed, and, with --peers, after every rank has written a file of its own into DIR and synced
- * it, and after MPI_File_write_at_all into one file there and MPI_File_sync (collective buffering forced on).
+ * ranks at once, then saves; so the two times compared are taken a moment apart.
  */
 #define _POSIX_C_SOURCE 200809L /* clock_gettime, posix_memalign */
 
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #if BENCH_WITH_MPI
 #include "tailrace_mpi.h"
@@ -178,119 +171,6 @@ static void save_epochs(tailrace_session* session, uint64_t* data, uint64_t word
     free(copy);
 }
 
-/* So many rounds of arithmetic on 32 KiB, which needs a core and neither memory nor the system. */
-static double work(uint64_t rounds) {
-    static double field[4096];
-    for (uint64_t round = 0; round < rounds; ++round) {
-        for (int i = 0; i < 4096; ++i) field[i] = field[i] * 0.9999 + 1e-4 * (double)i;
-    }
-    return field[17];
-}
-
-/* Seconds from the moment when all ranks begin until the last of them has done its work. */
-static double time_work(uint64_t rounds) {
-    barrier();
-    const double start = now();
-    const double result = work(rounds);
-    if (result < 0) give_up("computing"); /* never: it keeps the work from being left out */
-    return most(now() - start);
-}
-
-/* ---- peers of `compute`: they return when the bytes are durable ------------------------------------- */
-
-static void write_own_file(const char* directory, const uint64_t* data, uint64_t bytes) {
-    char path[4096];
-    snprintf(path, sizeof path, "%s/rank.%d", directory, rank);
-    const int file = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
-    const char* from = (const char*)data;
-    for (uint64_t at = 0; file >= 0 && at < bytes;) {
-        const ssize_t written = write(file, from + at, bytes - at < 16 << 20 ? bytes - at : 16 << 20);
-        if (written <= 0) break;
-        at += (uint64_t)written;
-    }
-    if (file < 0 || lseek(file, 0, SEEK_CUR) != (off_t)bytes || fsync(file) != 0 || close(file) != 0) {
-        perror(path);
-        give_up("writing a file per process");
-    }
-}
-
-#if BENCH_WITH_MPI
-static void write_with_mpi(const char* directory, const uint64_t* data, uint64_t bytes) {
-    char path[4096];
-    snprintf(path, sizeof path, "%s/all", directory);
-    uint64_t offset = 0;
-    MPI_Exscan(&bytes, &offset, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
-    if (rank == 0) offset = 0;
-    if (bytes > INT32_MAX) give_up("--peers: MPI-IO takes less than 2 GiB of a rank here");
-    MPI_Info info;
-    MPI_Info_create(&info);
-    MPI_Info_set(info, "romio_cb_write", "enable");
-    MPI_File file;
-    int code = MPI_File_open(MPI_COMM_WORLD, path, MPI_MODE_CREATE | MPI_MODE_WRONLY, info, &file);
-    if (code == MPI_SUCCESS) code = MPI_File_set_size(file, 0);
-    if (code == MPI_SUCCESS)
-        code = MPI_File_write_at_all(file, (MPI_Offset)offset, data, (int)bytes, MPI_BYTE, MPI_STATUS_IGNORE);
-    if (code == MPI_SUCCESS) code = MPI_File_sync(file);
-    if (code == MPI_SUCCESS) code = MPI_File_close(&file);
-    if (code != MPI_SUCCESS) give_up("writing with MPI-IO");
-    MPI_Info_free(&info);
-}
-#endif
-
-/* What a peer's checkpoint and the work after it take. */
-static double time_peer(void (*write)(const char*, const uint64_t*, uint64_t), const char* directory,
-                        const uint64_t* data, uint64_t bytes, uint64_t rounds) {
-    barrier();
-    const double start = now();
-    write(directory, data, bytes);
-    const double blocked = most(now() - start);
-    return blocked + time_work(rounds);
-}
-
-static void compute(tailrace_session* session, uint64_t* data, uint64_t words, uint64_t epochs,
-                    uint64_t warm_up, double seconds, const char* peers) {
-    uint64_t rounds = 1000;
-    for (int i = 0; i < 3; ++i) rounds = (uint64_t)((double)rounds * seconds / time_work(rounds)) + 1;
-    for (uint64_t epoch = 1; epoch <= warm_up + epochs; ++epoch) {
-        for (uint64_t i = 0; i < words; i += 512) data[i] = word_at(i, epoch);
-        double alone = 0;
-        if (epoch % 2 == 0) alone = time_work(rounds); /* before and after in turn */
-        barrier();
-        const double start = now();
-        check(tailrace_save(session, epoch), "saving");
-        const double blocked = most(now() - start);
-        /* Work goes on until the flush is over: what it costs is all of it. */
-        double busy = 0, works = 0;
-        tailrace_code code = TAILRACE_OK;
-        do {
-            busy += time_work(rounds);
-            works += 1;
-            code = tailrace_wait(session, epoch, 0);
-        } while (most(code == TAILRACE_TIMEOUT) > 0);
-        check(code, "waiting for the flush");
-        tailrace_epoch_info info;
-        check(tailrace_epoch_state(session, epoch, &info), "asking for the state");
-        const double flush_seconds = most(info.flush_seconds);
-        double own_file = 0, mpi_io = 0;
-        if (peers != NULL) {
-            own_file = time_peer(write_own_file, peers, data, words * 8, rounds);
-#if BENCH_WITH_MPI
-            mpi_io = time_peer(write_with_mpi, peers, data, words * 8, rounds);
-#endif
-        }
-        if (epoch % 2 != 0) alone = time_work(rounds);
-        const double bytes = sum((double)(words * 8));
-        if (rank == 0 && epoch > warm_up) {
-            printf("{\"epoch\": %" PRIu64
-                   ", \"bytes\": %.0f, \"alone_seconds\": %.6f, \"busy_seconds\": %.6f, \"works\": %.0f, "
-                   "\"blocked_seconds\": %.6f, \"flush_seconds\": %.6f, \"own_file_seconds\": %.6f, "
-                   "\"mpi_io_seconds\": %.6f}\n",
-                   epoch, bytes, alone, busy, works, blocked, flush_seconds, own_file, mpi_io);
-            fflush(stdout);
-        }
-    }
-}
-
 static int restore_newest(tailrace_session* session, const uint64_t* data, uint64_t words) {
     uint64_t epoch = 0, wrong = 0;
     barrier();
@@ -313,13 +193,12 @@ int main(int argc, char** argv) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 #endif
     uint64_t bytes = 64 << 20, epochs = 1, warm_up = 0;
-    double spread = 0, seconds = 1;
-    const char* peers = NULL;
+    double spread = 0;
     const char* mode = argc > 1 ? argv[1] : "";
-    if (strcmp(mode, "save") != 0 && strcmp(mode, "restore") != 0 && strcmp(mode, "compute") != 0) {
+    if (strcmp(mode, "save") != 0 && strcmp(mode, "restore") != 0) {
         fprintf(stderr,
-                "usage: checkpoint_bench save|restore|compute --bytes N --spread PERCENT --epochs E "
-                "--warm-up W --seconds S --peers DIR key=value...\n");
+                "usage: checkpoint_bench save|restore --bytes N --spread PERCENT --epochs E --warm-up W "
+                "key=value...\n");
         return 64;
     }
     tailrace_options* options = tailrace_options_new();
@@ -333,10 +212,6 @@ int main(int argc, char** argv) {
             epochs = strtoull(argv[++i], NULL, 10);
         } else if (more && strcmp(argv[i], "--warm-up") == 0) {
             warm_up = strtoull(argv[++i], NULL, 10);
-        } else if (more && strcmp(argv[i], "--seconds") == 0) {
-            seconds = strtod(argv[++i], NULL);
-        } else if (more && strcmp(argv[i], "--peers") == 0) {
-            peers = argv[++i];
         } else {
             char* equals = strchr(argv[i], '=');
             if (equals == NULL) {
@@ -362,9 +237,6 @@ int main(int argc, char** argv) {
     if (strcmp(mode, "save") == 0) {
         for (uint64_t i = 0; i < words; ++i) data[i] = word_at(i, 0);
         save_epochs(session, data, words, epochs, warm_up, anonymous_before);
-    } else if (strcmp(mode, "compute") == 0) {
-        for (uint64_t i = 0; i < words; ++i) data[i] = word_at(i, 0);
-        compute(session, data, words, epochs, warm_up, seconds, peers);
     } else {
         result = restore_newest(session, data, words);
     }

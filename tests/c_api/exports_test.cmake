@@ -5,7 +5,7 @@ file(READ ${HEADER} header)
 string(REGEX MATCHALL "TAILRACE_API [^;(]*[ *]tailrace_[a-z0-9_]+\\(" declarations "${header}")
 list(TRANSFORM declarations REPLACE "^.*[ *](tailrace_[a-z0-9_]+)\\($" "\\1")
 list(APPEND declarations tailrace::open_session tailrace::open_collective tailrace::set_last_error
-  tailrace::watch_session tailrace::close_if_open)
+  tailrace::watch_session tailrace::close_if_open tailrace::log_warning)
 
 execute_process(COMMAND ${NM} -D --defined-only -C ${LIBRARY} OUTPUT_VARIABLE table COMMAND_ERROR_IS_FATAL ANY)
 string(STRIP "${table}" table)
