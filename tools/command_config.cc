@@ -18,18 +18,6 @@ std::string environment_name(std::string_view key) {
     return name;
 }
 
-// The default as a TOML value. Numbers stand bare, everything else is a string, as set_config takes it.
-std::string toml_value(std::string_view text) {
-    const bool number = !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
-    if (number) return std::string(text);
-    std::string quoted = "\"";
-    for (char c : text) {
-        if (c == '"' || c == '\\') quoted += '\\';
-        quoted += c;
-    }
-    return quoted + '"';
-}
-
 // Settings without a value of their own (asked from the machine, or the user's to give) are shown as
 // comments.
 bool has_value(const ConfigKey& key) {

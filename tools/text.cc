@@ -98,6 +98,17 @@ std::string time_text(uint64_t unix_ms) {
     return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(static_cast<std::time_t>(seconds)));
 }
 
+std::string toml_value(std::string_view text) {
+    const bool number = !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+    if (number) return std::string(text);
+    std::string quoted = "\"";
+    for (char c : text) {
+        if (c == '"' || c == '\\') quoted += '\\';
+        quoted += c;
+    }
+    return quoted + '"';
+}
+
 std::string shape_text(std::span<const uint64_t> shape) {
     if (shape.empty()) return "-";
     std::string text;

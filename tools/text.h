@@ -32,6 +32,9 @@ uint64_t unix_ms(std::chrono::system_clock::time_point time);
 // "2026-03-01T12:00:00Z".
 std::string time_text(uint64_t unix_ms);
 
+// A setting's value as TOML: numbers stand bare, everything else is a string, as set_config takes it.
+std::string toml_value(std::string_view text);
+
 // "64 x 32", "-" for no dimensions.
 std::string shape_text(std::span<const uint64_t> shape);
 

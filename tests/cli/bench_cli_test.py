@@ -174,7 +174,7 @@ class TuneTest(unittest.TestCase):
         choice = json.loads(done.stdout)
         text = self.toml.read_text()
         for key in ("writers", "buffers", "queue_depth", "io_engine", "direct_io"):
-            self.assertIn(f'{key} = "{choice[key]}"', text)
+            self.assertIn(f"\n{key} = {json.dumps(choice[key])}\n", text)
         for sentence in choice["explanation"]:
             self.assertIn(f"# {sentence}", text)
         runs = json.loads(prefix.with_suffix(".json").read_text())["runs"]

@@ -139,6 +139,25 @@ TEST(TuneSearchTest, CutShortItNamesTheBestSoFarAndSaysSo) {
     }
 }
 
+TEST(TuneSearchTest, WhatWasNotComparedIsNotCalledSlower) {
+    for (size_t runs = 1; runs < 40; ++runs) {
+        TuneSearch search(defaults(), {});
+        search_on(
+            search, [](const BenchCase& bench) { return bench == defaults() ? 1000.0 : 500.0; }, runs);
+        const bool compared =
+            std::any_of(search.tried().begin(), search.tried().end(), [](const TuneSearch::Tried& tried) {
+                return tried.bench != defaults() && tried.rates.size() >= 2;
+            });
+        EXPECT_THAT(all(search), HasSubstr(compared ? "run twice or more, none was faster"
+                                                    : "this says nothing about them"))
+            << runs;
+    }
+    TuneSearch once(defaults(), {});
+    search_on(once, with_peak, 1);
+    EXPECT_THAT(all(once), HasSubstr("2 % is assumed"));
+    EXPECT_THAT(all(once), HasSubstr("1 setting was tried in 1 run;"));
+}
+
 TEST(TuneSearchTest, TheNoiseIsHowFarEqualRunsLieApart) {
     TuneSearch search(defaults(), {});
     std::map<std::string, int> runs;
@@ -167,6 +186,8 @@ TEST(TuneTomlTest, TheLibraryReadsWhatIsWritten) {
     EXPECT_EQ(config.io_engine, IoEngine::posix);
     EXPECT_EQ(config.direct_io, DirectIo::off);
     EXPECT_THAT(text, HasSubstr("# Chosen: "));
+    EXPECT_THAT(text, HasSubstr("\nwriters = 8\n"));
+    EXPECT_THAT(text, HasSubstr("\nbuffer_bytes = \"16MiB\"\n"));
 }
 
 }  // namespace

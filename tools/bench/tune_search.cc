@@ -7,6 +7,7 @@
 
 #include "base/units.h"
 #include "config/config.h"
+#include "text.h"
 
 namespace tailrace::tool {
 
@@ -235,7 +236,18 @@ std::vector<std::string> TuneSearch::explanation() const {
                                 rate_text(rate.most), rate.count, rate.count == 1 ? "" : "s"));
     const Tried* defaults = known(defaults_);
     if (is_default(*chosen)) {
-        lines.push_back("These are the defaults; nothing was faster by more than the noise.");
+        const auto compared = std::count_if(tried_.begin(), tried_.end(), [&](const Tried& tried) {
+            return !is_default(tried) && tried.rates.size() >= 2;
+        });
+        lines.push_back(
+            compared == 0 || rate.count < 2
+                ? "These are the defaults. Nothing else could be compared with them in the time there was, "
+                  "so "
+                  "this says nothing about them: give it more with --time."
+                : fmt::format(
+                      "These are the defaults; of {} other setting{} that {} run twice or more, none was "
+                      "faster by more than the noise.",
+                      compared, compared == 1 ? "" : "s", compared == 1 ? "was" : "were"));
     } else if (defaults != nullptr && !defaults->rates.empty()) {
         lines.push_back(fmt::format("The defaults ({}) reach {}: the choice is {:.2f} times as fast.",
                                     settings_text(defaults->bench), rate_text(defaults->median()),
@@ -267,17 +279,21 @@ std::vector<std::string> TuneSearch::explanation() const {
         else if (refused)
             lines.push_back(fmt::format("{}: not possible here.", name));
     }
-    size_t runs = 0, cases = 0;
+    size_t runs = 0, cases = 0, judged = 0;
     for (const Tried& tried : tried_) {
         runs += tried.rates.size();
         cases += tried.rates.empty() ? 0 : 1;
+        judged += tried.rates.size() >= runs_for_a_choice ? 1 : 0;
     }
-    lines.push_back(
-        fmt::format("Runs of the same settings lay about {:.0f} % apart either way; what gains less counts "
-                    "as equal. {} settings were tried in {} runs; {}.",
-                    noise() * 100, cases, runs,
-                    converged() ? "no neighbour of the best was faster by more than that"
-                                : "the search was ended before it had tried all neighbours"));
+    const std::string noise_text =
+        judged > 0
+            ? fmt::format("Runs of the same settings lay about {:.0f} % apart either way", noise() * 100)
+            : fmt::format("Nothing was run often enough to tell how far runs lie apart, {:.0f} % is assumed",
+                          noise() * 100);
+    lines.push_back(fmt::format("{}; what gains less counts as equal. {} setting{} tried in {} run{}; {}.",
+                                noise_text, cases, cases == 1 ? " was" : "s were", runs, runs == 1 ? "" : "s",
+                                converged() ? "no neighbour of the best was faster by more than that"
+                                            : "the search was ended before it had tried all neighbours"));
     return lines;
 }
 
@@ -300,7 +316,7 @@ std::string tune_toml(const TuneSearch::Tried& choice, const std::vector<std::st
     config.queue_depth = bench.queue_depth;
     config.direct_io = bench.direct;
     for (const char* key : {"writers", "buffers", "buffer_bytes", "io_engine", "queue_depth", "direct_io"})
-        text += fmt::format("{} = \"{}\"\n", key, *get_config(config, key));
+        text += fmt::format("{} = {}\n", key, toml_value(*get_config(config, key)));
     return text;
 }
 
