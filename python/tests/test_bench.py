@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 BENCH = Path(__file__).parents[2] / "benchmarks" / "bench_llm.py"
+sys.path.insert(0, str(BENCH.parent))
+from llm_ways import WAYS  # noqa: E402
 
 
 def test_every_way_gives_back_what_was_saved(tmp_path: Path) -> None:
@@ -43,6 +45,22 @@ def test_the_calls_of_a_way_are_its_own(tmp_path: Path) -> None:
     raw, ours = calls.values()
     assert raw["reads_per_write"] == 1 and raw["backward"] == 0 and raw["syncs"] == 2  # two ranks
     assert ours["written_bytes"] >= raw["written_bytes"]  # the posix engine's writes were seen
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_our_loads_read_forwards_and_with_no_more_calls_than_the_saves_wrote(tmp_path: Path) -> None:
+    # Tensors that are no multiples of a page or of a check block, 80 MiB on each rank.
+    sizes = ["--layers", "2", "--hidden", "500", "--vocabulary", "16384", "--rounds", "1"]
+    ways = [name for name in WAYS if name.startswith("tailrace")]
+    told = ["--directory", tmp_path, "--json", tmp_path / "out.json"]
+    done = subprocess.run(
+        [sys.executable, BENCH, *sizes, "--ways", ";".join(ways), *told], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    calls = json.loads((tmp_path / "out.json").read_text())["calls"]
+    assert sorted(calls) == sorted(ways) and len(ways) >= 5
+    worst = {name: (row["reads_per_write"], row["backward"]) for name, row in calls.items()}
+    assert all(reads <= 1 and backward == 0 for reads, backward in worst.values()), worst
 
 
 def test_a_way_that_does_not_exist_is_refused_with_those_that_do() -> None:

@@ -44,7 +44,7 @@ def save(
     epoch = _core.DirectEpoch(place, "tailrace", 0, 1, 1)
     try:
         (written,) = epoch.paths
-        start = epoch.data_start
+        start = epoch.data_start + _core.head_bytes(regions, [(_tree.SKELETON, len(skeleton))])
         addresses = [leaf.address for leaf in leaves.values()]
         crcs = _core.write_runs(regions, addresses, [(written, start)], threads, buffer_bytes, 0)
         epoch.commit([(regions, crcs, [start], [(_tree.SKELETON, skeleton)])])
