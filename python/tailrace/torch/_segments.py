@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import torch.distributed as dist
 
-from tailrace import _core, _leaves, _tree
+from tailrace import _core, _leaves, _restore, _tree
 from tailrace._checkpoint import Checkpoint
 from tailrace._errors import Code, Error
 from tailrace.torch import _groups, _runs
@@ -199,8 +199,10 @@ class Reader:
     def close(self) -> None:
         self._reader.close()
 
-    def load(self, segment: str, *, trust_pickle: bool = False) -> Any:
-        """The tree, its tensors on the host, every byte compared with its checksum."""
+    def load(self, segment: str, *, into: Any = None, trust_pickle: bool = False) -> Any:
+        """The tree, its tensors on the host, every byte compared with its checksum.
+
+        into: as of tailrace.torch.load."""
         rank = self.owners.get(segment)
         if rank is None:
             raise Error(
@@ -213,6 +215,12 @@ class Reader:
         node = checkpoint.skeleton.get(segment) if isinstance(checkpoint.skeleton, dict) else None
         if node is None:
             raise Error(Code.CORRUPT, f"rank {rank} in '{self._place}' does not have its {segment!r}")
+        if into is not None:
+            plan = _restore.compare(node, into, f"{segment!r} in '{self._place}'", trust_pickle)
+            _restore.read_in_place(self._reader, rank, plan)
+            for put in plan.set_plain:
+                put()
+            return into
         waiting: list[tuple[str, int, int]] = []
 
         def array(ref: _tree.ArrayRef) -> Any:
