@@ -7,12 +7,17 @@ load after its files were dropped from the cache, and the extra memory of both a
 of the slowest rank, and ratios in the same run: to a raw direct write of the same bytes into one file with one request
 in flight per rank, and to a raw sequential read through the cache. Every load is compared with what was saved.
 
+Before each load all of the machine is synced and the files are dropped from the cache, and rank 0 looks how much of
+them is cached all the same (mincore). The last table has tailrace's aims: what was measured, and whether each is reached.
+
 Where strace is installed, one more round runs under `tailrace profile` (with tailrace's posix engine, since strace does
 not see what goes through io_uring), for the writes and reads per GiB and the backward seeks of a load.
 """
 
 import argparse
+import ctypes
 import json
+import mmap
 import os
 import re
 import shutil
@@ -27,6 +32,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
+import llm_aims
 import llm_state
 from llm_ways import WAYS
 
@@ -41,6 +47,28 @@ def drop_from_cache(place):
             file = os.open(os.path.join(directory, name), os.O_RDONLY)
             os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
             os.close(file)
+
+
+def cached_share(place):
+    """How much of the files lies in the page cache, of 1."""
+    cached = pages = 0
+    for directory, _, names in os.walk(place):
+        for name in names:
+            path = os.path.join(directory, name)
+            size = os.path.getsize(path)
+            if size == 0:
+                continue
+            with open(path, "rb") as file, mmap.mmap(file.fileno(), size, mmap.MAP_PRIVATE) as mapped:
+                states = (ctypes.c_ubyte * -(-size // mmap.PAGESIZE))()
+                first = ctypes.c_char.from_buffer(mapped)
+                place_of_it = ctypes.c_void_p(ctypes.addressof(first))
+                failed = ctypes.CDLL(None).mincore(place_of_it, ctypes.c_size_t(size), states)
+                del first
+            if failed:
+                return float("nan")  # not known
+            cached += sum(state & 1 for state in states)
+            pages += len(states)
+    return cached / max(1, pages)
 
 
 class PeakMemory:
@@ -79,6 +107,8 @@ def measure(way, state, blank, place):
         tensor.to_local().zero_()
     drop_from_cache(place)
     dist.barrier()
+    cached = cached_share(place) if dist.get_rank() == 0 else 0
+    dist.barrier()
     with PeakMemory() as load_memory:
         begin = time.monotonic()
         way.load(blank, place)
@@ -90,7 +120,7 @@ def measure(way, state, blank, place):
     if dist.get_rank() == 0:
         shutil.rmtree(place)
     return {"blocked": blocked, "durable": durable, "load": load, "save_memory": save_memory.bytes,
-            "load_memory": load_memory.bytes, "files": files}
+            "load_memory": load_memory.bytes, "files": files, "cached": cached}
 
 
 def place_of(options, number, name):
@@ -205,6 +235,19 @@ def print_table(rows, absent):
         print(f"{name:28}is not here: {why}")
 
 
+def print_aims(rows):
+    print("\ntailrace's aims, by the ways of this run that are tailrace's:")
+    print("\n".join(llm_aims.table(llm_aims.verdicts(rows, RANKS))))
+    ours = [name for name in rows if WAYS[name].synced]
+    theirs = [name for name in rows if not WAYS[name].synced]
+    print(f"synced by themselves: {'; '.join(ours) or 'none'}")
+    if theirs:
+        print(f"not, so that `durable` is the end of the call: {'; '.join(theirs)}")
+    cached = max(row["cached"] for row in rows.values())
+    print("cold: before each load sync(2), and the files dropped from the cache; at most "
+          f"{100 * cached:.1f} % of a way's pages were cached then (median)")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layers", type=int, default=12)
@@ -227,7 +270,9 @@ def main():
         if options.rounds == 0:
             return  # for count_calls()
         calls = count_calls(options) if options.calls else {}
-    print_table(summarize(rounds, calls), absent)
+    rows = summarize(rounds, calls)
+    print_table(rows, absent)
+    print_aims(rows)
     if options.json:
         with open(options.json, "w") as file:
             json.dump({"ranks": RANKS, "rounds": rounds, "calls": calls, "absent": absent}, file, indent=1)

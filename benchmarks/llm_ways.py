@@ -149,8 +149,7 @@ class TailraceSave:
 
     def load(self, state, place):
         import tailrace.torch
-        loaded = tailrace.torch.load(own_file(place))
-        copy_into(state, loaded)
+        tailrace.torch.load(own_file(place), into=llm_state.local_part(state))
 
 
 class Dcp:

@@ -57,6 +57,15 @@ std::vector<uint64_t> run_bytes(const std::vector<ShapeTuple>& regions, uint32_t
     return bytes;
 }
 
+// The room for a rank's manifest and tail (name and bytes of each region) in front of its data.
+uint64_t head(const std::vector<ShapeTuple>& regions,
+              const std::vector<std::pair<std::string, uint64_t>>& tail) {
+    const nb::gil_scoped_release release;
+    std::vector<RegionShape> behind;
+    for (const auto& [name, bytes] : tail) behind.push_back({name, bytes, std::nullopt});
+    return value_of(head_bytes(to_shapes(regions), behind));
+}
+
 std::vector<std::vector<uint32_t>> write(const std::vector<ShapeTuple>& regions,
                                          const std::vector<uintptr_t>& addresses,
                                          const std::vector<PlaceTuple>& places, uint32_t threads,
@@ -132,6 +141,7 @@ void bind_direct(nb::module_& module) {
     module.def("first_file_of", &first_file_of, nb::arg("rank"), nb::arg("ranks"), nb::arg("files"));
     module.def("last_file_of", &last_file_of, nb::arg("rank"), nb::arg("ranks"), nb::arg("files"));
     module.def("run_bytes", &run_bytes, nb::arg("regions"), nb::arg("runs"));
+    module.def("head_bytes", &head, nb::arg("regions"), nb::arg("tail"));
     module.def("write_runs", &write, nb::arg("regions"), nb::arg("addresses"), nb::arg("places"),
                nb::arg("threads"), nb::arg("buffer_bytes"), nb::arg("nice"));
     nb::class_<Epoch>(module, "DirectEpoch")

@@ -133,9 +133,11 @@ class Checkpoint(Mapping[str, LazyArray]):
 
     Arrays that the ranks saved together (tailrace.Shard, or an array of the C interface) appear whole. A
     Checkpoint of a session ends with the session.
+
+    text: of the tree, when it has been read already.
     """
 
-    def __init__(self, reader: _core.Reader, rank: int = 0) -> None:
+    def __init__(self, reader: _core.Reader, rank: int = 0, text: bytes | None = None) -> None:
         self._reader = reader
         self.rank = rank
         if not 0 <= rank < reader.rank_count:
@@ -148,9 +150,11 @@ class Checkpoint(Mapping[str, LazyArray]):
         self._skeleton: Any = None
         self._lazy: dict[str, LazyArray] = {}
         if _tree.SKELETON in regions:
-            text = np.empty(regions[_tree.SKELETON][0], np.uint8)
-            reader.read(rank, [(_tree.SKELETON, text.ctypes.data, text.nbytes)])
-            self._skeleton = _tree.parse(text.tobytes())
+            if text is None:
+                found = np.empty(regions[_tree.SKELETON][0], np.uint8)
+                reader.read(rank, [(_tree.SKELETON, found.ctypes.data, found.nbytes)])
+                text = found.tobytes()
+            self._skeleton = _tree.parse(text)
             self._add_arrays(self._skeleton)
         else:
             self._add_regions()

@@ -157,13 +157,60 @@ class Target:
                 self._buffer = torch_module().empty(shape, dtype=value.dtype)
                 self.leaf = _torch_leaf(self._buffer, dtype)
 
+    @property
+    def buffer_bytes(self) -> int:
+        return 0 if self._buffer is None else self.leaf.nbytes
+
     def finish(self) -> None:
         if self._buffer is None:
             return
+        self.copy_from(self._buffer)
+
+    def copy_from(self, array: Any) -> None:
         if isinstance(self._value, np.ndarray):
-            self._value[...] = self._buffer
+            self._value[...] = array
         else:
-            self._value.detach().copy_(self._buffer)
+            self._value.detach().copy_(array)
+
+
+class StorageTarget:
+    """As Target, of tensors that were saved as views of one storage. `leaf` is their own storage where they are such
+    views still, and their storage has that size; else a buffer for all of it.
+
+    members: of each tensor the node in the tree that says what part of the storage it was, and the tensor.
+    """
+
+    def __init__(self, nbytes: int, members: list[tuple[Any, Any]]) -> None:
+        self._members = members
+        bases = [storage(tensor) for _, tensor in members]
+        own = bases[0]
+        if (
+            own is not None
+            and own[1].device.type == "cpu"
+            and own[1].nbytes == nbytes
+            and all(base is not None and base[0] == own[0] for base in bases)
+            and all(
+                (tensor.storage_offset(), list(tensor.stride())) == (node["offset"], node["stride"])
+                for node, tensor in members
+            )
+        ):
+            self._buffer, base = None, own[1]
+        else:
+            self._buffer = base = torch_module().empty(nbytes, dtype=torch_module().uint8)
+        self.leaf = _torch_leaf(base, "uint8")
+
+    @property
+    def buffer_bytes(self) -> int:
+        return 0 if self._buffer is None else self.leaf.nbytes
+
+    def finish(self) -> None:
+        if self._buffer is None:
+            return
+        self.copy_from(self._buffer)
+
+    def copy_from(self, base: Any) -> None:
+        for node, tensor in self._members:
+            tensor.detach().copy_(view_of(base, node["dtype"], node["offset"], node["shape"], node["stride"]))
 
 
 def empty(kind: str, dtype: Any, shape: tuple[int, ...]) -> Any:

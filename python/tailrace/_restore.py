@@ -1,7 +1,8 @@
 """Restoring in place: what a checkpoint holds against what the program has.
 
 compare() goes through skeleton and target side by side and gives either everything that has to be filled and
-set, or every difference there is. So nothing is touched before all of it is known to fit.
+set, or every difference there is. So nothing is touched before all of it is known to fit. read_in_place() then fills
+the arrays of one rank, in the order of the file and with bounded buffers.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from tailrace import _leaves, _tree
+from tailrace import _core, _leaves, _tree
 from tailrace._errors import Code, Error
 
 _MOST_SHOWN = 20
+_MOST_BUFFERED_BYTES = 24 << 20  # beside what the reader itself takes
 
 
 @dataclasses.dataclass
@@ -21,7 +23,7 @@ class Fill:
     """An array of the program, and where its bytes are. `box` is the shard wanted of a global array."""
 
     ref: _tree.ArrayRef
-    target: _leaves.Target
+    target: _leaves.Target | _leaves.StorageTarget
     box: tuple[tuple[int, ...], tuple[int, ...]] | None = None
 
 
@@ -30,27 +32,58 @@ class Plan:
     fills: list[Fill] = dataclasses.field(default_factory=list)
     set_plain: list[Callable[[], None]] = dataclasses.field(default_factory=list)
     differences: list[str] = dataclasses.field(default_factory=list)
+    # By region: a storage that was saved whole, and the program's tensors with what was a view of it.
+    views: dict[str, tuple[_tree.ArrayRef, list[tuple[Any, Any]]]] = dataclasses.field(default_factory=dict)
 
 
-def compare(skeleton: Any, into: Any, step: int, trust_pickle: bool) -> Plan:
-    """Raises Error (invalid argument) with all differences when the checkpoint is not of this state."""
+def compare(skeleton: Any, into: Any, what: str, trust_pickle: bool) -> Plan:
+    """Raises Error (invalid argument) with all differences when the checkpoint, `what`, is not of this state."""
     plan = Plan()
     _compare(skeleton, into, (), plan, None, trust_pickle)
+    for ref, members in plan.views.values() if not plan.differences else ():
+        plan.fills.append(Fill(ref, _leaves.StorageTarget(ref.nbytes, members)))
     if plan.differences:
         shown = plan.differences[:_MOST_SHOWN]
         more = len(plan.differences) - len(shown)
         raise Error(
             Code.INVALID_ARGUMENT,
-            f"epoch {step} is not of this state; nothing was changed. Differences:\n  "
+            f"{what} is not of this state; nothing was changed. Differences:\n  "
             + "\n  ".join(shown)
             + (f"\n  and {more} more" if more else ""),
         )
     return plan
 
 
+def read_in_place(reader: _core.Reader, rank: int, plan: Plan) -> None:
+    """Fills all arrays of the plan, which has no boxes. After a failure they hold what was read so far."""
+    order = {name: number for number, (name, _, _) in enumerate(reader.regions(rank))}
+    waiting: list[Fill] = []
+    buffered = 0
+
+    def flush() -> None:
+        reader.read(rank, [(f.ref.region, f.target.leaf.address, f.target.leaf.nbytes) for f in waiting])
+        for fill in waiting:
+            fill.target.finish()
+        waiting.clear()
+
+    plan.fills.sort(key=lambda fill: order.get(fill.ref.region, -1), reverse=True)
+    while plan.fills:  # what is filled lets go of its buffer
+        fill = plan.fills.pop()
+        nbytes = fill.target.buffer_bytes
+        if waiting and buffered + nbytes > _MOST_BUFFERED_BYTES:
+            flush()
+            buffered = 0
+        waiting.append(fill)
+        buffered += nbytes
+    flush()
+
+
 def _compare(
     node: Any, target: Any, path: tuple[Any, ...], plan: Plan, put: Callable[[Any], None] | None, trust: bool
 ) -> None:
+    view = _tree.view_of(node)
+    if view is not None:
+        return _compare_view(node, view, target, path, plan)
     ref = _tree.array_of(node)
     if ref is not None or isinstance(target, _tree.Shard) or _leaves.is_array(target):
         return _compare_array(ref, target, path, plan)
@@ -114,6 +147,15 @@ def _compare_array(ref: _tree.ArrayRef | None, target: Any, path: tuple[Any, ...
     elif ref.global_shape is not None:
         box = ((0,) * len(shape), shape)
     plan.fills.append(Fill(ref, filled, box))
+
+
+def _compare_view(node: Any, ref: _tree.ArrayRef, target: Any, path: tuple[Any, ...], plan: Plan) -> None:
+    """As _compare_array, of a tensor that was saved as a view of the storage `ref`."""
+    before = len(plan.fills), len(plan.differences)
+    _compare_array(dataclasses.replace(ref, dtype=node["dtype"], shape=tuple(node["shape"])), target, path, plan)
+    del plan.fills[before[0] :]
+    if len(plan.differences) == before[1]:
+        plan.views.setdefault(ref.region, (ref, []))[1].append((node, target))
 
 
 def _members(node: Any) -> dict[Any, Any] | list[Any] | None:

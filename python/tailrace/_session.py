@@ -234,7 +234,7 @@ class Session:
         same = reader.rank_count == self.rank_count
         rank = self.rank if same else 0
         checkpoint = _checkpoint.Checkpoint(reader, rank)
-        plan = _restore.compare(checkpoint.skeleton, into, reader.epoch, trust_pickle)
+        plan = _restore.compare(checkpoint.skeleton, into, f"epoch {reader.epoch}", trust_pickle)
         local = [fill.ref.region for fill in plan.fills if fill.box is None]
         if local and not same and reader.rank_count > 1:
             raise Error(

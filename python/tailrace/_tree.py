@@ -267,6 +267,11 @@ def array_of(node: Any) -> ArrayRef | None:
     return ArrayRef(node["region"], node["kind"], node["dtype"], shape, sizes("global_shape"), sizes("offset"))
 
 
+def view_of(node: Any) -> ArrayRef | None:
+    """The storage that a node's tensor is a view of; None for any other node."""
+    return array_of(node["v"]) if isinstance(node, dict) and node.get("$") == "view" else None
+
+
 def decode(node: Any, array: Callable[[ArrayRef], Any], trust_pickle: bool = False) -> Any:
     """The tree of a skeleton; `array` gives what stands in each array's place, called once per region."""
     made: dict[str, Any] = {}

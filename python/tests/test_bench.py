@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 
 BENCH = Path(__file__).parents[2] / "benchmarks" / "bench_llm.py"
+sys.path.insert(0, str(BENCH.parent))
+import llm_aims  # noqa: E402
+from llm_ways import WAYS  # noqa: E402
 
 
 def test_every_way_gives_back_what_was_saved(tmp_path: Path) -> None:
@@ -27,6 +30,29 @@ def test_every_way_gives_back_what_was_saved(tmp_path: Path) -> None:
     for files, name in [(1, "tailrace DCP async, K = 1"), (2, "tailrace DCP async, K = 2")]:
         assert rounds[name][0]["files"] == files and name in done.stdout
     assert [entry.name for entry in tmp_path.iterdir()] == ["out.json"]
+    assert "cold: " in done.stdout and "synced by themselves: " in done.stdout
+    aims = done.stdout.split("aims")[1]
+    for what, reached in [("files beyond K", "yes"), ("reads per write", "not measured"), ("cold load", "")]:
+        assert any(line.startswith(what) and line.endswith(reached) for line in aims.splitlines()), aims
+
+
+def test_an_aim_is_reached_when_all_our_ways_reach_it() -> None:
+    good = {"bytes": 2 << 30, "files": 1, "blocked": 0.2, "durable_ratio": 1.3, "load_ratio": 1.1, "save_memory": 0}
+    good |= {"load_memory": 60 << 20, "reads_per_write": 1.0, "backward": 0, "syncs": 3}
+    rows = {
+        "DCP async": {"blocked": 0.25},
+        "torch.save": {"blocked": 1.3},
+        "tailrace DCP async, K = 1": good,
+        "tailrace DCP async, K = 2": {**good, "files": 2},
+    }
+    told = llm_aims.verdicts(rows, 2)
+    assert [verdict.what for verdict in told if verdict.reached is not True] == []
+    bad = {"files": 3, "blocked": 0.3, "durable_ratio": 1.1, "load_ratio": 0.9, "save_memory": 2 << 30}
+    bad |= {"load_memory": 65 << 20, "reads_per_write": 1.01, "backward": 1, "syncs": 0}
+    told = llm_aims.verdicts({**rows, "tailrace DCP async, K = 2": {**good, **bad}}, 2)
+    assert len(told) >= 10 and all(verdict.reached is False and verdict.which == "DCP async, K = 2" for verdict in told)
+    assert "1.10 to 1.30" in "\n".join(llm_aims.table(told))
+    assert all(verdict.reached is None for verdict in llm_aims.verdicts({}, 2))
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
@@ -43,6 +69,22 @@ def test_the_calls_of_a_way_are_its_own(tmp_path: Path) -> None:
     raw, ours = calls.values()
     assert raw["reads_per_write"] == 1 and raw["backward"] == 0 and raw["syncs"] == 2  # two ranks
     assert ours["written_bytes"] >= raw["written_bytes"]  # the posix engine's writes were seen
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_our_loads_read_forwards_and_with_no_more_calls_than_the_saves_wrote(tmp_path: Path) -> None:
+    # Tensors that are no multiples of a page or of a check block, 80 MiB on each rank.
+    sizes = ["--layers", "2", "--hidden", "500", "--vocabulary", "16384", "--rounds", "1"]
+    ways = [name for name in WAYS if name.startswith("tailrace")]
+    told = ["--directory", tmp_path, "--json", tmp_path / "out.json"]
+    done = subprocess.run(
+        [sys.executable, BENCH, *sizes, "--ways", ";".join(ways), *told], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    calls = json.loads((tmp_path / "out.json").read_text())["calls"]
+    assert sorted(calls) == sorted(ways) and len(ways) >= 5
+    worst = {name: (row["reads_per_write"], row["backward"]) for name, row in calls.items()}
+    assert all(reads <= 1 and backward == 0 for reads, backward in worst.values()), worst
 
 
 def test_a_way_that_does_not_exist_is_refused_with_those_that_do() -> None:

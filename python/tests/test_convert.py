@@ -80,7 +80,7 @@ def test_safetensors_hold_the_tensors_of_a_flat_state(tmp_path: Path, other: str
 
 def test_what_others_write_is_read_and_the_other_way_round(tmp_path: Path) -> None:
     state = nested()
-    dcp.save(state, checkpoint_id=tmp_path / "dcp", no_dist=True)
+    dcp.save(state, checkpoint_id=tmp_path / "dcp")
     convert(tmp_path / "dcp", tmp_path / "m.tailrace")
     assert same(tailrace.torch.load(tmp_path / "m.tailrace"), state)
     convert(tmp_path / "m.tailrace", tmp_path / "again", to="dcp")
@@ -88,7 +88,7 @@ def test_what_others_write_is_read_and_the_other_way_round(tmp_path: Path) -> No
     assert len(os.listdir(tmp_path / "ours")) == 2
     for place, reader in ((tmp_path / "again", None), (tmp_path / "ours", tailrace.torch.StorageReader())):
         blank = {"model": {name: torch.zeros_like(t) for name, t in tensors().items()}}
-        dcp.load(blank, checkpoint_id=place, storage_reader=reader, no_dist=True)
+        dcp.load(blank, checkpoint_id=place, storage_reader=reader)
         assert same(blank["model"], state["model"])
 
 
@@ -129,8 +129,8 @@ class Evil:
 def test_nothing_that_a_source_holds_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     torch.save({"w": torch.zeros(2), "e": Evil()}, "evil.pt")
-    dcp.save({"w": torch.zeros(2), "e": Evil()}, checkpoint_id="entry", no_dist=True)
-    dcp.save({"w": torch.zeros(2)}, checkpoint_id="metadata", no_dist=True)
+    dcp.save({"w": torch.zeros(2), "e": Evil()}, checkpoint_id="entry")
+    dcp.save({"w": torch.zeros(2)}, checkpoint_id="metadata")
     Path("metadata/.metadata").write_bytes(pickle.dumps(Evil()))
     for source, code in (("evil.pt", Code.UNSUPPORTED), ("entry", Code.UNSUPPORTED), ("metadata", Code.CORRUPT)):
         with pytest.raises(Error) as caught:

@@ -137,3 +137,93 @@ def test_tensors_go_to_the_device_that_is_asked_for(tmp_path: Path) -> None:
     state: dict[str, Any] = {"a": torch.ones(3), "n": 1}
     tailrace.torch.save(state, tmp_path / "f")
     assert tailrace.torch.load(tmp_path / "f", map_location="meta")["a"].is_meta
+
+
+# ---- into live tensors -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("save", [tailrace.torch.save, torch.save])
+def test_a_live_state_is_filled_in_place(tmp_path: Path, save: Any) -> None:
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(torch.nn.Linear(30, 40), torch.nn.BatchNorm1d(40))
+    saved = {"model": model.state_dict(), "rates": [1e-3, {"step": 7}], "tied": [torch.rand(9), torch.rand(4).half()]}
+    save(saved, tmp_path / "f")
+    torch.manual_seed(2)
+    other = torch.nn.Sequential(torch.nn.Linear(30, 40), torch.nn.BatchNorm1d(40))
+    across = torch.zeros(4, 2, dtype=torch.float16)[:, 1]
+    live = {"model": other.state_dict(), "rates": [0.0, {}], "tied": [torch.zeros(9), across]}
+    assert tailrace.torch.load(tmp_path / "f", into=live) is live
+    assert live["rates"] == saved["rates"]
+    for name, parameter in other.state_dict().items():  # the model's own memory
+        assert torch.equal(parameter, saved["model"][name]), name
+    assert torch.equal(live["tied"][0], saved["tied"][0]) and torch.equal(across, saved["tied"][1])
+
+
+@pytest.mark.parametrize("same_views", [True, False])
+def test_views_are_filled_whether_or_not_the_live_ones_share_a_storage(tmp_path: Path, same_views: bool) -> None:
+    base = torch.arange(1000.0)
+    tailrace.torch.save({"row": base[100:200], "matrix": base.view(10, 100).t()}, tmp_path / "f")
+    zeros = torch.zeros(1000)
+    other = zeros if same_views else torch.zeros(1000)
+    live = {"row": zeros[100:200], "matrix": other.view(10, 100).t()}
+    tailrace.torch.load(tmp_path / "f", into=live)
+    assert torch.equal(live["row"], base[100:200]) and torch.equal(live["matrix"], base.view(10, 100).t())
+
+
+@pytest.mark.parametrize("save", [tailrace.torch.save, torch.save])
+def test_a_state_of_another_model_is_refused_with_every_difference(tmp_path: Path, save: Any) -> None:
+    base = torch.rand(6)
+    save({"a": torch.rand(3), "b": torch.rand(4), "c": torch.rand(5), "v": [base, base[1:3]], "n": 1}, tmp_path / "f")
+    live = {"a": torch.zeros(3), "b": torch.zeros(5), "c": torch.zeros(5).int(), "d": torch.zeros(1)}
+    live |= {"v": [torch.zeros(6), torch.zeros(3)], "n": 0}
+    with pytest.raises(tailrace.Error) as refused:
+        tailrace.torch.load(tmp_path / "f", into=live)
+    assert refused.value.code is tailrace.Code.INVALID_ARGUMENT
+    for said in ("['b'] has shape (4,)", "['c'] is of float32", "['d'] is not in", "['v'][1] has shape (2,)"):
+        assert said in str(refused.value), str(refused.value)
+    assert "['a']" not in str(refused.value) and str(tmp_path / "f") in str(refused.value)
+    assert live["n"] == 0 and not any(live["a"]) and not any(live["v"][0])
+    with pytest.raises(tailrace.Error, match="map_location"):
+        tailrace.torch.load(tmp_path / "f", into=live, map_location="cpu")
+
+
+FILLED = """
+import sys, threading
+import torch, tailrace.torch
+
+def own():  # memory that no file backs
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("RssAnon"))
+
+across = sys.argv[2] == "across"
+def tensor(i):
+    made = torch.zeros(1 << 10, 2 << 10)
+    return made.t() if across else made
+live = {str(i): tensor(i) for i in range(40)}
+for part in live.values():
+    part += 1  # all of it is there
+before, most, over = own(), [0], threading.Event()
+def watch():
+    while not over.wait(0.002):
+        most[0] = max(most[0], own() - before)
+watcher = threading.Thread(target=watch)
+watcher.start()
+try:
+    tailrace.torch.load(sys.argv[1], into=live)
+finally:
+    over.set()
+watcher.join()
+assert all(float(part.min()) == float(part.max()) == int(i) for i, part in live.items())
+print(most[0] >> 10)
+"""
+
+
+@pytest.mark.parametrize("layout", ["straight", "across"])
+def test_filling_takes_bounded_memory(tmp_path: Path, layout: str) -> None:
+    shape = (2 << 10, 1 << 10) if layout == "across" else (1 << 10, 2 << 10)
+    tailrace.torch.save({str(i): torch.full(shape, float(i)) for i in range(40)}, tmp_path / "f")  # 320 MiB
+    done = subprocess.run(
+        [sys.executable, "-c", FILLED, tmp_path / "f", layout], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) <= 64, done.stdout

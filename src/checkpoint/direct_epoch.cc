@@ -93,6 +93,26 @@ uint32_t last_file_of(uint32_t rank, uint32_t ranks, uint32_t files) {
     return std::max(first_file_of(rank, ranks, files) + 1, first_file_of(rank + 1, ranks, files));
 }
 
+Result<uint64_t> head_bytes(const std::vector<RegionShape>& regions, const std::vector<RegionShape>& tail) {
+    PartManifest manifest;
+    const auto add = [&](const std::vector<RegionShape>& shapes) {
+        for (const RegionShape& shape : shapes) {
+            Region region;
+            region.name = shape.name;
+            region.bytes = shape.bytes;
+            region.array = shape.array;
+            manifest.regions.push_back(std::move(region));
+        }
+    };
+    add(regions);
+    add(tail);
+    TAILRACE_TRY(lay_out(manifest));
+    const uint64_t end = regions.empty() ? manifest.manifest_bytes
+                                         : manifest.regions[regions.size() - 1].stream_offset +
+                                               manifest.regions[regions.size() - 1].bytes;
+    return manifest.manifest_bytes + align_up(manifest.stream_bytes - end, block_bytes);
+}
+
 DirectEpoch::DirectEpoch(Storage& storage, DirectEpochSettings settings)
     : storage_(storage), settings_(std::move(settings)) {}
 
@@ -176,8 +196,10 @@ Status DirectEpoch::commit(const std::vector<DirectRank>& ranks) {
 Status DirectEpoch::write_segments(const std::vector<DirectRank>& ranks) {
     std::vector<SegmentIndex> indexes(header_.file_count);
     std::vector<uint64_t> ends(header_.file_count, data_start());
+    std::vector<uint64_t> fronts(header_.file_count, data_start());     // room from here on ...
+    std::vector<uint64_t> data_starts(header_.file_count, UINT64_MAX);  // ... up to here
     std::vector<Stream> streams;
-    // 1. Where the data lies, which ends before the first manifest.
+    // 1. Where the data lies.
     for (uint32_t rank = 0; rank < ranks.size(); ++rank) {
         const DirectRank& from = ranks[rank];
         const uint32_t first_file = first_file_of(rank, header_.rank_count, header_.file_count);
@@ -199,22 +221,29 @@ Status DirectEpoch::write_segments(const std::vector<DirectRank>& ranks) {
             if (end > start)
                 indexes[file].extents.push_back({rank, start, end - start, from.file_offsets[run]});
             ends[file] = std::max(ends[file], from.file_offsets[run] + cut.bytes);
+            data_starts[file] = std::min(data_starts[file], from.file_offsets[run]);
         }
         streams.push_back(std::move(stream));
     }
-    // 2. Manifests and tails behind it.
+    // 2. Manifests and tails, in front of it or behind it.
     for (uint32_t rank = 0; rank < ranks.size(); ++rank) {
         const Stream& stream = streams[rank];
         const uint32_t file = first_file_of(rank, header_.rank_count, header_.file_count);
-        const auto append = [&](uint64_t stream_offset, std::vector<std::byte> bytes) -> Status {
+        const auto put = [&](uint64_t stream_offset, std::vector<std::byte> bytes) -> Status {
             if (bytes.empty()) return {};
-            indexes[file].extents.push_back({rank, stream_offset, bytes.size(), ends[file]});
+            const uint64_t size = bytes.size();
             const auto whole = padded(std::move(bytes));
-            const uint64_t offset = ends[file];
-            ends[file] += whole.size();
+            // The front may reach the end of a file without data.
+            const bool fits =
+                data_starts[file] >= fronts[file] && whole.size() <= data_starts[file] - fronts[file];
+            uint64_t& next = fits ? fronts[file] : ends[file];
+            const uint64_t offset = next;
+            next += whole.size();
+            ends[file] = std::max(ends[file], next);
+            indexes[file].extents.push_back({rank, stream_offset, size, offset});
             return files_[file]->write_at(whole, offset);
         };
-        TAILRACE_TRY(append(0, stream.encoded));
+        TAILRACE_TRY(put(0, stream.encoded));
         std::vector<std::byte> tail(stream.manifest.stream_bytes - stream.tail_start);
         for (size_t i = 0; i < ranks[rank].tail.size(); ++i) {
             const auto& content = ranks[rank].tail[i].content;
@@ -222,7 +251,7 @@ Status DirectEpoch::write_segments(const std::vector<DirectRank>& ranks) {
             std::copy(content.begin(), content.end(),
                       tail.begin() + static_cast<std::ptrdiff_t>(region.stream_offset - stream.tail_start));
         }
-        TAILRACE_TRY(append(stream.tail_start, std::move(tail)));
+        TAILRACE_TRY(put(stream.tail_start, std::move(tail)));
     }
     // 3. Everything but the slots is durable before the first slot is written.
     std::vector<LeaderSlot> slots(header_.file_count);

@@ -8,8 +8,8 @@
 //                   slot, synced
 //   every rank   2. write_runs(): its regions' data, at the places that all ranks agree on; synced
 //   coordinator  3. commit(), with every rank's table of regions and checksums: writes the manifests and what
-//                   regions it was given with their bytes; sync; indexes; sync; slots; sync. The epoch
-//                   exists.
+//                   regions it was given with their bytes, in front of the data where the ranks left room
+//                   (head_bytes), else behind it; sync; indexes; sync; slots; sync. The epoch exists.
 //                4. final names; then earlier attempts at this epoch, and what was never finished, are
 //                removed
 // The file format is that of every epoch, with one leader per file: who reads it sees no difference. A
@@ -44,6 +44,11 @@ struct DirectEpochSettings {
 // Which files a rank writes; pure.
 uint32_t first_file_of(uint32_t rank, uint32_t ranks, uint32_t files);
 uint32_t last_file_of(uint32_t rank, uint32_t ranks, uint32_t files);
+
+// The room that a rank's manifest and its tail take in front of the data of its first file, so that a reader,
+// who needs them first, goes forward only. Pure. Whoever does not know a tail's size yet may guess: what does
+// not fit comes behind the data, and what is too much stays a hole.
+Result<uint64_t> head_bytes(const std::vector<RegionShape>& regions, const std::vector<RegionShape>& tail);
 
 // What a rank has written, and what the coordinator is to write for it.
 struct DirectRank {

@@ -21,8 +21,12 @@ namespace {
 
 constexpr uint64_t least_call_bytes = 8 << 20;  // smaller ones would keep the storage waiting in between
 constexpr uint64_t page_bytes = 4096;
-constexpr uint64_t buffer_bytes = least_call_bytes + 2 * page_bytes;  // such a call and the pages around it
-constexpr size_t most_warnings = 16;  // per source and call; the rest is counted
+// What writers wrote in pieces of least_call_bytes takes no more calls to read, although a call ends with a
+// block.
+constexpr uint64_t buffered_call_bytes = least_call_bytes + (1 << 20);
+constexpr uint64_t buffer_bytes =
+    buffered_call_bytes + 2 * page_bytes;  // such a call and the pages around it
+constexpr size_t most_warnings = 16;       // per source and call; the rest is counted
 
 struct Mismatch {
     size_t block = 0;
@@ -131,8 +135,8 @@ class Attempt {
             if (made.ok()) buffers = std::move(*made);
         }
         // So that no more than an eighth of the checksums is left to do when the last byte has come.
-        limits.call_bytes =
-            std::min(limits.call_bytes, buffers ? least_call_bytes : std::max(total / 8, least_call_bytes));
+        limits.call_bytes = std::min(
+            limits.call_bytes, buffers ? buffered_call_bytes : std::max(total / 8, buffered_call_bytes));
         calls = plan_reads(source_.extents, blocks_, limits, std::span(throw_away.get(), limits.gap_bytes));
         for (size_t c = 0; c < calls.size(); ++c) {
             const ReadCall* next = c + 1 < calls.size() ? &calls[c + 1] : nullptr;
@@ -185,7 +189,7 @@ class Attempt {
     }
 
     // Reads the call's bytes to their places or, when there are buffers, whole pages into one of them; how
-    // many of the call's bytes there were.
+    // many of the call's bytes there were. The page in which one call ends and the next begins is read once.
     Result<uint64_t> fill(File& file, const ReadCall& call, BufferPool* buffers, Arrived& arrived) {
         const uint64_t before = call.offset % page_bytes;
         const uint64_t whole_pages = align_up(before + call.bytes, page_bytes);
@@ -195,7 +199,23 @@ class Attempt {
             return got;
         }
         const auto memory = arrived.buffer.memory();
-        TAILRACE_ASSIGN(const size_t got, file.read_at(memory.first(whole_pages), call.offset - before));
+        const uint64_t start = call.offset - before;
+        const uint64_t known =
+            last_page_.empty() || last_file_ != call.file || last_start_ != start ? 0 : page_bytes;
+        std::copy_n(last_page_.begin(), known, memory.begin());
+        uint64_t got = known;
+        if (known < whole_pages) {
+            TAILRACE_ASSIGN(const size_t more,
+                            file.read_at(memory.subspan(known, whole_pages - known), start + known));
+            got += more;
+        }
+        last_page_.clear();
+        if (got == whole_pages) {
+            const auto page = memory.subspan(whole_pages - page_bytes, page_bytes);
+            last_page_.assign(page.begin(), page.end());
+            last_file_ = call.file;
+            last_start_ = start + whole_pages - page_bytes;
+        }
         const uint64_t ours = std::min(got - std::min<uint64_t>(got, before), call.bytes);
         arrived.bytes = memory.subspan(before, ours);
         return ours;
@@ -222,7 +242,10 @@ class Attempt {
     const StreamSource& source_;
     std::span<const StreamBlock> blocks_;
     const std::function<std::string(const StreamBlock&)>& describe_;
-    std::vector<uint64_t> missing_;  // bytes of each block not yet read
+    std::vector<uint64_t> missing_;     // bytes of each block not yet read
+    std::vector<std::byte> last_page_;  // of the last call that went into a buffer
+    uint32_t last_file_ = 0;
+    uint64_t last_start_ = 0;  // where that page lies
     std::vector<BlockFailure> failures_;
 };
 

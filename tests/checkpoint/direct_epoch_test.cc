@@ -55,11 +55,24 @@ DirectEpochSettings settings_of(uint32_t ranks, uint32_t files, uint64_t epoch =
     return {.directory = "dir", .epoch = epoch, .files = files, .ranks = ranks};
 }
 
-// What the ranks do, one after another: each its runs behind those of the ranks before it.
+std::vector<RegionShape> tail_shapes(const RankData& data) {
+    std::vector<RegionShape> shapes;
+    for (const auto& tail : data.tail) shapes.push_back(tail.shape);
+    return shapes;
+}
+
+// What the ranks do, one after another: each its runs behind those of the ranks before it. `room` is the
+// share of head_bytes that they leave free in front.
 Result<std::vector<DirectRank>> write_ranks(Storage& storage, const DirectEpoch& epoch,
-                                            const std::vector<RankData>& data, uint32_t files) {
+                                            const std::vector<RankData>& data, uint32_t files,
+                                            double room = 1) {
     const auto ranks = static_cast<uint32_t>(data.size());
     std::vector<uint64_t> ends(files, epoch.data_start());
+    for (uint32_t rank = 0; rank < ranks; ++rank) {
+        TAILRACE_ASSIGN(const uint64_t head, head_bytes(data[rank].regions, tail_shapes(data[rank])));
+        const auto blocks = static_cast<uint64_t>(static_cast<double>(head / 4096) * room);
+        ends[first_file_of(rank, ranks, files)] += blocks * 4096;
+    }
     std::vector<DirectRank> written;
     for (uint32_t rank = 0; rank < ranks; ++rank) {
         const uint32_t first = first_file_of(rank, ranks, files), last = last_file_of(rank, ranks, files);
@@ -82,10 +95,11 @@ Result<std::vector<DirectRank>> write_ranks(Storage& storage, const DirectEpoch&
     return written;
 }
 
-Status save(Storage& storage, const std::vector<RankData>& data, uint32_t files, uint64_t epoch = 7) {
+Status save(Storage& storage, const std::vector<RankData>& data, uint32_t files, uint64_t epoch = 7,
+            double room = 1) {
     TAILRACE_ASSIGN(auto begun, DirectEpoch::begin(
                                     storage, settings_of(static_cast<uint32_t>(data.size()), files, epoch)));
-    TAILRACE_ASSIGN(const auto written, write_ranks(storage, *begun, data, files));
+    TAILRACE_ASSIGN(const auto written, write_ranks(storage, *begun, data, files, room));
     return begun->commit(written);
 }
 
@@ -128,16 +142,46 @@ TEST(DirectEpochTest, HoldsEveryRanksRegionsInExactlyKFiles) {
     for (uint32_t ranks : {1u, 2u, 3u, 7u}) {
         for (uint32_t files : {1u, 2u, 3u, 5u, 9u}) {
             SCOPED_TRACE(std::to_string(ranks) + " ranks, " + std::to_string(files) + " files");
-            MemoryStorage storage;
             std::vector<RankData> data;
             for (uint32_t rank = 0; rank < ranks; ++rank) data.push_back(random_rank(random, rank % 2 == 0));
-            const Status saved = save(storage, data, files);
-            ASSERT_TRUE(saved.ok()) << saved.to_string();
-            EXPECT_EQ(storage.list("dir")->size(), files);
-            auto reader = open_newest(storage);
-            ASSERT_TRUE(reader.ok()) << reader.status().to_string();
-            expect_holds(**reader, data);
+            for (double room : {0.0, 0.5, 1.0, 2.0}) {
+                MemoryStorage storage;
+                const Status saved = save(storage, data, files, 7, room);
+                ASSERT_TRUE(saved.ok()) << saved.to_string();
+                EXPECT_EQ(storage.list("dir")->size(), files);
+                auto reader = open_newest(storage);
+                ASSERT_TRUE(reader.ok()) << reader.status().to_string();
+                expect_holds(**reader, data);
+            }
         }
+    }
+}
+
+// What a reader needs first lies first: each rank's manifest and tail, rank by rank, then the data.
+TEST(DirectEpochTest, HeadsLieInFrontOfTheDataWhereTheRanksLeaveRoom) {
+    std::mt19937_64 random(3);
+    for (double room : {1.0, 0.9}) {
+        MemoryStorage storage;
+        std::vector<RankData> data;
+        for (uint32_t rank = 0; rank < 3; ++rank) {
+            data.push_back(random_rank(random, true));
+            data.back().regions.push_back({"last", 5000, std::nullopt});
+            data.back().content.push_back(random_bytes(random, 5000));
+        }
+        ASSERT_TRUE(save(storage, data, 1, 7, room).ok());
+        const auto shared = load_shared_epoch(storage, list_shared(storage, "dir", "")->front());
+        ASSERT_TRUE(shared.ok()) << shared.status().to_string();
+        uint64_t head_end = 0;
+        uint64_t data_start = UINT64_MAX;
+        for (const StreamMap& stream : shared->streams) {
+            ASSERT_EQ(stream.extents.size(), 3u);  // manifest, data, tail
+            EXPECT_GE(stream.extents[0].file_offset, room == 1 ? head_end : 0);
+            EXPECT_GE(stream.extents[2].file_offset,
+                      room == 1 ? stream.extents[0].file_offset + stream.extents[0].bytes : 0);
+            data_start = std::min(data_start, stream.extents[1].file_offset);
+            head_end = std::max(head_end, stream.extents[2].file_offset + stream.extents[2].bytes);
+        }
+        EXPECT_EQ(head_end <= data_start, room == 1);
     }
 }
 

@@ -45,6 +45,14 @@ class EpochReaderTest : public testing::Test {
             std::printf("replay with TAILRACE_SEED=%llu\n", static_cast<unsigned long long>(seed_));
     }
 
+    void expect_whole_pages_forwards() {
+        for (size_t i = 1; i < log_.calls.size(); ++i) {
+            const Call &call = log_.calls[i], &before = log_.calls[i - 1];
+            EXPECT_EQ(call.offset % 4096, 0u);
+            EXPECT_GE(call.offset, before.offset + before.bytes);
+        }
+    }
+
     // Writes the epoch to the memory storage and opens it.
     std::unique_ptr<EpochReader> write_and_open(const BuiltEpoch& epoch, From from = From::shared) {
         if (from != From::local) {

@@ -13,7 +13,7 @@ import sys
 try:
     import matplotlib
 except ImportError:
-    matplotlib = None  # type: ignore[assignment]
+    matplotlib = None
 
 import data
 

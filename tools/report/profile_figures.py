@@ -22,7 +22,8 @@ def calls_by_kind(material: data.Material, theme: Theme) -> Figure | None:
     rows = []
     drawing = Drawing(figsize=(max(6.4, 2.4 * len(material.profiles) + 2), 4.2), layout="constrained")
     axes = drawing.subplots()
-    places, names = [], []
+    places: list[float] = []
+    names: list[str] = []
     for number, (label, profile) in enumerate(material.profiles):
         for offset, phase in enumerate(PHASES):
             counts = profile["phases"][phase]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import inspect
 import os
 import pathlib
 import pickle
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.distributed.checkpoint import metadata as dcp_metadata
 from torch.distributed.checkpoint._nested_dict import unflatten_state_dict
 from torch.distributed.checkpoint.api import CheckpointException
@@ -150,10 +152,18 @@ def refused(error: pickle.UnpicklingError) -> str:
 
 def alone(call: Callable[..., Any], *arguments: Any, **named: Any) -> None:
     """dcp.save or dcp.load of one process. Their failures come wrapped, one for each rank: this raises ours."""
+    if "no_dist" in inspect.signature(call).parameters:
+        named["no_dist"] = True
+    elif dist.is_available() and dist.is_initialized():
+        raise Error(
+            Code.UNSUPPORTED,
+            f"this version of torch converts DCP's checkpoints only where torch.distributed is not initialized "
+            f"(torch {torch.__version__}); nothing was converted",
+        )
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "torch.distributed is disabled")  # which no_dist asks for
         try:
-            call(*arguments, no_dist=True, **named)
+            call(*arguments, **named)
         except CheckpointException as failure:
             error = failure.failures[0][0]
             if isinstance(error, Error):

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from tailrace import _core, _leaves, _tree
+from tailrace import _core, _leaves, _restore, _tree
 from tailrace._checkpoint import read
 from tailrace._errors import Code, Error
 from tailrace.torch import _durable
@@ -44,7 +44,7 @@ def save(
     epoch = _core.DirectEpoch(place, "tailrace", 0, 1, 1)
     try:
         (written,) = epoch.paths
-        start = epoch.data_start
+        start = epoch.data_start + _core.head_bytes(regions, [(_tree.SKELETON, len(skeleton))])
         addresses = [leaf.address for leaf in leaves.values()]
         crcs = _core.write_runs(regions, addresses, [(written, start)], threads, buffer_bytes, 0)
         epoch.commit([(regions, crcs, [start], [(_tree.SKELETON, skeleton)])])
@@ -57,19 +57,32 @@ def save(
         shutil.rmtree(place, ignore_errors=True)
 
 
-def load(path: str | os.PathLike[str], *, map_location: Any = None, weights_only: bool = True) -> Any:
+def load(path: str | os.PathLike[str], *, into: Any = None, map_location: Any = None, weights_only: bool = True) -> Any:
     """Loads what tailrace.torch.save has written, or torch.save (then this is torch.load).
 
-    map_location: a device for all tensors; by default the host's memory, wherever they were.
+    into: a state of the same names, shapes and types (model.state_dict(), say), which is filled and returned: tensors
+        in place, without a second copy of the state; plain objects are put into its dicts and lists. What does not
+        fit raises Error (invalid argument) with every difference, and nothing is changed. When the file turns out to
+        be damaged while it is read, tensors before the damage have been filled already.
+    map_location: a device for all tensors; by default the host's memory, wherever they were. Not with `into`, whose
+        tensors stay where they are.
     weights_only: refuse pickled objects, which could run any code when they are loaded.
 
     Every byte is compared with its checksum; Error (corrupt) names file and offset where they differ.
     """
     place = os.fspath(path)
+    if into is not None and map_location is not None:
+        raise Error(Code.INVALID_ARGUMENT, f"'{place}': map_location goes with no `into`; nothing was loaded")
     if _is_torch_file(place):
+        if into is not None:
+            return _fill_from_torch_file(place, into, weights_only)
         return torch.load(place, map_location=map_location, weights_only=weights_only)
-    device = torch.device("cpu" if map_location is None else map_location)
     with read(place) as checkpoint:
+        if into is not None:
+            plan = _compare(checkpoint.skeleton, into, place, weights_only)
+            _restore.read_in_place(checkpoint._reader, checkpoint.rank, plan)
+            return _finish(plan, into)
+        device = torch.device("cpu" if map_location is None else map_location)
         made: dict[str, Any] = {}
         waiting = []
         for name, lazy in checkpoint.items():
@@ -83,9 +96,32 @@ def load(path: str | os.PathLike[str], *, map_location: Any = None, weights_only
         return _tree.decode(checkpoint.skeleton, lambda ref: made[ref.region], not weights_only)
 
 
+def _fill_from_torch_file(place: str, into: Any, weights_only: bool) -> Any:
+    # Mapped, so that the file is its own buffer.
+    loaded = torch.load(place, map_location="cpu", weights_only=weights_only, mmap=True)
+    text, arrays = _tree.encode(loaded, allow_pickle=not weights_only)
+    plan = _compare(_tree.parse(text), into, place, weights_only)
+    for fill in plan.fills:
+        fill.target.copy_from(arrays[fill.ref.region])
+    return _finish(plan, into)
+
+
+def _compare(skeleton: Any, into: Any, place: str, weights_only: bool) -> _restore.Plan:
+    try:
+        return _restore.compare(skeleton, into, f"'{place}'", not weights_only)
+    except (ValueError, TypeError, KeyError) as error:
+        raise Error(Code.CORRUPT, f"the tree in '{place}' cannot be understood: {error}") from None
+
+
+def _finish(plan: _restore.Plan, into: Any) -> Any:
+    for put in plan.set_plain:
+        put()
+    return into
+
+
 def _is_torch_file(path: str) -> bool:
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", buffering=0) as file:
             return file.read(4) == b"PK\x03\x04"
     except OSError as error:
         kind = Code.NOT_FOUND if isinstance(error, FileNotFoundError) else Code.IO_ERROR

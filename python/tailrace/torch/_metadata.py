@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch.distributed.checkpoint.metadata import (
     TensorProperties,
     TensorStorageMetadata,
 )
+from torch.distributed.checkpoint.planner import WriteItem
 
 from tailrace import _tree
 from tailrace._errors import Code, Error
@@ -31,6 +33,13 @@ class Place:
     region: str
     nbytes: int
     in_boxes: bool
+
+
+def bytes_about(item: WriteItem) -> int:
+    """About what encode() makes of an item, rather more: its name occurs five times, and with each of two numbers of
+    its offset, chunk and shape."""
+    dimensions = 0 if item.tensor_data is None else len(item.tensor_data.size)
+    return 256 + 5 * len(json.dumps(item.index.fqn)) + 4 * 12 * dimensions
 
 
 def encode(metadata: Metadata) -> bytes:
@@ -55,7 +64,7 @@ def encode(metadata: Metadata) -> bytes:
             "version": getattr(metadata, "version", None),
             "checkpoint_id": None if meta is None or meta.checkpoint_id is None else os.fspath(meta.checkpoint_id),
             "save_id": None if meta is None else meta.save_id,
-            "modules": [] if meta is None else list(meta.modules),
+            "modules": list(getattr(meta, "modules", [])),  # since torch 2.6
         }
     )
     if arrays:
@@ -73,7 +82,9 @@ def decode(text: bytes) -> Metadata:
         for fqn, *rest in tree["entries"]:
             entries[fqn] = _tensor(*rest) if rest else BytesStorageMetadata()
         places = {MetadataIndex(fqn, offset, index): Place(*place) for fqn, offset, index, *place in tree["places"]}
-        meta = StorageMeta(checkpoint_id=tree["checkpoint_id"], save_id=tree["save_id"], modules=tree["modules"])
+        meta = StorageMeta(checkpoint_id=tree["checkpoint_id"], save_id=tree["save_id"])
+        if hasattr(meta, "modules"):
+            meta.modules = tree["modules"]
         metadata = Metadata(entries, tree["planner_data"], places, meta)
         metadata.version = tree["version"]
     except (ValueError, TypeError, KeyError, AttributeError) as error:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import itertools
 import os
 from typing import Any
 
@@ -84,8 +85,11 @@ class StorageReader(_Reader):
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
         reader = self._open()
         requests = [self._request(item) for item in plan.items]
+        # Tables of regions and byte entries lie in front of the data, in the ranks' order.
+        if any(not request.whole and request.place.in_boxes for request in requests):
+            reader.arrays()  # reads every rank's table
         order: dict[tuple[int, str], int] = {}
-        for rank in {request.place.rank for request in requests}:
+        for rank in sorted({request.place.rank for request in requests}):
             for number, (name, _, _) in enumerate(reader.regions(rank)):
                 order[rank, name] = number
 
@@ -93,11 +97,13 @@ class StorageReader(_Reader):
             place = request.place
             return place.rank, order.get((place.rank, place.region), -1), tuple(request.item.storage_offsets)
 
+        requests.sort(key=position)
+        byte_entries = [request for request in requests if request.item.type == LoadItemType.BYTE_IO]
+        for rank, some in itertools.groupby(byte_entries, lambda request: request.place.rank):
+            self._read_bytes(reader, rank, list(some), planner)
         batch = _Batch(reader, planner)
-        for request in sorted(requests, key=position):
-            if request.item.type == LoadItemType.BYTE_IO:
-                self._read_bytes(reader, request, planner)
-            else:
+        for request in requests:
+            if request.item.type != LoadItemType.BYTE_IO:
                 batch.add(request)
         batch.flush()
         future: Future[None] = Future()
@@ -130,13 +136,18 @@ class StorageReader(_Reader):
         whole = item.lengths == shape and not any(item.storage_offsets)
         return _Request(item, place, shape, entry.properties.dtype, whole)
 
-    def _read_bytes(self, reader: _core.Reader, request: _Request, planner: LoadPlanner) -> None:
-        place = request.place
-        content = np.empty(place.nbytes, np.uint8)
-        reader.read(place.rank, [(place.region, content.ctypes.data, place.nbytes)])
+    def _read_bytes(self, reader: _core.Reader, rank: int, requests: list[_Request], planner: LoadPlanner) -> None:
+        """The byte entries of one rank, with one call."""
+        contents = [np.empty(request.place.nbytes, np.uint8) for request in requests]
+        pairs = list(zip(requests, contents, strict=True))
+        reader.read(rank, [(request.place.region, content.ctypes.data, content.nbytes) for request, content in pairs])
+        for request, content in pairs:
+            self._load_bytes(request, content.tobytes(), planner)
+
+    def _load_bytes(self, request: _Request, content: bytes, planner: LoadPlanner) -> None:
         if not self._trust_pickle:
             try:
-                torch.load(io.BytesIO(content.tobytes()), weights_only=True, map_location="cpu")
+                torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
             except Exception as error:
                 raise Error(
                     Code.UNSUPPORTED,
@@ -144,7 +155,7 @@ class StorageReader(_Reader):
                     f"code when it is loaded ({str(error).splitlines()[0]}); pass trust_pickle=True to StorageReader "
                     "if you know who wrote it",
                 ) from None
-        planner.load_bytes(request.item, io.BytesIO(content.tobytes()))
+        planner.load_bytes(request.item, io.BytesIO(content))
 
 
 class _Batch:

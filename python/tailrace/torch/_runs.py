@@ -20,6 +20,8 @@ from tailrace._errors import Code, Error
 
 Shape = tuple[str, int, _leaves.Piece | None]
 
+_BLOCK_BYTES = 4096  # of the files: where data may begin
+
 
 @dataclasses.dataclass(frozen=True)
 class Written:
@@ -37,17 +39,23 @@ def write(
     leaves: list[_leaves.Leaf],
     failure: BaseException | None,
     *,
+    tail: list[tuple[str, int]],
+    shared_bytes: int = 0,
     threads: int,
     buffer_bytes: int,
 ) -> Written:
     """Writes and syncs this rank's regions. Collective over the group (None: one rank).
 
     epoch: on one rank of the group the files, None on the others.
+    tail: names and bytes of the regions that the coordinator will write for this rank. They and the tables of
+        regions get room in front of the data, where readers want them.
+    shared_bytes: about what this rank will add to the regions of rank 0 that are for all; room for that too.
     failure: why this rank has nothing to write, or None. It is raised here, and makes the others raise Error
         (aborted) instead of waiting; nothing is written then.
     """
     rank, ranks = (0, 1) if group is None else (dist.get_rank(group), dist.get_world_size(group))
-    paths, offsets = _place(group, rank, ranks, epoch, files, shapes, failure)
+    head = 0 if failure is not None else _core.head_bytes(shapes, tail)
+    paths, offsets = _place(group, rank, ranks, epoch, files, shapes, (head, shared_bytes), failure)
     first = _core.first_file_of(rank, ranks, files)
     places = [(paths[first + i], offset) for i, offset in enumerate(offsets)]
     addresses = [leaf.address for leaf in leaves]
@@ -78,27 +86,30 @@ def _place(
     epoch: _core.DirectEpoch | None,
     files: int,
     shapes: list[Shape],
+    heads: tuple[int, int],
     failure: BaseException | None,
 ) -> tuple[list[str], list[int]]:
-    """The files, and where this rank's runs begin: behind those of the ranks before it."""
+    """The files, and where this rank's runs begin: behind those of the ranks before it, and behind all heads."""
     mine = _core.run_bytes(shapes, _files_of(rank, ranks, files)) if failure is None else []
-    if group is None:
-        if failure is not None:
-            raise failure
-        assert epoch is not None
-        return epoch.paths, [epoch.data_start for _ in mine]
     everybody: list[Any] = [None] * ranks
     where = None if epoch is None else (epoch.paths, epoch.data_start)
-    dist.all_gather_object(everybody, (mine, where, failure and str(failure)), group=group)
+    told = (mine, heads, where, failure and str(failure))
+    if group is None:
+        everybody = [told]
+    else:
+        dist.all_gather_object(everybody, told, group=group)
     if failure is not None:
         raise failure
-    failed = [other for other, (_, _, why) in enumerate(everybody) if why is not None]
+    failed = [other for other, (_, _, _, why) in enumerate(everybody) if why is not None]
     if failed:
-        raise Error(Code.ABORTED, f"rank {failed[0]} gave up the save: {everybody[failed[0]][2]}")
-    paths, start = next(where for _, where, _ in everybody if where is not None)
+        raise Error(Code.ABORTED, f"rank {failed[0]} gave up the save: {everybody[failed[0]][3]}")
+    paths, start = next(where for _, _, where, _ in everybody if where is not None)
     ends = [start] * files
+    ends[0] += -(-sum(shared for _, (_, shared), _, _ in everybody) // _BLOCK_BYTES) * _BLOCK_BYTES
+    for other, (_, (head, _), _, _) in enumerate(everybody):
+        ends[_core.first_file_of(other, ranks, files)] += head
     offsets: list[int] = []
-    for other, (run_bytes, _, _) in enumerate(everybody):
+    for other, (run_bytes, _, _, _) in enumerate(everybody):
         first = _core.first_file_of(other, ranks, files)
         if other == rank:
             offsets = [ends[first + i] for i in range(len(run_bytes))]

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import torch.distributed as dist
 
-from tailrace import _core, _leaves, _tree
+from tailrace import _core, _leaves, _restore, _tree
 from tailrace._checkpoint import Checkpoint
 from tailrace._errors import Code, Error
 from tailrace.torch import _groups, _runs
@@ -133,16 +133,25 @@ class Writer:
             except Exception as error:
                 failure = error
             shapes: list[_runs.Shape] = [(name, leaf.nbytes, leaf.piece()) for name, leaf in leaves.items()]
+            tail = [(_tree.SKELETON, _tree.merge([part.skeleton for part in job.parts.values()]))]
+            if rank == 0:
+                tail.insert(0, (INDEX, json.dumps({"segments": owners}).encode()))
             try:
                 written = _runs.write(
-                    self._group, epoch, self._files, shapes, list(leaves.values()), failure, **self._options
+                    self._group,
+                    epoch,
+                    self._files,
+                    shapes,
+                    list(leaves.values()),
+                    failure,
+                    tail=[(name, len(text)) for name, text in tail],
+                    **self._options,
                 )
-                skeleton = _tree.merge([part.skeleton for part in job.parts.values()])
-                mine = (shapes, written.crcs, written.offsets, [(_tree.SKELETON, skeleton)])
+                mine = (shapes, written.crcs, written.offsets, tail)
             except Exception as error:
                 mine = _told(failure or error, job.place)
             outcome = _gather(self._group, mine)
-            told = self._commit(epoch, outcome, owners, job) if rank == 0 else None
+            told = self._commit(epoch, outcome, job) if rank == 0 else None
             told = _broadcast(self._group, told)
             if told is not None:
                 raise told
@@ -150,13 +159,12 @@ class Writer:
             if epoch is not None:
                 epoch.close()
 
-    def _commit(self, epoch: Any, ranks: list[Any], owners: dict[str, int], job: _Save) -> Error | None:
+    def _commit(self, epoch: Any, ranks: list[Any], job: _Save) -> Error | None:
         """On rank 0, with what each rank has written, or why it has not. Returns why there is no checkpoint."""
         failed = next((of for of in ranks if isinstance(of, Error)), None)
         if failed is not None:
             return failed
         try:
-            ranks[0][3].append((INDEX, json.dumps({"segments": owners}).encode()))
             epoch.commit(ranks)
             epoch.close()
             job.then()
@@ -175,6 +183,7 @@ class Reader:
     def __init__(self, place: str) -> None:
         self._place = place
         self._reader = _core.Reader.open_directory(place, None, None)
+        self._ranks: dict[int, Checkpoint] = {}
         try:
             self.owners = self._read_index()  # by segment the rank that saved it
         except BaseException:
@@ -185,20 +194,33 @@ class Reader:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._reader.close()
 
-    def load(self, segment: str, *, trust_pickle: bool = False) -> Any:
-        """The tree, its tensors on the host, every byte compared with its checksum."""
+    def load(self, segment: str, *, into: Any = None, trust_pickle: bool = False) -> Any:
+        """The tree, its tensors on the host, every byte compared with its checksum.
+
+        into: as of tailrace.torch.load."""
         rank = self.owners.get(segment)
         if rank is None:
             raise Error(
                 Code.NOT_FOUND,
                 f"the checkpoint in '{self._place}' has no {segment!r}, but {sorted(self.owners)}; nothing was read",
             )
-        checkpoint = Checkpoint(self._reader, rank)
+        checkpoint = self._ranks.get(rank)
+        if checkpoint is None:
+            checkpoint = self._ranks[rank] = Checkpoint(self._reader, rank)
         node = checkpoint.skeleton.get(segment) if isinstance(checkpoint.skeleton, dict) else None
         if node is None:
             raise Error(Code.CORRUPT, f"rank {rank} in '{self._place}' does not have its {segment!r}")
+        if into is not None:
+            plan = _restore.compare(node, into, f"{segment!r} in '{self._place}'", trust_pickle)
+            _restore.read_in_place(self._reader, rank, plan)
+            for put in plan.set_plain:
+                put()
+            return into
         waiting: list[tuple[str, int, int]] = []
 
         def array(ref: _tree.ArrayRef) -> Any:
@@ -212,17 +234,25 @@ class Reader:
         return tree
 
     def _read_index(self) -> dict[str, int]:
-        for name, nbytes, _ in self._reader.regions(0):
-            if name == INDEX:
-                text = np.empty(nbytes, np.uint8)
-                self._reader.read(0, [(name, text.ctypes.data, nbytes)])
-                try:
-                    return {str(segment): int(rank) for segment, rank in json.loads(text.tobytes())["segments"].items()}
-                except (ValueError, KeyError, TypeError, AttributeError) as error:
-                    raise Error(
-                        Code.CORRUPT, f"the region {INDEX!r} in '{self._place}' cannot be understood: {error}"
-                    ) from None
-        raise Error(Code.NOT_FOUND, f"'{self._place}' holds another kind of checkpoint of tailrace's; nothing was read")
+        # The tree of rank 0 lies behind the index, and comes with it.
+        found = {
+            name: np.empty(nbytes, np.uint8)
+            for name, nbytes, _ in self._reader.regions(0)
+            if name in (INDEX, _tree.SKELETON)
+        }
+        if len(found) < 2:
+            raise Error(
+                Code.NOT_FOUND, f"'{self._place}' holds another kind of checkpoint of tailrace's; nothing was read"
+            )
+        self._reader.read(0, [(name, text.ctypes.data, text.nbytes) for name, text in found.items()])
+        self._ranks[0] = Checkpoint(self._reader, 0, found[_tree.SKELETON].tobytes())
+        try:
+            segments = json.loads(found[INDEX].tobytes())["segments"]
+            return {str(segment): int(rank) for segment, rank in segments.items()}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise Error(
+                Code.CORRUPT, f"the region {INDEX!r} in '{self._place}' cannot be understood: {error}"
+            ) from None
 
 
 def owners_in(place: str) -> dict[str, int] | None:

@@ -166,14 +166,20 @@ class StorageWriter(_Writer, _Stager):
         names = _region_names(plan.items)
         leaves: list[_leaves.Leaf] = []
         shapes: list[_runs.Shape] = []
+        contents: dict[MetadataIndex, bytes] = {}
+        shared_bytes = 0
         failure: BaseException | None = None
         try:
+            shared_bytes = sum(_metadata.bytes_about(item) for item in plan.items)
             for item in tensors:
                 # A view of the planner's tensor where that is contiguous and on the host.
                 leaf = _leaves.to_save(planner.resolve_data(item))
                 name = names[item.index]
                 leaves.append(leaf)
                 shapes.append((name, leaf.nbytes, _piece(item, leaf) if name == item.index.fqn else None))
+            for item in plan.items:
+                if item.type == WriteItemType.BYTE_IO:
+                    contents[item.index] = _bytes_of(planner.resolve_data(item))
         except Exception as error:
             failure = error  # the others must hear of it, or they would wait for this rank
         # A coordinator that plans for itself alone needs nobody, also where there are other ranks (no_dist=True).
@@ -181,18 +187,25 @@ class StorageWriter(_Writer, _Stager):
         group = None if alone else self._group
         if not alone:
             self._ranks = dist.get_world_size(group)
-        options = {"threads": self._threads, "buffer_bytes": self._buffer_bytes}
-        written = _runs.write(group, self._epoch, self._files, shapes, leaves, failure, **options)
+        written = _runs.write(
+            group,
+            self._epoch,
+            self._files,
+            shapes,
+            leaves,
+            failure,
+            tail=[(names[index], len(content)) for index, content in contents.items()],
+            shared_bytes=shared_bytes,
+            threads=self._threads,
+            buffer_bytes=self._buffer_bytes,
+        )
         results = [
             WriteResult(item.index, leaf.nbytes, _Item(i, shapes[i], written.crcs[i], written.offsets, None))
             for i, (item, leaf) in enumerate(zip(tensors, leaves, strict=True))
         ]
-        for item in plan.items:
-            if item.type == WriteItemType.BYTE_IO:
-                content = _bytes_of(planner.resolve_data(item))
-                shape = (names[item.index], len(content), None)
-                item_of = _Item(len(results), shape, [], written.offsets, content)
-                results.append(WriteResult(item.index, len(content), item_of))
+        for index, content in contents.items():
+            item_of = _Item(len(results), (names[index], len(content), None), [], written.offsets, content)
+            results.append(WriteResult(index, len(content), item_of))
         return results
 
     # ---- commit ------------------------------------------------------------------------------------------

@@ -68,6 +68,7 @@ class TailraceCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
         self._keep = keep
         self._trust_pickle = trust_pickle
         self._place = ""
+        self._reading: tuple[Any, _segments.Reader] | None = None
         self._writer = _segments.Writer(
             "deepspeed", files=files, name=name, threads=threads, buffer_bytes=buffer_bytes, pickle=pickle
         )
@@ -76,6 +77,7 @@ class TailraceCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
 
     def create(self, info: Any) -> None:
         save_dir, tag = os.fspath(info.save_dir), str(info.tag)
+        self.end_reading()
 
         def then() -> None:
             if info.save_latest:
@@ -111,8 +113,7 @@ class TailraceCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
             return _to_device(_deepspeed_state.load_torch_file(path, not self._trust_pickle), map_location)
         else:
             place, segment = os.path.split(path)
-        with _segments.Reader(place) as reader:
-            tree = reader.load(segment, trust_pickle=self._trust_pickle)
+        tree = self._reader(place).load(segment, trust_pickle=self._trust_pickle)
         return _to_device(_deepspeed_state.from_plain(tree), map_location)
 
     def is_decoupled(self) -> bool:
@@ -129,6 +130,7 @@ class TailraceCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
 
     def cleanup(self) -> None:
         """From engine.destroy(): waits for the last save."""
+        self.end_reading()
         self.wait()
 
     # ---- what install() calls, and you -------------------------------------------------------------------
@@ -142,6 +144,32 @@ class TailraceCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
         """Returns when the last save is durable; raises Error when it has failed, on all ranks and once. What it
         would have replaced is intact then."""
         self._writer.wait()
+
+    def segments_in(self, place: str) -> dict[str, int] | None:
+        """As _segments.owners_in; the files stay open for load()."""
+        try:
+            return self._reader(place).owners
+        except Error as error:
+            if error.code == Code.NOT_FOUND:
+                return None
+            raise
+
+    def end_reading(self) -> None:
+        """Closes what load() has opened."""
+        reading, self._reading = self._reading, None
+        if reading is not None:
+            reading[1].close()
+
+    def _reader(self, place: str) -> _segments.Reader:
+        """One for all segments of a checkpoint, so that its tables are read once: DeepSpeed loads several in turn."""
+        try:
+            files = sorted((file.name, file.inode(), file.stat().st_mtime_ns) for file in os.scandir(place))
+        except OSError:
+            files = []  # opening says what is wrong
+        if self._reading is None or self._reading[0] != (place, files):
+            self.end_reading()
+            self._reading = ((place, files), _segments.Reader(place))
+        return self._reading[1]
 
 
 def install(engine: Any, **options: Any) -> TailraceCheckpointEngine:
@@ -171,12 +199,15 @@ def install(engine: Any, **options: Any) -> TailraceCheckpointEngine:
 
     def load(*args: Any, **kwargs: Any) -> Any:
         made.wait()
-        return load_checkpoint(*args, **kwargs)
+        try:
+            return load_checkpoint(*args, **kwargs)
+        finally:
+            made.end_reading()
 
     def names(checkpoints_path: str, tag: str) -> list[str]:
         # DeepSpeed looks for its files by a pattern; here they are segments.
         place = os.path.join(checkpoints_path, str(tag))
-        found = _segments.owners_in(place)
+        found = made.segments_in(place)
         if found is None:
             original: list[str] = all_names(checkpoints_path, tag)
             return original

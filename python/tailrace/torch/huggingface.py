@@ -100,11 +100,12 @@ class TrainerCheckpoints:
         }
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        found = self._load(resume_from_checkpoint, "model")
+        target = self._trainer.model if model is None else model
+        found = self._load(resume_from_checkpoint, "model", into=target.state_dict())
         if found is None:
             self._theirs["_load_from_checkpoint"](resume_from_checkpoint, model)
         else:
-            (self._trainer.model if model is None else model).load_state_dict(found)
+            target.load_state_dict(found)  # what is no tensor; those are filled
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         found = self._load(checkpoint, "training")
@@ -127,13 +128,14 @@ class TrainerCheckpoints:
         self.wait()
         if dist.is_available() and dist.is_initialized():
             dist.barrier()  # rank 0 gives the directory its name, and the others look for it
-        found = self._load(self._trainer.state.best_model_checkpoint, "model")
+        model = self._trainer.model
+        found = self._load(self._trainer.state.best_model_checkpoint, "model", into=model.state_dict())
         if found is None:
             self._theirs["_load_best_model"]()
         else:
-            self._trainer.model.load_state_dict(found)
+            model.load_state_dict(found)
 
-    def _load(self, place: str | None, segment: str) -> Any:
+    def _load(self, place: str | None, segment: str, into: Any = None) -> Any:
         """None for what the Trainer itself has to load, or does not have either."""
         if place is None:
             return None
@@ -141,7 +143,7 @@ class TrainerCheckpoints:
         if owners is None or segment not in owners:
             return None
         with _segments.Reader(place) as reader:
-            return reader.load(segment, trust_pickle=self._trust_pickle)
+            return reader.load(segment, into=into, trust_pickle=self._trust_pickle)
 
 
 _OURS: dict[str, Any] = {
