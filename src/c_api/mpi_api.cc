@@ -46,7 +46,8 @@ void warn_of_singletons(MPI_Comm communicator) {
     int size = 0;
     MPI_Comm_size(communicator, &size);
     if (world != 1 || size != 1) return;
-    for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS"}) {
+    for (const char* variable :
+         {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS", "SLURM_STEP_NUM_TASKS"}) {
         const char* text = std::getenv(variable);
         if (text == nullptr || std::atoi(text) <= 1) continue;
         tailrace::log_warning(std::string("this process was started as one of ") + text + " (" + variable +

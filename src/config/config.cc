@@ -422,9 +422,12 @@ Status check_each_value(const Config& config) {
 }
 
 constexpr std::string_view environment_prefix = "TAILRACE_";
-// An unknown variable this near to a setting is a slip of the pen, and refused. One that is farther away may
-// be somebody else's (module systems set <NAME>_ROOT, <NAME>_DIR, ...): a warning is enough.
-constexpr size_t most_slips = 2;
+// An unknown variable that is nearly a setting is a slip of the pen, and refused: two slips at most, one in
+// four letters. One that is farther away may be somebody else's (module systems set <NAME>_ROOT, <NAME>_HOME,
+// which is two letters from NAME, ...): a warning is enough.
+bool is_slip(std::string_view name, std::string_view setting) {
+    return edit_distance(name, setting) <= std::min<size_t>(2, name.size() / 4);
+}
 
 // No settings and no slips of the pen: read by the C interface, by the log, by `tailrace report`, and (the
 // last two) by the project's tests, whose processes open sessions.
@@ -495,7 +498,7 @@ Status load_config_environment(Config& config) {
         for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
         if (find_key(name) == nullptr) {
             std::string nearest = nearest_key(name);
-            const bool slip = edit_distance(name, nearest) <= most_slips;
+            const bool slip = is_slip(name, nearest);
             for (char& c : nearest) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
             auto sentence =
                 fmt::format("the environment variable {} is no setting of tailrace; the nearest is {}{}",

@@ -71,8 +71,9 @@ Result<std::string> get_config(const Config& config, std::string_view key);
 
 // Reads a TOML file over `config`; errors name path and line.
 Status load_config_file(Config& config, const std::string& path);
-// Applies TAILRACE_<KEY> for every key. TAILRACE_CONFIG, TAILRACE_LOG and what the project's tests read are
-// not keys; any other TAILRACE_ variable is logged as a warning with the nearest name.
+// Applies TAILRACE_<KEY> for every key. TAILRACE_CONFIG, TAILRACE_LOG, the variables of collective I/O and
+// what the project's tests read are not keys. Any other TAILRACE_ variable that is nearly a key is refused
+// (invalid_argument), and one that is not is logged as a warning, each with the nearest name.
 Status load_config_environment(Config& config);
 
 // Checks values against each other and fills in what has to be asked from the machine (local_dir, writers,

@@ -265,14 +265,16 @@ TEST_F(ConfigTest, AVariableThatIsNearlyASettingIsRefused) {
 }
 
 TEST_F(ConfigTest, AVariableOfAnotherKindIsWarnedOf) {
-    Variable module("TAILRACE_ROOT", "/opt/tailrace"), not_a_key("TAILRACE_CONFIG", "x"),
-        log_level("TAILRACE_LOG", "x"), seed("TAILRACE_SEED", "1"), foreign("TAILRAC_FILES", "7"),
-        of_collective_io("TAILRACE_COLLECTIVE_LAYOUT", "x"), of_the_interposer("TAILRACE_MPIIO", "off");
+    Variable module("TAILRACE_ROOT", "/opt/tailrace"), near_name("TAILRACE_HOME", "/opt/tailrace"),
+        not_a_key("TAILRACE_CONFIG", "x"), log_level("TAILRACE_LOG", "x"), seed("TAILRACE_SEED", "1"),
+        foreign("TAILRAC_FILES", "7"), of_collective_io("TAILRACE_COLLECTIVE_LAYOUT", "x"),
+        of_the_interposer("TAILRACE_MPIIO", "off");
     Config config;
     EXPECT_TRUE(load_config_environment(config).ok());
     EXPECT_EQ(config.files, 1u);
     EXPECT_THAT(logged_, HasSubstr("TAILRACE_ROOT is no setting of tailrace"));
-    EXPECT_EQ(std::count(logged_.begin(), logged_.end(), '\n'), 1) << logged_;
+    EXPECT_THAT(logged_, HasSubstr("TAILRACE_HOME is no setting of tailrace"));
+    EXPECT_EQ(std::count(logged_.begin(), logged_.end(), '\n'), 2) << logged_;
 }
 
 TEST_F(ConfigTest, AnEmptyVariableIsUnset) {

@@ -210,12 +210,17 @@ static void launcher(const char* directory) {
     REQUIRE(rank_count == 1, "this mode is for one rank");
     tailrace_options* options = options_in(directory, "launcher");
     tailrace_set_log(count_launcher_warnings, NULL);
-    for (int alone = 1; alone >= 0; --alone) {
-        setenv("OMPI_COMM_WORLD_SIZE", alone ? "1" : "4", 1);
+    const char* const variables[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS",
+                                     "SLURM_STEP_NUM_TASKS"};
+    const int count = (int)(sizeof variables / sizeof *variables);
+    for (int i = 0; i < count; ++i) setenv(variables[i], "1", 1);
+    for (int several = -1; several < count; ++several) {
+        if (several >= 0) setenv(variables[several], "4", 1);
         tailrace_session* session = NULL;
         REQUIRE_OK(tailrace_open_mpi(MPI_COMM_WORLD, options, &session));
         REQUIRE_OK(tailrace_close(session));
-        REQUIRE(launcher_warnings == !alone, "%d warnings", launcher_warnings);
+        REQUIRE(launcher_warnings == several + 1, "%d warnings after %d", launcher_warnings, several);
+        if (several >= 0) setenv(variables[several], "1", 1);
     }
     tailrace_set_log(NULL, NULL);
     tailrace_options_free(options);
