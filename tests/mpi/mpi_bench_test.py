@@ -46,6 +46,8 @@ def main():
             wanted.append("hdf5")
         if "adios2-bp5" not in absent:
             wanted += ["adios2-bp5", "adios2-bp5-async"]
+        if "genericio" not in absent:
+            wanted.append("genericio")
         expect(names == 2 * wanted, f"the strategies were {names}, not {wanted} for both K")
         expect([run["files"] for run in document["runs"]] == [1] * len(wanted) + [2] * len(wanted), "K is 1, then 2")
         for run in document["runs"]:
