@@ -10,63 +10,14 @@
 //   4  fsync of all files: BP5 calls none
 #include <adios2.h>
 
-#include <filesystem>
-#include <sstream>
 #include <stdexcept>
 
 #include "strategy.h"
+#include "sync.h"
 
 namespace mpi_bench {
 
 namespace {
-
-// The ranks of this rank's node.
-class Node {
-  public:
-    Node() {
-        check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &ranks_),
-                  "finding the ranks of a node");
-        MPI_Comm_rank(ranks_, &rank_);
-        MPI_Comm_size(ranks_, &size_);
-    }
-    ~Node() { MPI_Comm_free(&ranks_); }
-    Node(const Node&) = delete;
-    Node& operator=(const Node&) = delete;
-    bool is_mine(int number) const { return number % size_ == rank_; }
-
-  private:
-    MPI_Comm ranks_ = MPI_COMM_NULL;
-    int rank_ = 0, size_ = 1;
-};
-
-// What rank 0 sees in `directory`, a path per line, on all ranks: others may see what is new a while later.
-std::string list_files(const Load& load, const std::string& directory) {
-    std::string paths;
-    if (load.rank == 0)
-        for (const auto& entry : std::filesystem::directory_iterator(directory))
-            paths += entry.path().string() + "\n";
-    uint64_t bytes = paths.size();
-    check_mpi(MPI_Bcast(&bytes, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD), "telling names of files");
-    paths.resize(bytes);
-    check_mpi(MPI_Bcast(paths.data(), static_cast<int>(bytes), MPI_CHAR, 0, MPI_COMM_WORLD),
-              "telling names of files");
-    return paths;
-}
-
-// Every file once per node, since only its writer's node has dirty pages of it and BP5 does not tell which
-// that is.
-void sync_files(const Load& load, const Node& node, const std::string& directory) {
-    MPI_Barrier(MPI_COMM_WORLD);
-    std::istringstream paths(list_files(load, directory));
-    int number = 0;
-    for (std::string path; std::getline(paths, path);) {
-        if (!node.is_mine(number++)) continue;
-        wait_until_there(path);
-        sync_file(path);
-    }
-    MPI_Barrier(MPI_COMM_WORLD);
-    if (load.rank == 0) sync_directory(directory);
-}
 
 class Adios2 final : public Strategy {
   public:
@@ -106,7 +57,7 @@ class Adios2 final : public Strategy {
         times.flush_seconds = timer.stop();
         return times;
     }
-    ReadTimes read(const Load& load, const std::string& directory, std::span<std::byte> target) override {
+    ReadTimes read(const Load& load, const std::string& directory, Memory& target) override {
         adios2::ADIOS adios(MPI_COMM_WORLD);
         adios2::IO io = adios.DeclareIO("restart");
         io.SetEngine("BP5");

@@ -56,7 +56,7 @@ class Hdf5 final : public Strategy {
         if (load.rank == 0) sync_directory(directory);
         return {0, timer.stop()};
     }
-    ReadTimes read(const Load& load, const std::string& directory, std::span<std::byte> target) override {
+    ReadTimes read(const Load& load, const std::string& directory, Memory& target) override {
         const std::string path = file_name(directory, name(), load.file);
         const Timer timer;
         const hid_t access = file_access(load);

@@ -98,7 +98,7 @@ void make_load(Load& load, uint64_t bytes, uint32_t imbalance_percent, int files
         static_cast<double>(mix(seed * 1000003 + static_cast<uint64_t>(load.rank)) >> 11) * 0x1p-52 - 1;
     const auto own =
         static_cast<uint64_t>(static_cast<double>(bytes) * (1 + step * imbalance_percent / 100)) / 8 * 8;
-    load.memory.resize(own);
+    load.memory = Memory(own);
     load.offset = 0;
     check_mpi(MPI_Exscan(&own, &load.offset, 1, MPI_UINT64_T, MPI_SUM, load.group), "adding up offsets");
     if (load.group_rank == 0) load.offset = 0;

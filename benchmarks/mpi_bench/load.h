@@ -11,6 +11,24 @@
 
 namespace mpi_bench {
 
+// Bytes with a little room behind them: GenericIO has its checksum there while it writes or reads them.
+class Memory {
+  public:
+    static constexpr size_t room_behind = 8;
+
+    explicit Memory(size_t bytes = 0) : all_(bytes + room_behind) {}
+    size_t size() const { return all_.size() - room_behind; }
+    std::byte* data() { return all_.data(); }
+    const std::byte* data() const { return all_.data(); }
+    std::byte* begin() { return data(); }
+    const std::byte* begin() const { return data(); }
+    std::byte* end() { return data() + size(); }
+    const std::byte* end() const { return data() + size(); }
+
+  private:
+    std::vector<std::byte> all_;
+};
+
 // A rank's state, and its place among the ranks that share a file: rank r of N belongs to file r * K / N, and
 // its bytes lie behind those of the lower ranks there.
 struct Load {
@@ -22,7 +40,7 @@ struct Load {
     uint64_t group_bytes = 0;  // of the file
     uint64_t all_bytes = 0;    // of the job
     uint64_t seed = 1;
-    std::vector<std::byte> memory;
+    Memory memory;
 
     ~Load();
     Load() = default;

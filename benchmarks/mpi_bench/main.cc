@@ -93,7 +93,7 @@ void run_once(Strategy& strategy, Load& load, const std::string& directory, uint
     const WriteTimes written = strategy.write(load, directory, dump);
     times.local.push_back(written.local_seconds);
     times.flush.push_back(written.flush_seconds);
-    std::vector<std::byte> found(load.memory.size());
+    Memory found(load.memory.size());
     for (std::vector<double>* seconds : {&times.cold, &times.warm}) {
         std::fill(found.begin(), found.end(), std::byte{0});
         const ReadTimes read = strategy.read(load, directory, found);

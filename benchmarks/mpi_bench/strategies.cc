@@ -49,7 +49,7 @@ class Tailrace final : public Strategy {
         return times;
     }
     // A node-local tier that is empty: what is restored comes from the shared files.
-    ReadTimes read(const Load& load, const std::string& directory, std::span<std::byte> target) override {
+    ReadTimes read(const Load& load, const std::string& directory, Memory& target) override {
         ReadTimes times;
         const Timer opening;
         tailrace::Session session = open(load, directory, "empty");
@@ -108,7 +108,7 @@ class FilePerProcess final : public Strategy {
         const std::string path = file_name(directory, name(), load.rank);
         return write_and_sync(load, directory, path, 0, cache_);
     }
-    ReadTimes read(const Load& load, const std::string& directory, std::span<std::byte> target) override {
+    ReadTimes read(const Load& load, const std::string& directory, Memory& target) override {
         const Timer timer;
         read_file(file_name(directory, name(), load.rank), 0, target);
         return {0, timer.stop()};
@@ -129,7 +129,7 @@ class SharedFile final : public Strategy {
         make_shared_file(load, path);
         return write_and_sync(load, directory, path, load.offset, Cache::through);
     }
-    ReadTimes read(const Load& load, const std::string& directory, std::span<std::byte> target) override {
+    ReadTimes read(const Load& load, const std::string& directory, Memory& target) override {
         const Timer timer;
         read_file(file_name(directory, name(), load.file), load.offset, target);
         return {0, timer.stop()};
@@ -173,7 +173,7 @@ class MpiIo final : public Strategy {
         sync_file(path);
         return times;
     }
-    ReadTimes read(const Load& load, const std::string& directory, std::span<std::byte> target) override {
+    ReadTimes read(const Load& load, const std::string& directory, Memory& target) override {
         const std::string path = file_name(directory, name(), load.file);
         const Timer timer;
         MPI_File file = open(load, path, MPI_MODE_RDONLY);
@@ -242,6 +242,9 @@ std::vector<std::unique_ptr<Strategy>> peer_strategies() {
     all.push_back(make_adios2(false));
     all.push_back(make_adios2(true));
 #endif
+#if TAILRACE_BENCH_GENERICIO
+    all.push_back(make_genericio());
+#endif
     return all;
 }
 
@@ -253,7 +256,11 @@ std::vector<std::string> absent_strategies() {
 #if !TAILRACE_BENCH_ADIOS2
     absent.push_back("adios2-bp5: no MPI-enabled ADIOS2 was found when this was built");
 #endif
-    absent.push_back("genericio: there is no adapter for it; Debian has no package of it");
+#if !TAILRACE_BENCH_GENERICIO
+    absent.push_back(
+        "genericio: no MPI-enabled GenericIO was found when this was built; CMAKE_PREFIX_PATH leads cmake to "
+        "one");
+#endif
     return absent;
 }
 

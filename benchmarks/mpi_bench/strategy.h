@@ -3,7 +3,6 @@
 #pragma once
 
 #include <memory>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,7 +29,7 @@ class Strategy {
 
     // `dump` numbers the calls of a strategy, ascending.
     virtual WriteTimes write(const Load& load, const std::string& directory, uint64_t dump) = 0;
-    virtual ReadTimes read(const Load& load, const std::string& directory, std::span<std::byte> target) = 0;
+    virtual ReadTimes read(const Load& load, const std::string& directory, Memory& target) = 0;
 };
 
 // Keys and values of tailrace's configuration.
@@ -49,5 +48,6 @@ std::unique_ptr<Strategy> make_shared_file();
 std::unique_ptr<Strategy> make_mpi_io(bool two_phase);
 std::unique_ptr<Strategy> make_hdf5();              // only where HDF5 was found
 std::unique_ptr<Strategy> make_adios2(bool async);  // only where ADIOS2 was found
+std::unique_ptr<Strategy> make_genericio();         // only where GenericIO was found
 
 }  // namespace mpi_bench

@@ -46,6 +46,8 @@ def main():
             wanted.append("hdf5")
         if "adios2-bp5" not in absent:
             wanted += ["adios2-bp5", "adios2-bp5-async"]
+        if "genericio" not in absent:
+            wanted.append("genericio")
         expect(names == 2 * wanted, f"the strategies were {names}, not {wanted} for both K")
         expect([run["files"] for run in document["runs"]] == [1] * len(wanted) + [2] * len(wanted), "K is 1, then 2")
         for run in document["runs"]:
@@ -56,6 +58,7 @@ def main():
             expect((run["local_seconds"]["median"] > 0) == has_local_phase, f"a local phase: {run}")
         for name in (*wanted, "adios2-bp5", "genericio"):
             expect(name in said, f"{name} is neither a strategy nor named as absent:\n{said}")
+        expect("Wrote " not in said, f"what GenericIO prints is not among the results:\n{said}")
         expect(os.listdir(disk) == [] and os.listdir(local) == [], "files are left")
 
         said = bench(disk, "--local-dir", local, "--size", "1MiB", "--only", "posix,shared-file", "--repeat", "1")
