@@ -316,6 +316,7 @@ class VerifyTest(CommandTest):
         make(self.dir, epoch=2, files=2)
         report = run_json("verify", self.files(2)[1])
         self.assertEqual([(e["epoch"], e["ok"]) for e in report["epochs"]], [(2, True)])
+        self.assertEqual(run_json("ls", self.files(2)[1], "--job", "another")["epochs"], [])
         own_name = self.root / "model.tailrace"
         self.files(1)[0].rename(own_name)
         self.assertIn("epoch 1 of run 1: ok", run("verify", own_name).stdout)
@@ -326,6 +327,8 @@ class VerifyTest(CommandTest):
         run("verify", own_name, 2, code=3)
         own_name.write_bytes(b"text")
         self.assertIn(str(own_name), run("verify", own_name, code=1).stderr)
+        os.mkfifo(self.root / "pipe")
+        self.assertIn("not a file", run("verify", self.root / "pipe", code=2).stderr)
 
     def test_a_copy_under_another_name_is_not_taken_for_the_epoch_beside_it(self):
         make(self.dir, epoch=2, files=2)
@@ -333,9 +336,6 @@ class VerifyTest(CommandTest):
         shutil.copy(self.files(2)[0], copy)
         flip(copy, find_bytes(self.dir, particles(0))[1])
         self.assertIn(f"the one it was written with, {self.files(2)[0].name}", run("verify", copy, code=3).stderr)
-        stray = self.dir / self.files(2)[0].name.replace("1of2", "1of3")
-        copy.rename(stray)
-        self.assertIn(stray.name, run("verify", stray, code=3).stderr)
 
     def test_a_captured_part_is_verified_by_itself(self):
         make(self.dir, epoch=3, captured=1)
@@ -347,17 +347,6 @@ class VerifyTest(CommandTest):
         self.assertIn("region 'particles' of rank 1", run("verify", part, code=1).stdout)
         flip(part, 100)
         self.assertIn("captured part's header's checksum", run("verify", part, code=1).stderr)
-
-    def test_what_is_no_file_of_ours_is_told_as_it_is(self):
-        os.mkfifo(self.root / "pipe")
-        self.assertIn("not a file", run("verify", self.root / "pipe", code=2).stderr)
-        self.assertIn("No such file", run("verify", self.root / "none", code=3).stderr)
-
-    def test_the_job_of_a_file_counts(self):
-        make(self.dir, job="a")
-        self.assertEqual(run_json("ls", self.files(1)[0], "--job", "b")["epochs"], [])
-        run("verify", self.files(1)[0], "--job", "b", code=3)
-        run("verify", self.files(1)[0], "--job", "a")
 
     def test_several_jobs_need_a_name(self):
         make(self.dir, job="a")
