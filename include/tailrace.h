@@ -231,7 +231,7 @@ TAILRACE_API tailrace_code tailrace_reader_open(tailrace_session* session, uint6
 TAILRACE_API tailrace_code tailrace_reader_open_directory(const char* shared_dir, const char* job,
                                                           uint64_t epoch, tailrace_reader** reader);
 /* Opens the epoch that a shared file belongs to: `path` alone when the epoch is that one file, which may then
- * have any name; else all files of the epoch, which lie next to it under the names they were given. Not
+ * have any name; else all files of the epoch, of which each has the name it was written with. Not
  * collective. */
 TAILRACE_API tailrace_code tailrace_reader_open_file(const char* path, tailrace_reader** reader);
 TAILRACE_API void tailrace_reader_close(tailrace_reader* reader);

@@ -40,9 +40,8 @@ Exit run(bool json) {
         return exit_ok;
     }
     print(
-        "# Settings of tailrace. Later ones win: defaults, this file (TAILRACE_CONFIG names it), "
-        "environment\n"
-        "# variables TAILRACE_<KEY>, options set in the program.\n");
+        "# Settings of tailrace. Later ones win: defaults, this file (TAILRACE_CONFIG names it),\n"
+        "# environment variables TAILRACE_<KEY>, options set in the program.\n");
     for (const ConfigKey& key : config_keys()) {
         print(fmt::format("\n# {}\n# {}\n", key.help, key.type));
         print(

@@ -124,9 +124,8 @@ Command add_ls(CLI::App& program) {
         "STATE: complete = can be restored; captured = in a node-local tier; incomplete = a file or slot\n"
         "is missing, so it was never committed; damaged = something is there and wrong; replaced = a later\n"
         "run saved the same epoch again; left behind = a later run went back to before it, and a restore of\n"
-        "the newest takes that run's. FILES: there / belonging to it. A directory without epochs is no "
-        "error:\n"
-        "that is said on standard error, and the exit status is 0.\n\n"
+        "the newest takes that run's. FILES: there / belonging to it. A directory without epochs is no\n"
+        "error: that is said on standard error, and the exit status is 0.\n\n"
         "  tailrace ls /scratch/run7\n"
         "  tailrace ls --json /scratch/run7 | jq '.epochs[] | select(.state == \"complete\") | .epoch'");
     return [options](Storage& storage) { return run(*options, storage); };

@@ -139,7 +139,9 @@ Exit run(const Options& options, Storage& storage) {
 
     const std::string& directory = options.choice.directory;
     auto lock = storage.lock_directory(directory);
-    if (!lock.ok() && lock.status().code() == Code::not_found) return report(lock.status());
+    const bool no_directory =
+        lock.status().code() == Code::not_found || lock.status().code() == Code::invalid_argument;
+    if (no_directory) return report(lock.status());
     if (!lock.ok() && options.yes) {
         if (lock.status().code() != Code::unsupported)
             return report(

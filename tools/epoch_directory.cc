@@ -28,25 +28,25 @@ Result<uint64_t> parse_epoch(std::string_view text) {
     return number;
 }
 
-}  // namespace
-
-namespace {
-
-// Where `path` is no directory but one of an epoch's files: that epoch, also when the file has a name of its
-// own. Nothing where it is anything else.
-std::optional<Result<Found>> epoch_of_one_file(Storage& storage, const std::string& path) {
-    if (storage.list(path).ok() || !storage.open(path, OpenOptions{}).ok()) return std::nullopt;
-    auto files = epoch_of_file(storage, path);
-    if (!files.ok()) return files.status();
-    Found found;
-    found.epochs.push_back({files->job, files->key, std::move(*files), {}});
-    return found;
+// The epoch of a shared file, or a captured part by itself; also when the file has a name of its own.
+Result<FoundEpoch> epoch_of_one_file(Storage& storage, const std::string& path) {
+    auto part = local_part(storage, path);
+    if (part.ok()) return FoundEpoch{part->header.job, part->header.key, {}, {std::move(*part)}};
+    if (parse_part_file_name(path.substr(path.rfind('/') + 1))) return part.status();
+    TAILRACE_ASSIGN(auto files, epoch_of_file(storage, path));
+    return FoundEpoch{files.job, files.key, std::move(files), {}};
 }
 
 }  // namespace
 
 Result<Found> find_epochs(Storage& storage, const std::string& directory, const std::string& job) {
-    if (auto one = epoch_of_one_file(storage, directory)) return std::move(*one);
+    const bool is_file = storage.list(directory).status().code() == Code::invalid_argument;
+    if (is_file) {
+        TAILRACE_ASSIGN(auto one, epoch_of_one_file(storage, directory));
+        Found found;
+        if (job.empty() || one.job == job) found.epochs.push_back(std::move(one));
+        return found;
+    }
     TAILRACE_ASSIGN(auto shared, list_shared(storage, directory, job));
     TAILRACE_ASSIGN(auto local, list_local(storage, directory, job));
     std::map<std::pair<std::string, EpochKey>, FoundEpoch> by_key;

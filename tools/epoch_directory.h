@@ -26,7 +26,8 @@ struct Found {
     std::vector<Leftover> leftovers;  // captured parts that are damaged or unfinished
 };
 
-// `job` empty: of every job. `directory` may be one of an epoch's files as well: only that epoch then.
+// `job` empty: of every job. `directory` may be one file as well: the epoch of a shared file then, or a
+// captured part by itself.
 // not_found when there is no such directory.
 Result<Found> find_epochs(Storage& storage, const std::string& directory, const std::string& job);
 

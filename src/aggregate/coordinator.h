@@ -4,8 +4,8 @@
 //
 //   collecting --all offered--> running --all segments committed--> over (ok)
 //       |                          |
-//       |                          +--first failure--> aborting --all reported--> discarding --> over
-//       (failed)
+//       |                          +--first failure--> aborting --all reported--> discarding
+//       |                                                                             --> over (failed)
 //       +--first failure--> over (failed): nobody has begun anything
 //
 // Invariants: every member gets exactly one RESULT per epoch; no file is removed before every leader has said

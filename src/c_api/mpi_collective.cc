@@ -359,10 +359,10 @@ const char* tailrace_file_describe(tailrace_file* file, const tailrace_file_stat
         const tailrace_file_statistics& s = *statistics;
         object->description = fmt::format(
             "{}: {} calls ({} two-layer, {} two-phase, {} direct), {} bytes, requests {} -> {} after local "
-            "-> {} after global aggregation, {} file operations, p_l {}, p_g {}, {} rounds, {} messages, {} "
-            "receives at one global aggregator, {} bytes of buffers per rank at most; seconds: total {:.3f}, "
-            "gather "
-            "{:.3f}, copy {:.3f}, exchange {:.3f}, scatter {:.3f}, file {:.3f}; last call: {}",
+            "-> {} after global aggregation, {} file operations, p_l {}, p_g {}, {} rounds, {} messages, "
+            "{} receives at one global aggregator, {} bytes of buffers per rank at most; seconds: "
+            "total {:.3f}, gather {:.3f}, copy {:.3f}, exchange {:.3f}, scatter {:.3f}, file {:.3f}; "
+            "last call: {}",
             object->file->path(), s.calls, s.two_layer_calls, s.two_phase_calls, s.direct_calls, s.bytes,
             s.requests, s.requests_after_local, s.requests_after_global, s.file_operations,
             s.local_aggregators, s.global_aggregators, s.rounds, s.messages, s.receives, s.memory_bytes,

@@ -7,9 +7,10 @@
 //   NodeFlushed    agent -> root               what this node's part in a flush has cost, for the record
 //   EpochEnded     root -> agents -> ranks     the epoch's fate
 //   EpochFlushing  agent -> its ranks          its flush has begun
-//   SavesOver      rank -> its node's agent -> root   this rank closes its session: it saves no more
-//   BackgroundOver any agent -> root -> agents -> ranks   nothing will be flushed any more, and no answer
-//   comes
+//   SavesOver      rank -> its node's agent -> root
+//                                              this rank closes its session: it saves no more
+//   BackgroundOver any agent -> root -> agents -> ranks
+//                                              nothing will be flushed any more, and no answer comes
 //
 // Pure encode and decode; the decoder takes every byte as hostile. The first byte tells these messages from
 // the aggregator's.

@@ -3,9 +3,9 @@
 //
 // restore, step by step:
 //   1. representatives say which captured parts they have, rank 0 which epochs lie in the shared directory;
-//   2. candidates, newest first, what the program has left behind last (format/lineage.h): when the parts in
-//   the node-local tiers serve the ranks as they are now, they
-//      are read, and the shared tier is not touched; all ranks agree on how that went;
+//   2. candidates, newest first, what the program has left behind last (format/lineage.h): when the parts
+//      in the node-local tiers serve the ranks as they are now, they are read, and the shared tier is not
+//      touched; all ranks agree on how that went;
 //   3. else, or when that failed, the shared files are opened (once their flush has ended, if one is under
 //      way), parts that are at hand still being preferred;
 //   4. when that fails as well, the next older epoch is tried.
@@ -443,9 +443,8 @@ void Session::warn_of_what_is_left(EpochReader& reader) const {
     for (const auto& region : (*manifest)->regions) {
         if (region.array || region.bytes == 0) continue;
         log(LogLevel::warning,
-            "{} was saved by {} ranks and is restored by {}: what ranks from {} on saved beside arrays, such "
-            "as "
-            "region \"{}\", was not read; a reader of the epoch gives it to any rank",
+            "{} was saved by {} ranks and is restored by {}: what ranks from {} on saved beside arrays, "
+            "such as region \"{}\", was not read; a reader of the epoch gives it to any rank",
             to_string(reader.key()), reader.rank_count(), first, first, region.name);
         return;
     }

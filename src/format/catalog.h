@@ -42,7 +42,8 @@ Result<std::vector<SharedEpochFiles>> list_shared(Storage& storage, const std::s
                                                   const std::string& job);
 
 // The files of the epoch that the shared file `path` belongs to, by its header. When that is the only one,
-// its name does not matter; else the others lie in the same directory under their own names.
+// its name does not matter; else it and the others lie in the same directory under their own names (not_found
+// under another one).
 Result<SharedEpochFiles> epoch_of_file(Storage& storage, const std::string& path);
 
 // By its names alone: all K files are there under their final names. What is decided before files are read
@@ -104,6 +105,8 @@ struct LocalPart {
     std::string path;
     PartHeader header;
 };
+// The captured part in a file, whatever that is called. corrupt when it is none, or cut off.
+Result<LocalPart> local_part(Storage& storage, const std::string& path);
 
 // Complete captured parts in `directory` whose header is valid and agrees with the name and the file's
 // length, ascending by (key, rank); damaged and unfinished ones are listed in `leftovers` with the reason.

@@ -10,10 +10,21 @@ namespace tailrace {
 
 namespace {
 
-// The header of a part that is complete and is what its name says.
-Result<PartHeader> read_part(Storage& storage, const std::string& path, const PartFileName& name) {
+// A part that is complete and is what its name says.
+Result<LocalPart> read_part(Storage& storage, const std::string& path, const PartFileName& name) {
     if (name.unfinished)
         return Status(Code::aborted, fmt::format("{} was never finished: its writer stopped before", path));
+    TAILRACE_ASSIGN(auto part, local_part(storage, path));
+    PartFileName real{part.header.job, part.header.key, part.header.stream.rank, false};
+    if (real != name)
+        return Status(Code::corrupt, fmt::format("{}: by its header it is {}: it was renamed or replaced",
+                                                 path, to_string(real)));
+    return part;
+}
+
+}  // namespace
+
+Result<LocalPart> local_part(Storage& storage, const std::string& path) {
     TAILRACE_ASSIGN(auto file, storage.open(path, {Access::read, DirectIo::off}));
     TAILRACE_ASSIGN(uint64_t file_bytes, file->size());
     std::vector<std::byte> bytes(part_header_bytes);
@@ -21,19 +32,13 @@ Result<PartHeader> read_part(Storage& storage, const std::string& path, const Pa
     bytes.resize(got);
     auto header = decode_part_header(bytes);
     if (!header.ok()) return header.status().with_context(path);
-    PartFileName real{header->job, header->key, header->stream.rank, false};
-    if (real != name)
-        return Status(Code::corrupt, fmt::format("{}: by its header it is {}: it was renamed or replaced",
-                                                 path, to_string(real)));
     uint64_t needed = part_header_bytes + header->stream.stream_bytes;
     if (file_bytes < needed)
         return Status(Code::corrupt,
                       fmt::format("{}: it is cut off: its header speaks of {} bytes and {} are there", path,
                                   needed, file_bytes));
-    return header;
+    return LocalPart{path, std::move(*header)};
 }
-
-}  // namespace
 
 Result<LocalListing> list_local(Storage& storage, const std::string& directory, const std::string& job) {
     TAILRACE_ASSIGN(auto entries, storage.list(directory));
@@ -43,11 +48,11 @@ Result<LocalListing> list_local(Storage& storage, const std::string& directory, 
         auto name = parse_part_file_name(entry.name);
         if (!name || (!job.empty() && name->job != job)) continue;
         auto path = join_path(directory, entry.name);
-        auto header = read_part(storage, path, *name);
-        if (header.ok())
-            listing.parts.push_back({path, std::move(*header)});
-        else if (header.status().code() != Code::not_found)  // else it went away while we looked
-            listing.leftovers.push_back({path, header.status()});
+        auto part = read_part(storage, path, *name);
+        if (part.ok())
+            listing.parts.push_back(std::move(*part));
+        else if (part.status().code() != Code::not_found)  // else it went away while we looked
+            listing.leftovers.push_back({path, part.status()});
     }
     std::sort(listing.parts.begin(), listing.parts.end(), [](const LocalPart& a, const LocalPart& b) {
         return std::tie(a.header.key, a.header.stream.rank) < std::tie(b.header.key, b.header.stream.rank);

@@ -90,13 +90,16 @@ Result<SegmentIndex> read_index(HeadReader& reader, const SharedHeader& header, 
     return decode_segment_index(bytes, header, slot, reader.file_bytes());
 }
 
+std::string name_by(const SharedHeader& header) {
+    return to_string(SharedFileName{header.job, header.key, header.file_index, header.file_count, false});
+}
+
 Status check_name(const SharedHeader& header, const SharedFileName& name) {
     if (header.job == name.job && header.key == name.key && header.file_index == name.index &&
         header.file_count == name.count)
         return Status();
-    SharedFileName real{header.job, header.key, header.file_index, header.file_count, false};
     return Status(Code::corrupt,
-                  fmt::format("by its header it is {}: it was renamed or replaced", to_string(real)));
+                  fmt::format("by its header it is {}: it was renamed or replaced", name_by(header)));
 }
 
 // The K of an epoch's files. Where their names disagree, the only K whose files are all there, if there is
@@ -321,17 +324,21 @@ Result<SharedEpochFiles> epoch_of_file(Storage& storage, const std::string& path
         SharedFileEntry entry{path, {header->job, header->key, 0, 1, false}, reader.file_bytes(), {}};
         return SharedEpochFiles{header->job, header->key, {std::move(entry)}};
     }
+    // Under another name it is none of the epoch's files, but a copy: nobody would read it.
     const size_t slash = path.rfind('/');
+    const auto name = parse_shared_file_name(path.substr(slash + 1));
+    if (!name || !check_name(*header, *name).ok())
+        return Status(
+            Code::not_found,
+            fmt::format("{} is one of {} files of {}, which belong together by their names: give it the "
+                        "one it was written with, {}",
+                        path, header->file_count, to_string(header->key), name_by(*header)));
     const std::string directory =
         slash == std::string::npos ? "." : path.substr(0, std::max<size_t>(slash, 1));
     TAILRACE_ASSIGN(auto listed, list_shared(storage, directory, header->job));
     for (auto& files : listed)
         if (files.key == header->key) return std::move(files);
-    return Status(
-        Code::not_found,
-        fmt::format("{} is one of {} files of {}, and none of them lies in {} under its own name; give "
-                    "them the names they were written with",
-                    path, header->file_count, to_string(header->key), directory));
+    return Status(Code::not_found, fmt::format("{} went away while it was looked at", path));
 }
 
 namespace {

@@ -5,8 +5,8 @@
 //   only the beginning of one (a torn write), and may keep the length of a lost one, with zeros for content.
 // - Creating, renaming and removing a name is pending until its directory is synced. A crash keeps any subset
 //   of these, each whole; a name then leads to a file's own content, never to a mixture of two.
-// - A sync of a file does not make its name durable, nor the other way round. Directories are durable at
-//   once.
+// - A sync of a file does not make its name durable, nor the other way round. Directories are durable
+//   at once.
 // Crashes are told apart from the death of a process (process_death), which loses nothing but open files and
 // locks. Both end every open File: its calls fail with io_error from then on.
 //

@@ -262,7 +262,11 @@ TEST_F(ReaderTest, AFileOfSeveralLeadsToItsEpoch) {
         EXPECT_EQ(tailrace_reader_epoch(reader), 7u);
         tailrace_reader_close(reader);
     }
-    std::filesystem::rename(files[1], files[1].parent_path() / "other");
+    // Beside the whole epoch too: another file than the one named would be read.
+    std::filesystem::copy_file(files[0], shared / "copy");
+    EXPECT_TRUE(fails(TAILRACE_NOT_FOUND, tailrace_reader_open_file((shared / "copy").c_str(), &reader),
+                      files[0].filename().string()));
+    std::filesystem::rename(files[1], shared / "other");
     EXPECT_EQ(tailrace_reader_open_file(files[0].c_str(), &reader), TAILRACE_NOT_FOUND);
 }
 

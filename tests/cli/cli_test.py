@@ -316,6 +316,7 @@ class VerifyTest(CommandTest):
         make(self.dir, epoch=2, files=2)
         report = run_json("verify", self.files(2)[1])
         self.assertEqual([(e["epoch"], e["ok"]) for e in report["epochs"]], [(2, True)])
+        self.assertEqual(run_json("ls", self.files(2)[1], "--job", "another")["epochs"], [])
         own_name = self.root / "model.tailrace"
         self.files(1)[0].rename(own_name)
         self.assertIn("epoch 1 of run 1: ok", run("verify", own_name).stdout)
@@ -326,6 +327,26 @@ class VerifyTest(CommandTest):
         run("verify", own_name, 2, code=3)
         own_name.write_bytes(b"text")
         self.assertIn(str(own_name), run("verify", own_name, code=1).stderr)
+        os.mkfifo(self.root / "pipe")
+        self.assertIn("not a file", run("verify", self.root / "pipe", code=2).stderr)
+
+    def test_a_copy_under_another_name_is_not_taken_for_the_epoch_beside_it(self):
+        make(self.dir, epoch=2, files=2)
+        copy = self.dir / "copy.tailrace"
+        shutil.copy(self.files(2)[0], copy)
+        flip(copy, find_bytes(self.dir, particles(0))[1])
+        self.assertIn(f"the one it was written with, {self.files(2)[0].name}", run("verify", copy, code=3).stderr)
+
+    def test_a_captured_part_is_verified_by_itself(self):
+        make(self.dir, epoch=3, captured=1)
+        part = self.files(3)[1]
+        self.assertIn("ok, 3 ranks, ", run("verify", part).stdout)
+        self.assertIn("1 of 3 ranks are captured here", run("verify", part).stdout)
+        self.assertEqual(run_json("ls", part)["epochs"][0]["files"], [str(part)])
+        flip(part, part.read_bytes().find(particles(1)))
+        self.assertIn("region 'particles' of rank 1", run("verify", part, code=1).stdout)
+        flip(part, 100)
+        self.assertIn("captured part's header's checksum", run("verify", part, code=1).stderr)
 
     def test_several_jobs_need_a_name(self):
         make(self.dir, job="a")
@@ -459,6 +480,7 @@ class PruneTest(CommandTest):
         for epoch in range(1, 6):
             make(self.dir, epoch=epoch)
         before = sorted(self.dir.iterdir())
+        self.assertIn("Not a directory", run("prune", before[0], "--keep", 2, code=2).stderr)
         text = run("prune", self.dir, "--keep", 2).stdout
         self.assertIn("would remove 3 of 5 epochs, 6 files", text)
         self.assertIn("--yes", text)
