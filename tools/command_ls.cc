@@ -47,6 +47,7 @@ nlohmann::ordered_json to_json(const JudgedEpoch& epoch) {
         json["data_bytes"] = epoch.data_bytes();
     }
     json["file_bytes"] = epoch.file_bytes();
+    json["disk_bytes"] = epoch.disk_bytes;
     if (epoch.saved_unix_ms() > 0) {
         json["saved"] = time_text(epoch.saved_unix_ms());
         json["age_seconds"] = epoch.age_seconds();
@@ -81,7 +82,7 @@ void print_table(const std::vector<JudgedEpoch>& epochs, const std::vector<Lefto
         if (epoch.left_behind) state += ", left behind";
         table.add({std::to_string(epoch.found.key.epoch), std::to_string(epoch.found.key.run), state,
                    files_text(epoch), known ? std::to_string(epoch.rank_count()) : "-",
-                   known ? format_bytes(epoch.data_bytes()) : "-", format_bytes(epoch.file_bytes()),
+                   known ? format_bytes(epoch.data_bytes()) : "-", format_bytes(epoch.disk_bytes),
                    epoch.saved_unix_ms() > 0 ? age_text(epoch.age_seconds()) : "-", epoch.found.job});
         if (!epoch.why.ok()) table.note("      " + printable(epoch.why.message()));
     }

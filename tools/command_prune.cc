@@ -62,7 +62,7 @@ std::vector<Removal> choose(const std::vector<JudgedEpoch>& epochs, const Retent
 
 uint64_t bytes_of(const std::vector<Removal>& removals) {
     uint64_t bytes = 0;
-    for (const Removal& removal : removals) bytes += removal.epoch->file_bytes();
+    for (const Removal& removal : removals) bytes += removal.epoch->disk_bytes;
     return bytes;
 }
 
@@ -78,7 +78,7 @@ void print_plan(const std::vector<Removal>& removals) {
     for (const Removal& removal : removals) {
         const JudgedEpoch& epoch = *removal.epoch;
         table.add({std::to_string(epoch.found.key.epoch), std::to_string(epoch.found.key.run),
-                   std::to_string(epoch.found.files->files.size()), format_bytes(epoch.file_bytes()),
+                   std::to_string(epoch.found.files->files.size()), format_bytes(epoch.disk_bytes),
                    age_text(epoch.age_seconds()), removal.why});
     }
     print(table.text());
@@ -91,7 +91,7 @@ void print_json_plan(const Options& options, const std::vector<JudgedEpoch>& epo
         nlohmann::ordered_json json{{"epoch", epoch.found.key.epoch},
                                     {"run", epoch.found.key.run},
                                     {"state", completeness_name(epoch.completeness)},
-                                    {"file_bytes", epoch.file_bytes()}};
+                                    {"disk_bytes", epoch.disk_bytes}};
         auto removal = std::find_if(removals.begin(), removals.end(),
                                     [&](const Removal& candidate) { return candidate.epoch == &epoch; });
         if (removal == removals.end()) {
@@ -106,7 +106,7 @@ void print_json_plan(const Options& options, const std::vector<JudgedEpoch>& epo
     print_json({{"directory", options.choice.directory},
                 {"removed", removed},
                 {"epochs", std::move(gone)},
-                {"file_bytes", bytes_of(removals)},
+                {"disk_bytes", bytes_of(removals)},
                 {"kept", std::move(kept)}});
 }
 

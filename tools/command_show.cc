@@ -92,10 +92,10 @@ std::vector<RegionSummary> summarize(const std::vector<const PartManifest*>& man
 // ---- an epoch ----------------------------------------------------------------------------------------
 
 Json epoch_json(const JudgedEpoch& epoch) {
-    Json json{{"job", epoch.found.job},          {"epoch", epoch.found.key.epoch},
-              {"run", epoch.found.key.run},      {"state", completeness_name(epoch.completeness)},
-              {"ranks", epoch.rank_count()},     {"data_bytes", epoch.data_bytes()},
-              {"file_bytes", epoch.file_bytes()}};
+    Json json{{"job", epoch.found.job},           {"epoch", epoch.found.key.epoch},
+              {"run", epoch.found.key.run},       {"state", completeness_name(epoch.completeness)},
+              {"ranks", epoch.rank_count()},      {"data_bytes", epoch.data_bytes()},
+              {"file_bytes", epoch.file_bytes()}, {"disk_bytes", epoch.disk_bytes}};
     if (epoch.shared) {
         json["committed"] = time_text(epoch.saved_unix_ms());
         json["run_uid"] = fmt::format("{:016x}", epoch.shared->run_uid);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <charconv>
@@ -128,9 +129,27 @@ EpochSources JudgedEpoch::sources() const {
     return EpochSources{found.key, rank_count(), found.parts, shared};
 }
 
+namespace {
+
+uint64_t disk_bytes_of(const FoundEpoch& epoch) {
+    uint64_t bytes = 0;
+    const auto add = [&](const std::string& path) {
+        struct stat info {};
+        constexpr uint64_t unit = 512;  // of st_blocks, whatever the file system's block
+        if (::stat(path.c_str(), &info) == 0) bytes += static_cast<uint64_t>(info.st_blocks) * unit;
+    };
+    if (epoch.files)
+        for (const SharedFileEntry& file : epoch.files->files) add(file.path);
+    for (const LocalPart& part : epoch.parts) add(part.path);
+    return bytes;
+}
+
+}  // namespace
+
 JudgedEpoch judge(Storage& storage, FoundEpoch epoch) {
     JudgedEpoch judged;
     judged.found = std::move(epoch);
+    judged.disk_bytes = disk_bytes_of(judged.found);
     if (!judged.found.files) {
         judged.completeness = Completeness::captured;
         return judged;

@@ -45,12 +45,13 @@ struct JudgedEpoch {
     Completeness completeness = Completeness::incomplete;
     Status why;                         // ok for complete and captured
     std::optional<SharedEpoch> shared;  // complete only
-    bool replaced = false;              // a later run has a complete attempt of the same epoch
-    bool left_behind = false;           // a later run went back to an older epoch, and on from there
+    uint64_t disk_bytes = 0;   // what the files took then: less than their lengths where they have holes
+    bool replaced = false;     // a later run has a complete attempt of the same epoch
+    bool left_behind = false;  // a later run went back to an older epoch, and on from there
 
     uint32_t rank_count() const;     // 0 when not known
     uint64_t data_bytes() const;     // of streams, as far as known
-    uint64_t file_bytes() const;     // on disk, as listed
+    uint64_t file_bytes() const;     // the files' lengths
     uint64_t saved_unix_ms() const;  // commit time; else the latest modification
     uint64_t age_seconds() const;
     EpochSources sources() const;

@@ -164,8 +164,8 @@ const Key* find_key(std::string_view name) {
     return nullptr;
 }
 
-std::string nearest_key(std::string_view name) {
-    std::vector<std::string_view> names;
+std::string nearest_key(std::string_view name, std::initializer_list<std::string_view> more = {}) {
+    std::vector<std::string_view> names(more);
     for (const Key& key : keys()) names.push_back(key.name);
     return std::string(nearest_name(name, names));
 }
@@ -497,7 +497,7 @@ Status load_config_environment(Config& config) {
         std::string name(variable.substr(environment_prefix.size()));
         for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
         if (find_key(name) == nullptr) {
-            std::string nearest = nearest_key(name);
+            std::string nearest = nearest_key(name, {"config", "log"});
             const bool slip = is_slip(name, nearest);
             for (char& c : nearest) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
             auto sentence =

@@ -264,6 +264,14 @@ TEST_F(ConfigTest, AVariableThatIsNearlyASettingIsRefused) {
     EXPECT_EQ(config.writers, 0u) << "nothing is taken when something is refused";
 }
 
+TEST_F(ConfigTest, AMistypedNameOfTheFileIsRefusedToo) {
+    Variable slip("TAILRACE_CONFGI", "tailrace.toml");
+    Config config;
+    const Status status = load_config_environment(config);
+    EXPECT_EQ(status.code(), Code::invalid_argument);
+    EXPECT_THAT(status.message(), HasSubstr("the nearest is TAILRACE_CONFIG"));
+}
+
 TEST_F(ConfigTest, AVariableOfAnotherKindIsWarnedOf) {
     Variable module("TAILRACE_ROOT", "/opt/tailrace"), near_name("TAILRACE_HOME", "/opt/tailrace"),
         not_a_key("TAILRACE_CONFIG", "x"), log_level("TAILRACE_LOG", "x"), seed("TAILRACE_SEED", "1"),

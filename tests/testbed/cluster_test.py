@@ -9,8 +9,10 @@ directory is on the parallel file system. In turn:
 
     1  a run without checkpoints, whose end state is the right one
     2  a run with checkpoints that nobody disturbs: same end state, K files per epoch, all checksums right
-    3  every rank is killed in the middle of a flush; the nodes and their local tiers stay
-    4  the job goes on from there, and in the middle of a flush a whole node crashes, with its local tier
+    3  every rank is killed in the middle of a flush in which two nodes write each file; the nodes and their local
+       tiers stay
+    4  the job goes on from there, one node writing each file, and in the middle of a flush a whole node crashes,
+       with its local tier
     5  the job goes on with the ranks that fit on the three nodes left, to the end: same end state
 
 No restart may go on from anything older than the newest epoch that was complete before the fault.
@@ -114,18 +116,20 @@ class Cluster:
 
 
 class Job:
-    """One run of the simulation. Its report (JSON lines) is read by a thread that ends with the run."""
+    """One run of the simulation. Its report (JSON lines) is read by a thread that ends with the run.
 
-    def __init__(self, cluster, ranks, dump, checkpoints):
+    leaders: nodes that write one file together, 0 for no checkpoints at all."""
+
+    def __init__(self, cluster, ranks, dump, leaders):
         command = [sys.executable, TESTBED, "--dir", cluster.bed, "run", "-n", str(ranks), "--ppn", "2",
                    "--mpi", cluster.options.mpi, "--timeout", "120", "--", cluster.program,
                    "--particles", str(PARTICLES), "--steps", str(STEPS), "--report"]
         if dump:
             command += ["--dump", dump]
-        if checkpoints:
+        if leaders > 0:
             command += ["--every", str(EVERY)]
             for setting in ("shared_dir=" + cluster.checkpoints, "local_dir=/dev/shm/tailrace",
-                            "files=%d" % FILES, "buffer_bytes=1MiB", "writers=2"):
+                            "files=%d" % FILES, "leaders_per_file=%d" % leaders, "buffer_bytes=1MiB", "writers=2"):
                 command += ["--set", setting]
         self.facts = {}
         self.epochs = []
@@ -166,12 +170,12 @@ def same_state(right, dump, what):
     say("%s: end state is bit for bit that of the run without checkpoints" % what)
 
 
-def disturb_in_mid_flush(cluster, what, ranks, least_start, fault):
+def disturb_in_mid_flush(cluster, what, ranks, leaders, least_start, fault):
     """Runs the job, and calls fault() while an epoch after the first is being flushed. Returns the newest
     epoch that was complete before. When the flush ends in the very moment of the fault, it is tried again."""
     for _ in range(3):
         before, under_way = cluster.complete_epochs(), 0
-        job = Job(cluster, ranks, None, checkpoints=True)
+        job = Job(cluster, ranks, None, leaders)
         while job.running():
             complete, unfinished = cluster.complete_epochs(), cluster.unfinished_epochs()
             new = [e for e in complete if e not in before]
@@ -203,11 +207,11 @@ def scenario(cluster):
     right = os.path.join(cluster.top, "right")
     dump = os.path.join(cluster.top, "dump")
 
-    job = Job(cluster, RANKS, right, checkpoints=False).must_succeed("the run without checkpoints")
+    job = Job(cluster, RANKS, right, leaders=0).must_succeed("the run without checkpoints")
     plain_seconds = job.facts["run_seconds"]
     say("%d ranks on %d nodes, without checkpoints: %.1f s" % (RANKS, NODES, plain_seconds))
 
-    job = Job(cluster, RANKS, dump, checkpoints=True).must_succeed("the run with checkpoints")
+    job = Job(cluster, RANKS, dump, leaders=1).must_succeed("the run with checkpoints")
     same_state(right, dump, "undisturbed run")
     wanted = list(range(EVERY, STEPS + 1, EVERY))
     if cluster.complete_epochs() != wanted or cluster.unfinished_epochs():
@@ -223,11 +227,11 @@ def scenario(cluster):
     for node in range(NODES):
         cluster.testbed("exec", "n%d" % node, "rm", "-rf", "/dev/shm/tailrace")
 
-    newest = disturb_in_mid_flush(cluster, "SIGKILL to all ranks", RANKS, 0, cluster.kill_ranks)
-    newest = disturb_in_mid_flush(cluster, "crash of node n2", RANKS, newest,
+    newest = disturb_in_mid_flush(cluster, "SIGKILL to all ranks", RANKS, 2, 0, cluster.kill_ranks)
+    newest = disturb_in_mid_flush(cluster, "crash of node n2", RANKS, 1, newest,
                                   lambda: cluster.testbed("fault", "crash", "n2"))
     left = 2 * (NODES - 1)
-    job = Job(cluster, left, dump, checkpoints=True).must_succeed("the restart on %d ranks" % left)
+    job = Job(cluster, left, dump, leaders=2).must_succeed("the restart on %d ranks" % left)
     if job.facts["start_step"] < newest:
         raise Failure("went on at step %d although epoch %d was complete" % (job.facts["start_step"], newest))
     say("restart on %d ranks and %d nodes went on at step %d" % (left, NODES - 1, job.facts["start_step"]))
