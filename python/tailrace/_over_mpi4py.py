@@ -44,7 +44,7 @@ class OverMpi:
         self.concurrent = MPI.Query_thread() >= MPI.THREAD_MULTIPLE
         self._messages, self._data, self._collectives = comm.Dup(), comm.Dup(), comm.Dup()
         _newest_session = self._collectives.allreduce(_newest_session + 1, MPI.MAX)
-        self._message_tag = _newest_session % (comm.Get_attr(MPI.TAG_UB) + 1)
+        self._message_tag = _newest_session % (MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) + 1)
         self._posts: list[tuple[MPI.Request, bytes]] = []
         self._transfers: list[tuple[int, list[MPI.Request], memoryview]] = []
         self._arrival: tuple[int, MPI.Request, bytearray] | None = None

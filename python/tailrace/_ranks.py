@@ -68,13 +68,14 @@ def primitives_of(comm: Any) -> Primitives:
 
         return OverMpi(comm)
     torch = sys.modules.get("torch")
-    if torch is not None and torch.distributed.is_available() and isinstance(comm, torch.distributed.ProcessGroup):
+    if torch and torch.distributed.is_available() and isinstance(comm, torch.distributed.ProcessGroup):
         from tailrace.torch._over_gloo import OverGloo
 
         return OverGloo(comm)
+    stranger = torch.distributed.GroupMember.NON_GROUP_MEMBER if torch and torch.distributed.is_available() else None
     if comm is None:
         why = "it is None, as torch.distributed.group.WORLD is before init_process_group"
-    elif torch is not None and comm == getattr(torch.distributed, "GroupMember", object).NON_GROUP_MEMBER:
+    elif type(comm) is type(stranger) and comm == stranger:
         why = "this rank is not part of the process group"
     else:
         why = f"it is of type {type(comm).__module__}.{type(comm).__qualname__}"

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import enum
 import os
+import threading
 import warnings
 import weakref
 from typing import Any
@@ -112,6 +113,7 @@ class Session:
         self._core = core
         self._may_wait_alone = may_wait_alone  # else wait is collective
         self._closed = False
+        self._ending = threading.Lock()
 
     @property
     def rank(self) -> int:
@@ -226,17 +228,20 @@ class Session:
 
     def close(self) -> None:
         """Waits for all flushes and raises what the first failure was; the session is gone in any case."""
-        if not self._closed:
-            self._closed = True
-            self._core.close()
+        with self._ending:
+            if not self._closed:
+                self._closed = True
+                self._core.close()
 
     def __enter__(self) -> Session:
         return self
 
     def _leave(self) -> None:
-        if not self._closed:
+        self._core.leave()
+        # A close in another thread ends with that, and must not come back into an interpreter that ends.
+        if self._ending.acquire(timeout=_LONGEST_AFTER_FAILURE_SECONDS):
             self._closed = True
-            self._core.leave()
+            self._ending.release()
 
     def __exit__(self, kind: type[BaseException] | None, exception: object, trace: object) -> None:
         if kind is not None and not self._closed and self.rank_count > 1:

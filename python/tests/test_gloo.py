@@ -17,12 +17,14 @@ import torch.distributed as dist
 
 import tailrace
 from tailrace import _core
-from tailrace.torch._over_gloo import OverGloo
+from tailrace.torch import _over_gloo
 
 
 def check_transport() -> None:
-    wrong = _core._check_transport(OverGloo(dist.group.WORLD))
-    assert not wrong, wrong
+    for round_bytes in (_over_gloo._ROUND_BYTES, 20_000):
+        _over_gloo._ROUND_BYTES = round_bytes
+        wrong = _core._check_transport(_over_gloo.OverGloo(dist.group.WORLD))
+        assert not wrong, wrong
 
 
 @pytest.mark.parametrize("ranks", [1, 4])

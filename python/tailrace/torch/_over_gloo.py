@@ -53,6 +53,11 @@ def _to_bytes(tensor: torch.Tensor, start: int, stop: int) -> bytes:
     return tensor[start:stop].numpy().tobytes()
 
 
+def _new_group(ranks: list[int]) -> Any:
+    some = len(ranks) < dist.get_world_size()
+    return dist.new_group(ranks, timeout=_FOR_EVER, backend="gloo", use_local_synchronization=some)
+
+
 class OverGloo:
     concurrent = True
     polled = False
@@ -68,10 +73,7 @@ class OverGloo:
             raise Error(Code.UNSUPPORTED, "this PyTorch was built without gloo; nothing was opened")
         self.rank, self.size = ranks.index(dist.get_rank()), len(ranks)
         self.host = socket.gethostname()
-        some = self.size < dist.get_world_size()
-        make = {"backend": "gloo", "timeout": _FOR_EVER, "use_local_synchronization": some}
-        self._messages: Any = dist.new_group(ranks, **make)
-        self._collectives: Any = dist.new_group(ranks, **make)
+        self._messages, self._collectives = _new_group(ranks), _new_group(ranks)
         self._next, self._previous = (self.rank + 1) % self.size, (self.rank - 1) % self.size
         self._ending = False
         self._broken = threading.Event()
@@ -191,23 +193,23 @@ class OverGloo:
 
     def _gather(self, block: bytearray) -> list[torch.Tensor]:
         parts = [torch.empty(len(block), dtype=torch.uint8) for _ in range(self.size)]
-        self._collect(lambda group: group.allgather([parts], [_tensor(block)]))
+        self._collect(self._collectives.allgather, [parts], [_tensor(block)])
         return parts
 
     def broadcast(self, root: int, mine: bytes) -> bytes:
         options = dist.BroadcastOptions()
         options.rootRank = root
         length = torch.tensor([len(mine)])
-        self._collect(lambda group: group.broadcast([length], options))
+        self._collect(self._collectives.broadcast, [length], options)
         whole = bytearray(mine) if self.rank == root else bytearray(int(length))
         for start in range(0, len(whole), _ROUND_BYTES):
             piece = _tensor(memoryview(whole)[start : start + _ROUND_BYTES])
-            self._collect(lambda group, piece=piece: group.broadcast([piece], options))
+            self._collect(self._collectives.broadcast, [piece], options)
         return bytes(whole)
 
-    def _collect(self, call: Callable[[Any], Any]) -> None:
+    def _collect(self, start: Callable[..., Any], *arguments: Any) -> None:
         try:
-            call(self._collectives).wait()
+            start(*arguments).wait()
         except RuntimeError as error:
             self._fail(str(error))
             raise
