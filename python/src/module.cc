@@ -1,6 +1,7 @@
 // tailrace._core: the core as Python sees it, one class per object of the C interface. Private: the package's
 // own modules are what users call, and they give arguments their meaning.
 #include "bindings.h"
+#include "transport.h"
 
 namespace tailrace::python {
 
@@ -26,7 +27,11 @@ NB_MODULE(_core, module) {
     nb::set_leak_warnings(false);  // sessions may outlive the interpreter: closing them would wait for ranks
     nb::register_exception_translator(translate);
     module.attr("version") = tailrace_version();
+    bind_transport(module);
     bind_session(module);
     bind_reader(module);
     bind_direct(module);
+#ifdef TAILRACE_PYTHON_CONFORMANCE
+    bind_conformance(module);
+#endif
 }

@@ -4,6 +4,8 @@
 
 #include "bindings.h"
 #include "c_api/objects.h"
+#include "c_api/open_session.h"
+#include "transport.h"
 
 namespace tailrace::python {
 
@@ -22,28 +24,50 @@ EpochTuple to_tuple(const tailrace_epoch_info& info) {
 
 class Session {
   public:
+    // `primitives`: None for a program without ranks, else what tailrace/_ranks.py says; then collective.
     Session(const std::vector<std::pair<std::string, std::string>>& settings,
-            const std::optional<std::string>& config_file) {
+            const std::optional<std::string>& config_file, nb::object primitives) {
+        if (!primitives.is_none()) transport_ = make_ranks_transport(std::move(primitives));
         const std::unique_ptr<tailrace_options, void (*)(tailrace_options*)> options(tailrace_options_new(),
                                                                                      tailrace_options_free);
-        if (options == nullptr) throw std::bad_alloc();
-        if (config_file) check(tailrace_options_load(options.get(), config_file->c_str()));
-        for (const auto& [key, value] : settings)
-            check(tailrace_options_set(options.get(), key.c_str(), value.c_str()));
+        try {
+            if (options == nullptr) throw std::bad_alloc();
+            if (config_file) check(tailrace_options_load(options.get(), config_file->c_str()));
+            for (const auto& [key, value] : settings)
+                check(tailrace_options_set(options.get(), key.c_str(), value.c_str()));
+        } catch (...) {
+            leave();  // the others are about to wait for this rank
+            throw;
+        }
         const nb::gil_scoped_release release;
-        check(tailrace_open(options.get(), &session_));
+        const tailrace_code code = transport_ ? open_session(options.get(), transport_, &session_)
+                                              : tailrace_open(options.get(), &session_);
+        if (code == TAILRACE_OK) return;
+        const std::string sentence = tailrace_last_error();
+        if (transport_) transport_->end(true);  // every rank's failure is all ranks'
+        throw Failure{code, sentence};
     }
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;
-    ~Session() {
-        const nb::gil_scoped_release release;
-        tailrace_close(session_);
-    }
+    // Nobody closed it: the other ranks may never do so, and are not waited for.
+    ~Session() { leave(); }
 
     void close() {
         tailrace_session* const session = std::exchange(session_, nullptr);
         const nb::gil_scoped_release release;
-        check(tailrace_close(session));
+        const tailrace_code code = tailrace_close(session);
+        const std::string sentence = code == TAILRACE_OK ? "" : tailrace_last_error();
+        if (transport_) transport_->end(true);
+        if (code != TAILRACE_OK) throw Failure{code, sentence};
+    }
+
+    // Ends this rank's part without the others: what has not been flushed stays in the node-local tier. Also
+    // ends calls that wait for other ranks in other threads.
+    void leave() {
+        tailrace_session* const session = std::exchange(session_, nullptr);
+        const nb::gil_scoped_release release;
+        if (transport_) transport_->end(false);
+        tailrace_close(session);
     }
 
     int rank() const { return tailrace_rank(session_); }
@@ -69,6 +93,7 @@ class Session {
     }
 
     EpochTuple state(uint64_t epoch) const {
+        const nb::gil_scoped_release release;
         tailrace_epoch_info info;
         check(tailrace_epoch_state(session_, epoch, &info));
         return to_tuple(info);
@@ -96,12 +121,12 @@ class Session {
         return epochs;
     }
 
-    // Collective: what one rank's `code` and `sentence` say becomes every rank's failure.
+    // Collective: what one rank's `code` and `sentence` say becomes every rank's failure, the same on all.
     void agree(int code, const std::string& sentence) {
         const nb::gil_scoped_release release;
         const auto alive = value_of(tailrace::alive(session_, "session"));
-        check(agree_on_arguments(*alive,
-                                 code == TAILRACE_OK ? Status() : Status(static_cast<Code>(code), sentence)));
+        check(tailrace::agree(*alive->transport,
+                              code == TAILRACE_OK ? Status() : Status(static_cast<Code>(code), sentence)));
     }
 
     tailrace_session* get() const { return session_; }
@@ -117,6 +142,7 @@ class Session {
         return tailrace_register_array(session_, name.c_str(), memory, &array);
     }
 
+    std::shared_ptr<RanksTransport> transport_;  // of a session over ranks
     tailrace_session* session_ = nullptr;
     std::mutex mutex_;  // one save at a time: a name is registered by one of them
 };
@@ -126,9 +152,10 @@ class Session {
 void bind_session(nb::module_& module) {
     nb::class_<Session>(module, "Session")
         .def(nb::init<const std::vector<std::pair<std::string, std::string>>&,
-                      const std::optional<std::string>&>(),
-             nb::arg("settings"), nb::arg("config_file").none())
+                      const std::optional<std::string>&, nb::object>(),
+             nb::arg("settings"), nb::arg("config_file").none(), nb::arg("primitives").none())
         .def("close", &Session::close)
+        .def("leave", &Session::leave)
         .def_prop_ro("rank", &Session::rank)
         .def_prop_ro("rank_count", &Session::rank_count)
         .def("setting", &Session::setting, nb::arg("key"))

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import dataclasses
 import enum
 import os
+import threading
 import warnings
+import weakref
 from typing import Any
 
 import numpy as np
 
-from tailrace import _checkpoint, _core, _leaves, _restore, _tree
+from tailrace import _checkpoint, _core, _leaves, _ranks, _restore, _tree
 from tailrace._errors import Code, Error
+
+# A rank that fails waits so long for the flush of what it has saved: the others may never save that.
+_LONGEST_AFTER_FAILURE_SECONDS = 10.0
+
+_ALONE: Any = object()
 
 
 class State(enum.Enum):
@@ -42,6 +51,7 @@ class Epoch:
 
 def open(
     *,
+    comm: Any = _ALONE,
     shared_dir: str | os.PathLike[str] | None = None,
     local_dir: str | os.PathLike[str] | None = None,
     files: int | None = None,
@@ -50,6 +60,9 @@ def open(
 ) -> Session:
     """Opens a session on a directory of checkpoints.
 
+    comm: the ranks that save together: an mpi4py communicator, or a process group of torch.distributed
+        (torch.distributed.group.WORLD; a gloo group of these ranks is made for the session). Without it a session is
+        of this process alone. Then open, the calls that restore, and close are collective.
     shared_dir: where the files of an epoch go; made when missing.
     local_dir: the node-local tier, in memory or on a local disk (default /dev/shm/tailrace-<uid>).
     files: how many files an epoch has (K).
@@ -59,9 +72,24 @@ def open(
     Raises Error: invalid argument for a setting that does not exist or has no such value, busy when another
     session holds the directory.
     """
+    primitives = None if comm is _ALONE else _ranks.primitives_of(comm)
     given: dict[str, Any] = {"shared_dir": shared_dir, "local_dir": local_dir, "files": files, **settings}
     texts = [(key, _setting_text(value)) for key, value in given.items() if value is not None]
-    return Session(_core.Session(texts, None if config_file is None else os.fspath(config_file)))
+    core = _core.Session(texts, None if config_file is None else os.fspath(config_file), primitives)
+    session = Session(core, primitives is None or primitives.concurrent)
+    if primitives is not None:
+        _over_ranks.add(session)
+    return session
+
+
+_over_ranks: weakref.WeakSet[Session] = weakref.WeakSet()
+
+
+@atexit.register
+def _leave_all() -> None:
+    """No thread of a session may enter Python once the interpreter has begun to end."""
+    for session in list(_over_ranks):
+        session._leave()
 
 
 def _setting_text(value: Any) -> str:
@@ -73,12 +101,19 @@ def _setting_text(value: Any) -> str:
 class Session:
     """A program's checkpoints in one directory. tailrace.open makes it; a with-statement closes it.
 
+    Over several ranks: each saves a tree of its own, the same number of times, and an epoch is complete when all have.
+    A rank that leaves the with-statement by an exception, or ends without close, does not wait for the others: they
+    get an Error (transport) from their next call, and what was not flushed by then stays in the node-local tier, where
+    the next session finds it.
+
     save, wait, state and close may be called from any thread. All calls that copy or wait release the GIL.
     """
 
-    def __init__(self, core: _core.Session) -> None:
+    def __init__(self, core: _core.Session, may_wait_alone: bool) -> None:
         self._core = core
+        self._may_wait_alone = may_wait_alone  # else wait is collective
         self._closed = False
+        self._ending = threading.Lock()
 
     @property
     def rank(self) -> int:
@@ -193,14 +228,28 @@ class Session:
 
     def close(self) -> None:
         """Waits for all flushes and raises what the first failure was; the session is gone in any case."""
-        if not self._closed:
-            self._closed = True
-            self._core.close()
+        with self._ending:
+            if not self._closed:
+                self._closed = True
+                self._core.close()
 
     def __enter__(self) -> Session:
         return self
 
+    def _leave(self) -> None:
+        self._core.leave()
+        # A close in another thread ends with that, and must not come back into an interpreter that ends.
+        if self._ending.acquire(timeout=_LONGEST_AFTER_FAILURE_SECONDS):
+            self._closed = True
+            self._ending.release()
+
     def __exit__(self, kind: type[BaseException] | None, exception: object, trace: object) -> None:
+        if kind is not None and not self._closed and self.rank_count > 1:
+            # The others may never come to close, or to what this rank has saved.
+            if self._may_wait_alone:
+                with contextlib.suppress(Error):
+                    self.wait(timeout=_LONGEST_AFTER_FAILURE_SECONDS)
+            return self._leave()
         try:
             self.close()
         except Error:
@@ -213,15 +262,20 @@ class Session:
         return _core.Reader.open_session(self._core.handle, step, before, False)
 
     def _fill(self, reader: _core.Reader, into: Any, trust_pickle: bool) -> int:
-        failure: Error | None = None
+        failure: Exception | None = None
         try:
             plan = self._read_into(reader, into, trust_pickle)
-        except Error as error:
+        except Exception as error:
             failure = error
-        # One rank's failure is everybody's: no rank may go on with an epoch that another could not read.
+        # One rank's failure is everybody's, and the same one: no rank may go on with an epoch that another could not
+        # read, or try an older one alone.
         if self.rank_count > 1:
-            self._core.agree(failure.code if failure else 0, str(failure or ""))
-        if failure is not None:
+            code = failure.code if isinstance(failure, Error) else Code.FAILED_STATE
+            try:
+                self._core.agree(code if failure else 0, str(failure or ""))
+            except Error as agreed:
+                raise agreed from failure
+        elif failure is not None:
             raise failure
         for fill in plan.fills:
             fill.target.finish()

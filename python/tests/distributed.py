@@ -12,6 +12,8 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
+PATIENCE_SECONDS = 300
+
 
 def _rank(rank: int, world: int, meeting: str, function: Callable[..., None], arguments: tuple[Any, ...]) -> None:
     torch.set_num_threads(1)
@@ -22,6 +24,33 @@ def _rank(rank: int, world: int, meeting: str, function: Callable[..., None], ar
         dist.barrier()
     finally:
         dist.destroy_process_group()
+
+
+def _lone_rank(*arguments: Any) -> None:
+    rank, world, meeting, function, rest = arguments
+    torch.set_num_threads(1)
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=world)
+    function(*rest)
+
+
+def exit_codes(world: int, function: Callable[..., None], *arguments: Any) -> list[int | None]:
+    """As run, where ranks may end on their own and without a word: how each process ended, None when it did not."""
+    context = mp.get_context("spawn")
+    with tempfile.TemporaryDirectory() as place:
+        meeting = str(Path(place) / "meeting")
+        ranks = [
+            context.Process(target=_lone_rank, args=(rank, world, meeting, function, arguments))
+            for rank in range(world)
+        ]
+        for process in ranks:
+            process.start()
+        for process in ranks:
+            process.join(PATIENCE_SECONDS)
+        codes = [process.exitcode for process in ranks]
+        for process in ranks:
+            process.kill()
+        return codes
 
 
 def run(world: int, function: Callable[..., None], *arguments: Any) -> None:

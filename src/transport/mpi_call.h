@@ -1,20 +1,11 @@
-// What every MPI call of the transport needs: its failure as a Status, and the nap between two looks at MPI.
-//
-// MPI makes progress only while somebody calls it, and cannot be waited for without polling. Every wait of
-// the transport is therefore a nap between two calls. Its length is the trade between the program's CPU time
-// and the flush's throughput: `Nap` says how it adapts.
+// What every MPI call of the transport needs: its failure as a Status.
 #pragma once
 
 #include <fmt/format.h>
 #include <mpi.h>
 
-#include <algorithm>
 #include <array>
-#include <chrono>
-#include <condition_variable>
-#include <mutex>
 #include <string_view>
-#include <utility>
 
 #include "base/status.h"
 
@@ -34,46 +25,5 @@ inline Status mpi_status(int code, std::string_view attempted) {
         if (const int mpi_code = (call); mpi_code != MPI_SUCCESS)  \
             return mpi_status(mpi_code, fmt::format(__VA_ARGS__)); \
     } while (false)
-
-// What the calling thread sleeps between two looks at MPI. Starts short after anything moved, because more
-// tends to follow at once; doubles while nothing moves, because then each look only costs.
-//
-// busy: transfers are under way, and many MPI libraries move a large one a piece at a time, within our calls;
-// the longest nap bounds what a transfer can lose. idle: only a message may come, and nothing is late that
-// waits for 5 ms; 200 looks a second cost less than 0.1 % of a core.
-inline constexpr std::chrono::microseconds shortest_nap(30);
-inline constexpr std::chrono::microseconds longest_busy_nap(1000);
-inline constexpr std::chrono::microseconds longest_idle_nap(5000);
-
-class Nap {
-  public:
-    // Something moved: look again soon.
-    void reset() { next_ = shortest_nap; }
-
-    void sleep(std::chrono::microseconds longest, bool busy) {
-        const std::chrono::microseconds nap = std::min(next_, busy ? longest_busy_nap : longest_idle_nap);
-        std::unique_lock lock(mutex_);
-        woken_.wait_for(
-            lock,
-            std::clamp(nap, std::chrono::microseconds(0), std::max(longest, std::chrono::microseconds(0))),
-            [&] { return wake_; });
-        if (std::exchange(wake_, false))
-            next_ = shortest_nap;
-        else
-            next_ = std::min(nap * 2, longest_idle_nap);
-    }
-
-    void wake() {
-        std::lock_guard lock(mutex_);
-        wake_ = true;
-        woken_.notify_one();
-    }
-
-  private:
-    std::chrono::microseconds next_ = shortest_nap;  // of the one thread that sleeps here
-    std::mutex mutex_;
-    std::condition_variable woken_;
-    bool wake_ = false;
-};
 
 }  // namespace tailrace

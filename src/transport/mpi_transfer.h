@@ -23,6 +23,7 @@
 
 #include "base/status.h"
 #include "transport/mpi_call.h"
+#include "transport/nap.h"
 #include "transport/transport.h"
 
 namespace tailrace {

@@ -22,6 +22,7 @@
 
 #include "transport/mpi_call.h"
 #include "transport/mpi_transfer.h"
+#include "transport/nap.h"
 
 namespace tailrace {
 

@@ -1,5 +1,5 @@
 // Transport: how ranks reach each other. One interface, backends in-process (ranks are threads), MPI, and
-// others outside this tree; one conformance suite (tests/transport/) for all.
+// what Python programs have (python/src/transport.h); one conformance suite (tests/transport/) for all.
 //
 // Three separate channels, which never see each other's traffic:
 //   messages     small, buffered by the transport, never block the sender; FIFO between two ranks.

@@ -1,0 +1,73 @@
+// A transport whose primitives are a Python object: sessions over ranks without MPI in the extension.
+//
+// The object (tailrace/_ranks.py, Primitives) moves frames, memory of known size, and collectives. What makes
+// a Transport of that is here: messages and announcements in frames, receives that are matched by (source,
+// tag) and told the size before anything is written, and waiting.
+//
+// Way of the data:
+//   message     a frame; the object hands it to the target's Arrivals, from its own thread or in progress()
+//   transfer    the sender posts an announcement (tag, bytes, data tag) as a frame and starts to send; the
+//               receiver starts to receive exactly that when it has both the announcement and a receive, into
+//               the target or, where that is too small, into spare memory
+//   to oneself  through the in-process transport of one rank
+//
+// The GIL: taken for the length of a call of the object, and never while a lock of ours is held or a thread
+// sleeps here. Threads of ours never enter Python once end() has returned.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "transport/transport.h"
+
+namespace tailrace::python {
+
+// What has come for a rank. The primitives fill it, from any thread.
+class Arrivals {
+  public:
+    struct News {
+        std::deque<std::pair<int, std::vector<std::byte>>> frames;
+        std::vector<uint64_t> ended;
+        Status failure;
+    };
+
+    void frame(int source, std::vector<std::byte> bytes);
+    void transfer_ended(uint64_t number);
+    // Nothing comes or goes any more. The first reason stays.
+    void failed(std::string why);
+
+    News take();  // the failure is told every time
+    // Sleeps until there is something to take, wake() is called, or the time is over.
+    void wait(std::chrono::microseconds longest);
+    void wake();
+
+  private:
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    bool signalled_ = false;
+    News news_;
+};
+
+// A transport that can be left before its peers leave it.
+class RanksTransport : public Transport {
+  public:
+    // Nobody communicates through it any more, and nobody enters Python for it. `together`: all ranks do this
+    // now; else the peers are told as far as the primitives can. From any thread, without the GIL; the first
+    // call counts.
+    virtual void end(bool together) = 0;
+};
+
+// Needs the GIL. Collective, as far as the object's begin() is.
+std::shared_ptr<RanksTransport> make_ranks_transport(nanobind::object primitives);
+
+void bind_transport(nanobind::module_& module);
+void bind_conformance(nanobind::module_& module);  // with TAILRACE_PYTHON_CONFORMANCE
+
+}  // namespace tailrace::python

@@ -1,0 +1,85 @@
+"""Sessions over ranks: what a way of communicating has to offer, and which one a `comm` stands for.
+
+The transport (python/src/transport.cc) makes messages, transfers and waiting of it. Two ways are in the package:
+mpi4py (_over_mpi4py.py), and torch.distributed with gloo (torch/_over_gloo.py).
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Protocol
+
+from tailrace import _core
+from tailrace._errors import Code, Error
+
+
+class Primitives(Protocol):
+    """One rank's end. Calls come from one thread at a time, but for allgather and broadcast: they come from the
+    program's threads, in the same order on all ranks, beside the others where `concurrent`.
+
+    What raises is a failure of the transport. No call but the two collective ones, begin and close waits for another
+    rank.
+    """
+
+    rank: int
+    size: int
+    host: str  # ranks with equal names share a node-local tier
+    concurrent: bool  # may a background thread communicate while program threads do?
+    polled: bool  # progress() has to be called; else threads of its own fill the arrivals
+
+    def begin(self, arrivals: _core.Arrivals) -> None:
+        """Collective. From now on arrivals.frame(source, bytes) tells what others posted to this rank, in order;
+        arrivals.transfer_ended(number) that a transfer is complete and its memory free; arrivals.failed(why) that
+        nothing goes any more."""
+
+    def post(self, target: int, frame: bytes) -> None:
+        """Any length, mostly short."""
+
+    def posts_delivered(self) -> bool:
+        """Nothing posted is still on its way out."""
+
+    def send(self, number: int, target: int, tag: int, memory: memoryview) -> None: ...
+
+    def receive(self, number: int, source: int, tag: int, memory: memoryview) -> None:
+        """Of exactly as many bytes as are sent. Between two ranks no two transfers under way have the same tag
+        (below 32767)."""
+
+    def progress(self) -> bool:
+        """Whether something moved."""
+
+    def allgather(self, mine: bytes) -> list[bytes]: ...
+
+    def broadcast(self, root: int, mine: bytes) -> bytes: ...
+
+    def close(self) -> bool:
+        """Collective, and the end: what was posted leaves. Whether nobody touches the memory of transfers any
+        more. Where something has failed before, as leave()."""
+
+    def leave(self) -> bool:
+        """As close, without the others, who are told as far as possible. Ends calls that wait in other threads."""
+
+
+def primitives_of(comm: Any) -> Primitives:
+    """Collective over the ranks of `comm`. Raises Error (invalid argument, failed state)."""
+    # Neither library is imported here: an object of theirs says that it is.
+    mpi = sys.modules.get("mpi4py.MPI")
+    if mpi is not None and isinstance(comm, mpi.Comm):
+        from tailrace._over_mpi4py import OverMpi
+
+        return OverMpi(comm)
+    torch = sys.modules.get("torch")
+    if torch and torch.distributed.is_available() and isinstance(comm, torch.distributed.ProcessGroup):
+        from tailrace.torch._over_gloo import OverGloo
+
+        return OverGloo(comm)
+    stranger = torch.distributed.GroupMember.NON_GROUP_MEMBER if torch and torch.distributed.is_available() else None
+    if comm is None:
+        why = "it is None, as torch.distributed.group.WORLD is before init_process_group"
+    elif type(comm) is type(stranger) and comm == stranger:
+        why = "this rank is not part of the process group"
+    else:
+        why = f"it is of type {type(comm).__module__}.{type(comm).__qualname__}"
+    raise Error(
+        Code.INVALID_ARGUMENT,
+        f"comm has to be an mpi4py communicator or a process group of torch.distributed: {why}; nothing was opened",
+    )
