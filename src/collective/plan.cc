@@ -232,11 +232,20 @@ Decision decide(const Topology& topology, const std::vector<RankSummary>& ranks,
             return {Way::two_phase, "no node has more ranks than local aggregators", 0};
         return {Way::two_layer, fmt::format("{} local aggregators per node, as asked for", wanted), wanted};
     }
-    if (mean >= large_request_bytes)
+    // Laid beside the requests, the bytes of a small write need no word within the node, and leave it in one
+    // message for each global aggregator instead of one of every rank.
+    const bool small =
+        std::any_of(ranks.begin(), ranks.end(), [](const RankSummary& rank) { return rank.shares_bytes; }) &&
+        std::all_of(ranks.begin(), ranks.end(),
+                    [](const RankSummary& rank) { return rank.list.bytes <= small_write_bytes; });
+    if (mean >= large_request_bytes && !small)
         return {Way::two_phase, sizes + ": few and large, a first layer would only copy", 0};
     const auto per_node =
         static_cast<int>(divide_up(most_ranks, static_cast<uint64_t>(most_ranks_per_aggregator)));
-    return {Way::two_layer, sizes + ": many and small", per_node};
+    return {
+        Way::two_layer,
+        sizes + (mean >= large_request_bytes ? ": a small write, one message per node" : ": many and small"),
+        per_node};
 }
 
 }  // namespace tailrace::collective

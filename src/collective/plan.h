@@ -15,6 +15,7 @@
 
 #include "aggregate/plan.h"
 #include "collective/requests.h"
+#include "collective/shared_memory.h"
 
 namespace tailrace::collective {
 
@@ -119,6 +120,8 @@ struct Settings {
 struct RankSummary {
     ListSummary list;
     bool has_shared_list = false;  // its list lies, or would lie, in memory the node shares
+    SharedName memory{};           // there: its requests
+    bool shares_bytes = false;     // ... and behind them the bytes it writes
 };
 
 enum class Way {
@@ -138,6 +141,9 @@ struct Decision {
 inline constexpr uint64_t large_request_bytes = uint64_t{64} << 10;
 // Ranks whose requests are this large and do not interleave need no exchange at all.
 inline constexpr uint64_t direct_request_bytes = uint64_t{256} << 10;
+// A rank that writes no more than this lays its bytes beside its requests, where its local aggregator takes
+// them without another word.
+inline constexpr uint64_t small_write_bytes = uint64_t{256} << 10;
 // One local aggregator serves at most so many ranks, unless told otherwise.
 inline constexpr int most_ranks_per_aggregator = 32;
 
