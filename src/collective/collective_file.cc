@@ -113,6 +113,7 @@ class File final : public CollectiveFile {
             return agreement.status();
         }
         agreement_ = std::move(*agreement);
+        options_.plan.local_file_system = is_local(agreement_.file_system);
         DomainSettings& domains = options_.plan.domains;
         domains.align_bytes = std::max(domains.align_bytes, agreement_.block_bytes);
         domains.window_bytes = align_up(std::max<uint64_t>(domains.window_bytes, 1), domains.align_bytes);
@@ -252,8 +253,8 @@ class File final : public CollectiveFile {
         // 3. The exchange.
         const Groups groups = make_groups(agreement_.topology, decision.local_aggregators_per_node,
                                           agreement_.node_shares_memory);
-        const Domains domains(accessed_range(ranks), static_cast<int>(globals_.size()),
-                              options_.plan.domains);
+        const Domains domains(accessed_range(ranks), static_cast<int>(globals_.size()), options_.plan.domains,
+                              decision.begins);
         CallContext context{*transport_, agreement_.topology, ranks,       groups, globals_,      domains,
                             memory_,     file_phase_.get(),   statistics_, writes, slots(domains)};
         const RequestList list(access.requests, mine.summary.list.overlapping);

@@ -79,6 +79,17 @@ TEST(MessagesTest, ASmallContiguousReadTellsEveryMemberOnce) {
     EXPECT_EQ(counts_of(4, contiguous(16, 4 * KiB)).second, (Counts{12, 1}));
 }
 
+// The nodes' parts are unequal: even parts of the file would not be theirs.
+TEST(MessagesTest, UnequalPartsOfNodesStayOnTheirNodes) {
+    Lists lists;
+    uint64_t at = 0;
+    for (const uint64_t bytes : {9000, 9000, 5000, 6000, 7000, 8000, 9000, 12000}) {
+        lists.push_back({{at, bytes / 4096 * 4096}});
+        at += bytes / 4096 * 4096;
+    }
+    EXPECT_EQ(counts_of(4, lists).first, (Counts{0, 0}));
+}
+
 // Four nodes, each with something for all four aggregators: an offer and its data to each of the three
 // others, whatever the number of ranks; and on the way back one word for every member and window.
 TEST(MessagesTest, ASmallInterleavedCallIsOneMessageFromNodeToNode) {
