@@ -149,6 +149,8 @@ typedef struct tailrace_file_statistics {
     uint64_t file_operations;
     uint64_t overlapping_bytes; /* asked for by more than one rank */
     uint64_t messages;          /* between ranks */
+    uint64_t collectives;       /* steps that all ranks wait for */
+    uint64_t steps; /* messages one after the other, in the longest chain of each call; summed over calls */
     uint64_t receives; /* the most peers that told one global aggregator of requests; summed over calls */
     uint64_t rounds;
     uint64_t local_aggregators, global_aggregators; /* of the last call that had any */

@@ -35,7 +35,6 @@ class Call {
     }
 
     Status run() {
-        TAILRACE_TRY(member_.start());
         TAILRACE_TRY(global_->start());
         if (local_) TAILRACE_TRY(local_->start());
         auto last_moved = std::chrono::steady_clock::now();
@@ -59,10 +58,18 @@ class Call {
     Result<bool> step() {
         bool moved = false;
         for (;;) {
+            if (!context_.to_myself.empty()) {
+                const Word word = std::move(context_.to_myself.front());
+                context_.to_myself.pop_front();
+                moved = true;
+                TAILRACE_TRY(handle(context_.rank(), word));
+                continue;
+            }
             TAILRACE_ASSIGN(const std::optional<Message> message, context_.transport.poll());
             if (!message) break;
             moved = true;
             TAILRACE_ASSIGN(const Word word, decode_word(message->bytes));
+            context_.note_step(word.step);
             TAILRACE_TRY(handle(message->source, word));
         }
         if (local_) {
@@ -83,7 +90,7 @@ class Call {
             case Word::Kind::grant:
                 return global_->handle(source, word);
             default:
-                if (local_) return local_->handle(source, word);
+                if (local_) return local_->handle(word);
                 return Status(Code::transport, "a rank that is no local aggregator received a word for one");
         }
     }

@@ -4,6 +4,8 @@
 // Only the thread that drives the call uses these.
 #pragma once
 
+#include <algorithm>
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -19,18 +21,22 @@ namespace tailrace::collective {
 
 // A local aggregator works on so many windows at once: one is filled while another is sent.
 inline constexpr size_t local_slots = 2;
+// Of small windows it has more, so that a small call need not wait for slots; but only in so little memory,
+// as what is touched for the first time costs more than a message.
+inline constexpr size_t most_local_slots = 16;
+inline constexpr uint64_t more_slots_bytes = uint64_t{8} << 20;
 // A global aggregator has so many windows open at once: one is exchanged while another is in the file phase.
 inline constexpr size_t global_images = 2;
 
 // Memory for data, by role:
-//   member             its list of requests (16 bytes each)
-//   local aggregator   local_slots x window of packed bytes, and a list of runs for each
+//   member             its list of requests (16 bytes each), and up to small_write_bytes behind it
+//   local aggregator   local_slots x buffer size of packed bytes, and a list of runs for each slot
 //   global aggregator  (global_images + 1) x window: the images, and packed bytes on their way in or out
 struct CallMemory {
-    SharedMemory list;               // a member's requests
-    SharedMemory packed;             // a local aggregator's slots
-    SharedMemory runs[local_slots];  // the runs of each slot
-    Attachments attachments;         // to all of these, at other ranks
+    SharedMemory list;                    // a member's requests, and its bytes of a small write
+    SharedMemory packed;                  // a local aggregator's slots
+    SharedMemory runs[most_local_slots];  // the runs of each slot
+    Attachments attachments;              // to all of these, at other ranks
     std::unique_ptr<BufferPool> images;
 };
 
@@ -45,10 +51,13 @@ struct CallContext {
     FilePhase* file_phase;  // of a global aggregator
     Statistics& statistics;
     const bool writes;
+    const size_t slots;  // of a local aggregator
 
     // The first failure of this rank. Parts go on after one, with nothing for bytes, so that nobody waits.
     Status failure{};
     uint64_t file_end = UINT64_MAX;
+    uint64_t steps = 0;  // of the longest chain of words and transfers that has reached this rank
+    std::deque<Word> to_myself{};
 
     // Is there memory for the window at its owner from the beginning, as its first rounds fill the images?
     bool open_from_the_beginning(uint64_t window) const { return domains.round(window) < global_images; }
@@ -57,9 +66,24 @@ struct CallContext {
     void fail(const Status& status) {
         if (failure.ok() && !status.ok()) failure = status;
     }
-    Status post(int target, const Word& word) {
-        if (target != rank()) ++statistics.messages;
+    // `after`: the steps of all that this word had to wait for.
+    Status post(int target, Word word, uint64_t after) {
+        word.step = after;
+        if (target == rank()) {
+            to_myself.push_back(std::move(word));
+            return Status();
+        }
+        ++word.step;
+        ++statistics.messages;
         return transport.post(target, encode(word));
+    }
+    // Something has arrived that is the end of a chain of so many.
+    void note_step(uint64_t step) { steps = std::max(steps, step); }
+
+    // A slot's place among the packed bytes of its local aggregator.
+    std::span<std::byte> slot_of(std::span<std::byte> packed, const Word& word) const {
+        return packed.subspan(static_cast<size_t>(word.slot * domains.window_bytes()),
+                              static_cast<size_t>(word.bytes));
     }
     bool same_node(int other) const {
         return topology.node_of_rank[static_cast<size_t>(other)] ==
@@ -67,7 +91,7 @@ struct CallContext {
     }
 };
 
-// Which of a rank's memories an attachment is to (Attachments::at).
+// Which of a rank's memories an attachment is to (Attachments::at); behind them the runs of each slot.
 enum Attached : int { attached_list = 0, attached_packed = 1, attached_runs = 2 };
 
 inline std::span<const Request> as_requests(std::span<const std::byte> memory, uint64_t count) {

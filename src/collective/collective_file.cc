@@ -36,8 +36,10 @@ std::vector<std::byte> encode(const Opening& opening) {
     const ListSummary& list = opening.summary.list;
     ByteWriter writer;
     for (const uint64_t value : {list.requests, list.bytes, list.begin, list.end}) writer.put(value);
-    for (const bool flag : {list.overlapping, opening.summary.has_shared_list, opening.failed})
+    for (const bool flag :
+         {list.overlapping, opening.summary.has_shared_list, opening.summary.shares_bytes, opening.failed})
         writer.put(static_cast<uint8_t>(flag));
+    put(writer, opening.summary.memory);
     return writer.take();
 }
 
@@ -47,8 +49,10 @@ Result<Opening> decode_opening(std::span<const std::byte> bytes) {
     ListSummary& list = opening.summary.list;
     for (uint64_t* value : {&list.requests, &list.bytes, &list.begin, &list.end})
         *value = reader.get<uint64_t>();
-    for (bool* flag : {&list.overlapping, &opening.summary.has_shared_list, &opening.failed})
+    for (bool* flag : {&list.overlapping, &opening.summary.has_shared_list, &opening.summary.shares_bytes,
+                       &opening.failed})
         *flag = reader.get<uint8_t>() != 0;
+    opening.summary.memory = get_shared_name(reader);
     if (!reader.at_end()) return Status(Code::transport, "a rank is in another call of a collective file");
     return opening;
 }
@@ -109,6 +113,7 @@ class File final : public CollectiveFile {
             return agreement.status();
         }
         agreement_ = std::move(*agreement);
+        options_.plan.local_file_system = is_local(agreement_.file_system);
         DomainSettings& domains = options_.plan.domains;
         domains.align_bytes = std::max(domains.align_bytes, agreement_.block_bytes);
         domains.window_bytes = align_up(std::max<uint64_t>(domains.window_bytes, 1), domains.align_bytes);
@@ -221,12 +226,10 @@ class File final : public CollectiveFile {
         Opening mine;
         const Status my_status = check_access(writes, access, mine.summary.list);
         mine.failed = !my_status.ok();
-        const auto node =
-            static_cast<size_t>(agreement_.topology.node_of_rank[static_cast<size_t>(transport_->rank())]);
-        mine.summary.has_shared_list = share_list(node, access.requests);
+        if (my_status.ok()) share(writes, access, mine.summary);
 
         // 2. The same plan on every rank.
-        auto answers = transport_->allgather(encode(mine));
+        auto answers = gather(encode(mine));
         if (!answers.ok()) return give_up(answers.status());
         std::vector<RankSummary> ranks;
         bool failed = false;
@@ -236,7 +239,7 @@ class File final : public CollectiveFile {
             ranks.push_back(opening->summary);
             failed = failed || opening->failed;
         }
-        if (failed) return agree(*transport_, my_status);
+        if (failed) return agree_in_call(my_status);
         const Decision decision = decide(agreement_.topology, ranks, options_.plan);
         last_reason_ = decision.reason;
         if (transport_->rank() == 0)
@@ -250,10 +253,10 @@ class File final : public CollectiveFile {
         // 3. The exchange.
         const Groups groups = make_groups(agreement_.topology, decision.local_aggregators_per_node,
                                           agreement_.node_shares_memory);
-        const Domains domains(accessed_range(ranks), static_cast<int>(globals_.size()),
-                              options_.plan.domains);
-        CallContext context{*transport_, agreement_.topology, ranks,       groups, globals_, domains,
-                            memory_,     file_phase_.get(),   statistics_, writes};
+        const Domains domains(accessed_range(ranks), static_cast<int>(globals_.size()), options_.plan.domains,
+                              decision.begins);
+        CallContext context{*transport_, agreement_.topology, ranks,       groups, globals_,      domains,
+                            memory_,     file_phase_.get(),   statistics_, writes, slots(domains)};
         const RequestList list(access.requests, mine.summary.list.overlapping);
         if (Status status = move(decision.way, context, list, access.memory); !status.ok())
             return give_up(status);
@@ -275,38 +278,71 @@ class File final : public CollectiveFile {
         ++(way == Way::two_phase ? statistics_.two_phase_calls : statistics_.two_layer_calls);
         statistics_.local_aggregators = context.groups.aggregators.size();
         statistics_.global_aggregators = context.globals.size();
-        const auto rank = static_cast<size_t>(transport_->rank());
-        if (context.groups.aggregator_of_rank[rank] != transport_->rank() && !list.empty())
-            std::memcpy(memory_.list.memory().data(), list.all().data(), list.all().size_bytes());
         return exchange(context, list, memory);
     }
 
-    // May this rank's list lie where its local aggregator sees it?
-    bool share_list(size_t node, const std::vector<Request>& requests) {
-        if (requests.empty() || options_.plan.local_aggregators_per_node < 0) return true;
-        if (!agreement_.node_shares_memory[node]) return false;
-        if (agreement_.topology.ranks_of_node[node].size() == 1) return true;
-        return memory_.list.ensure(requests.size() * sizeof(Request)).ok();
+    // Lays this rank's list, and the bytes of a small write, where its local aggregator sees them.
+    void share(bool writes, const Access& access, RankSummary& summary) {
+        const auto rank = static_cast<size_t>(transport_->rank());
+        const auto node = static_cast<size_t>(agreement_.topology.node_of_rank[rank]);
+        summary.has_shared_list = true;
+        if (access.requests.empty() || options_.plan.local_aggregators_per_node < 0) return;
+        // The first rank of a node is its own local aggregator, whatever the groups are.
+        summary.has_shared_list = agreement_.node_shares_memory[node];
+        if (!summary.has_shared_list || agreement_.topology.ranks_of_node[node].front() == transport_->rank())
+            return;
+        const size_t list_bytes = access.requests.size() * sizeof(Request);
+        const auto bytes = static_cast<size_t>(summary.list.bytes);
+        const bool with_bytes = writes && bytes <= small_write_bytes;
+        if (!memory_.list.ensure(list_bytes + (with_bytes ? bytes : 0)).ok()) {
+            summary.has_shared_list = false;
+            return;
+        }
+        const std::span<std::byte> memory = memory_.list.memory();
+        std::memcpy(memory.data(), access.requests.data(), list_bytes);
+        if (with_bytes) access.memory.copy_out(0, memory.subspan(list_bytes, bytes));
+        summary.memory = memory_.list.name();
+        summary.shares_bytes = with_bytes;
+    }
+
+    // A local aggregator's; never more memory than that of local_slots windows of full size.
+    size_t slots(const Domains& domains) const {
+        const uint64_t bytes = std::min(local_slots * options_.plan.domains.window_bytes, more_slots_bytes);
+        return static_cast<size_t>(
+            std::clamp<uint64_t>(bytes / domains.window_bytes(), local_slots, most_local_slots));
     }
 
     Result<uint64_t> conclude(CallContext& context, const RequestList& list, uint64_t bytes) {
         ByteWriter writer;
         writer.put(context.file_end);
         writer.put(static_cast<uint8_t>(!context.failure.ok()));
-        auto answers = transport_->allgather(writer.bytes());
+        writer.put(context.steps);
+        auto answers = gather(writer.bytes());
         if (!answers.ok()) return give_up(answers.status());
         bool failed = false;
-        uint64_t file_end = UINT64_MAX;
+        uint64_t file_end = UINT64_MAX, steps = 0;
         for (const std::vector<std::byte>& answer : *answers) {
             ByteReader reader(answer);
             file_end = std::min(file_end, reader.get<uint64_t>());
             failed = reader.get<uint8_t>() != 0 || failed;
+            steps = std::max(steps, reader.get<uint64_t>());
         }
-        if (failed) return agree(*transport_, context.failure);
+        statistics_.steps += steps;
+        if (failed) return agree_in_call(context.failure);
         if (context.writes || file_end == UINT64_MAX) return bytes;
         uint64_t got = 0;
         for (const Request& request : list.all()) got += clip(request, FileWindow{0, file_end}).bytes;
         return got;
+    }
+
+    Result<std::vector<std::vector<std::byte>>> gather(std::span<const std::byte> mine) {
+        ++statistics_.collectives;
+        return transport_->allgather(mine);
+    }
+
+    Status agree_in_call(const Status& mine) {
+        ++statistics_.collectives;
+        return agree(*transport_, mine);
     }
 
     Status give_up(const Status& status) {
@@ -323,7 +359,7 @@ class File final : public CollectiveFile {
 
     void note_memory(const Domains& domains) {
         uint64_t bytes =
-            std::min<uint64_t>(memory_.packed.memory().size(), local_slots * domains.window_bytes());
+            std::min<uint64_t>(memory_.packed.memory().size(), slots(domains) * domains.window_bytes());
         if (memory_.images) bytes += memory_.images->most_taken() * memory_.images->buffer_bytes();
         statistics_.memory_bytes = std::max(statistics_.memory_bytes, bytes);
     }

@@ -17,13 +17,13 @@ constexpr size_t most_tasks = 64;
 constexpr uint64_t local_read_hole = 8 * KiB;
 constexpr uint64_t remote_hole = 64 * KiB;
 
+}  // namespace
+
 bool is_local(std::string_view file_system) {
     constexpr std::array names = {"ext4", "xfs",     "btrfs", "tmpfs", "ramfs",
                                   "zfs",  "overlay", "f2fs",  "vfat",  "memory"};
     return std::find(names.begin(), names.end(), file_system) != names.end();
 }
-
-}  // namespace
 
 Sieving sieving_for(std::string_view file_system, Sieve reads, Sieve writes) {
     const bool local = is_local(file_system);

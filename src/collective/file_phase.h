@@ -36,6 +36,9 @@ struct Sieving {
 
 enum class Sieve { automatic, always, never };
 
+// Of a file system by its name (SpaceInfo::file_system): not behind a network, and not in user space.
+bool is_local(std::string_view file_system);
+
 // What pays on a file system of that name (SpaceInfo::file_system). An operation on a local file system costs
 // about as much as moving some KiB; one on a file system behind a network or in user space as much as 64 KiB.
 Sieving sieving_for(std::string_view file_system, Sieve reads, Sieve writes);

@@ -59,25 +59,30 @@ Status GlobalPart::start() {
 }
 
 Status GlobalPart::handle(int source, const Word& word) {
-    if (word.kind == Word::Kind::windows) {
-        if (!word.ids.empty()) ++context_.statistics.receives;
-        for (const uint64_t id : word.ids) contributors_[id].push_back(source);
-        if (--groups_missing_ > 0) return Status();
-        context_.statistics.rounds += contributors_.size();
-        TAILRACE_TRY(open_windows());
-        for (const auto& [early_source, early] : std::exchange(early_, {}))
-            TAILRACE_TRY(handle(early_source, early));
-        return Status();
-    }
-    if (groups_missing_ > 0) {
-        early_.emplace_back(source, word);
-        return Status();
-    }
+    if (word.kind == Word::Kind::windows || !word.ids.empty()) TAILRACE_TRY(announced(source, word.ids));
+    if (word.kind == Word::Kind::windows) return Status();
     const auto [window, contribution] = find(word.window, source);
     if (contribution == nullptr)
         return Status(Code::transport, "a global aggregator received a message out of order");
-    return word.kind == Word::Kind::offer ? offered(*window, *contribution, word)
-                                          : granted(*window, *contribution, word);
+    window->steps = std::max(window->steps, word.step);
+    if (word.kind == Word::Kind::offer) return offered(*window, *contribution, word);
+    contribution->grant = word;
+    return serve(*window, *contribution);
+}
+
+// A group has said to which windows it contributes. Those of the first rounds are open from then on.
+Status GlobalPart::announced(int source, const std::vector<uint64_t>& ids) {
+    if (!ids.empty()) ++context_.statistics.receives;
+    for (const uint64_t id : ids) {
+        if (!context_.open_from_the_beginning(id)) {
+            contributors_[id].push_back(source);
+            continue;
+        }
+        const auto open = std::find_if(open_.begin(), open_.end(), [&](auto& o) { return o->id == id; });
+        (open == open_.end() ? open_window(id) : **open).contributions.emplace_back().source = source;
+    }
+    if (--groups_missing_ > 0) return Status();
+    return open_windows();
 }
 
 std::pair<GlobalPart::Window*, GlobalPart::Contribution*> GlobalPart::find(uint64_t window, int source) {
@@ -89,25 +94,31 @@ std::pair<GlobalPart::Window*, GlobalPart::Contribution*> GlobalPart::find(uint6
     return {nullptr, nullptr};
 }
 
+GlobalPart::Window& GlobalPart::open_window(uint64_t id) {
+    ++context_.statistics.rounds;
+    auto window = std::make_unique<Window>();
+    window->id = id;
+    window->range = context_.domains.window(id);
+    window->buffer = context_.memory.images->try_take();
+    window->image =
+        window->buffer.memory().subspan(static_cast<size_t>(window->range.begin % image_alignment),
+                                        static_cast<size_t>(window->range.bytes()));
+    window->steps = steps_;
+    return *open_.emplace_back(std::move(window));
+}
+
 Status GlobalPart::open_windows() {
     while (groups_missing_ == 0 && !contributors_.empty() && open_.size() < global_images) {
         const auto next = contributors_.begin();
-        auto window = std::make_unique<Window>();
-        window->id = next->first;
-        window->range = context_.domains.window(window->id);
-        window->buffer = context_.memory.images->try_take();
-        window->image =
-            window->buffer.memory().subspan(static_cast<size_t>(window->range.begin % image_alignment),
-                                            static_cast<size_t>(window->range.bytes()));
-        for (const int source : next->second) window->contributions.emplace_back().source = source;
-        Word word;
-        word.kind = Word::Kind::open;
-        word.window = window->id;
-        open_.push_back(std::move(window));
-        const std::vector<int> sources = std::move(next->second);
+        Window& window = open_window(next->first);
+        for (const int source : next->second) {
+            window.contributions.emplace_back().source = source;
+            Word word;
+            word.kind = Word::Kind::open;
+            word.window = window.id;
+            TAILRACE_TRY(context_.post(source, word, window.steps));
+        }
         contributors_.erase(next);
-        if (context_.open_from_the_beginning(word.window)) continue;
-        for (const int source : sources) TAILRACE_TRY(context_.post(source, word));
     }
     return Status();
 }
@@ -120,7 +131,8 @@ Status GlobalPart::offered(Window& window, Contribution& contribution, const Wor
     contribution.stage = Contribution::Stage::described;
     contribution.bytes = word.bytes;
     context_.statistics.requests_after_local += word.count;
-    if (word.failed) {
+    if (word.granted) contribution.grant = word;
+    if (word.failed && context_.writes) {
         contribution.stage = Contribution::Stage::settled;
         return Status();
     }
@@ -130,25 +142,24 @@ Status GlobalPart::offered(Window& window, Contribution& contribution, const Wor
         if (context_.writes) {
             scatter(window, contribution.runs, local_->packed(window.id));
             contribution.stage = Contribution::Stage::settled;
-            return say_done(contribution.source, window.id);
+            return say_done(contribution.source, window);
         }
         return Status();
     }
-    if (word.shared) {
+    if (context_.writes && word.shared) {
         Attachments& attachments = context_.memory.attachments;
         auto packed = attachments.at(contribution.source, attached_packed, word.data);
         auto runs =
-            attachments.at(contribution.source, attached_runs + (word.slot_begin > 0 ? 1 : 0), word.list);
+            attachments.at(contribution.source, attached_runs + static_cast<int>(word.slot), word.list);
         if (packed.ok() && runs.ok()) {
             const std::span<const Request> seen = as_requests(*runs, word.count);
             contribution.runs.assign(seen.begin(), seen.end());
-            scatter(window, contribution.runs,
-                    packed->subspan(static_cast<size_t>(word.slot_begin), static_cast<size_t>(word.bytes)));
+            scatter(window, contribution.runs, context_.slot_of(*packed, word));
         } else {
             context_.fail(packed.ok() ? runs.status() : packed.status());
         }
         contribution.stage = Contribution::Stage::settled;
-        return say_done(contribution.source, window.id);
+        return word.answer ? say_done(contribution.source, window) : Status();
     }
     contribution.runs = word.runs;
     if (contribution.runs.size() == word.count) return Status();
@@ -159,32 +170,33 @@ Status GlobalPart::offered(Window& window, Contribution& contribution, const Wor
     return Status();
 }
 
-Status GlobalPart::granted(Window& window, Contribution& contribution, const Word& word) {
+// The window has been read, and the group has said where its packed bytes go.
+Status GlobalPart::serve(Window& window, Contribution& contribution) {
+    Word& word = *contribution.grant;
+    word.bytes = contribution.bytes;
     contribution.stage = Contribution::Stage::settled;
     if (word.failed) return Status();
     if (contribution.source == context_.rank()) {
         gather(window, contribution.runs, local_->packed(window.id));
-        return say_done(contribution.source, window.id);
+        return say_done(contribution.source, window);
     }
     if (word.shared) {
         auto packed = context_.memory.attachments.at(contribution.source, attached_packed, word.data);
         if (packed.ok())
-            gather(window, contribution.runs,
-                   packed->subspan(static_cast<size_t>(word.slot_begin),
-                                   static_cast<size_t>(contribution.bytes)));
+            gather(window, contribution.runs, context_.slot_of(*packed, word));
         else
             context_.fail(packed.status());
-        return say_done(contribution.source, window.id);
+        return say_done(contribution.source, window);
     }
     contribution.stage = Contribution::Stage::moving;
     return Status();
 }
 
-Status GlobalPart::say_done(int target, uint64_t window) {
+Status GlobalPart::say_done(int target, const Window& window) {
     Word word;
     word.kind = Word::Kind::done;
-    word.window = window;
-    return context_.post(target, word);
+    word.window = window.id;
+    return context_.post(target, word, window.steps);
 }
 
 Result<bool> GlobalPart::step() {
@@ -194,8 +206,11 @@ Result<bool> GlobalPart::step() {
         TAILRACE_ASSIGN(const bool advanced, advance(*window));
         moved = moved || advanced;
     }
-    const size_t ended = std::erase_if(
-        open_, [](const std::unique_ptr<Window>& window) { return window->contributions.empty(); });
+    const size_t ended = std::erase_if(open_, [&](const std::unique_ptr<Window>& window) {
+        if (!window->contributions.empty()) return false;
+        steps_ = std::max(steps_, window->steps);
+        return true;
+    });
     if (ended > 0) TAILRACE_TRY(open_windows());
     return moved || ended > 0;
 }
@@ -215,7 +230,7 @@ Result<bool> GlobalPart::advance(Window& window) {
             const bool complete = context_.writes ? all(settled) : all([](const Contribution& c) {
                 return c.stage == Contribution::Stage::described && !c.runs_transfer;
             });
-            if (!complete) return moved;
+            if (!complete || groups_missing_ > 0) return moved;
             TAILRACE_TRY(submit(window));
             return true;
         }
@@ -292,8 +307,12 @@ Status GlobalPart::file_phase_over(Window& window) {
     word.kind = Word::Kind::ready;
     word.window = window.id;
     for (Contribution& contribution : window.contributions) {
+        if (contribution.grant) {
+            TAILRACE_TRY(serve(window, contribution));
+            continue;
+        }
         contribution.stage = Contribution::Stage::waiting;
-        TAILRACE_TRY(context_.post(contribution.source, word));
+        TAILRACE_TRY(context_.post(contribution.source, word, window.steps));
     }
     return Status();
 }

@@ -47,6 +47,7 @@ class GlobalPart {
         Stage stage = Stage::expected;
         uint64_t bytes = 0;
         std::vector<Request> runs;
+        std::optional<Word> grant;  // a read's: where the packed bytes go
         bool in_scratch = false;
         std::span<std::byte> packed;
         std::unique_ptr<Transfer> runs_transfer, data_transfer;
@@ -61,19 +62,22 @@ class GlobalPart {
         std::span<std::byte> image;
         std::vector<Contribution> contributions;
         FileTask task;
+        uint64_t steps = 0;  // of the messages up to here, one after the other
     };
 
     Status make_memory();
+    Status announced(int source, const std::vector<uint64_t>& ids);
+    Window& open_window(uint64_t id);
     Status open_windows();
     Status offered(Window& window, Contribution& contribution, const Word& word);
-    Status granted(Window& window, Contribution& contribution, const Word& word);
+    Status serve(Window& window, Contribution& contribution);
     Result<bool> advance(Window& window);
     Result<bool> advance(Window& window, Contribution& contribution);
     Status submit(Window& window);
     Status file_phase_over(Window& window);
     void scatter(Window& window, std::span<const Request> runs, std::span<const std::byte> packed);
     void gather(Window& window, std::span<const Request> runs, std::span<std::byte> packed);
-    Status say_done(int target, uint64_t window);
+    Status say_done(int target, const Window& window);
     std::span<std::byte> place_in_image(Window& window, const Request& run);
     bool find_room(Window& window, Contribution& contribution);
     void give_room_back(Contribution& contribution);
@@ -85,7 +89,7 @@ class GlobalPart {
     size_t groups_missing_ = 0;
     std::map<uint64_t, std::vector<int>> contributors_;  // by window; those that were opened are gone
     std::deque<std::unique_ptr<Window>> open_;
-    std::vector<std::pair<int, Word>> early_;  // offers from before all groups have named their windows
+    uint64_t steps_ = 0;  // of the messages up to the last window that was closed
     Buffer scratch_;
     size_t scratch_used_ = 0, scratch_users_ = 0;
 };

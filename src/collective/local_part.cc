@@ -16,10 +16,10 @@ bool touches(const RequestList& list, const FileWindow& window) {
 
 }  // namespace
 
-LocalPart::LocalPart(CallContext& context, MemberPart& own) : context_(context), own_(own) {
+LocalPart::LocalPart(CallContext& context, MemberPart& own)
+    : context_(context), own_(own), slots_(context.slots) {
     for (const int rank : context.groups.members(context.rank()))
         if (context.ranks[static_cast<size_t>(rank)].list.requests > 0) members_.push_back(rank);
-    lists_missing_ = members_.size();
 }
 
 LocalPart::~LocalPart() {
@@ -29,18 +29,36 @@ LocalPart::~LocalPart() {
     for (const auto& [window, transfer] : asking_) (void)transfer->take_back();
 }
 
+// 1. The members' lists.
 Status LocalPart::start() {
-    if (!own_.list().empty()) {
-        lists_[context_.rank()] = own_.list();
-        --lists_missing_;
+    for (const int rank : members_) {
+        if (rank == context_.rank()) {
+            lists_[rank] = own_.stream().list();
+            continue;
+        }
+        const RankSummary& member = context_.ranks[static_cast<size_t>(rank)];
+        auto memory = context_.memory.attachments.at(rank, attached_list, member.memory);
+        if (memory.ok()) {
+            lists_[rank] = RequestList(as_requests(*memory, member.list.requests), member.list.overlapping);
+            const size_t list_bytes = static_cast<size_t>(member.list.requests) * sizeof(Request);
+            if (member.shares_bytes)
+                laid_.try_emplace(rank, lists_[rank],
+                                  memory->subspan(list_bytes, static_cast<size_t>(member.list.bytes)));
+            continue;
+        }
+        context_.fail(memory.status());
+        if (member.shares_bytes) continue;  // it waits for nothing
+        Word give_up;
+        give_up.kind = Word::Kind::take;
+        give_up.window = every_window;
+        give_up.failed = true;
+        TAILRACE_TRY(context_.post(rank, give_up, 0));
     }
-    if (lists_missing_ == 0) return begin();
-    return Status();
+    return members_.empty() ? Status() : begin();
 }
 
+// 2. Their windows.
 Status LocalPart::begin() {
-    begun_ = true;
-    if (members_.empty()) return Status();
     std::vector<uint64_t> ids;
     for (const auto& [rank, list] : lists_) {
         const std::vector<uint64_t> touched = windows_of(list, context_.domains);
@@ -49,7 +67,7 @@ Status LocalPart::begin() {
         std::inplace_merge(ids.begin(), ids.begin() + middle, ids.end());
     }
     ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
-    windows_left_ = ids.size();
+    windows_ = windows_left_ = ids.size();
 
     // Every owner that the ranks' summaries let expect something gets a word, though it may be empty.
     FileWindow range{UINT64_MAX, 0};
@@ -62,49 +80,39 @@ Status LocalPart::begin() {
     for (const uint64_t id : ids) words[static_cast<size_t>(context_.domains.owner(id))].ids.push_back(id);
     for (size_t owner = 0; owner < words.size(); ++owner) {
         if (!context_.domains.may_touch(range, static_cast<int>(owner))) continue;
-        words[owner].kind = Word::Kind::windows;
-        TAILRACE_TRY(context_.post(context_.globals[owner], words[owner]));
+        Word& word = words[owner];
+        if (!word.ids.empty() && context_.open_from_the_beginning(word.ids.front())) {
+            unsaid_[context_.globals[owner]] = std::move(word.ids);
+            continue;
+        }
+        word.kind = Word::Kind::windows;
+        TAILRACE_TRY(context_.post(context_.globals[owner], word, 0));
     }
     for (const uint64_t id : ids)
-        if (context_.open_from_the_beginning(id)) TAILRACE_TRY(opened(id));
+        if (context_.open_from_the_beginning(id)) TAILRACE_TRY(opened(id, 0));
     return Status();
 }
 
-Status LocalPart::opened(uint64_t window) {
-    if (!context_.writes) return offer_runs(window);
-    opened_.push_back(window);
+Status LocalPart::opened(uint64_t window, uint64_t steps) {
+    if (!context_.writes) return ask(window, steps);
+    opened_[window] = steps;
     return Status();
 }
 
-Status LocalPart::handle(int source, const Word& word) {
+Status LocalPart::handle(const Word& word) {
     switch (word.kind) {
-        case Word::Kind::lists: {
-            auto memory = context_.memory.attachments.at(source, attached_list, word.list);
-            if (memory.ok()) {
-                lists_[source] = RequestList(as_requests(*memory, word.count),
-                                             context_.ranks[static_cast<size_t>(source)].list.overlapping);
-            } else {
-                context_.fail(memory.status());
-                Word give_up;
-                give_up.kind = Word::Kind::take;
-                give_up.window = every_window;
-                give_up.failed = true;
-                TAILRACE_TRY(context_.post(source, give_up));
-            }
-            if (--lists_missing_ == 0) return begin();
-            return Status();
-        }
         case Word::Kind::open:
-            return opened(word.window);
+            return opened(word.window, word.step);
         case Word::Kind::ready:
-            ready_.push_back(word.window);
+            ready_.emplace_back(word.window, word.step);
             return Status();
         case Word::Kind::placed:
         case Word::Kind::taken: {
             Slot* slot = slot_of(word.window);
             if (slot == nullptr || slot->members_left == 0) break;
+            slot->steps = std::max(slot->steps, word.step);
             if (--slot->members_left > 0) return Status();
-            const auto index = static_cast<size_t>(slot - slots_);
+            const auto index = static_cast<size_t>(slot - slots_.data());
             if (word.kind == Word::Kind::placed) return offer(index);
             release(index);
             return Status();
@@ -112,6 +120,7 @@ Status LocalPart::handle(int source, const Word& word) {
         case Word::Kind::done: {
             Slot* slot = slot_of(word.window);
             if (slot == nullptr) break;
+            slot->steps = std::max(slot->steps, word.step);
             slot->waits_for_done = false;
             return Status();
         }
@@ -135,7 +144,7 @@ Result<bool> LocalPart::step() {
         TAILRACE_ASSIGN(const auto complete, transfer->second->test());
         transfer = complete ? asking_.erase(transfer) : std::next(transfer);
     }
-    for (size_t slot = 0; slot < local_slots; ++slot) {
+    for (size_t slot = 0; slot < slots_.size(); ++slot) {
         if (slots_[slot].stage != Stage::moving) continue;
         TAILRACE_ASSIGN(const bool advanced, advance(slot));
         moved = moved || advanced;
@@ -144,9 +153,7 @@ Result<bool> LocalPart::step() {
 }
 
 bool LocalPart::done() const {
-    return begun_ && windows_left_ == 0 && asking_.empty() &&
-           std::all_of(std::begin(slots_), std::end(slots_),
-                       [](const Slot& slot) { return slot.stage == Stage::free; });
+    return windows_left_ == 0 && asking_.empty();  // a window is left until its slot is free
 }
 
 // ---- where things are ---------------------------------------------------------------------------------
@@ -162,20 +169,20 @@ bool LocalPart::by_memory(uint64_t window) const {
 }
 
 std::optional<size_t> LocalPart::free_slot() const {
-    for (size_t slot = 0; slot < local_slots; ++slot)
+    for (size_t slot = 0; slot < slots_.size(); ++slot)
         if (slots_[slot].stage == Stage::free) return slot;
     return std::nullopt;
 }
 
 LocalPart::Slot* LocalPart::slot_of(uint64_t window) {
     for (Slot& slot : slots_)
-        if (slot.stage != Stage::free && slot.window == window) return &slot;
+        if (slot.stage > Stage::spent && slot.window == window) return &slot;
     return nullptr;
 }
 
 std::span<const Request> LocalPart::runs(uint64_t window) const {
     for (const Slot& slot : slots_)
-        if (slot.stage != Stage::free && slot.window == window) return slot.runs;
+        if (slot.stage > Stage::spent && slot.window == window) return slot.runs;
     const auto asked = asked_.find(window);
     return asked == asked_.end() ? std::span<const Request>() : asked->second;
 }
@@ -201,14 +208,15 @@ Status LocalPart::prepare(size_t index) {
     Slot& slot = slots_[index];
     const uint64_t bytes = total_bytes(slot.runs);
     if (alone()) {
-        slot.packed = own_.memory_of(context_.domains.window(slot.window));
+        slot.packed = own_.stream().memory_of(context_.domains.window(slot.window));
         if (!slot.packed.empty()) return Status();
     }
     const uint64_t slot_bytes = context_.domains.window_bytes();
-    TAILRACE_TRY(context_.memory.packed.ensure(slot_bytes * local_slots));
+    TAILRACE_TRY(context_.memory.packed.ensure(slot_bytes * slots_.size()));
     slot.packed = context_.memory.packed.memory().subspan(static_cast<size_t>(index * slot_bytes),
                                                           static_cast<size_t>(bytes));
-    if (alone()) return Status();
+    const bool all_laid = laid_.size() + lists_.count(context_.rank()) == members_.size();
+    if (alone() || (all_laid && !by_memory(slot.window))) return Status();  // nobody else looks
     SharedMemory& shown = context_.memory.runs[index];
     TAILRACE_TRY(shown.ensure(slot.runs.size() * sizeof(Request)));
     std::memcpy(shown.memory().data(), slot.runs.data(), slot.runs.size() * sizeof(Request));
@@ -222,23 +230,27 @@ Status LocalPart::tell_members(size_t index, Word::Kind kind) {
     word.kind = kind;
     word.window = slot.window;
     word.failed = slot.failed;
+    word.answer = kind == Word::Kind::place || reuses_slots();
     word.shared = true;
     word.count = slot.runs.size();
     word.bytes = slot.packed.size();
-    word.slot_begin = index * context_.domains.window_bytes();
+    word.slot = static_cast<uint32_t>(index);
     word.list = context_.memory.runs[index].name();
     word.data = context_.memory.packed.name();
     const FileWindow window = context_.domains.window(slot.window);
     for (const auto& [rank, list] : lists_) {
-        if (rank == context_.rank() || !touches(list, window)) continue;
-        ++slot.members_left;
-        TAILRACE_TRY(context_.post(rank, word));
+        if (rank == context_.rank() || laid_.contains(rank) || !touches(list, window)) continue;
+        if (word.answer) ++slot.members_left;
+        TAILRACE_TRY(context_.post(rank, word, slot.steps));
     }
     return Status();
 }
 
 void LocalPart::release(size_t index) {
+    const uint64_t steps = slots_[index].steps;
     slots_[index] = Slot();
+    slots_[index].steps = steps;
+    if (!reuses_slots()) slots_[index].stage = Stage::spent;
     --windows_left_;
 }
 
@@ -256,10 +268,11 @@ Status LocalPart::take_up(size_t index) {
         return std::pair(id / owners, (id % owners + owners - first) % owners);
     };
     const auto next = std::min_element(opened_.begin(), opened_.end(),
-                                       [&](uint64_t a, uint64_t b) { return turn(a) < turn(b); });
+                                       [&](auto& a, auto& b) { return turn(a.first) < turn(b.first); });
     Slot& slot = slots_[index];
     slot.stage = Stage::filling;
-    slot.window = *next;
+    slot.window = next->first;
+    slot.steps = std::max(slot.steps, next->second);
     opened_.erase(next);
 
     const FileWindow window = context_.domains.window(slot.window);
@@ -269,10 +282,10 @@ Status LocalPart::take_up(size_t index) {
         slot.failed = true;
     }
     TAILRACE_TRY(tell_members(index, Word::Kind::place));
-    if (!slot.failed && lists_.contains(context_.rank()) &&
-        !(alone() && slot.packed.data() == own_.memory_of(window).data())) {
+    copy_own(slot);
+    if (!slot.failed) {
         const Stopwatch stopwatch(context_.statistics.copy);
-        own_.copy(window, slot.runs, slot.packed);
+        for (const auto& [rank, laid] : laid_) laid.stream.copy_out(window, slot.runs, slot.packed);
     }
     return slot.members_left == 0 ? offer(index) : Status();
 }
@@ -287,12 +300,13 @@ Status LocalPart::offer(size_t index) {
     word.failed = slot.failed;
     word.count = slot.failed ? 0 : slot.runs.size();
     word.bytes = slot.failed ? 0 : slot.packed.size();
-    if (inside(slot.window) || slot.failed) {
-        slot.waits_for_done = !slot.failed;
+    if (slot.failed) {
+    } else if (inside(slot.window)) {
+        slot.waits_for_done = word.answer = true;  // takes no message
     } else if (by_memory(slot.window)) {
-        slot.waits_for_done = true;
+        slot.waits_for_done = word.answer = reuses_slots();
         word.shared = true;
-        word.slot_begin = index * context_.domains.window_bytes();
+        word.slot = static_cast<uint32_t>(index);
         word.list = context_.memory.runs[index].name();
         word.data = context_.memory.packed.name();
     } else {
@@ -307,13 +321,23 @@ Status LocalPart::offer(size_t index) {
         TAILRACE_ASSIGN(slot.data_transfer,
                         context_.transport.start_send(target, data_tag(slot.window), slot.packed));
     }
-    return context_.post(target, word);
+    return post_offer(word, slot.steps);
+}
+
+// The first to an owner names the windows that it may expect.
+Status LocalPart::post_offer(Word& word, uint64_t after) {
+    const int target = owner(word.window);
+    if (const auto unsaid = unsaid_.find(target); unsaid != unsaid_.end()) {
+        word.ids = std::move(unsaid->second);
+        unsaid_.erase(unsaid);
+    }
+    return context_.post(target, word, after);
 }
 
 // ---- reads --------------------------------------------------------------------------------------------
 
-Status LocalPart::offer_runs(uint64_t window) {
-    std::vector<Request>& runs = asked_[window];
+Status LocalPart::ask(uint64_t window, uint64_t steps) {
+    std::vector<Request> runs;
     context_.statistics.overlapping_bytes +=
         merge_window(context_.domains.window(window), runs).overlapping_bytes;
     Word word;
@@ -325,43 +349,60 @@ Status LocalPart::offer_runs(uint64_t window) {
         if (runs.size() <= most_runs_in_word) {
             word.runs = runs;
         } else {
+            // The transfer looks at the runs, which stay in place when the vector is moved; advance() waits
+            // for its end.
             ++context_.statistics.messages;
             TAILRACE_ASSIGN(asking_[window],
                             context_.transport.start_send(owner(window), runs_tag(window), as_bytes(runs)));
         }
     }
-    return context_.post(owner(window), word);
+    if (const std::optional<size_t> index = free_slot()) {
+        Slot& slot = slots_[*index];
+        slot.window = window;
+        slot.runs = std::move(runs);
+        slot.steps = steps = std::max(slot.steps, steps);
+        TAILRACE_TRY(give_memory(*index, word));
+        // What has failed here still has to be read for: the runs are on their way.
+        word.granted = true;
+    } else {
+        asked_[window] = std::move(runs);
+    }
+    return post_offer(word, steps);
+}
+
+// Memory for the packed bytes of slot.runs, and where it is into the word.
+Status LocalPart::give_memory(size_t index, Word& word) {
+    Slot& slot = slots_[index];
+    slot.stage = Stage::moving;
+    if (Status status = prepare(index); !status.ok()) {
+        context_.fail(status);
+        slot.failed = word.failed = true;
+        return Status();
+    }
+    if (inside(slot.window) || by_memory(slot.window)) {
+        slot.waits_for_done = true;
+        word.shared = by_memory(slot.window);
+        word.slot = static_cast<uint32_t>(index);
+        word.data = context_.memory.packed.name();
+        return Status();
+    }
+    TAILRACE_ASSIGN(slot.data_transfer,
+                    context_.transport.start_receive(owner(slot.window), data_tag(slot.window), slot.packed));
+    return Status();
 }
 
 Status LocalPart::grant(size_t index) {
     Slot& slot = slots_[index];
-    slot.stage = Stage::moving;
-    slot.window = ready_.front();
+    slot.window = ready_.front().first;
+    slot.steps = std::max(slot.steps, ready_.front().second);
     ready_.pop_front();
-    // Their transfer may still look at the runs, which stay in place when the vector is moved; advance()
-    // waits for its end.
     slot.runs = std::move(asked_[slot.window]);
     asked_.erase(slot.window);
-    if (Status status = prepare(index); !status.ok()) {
-        context_.fail(status);
-        slot.failed = true;
-    }
     Word word;
     word.kind = Word::Kind::grant;
     word.window = slot.window;
-    word.failed = slot.failed;
-    if (inside(slot.window) && !slot.failed) {
-        slot.waits_for_done = true;
-    } else if (by_memory(slot.window) && !slot.failed) {
-        slot.waits_for_done = true;
-        word.shared = true;
-        word.slot_begin = index * context_.domains.window_bytes();
-        word.data = context_.memory.packed.name();
-    } else if (!slot.failed) {
-        TAILRACE_ASSIGN(slot.data_transfer, context_.transport.start_receive(
-                                                owner(slot.window), data_tag(slot.window), slot.packed));
-    }
-    return context_.post(owner(slot.window), word);
+    TAILRACE_TRY(give_memory(index, word));
+    return context_.post(owner(slot.window), word, slot.steps);
 }
 
 // The packed bytes are here.
@@ -369,14 +410,17 @@ Status LocalPart::filled(size_t index) {
     Slot& slot = slots_[index];
     slot.stage = Stage::emptying;
     TAILRACE_TRY(tell_members(index, Word::Kind::take));
-    const FileWindow window = context_.domains.window(slot.window);
-    if (!slot.failed && lists_.contains(context_.rank()) &&
-        !(alone() && slot.packed.data() == own_.memory_of(window).data())) {
-        const Stopwatch stopwatch(context_.statistics.copy);
-        own_.copy(window, slot.runs, slot.packed);
-    }
+    copy_own(slot);
     if (slot.members_left == 0) release(index);
     return Status();
+}
+
+// Between this rank's memory and the slot, unless the slot is that memory.
+void LocalPart::copy_own(Slot& slot) {
+    if (slot.failed || !lists_.contains(context_.rank())) return;
+    const FileWindow window = context_.domains.window(slot.window);
+    if (alone() && slot.packed.data() == own_.stream().memory_of(window).data()) return;
+    own_.copy(window, slot.runs, slot.packed);
 }
 
 Result<bool> LocalPart::advance(size_t index) {
@@ -386,6 +430,8 @@ Result<bool> LocalPart::advance(size_t index) {
         TAILRACE_ASSIGN(const auto complete, (*transfer)->test());
         if (!complete) return false;
         transfer->reset();
+        // Data come without a word of how many steps led to them: those up to the offer or grant, and two.
+        if (!context_.writes) context_.note_step(slot.steps += 2);
     }
     if (slot.waits_for_done || asking_.contains(slot.window)) return false;
     if (context_.writes)

@@ -6,6 +6,10 @@
 // taken up once their owners have opened them, so that it never waits for anything that waits for
 // it: an open window has its memory at the owner, and members only copy.
 //
+// A read's window has its slot from the offer on, if one is free then: the bytes come without asking. Where a
+// call has no more windows than there are slots, each is used once, and nobody has to say that it is free
+// again: what it holds stays until the next call.
+//
 // Where nobody of the group but the aggregator has requests, there is nobody to ask and no memory is shared:
 // if its bytes are one piece of memory, they are sent from there and received there, as in two-phase I/O.
 #pragma once
@@ -27,7 +31,7 @@ class LocalPart {
     LocalPart& operator=(const LocalPart&) = delete;
 
     Status start();
-    Status handle(int source, const Word& word);
+    Status handle(const Word& word);
     // True when something moved.
     Result<bool> step();
     bool done() const;
@@ -39,6 +43,7 @@ class LocalPart {
   private:
     enum class Stage {
         free,
+        spent,     // free, but others may still look at it: not for this call
         filling,   // members copy into it
         moving,    // between here and the owner
         emptying,  // members copy out of it
@@ -51,27 +56,32 @@ class LocalPart {
         std::span<std::byte> packed;
         size_t members_left = 0;
         bool waits_for_done = false;
+        uint64_t steps = 0;  // of the messages up to here, one after the other
         std::unique_ptr<Transfer> runs_transfer, data_transfer;
     };
 
     // Nobody else has requests: no memory need be shared.
     bool alone() const { return members_.size() == 1 && members_.front() == context_.rank(); }
+    // Slots have to be used again, so somebody has to say when they are free.
+    bool reuses_slots() const { return windows_ > slots_.size(); }
     bool inside(uint64_t window) const;
     bool by_memory(uint64_t window) const;
     int owner(uint64_t window) const;
     Status begin();
-    Status announce_windows();
     MergeCounts merge_window(const FileWindow& window, std::vector<Request>& runs);
     std::optional<size_t> free_slot() const;
     Slot* slot_of(uint64_t window);
     Status tell_members(size_t slot, Word::Kind kind);
     Status take_up(size_t slot);
     Status offer(size_t slot);
-    Status opened(uint64_t window);
-    Status offer_runs(uint64_t window);
+    Status post_offer(Word& word, uint64_t after);
+    Status opened(uint64_t window, uint64_t steps);
+    Status ask(uint64_t window, uint64_t steps);
+    Status give_memory(size_t slot, Word& word);
     Status grant(size_t slot);
     Status filled(size_t slot);
     Status prepare(size_t slot);
+    void copy_own(Slot& slot);
     Result<bool> advance(size_t slot);
     void release(size_t slot);
 
@@ -79,14 +89,19 @@ class LocalPart {
     MemberPart& own_;
     std::vector<int> members_;  // with requests; this rank too, if it has any
     std::map<int, RequestList> lists_;
-    size_t lists_missing_ = 0;
-    bool begun_ = false;
-    uint64_t windows_left_ = 0;
-    std::vector<uint64_t> opened_;                          // and not yet taken up
+    struct Laid {  // a member's bytes beside its requests
+        Laid(const RequestList& list, std::span<std::byte> bytes) : memory({bytes}), stream(list, memory) {}
+        const MemoryList memory;
+        const Stream stream;
+    };
+    std::map<int, Laid> laid_;
+    uint64_t windows_ = 0, windows_left_ = 0;
+    std::map<int, std::vector<uint64_t>> unsaid_;           // what the first offer to an owner has to name
+    std::map<uint64_t, uint64_t> opened_;                   // and not yet taken up; the steps up to it
     std::map<uint64_t, std::vector<Request>> asked_;        // reads: windows whose runs the owner has
     std::map<uint64_t, std::unique_ptr<Transfer>> asking_;  // their transfers
-    std::deque<uint64_t> ready_;                            // reads: waiting for a slot
-    Slot slots_[local_slots];
+    std::deque<std::pair<uint64_t, uint64_t>> ready_;       // reads: waiting for a slot; the steps up to it
+    std::vector<Slot> slots_;
 };
 
 }  // namespace tailrace::collective

@@ -1,12 +1,10 @@
-// MemberPart: what every rank does for its own requests: it shows its list to its local aggregator, and
-// copies its bytes between its memory and the group's packed bytes when it is told to.
-//
-// Where its bytes are among the packed ones it finds by walking the group's runs beside its own list: nobody
-// has to tell it, and every byte is copied once, by the rank it belongs to.
+// MemberPart: what every rank does for its own requests: it copies its bytes between its memory and the
+// group's packed bytes when its local aggregator says so. Every byte is copied once, by the rank it belongs
+// to; only those of a small write are copied by the aggregator from where the rank has laid them.
 #pragma once
 
 #include "collective/call_context.h"
-#include "collective/memory_list.h"
+#include "collective/stream.h"
 
 namespace tailrace::collective {
 
@@ -15,28 +13,18 @@ class MemberPart {
     // `list` and `memory` must outlive the part; memory.bytes() is the sum of the list's.
     MemberPart(CallContext& context, const RequestList& list, const MemoryList& memory);
 
-    // Tells the aggregator where the list is, unless it is this rank.
-    Status start();
     Status handle(int source, const Word& word);
     bool done() const { return windows_left_ == 0; }
 
     // Copies this rank's bytes of the window between its memory and `packed`, the bytes of `runs`.
     void copy(const FileWindow& window, std::span<const Request> runs, std::span<std::byte> packed);
 
-    // The packed bytes of a window where they lie already, when this rank is a group of its own: its memory
-    // for them, if that is one piece; else empty.
-    std::span<std::byte> memory_of(const FileWindow& window) const;
-
-    const RequestList& list() const { return list_; }
+    const Stream& stream() const { return stream_; }
 
   private:
-    uint64_t stream_begin(size_t request) const { return stream_begins_[request]; }
-
     CallContext& context_;
-    const RequestList& list_;
-    const MemoryList& memory_;
-    std::vector<uint64_t> stream_begins_;  // of each request's bytes in the rank's stream
-    uint64_t windows_left_ = 0;
+    const Stream stream_;
+    uint64_t windows_left_ = 0;  // of which the aggregator will have a word
 };
 
 }  // namespace tailrace::collective

@@ -54,8 +54,15 @@ struct Contents {
     }
     // Predefined types are not to be freed.
     static bool is_predefined(MPI_Datatype type) {
-        int integers = 0, addresses = 0, types = 0, combiner = MPI_COMBINER_NAMED;
+        int combiner = MPI_COMBINER_NAMED;
+#if MPI_VERSION >= 4
+        // The other one refuses types that were made with large counts.
+        MPI_Count integers = 0, addresses = 0, counts = 0, types = 0;
+        MPI_Type_get_envelope_c(type, &integers, &addresses, &counts, &types, &combiner);
+#else
+        int integers = 0, addresses = 0, types = 0;
         MPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner);
+#endif
         return combiner == MPI_COMBINER_NAMED || combiner == MPI_COMBINER_F90_REAL ||
                combiner == MPI_COMBINER_F90_COMPLEX || combiner == MPI_COMBINER_F90_INTEGER;
     }

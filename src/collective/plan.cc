@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <utility>
 
 #include "base/units.h"
 
@@ -25,6 +26,31 @@ bool interleaved(const std::vector<RankSummary>& ranks) {
     for (size_t i = 1; i < ranges.size(); ++i)
         if (ranges[i].begin < ranges[i - 1].end) return true;
     return false;
+}
+
+// Decision::begins. Parts of which one is much larger than the others are none: its node would have to write
+// alone.
+std::vector<uint64_t> parts_of_nodes(const Topology& topology, const std::vector<RankSummary>& ranks) {
+    const uint64_t nodes = topology.ranks_of_node.size();
+    std::vector<uint64_t> begins;
+    uint64_t end = 0, largest = 0, all = 0;
+    for (const std::vector<int>& node : topology.ranks_of_node) {
+        std::vector<RankSummary> its;
+        for (const int rank : node) its.push_back(ranks[static_cast<size_t>(rank)]);
+        const FileWindow range = accessed_range(its);
+        if (range.bytes() == 0) {
+            begins.push_back(end);
+            continue;
+        }
+        if (range.begin < end) return {};
+        begins.push_back(range.begin);
+        end = range.end;
+        largest = std::max(largest, range.bytes());
+        all += range.bytes();
+    }
+    if (largest * nodes > all + all / 2) return {};
+    begins.erase(begins.begin());
+    return begins;
 }
 
 }  // namespace
@@ -102,7 +128,8 @@ std::vector<int> choose_global_aggregators(const Topology& topology, int count, 
     return choose_global_aggregators(topology, found / stripes * stripes);
 }
 
-Domains::Domains(const FileWindow& range, int owners, const DomainSettings& settings)
+Domains::Domains(const FileWindow& range, int owners, const DomainSettings& settings,
+                 std::vector<uint64_t> begins)
     : range_(range), owners_(owners) {
     assert(owners > 0 && settings.align_bytes > 0 && settings.window_bytes % settings.align_bytes == 0);
     const auto count = static_cast<uint64_t>(owners);
@@ -118,7 +145,16 @@ Domains::Domains(const FileWindow& range, int owners, const DomainSettings& sett
     } else {
         group_owners_ = settings.layout == Layout::contiguous ? 1 : owners;
         const uint64_t bytes = range.end - base_;
-        const uint64_t share = align_up(std::max<uint64_t>(divide_up(bytes, count), 1), settings.align_bytes);
+        uint64_t share = align_up(std::max<uint64_t>(divide_up(bytes, count), 1), settings.align_bytes);
+        if (!begins.empty()) {
+            assert(group_owners_ == 1 && begins.size() + 1 == count);
+            begins_ = {base_};
+            for (const uint64_t begin : begins)
+                begins_.push_back(std::max(base_, begin / settings.align_bytes * settings.align_bytes));
+            share = 1;
+            for (uint64_t group = 0; group < count; ++group) share = std::max(share, part(group).bytes());
+            share = align_up(share, settings.align_bytes);
+        }
         const uint64_t small_enough =
             align_up(std::max(divide_up(share, least_rounds), least_window_bytes), settings.align_bytes);
         window_bytes_ = std::min({settings.window_bytes, small_enough, share});
@@ -126,27 +162,41 @@ Domains::Domains(const FileWindow& range, int owners, const DomainSettings& sett
     const uint64_t bytes = range.end - base_;
     const uint64_t groups = count / static_cast<uint64_t>(group_owners_);
     part_bytes_ = align_up(std::max<uint64_t>(divide_up(bytes, groups), 1), part_alignment);
-    rounds_ = bytes == 0
-                  ? 0
-                  : divide_up(divide_up(part_bytes_, window_bytes_), static_cast<uint64_t>(group_owners_));
+    uint64_t largest = part_bytes_;
+    if (!begins_.empty()) {
+        largest = 1;
+        for (uint64_t group = 0; group < groups; ++group) largest = std::max(largest, part(group).bytes());
+    }
+    rounds_ =
+        bytes == 0 ? 0 : divide_up(divide_up(largest, window_bytes_), static_cast<uint64_t>(group_owners_));
+}
+
+FileWindow Domains::part(uint64_t group) const {
+    if (begins_.empty()) return {base_ + group * part_bytes_, base_ + (group + 1) * part_bytes_};
+    return {begins_[group], group + 1 < begins_.size() ? begins_[group + 1] : range_.end};
+}
+
+uint64_t Domains::group_of(uint64_t offset) const {
+    if (begins_.empty()) return (offset - base_) / part_bytes_;
+    return static_cast<uint64_t>(std::upper_bound(begins_.begin(), begins_.end(), offset) - begins_.begin()) -
+           1;
 }
 
 FileWindow Domains::window(uint64_t id) const {
     const auto each = static_cast<uint64_t>(group_owners_);
     const auto owner_of_it = static_cast<uint64_t>(owner(id));
-    const uint64_t part = base_ + owner_of_it / each * part_bytes_;
-    const uint64_t first = part + (round(id) * each + owner_of_it % each) * window_bytes_;
-    const uint64_t part_end = part + part_bytes_;
-    const uint64_t begin = std::clamp(std::min(first, part_end), range_.begin, range_.end);
-    const uint64_t end = std::clamp(std::min(first + window_bytes_, part_end), range_.begin, range_.end);
+    const FileWindow its = part(owner_of_it / each);
+    const uint64_t first = its.begin + (round(id) * each + owner_of_it % each) * window_bytes_;
+    const uint64_t begin = std::clamp(std::min(first, its.end), range_.begin, range_.end);
+    const uint64_t end = std::clamp(std::min(first + window_bytes_, its.end), range_.begin, range_.end);
     return {begin, end};
 }
 
 uint64_t Domains::window_of(uint64_t offset) const {
     assert(range_.begin <= offset && offset < range_.end);
     const auto each = static_cast<uint64_t>(group_owners_);
-    const uint64_t group = (offset - base_) / part_bytes_;
-    const uint64_t within = (offset - base_) % part_bytes_ / window_bytes_;
+    const uint64_t group = group_of(offset);
+    const uint64_t within = (offset - part(group).begin) / window_bytes_;
     return within / each * static_cast<uint64_t>(owners_) + group * each + within % each;
 }
 
@@ -154,10 +204,10 @@ bool Domains::may_touch(const FileWindow& range, int owner) const {
     if (range.begin >= range.end) return false;
     const auto each = static_cast<uint64_t>(group_owners_), place = static_cast<uint64_t>(owner);
     // What of the range lies in the part of the owner's group, as windows of that part.
-    const uint64_t part = base_ + place / each * part_bytes_;
-    const uint64_t begin = std::max(range.begin, part), end = std::min(range.end, part + part_bytes_);
+    const FileWindow its = part(place / each);
+    const uint64_t begin = std::max(range.begin, its.begin), end = std::min(range.end, its.end);
     if (begin >= end) return false;
-    const uint64_t first = (begin - part) / window_bytes_, last = (end - 1 - part) / window_bytes_;
+    const uint64_t first = (begin - its.begin) / window_bytes_, last = (end - 1 - its.begin) / window_bytes_;
     // The first of them, from `first` on, that is the owner's.
     return first + (place % each + each - first % each) % each <= last;
 }
@@ -207,36 +257,58 @@ Decision decide(const Topology& topology, const std::vector<RankSummary>& ranks,
         requests += rank.list.requests;
         bytes += rank.list.bytes;
     }
-    if (bytes == 0) return {Way::nothing, "no rank asks for a byte", 0};
+    if (bytes == 0) return {Way::nothing, "no rank asks for a byte"};
     const uint64_t mean = bytes / requests;
     const std::string sizes = fmt::format("{} {} of {} on average", requests,
                                           requests == 1 ? "request" : "requests", format_bytes(mean));
 
-    if (settings.exchange == Exchange::never) return {Way::direct, "exchange is switched off", 0};
-    if (settings.exchange == Exchange::automatic && settings.local_aggregators_per_node == 0 &&
-        mean >= direct_request_bytes && !interleaved(ranks))
-        return {Way::direct, sizes + ", each rank in a part of the file of its own", 0};
+    if (settings.exchange == Exchange::never) return {Way::direct, "exchange is switched off"};
 
     size_t most_ranks = 0;
     for (const std::vector<int>& node : topology.ranks_of_node)
         most_ranks = std::max(most_ranks, node.size());
-    if (most_ranks == 1) return {Way::two_phase, "no node has more than one rank", 0};
+    std::vector<uint64_t> begins;
+    if (settings.domains.layout == Layout::contiguous && settings.global_aggregators == 0)
+        begins = parts_of_nodes(topology, ranks);
+    const auto exchange = [&](Way way, std::string reason, int local_aggregators_per_node = 0) {
+        return Decision{way, std::move(reason), local_aggregators_per_node, begins};
+    };
+
+    if (settings.exchange == Exchange::automatic && settings.local_aggregators_per_node == 0 &&
+        mean >= direct_request_bytes && !interleaved(ranks)) {
+        const bool detour = begins.empty() || most_ranks == 1;
+        if (settings.local_file_system || mean >= remote_direct_request_bytes || detour)
+            return {Way::direct, sizes + ", each rank in a part of the file of its own"};
+        return exchange(Way::two_phase, sizes + ", each node in a part of the file of its own");
+    }
+
+    if (most_ranks == 1) return exchange(Way::two_phase, "no node has more than one rank");
     const bool shared =
         std::all_of(ranks.begin(), ranks.end(), [](const RankSummary& rank) { return rank.has_shared_list; });
-    if (!shared) return {Way::two_phase, "some rank has no memory to share its requests with its node", 0};
+    if (!shared)
+        return exchange(Way::two_phase, "some rank has no memory to share its requests with its node");
 
     const int wanted = settings.local_aggregators_per_node;
-    if (wanted < 0) return {Way::two_phase, "every rank is its own local aggregator, as asked for", 0};
+    if (wanted < 0) return exchange(Way::two_phase, "every rank is its own local aggregator, as asked for");
     if (wanted > 0) {
         if (static_cast<size_t>(wanted) >= most_ranks)
-            return {Way::two_phase, "no node has more ranks than local aggregators", 0};
-        return {Way::two_layer, fmt::format("{} local aggregators per node, as asked for", wanted), wanted};
+            return exchange(Way::two_phase, "no node has more ranks than local aggregators");
+        return exchange(Way::two_layer, fmt::format("{} local aggregators per node, as asked for", wanted),
+                        wanted);
     }
-    if (mean >= large_request_bytes)
-        return {Way::two_phase, sizes + ": few and large, a first layer would only copy", 0};
+    // Laid beside the requests, the bytes of a small write need no word within the node, and leave it in one
+    // message for each global aggregator instead of one of every rank.
+    const bool small =
+        std::any_of(ranks.begin(), ranks.end(), [](const RankSummary& rank) { return rank.shares_bytes; }) &&
+        std::all_of(ranks.begin(), ranks.end(),
+                    [](const RankSummary& rank) { return rank.list.bytes <= small_write_bytes; });
+    if (mean >= large_request_bytes && !small)
+        return exchange(Way::two_phase, sizes + ": few and large, a first layer would only copy");
     const auto per_node =
         static_cast<int>(divide_up(most_ranks, static_cast<uint64_t>(most_ranks_per_aggregator)));
-    return {Way::two_layer, sizes + ": many and small", per_node};
+    const bool large = mean >= large_request_bytes;
+    return exchange(Way::two_layer,
+                    sizes + (large ? ": a small write, one message per node" : ": many and small"), per_node);
 }
 
 }  // namespace tailrace::collective

@@ -15,6 +15,7 @@
 
 #include "aggregate/plan.h"
 #include "collective/requests.h"
+#include "collective/shared_memory.h"
 
 namespace tailrace::collective {
 
@@ -72,7 +73,10 @@ inline constexpr uint64_t least_window_bytes = uint64_t{2} << 20;
 class Domains {
   public:
     Domains() = default;
-    Domains(const FileWindow& range, int owners, const DomainSettings& settings);
+    // `begins`: where the parts of the owners but the first begin, non-decreasing and within the range,
+    // rounded down to the alignment; none: even parts. Only with the contiguous layout.
+    Domains(const FileWindow& range, int owners, const DomainSettings& settings,
+            std::vector<uint64_t> begins = {});
 
     int owners() const { return owners_; }
     uint64_t rounds() const { return rounds_; }
@@ -86,13 +90,17 @@ class Domains {
     bool may_touch(const FileWindow& range, int owner) const;
 
   private:
+    FileWindow part(uint64_t group) const;
+    uint64_t group_of(uint64_t offset) const;
+
     // Owners form groups; each group has one part of the range and deals out its windows in turn. Groups of
     // one are the contiguous layout, one group of all the cyclic one.
     FileWindow range_;
     int owners_ = 1;
     int group_owners_ = 1;
-    uint64_t base_ = 0;  // where the first part begins: range_.begin, aligned downwards
-    uint64_t part_bytes_ = 0;
+    uint64_t base_ = 0;             // where the first part begins: range_.begin, aligned downwards
+    uint64_t part_bytes_ = 0;       // of even parts
+    std::vector<uint64_t> begins_;  // of others, the first one's too
     uint64_t window_bytes_ = 1;
     uint64_t rounds_ = 0;
 };
@@ -112,6 +120,8 @@ struct Settings {
     int local_aggregators_per_node = 0;  // c; 0: chosen from the requests; -1: every rank (p_l = p)
     int global_aggregators = 0;          // p_g; 0: one per node
     Exchange exchange = Exchange::automatic;
+    // On others every rank that opens the file, and every writer beside others, costs round trips.
+    bool local_file_system = true;
     DomainSettings domains;
 };
 
@@ -119,6 +129,8 @@ struct Settings {
 struct RankSummary {
     ListSummary list;
     bool has_shared_list = false;  // its list lies, or would lie, in memory the node shares
+    SharedName memory{};           // there: its requests
+    bool shares_bytes = false;     // ... and behind them the bytes it writes
 };
 
 enum class Way {
@@ -130,14 +142,23 @@ enum class Way {
 
 struct Decision {
     Way way = Way::nothing;
-    std::string reason;  // a clause, for the log and the statistics
+    std::string reason{};  // a clause, for the log and the statistics
     int local_aggregators_per_node = 0;
+    // Where the nodes' parts of the file begin, but the first's, if they follow one another as the nodes do:
+    // then they are the domains, and no byte leaves its node. Else empty.
+    std::vector<uint64_t> begins{};
 };
 
 // Requests of this mean size and more are worth a message each: gathering them first would only copy.
 inline constexpr uint64_t large_request_bytes = uint64_t{64} << 10;
 // Ranks whose requests are this large and do not interleave need no exchange at all.
 inline constexpr uint64_t direct_request_bytes = uint64_t{256} << 10;
+// ... and these neither where the file system is not local. Smaller ones take the way through their node's
+// global aggregator there, when that is no detour: one writer of a node is quicker than many.
+inline constexpr uint64_t remote_direct_request_bytes = uint64_t{4} << 20;
+// A rank that writes no more than this lays its bytes beside its requests, where its local aggregator takes
+// them without another word.
+inline constexpr uint64_t small_write_bytes = uint64_t{256} << 10;
 // One local aggregator serves at most so many ranks, unless told otherwise.
 inline constexpr int most_ranks_per_aggregator = 32;
 

@@ -25,6 +25,10 @@ struct Statistics {
     uint64_t calls = 0;
     uint64_t direct_calls = 0, two_phase_calls = 0, two_layer_calls = 0;
     uint64_t local_aggregators = 0, global_aggregators = 0;  // p_l and p_g of the last call that had any
+    uint64_t collectives = 0;  // collective steps of the transport, which every rank waits for
+    // Words and transfers that had to follow one another, in the longest chain of each call: what a call
+    // takes at least, in times of one message.
+    uint64_t steps = 0;
     uint64_t rounds = 0;
     uint64_t receives = 0;  // the most peers that told one global aggregator of requests, summed over calls
     uint64_t memory_bytes = 0;  // the most memory a rank took for data under way

@@ -7,12 +7,13 @@ namespace tailrace::collective {
 std::vector<std::byte> encode(const Word& word) {
     ByteWriter writer;
     writer.put(static_cast<uint8_t>(word.kind));
-    writer.put(static_cast<uint8_t>(word.failed));
-    writer.put(static_cast<uint8_t>(word.shared));
+    for (const bool flag : {word.failed, word.granted, word.answer, word.shared})
+        writer.put(static_cast<uint8_t>(flag));
+    writer.put(word.step);
     writer.put(word.window);
     writer.put(word.count);
     writer.put(word.bytes);
-    writer.put(word.slot_begin);
+    writer.put(word.slot);
     if (word.shared) {
         put(writer, word.list);
         put(writer, word.data);
@@ -32,12 +33,13 @@ Result<Word> decode_word(std::span<const std::byte> bytes) {
     Word word;
     const auto kind = reader.get<uint8_t>();
     word.kind = static_cast<Word::Kind>(kind);
-    word.failed = reader.get<uint8_t>() != 0;
-    word.shared = reader.get<uint8_t>() != 0;
+    for (bool* flag : {&word.failed, &word.granted, &word.answer, &word.shared})
+        *flag = reader.get<uint8_t>() != 0;
+    word.step = reader.get<uint64_t>();
     word.window = reader.get<uint64_t>();
     word.count = reader.get<uint64_t>();
     word.bytes = reader.get<uint64_t>();
-    word.slot_begin = reader.get<uint64_t>();
+    word.slot = reader.get<uint32_t>();
     if (word.shared) {
         word.list = get_shared_name(reader);
         word.data = get_shared_name(reader);

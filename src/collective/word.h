@@ -1,23 +1,28 @@
 // Word: what ranks of one collective call tell each other. Small; data goes by the transport's transfers or
 // through shared memory.
 //
-// Who says what, for every window w (L: local aggregator, G: global aggregator that owns w):
-//   once        member -> L   lists     where my requests are
-//               L -> G        windows   the windows to which my group contributes
-//   write       G -> L        open      there is memory for w: L may take it up (*)
-//               L -> member   place     copy your bytes of w to their places in the group's packed bytes
+// Where every rank's requests are, and of a small write the bytes too, all know from the collective step that
+// opens a call (RankSummary). Who says what then, for every window w (L: local aggregator, G: global
+// aggregator that owns w):
+//   once        L -> G        windows   the windows to which my group contributes (1)
+//   write       G -> L        open      there is memory for w: L may take it up (2)
+//               L -> member   place     copy your bytes of w to their places in the group's packed bytes (3)
 //               member -> L   placed
 //               L -> G        offer     the group's runs and packed bytes of w
-//               G -> L        done      (through shared memory) I have copied them
-//   read        G -> L        open      I have memory for w: tell me your runs (*)
+//               G -> L        done      (through shared memory) I have copied them (4)
+//   read        G -> L        open      I have memory for w: tell me your runs (2)
 //               L -> G        offer     the group's runs of w
-//               G -> L        ready     the window has been read
-//               L -> G        grant     there is memory for the packed bytes: here
+//               G -> L        ready     the window has been read (5)
+//               L -> G        grant     there is memory for the packed bytes: here (5)
 //               G -> L        done      (through shared memory) they are there
 //               L -> member   take      copy your bytes of w out
-//               member -> L   taken
-// (*) Not said for windows of the first rounds, for which every owner has memory from the beginning: a call
-// of few rounds has two messages less, one after the other. Their offers may overtake other groups' windows.
+//               member -> L   taken     (4)
+// Every word costs the time of a message, so those that are not needed are not said:
+// (1) With the first offer, if that does not have to wait for `open`; without any window, alone.
+// (2) Not for windows of the first rounds, for which every owner has memory from the beginning.
+// (3) Not to members whose bytes lie beside their requests already.
+// (4) Only where the slot is needed again in this call: the call's end tells everybody that it is free.
+// (5) Not where L had a slot for the packed bytes when it made its offer, and said so in it.
 // Every word is answered or ends a chain, so when all chains of a call have ended none is under way.
 #pragma once
 
@@ -33,7 +38,6 @@ namespace tailrace::collective {
 
 struct Word {
     enum class Kind : uint8_t {
-        lists,
         windows,
         open,
         place,
@@ -46,12 +50,15 @@ struct Word {
         taken,
     };
 
-    Kind kind = Kind::lists;
+    Kind kind = Kind::windows;
+    uint64_t step = 0;  // how many words and transfers led to this one, one after the other
     uint64_t window = 0;
     uint64_t count = 0;         // of requests or runs
     uint64_t bytes = 0;         // packed bytes
-    uint64_t slot_begin = 0;    // where in `data` the packed bytes begin
+    uint32_t slot = 0;          // which of the local aggregator's; its packed bytes are at slot x window
     bool failed = false;        // the sender could not do its part: there are no bytes
+    bool granted = false;       // an offer of a read: there is memory for the packed bytes, as in a grant
+    bool answer = false;        // the sender waits for done or taken
     bool shared = false;        // runs and packed bytes are in shared memory, at these names
     SharedName list;            // requests or runs
     SharedName data;            // packed bytes

@@ -205,9 +205,9 @@ void let_go(OpenFile& file) {
 
 void set_view(OpenFile& file, MPI_Offset displacement, MPI_Datatype etype, MPI_Datatype filetype,
               const char* representation) {
-    int bytes = 1;
-    PMPI_Type_size(etype, &bytes);
-    file.etype_bytes = bytes;
+    MPI_Count bytes = 1;
+    PMPI_Type_size_x(etype, &bytes);
+    file.etype_bytes = static_cast<MPI_Offset>(bytes);
     file.native = strcasecmp(representation, "native") == 0;
     if (tailrace_file_set_view(file.file, static_cast<uint64_t>(displacement), filetype) != TAILRACE_OK)
         file.native = false;

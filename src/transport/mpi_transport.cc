@@ -148,7 +148,7 @@ class MpiTransport final : public Transport {
 
     Result<std::vector<std::vector<std::byte>>> allgather(std::span<const std::byte> mine) override {
         // 1. Everybody learns how much everybody has, and how it begins: what is short needs no second step.
-        using ShortOpening = Opening<56>;
+        using ShortOpening = Opening<120>;
         std::vector<ShortOpening> openings(static_cast<size_t>(size_));
         const ShortOpening my_opening(mine);
         MPI_Request request = MPI_REQUEST_NULL;

@@ -2,6 +2,7 @@
 // file, and what has to be said of more than 2^31 requests. The file makes its bytes up and checks those it
 // is given, and a rank's requests all have the same memory, so that the test itself needs next to none.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -146,6 +147,41 @@ TEST(LargeCallsTest, MoreThan2GiBPassThroughBoundedMemory) {
         EXPECT_LT(seen.most_resident, before + 2 * 5 * (window + 4 * KiB) + lists + 6 * MiB);
 #endif
     }
+}
+
+// One list of more than 2^31 requests: the same pages of it again and again, all asking for the same bytes.
+TEST(LargeCallsTest, MoreThan2To31RequestsAreMerged) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(NDEBUG)
+    GTEST_SKIP() << "takes too long in this build";
+#else
+    constexpr size_t block_bytes = 2 * MiB, blocks = (size_t{1} << 31) * sizeof(Request) / block_bytes + 1;
+    constexpr uint64_t count = blocks * block_bytes / sizeof(Request), offset = uint64_t{5} << 32, bytes = 3;
+    const int file = memfd_create("requests", MFD_CLOEXEC);
+    ASSERT_GE(file, 0);
+    const std::vector<Request> block(block_bytes / sizeof(Request), Request{offset, bytes});
+    ASSERT_EQ(write(file, block.data(), block_bytes), static_cast<ssize_t>(block_bytes));
+    void* place =
+        mmap(nullptr, blocks * block_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    ASSERT_NE(place, MAP_FAILED);
+    auto* const memory = static_cast<std::byte*>(place);
+    for (size_t i = 0; i < blocks; ++i)
+        ASSERT_NE(mmap(memory + i * block_bytes, block_bytes, PROT_READ, MAP_SHARED | MAP_FIXED, file, 0),
+                  MAP_FAILED);
+    const std::span<const Request> requests(reinterpret_cast<const Request*>(memory), count);
+
+    const auto summary = summarise(requests, false, team_path);
+    ASSERT_TRUE(summary.ok());
+    EXPECT_EQ(summary->requests, count);
+    EXPECT_EQ(summary->bytes, count * bytes);
+    std::vector<Request> runs;
+    const MergeCounts counts = merge(std::span(&requests, 1), runs);
+    EXPECT_GT(count, uint64_t{1} << 31);
+    EXPECT_EQ(counts.requests, count);
+    EXPECT_EQ(counts.overlapping_bytes, (count - 1) * bytes);
+    EXPECT_EQ(runs, (std::vector<Request>{{offset, bytes}}));
+    munmap(place, blocks * block_bytes);
+    close(file);
+#endif
 }
 
 TEST(LargeCallsTest, MoreThan2To31RequestsAreCounted) {

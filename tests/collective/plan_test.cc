@@ -111,6 +111,40 @@ TEST(DomainsTest, EveryByteLiesInOneWindowOfAlignedBorders) {
     }
 }
 
+TEST(DomainsTest, PartsThatAreGivenAreKeptButForTheirAlignment) {
+    for (const uint64_t seed : seeds(1, 400)) {
+        Random random(seed);
+        DomainSettings settings;
+        settings.align_bytes = uint64_t{1} << below(random, 5);
+        settings.window_bytes = settings.align_bytes * (1 + below(random, 8));
+        const uint64_t begin = below(random, 1000), bytes = 1 + below(random, 3000);
+        const FileWindow range{begin, begin + bytes};
+        const uint64_t owners = 1 + below(random, 6);
+        std::vector<uint64_t> begins;
+        for (uint64_t owner = 1; owner < owners; ++owner) begins.push_back(begin + below(random, bytes));
+        std::sort(begins.begin(), begins.end());
+        const Domains domains(range, static_cast<int>(owners), settings, begins);
+        uint64_t covered = 0;
+        for (uint64_t id = 0; id < domains.rounds() * owners; ++id) {
+            const FileWindow window = domains.window(id);
+            EXPECT_LE(window.bytes(), domains.window_bytes());
+            covered += window.bytes();
+            if (window.bytes() == 0) continue;
+            const auto owner = static_cast<size_t>(domains.owner(id));
+            EXPECT_TRUE(owner == 0 || window.end > begins[owner - 1]) << "seed " << seed;
+            EXPECT_TRUE(owner + 1 == owners || window.begin < begins[owner]) << "seed " << seed;
+            EXPECT_TRUE(domains.may_touch({window.begin, window.begin + 1}, domains.owner(id)));
+            for (const uint64_t at : {window.begin, window.end - 1})
+                EXPECT_EQ(domains.window_of(at), id) << "seed " << seed;
+            for (const uint64_t border : {window.begin, window.end})
+                EXPECT_TRUE(border == range.begin || border == range.end ||
+                            border % settings.align_bytes == 0)
+                    << "seed " << seed;
+        }
+        EXPECT_EQ(covered, range.bytes()) << "seed " << seed;
+    }
+}
+
 TEST(DomainsTest, ALargePartIsCutIntoRoundsThatOverlap) {
     constexpr uint64_t mib = uint64_t{1} << 20;
     DomainSettings settings;  // windows of at most 16 MiB
@@ -218,6 +252,48 @@ TEST(DecideTest, RanksInPartsOfTheirOwnNeedNoExchange) {
     Settings always;
     always.exchange = Exchange::always;
     EXPECT_EQ(decide(nodes_of(2, 4), ranks_with(8, 4, 1 << 20, false), always).way, Way::two_phase);
+}
+
+// Beyond a network one writer of a node is quicker than many, until each has much to write.
+TEST(DecideTest, RanksInPartsOfTheirOwnShareTheirNodesWriterBeyondANetwork) {
+    constexpr uint64_t kib = 1 << 10, mib = 1 << 20;
+    Settings settings;
+    settings.local_file_system = false;
+    const Decision decision = decide(nodes_of(2, 4), ranks_with(8, 1, 2 * mib, false), settings);
+    EXPECT_EQ(decision.way, Way::two_phase);
+    EXPECT_THAT(decision.begins, ElementsAre(8 * mib));
+    EXPECT_EQ(decide(nodes_of(2, 4), ranks_with(8, 1, 4 * mib, false), settings).way, Way::direct);
+    // Where that would be a detour every rank goes by itself: nodes interleave, or have one rank each.
+    EXPECT_EQ(decide(nodes_of(2, 4, true), ranks_with(8, 1, 256 * kib, false), settings).way, Way::direct);
+    EXPECT_EQ(decide(nodes_of(8, 1), ranks_with(8, 1, 256 * kib, false), settings).way, Way::direct);
+}
+
+TEST(DecideTest, NodesInPartsOfTheirOwnKeepThem) {
+    // Three nodes of two ranks; the second has nothing, the others unequal parts.
+    std::vector<RankSummary> ranks = ranks_with(6, 10, 100, false);
+    ranks[2].list = ranks[3].list = {};
+    ranks[5].list.end += 500;
+    EXPECT_THAT(decide(nodes_of(3, 2), ranks, {}).begins, testing::IsEmpty()) << "one has most";
+    ranks[2].list = {1, 1500, 2000, 3500, false};
+    EXPECT_THAT(decide(nodes_of(3, 2), ranks, {}).begins, ElementsAre(2000, 4000));
+    ranks[3].list = {1, 1, 4000, 4001, false};
+    EXPECT_THAT(decide(nodes_of(3, 2), ranks, {}).begins, testing::IsEmpty()) << "they interleave";
+    ranks[3].list = {};
+    Settings settings;
+    settings.global_aggregators = 2;
+    EXPECT_THAT(decide(nodes_of(3, 2), ranks, settings).begins, testing::IsEmpty()) << "not one per node";
+    settings.global_aggregators = 0;
+    settings.domains.layout = Layout::cyclic;
+    EXPECT_THAT(decide(nodes_of(3, 2), ranks, settings).begins, testing::IsEmpty()) << "not their parts";
+}
+
+TEST(DecideTest, ASmallWriteIsOneMessagePerNode) {
+    std::vector<RankSummary> ranks = ranks_with(8, 2, 100000, true);
+    EXPECT_EQ(decide(nodes_of(2, 4), ranks, {}).way, Way::two_phase) << "a read";
+    for (size_t rank = 0; rank < ranks.size(); ++rank) ranks[rank].shares_bytes = rank % 4 > 0;
+    EXPECT_EQ(decide(nodes_of(2, 4), ranks, {}).way, Way::two_layer);
+    ranks[0].list.bytes = small_write_bytes + 1;
+    EXPECT_EQ(decide(nodes_of(2, 4), ranks, {}).way, Way::two_phase) << "not all are small";
 }
 
 TEST(DecideTest, WhatIsAskedForIsDone) {

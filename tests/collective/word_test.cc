@@ -16,7 +16,9 @@ Word sample() {
     word.window = 7;
     word.count = 2;
     word.bytes = 30;
-    word.slot_begin = 4096;
+    word.step = 3;
+    word.slot = 5;
+    word.granted = true;
     word.shared = true;
     word.list = {1, 2, 3, 4};
     word.data = {5, 6, 7, 8};
@@ -35,8 +37,11 @@ TEST(WordTest, ComesOutAsItWentIn) {
     EXPECT_EQ(back->window, word.window);
     EXPECT_EQ(back->count, word.count);
     EXPECT_EQ(back->bytes, word.bytes);
-    EXPECT_EQ(back->slot_begin, word.slot_begin);
+    EXPECT_EQ(back->step, word.step);
+    EXPECT_EQ(back->slot, word.slot);
     EXPECT_FALSE(back->failed);
+    EXPECT_TRUE(back->granted);
+    EXPECT_FALSE(back->answer);
     EXPECT_TRUE(back->shared);
     EXPECT_EQ(back->list, word.list);
     EXPECT_EQ(back->data, word.data);

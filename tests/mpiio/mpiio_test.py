@@ -32,6 +32,7 @@ def main():
     parser.add_argument("--program", required=True)
     parser.add_argument("--library", required=True)
     parser.add_argument("--ranks", type=int, required=True)
+    parser.add_argument("--calls", default="", help="the collective calls that the library has to take; default: some")
     parser.add_argument("mpiexec", nargs="+")
     arguments = parser.parse_args()
     linked = "linked" in os.path.basename(arguments.program)
@@ -39,8 +40,8 @@ def main():
         with_it, said = run(arguments, os.path.join(directory, "with"), not linked, "on")
         without, silent = run(arguments, os.path.join(directory, "without"), False, "off")
         line = re.search(r"tailrace: \S*with: (\d+) calls", said)
-        if not line or int(line[1]) == 0:
-            sys.exit("the library did not take the program's collective calls:\n" + said)
+        if not line or int(line[1]) == 0 or (arguments.calls and line[1] != arguments.calls):
+            sys.exit("the library did not take the program's %s collective calls:\n%s" % (arguments.calls, said))
         if "tailrace:" in silent:
             sys.exit("the library is there in the run without it:\n" + silent)
         if with_it != without:

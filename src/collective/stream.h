@@ -1,0 +1,36 @@
+// Stream: a rank's requests, and where in its memory the bytes of each of them are.
+//
+// Where they are among the packed bytes of a group is found by walking the group's runs beside the rank's own
+// list: nobody has to tell.
+#pragma once
+
+#include "collective/memory_list.h"
+#include "collective/requests.h"
+
+namespace tailrace::collective {
+
+class Stream {
+  public:
+    // Both must outlive the stream; memory.bytes() is the sum of the list's.
+    Stream(const RequestList& list, const MemoryList& memory);
+
+    const RequestList& list() const { return list_; }
+
+    // Copies the bytes of the window from the memory to `packed`, the bytes of `runs`, or back.
+    void copy_out(const FileWindow& window, std::span<const Request> runs, std::span<std::byte> packed) const;
+    void copy_in(const FileWindow& window, std::span<const Request> runs, std::span<std::byte> packed) const;
+
+    // The memory of the window's bytes, if that is one piece in their order; else empty.
+    std::span<std::byte> memory_of(const FileWindow& window) const;
+
+  private:
+    template <class Copy>
+    void for_each(const FileWindow& window, std::span<const Request> runs, std::span<std::byte> packed,
+                  Copy copy) const;
+
+    const RequestList& list_;
+    const MemoryList& memory_;
+    std::vector<uint64_t> begins_;  // of each request's bytes in the memory
+};
+
+}  // namespace tailrace::collective
