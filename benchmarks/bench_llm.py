@@ -8,7 +8,7 @@ of the slowest rank, and ratios in the same run: to a raw direct write of the sa
 in flight per rank, and to a raw sequential read through the cache. Every load is compared with what was saved.
 
 Before each load all of the machine is synced and the files are dropped from the cache, and rank 0 looks how much of
-them is cached all the same (mincore). The last table has tailrace's aims: what was measured, and whether each is reached.
+them is cached all the same (mincore). The last table has tailrace's aims: what was measured, and whether it is reached.
 
 Where strace is installed, one more round runs under `tailrace profile` (with tailrace's posix engine, since strace does
 not see what goes through io_uring), for the writes and reads per GiB and the backward seeks of a load.

@@ -6,6 +6,9 @@ namespace tailrace::python {
 
 namespace {
 
+// A box to fill: name of the array, offset, shape, address, bytes.
+using BoxTuple = std::tuple<std::string, std::vector<uint64_t>, std::vector<uint64_t>, uintptr_t, uint64_t>;
+
 class Reader {
   public:
     explicit Reader(tailrace_reader* handle) : handle_(handle) {}
@@ -75,6 +78,13 @@ class Reader {
         const nb::gil_scoped_release release;
         check(alive()->read_box(name, offset, shape, memory_at(address, bytes)));
     }
+    void read_boxes(const std::vector<BoxTuple>& targets) const {
+        const nb::gil_scoped_release release;
+        std::vector<BoxTarget> boxes;
+        for (const auto& [name, offset, shape, address, bytes] : targets)
+            boxes.push_back({name, offset, shape, memory_at(address, bytes)});
+        check(alive()->read_boxes(boxes));
+    }
     // Reads and checks everything that `rank` saved.
     void verify(uint32_t rank) const {
         const nb::gil_scoped_release release;
@@ -110,6 +120,7 @@ void bind_reader(nb::module_& module) {
         .def("read", &Reader::read, nb::arg("rank"), nb::arg("targets"))
         .def("read_box", &Reader::read_box, nb::arg("name"), nb::arg("offset"), nb::arg("shape"),
              nb::arg("address"), nb::arg("bytes"))
+        .def("read_boxes", &Reader::read_boxes, nb::arg("targets"))
         .def("verify", &Reader::verify, nb::arg("rank"));
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ try:
     from torch.distributed.fsdp import fully_shard
 except ImportError:  # torch 2.5
     from torch.distributed._composable.fsdp import fully_shard
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from tailrace.torch import StorageReader, StorageWriter
 
@@ -112,6 +113,49 @@ def test_training_goes_on_and_other_numbers_of_ranks_load(tmp_path: Path) -> Non
 
 class Planner(DefaultSavePlanner):
     """A class of its own, since torch keys its cache of plans by the class's name."""
+
+
+def sharded(fill: bool) -> dict[str, Any]:
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    state: dict[str, Any] = {"step": torch.tensor(3.0 if fill else 0.0)}
+    for number in range(50):
+        whole = torch.arange(37.0 * 11).view(37, 11) + number
+        state[f"w{number}"] = distribute_tensor(whole if fill else torch.zeros(37, 11), mesh, [Shard(number % 2)])
+    return state
+
+
+def save_sharded(place: str) -> None:
+    dcp.save(sharded(True), checkpoint_id=place, storage_writer=StorageWriter())
+
+
+class Counting:
+    """A core reader, and how often each of its methods was called."""
+
+    def __init__(self, core: Any) -> None:
+        self._core = core
+        self.calls: collections.Counter[str] = collections.Counter()
+
+    def __getattr__(self, name: str) -> Any:
+        self.calls[name] += 1
+        return getattr(self._core, name)
+
+
+def load_sharded_with_few_calls(place: str) -> None:
+    reader = StorageReader(place)
+    counting = Counting(reader._open())
+    reader._open = lambda: counting  # type: ignore[assignment,return-value]
+    state = sharded(False)
+    dcp.load(state, storage_reader=reader)
+    for name, tensor in sharded(True).items():
+        assert torch.equal(full(state[name]), full(tensor)), name
+    # DCP's metadata, and the scalar; then parts of 50 tensors of two ranks with one call.
+    assert counting.calls["read"] == 2 and counting.calls["read_box"] == 0, counting.calls
+    assert counting.calls["read_boxes"] == 1, counting.calls
+
+
+def test_parts_of_many_tensors_are_read_with_one_call(tmp_path: Path) -> None:
+    distributed.run(2, save_sharded, str(tmp_path / "c"))
+    distributed.run(3, load_sharded_with_few_calls, str(tmp_path / "c"))
 
 
 def plans_and_failures(place: str) -> None:

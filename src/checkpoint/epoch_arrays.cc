@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 
 #include "config/nearest.h"
@@ -14,7 +15,7 @@ namespace tailrace {
 
 namespace {
 
-constexpr uint64_t scratch_bytes = 32 << 20;  // what a part of a box holds at most, besides the box
+constexpr uint64_t scratch_bytes = 16 << 20;  // what boxes hold at most, besides their own memory
 constexpr uint64_t long_row_bytes = 1 << 20;  // rows from here on are read straight into a box
 
 Box box_of(const ArrayPiece& piece) {
@@ -110,18 +111,46 @@ Result<const EpochArrays::Array*> EpochArrays::find(std::string_view name) {
 
 // ---- boxes -------------------------------------------------------------------------------------------
 
-Status EpochArrays::read_box(std::string_view name, std::span<const uint64_t> offset,
-                             std::span<const uint64_t> shape, std::span<std::byte> memory) {
-    TAILRACE_ASSIGN(const Array* array, find(name));
-    const Box box{{offset.begin(), offset.end()}, {shape.begin(), shape.end()}};
-    TAILRACE_TRY(check_box(array->global, box, memory.size()));
-    if (array->differing)
-        return Status(Code::corrupt,
-                      fmt::format("array '{}' of {}: rank {} saved it with another type or "
-                                  "global shape than rank {}; its pieces can be read as regions",
-                                  name, streams_.name(), *array->differing, array->pieces.front().rank));
-    TAILRACE_ASSIGN(auto parts, assign_parts(*array, box));
-    for (const Part& part : parts) TAILRACE_TRY(read_part(part, box, memory));
+Status EpochArrays::read_boxes(std::span<const BoxTarget> boxes) {
+    struct Wanted {
+        Part part;
+        uint64_t rank_place = 0;  // the rank's, in file order
+        Box box;
+        std::span<std::byte> memory;
+    };
+    TAILRACE_ASSIGN(const auto ranks, streams_.ranks_in_file_order());
+    std::vector<uint64_t> place_of(ranks.size());
+    for (size_t i = 0; i < ranks.size(); ++i) place_of[ranks[i]] = i;
+    std::vector<Wanted> wanted;
+    for (const BoxTarget& target : boxes) {
+        TAILRACE_ASSIGN(const Array* array, find(target.name));
+        const Box box{target.offset, target.shape};
+        TAILRACE_TRY(check_box(array->global, box, target.memory.size()));
+        if (array->differing)
+            return Status(
+                Code::corrupt,
+                fmt::format("array '{}' of {}: rank {} saved it with another type or "
+                            "global shape than rank {}; its pieces can be read as regions",
+                            target.name, streams_.name(), *array->differing, array->pieces.front().rank));
+        TAILRACE_ASSIGN(auto parts, assign_parts(*array, box));
+        for (Part& part : parts) {
+            const uint64_t place = place_of[part.from.rank];
+            wanted.push_back({std::move(part), place, box, target.memory});
+        }
+    }
+    std::stable_sort(wanted.begin(), wanted.end(), [](const Wanted& a, const Wanted& b) {
+        return std::tie(a.rank_place, a.part.from.region, a.part.box.offset) <
+               std::tie(b.rank_place, b.part.from.region, b.part.box.offset);
+    });
+    Batch batch;
+    for (const Wanted& one : wanted) TAILRACE_TRY(add_part(one.part, one.box, one.memory, batch));
+    return flush(batch);
+}
+
+Status EpochArrays::flush(Batch& batch) {
+    if (!batch.blocks.empty()) TAILRACE_TRY(streams_.read(*batch.saved, std::move(batch.blocks)));
+    for (const auto& copy : batch.copies) copy();
+    batch = Batch{};
     return Status();
 }
 
@@ -158,71 +187,59 @@ Result<std::vector<EpochArrays::Part>> EpochArrays::assign_parts(const Array& ar
     return parts;
 }
 
-Status EpochArrays::read_part(const Part& part, const Box& box, std::span<std::byte> memory) {
+Status EpochArrays::add_part(const Part& part, const Box& box, std::span<std::byte> memory, Batch& batch) {
     TAILRACE_ASSIGN(const SavedRank* saved, streams_.saved(part.from.rank));
+    if (batch.saved != saved) TAILRACE_TRY(flush(batch));
+    batch.saved = saved;
     const uint32_t number = part.from.region;
     const Piece piece{*saved, number, box_of(*saved->manifest.regions[number].array)};
     const uint64_t run_elements = common_run_elements(part.box, piece.box, box);
     const bool single = run_elements == part.box.elements();
     if (single || run_elements * piece.element_width() >= long_row_bytes)
-        return read_long_rows(piece, part.box, box, memory);
-    return read_short_rows(piece, part.box, box, memory);
+        return add_long_rows(piece, part.box, box, memory, batch);
+    return add_short_rows(piece, part.box, box, memory, batch);
 }
 
 // Check blocks that lie wholly in a row are read where they belong; those at its ends go through memory of
 // their own, from which the row's share is copied.
-Status EpochArrays::read_long_rows(const Piece& piece, const Box& part, const Box& box,
-                                   std::span<std::byte> memory) {
-    struct Edge {
-        Memory memory;
-        uint64_t from = 0;  // within the block
-        std::span<std::byte> target;
-    };
-    std::vector<Edge> edges;
-    std::vector<StreamBlock> blocks;
+Status EpochArrays::add_long_rows(const Piece& piece, const Box& part, const Box& box,
+                                  std::span<std::byte> memory, Batch& batch) {
     Status status;
-    const auto flush = [&] {
-        if (status.ok()) status = streams_.read(piece.saved, std::move(blocks));
-        blocks.clear();
-        if (status.ok())
-            for (const Edge& edge : edges)
-                std::memcpy(edge.target.data(), edge.memory.get() + edge.from, edge.target.size());
-        edges.clear();
-    };
     const uint64_t width = piece.element_width();
     for_each_common_run(part, piece.box, box, [&](uint64_t start, uint64_t target_start, uint64_t count) {
-        if (!status.ok()) return;
         const uint64_t from = start * width, to = from + count * width;
         std::byte* const target = memory.data() + target_start * width;
-        for (uint64_t b = from / check_block_bytes; b * check_block_bytes < to; ++b) {
+        for (uint64_t b = from / check_block_bytes; status.ok() && b * check_block_bytes < to; ++b) {
             const uint64_t block_from = b * check_block_bytes;
             const uint64_t block_to =
                 std::min<uint64_t>(block_from + check_block_bytes, piece.region().bytes);
             if (block_from >= from && block_to <= to) {
-                blocks.push_back(
+                batch.blocks.push_back(
                     block_of(piece.saved.manifest, piece.number, b, target + (block_from - from)));
                 continue;
             }
-            auto own = allocate(block_to - block_from, "the edge of a box");
+            if (batch.own_bytes >= scratch_bytes) {
+                status = flush(batch);
+                batch.saved = &piece.saved;
+                if (!status.ok()) return;
+            }
+            const auto own = own_block(piece, b, batch);
             if (!own.ok()) {
                 status = own.status();
                 return;
             }
             const uint64_t share_from = std::max(from, block_from), share_to = std::min(to, block_to);
-            blocks.push_back(block_of(piece.saved.manifest, piece.number, b, own->get()));
-            edges.push_back({std::move(*own), share_from - block_from,
-                             std::span(target + (share_from - from), share_to - share_from)});
+            batch.copies.push_back([source = *own + (share_from - block_from),
+                                    share = target + (share_from - from),
+                                    bytes = share_to - share_from] { std::memcpy(share, source, bytes); });
         }
-        if (edges.size() * check_block_bytes >= scratch_bytes) flush();
     });
-    flush();
     return status;
 }
 
-// The part's rows, in the order in which they lie in the region, pull check blocks through one scratch
-// buffer: first the list of all blocks that any row touches, then batch by batch.
-Status EpochArrays::read_short_rows(const Piece& piece, const Box& part, const Box& box,
-                                    std::span<std::byte> memory) {
+// A few blocks join the batch, and their rows are copied when they are there; many go through a buffer.
+Status EpochArrays::add_short_rows(const Piece& piece, const Box& part, const Box& box,
+                                   std::span<std::byte> memory, Batch& batch) {
     const uint64_t width = piece.element_width();
     std::vector<uint64_t> needed;  // block numbers, ascending
     for_each_run(piece.box, part, [&](uint64_t start, uint64_t count) {
@@ -231,7 +248,59 @@ Status EpochArrays::read_short_rows(const Piece& piece, const Box& part, const B
         if (!needed.empty()) b = std::max(b, needed.back() + 1);
         for (; b <= last; ++b) needed.push_back(b);
     });
+    const uint64_t bytes = needed.size() * check_block_bytes;
+    if (batch.own_bytes + bytes > scratch_bytes) {
+        TAILRACE_TRY(flush(batch));
+        batch.saved = &piece.saved;
+    }
+    if (bytes > scratch_bytes) return read_short_rows(piece, part, box, memory, needed);
+    std::vector<const std::byte*> sources;
+    for (const uint64_t block : needed) {
+        TAILRACE_ASSIGN(const std::byte* own, own_block(piece, block, batch));
+        sources.push_back(own);
+    }
+    batch.copies.push_back([sources = std::move(sources), needed = std::move(needed), piece_box = piece.box,
+                            part, box, memory, width] {
+        size_t slot = 0;
+        for_each_common_run(part, piece_box, box, [&](uint64_t start, uint64_t target_start, uint64_t count) {
+            uint64_t from = start * width;
+            uint64_t left = count * width;
+            std::byte* target = memory.data() + target_start * width;
+            while (left > 0) {
+                while (needed[slot] < from / check_block_bytes) ++slot;
+                const uint64_t into = from % check_block_bytes;
+                const uint64_t share = std::min<uint64_t>(left, check_block_bytes - into);
+                std::memcpy(target, sources[slot] + into, share);
+                target += share;
+                from += share;
+                left -= share;
+            }
+        });
+    });
+    return Status();
+}
 
+Result<const std::byte*> EpochArrays::own_block(const Piece& piece, uint64_t block, Batch& batch) {
+    if (batch.region != piece.number) batch.of_region.clear();
+    batch.region = piece.number;
+    std::byte*& known = batch.of_region[block];
+    if (known == nullptr) {
+        const uint64_t bytes =
+            std::min<uint64_t>(check_block_bytes, piece.region().bytes - block * check_block_bytes);
+        TAILRACE_ASSIGN(auto own, allocate(bytes, "a part of a check block"));
+        known = own.get();
+        batch.blocks.push_back(block_of(piece.saved.manifest, piece.number, block, known));
+        batch.own_bytes += bytes;
+        batch.own.push_back(std::move(own));
+    }
+    return static_cast<const std::byte*>(known);
+}
+
+// The part's rows, in the order in which they lie in the region, pull the blocks that any of them touches
+// (`needed`, ascending) through one scratch buffer.
+Status EpochArrays::read_short_rows(const Piece& piece, const Box& part, const Box& box,
+                                    std::span<std::byte> memory, std::span<const uint64_t> needed) {
+    const uint64_t width = piece.element_width();
     const uint64_t slots = std::min<uint64_t>(needed.size(), scratch_bytes / check_block_bytes);
     TAILRACE_ASSIGN(auto scratch, allocate(slots * check_block_bytes, "the rows of a box"));
     size_t batch_first = 0, batch_count = 0;  // of `needed`: what lies in the scratch now, one slot each

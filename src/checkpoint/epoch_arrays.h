@@ -1,8 +1,10 @@
 // EpochArrays: the global arrays of an epoch, put together from the pieces that its ranks saved, and boxes of
 // them read into memory.
 //
-//   read_box   which rank's piece serves which part of the box (assign_parts), then part by part: long rows
-//              straight into the box, short rows through a bounded scratch buffer
+//   read_boxes   which rank's piece serves which part of each box (assign_parts); all parts in file order;
+//   what a
+//                batch of them wants is read together: blocks in long rows straight into their box, others
+//                into bounded memory, from which rows are copied
 //
 // Invariant: every element comes from the lowest rank that saved it; a box with an element that nobody saved
 // is not read.
@@ -12,6 +14,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -30,10 +34,9 @@ class EpochArrays {
   public:
     explicit EpochArrays(EpochStreams& streams) : streams_(streams) {}  // which must outlive this object
 
-    // EpochReader::arrays and EpochReader::read_box.
+    // EpochReader::arrays and EpochReader::read_boxes.
     Result<std::vector<GlobalArray>> list();
-    Status read_box(std::string_view name, std::span<const uint64_t> offset, std::span<const uint64_t> shape,
-                    std::span<std::byte> memory);
+    Status read_boxes(std::span<const BoxTarget> boxes);
 
   private:
     struct PieceRef {
@@ -61,12 +64,32 @@ class EpochArrays {
         uint64_t element_width() const { return element_bytes(region().array->type); }
     };
 
+    // Check blocks of one rank that are read together, some of them into memory of the batch's own, from
+    // which `copies` bring the shares that are wanted to their places.
+    struct Batch {
+        const SavedRank* saved = nullptr;
+        std::vector<StreamBlock> blocks;
+        std::vector<Memory> own;
+        uint64_t own_bytes = 0;
+        std::vector<std::function<void()>> copies;
+        // The blocks of the last region that went to own memory: the next part may want the rest of them.
+        uint32_t region = 0;
+        std::map<uint64_t, std::byte*> of_region;
+    };
+
     Result<const Table*> table();
     Result<const Array*> find(std::string_view name);
     Result<std::vector<Part>> assign_parts(const Array& array, const Box& box);
-    Status read_part(const Part& part, const Box& box, std::span<std::byte> memory);
-    Status read_long_rows(const Piece& piece, const Box& part, const Box& box, std::span<std::byte> memory);
-    Status read_short_rows(const Piece& piece, const Box& part, const Box& box, std::span<std::byte> memory);
+    Status add_part(const Part& part, const Box& box, std::span<std::byte> memory, Batch& batch);
+    Status add_long_rows(const Piece& piece, const Box& part, const Box& box, std::span<std::byte> memory,
+                         Batch& batch);
+    Status add_short_rows(const Piece& piece, const Box& part, const Box& box, std::span<std::byte> memory,
+                          Batch& batch);
+    Status read_short_rows(const Piece& piece, const Box& part, const Box& box, std::span<std::byte> memory,
+                           std::span<const uint64_t> needed);
+    // Own memory for block `block`, which is read with the batch.
+    Result<const std::byte*> own_block(const Piece& piece, uint64_t block, Batch& batch);
+    Status flush(Batch& batch);
 
     EpochStreams& streams_;
     std::mutex mutex_;  // guards the pointer; the table is not changed once it is there

@@ -37,10 +37,7 @@ class Reader final : public EpochReader {
     Result<uint64_t> region_bytes(uint32_t rank, std::string_view name) override;
     Status read_regions(uint32_t rank, std::span<const RegionTarget> targets) override;
     Result<std::vector<GlobalArray>> arrays() override { return arrays_.list(); }
-    Status read_box(std::string_view name, std::span<const uint64_t> offset, std::span<const uint64_t> shape,
-                    std::span<std::byte> memory) override {
-        return arrays_.read_box(name, offset, shape, memory);
-    }
+    Status read_boxes(std::span<const BoxTarget> boxes) override { return arrays_.read_boxes(boxes); }
     Status verify(uint32_t rank, const std::function<void(uint64_t)>& progress) override;
 
   private:

@@ -38,6 +38,14 @@ struct RegionTarget {
     std::span<std::byte> memory;  // exactly the region's bytes
 };
 
+// A box [offset, offset + shape) of a global array, and memory for it: row-major, exactly the box's bytes.
+struct BoxTarget {
+    std::string name;
+    std::vector<uint64_t> offset;
+    std::vector<uint64_t> shape;
+    std::span<std::byte> memory;
+};
+
 // A global array as the union of what the ranks saved.
 struct GlobalArray {
     std::string name;
@@ -77,11 +85,19 @@ class EpochReader {
     // All global arrays of the epoch. Reads every rank's manifest.
     virtual Result<std::vector<GlobalArray>> arrays() = 0;
 
-    // Fills `memory` (row-major, exactly the box's bytes) with the box [offset, offset + shape) of a global
-    // array, assembled from all pieces that overlap it. corrupt when some element of the box was saved by
-    // nobody; where pieces overlap, the lowest rank's counts.
-    virtual Status read_box(std::string_view name, std::span<const uint64_t> offset,
-                            std::span<const uint64_t> shape, std::span<std::byte> memory) = 0;
+    // Fills the boxes, each assembled from all pieces that overlap it: rank by rank in file order, what lies
+    // near each other in one large read, whichever box it is for. corrupt when some element of a box was
+    // saved by nobody; where pieces overlap, the lowest rank's counts. Nothing is read when a box does not
+    // lie in its array or its memory has another size.
+    virtual Status read_boxes(std::span<const BoxTarget> boxes) = 0;
+
+    // As read_boxes, of one box.
+    Status read_box(std::string_view name, std::span<const uint64_t> offset, std::span<const uint64_t> shape,
+                    std::span<std::byte> memory) {
+        const BoxTarget box{
+            std::string(name), {offset.begin(), offset.end()}, {shape.begin(), shape.end()}, memory};
+        return read_boxes({&box, 1});
+    }
 
     // Reads and checks everything `rank` saved. `progress` is called with bytes done since the last call.
     virtual Status verify(uint32_t rank, const std::function<void(uint64_t)>& progress) = 0;

@@ -120,6 +120,46 @@ TEST_F(EpochReaderTest, ABoxReadsOnlyTheCheckBlocksItNeeds) {
     EXPECT_LE(log_.bytes(), 2 * check_block_bytes);
 }
 
+// As when a model's state is loaded on another number of ranks: a part of each of many arrays.
+TEST_F(EpochReaderTest, BoxesOfManyArraysShareReadsAndGoForwards) {
+    constexpr uint64_t ranks = 3, arrays = 60;
+    BuiltEpoch epoch;
+    epoch.file_count = 1;
+    epoch.chunk_bytes = 64 * MiB;
+    epoch.ranks.resize(ranks);
+    std::vector<std::vector<uint64_t>> shapes;
+    for (uint64_t a = 0; a < arrays; ++a) {
+        shapes.push_back({30 + a, 100 + a});
+        for (uint64_t rank = 0, row = 0; rank < ranks; ++rank) {
+            const uint64_t rows = rank + 1 == ranks ? 30 + a - row : 10;
+            epoch.ranks[rank].push_back(
+                counting_array("u" + std::to_string(a), shapes[a], {row, 0}, {rows, 100 + a}));
+            row += rows;
+        }
+    }
+    auto reader = write_and_open(epoch);
+    ASSERT_TRUE(reader->arrays().ok());
+    log_.clear();
+    std::vector<Bytes> expected, found;
+    std::vector<BoxTarget> targets;
+    for (uint64_t a = 0; a < arrays; ++a) {
+        // Rows for some, columns for others; two boxes that meet within a check block for all.
+        const Box first = a % 2 == 0 ? Box{{5, 0}, {9, 100 + a}} : Box{{0, 7}, {30 + a, 20}};
+        const Box second = a % 2 == 0 ? Box{{14, 0}, {9, 100 + a}} : Box{{0, 27}, {30 + a, 1}};
+        for (const Box& box : {first, second}) {
+            expected.push_back(counted_box(shapes[a], box));
+            found.emplace_back(expected.back().size());
+            targets.push_back({"u" + std::to_string(a), box.offset, box.shape, {}});
+        }
+    }
+    for (size_t i = 0; i < targets.size(); ++i) targets[i].memory = found[i];
+    std::shuffle(targets.begin(), targets.end(), random_);
+    ASSERT_EQ(reader->read_boxes(targets).to_string(), "ok");
+    for (size_t i = 0; i < found.size(); ++i) EXPECT_EQ(found[i], expected[i]) << i;
+    EXPECT_LE(log_.calls.size(), 2 * ranks);  // one or two for each rank's stream
+    EXPECT_GE(log_.calls.size(), 1u);
+}
+
 TEST_F(EpochReaderTest, DamageUnderABoxIsFoundAndBesideItIsNot) {
     const std::vector<uint64_t> global{1000, 1000};
     BuiltEpoch epoch;

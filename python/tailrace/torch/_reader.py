@@ -1,9 +1,9 @@
 """StorageReader: torch.distributed.checkpoint out of K files.
 
 Whole pieces are read rank by rank, in the order in which they lie in the files, straight into the memory of the
-tensors that are to have them; parts of pieces (another number of ranks) by boxes, in the same order. Every byte is
-compared with its checksum. Tensors that are on a device, not contiguous, or of another type get their bytes
-through a bounded buffer.
+tensors that are to have them; where parts of pieces are wanted (another number of ranks), all are boxes, read in that
+order too: what lies near each other comes with one read, whichever tensor it is for. Every byte is compared with its
+checksum. Tensors that are on a device, not contiguous, or of another type get their bytes through bounded buffers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tailrace import _core
 from tailrace._errors import Code, Error
 from tailrace.torch import _metadata
 
-_BUFFER_BYTES = 64 << 20
+_BUFFER_BYTES = 24 << 20  # beside what the reader itself takes
 
 
 @dataclasses.dataclass
@@ -86,7 +86,8 @@ class StorageReader(_Reader):
         reader = self._open()
         requests = [self._request(item) for item in plan.items]
         # Tables of regions and byte entries lie in front of the data, in the ranks' order.
-        if any(not request.whole and request.place.in_boxes for request in requests):
+        boxes = any(not request.whole and request.place.in_boxes for request in requests)
+        if boxes:
             reader.arrays()  # reads every rank's table
         order: dict[tuple[int, str], int] = {}
         for rank in sorted({request.place.rank for request in requests}):
@@ -101,10 +102,11 @@ class StorageReader(_Reader):
         byte_entries = [request for request in requests if request.item.type == LoadItemType.BYTE_IO]
         for rank, some in itertools.groupby(byte_entries, lambda request: request.place.rank):
             self._read_bytes(reader, rank, list(some), planner)
-        batch = _Batch(reader, planner)
-        for request in requests:
-            if request.item.type != LoadItemType.BYTE_IO:
-                batch.add(request)
+        batch = _Batch(reader, planner, boxes)
+        tensors = [request for request in requests if request.item.type != LoadItemType.BYTE_IO]
+        # What can be no box (a scalar) in a pass of its own, so that it does not cut the boxes' in many.
+        for request in sorted(tensors, key=lambda request: boxes and request.place.in_boxes):
+            batch.add(request)
         batch.flush()
         future: Future[None] = Future()
         future.set_result(None)
@@ -159,49 +161,59 @@ class StorageReader(_Reader):
 
 
 class _Batch:
-    """Whole pieces of one rank that are read together; the buffers among their targets are bounded."""
+    """Pieces that are read together; the buffers among their targets are bounded.
 
-    def __init__(self, reader: _core.Reader, planner: LoadPlanner) -> None:
+    boxes: parts of pieces are wanted, so that everything that can be a box is.
+    """
+
+    def __init__(self, reader: _core.Reader, planner: LoadPlanner, boxes: bool) -> None:
         self._reader = reader
         self._planner = planner
+        self._by_boxes = boxes
         self._rank = -1
         self._targets: list[tuple[str, int, int]] = []
+        self._boxes: list[tuple[str, list[int], list[int], int, int]] = []
         self._done: list[tuple[ReadItem, torch.Tensor, torch.Tensor]] = []  # item, target, where the bytes go
         self._buffered = 0
 
     def add(self, request: _Request) -> None:
-        target = self._planner.resolve_tensor(request.item).detach()
-        if target.shape != request.item.lengths:
+        item, place = request.item, request.place
+        target = self._planner.resolve_tensor(item).detach()
+        if target.shape != item.lengths:
             raise Error(
                 Code.INVALID_ARGUMENT,
-                f"{request.item.storage_index.fqn!r}: {tuple(request.item.lengths)} are to be read into a tensor of "
+                f"{item.storage_index.fqn!r}: {tuple(item.lengths)} are to be read into a tensor of "
                 f"{tuple(target.shape)}",
             )
-        if not request.whole:
+        in_boxes = self._by_boxes and place.in_boxes
+        if not (request.whole or in_boxes):
             self.flush()
             self._read_part(request, target)
             return
-        if request.place.rank != self._rank:
+        needs = 0 if _takes_bytes(target, request.dtype) else target.numel() * request.dtype.itemsize
+        if self._done and self._buffered + needs > _BUFFER_BYTES:
             self.flush()
-            self._rank = request.place.rank
-        memory = self._memory(request, target)
-        self._targets.append((request.place.region, memory.data_ptr(), memory.nbytes))
-        self._done.append((request.item, target, memory))
-        if self._buffered >= _BUFFER_BYTES:
+        if not in_boxes and place.rank != self._rank:
             self.flush()
+            self._rank = place.rank
+        memory = torch.empty(target.shape, dtype=request.dtype) if needs else target
+        if in_boxes:
+            base = item.storage_index.offset or [0] * len(item.lengths)
+            offset = [b + o for b, o in zip(base, item.storage_offsets, strict=True)]
+            self._boxes.append((place.region, offset, list(item.lengths), memory.data_ptr(), memory.nbytes))
+        else:
+            self._targets.append((place.region, memory.data_ptr(), memory.nbytes))
+        self._done.append((item, target, memory))
+        self._buffered += needs
 
     def flush(self) -> None:
         if self._targets:
             self._reader.read(self._rank, self._targets)
+        if self._boxes:
+            self._reader.read_boxes(self._boxes)
         for item, target, memory in self._done:
             self._put(item, target, memory)
-        self._targets, self._done, self._buffered = [], [], 0
-
-    def _memory(self, request: _Request, target: torch.Tensor) -> torch.Tensor:
-        if _takes_bytes(target, request.dtype):
-            return target
-        self._buffered += target.numel() * request.dtype.itemsize
-        return torch.empty(target.shape, dtype=request.dtype)
+        self._targets, self._boxes, self._done, self._buffered = [], [], [], 0
 
     def _put(self, item: ReadItem, target: torch.Tensor, memory: torch.Tensor) -> None:
         if memory is not target:
@@ -209,20 +221,13 @@ class _Batch:
         self._planner.commit_tensor(item, target)
 
     def _read_part(self, request: _Request, target: torch.Tensor) -> None:
+        """Of a piece that is in no box: by way of all of it."""
         item, place = request.item, request.place
-        if not place.in_boxes:
-            piece = torch.empty(request.shape, dtype=request.dtype)
-            self._reader.read(place.rank, [(place.region, piece.data_ptr(), piece.nbytes)])
-            for dimension, (start, length) in enumerate(zip(item.storage_offsets, item.lengths, strict=True)):
-                piece = piece.narrow(dimension, start, length)
-            self._put(item, target, piece)
-            return
-        memory = self._memory(request, target)
-        base = item.storage_index.offset or [0] * len(item.lengths)
-        offset = [b + o for b, o in zip(base, item.storage_offsets, strict=True)]
-        self._reader.read_box(place.region, offset, list(item.lengths), memory.data_ptr(), memory.nbytes)
-        self._put(item, target, memory)
-        self._buffered = 0
+        piece = torch.empty(request.shape, dtype=request.dtype)
+        self._reader.read(place.rank, [(place.region, piece.data_ptr(), piece.nbytes)])
+        for dimension, (start, length) in enumerate(zip(item.storage_offsets, item.lengths, strict=True)):
+            piece = piece.narrow(dimension, start, length)
+        self._put(item, target, piece)
 
 
 def _takes_bytes(target: torch.Tensor, dtype: torch.dtype) -> bool:
