@@ -30,6 +30,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <initializer_list>
 #include <memory>
 #include <optional>
@@ -320,7 +321,9 @@ class Session {
     // Takes over a session of the C interface.
     explicit Session(tailrace_session* session) noexcept : session_(session) {}
 
-    // The destructor waits for all flushes like close(), but has nobody to tell what failed.
+    // The destructor waits for all flushes like close(), but has nobody to tell what failed. Left by an
+    // exception, one of several ranks does not wait: the others may never come, and the program's handler
+    // would not be reached. Its session then stays open until MPI_Finalize, or MPI_Abort.
     ~Session() = default;
     Session(Session&&) noexcept = default;
     Session& operator=(Session&&) noexcept = default;
@@ -495,7 +498,12 @@ class Session {
     }
 
     struct Close {
-        void operator()(tailrace_session* session) const noexcept { tailrace_close(session); }
+        Close() noexcept : exceptions(std::uncaught_exceptions()) {}
+        void operator()(tailrace_session* session) const noexcept {
+            if (std::uncaught_exceptions() > exceptions && tailrace_rank_count(session) > 1) return;
+            tailrace_close(session);
+        }
+        int exceptions;  // under way when the session was opened
     };
     std::unique_ptr<tailrace_session, Close> session_;
 };

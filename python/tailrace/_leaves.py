@@ -124,6 +124,8 @@ def to_save(value: Any) -> Leaf:
     if kind == "numpy":
         if value.dtype.hasobject:
             raise TypeError("an array of Python objects has no bytes to save")
+        if isinstance(value, np.ma.MaskedArray):
+            raise TypeError("a masked array is two, its data and its mask: save both")
         return _numpy_leaf(np.ascontiguousarray(value).reshape(shape), dtype)
     if value.layout != torch_module().strided or value.is_quantized:
         raise TypeError(f"a tensor of layout {value.layout} has no plain memory to save")

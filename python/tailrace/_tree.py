@@ -138,13 +138,20 @@ class _Encoder:
             if storage is not None and storage[0] in self.shared:
                 return self.view(value, storage, path)
         kind, dtype, shape = _leaves.describe(value)
-        name = region_name(path)
+        name = self.free_name(path)
         node = {"$": "array", "region": name, "kind": kind, "dtype": dtype, "shape": list(shape)}
         if place is not None:
             node["global_shape"], node["offset"] = list(place[0]), list(place[1])
         self.arrays[name] = shard if shard is not None else value
         self.known[identity] = node
         return node
+
+    def free_name(self, path: tuple[Any, ...]) -> str:
+        """Of a region that no array has yet: keys that differ may read the same, as 1 and '1' do."""
+        name = region_name(path)
+        while name in self.arrays:
+            name += "~"
+        return name
 
     def view(self, value: Any, storage: Any, path: tuple[Any, ...]) -> Any:
         key, base = storage

@@ -138,6 +138,14 @@ class Custom:
         return (exec, ("import builtins; builtins.tailrace_test_ran = True",))
 
 
+def test_keys_that_read_the_same_are_different_arrays(settings: Settings) -> None:
+    keys: list[object] = [1, "1", None, "None", "", "value", (1, 2), "(1, 2)"]
+    with tailrace.open(**settings) as session:
+        session.save(1, {key: np.full(3, number) for number, key in enumerate(keys)})
+    with tailrace.read(settings["shared_dir"]) as checkpoint:
+        assert {key: int(array[0]) for key, array in checkpoint.tree().items()} == {k: n for n, k in enumerate(keys)}
+
+
 def test_what_cannot_be_encoded_is_named_by_its_path(settings: Settings) -> None:
     loop: list[Any] = []
     loop.append(loop)
@@ -145,6 +153,7 @@ def test_what_cannot_be_encoded_is_named_by_its_path(settings: Settings) -> None
         for tree, path in [
             ({"a": [0, {"b": Custom()}]}, "the tree['a'][1]['b'] is a "),
             ({"a": np.array([object()])}, "the array 'a'"),
+            ({"a": np.ma.masked_array([1, 2], [False, True])}, "the array 'a': a masked array"),
             (loop, "contains itself"),
         ]:
             with pytest.raises(tailrace.Error, match="nothing was saved") as refused:
