@@ -103,8 +103,10 @@ def view_of(base: Any, dtype: str, offset: int, shape: list[int], stride: list[i
     return torch.empty(0, dtype=element, device=base.device).set_(base.untyped_storage(), offset, shape, stride)
 
 
-def _storage_key(value: Any) -> tuple[Any, int]:
-    return value.device, value.untyped_storage().data_ptr()
+def _storage_key(value: Any) -> tuple[Any, int, int]:
+    # Memory that torch did not allocate may be several storages, of different lengths.
+    storage = value.untyped_storage()
+    return value.device, storage.data_ptr(), storage.nbytes()
 
 
 def _conjugate(value: Any) -> tuple[bool, bool]:
@@ -177,7 +179,7 @@ class Target:
 
 class StorageTarget:
     """As Target, of tensors that were saved as views of one storage. `leaf` is their own storage where they are such
-    views still, and their storage has that size; else a buffer for all of it.
+    views still, and all of it; else a buffer.
 
     members: of each tensor the node in the tree that says what part of the storage it was, and the tensor.
     """
@@ -190,6 +192,7 @@ class StorageTarget:
             own is not None
             and own[1].device.type == "cpu"
             and own[1].nbytes == nbytes
+            and _are_all_of(nbytes, [tensor for _, tensor in members])
             and all(base is not None and base[0] == own[0] for base in bases)
             and all(
                 (tensor.storage_offset(), list(tensor.stride())) == (node["offset"], node["stride"])
@@ -213,6 +216,18 @@ class StorageTarget:
     def copy_from(self, base: Any) -> None:
         for node, tensor in self._members:
             tensor.detach().copy_(view_of(base, node["dtype"], node["offset"], node["shape"], node["stride"]))
+
+
+def _are_all_of(nbytes: int, views: list[Any]) -> bool:
+    """Whether tensors leave no byte of their storage out: what else lies there is none of ours."""
+    end = 0
+    for view in sorted(views, key=lambda view: int(view.storage_offset()) * view.itemsize):
+        last = sum((n - 1) * s for n, s in zip(view.shape, view.stride(), strict=True))
+        begin = view.storage_offset() * view.itemsize
+        if begin > end or last + 1 != view.numel():
+            return False
+        end = max(end, begin + (last + 1) * view.itemsize)
+    return end == nbytes
 
 
 def empty(kind: str, dtype: Any, shape: tuple[int, ...]) -> Any:

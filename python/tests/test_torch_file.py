@@ -55,6 +55,14 @@ def test_shared_storages_stay_shared(tmp_path: Path) -> None:
     assert loaded["row"][0] == -1 and loaded["matrix"][0, 1] == -1 and loaded["tied"][1][0] == -1
 
 
+def test_storages_of_two_lengths_may_begin_at_one_address(tmp_path: Path) -> None:
+    memory = torch.arange(100.0).numpy()
+    saved = {"short": torch.from_numpy(memory[:10]), "long": torch.from_numpy(memory)}
+    tailrace.torch.save(saved, tmp_path / "f")
+    loaded = tailrace.torch.load(tmp_path / "f")
+    assert all(torch.equal(loaded[name], saved[name]) for name in saved)
+
+
 def test_views_that_do_not_fit_their_storage_are_corrupt() -> None:
     from tailrace import _tree
 
@@ -157,6 +165,14 @@ def test_a_live_state_is_filled_in_place(tmp_path: Path, save: Any) -> None:
     for name, parameter in other.state_dict().items():  # the model's own memory
         assert torch.equal(parameter, saved["model"][name]), name
     assert torch.equal(live["tied"][0], saved["tied"][0]) and torch.equal(across, saved["tied"][1])
+
+
+def test_what_lies_beside_the_views_that_are_filled_stays(tmp_path: Path) -> None:
+    base = torch.arange(100.0)
+    tailrace.torch.save({"a": base[:10], "b": base[10:20]}, tmp_path / "f")
+    mine = torch.full((100,), -1.0)
+    tailrace.torch.load(tmp_path / "f", into={"a": mine[:10], "b": mine[10:20]})
+    assert torch.equal(mine[:20], base[:20]) and bool((mine[20:] == -1).all())
 
 
 @pytest.mark.parametrize("same_views", [True, False])
