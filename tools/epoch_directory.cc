@@ -41,14 +41,14 @@ Result<FoundEpoch> epoch_of_one_file(Storage& storage, const std::string& path) 
 }  // namespace
 
 Result<Found> find_epochs(Storage& storage, const std::string& directory, const std::string& job) {
-    const bool is_file = storage.list(directory).status().code() == Code::invalid_argument;
-    if (is_file) {
+    auto listed = list_shared(storage, directory, job);
+    if (listed.status().code() == Code::invalid_argument) {  // no directory
         TAILRACE_ASSIGN(auto one, epoch_of_one_file(storage, directory));
         Found found;
         if (job.empty() || one.job == job) found.epochs.push_back(std::move(one));
         return found;
     }
-    TAILRACE_ASSIGN(auto shared, list_shared(storage, directory, job));
+    TAILRACE_ASSIGN(auto shared, std::move(listed));
     TAILRACE_ASSIGN(auto local, list_local(storage, directory, job));
     std::map<std::pair<std::string, EpochKey>, FoundEpoch> by_key;
     for (SharedEpochFiles& files : shared) {

@@ -134,7 +134,25 @@ def to_save(value: Any) -> Leaf:
     return _torch_leaf(value.detach().resolve_conj().resolve_neg().to("cpu").contiguous(), dtype)
 
 
-class Target:
+class _Buffered:
+    """What is filled in place, where `leaf` may be its own memory; else that of a buffer, for finish() to copy."""
+
+    leaf: Leaf
+    _buffer: Any = None
+
+    @property
+    def buffer_bytes(self) -> int:
+        return 0 if self._buffer is None else self.leaf.nbytes
+
+    def finish(self) -> None:
+        if self._buffer is not None:
+            self.copy_from(self._buffer)
+
+    def copy_from(self, source: Any) -> None:
+        raise NotImplementedError
+
+
+class Target(_Buffered):
     """Memory to fill for an array or a tensor that is there already, in place.
 
     `leaf` is the array's own memory where it is contiguous and on the host; else a buffer, which finish() copies
@@ -144,7 +162,6 @@ class Target:
     def __init__(self, value: Any) -> None:
         kind, dtype, shape = describe(value)
         self._value = value
-        self._buffer: Any = None
         if kind == "numpy":
             if not value.flags.writeable:
                 raise TypeError("a read-only array cannot be restored into")
@@ -161,15 +178,6 @@ class Target:
                 self._buffer = torch_module().empty(shape, dtype=value.dtype)
                 self.leaf = _torch_leaf(self._buffer, dtype)
 
-    @property
-    def buffer_bytes(self) -> int:
-        return 0 if self._buffer is None else self.leaf.nbytes
-
-    def finish(self) -> None:
-        if self._buffer is None:
-            return
-        self.copy_from(self._buffer)
-
     def copy_from(self, array: Any) -> None:
         if isinstance(self._value, np.ndarray):
             self._value[...] = array
@@ -177,7 +185,7 @@ class Target:
             self._value.detach().copy_(array)
 
 
-class StorageTarget:
+class StorageTarget(_Buffered):
     """As Target, of tensors that were saved as views of one storage. `leaf` is their own storage where they are such
     views still, and all of it; else a buffer.
 
@@ -203,15 +211,6 @@ class StorageTarget:
         else:
             self._buffer = base = torch_module().empty(nbytes, dtype=torch_module().uint8)
         self.leaf = _torch_leaf(base, "uint8")
-
-    @property
-    def buffer_bytes(self) -> int:
-        return 0 if self._buffer is None else self.leaf.nbytes
-
-    def finish(self) -> None:
-        if self._buffer is None:
-            return
-        self.copy_from(self._buffer)
 
     def copy_from(self, base: Any) -> None:
         for node, tensor in self._members:

@@ -95,17 +95,8 @@ uint32_t last_file_of(uint32_t rank, uint32_t ranks, uint32_t files) {
 
 Result<uint64_t> head_bytes(const std::vector<RegionShape>& regions, const std::vector<RegionShape>& tail) {
     PartManifest manifest;
-    const auto add = [&](const std::vector<RegionShape>& shapes) {
-        for (const RegionShape& shape : shapes) {
-            Region region;
-            region.name = shape.name;
-            region.bytes = shape.bytes;
-            region.array = shape.array;
-            manifest.regions.push_back(std::move(region));
-        }
-    };
-    add(regions);
-    add(tail);
+    add_regions(manifest, regions);
+    add_regions(manifest, tail);
     TAILRACE_TRY(lay_out(manifest));
     const uint64_t end = regions.empty() ? manifest.manifest_bytes
                                          : manifest.regions[regions.size() - 1].stream_offset +

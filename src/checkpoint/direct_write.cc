@@ -22,16 +22,20 @@
 
 namespace tailrace {
 
-Result<RegionLayout> lay_out_regions(const std::vector<RegionShape>& regions, uint32_t run_count) {
-    PartManifest manifest;
-    manifest.has_checksums = false;
-    for (const RegionShape& shape : regions) {
+void add_regions(PartManifest& manifest, const std::vector<RegionShape>& shapes) {
+    for (const RegionShape& shape : shapes) {
         Region region;
         region.name = shape.name;
         region.bytes = shape.bytes;
         region.array = shape.array;
         manifest.regions.push_back(std::move(region));
     }
+}
+
+Result<RegionLayout> lay_out_regions(const std::vector<RegionShape>& regions, uint32_t run_count) {
+    PartManifest manifest;
+    manifest.has_checksums = false;
+    add_regions(manifest, regions);
     TAILRACE_TRY(tailrace::lay_out(manifest));
     RegionLayout layout;
     for (const Region& region : manifest.regions)

@@ -25,6 +25,9 @@ struct RegionShape {
     std::optional<ArrayPiece> array;
 };
 
+// Adds `shapes` behind the manifest's regions, to be laid out. Pure.
+void add_regions(PartManifest& manifest, const std::vector<RegionShape>& shapes);
+
 // Consecutive regions [first, last) that lie in one file.
 struct RegionRun {
     uint32_t first = 0, last = 0;
