@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -208,6 +209,35 @@ def forget_to_close(place: str) -> None:
 
 def test_a_session_left_open_does_not_keep_the_interpreter(tmp_path: Path) -> None:
     assert distributed.exit_codes(3, forget_to_close, str(tmp_path)) == [0, 0, 0]
+
+
+WAKES_WHEN_PYTHON_HAS_ENDED = """
+import os, sys, threading, time
+import torch.distributed as dist
+from tailrace import _core
+
+store, started = dist.HashStore(), threading.Event()
+
+def wait():
+    _core.this_thread_may_be_late()
+    started.set()
+    store.wait(["ended"])
+
+class Last:
+    def __del__(self, store=store, sleep=time.sleep, write=os.write):
+        store.set("ended", "")
+        sleep(0.5)
+        write(1, b"ended")
+
+threading.Thread(target=wait, daemon=True).start()
+started.wait()
+sys.last = Last()  # removed when the thread can get no further
+"""
+
+
+def test_a_thread_that_wakes_when_python_has_ended_does_not_end_the_process() -> None:
+    ran = subprocess.run([sys.executable, "-c", WAKES_WHEN_PYTHON_HAS_ENDED], capture_output=True, text=True)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "ended", "")
 
 
 def destroy_groups_before_close(place: str) -> None:

@@ -89,12 +89,14 @@ class OverGloo:
             self._threads = [self._start(self._watch), self._start(self._wait_for_posts)]
 
     def _start(self, work: Callable[[], None]) -> threading.Thread:
-        # No thread of ours may keep the interpreter from ending; leave() is called before that.
+        # No thread of ours may keep the interpreter from ending; leave() is called before that, but does not reach a
+        # receiver that gloo does not wake.
         thread = threading.Thread(target=self.guarded, args=(work,), name="tailrace gloo", daemon=True)
         thread.start()
         return thread
 
     def guarded(self, work: Callable[[], None]) -> None:
+        _core.this_thread_may_be_late()
         try:
             work()
         except Exception as error:

@@ -1,0 +1,47 @@
+// Threads that are still in foreign code when Python ends.
+//
+// Until Python 3.14 such a thread is unwound when it asks for the GIL (pthread_exit). Extensions that are
+// written in C++ let no exception out of the place where they ask, so that the unwinding ends the process:
+// std::terminate, SIGABRT, with all of the program's work done. From 3.14 on Python lets the thread sleep for
+// ever, and so do we.
+#include <unistd.h>
+
+#include <exception>
+#include <mutex>
+
+#include "bindings.h"
+
+namespace tailrace::python {
+
+namespace {
+
+thread_local bool may_be_late = false;
+std::terminate_handler handler_before = nullptr;
+
+bool python_ends() {
+#if PY_VERSION_HEX >= 0x030D0000
+    return Py_IsFinalizing() != 0;
+#else
+    return _Py_IsFinalizing() != 0;
+#endif
+}
+
+[[noreturn]] void sleep_or_terminate() {
+    while (may_be_late && python_ends()) pause();
+    if (handler_before != nullptr) handler_before();
+    std::abort();
+}
+
+void this_thread_may_be_late() {
+    static std::once_flag once;
+    std::call_once(once, [] { handler_before = std::set_terminate(sleep_or_terminate); });
+    may_be_late = true;
+}
+
+}  // namespace
+
+void bind_late_thread(nb::module_& module) {
+    module.def("this_thread_may_be_late", &this_thread_may_be_late);
+}
+
+}  // namespace tailrace::python
