@@ -85,11 +85,20 @@ class Session {
         std::string sentence;
         for (; registered < regions.size() && code == TAILRACE_OK; ++registered)
             code = add(regions[registered]);
-        if (code == TAILRACE_OK) code = tailrace_save(session_, epoch);
+        const bool added = code == TAILRACE_OK;
+        if (added) code = tailrace_save(session_, epoch);
         if (code != TAILRACE_OK) sentence = tailrace_last_error();
+        if (!added) tell_the_others(epoch, code, sentence);
         for (size_t i = 0; i < registered; ++i)
             tailrace_unregister(session_, std::get<0>(regions[i]).c_str());
         if (code != TAILRACE_OK) throw Failure{code, sentence};
+    }
+
+    // In place of save: what this rank was to save could not be put together.
+    void give_up(uint64_t epoch, int code, const std::string& sentence) {
+        const nb::gil_scoped_release release;
+        const std::lock_guard lock(mutex_);
+        tell_the_others(epoch, code, sentence);
     }
 
     EpochTuple state(uint64_t epoch) const {
@@ -132,6 +141,13 @@ class Session {
     tailrace_session* get() const { return session_; }
 
   private:
+    // Else they would wait for this rank's part, and its next save would count as this one.
+    void tell_the_others(uint64_t epoch, int code, const std::string& sentence) {
+        if (!transport_) return;
+        if (const auto alive = tailrace::alive(session_, "session"); alive.ok())
+            (void)(*alive)->checkpointer->give_up(epoch, Status(static_cast<Code>(code), sentence));
+    }
+
     tailrace_code add(const RegionTuple& region) {
         const auto& [name, address, bytes, piece] = region;
         void* const memory = reinterpret_cast<void*>(address);
@@ -160,6 +176,7 @@ void bind_session(nb::module_& module) {
         .def_prop_ro("rank_count", &Session::rank_count)
         .def("setting", &Session::setting, nb::arg("key"))
         .def("save", &Session::save, nb::arg("epoch"), nb::arg("regions"))
+        .def("give_up", &Session::give_up, nb::arg("epoch"), nb::arg("code"), nb::arg("sentence"))
         .def("state", &Session::state, nb::arg("epoch"))
         .def("wait", &Session::wait, nb::arg("epoch").none(), nb::arg("seconds"))
         .def("list", &Session::list)

@@ -141,13 +141,26 @@ class Session:
         Returns when the copy in the node-local tier is complete and checksummed: the arrays are the program's
         again, and the files are written in the background. Raises Error: invalid argument, with its path in the
         tree, for an object that cannot be encoded; no space when the node-local tier is full. Then this epoch does
-        not exist and earlier ones are intact.
+        not exist, on no rank, and earlier ones are intact.
         """
+        try:
+            regions, leaves = self._regions_of(tree, pickle)
+        except Exception as error:
+            if self.rank_count > 1:
+                code = error.code if isinstance(error, Error) else Code.FAILED_STATE
+                with contextlib.suppress(Exception):  # a step that is no number; a session that is closed
+                    self._core.give_up(step, code, str(error))
+            raise
+        self._core.save(step, regions)
+        del leaves  # the memory that the addresses point to lives until here
+
+    def _regions_of(self, tree: Any, pickle: bool) -> tuple[list[tuple[str, int, int, Any]], Any]:
+        """What to save as the extension takes it, and what keeps it alive."""
         skeleton, arrays = _tree.encode(tree, pickle)
         alone = self.rank_count == 1
         text = np.frombuffer(skeleton, np.uint8)
         regions: list[tuple[str, int, int, Any]] = [(_tree.SKELETON, text.ctypes.data, text.nbytes, None)]
-        leaves = []
+        leaves: list[Any] = [text]
         for name, value in arrays.items():
             shard = value if isinstance(value, _tree.Shard) else None
             try:
@@ -167,8 +180,7 @@ class Session:
                 # With one rank every array is the whole of its kind, and the command line can extract it.
                 piece = leaf.piece() if alone else None
             regions.append((name, leaf.address, leaf.nbytes, piece))
-        self._core.save(step, regions)
-        del leaves  # the memory that the addresses point to lives until here
+        return regions, leaves
 
     def state(self, step: int) -> Epoch:
         """Where an epoch is. Never blocks."""

@@ -195,6 +195,34 @@ def test_a_rank_that_raises_neither_waits_nor_is_waited_for(tmp_path: Path) -> N
         assert checkpoint.step == 1
 
 
+def save_what_cannot_be_saved(place: str) -> None:
+    wrong: dict[int, tuple[Any, str]] = {2: (object(), "no safe encoding"), 3: ({"n" * 5000: np.zeros(1)}, "5000")}
+    session = open_session(place)
+    for step in (1, 2, 3, 4):
+        state = state_of(step)
+        if session.rank == 1 and step in wrong:
+            state["wrong"], why = wrong[step]
+            with pytest.raises(tailrace.Error, match=why):
+                session.save(step, state)
+        else:
+            session.save(step, state)
+        if step in wrong:
+            # Rank 1 does nothing more before the others have heard of it.
+            with pytest.raises(tailrace.Error, match="rank 1") as caught:
+                session.wait(step)
+            assert caught.value.code is tailrace.Code.INVALID_ARGUMENT
+            dist.barrier()
+        else:
+            assert session.wait(step)
+    with pytest.raises(tailrace.Error, match="rank 1"):
+        session.close()
+
+
+def test_what_one_rank_cannot_save_fails_that_epoch_only(tmp_path: Path) -> None:
+    distributed.run(3, save_what_cannot_be_saved, str(tmp_path))
+    assert [len(files_of(str(tmp_path), step)) for step in (1, 2, 3, 4)] == [1, 0, 0, 1]
+
+
 left_open: list[tailrace.Session] = []
 
 

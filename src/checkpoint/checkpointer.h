@@ -74,6 +74,9 @@ class Checkpointer {
     // the same on every rank for its n-th save). When it returns ok the copy is complete and checksummed and
     // the memory is the caller's again. When it fails, this epoch will not exist; everything before stays.
     virtual Status save(uint64_t epoch) = 0;
+    // In place of save, on a rank that cannot put together what it was to save: the epoch fails with `why`,
+    // on the other ranks as well, and the next save is the same one on all of them again.
+    virtual Status give_up(uint64_t epoch, const Status& why) = 0;
 
     virtual Result<EpochInfo> state(uint64_t epoch) = 0;
     // Waits until the epoch is committed, kept local, or failed. The status is the epoch's: ok for the first

@@ -41,7 +41,8 @@ class Session : public Checkpointer {
     Status update_array(std::string_view name, void* memory, const ArrayPiece& piece) override;
     Status unregister(std::string_view name) override;
 
-    Status save(uint64_t epoch) override;
+    Status save(uint64_t epoch) override { return save_or_fail(epoch, {}); }
+    Status give_up(uint64_t epoch, const Status& why) override { return save_or_fail(epoch, why); }
     Result<EpochInfo> state(uint64_t epoch) override;
     Status wait(uint64_t epoch, std::chrono::milliseconds longest) override;
     Status wait_all(std::chrono::milliseconds longest) override;
@@ -88,7 +89,9 @@ class Session : public Checkpointer {
     Status put_region(Registered region, bool exists);
     Status check_epoch(uint64_t epoch) const;
     void warn_of_newer_epochs(uint64_t epoch) const;
-    Status capture_epoch(uint64_t epoch, Captured& capture);
+    // With a `failure` nothing is captured, and that is told in place of a capture.
+    Status save_or_fail(uint64_t epoch, const Status& failure);
+    Status capture_epoch(uint64_t epoch, const Status& failure, Captured& capture);
     std::vector<RegionSource> region_sources();
     std::optional<OwnPart> retire_parts();
     Status wait_for_room();
@@ -105,7 +108,7 @@ class Session : public Checkpointer {
     Status wait_for(const std::vector<uint64_t>& epochs, std::chrono::milliseconds longest);
 
     // ---- session_quiet.cc
-    Status quiet_save(uint64_t epoch);
+    Status quiet_save(uint64_t epoch, const Status& failure);
     // One collective step: this rank's news go to all, everybody's news into the ledger, its orders are
     // carried out. Says whether all ranks still have time.
     Result<bool> exchange(const std::optional<Captured>& capture, bool in_time);

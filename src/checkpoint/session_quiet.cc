@@ -16,14 +16,14 @@ namespace {
 constexpr uint32_t most_message_bytes = 1 << 22;
 }  // namespace
 
-Status Session::quiet_save(uint64_t epoch) {
+Status Session::quiet_save(uint64_t epoch, const Status& failure) {
     const auto start = Clock::now();
     // Both come before this rank may refuse: they are collective.
     TAILRACE_TRY(wait_for_room());
     auto saved = check_epoch(epoch);
     std::optional<Captured> capture;
     const double wait_seconds = std::chrono::duration<double>(Clock::now() - start).count();
-    if (saved.ok()) saved = capture_epoch(epoch, capture.emplace());
+    if (saved.ok()) saved = capture_epoch(epoch, failure, capture.emplace());
     if (capture) capture->wait_seconds = wait_seconds;
     TAILRACE_TRY(exchange(capture, true).status());
     table_.set_blocked(epoch, std::chrono::duration<double>(Clock::now() - start).count());

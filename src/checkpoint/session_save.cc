@@ -188,7 +188,7 @@ void Session::warn_of_newer_epochs(uint64_t epoch) const {
         epoch, to_string(*newest), config_.shared_dir, config_.local_dir);
 }
 
-Status Session::capture_epoch(uint64_t epoch, Captured& capture) {
+Status Session::capture_epoch(uint64_t epoch, const Status& failure, Captured& capture) {
     const auto start = Clock::now();
     PartHeader header;
     header.job = config_.name;
@@ -201,7 +201,8 @@ Status Session::capture_epoch(uint64_t epoch, Captured& capture) {
 
     if (!newest_saved_) warn_of_newer_epochs(epoch);
     const auto sources = region_sources();
-    auto part = [&] {
+    auto part = [&]() -> Result<OwnPart> {
+        if (!failure.ok()) return failure;
         const FileSizeSignalBlocked blocked;
         return capture_->capture(header, sources, retire_parts());
     }();
@@ -228,16 +229,16 @@ Status Session::capture_epoch(uint64_t epoch, Captured& capture) {
     return {};
 }
 
-Status Session::save(uint64_t epoch) {
+Status Session::save_or_fail(uint64_t epoch, const Status& failure) {
     std::lock_guard lock(save_mutex_);
     if (closed_) return Status(Code::failed_state, "the session is closed; nothing was saved");
-    if (quiet()) return quiet_save(epoch);
+    if (quiet()) return quiet_save(epoch, failure);
     TAILRACE_TRY(check_epoch(epoch));
     const auto start = Clock::now();
     TAILRACE_TRY(wait_for_room());
     Captured capture;
     capture.wait_seconds = seconds_since(start);
-    const auto captured = capture_epoch(epoch, capture);
+    const auto captured = capture_epoch(epoch, failure, capture);
     ++sequence_;
     TAILRACE_TRY(tell_captured(std::move(capture)));
     table_.set_blocked(epoch, seconds_since(start));

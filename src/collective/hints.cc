@@ -1,11 +1,11 @@
 #include "collective/hints.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
 #include <charconv>
-#include <cstdlib>
 
 #include "base/units.h"
 
@@ -122,12 +122,13 @@ const std::vector<Hint>& table() {
     return hints;
 }
 
-// The environment variable of a hint.
-std::string variable(std::string_view name) {
-    std::string variable = "TAILRACE_COLLECTIVE_";
-    for (const char letter : name)
-        variable += static_cast<char>(std::toupper(static_cast<unsigned char>(letter)));
-    return variable;
+// A hint's environment variable is this and its name in capitals.
+constexpr std::string_view prefix = "TAILRACE_COLLECTIVE_";
+
+std::string hint_of(std::string_view variable) {
+    std::string name(variable.substr(prefix.size()));
+    for (char& letter : name) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+    return name;
 }
 
 }  // namespace
@@ -156,12 +157,14 @@ Status set_hint(Options& options, std::string_view name, std::string_view value)
 }
 
 Status set_hints(Options& options, const std::map<std::string, std::string>& hints) {
-    for (const Hint& hint : table()) {
-        const std::string name = variable(hint.info.name);
-        if (const char* value = std::getenv(name.c_str()); value != nullptr && *value != '\0') {
-            if (Status status = set_hint(options, hint.info.name, value); !status.ok())
-                return status.with_context("environment variable " + name);
-        }
+    for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+        const std::string_view text(*entry);
+        const auto equals = text.find('=');
+        if (!text.starts_with(prefix) || equals == std::string_view::npos || equals + 1 == text.size())
+            continue;
+        const auto variable = text.substr(0, equals);
+        TAILRACE_TRY(set_hint(options, hint_of(variable), text.substr(equals + 1))
+                         .with_context(fmt::format("environment variable {}", variable)));
     }
     for (const auto& [name, value] : hints) TAILRACE_TRY(set_hint(options, name, value));
     return Status();

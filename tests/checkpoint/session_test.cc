@@ -536,6 +536,31 @@ TEST(SessionTest, AFullLocalTierFailsTheEpochOnEveryRankAndNothingElse) {
         }
 }
 
+TEST(SessionTest, AnEpochThatOneRankGivesUpFailsOnEveryRankAndNothingElse) {
+    for (const bool concurrent : {true, false}) {
+        SCOPED_TRACE(concurrent);
+        Machines machines;
+        auto job = job_on(machines, hosts_of(2, 2));
+        job.concurrent = concurrent;
+        run(job, [&](Checkpointer& session) {
+            State state;
+            ASSERT_TRUE(save(session, state, 1).ok());
+            const Status odd(Code::invalid_argument, "an odd object");
+            if (session.rank() == 3)
+                EXPECT_EQ(session.give_up(2, odd).code(), odd.code());
+            else
+                EXPECT_TRUE(save(session, state, 2).ok());
+            const auto failed = session.wait(2, for_ever);
+            EXPECT_EQ(failed.code(), odd.code());
+            EXPECT_THAT(failed.message(), HasSubstr(odd.message()));
+            ASSERT_TRUE(save(session, state, 3).ok());
+            EXPECT_TRUE(session.wait(3, for_ever).ok());
+            expect_restored(session, std::nullopt, 3);
+            EXPECT_FALSE(session.close().ok());
+        });
+    }
+}
+
 TEST(SessionTest, AgentsStayWithinTheirBuffers) {
     Machines machines;
     auto job = job_on(machines, hosts_of(4, 1));

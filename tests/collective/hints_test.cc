@@ -11,6 +11,7 @@
 
 namespace tailrace::collective {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 TEST(HintsTest, EveryOneChangesItsOption) {
@@ -66,6 +67,17 @@ TEST(HintsTest, TheProgramsHintWinsOverTheEnvironment) {
     EXPECT_THAT(set_hints(options, {}).message(), HasSubstr("TAILRACE_COLLECTIVE_LAYOUT"));
     unsetenv("TAILRACE_COLLECTIVE_GLOBAL_AGGREGATORS");
     unsetenv("TAILRACE_COLLECTIVE_LAYOUT");
+}
+
+TEST(HintsTest, AMistypedVariableIsRefusedAndAnEmptyOneIsAsGoodAsUnset) {
+    Options options;
+    setenv("TAILRACE_COLLECTIVE_LAYOUT", "", 1);
+    EXPECT_TRUE(set_hints(options, {}).ok());
+    unsetenv("TAILRACE_COLLECTIVE_LAYOUT");
+    setenv("TAILRACE_COLLECTIVE_LAYUOT", "cyclic", 1);
+    EXPECT_THAT(set_hints(options, {}).message(),
+                AllOf(HasSubstr("TAILRACE_COLLECTIVE_LAYUOT"), HasSubstr("tailrace_layout")));
+    unsetenv("TAILRACE_COLLECTIVE_LAYUOT");
 }
 
 TEST(HintsTest, ThePageListsExactlyThese) {
