@@ -6,7 +6,7 @@
 //   leader     free buffer -> credit to a follower -> receive into the buffer -> write queue
 //   writers    a pool of threads: write queue first, else the next chunk of local data; allocate an aligned
 //              place under a short lock; write outside every lock; give the buffer back
-//   commit     docs/format.md: data, sync, index, sync, slot, sync. The files keep
+//   commit     docs/format.md: data, index, sync, slot, sync. The files keep
 //              their unfinished names: only who hears of all groups may give the final ones
 //
 // A leader is a state machine driven by its owner's thread through start/handle/step, which never block; only

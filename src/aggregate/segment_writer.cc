@@ -42,20 +42,28 @@ SegmentWriter::SegmentWriter(std::shared_ptr<const FlushPlan> plan, uint32_t lea
 Status SegmentWriter::prepare(uint32_t file) {
     OutputFile& output = files_[file];
     TAILRACE_TRY(check_not_abandoned(output));
-    // Every leader of the file comes here and may be the first: all write the same header. The slot is
-    // emptied because a file of an earlier attempt may still be there under this name.
+    // Every leader of the file comes here and may be the first: all write the same header.
     TAILRACE_ASSIGN(output.file, storage_.open(output.path, {Access::write, direct_}));
+    TAILRACE_TRY(empty_slot(output));
     TAILRACE_TRY(output.file->write_at(encode(output.header), 0));
-    const std::vector<std::byte> empty_slot(output.header.block_bytes);
-    TAILRACE_TRY(output.file->write_at(empty_slot, slot_offset(output.header, leader_)));
     const uint64_t length = expected_file_bytes(*plan_, plan_->group.first_file + file);
     // Reserving takes space for holes too: a quarter of the data at most.
     if (output.header.leader_count == 1 || length / 5 * 4 <= plan_->bytes()) {
         const Status reserved = output.file->reserve(length);
         if (!reserved.ok() && reserved.code() != Code::unsupported) return reserved;
     }
-    TAILRACE_TRY(sync(*output.file));
-    return storage_.sync_directory(directory_);
+    return Status();
+}
+
+// A file of an earlier attempt may still be there under this name. What its slot says must not make new data
+// count, so it is gone for good before any data come; a slot that said nothing is not worth a sync.
+Status SegmentWriter::empty_slot(const OutputFile& output) {
+    const uint64_t offset = slot_offset(output.header, leader_);
+    const std::vector<std::byte> empty(output.header.block_bytes);
+    std::vector<std::byte> old(empty.size());
+    TAILRACE_TRY(output.file->read_at(old, offset).status());
+    TAILRACE_TRY(output.file->write_at(empty, offset));
+    return old == empty ? Status() : sync(*output.file);
 }
 
 Status SegmentWriter::write(uint32_t rank, uint64_t stream_offset, std::span<const std::byte> blocks,
@@ -103,7 +111,6 @@ Status SegmentWriter::commit(uint32_t file) {
     }
     normalize(index.extents);
     if (header.leader_count == 1) TAILRACE_TRY(output.file->truncate(end));
-    TAILRACE_TRY(sync(*output.file));
 
     LeaderSlot slot;
     for (const Extent& extent : index.extents) slot.data_bytes += extent.bytes;
@@ -117,7 +124,9 @@ Status SegmentWriter::commit(uint32_t file) {
     slot.index_crc = crc32c(encoded);
     encoded.resize(align_up(encoded.size(), header.block_bytes));  // whole blocks, so that it may go directly
     TAILRACE_TRY(output.file->write_at(encoded, index_offset(header, leader_)));
+    // Everything that the slot vouches for is durable before it: data, index, header and the file's name.
     TAILRACE_TRY(sync(*output.file));
+    TAILRACE_TRY(storage_.sync_directory(directory_));
 
     TAILRACE_TRY(check_not_abandoned(output));
     slot.leader = leader_;

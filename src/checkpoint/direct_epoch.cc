@@ -155,9 +155,8 @@ Status DirectEpoch::create(SharedHeader header) {
         files_.push_back(std::move(file));
         TAILRACE_TRY(files_.back()->write_at(encode(own), 0));
         TAILRACE_TRY(files_.back()->write_at(empty_slot, slot_offset(own, 0)));
-        TAILRACE_TRY(files_.back()->sync());
     }
-    return storage_.sync_directory(settings_.directory);
+    return {};
 }
 
 DirectEpoch::~DirectEpoch() {
@@ -244,12 +243,11 @@ Status DirectEpoch::write_segments(const std::vector<DirectRank>& ranks) {
         }
         TAILRACE_TRY(put(stream.tail_start, std::move(tail)));
     }
-    // 3. Everything but the slots is durable before the first slot is written.
+    // 3. Everything but the slots is durable before the first slot is written, the names too.
     std::vector<LeaderSlot> slots(header_.file_count);
     for (uint32_t k = 0; k < header_.file_count; ++k) {
         normalize(indexes[k].extents);
         TAILRACE_TRY(files_[k]->truncate(ends[k]));
-        TAILRACE_TRY(files_[k]->sync());
         const auto encoded = encode(indexes[k]);
         if (encoded.size() > header_.index_area_bytes)
             return Status(Code::failed_state,
@@ -261,6 +259,7 @@ Status DirectEpoch::write_segments(const std::vector<DirectRank>& ranks) {
         TAILRACE_TRY(files_[k]->write_at(padded(encoded), index_offset(header_, 0)));
         TAILRACE_TRY(files_[k]->sync());
     }
+    TAILRACE_TRY(storage_.sync_directory(settings_.directory));
     for (uint32_t k = 0; k < header_.file_count; ++k) {
         slots[k].committed_unix_ms = unix_ms_now();
         slots[k].run_uid = header_.run_uid;

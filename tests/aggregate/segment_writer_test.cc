@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "aggregate/cluster.h"
 #include "aggregate/watched_storage.h"
 #include "storage/faulty_storage.h"
@@ -75,9 +77,24 @@ TEST_F(SegmentWriterTest, StepsComeInTheOrderThatMakesTheSlotTheCommit) {
         EXPECT_EQ(call.bytes % 4096, 0u);
     }
     EXPECT_EQ(steps,
-              (std::vector<std::string>{"open", "header", "slot", "reserve", "sync", "sync_directory", "data",
-                                        "data", "truncate", "sync", "index", "sync", "slot", "sync"}));
+              (std::vector<std::string>{"open", "slot", "header", "reserve", "data", "data", "truncate",
+                                        "index", "sync", "sync_directory", "slot", "sync"}));
     EXPECT_EQ(writer->data_bytes(), 10'000u);
+}
+
+TEST_F(SegmentWriterTest, ASlotOfAnEarlierAttemptIsGoneForGoodBeforeAnyDataCome) {
+    const auto plan = plan_of({8'192}, 1, 1);
+    auto earlier = writer_of(plan, 0, *memory);
+    ASSERT_TRUE(earlier->prepare(0).ok() && write(*earlier, 0, 0, 8'192).ok() && earlier->commit(0).ok());
+    ASSERT_TRUE(check_epoch(*memory, key, {8'192}, 1).ok());
+    WatchedStorage watched(memory);
+    ASSERT_TRUE(writer_of(plan, 0, watched)->prepare(0).ok());
+    ASSERT_GE(watched.calls().size(), 3u);
+    EXPECT_EQ(watched.calls()[1].offset, slot_offset(plan->header(0), 0));
+    EXPECT_EQ(watched.calls()[2].what, "sync");
+    std::mt19937_64 random(1);
+    memory->crash(random);
+    EXPECT_EQ(check_epoch(*memory, key, {8'192}, 1).code(), Code::not_found);
 }
 
 TEST_F(SegmentWriterTest, PaddingBehindTheLastByteIsZero) {
@@ -154,7 +171,7 @@ TEST_F(SegmentWriterTest, EpochIsThereOnlyWhenEveryLeadersSlotIs) {
     EXPECT_TRUE(found.ok()) << found.message();
 }
 
-TEST_F(SegmentWriterTest, FailedSyncOfDataLeavesNoIndexAndNoSlot) {
+TEST_F(SegmentWriterTest, FailedSyncOfDataLeavesNoSlot) {
     auto watched = std::make_shared<WatchedStorage>(memory);
     FaultyStorage faulty(watched, 1);
     const auto plan = plan_of({8'192}, 1, 1);
@@ -165,7 +182,8 @@ TEST_F(SegmentWriterTest, FailedSyncOfDataLeavesNoIndexAndNoSlot) {
     every_sync.sync_error = 1;
     faulty.set_plan(every_sync);
     EXPECT_EQ(writer->commit(0).code(), Code::io_error);
-    EXPECT_EQ(watched->calls().back().what, "truncate");  // the sync failed above the watch
+    EXPECT_EQ(watched->calls().back().offset,
+              index_offset(plan->header(0), 0));  // the sync failed above the watch
     EXPECT_EQ(check_epoch(*memory, key, {8'192}, 1).code(), Code::not_found);
 }
 

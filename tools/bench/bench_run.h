@@ -7,7 +7,7 @@
 //   2. write     every writer: received chunks first, from buffers filled before; then local chunks, read
 //   from
 //                the parts; until all writers have finished
-//   3. commit    sync, index, sync, slot, sync (without the syncs when the case is not durable)
+//   3. commit    index, sync, slot, sync (without the syncs when the case is not durable)
 // Before step 1 the parts are read out of the page cache where they are on a disk. After step 3 the files are
 // removed, and what a run that was not durable has left in memory is written out, so that the next run does
 // not pay for it.
