@@ -256,7 +256,7 @@ class Demo:
             if in_flight:
                 self.progress.clear()
                 print(f"killed at step {run.step}: epoch {max(committed)} is committed, epoch {in_flight[0]} was "
-                      f"on its way")
+                      f"on its way", flush=True)
                 return name, max(committed)
         raise Failed("no flush was under way at any of three kills; the machine may be too slow or too fast for "
                      f"{self.arguments.particles} particles")
@@ -289,7 +289,7 @@ class Demo:
 
     def table(self):
         self.progress.clear()
-        head = ("run", "ranks", "from step", "epochs", "files", "MiB", "blocked s", "flush s", "MiB/s", "run s",
+        head = ("run", "ranks", "from step", "epochs", "files kept", "MiB kept", "blocked s", "flush s", "MiB/s", "run s",
                 "blocked %")
         lines = [head]
         for row in self.rows:

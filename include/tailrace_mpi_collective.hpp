@@ -9,6 +9,7 @@
 #ifndef TAILRACE_MPI_COLLECTIVE_HPP
 #define TAILRACE_MPI_COLLECTIVE_HPP
 
+#include <exception>
 #include <span>
 #include <utility>
 
@@ -62,9 +63,11 @@ class CollectiveFile {
         std::swap(file_, other.file_);
         return *this;
     }
-    // Closes, which is collective; failures go to the log. close() throws them.
+    // Closes, which is collective; failures go to the log. close() throws them. Not while an exception leaves
+    // the file's scope, which may be on this rank alone: the file then stays open, and the handler is
+    // reached.
     ~CollectiveFile() {
-        if (file_ != nullptr) tailrace_file_close(file_);
+        if (file_ != nullptr && std::uncaught_exceptions() <= exceptions_) tailrace_file_close(file_);
     }
     void close() { detail::check(tailrace_file_close(std::exchange(file_, nullptr))); }
     void sync() { detail::check(tailrace_file_sync(file_)); }
@@ -127,6 +130,7 @@ class CollectiveFile {
 
   private:
     tailrace_file* file_ = nullptr;
+    int exceptions_ = std::uncaught_exceptions();  // under way when the file was opened
 };
 
 }  // namespace v0

@@ -310,6 +310,13 @@ Result<std::string> read_text_file(const std::string& path) {
         }
     }
     ::close(file);
+    // Nothing nests deeper than it has of these, and whoever takes deep nesting apart runs out of stack.
+    constexpr std::ptrdiff_t most_marks = 10000;
+    if (std::count_if(text.begin(), text.end(), [](char c) { return c == '.' || c == '[' || c == '{'; }) >
+        most_marks)
+        return Status(Code::invalid_argument,
+                      fmt::format("{}: more than {} dots and brackets, so it is something else", attempted,
+                                  most_marks));
     return text;
 }
 

@@ -230,6 +230,11 @@ TEST_F(ConfigTest, FilesThatCannotBeReadAreNamed) {
     Status huge = load_config_file(config, write(std::string(2 * MiB, '#')));
     EXPECT_EQ(huge.code(), Code::invalid_argument);
     EXPECT_THAT(huge.message(), HasSubstr("1 MiB"));
+    std::string nested = "a";
+    for (int i = 0; i < 50000; ++i) nested += ".a";
+    Status deep = load_config_file(config, write(nested + " = 1\n"));
+    EXPECT_EQ(deep.code(), Code::invalid_argument);
+    EXPECT_THAT(deep.message(), HasSubstr("10000 dots and brackets"));
 }
 
 TEST_F(ConfigTest, LaterSourcesWin) {

@@ -1,5 +1,6 @@
-// unwinding_mpi MODE DIRECTORY: one rank leaves its session by an exception. Its handler is reached although
-// the other rank has not closed its own, and MPI_Finalize brings what both have saved to its end.
+// unwinding_mpi MODE DIRECTORY: one rank leaves its session and a collective file by an exception. Its
+// handler is reached although the other rank has not closed its own, and MPI_Finalize brings what both have
+// saved to its end.
 #include <mpi.h>
 
 #include <cstdio>
@@ -7,6 +8,8 @@
 #include <stdexcept>
 #include <string>
 #include <tailrace_mpi.hpp>
+#include <tailrace_mpi_collective.hpp>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -17,6 +20,7 @@ void use_session(int rank, const std::string& directory) {
     tailrace::Session session = tailrace::open_mpi(MPI_COMM_WORLD, {{"shared_dir", directory + "/shared"},
                                                                     {"local_dir", directory + "/local"},
                                                                     {"ranks_per_node", "1"}});
+    tailrace::CollectiveFile file(MPI_COMM_WORLD, directory + "/file", TAILRACE_FILE_WRITE);
     session.add("state", std::span(state));
     session.save(1);
     if (rank == 1) throw std::runtime_error("only here");
@@ -24,6 +28,7 @@ void use_session(int rank, const std::string& directory) {
     MPI_Recv(nullptr, 0, MPI_BYTE, 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     session.wait(1);
     session.close();
+    new tailrace::CollectiveFile(std::move(file));  // rank 1 will not take part in closing it
 }
 
 }  // namespace

@@ -81,6 +81,11 @@ def main():
         if not glob.glob(os.path.join(prefix, "share", "man", "man1", "tailrace.1*")):
             raise Failure("no manual page was installed")
 
+        # Without LD_LIBRARY_PATH: a program finds the libraries it was installed with.
+        if with_mpi:
+            expect(run([os.path.join(prefix, "bin", "tailrace-mpi-bench"), "--list"]), "posix-direct",
+                   "tailrace-mpi-bench --list")
+
         # 2. find_package.
         os.makedirs(source)
         if not with_mpi:
