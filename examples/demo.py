@@ -289,8 +289,8 @@ class Demo:
 
     def table(self):
         self.progress.clear()
-        head = ("run", "ranks", "from step", "epochs", "files kept", "MiB kept", "blocked s", "flush s", "MiB/s", "run s",
-                "blocked %")
+        head = ("run", "ranks", "from step", "epochs", "files kept", "MiB kept", "blocked s", "flush s", "MiB/s",
+                "run s", "blocked %")
         lines = [head]
         for row in self.rows:
             if "epochs" in row:

@@ -19,8 +19,8 @@
 namespace tailrace {
 inline namespace v0 {
 
-// A call in the background. Movable; one that was not waited for is waited for when it is destroyed, and what
-// it came to is then lost.
+// A call in the background. Movable; one that was not waited for is waited for when it is destroyed, by an
+// exception too, since it uses the memory; what it came to is then lost.
 class PendingIo {
   public:
     explicit PendingIo(tailrace_io* io) : io_(io) {}
@@ -57,17 +57,21 @@ class CollectiveFile {
     CollectiveFile(MPI_Comm communicator, const std::string& path, tailrace_file_mode mode,
                    MPI_Info info = MPI_INFO_NULL) {
         detail::check(tailrace_file_open(communicator, path.c_str(), mode, info, &file_));
+        MPI_Comm_size(communicator, &ranks_);
     }
-    CollectiveFile(CollectiveFile&& other) noexcept : file_(std::exchange(other.file_, nullptr)) {}
+    CollectiveFile(CollectiveFile&& other) noexcept
+        : file_(std::exchange(other.file_, nullptr)), ranks_(other.ranks_), exceptions_(other.exceptions_) {}
     CollectiveFile& operator=(CollectiveFile&& other) noexcept {
         std::swap(file_, other.file_);
+        std::swap(ranks_, other.ranks_);
+        std::swap(exceptions_, other.exceptions_);
         return *this;
     }
     // Closes, which is collective; failures go to the log. close() throws them. Not while an exception leaves
-    // the file's scope, which may be on this rank alone: the file then stays open, and the handler is
-    // reached.
+    // the file's scope on one of several ranks, which would wait for the others: the file then stays open.
     ~CollectiveFile() {
-        if (file_ != nullptr && std::uncaught_exceptions() <= exceptions_) tailrace_file_close(file_);
+        if (file_ == nullptr || (ranks_ > 1 && std::uncaught_exceptions() > exceptions_)) return;
+        tailrace_file_close(file_);
     }
     void close() { detail::check(tailrace_file_close(std::exchange(file_, nullptr))); }
     void sync() { detail::check(tailrace_file_sync(file_)); }
@@ -130,6 +134,7 @@ class CollectiveFile {
 
   private:
     tailrace_file* file_ = nullptr;
+    int ranks_ = 1;
     int exceptions_ = std::uncaught_exceptions();  // under way when the file was opened
 };
 

@@ -88,9 +88,9 @@ class Session {
         const bool added = code == TAILRACE_OK;
         if (added) code = tailrace_save(session_, epoch);
         if (code != TAILRACE_OK) sentence = tailrace_last_error();
-        if (!added) tell_the_others(epoch, code, sentence);
         for (size_t i = 0; i < registered; ++i)
             tailrace_unregister(session_, std::get<0>(regions[i]).c_str());
+        if (!added) tell_the_others(epoch, code, sentence);
         if (code != TAILRACE_OK) throw Failure{code, sentence};
     }
 
@@ -143,7 +143,7 @@ class Session {
   private:
     // Else they would wait for this rank's part, and its next save would count as this one.
     void tell_the_others(uint64_t epoch, int code, const std::string& sentence) {
-        if (!transport_) return;
+        if (tailrace_rank_count(session_) < 2) return;
         if (const auto alive = tailrace::alive(session_, "session"); alive.ok())
             (void)(*alive)->checkpointer->give_up(epoch, Status(static_cast<Code>(code), sentence));
     }

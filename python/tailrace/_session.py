@@ -140,19 +140,29 @@ class Session:
 
         Returns when the copy in the node-local tier is complete and checksummed: the arrays are the program's
         again, and the files are written in the background. Raises Error: invalid argument, with its path in the
-        tree, for an object that cannot be encoded; no space when the node-local tier is full. Then this epoch does
-        not exist, on no rank, and earlier ones are intact.
+        tree, for an object that cannot be encoded; no space when the node-local tier is full. Then this epoch exists
+        on no rank, and earlier ones are intact.
         """
         try:
             regions, leaves = self._regions_of(tree, pickle)
         except Exception as error:
-            if self.rank_count > 1:
-                code = error.code if isinstance(error, Error) else Code.FAILED_STATE
-                with contextlib.suppress(Exception):  # a step that is no number; a session that is closed
-                    self._core.give_up(step, code, str(error))
+            self._give_up(step, error)
             raise
-        self._core.save(step, regions)
+        try:
+            self._core.save(step, regions)
+        except TypeError as error:  # numbers that the core cannot take; whatever it refuses itself it tells
+            self._give_up(step, error)
+            raise
         del leaves  # the memory that the addresses point to lives until here
+
+    def _give_up(self, step: int, error: Exception) -> None:
+        """The other ranks would wait for this rank's part, and its next save would count as this one."""
+        if self.rank_count < 2:
+            return
+        code = error.code if isinstance(error, Error) else Code.INVALID_ARGUMENT
+        sentence = str(error) if isinstance(error, Error) else f"{type(error).__name__}: {error}"
+        with contextlib.suppress(Exception):  # a step that is no number; a session that is closed
+            self._core.give_up(step, code, sentence.encode("utf-8", "backslashreplace").decode())
 
     def _regions_of(self, tree: Any, pickle: bool) -> tuple[list[tuple[str, int, int, Any]], Any]:
         """What to save as the extension takes it, and what keeps it alive."""

@@ -231,9 +231,12 @@ def _shared_storages(tree: Any) -> frozenset[Any]:
 
 
 def region_name(path: tuple[Any, ...]) -> str:
-    """'model/layers.0.weight': keys joined by '/', with '~' and '/' in a key written as JSON Pointer does."""
+    """'model/layers.0.weight': keys joined by '/', with '~' and '/' in a key written as JSON Pointer does.
+
+    Always UTF-8, whatever is in a key: os.listdir() has some that are not.
+    """
     keys = [str(key).replace("~", "~0").replace("/", "~1") for key in path]
-    name = "/".join(keys) or "value"
+    name = ("/".join(keys) or "value").encode("utf-8", "backslashreplace").decode()
     return name + "~" if name == SKELETON else name
 
 

@@ -55,15 +55,16 @@ Status SegmentWriter::prepare(uint32_t file) {
     return Status();
 }
 
-// A file of an earlier attempt may still be there under this name. What its slot says must not make new data
-// count, so it is gone for good before any data come; a slot that said nothing is not worth a sync.
+// Files of earlier attempts are removed before their epoch is flushed again (checkpoint/recovery.h). This is
+// the second line: where a file is there under this name all the same, and be it another leader's, what its
+// slot says is gone for good before any data of ours come.
 Status SegmentWriter::empty_slot(const OutputFile& output) {
     const uint64_t offset = slot_offset(output.header, leader_);
     const std::vector<std::byte> empty(output.header.block_bytes);
     std::vector<std::byte> old(empty.size());
-    TAILRACE_TRY(output.file->read_at(old, offset).status());
+    TAILRACE_ASSIGN(const size_t there, output.file->read_at(old, offset));
     TAILRACE_TRY(output.file->write_at(empty, offset));
-    return old == empty ? Status() : sync(*output.file);
+    return there == 0 ? Status() : sync(*output.file);
 }
 
 Status SegmentWriter::write(uint32_t rank, uint64_t stream_offset, std::span<const std::byte> blocks,

@@ -2,10 +2,11 @@
 // as one leader carries it out.
 //
 // Per file, in this order and never otherwise:
-//   prepare()  1. create NAME.unfinished; empty our slot, and sync if it was not; write the header; take the
-//   space write()    2. data, in any order and from any number of threads commit()   3. cut to size when no
-//   other leader writes there; write our index; sync the file, sync the directory:
-//                 data, index and name are durable
+//   prepare()  1. create NAME.unfinished; empty our slot, and sync where a file was there before; write the
+//                 header; take the space
+//   write()    2. data, in any order and from any number of threads
+//   commit()   3. cut to size when no other leader writes there; write our index; sync the file and its
+//                 directory: data, index and name are durable
 //              4. write our slot; sync: our segment exists
 // A failure anywhere leaves the slot empty, and so the file incomplete. After a failed sync nothing more is
 // written. abandon() keeps work that has not begun from beginning, and the slot from being written.

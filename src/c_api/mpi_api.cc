@@ -40,10 +40,12 @@ Status check(MPI_Comm communicator) {
 
 // A launcher of another MPI library starts N programs that each believe to be alone: all would write the same
 // checkpoint. The launchers tell each process how many there are.
-void warn_of_singletons() {
+void warn_of_singletons(MPI_Comm communicator) {
     int world = 0;
     MPI_Comm_size(MPI_COMM_WORLD, &world);
-    if (world != 1) return;
+    int size = 0;
+    MPI_Comm_size(communicator, &size);
+    if (world != 1 || size != 1) return;
     for (const char* variable :
          {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS", "SLURM_STEP_NUM_TASKS"}) {
         const char* text = std::getenv(variable);
@@ -74,7 +76,7 @@ tailrace_code tailrace_open_mpi(MPI_Comm communicator, const tailrace_options* o
             Status(Code::invalid_argument, "opening a session: the place for the session is NULL"));
     *session = nullptr;
     if (Status status = check(communicator); !status.ok()) return tailrace::set_last_error(status);
-    warn_of_singletons();
+    warn_of_singletons(communicator);
     auto transport = tailrace::make_mpi_transport(communicator);
     if (!transport.ok()) return tailrace::set_last_error(transport.status());
     const auto code = tailrace::open_session(options, std::move(transport).value(), session);

@@ -75,7 +75,8 @@ class Checkpointer {
     // the memory is the caller's again. When it fails, this epoch will not exist; everything before stays.
     virtual Status save(uint64_t epoch) = 0;
     // In place of save, on a rank that cannot put together what it was to save: the epoch fails with `why`,
-    // on the other ranks as well, and the next save is the same one on all of them again.
+    // on the other ranks as well, and the next save is the same one on all of them again. Its number is used
+    // up, as that of a save that failed.
     virtual Status give_up(uint64_t epoch, const Status& why) = 0;
 
     virtual Result<EpochInfo> state(uint64_t epoch) = 0;

@@ -45,14 +45,7 @@ Result<Stream> make_stream(const DirectRank& from, uint32_t rank, uint32_t ranks
     PartManifest& manifest = stream.manifest;
     manifest.rank = rank;
     manifest.rank_count = ranks;
-    const auto add = [&](const RegionShape& shape) {
-        Region region;
-        region.name = shape.name;
-        region.bytes = shape.bytes;
-        region.array = shape.array;
-        manifest.regions.push_back(std::move(region));
-    };
-    for (const RegionShape& shape : from.regions) add(shape);
+    add_regions(manifest, from.regions);
     for (const auto& tail : from.tail) {
         if (tail.shape.bytes != tail.content.size())
             return Status(Code::invalid_argument,

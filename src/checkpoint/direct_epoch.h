@@ -4,11 +4,12 @@
 //
 // The order of things:
 //   coordinator  1. begin(): locks the directory; creates the K files under unfinished names, header and
-//                   empty slot, synced
+//                   empty slot
 //   every rank   2. write_runs(): its regions' data, at the places that all ranks agree on; synced
 //   coordinator  3. commit(), with every rank's table of regions and checksums: writes the manifests and what
 //                   regions it was given with their bytes, in front of the data where the ranks left room
-//                   (head_bytes), else behind it; sync; indexes; sync; slots; sync. The epoch exists.
+//                   (head_bytes), else behind it; indexes; sync of files and directory; slots; sync. The
+//                   epoch exists.
 //                4. final names; then earlier attempts at this epoch, and what was never finished, are
 //                   removed
 // The file format is that of every epoch, with one leader per file: who reads it sees no difference. A

@@ -96,7 +96,8 @@ Status remove_files(Storage& storage, const std::string& directory, SharedEpochF
     return storage.sync_directory(directory);
 }
 
-// A complete epoch of `file_count` files whose writer died before its last rename: the names catch up.
+// A complete epoch of `file_count` files whose writer died before its last rename: the names catch up. It may
+// have died before its last sync, too: what was found valid is made durable before anybody counts on it.
 Status finish_names(Storage& storage, const std::string& directory, const SharedEpochFiles& files,
                     size_t file_count) {
     for (const auto& file : files.files) {
@@ -109,6 +110,8 @@ Status finish_names(Storage& storage, const std::string& directory, const Shared
             TAILRACE_TRY(remove_if_there(storage, file.path));
             continue;
         }
+        TAILRACE_ASSIGN(const auto opened, storage.open(file.path, {Access::write, DirectIo::off}));
+        TAILRACE_TRY(opened->sync());
         auto name = file.name;
         name.unfinished = false;
         TAILRACE_TRY(storage.rename(file.path, join_path(directory, to_string(name))));

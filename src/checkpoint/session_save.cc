@@ -102,7 +102,8 @@ Status Session::check_epoch(uint64_t epoch) const {
     if (table_.find(epoch))
         return Status(
             Code::already_exists,
-            fmt::format("epoch {} was saved in this session already, and was left as it is", epoch));
+            fmt::format("epoch {} was saved in this session already, or given up, and was left as it is",
+                        epoch));
     return Status(Code::failed_state,
                   fmt::format("epoch {} is not above epoch {}, which was saved before; epochs must ascend "
                               "within a session (to go back, close it, open another and restore the older "
@@ -217,7 +218,8 @@ Status Session::capture_epoch(uint64_t epoch, const Status& failure, Captured& c
     info.run = run_;
     info.state = part.ok() ? EpochState::captured : EpochState::failed;
     info.why = part.status();
-    for (const auto& source : sources) info.captured_bytes += source.memory.size();
+    if (failure.ok())
+        for (const auto& source : sources) info.captured_bytes += source.memory.size();
     info.blocked_seconds = seconds_since(start);
     table_.add(info, header.for_shared);
     newest_saved_ = epoch;

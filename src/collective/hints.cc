@@ -163,6 +163,9 @@ Status set_hints(Options& options, const std::map<std::string, std::string>& hin
         if (!text.starts_with(prefix) || equals == std::string_view::npos || equals + 1 == text.size())
             continue;
         const auto variable = text.substr(0, equals);
+        if (std::any_of(variable.begin(), variable.end(), [](unsigned char c) { return std::islower(c); }))
+            return Status(Code::invalid_argument,
+                          fmt::format("environment variable {}: they are in capitals", variable));
         TAILRACE_TRY(set_hint(options, hint_of(variable), text.substr(equals + 1))
                          .with_context(fmt::format("environment variable {}", variable)));
     }

@@ -310,13 +310,11 @@ Result<std::string> read_text_file(const std::string& path) {
         }
     }
     ::close(file);
-    // Nothing nests deeper than it has of these, and whoever takes deep nesting apart runs out of stack.
-    constexpr std::ptrdiff_t most_marks = 10000;
-    if (std::count_if(text.begin(), text.end(), [](char c) { return c == '.' || c == '[' || c == '{'; }) >
-        most_marks)
+    // Tables of dotted keys nest as deep as there are dots, and the parser's are destroyed recursively.
+    constexpr std::ptrdiff_t most_dots = 1000;
+    if (std::count(text.begin(), text.end(), '.') > most_dots)
         return Status(Code::invalid_argument,
-                      fmt::format("{}: more than {} dots and brackets, so it is something else", attempted,
-                                  most_marks));
+                      fmt::format("{}: more than {} dots, so it is something else", attempted, most_dots));
     return text;
 }
 

@@ -580,6 +580,30 @@ TEST_F(ChangedByHandTest, AnUnfinishedEpochIsStillRemoved) {
     EXPECT_THAT(shared_names(machines_, job_.config), SizeIs(2));
 }
 
+TEST_F(ChangedByHandTest, ASlotThatWasNotSyncedIsBeforeItsEpochCounts) {
+    const auto head = read_shared_head(*machines_.shared, path(2, 0));
+    ASSERT_TRUE(head.ok());
+    const uint64_t offset = slot_offset(head->header, 0);
+    std::vector<std::byte> slot(head->header.block_bytes);
+    const std::vector<std::byte> empty(slot.size());
+    std::mt19937_64 random(1);
+    for (int i = 0; i < 8; ++i) {
+        // Written in full, and the process died before the sync.
+        rename(path(2, 0), path(2, 0, true));
+        auto file = machines_.shared->open(path(2, 0, true), {Access::write, DirectIo::off});
+        ASSERT_TRUE(file.ok());
+        ASSERT_TRUE((*file)->read_at(slot, offset).ok());
+        ASSERT_TRUE((*file)->write_at(empty, offset).ok() && (*file)->sync().ok());
+        ASSERT_TRUE((*file)->write_at(slot, offset).ok());
+        ASSERT_EQ(clean_shared(*machines_.shared, job_.config.shared_dir, "job")->newest_committed,
+                  (EpochKey{2, 1}));
+        machines_.shared->crash(random);
+        const auto inventory = clean_shared(*machines_.shared, job_.config.shared_dir, "job");
+        ASSERT_TRUE(inventory.ok());
+        ASSERT_EQ(inventory->newest_committed, (EpochKey{2, 1})) << "after crash " << i;
+    }
+}
+
 TEST_F(ChangedByHandTest, AnAttemptIsReplacedOnlyByOneThatIsSound) {
     // A later run saved epoch 1 again; then its files were damaged. Newer epochs are complete.
     for (uint32_t k = 0; k < 2; ++k) {

@@ -78,6 +78,9 @@ TEST(HintsTest, AMistypedVariableIsRefusedAndAnEmptyOneIsAsGoodAsUnset) {
     EXPECT_THAT(set_hints(options, {}).message(),
                 AllOf(HasSubstr("TAILRACE_COLLECTIVE_LAYUOT"), HasSubstr("tailrace_layout")));
     unsetenv("TAILRACE_COLLECTIVE_LAYUOT");
+    setenv("TAILRACE_COLLECTIVE_layout", "cyclic", 1);
+    EXPECT_THAT(set_hints(options, {}).message(), HasSubstr("capitals"));
+    unsetenv("TAILRACE_COLLECTIVE_layout");
 }
 
 TEST(HintsTest, ThePageListsExactlyThese) {

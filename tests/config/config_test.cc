@@ -230,11 +230,13 @@ TEST_F(ConfigTest, FilesThatCannotBeReadAreNamed) {
     Status huge = load_config_file(config, write(std::string(2 * MiB, '#')));
     EXPECT_EQ(huge.code(), Code::invalid_argument);
     EXPECT_THAT(huge.message(), HasSubstr("1 MiB"));
-    std::string nested = "a";
-    for (int i = 0; i < 50000; ++i) nested += ".a";
-    Status deep = load_config_file(config, write(nested + " = 1\n"));
-    EXPECT_EQ(deep.code(), Code::invalid_argument);
-    EXPECT_THAT(deep.message(), HasSubstr("10000 dots and brackets"));
+    const auto nested = [&](int dots) {
+        std::string key = "a";
+        for (int i = 0; i < dots; ++i) key += ".a";
+        return load_config_file(config, write(key + " = 1\n")).message();
+    };
+    EXPECT_THAT(nested(1000), HasSubstr("line 1"));
+    EXPECT_THAT(nested(50000), HasSubstr("1000 dots"));
 }
 
 TEST_F(ConfigTest, LaterSourcesWin) {

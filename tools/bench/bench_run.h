@@ -5,8 +5,7 @@
 // Steps, each timed apart:
 //   1. prepare   the files are made and their space is taken
 //   2. write     every writer: received chunks first, from buffers filled before; then local chunks, read
-//   from
-//                the parts; until all writers have finished
+//                from the parts; until all writers have finished
 //   3. commit    index, sync, slot, sync (without the syncs when the case is not durable)
 // Before step 1 the parts are read out of the page cache where they are on a disk. After step 3 the files are
 // removed, and what a run that was not durable has left in memory is written out, so that the next run does
