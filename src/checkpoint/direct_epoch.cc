@@ -51,7 +51,7 @@ Result<Stream> make_stream(const DirectRank& from, uint32_t rank, uint32_t ranks
             return Status(Code::invalid_argument,
                           fmt::format("region '{}' of rank {} has {} bytes, and {} were given",
                                       tail.shape.name, rank, tail.shape.bytes, tail.content.size()));
-        add(tail.shape);
+        add_regions(manifest, {tail.shape});
     }
     TAILRACE_TRY(lay_out(manifest));
     stream.tail_start = manifest.manifest_bytes + run_bytes;
