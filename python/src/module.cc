@@ -12,8 +12,11 @@ void translate(const std::exception_ptr& thrown, void*) {
     try {
         std::rethrow_exception(thrown);
     } catch (const Failure& failure) {
+        // Paths are bytes, and may be no UTF-8.
+        const auto text = nb::steal<nb::str>(PyUnicode_DecodeUTF8(
+            failure.sentence.data(), static_cast<Py_ssize_t>(failure.sentence.size()), "replace"));
         const nb::object error =
-            nb::module_::import_("tailrace._errors").attr("from_core")(failure.code, failure.sentence);
+            nb::module_::import_("tailrace._errors").attr("from_core")(failure.code, text);
         PyErr_SetObject(error.type().ptr(), error.ptr());
     }
 }

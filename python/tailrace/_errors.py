@@ -58,6 +58,17 @@ class Error(Exception):
         return type(self), (self.code, str(self))
 
 
+def sentence_of(error: BaseException) -> str:
+    """For the other ranks: always text in UTF-8, and never nothing."""
+    try:
+        text = str(error)
+    except Exception:
+        text = "it cannot say more"
+    if not isinstance(error, Error):
+        text = f"{type(error).__name__}: {text}"
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def from_core(code: int, sentence: str) -> Error:
     """What the extension raises."""
     return Error(Code(code), sentence)

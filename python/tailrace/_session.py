@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tailrace import _checkpoint, _core, _leaves, _ranks, _restore, _tree
-from tailrace._errors import Code, Error
+from tailrace._errors import Code, Error, sentence_of
 
 # A rank that fails waits so long for the flush of what it has saved: the others may never save that.
 _LONGEST_AFTER_FAILURE_SECONDS = 10.0
@@ -145,24 +145,19 @@ class Session:
         """
         try:
             regions, leaves = self._regions_of(tree, pickle)
-        except Exception as error:
+        except BaseException as error:  # an interrupt is one
             self._give_up(step, error)
             raise
-        try:
-            self._core.save(step, regions)
-        except TypeError as error:  # numbers that the core cannot take; whatever it refuses itself it tells
-            self._give_up(step, error)
-            raise
+        self._core.save(step, regions)
         del leaves  # the memory that the addresses point to lives until here
 
-    def _give_up(self, step: int, error: Exception) -> None:
+    def _give_up(self, step: int, error: BaseException) -> None:
         """The other ranks would wait for this rank's part, and its next save would count as this one."""
         if self.rank_count < 2:
             return
         code = error.code if isinstance(error, Error) else Code.INVALID_ARGUMENT
-        sentence = str(error) if isinstance(error, Error) else f"{type(error).__name__}: {error}"
         with contextlib.suppress(Exception):  # a step that is no number; a session that is closed
-            self._core.give_up(step, code, sentence.encode("utf-8", "backslashreplace").decode())
+            self._core.give_up(step, code, sentence_of(error))
 
     def _regions_of(self, tree: Any, pickle: bool) -> tuple[list[tuple[str, int, int, Any]], Any]:
         """What to save as the extension takes it, and what keeps it alive."""
@@ -284,17 +279,17 @@ class Session:
         return _core.Reader.open_session(self._core.handle, step, before, False)
 
     def _fill(self, reader: _core.Reader, into: Any, trust_pickle: bool) -> int:
-        failure: Exception | None = None
+        failure: BaseException | None = None
         try:
             plan = self._read_into(reader, into, trust_pickle)
-        except Exception as error:
+        except BaseException as error:  # an interrupt is one
             failure = error
         # One rank's failure is everybody's, and the same one: no rank may go on with an epoch that another could not
         # read, or try an older one alone.
         if self.rank_count > 1:
             code = failure.code if isinstance(failure, Error) else Code.FAILED_STATE
             try:
-                self._core.agree(code if failure else 0, str(failure or ""))
+                self._core.agree(code if failure else 0, sentence_of(failure) if failure else "")
             except Error as agreed:
                 raise agreed from failure
         elif failure is not None:

@@ -129,6 +129,8 @@ class _Encoder:
         place = None if shard is None else (tuple(shard.global_shape), tuple(shard.offset))
         if not _leaves.is_array(value):
             raise Error(Code.INVALID_ARGUMENT, f"{path_text(path)} is a Shard of no array; nothing was saved")
+        if place is not None:
+            _check_place(place, _leaves.describe(value)[2], path)
         identity = (_leaves.identity(value), place)
         known = self.known.get(identity)
         if known is not None:
@@ -163,6 +165,18 @@ class _Encoder:
             self.known[key] = node
         where = {"offset": value.storage_offset(), "shape": list(value.shape), "stride": list(value.stride())}
         return {"$": "view", "v": node, "dtype": _leaves.describe(value)[1], **where}
+
+
+def _check_place(place: tuple[tuple[int, ...], ...], shape: Sequence[int], path: tuple[Any, ...]) -> None:
+    """Of a Shard: whether the piece lies in the array is the core's to say, which takes no other numbers."""
+    numbers = [*place[0], *place[1]]
+    if {len(place[0]), len(place[1])} == {len(shape)} and all(0 <= number < 1 << 63 for number in numbers):
+        return
+    raise Error(
+        Code.INVALID_ARGUMENT,
+        f"{path_text(path)} is a Shard of shape {tuple(shape)} at {place[1]} of an array of shape {place[0]}: they "
+        "need the same number of dimensions, and no negative number; nothing was saved",
+    )
 
 
 _PLAIN: list[tuple[type, str, Callable[[Any], Any]]] = [

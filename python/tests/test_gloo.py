@@ -195,11 +195,30 @@ def test_a_rank_that_raises_neither_waits_nor_is_waited_for(tmp_path: Path) -> N
         assert checkpoint.step == 1
 
 
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("bad \udcff")
+
+
+class NotSaved:
+    def __reduce__(self) -> str:
+        raise Unspeakable
+
+
+class NotLoadedByRank1:
+    def __getstate__(self) -> dict[str, int]:
+        return {"some": 1}
+
+    def __setstate__(self, state: dict[str, int]) -> None:
+        if dist.get_rank() == 1:
+            raise Unspeakable
+
+
 def save_what_cannot_be_saved(place: str) -> None:
     wrong: dict[int, tuple[Any, type[Exception]]] = {
         2: (object(), tailrace.Error),
         3: ({"n" * 5000: np.zeros(1)}, tailrace.Error),  # too long a name, for the core
-        4: (tailrace.Shard(np.zeros(1), (4,), (-1,)), TypeError),
+        4: (NotSaved(), Unspeakable),
     }
     session = open_session(place)
     for step in (1, 2, 3, 4, 5):
@@ -207,24 +226,37 @@ def save_what_cannot_be_saved(place: str) -> None:
         if session.rank == 1 and step in wrong:
             state["\udcff"], error = wrong[step]  # a key as os.listdir() may have it
             with pytest.raises(error):
-                session.save(step, state)
+                session.save(step, state, pickle=step == 4)
         else:
             session.save(step, state)
         if step in wrong:
             # Rank 1 does nothing more before the others have heard of it.
-            with pytest.raises(tailrace.Error, match="rank 1") as caught:
+            with pytest.raises(tailrace.Error, match=f"epoch {step}" if session.rank == 1 else "rank 1") as caught:
                 session.wait(step)
             assert caught.value.code is tailrace.Code.INVALID_ARGUMENT
             dist.barrier()
         else:
             assert session.wait(step)
-    with pytest.raises(tailrace.Error, match="rank 1"):
+    with pytest.raises(tailrace.Error, match="epoch 2"):
         session.close()
 
 
 def test_what_one_rank_cannot_save_fails_that_epoch_only(tmp_path: Path) -> None:
     distributed.run(3, save_what_cannot_be_saved, str(tmp_path))
     assert [len(files_of(str(tmp_path), step)) for step in (1, 2, 3, 4, 5)] == [1, 0, 0, 0, 1]
+
+
+def load_what_one_rank_cannot(place: str) -> None:
+    with open_session(place) as session:
+        session.save(1, {"object": NotLoadedByRank1()}, pickle=True)
+        with pytest.raises(tailrace.Error, match="Unspeakable"):
+            session.restore_latest(into={"object": None}, trust_pickle=True)
+        session.save(2, {"object": 2})
+
+
+def test_what_one_rank_cannot_load_is_heard_of_by_all(tmp_path: Path) -> None:
+    distributed.run(3, load_what_one_rank_cannot, str(tmp_path))
+    assert len(files_of(str(tmp_path), 2)) == 1
 
 
 left_open: list[tailrace.Session] = []

@@ -302,3 +302,33 @@ def test_other_threads_run_while_a_call_copies_and_waits(settings: Settings) -> 
     stop.set()
     thread.join()
     assert within > 100
+
+
+@pytest.mark.parametrize(
+    ("array", "global_shape", "offset"),
+    [
+        (np.ones(3), (4, 4), (0, 0)),
+        (np.ones((2, 2)), (4,), (1, 1)),
+        (np.ones((2, 2)), (4, 4), (1,)),
+        (np.ones((1, 1, 1)), (2, 2, 2), ()),
+        (np.ones(1), (4,), (-1,)),
+        (np.ones(1), (1 << 64,), (0,)),
+        (np.ones(3), (4,), (2,)),  # beyond the end
+    ],
+)
+def test_a_shard_that_fits_no_array_is_refused(
+    array: Any, global_shape: tuple[int, ...], offset: tuple[int, ...], settings: Settings
+) -> None:
+    with tailrace.open(**settings) as session:
+        with pytest.raises(tailrace.Error, match="array") as caught:
+            session.save(1, {"x": tailrace.Shard(array, global_shape, offset)})
+        assert caught.value.code is tailrace.Code.INVALID_ARGUMENT
+        session.save(2, {"x": np.ones(1)})
+
+
+def test_an_error_about_a_path_that_is_no_text_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocked = tmp_path / "\udcff"
+    blocked.touch()
+    monkeypatch.setenv("TAILRACE_SHARED_DIR", str(blocked))
+    with pytest.raises(tailrace.Error):
+        tailrace.open(local_dir=tmp_path)

@@ -4,6 +4,7 @@
 
 #include "aggregate/aggregator.h"
 #include "base/bytes.h"
+#include "base/text.h"
 
 namespace tailrace {
 
@@ -27,7 +28,7 @@ EpochKey get_key(ByteReader& in) {
 
 void put(ByteWriter& out, const Status& status) {
     out.put(static_cast<uint8_t>(status.code()));
-    out.put_string(std::string_view(status.message()).substr(0, max_sentence_bytes));
+    out.put_string(cut_text(status.message(), max_sentence_bytes));
 }
 Status get_status(ByteReader& in) {
     const auto code = in.get<uint8_t>();

@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "base/bytes.h"
+#include "base/text.h"
 
 namespace tailrace {
 
@@ -18,7 +19,7 @@ void put(ByteWriter& out, const EpochKey& key) {
 }
 void put(ByteWriter& out, const Status& status) {
     out.put(static_cast<uint8_t>(status.code()));
-    out.put_string(std::string_view(status.message()).substr(0, most_sentence_bytes));
+    out.put_string(cut_text(status.message(), most_sentence_bytes));
 }
 void put(ByteWriter& out, const StreamInfo& stream) {
     out.put(stream.rank);
@@ -184,7 +185,7 @@ void put_body(ByteWriter& out, const EpochEnded& m) {
     put(out, m.why);
     put_seconds(out, m.seconds);
     put_flag(out, m.captured_everywhere);
-    out.put_string(std::string_view(m.note).substr(0, most_sentence_bytes));
+    out.put_string(cut_text(m.note, most_sentence_bytes));
 }
 EpochEnded get_epoch_ended(ByteReader& in) {
     EpochEnded m;

@@ -96,8 +96,18 @@ Status remove_files(Storage& storage, const std::string& directory, SharedEpochF
     return storage.sync_directory(directory);
 }
 
-// A complete epoch of `file_count` files whose writer died before its last rename: the names catch up. It may
-// have died before its last sync, too: what was found valid is made durable before anybody counts on it.
+// A complete epoch whose writer died before its last rename may have died before its last sync, too: what was
+// found valid is made durable before anybody counts on it.
+Status make_durable(Storage& storage, const SharedEpochFiles& files) {
+    for (const auto& file : files.files) {
+        if (!file.name.unfinished) continue;
+        TAILRACE_ASSIGN(const auto opened, storage.open(file.path, {Access::write, DirectIo::off}));
+        TAILRACE_TRY(opened->sync());
+    }
+    return {};
+}
+
+// And the names of its `file_count` files catch up.
 Status finish_names(Storage& storage, const std::string& directory, const SharedEpochFiles& files,
                     size_t file_count) {
     for (const auto& file : files.files) {
@@ -110,8 +120,6 @@ Status finish_names(Storage& storage, const std::string& directory, const Shared
             TAILRACE_TRY(remove_if_there(storage, file.path));
             continue;
         }
-        TAILRACE_ASSIGN(const auto opened, storage.open(file.path, {Access::write, DirectIo::off}));
-        TAILRACE_TRY(opened->sync());
         auto name = file.name;
         name.unfinished = false;
         TAILRACE_TRY(storage.rename(file.path, join_path(directory, to_string(name))));
@@ -186,6 +194,10 @@ Result<SharedInventory> clean_shared(Storage& storage, const std::string& direct
         if (has_unfinished(files)) {
             const auto epoch = load_shared_epoch(storage, files);
             if (epoch.ok()) {
+                if (const Status durable = make_durable(storage, files); !durable.ok()) {
+                    left_as_it_is(files, durable);
+                    continue;
+                }
                 finish_names_or_warn(storage, directory, files, epoch->paths.size());
                 loaded.insert(files.key);
                 whole.push_back(files.key);

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/bytes.h"
+#include "base/text.h"
 #include "transport/in_process.h"
 
 namespace tailrace {
@@ -20,7 +21,7 @@ constexpr size_t longest_sentence_bytes = 2048;
 std::vector<std::byte> encode(const Status& status) {
     ByteWriter writer;
     writer.put(static_cast<uint32_t>(status.code()));
-    if (!status.ok()) writer.put_string(status.message().substr(0, longest_sentence_bytes));
+    if (!status.ok()) writer.put_string(cut_text(status.message(), longest_sentence_bytes));
     return writer.take();
 }
 

@@ -13,6 +13,7 @@ namespace tailrace {
 namespace {
 
 using namespace testing_support;
+using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
@@ -170,6 +171,18 @@ TEST_F(ChangedByHandTest, ASlotThatWasNotSyncedIsBeforeItsEpochCounts) {
         ASSERT_TRUE(inventory.ok());
         ASSERT_EQ(inventory->newest_committed, (EpochKey{2, 1})) << "after crash " << i;
     }
+}
+
+TEST_F(ChangedByHandTest, AnEpochThatCannotBeMadeDurableDoesNotCount) {
+    rename(path(2, 0), path(2, 0, true));
+    FaultPlan plan;
+    plan.sync_error = 1;
+    FaultyStorage faulty(machines_.shared, 1, plan);
+    const auto inventory = clean_shared(faulty, job_.config.shared_dir, "job");
+    ASSERT_TRUE(inventory.ok());
+    EXPECT_EQ(inventory->newest_committed, (EpochKey{1, 1}));
+    EXPECT_THAT(inventory->unclean, ElementsAre(EpochKey{2, 1}));
+    EXPECT_THAT(shared_names(machines_, job_.config), SizeIs(4));
 }
 
 TEST_F(ChangedByHandTest, AnAttemptIsReplacedOnlyByOneThatIsSound) {
