@@ -61,10 +61,9 @@ Status SegmentWriter::prepare(uint32_t file) {
 Status SegmentWriter::empty_slot(const OutputFile& output) {
     const uint64_t offset = slot_offset(output.header, leader_);
     const std::vector<std::byte> empty(output.header.block_bytes);
-    std::vector<std::byte> old(empty.size());
-    TAILRACE_ASSIGN(const size_t there, output.file->read_at(old, offset));
+    TAILRACE_ASSIGN(const uint64_t bytes_before, output.file->size());
     TAILRACE_TRY(output.file->write_at(empty, offset));
-    return there == 0 ? Status() : sync(*output.file);
+    return bytes_before <= offset ? Status() : sync(*output.file);
 }
 
 Status SegmentWriter::write(uint32_t rank, uint64_t stream_offset, std::span<const std::byte> blocks,

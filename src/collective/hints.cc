@@ -1,12 +1,12 @@
 #include "collective/hints.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
 #include <charconv>
 
+#include "base/environment.h"
 #include "base/units.h"
 
 namespace tailrace::collective {
@@ -157,16 +157,12 @@ Status set_hint(Options& options, std::string_view name, std::string_view value)
 }
 
 Status set_hints(Options& options, const std::map<std::string, std::string>& hints) {
-    for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
-        const std::string_view text(*entry);
-        const auto equals = text.find('=');
-        if (!text.starts_with(prefix) || equals == std::string_view::npos || equals + 1 == text.size())
-            continue;
-        const auto variable = text.substr(0, equals);
+    for (const auto& [variable, value] : environment_variables(prefix)) {
+        if (value.empty()) continue;  // as good as unset
         if (std::any_of(variable.begin(), variable.end(), [](unsigned char c) { return std::islower(c); }))
             return Status(Code::invalid_argument,
                           fmt::format("environment variable {}: they are in capitals", variable));
-        TAILRACE_TRY(set_hint(options, hint_of(variable), text.substr(equals + 1))
+        TAILRACE_TRY(set_hint(options, hint_of(variable), value)
                          .with_context(fmt::format("environment variable {}", variable)));
     }
     for (const auto& [name, value] : hints) TAILRACE_TRY(set_hint(options, name, value));

@@ -23,14 +23,13 @@
 #include <span>
 #include <variant>
 
+#include "base/environment.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "config/nearest.h"
 #include "format/epoch_key.h"
 #include "format/manifest.h"
 #include "format/shared_file.h"
-
-extern char** environ;
 
 namespace tailrace {
 
@@ -490,11 +489,7 @@ Status load_config_file(Config& config, const std::string& path) {
 
 Status load_config_environment(Config& config) {
     Config changed = config;
-    for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
-        const std::string_view text(*entry);
-        const size_t equals = text.find('=');
-        if (!text.starts_with(environment_prefix) || equals == std::string_view::npos) continue;
-        const std::string_view variable = text.substr(0, equals), value = text.substr(equals + 1);
+    for (const auto& [variable, value] : environment_variables(environment_prefix)) {
         if (std::find(other_variables.begin(), other_variables.end(), variable) != other_variables.end() ||
             std::any_of(other_parts.begin(), other_parts.end(),
                         [&](std::string_view part) { return variable.starts_with(part); }))
