@@ -6,6 +6,7 @@ without importing torch: an object can only be one of a library that is loaded a
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import sys
 from collections.abc import Sequence
@@ -134,7 +135,7 @@ def to_save(value: Any) -> Leaf:
     return _torch_leaf(value.detach().resolve_conj().resolve_neg().to("cpu").contiguous(), dtype)
 
 
-class _Buffered:
+class _Buffered(abc.ABC):
     """What is filled in place, where `leaf` may be its own memory; else that of a buffer, for finish() to copy."""
 
     leaf: Leaf
@@ -148,8 +149,8 @@ class _Buffered:
         if self._buffer is not None:
             self.copy_from(self._buffer)
 
-    def copy_from(self, source: Any) -> None:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def copy_from(self, source: Any) -> None: ...
 
 
 class Target(_Buffered):

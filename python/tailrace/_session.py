@@ -291,6 +291,8 @@ class Session:
             try:
                 self._core.agree(code if failure else 0, sentence_of(failure) if failure else "")
             except Error as agreed:
+                if failure is not None and not isinstance(failure, Exception):
+                    raise failure from agreed  # an interrupt stays one
                 raise agreed from failure
         elif failure is not None:
             raise failure
