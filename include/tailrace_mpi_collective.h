@@ -12,8 +12,8 @@
  *
  * Collective: every rank of the communicator makes the same calls on a file in the same order, with its own
  * arguments; a rank without data passes empty ones. What is wrong on one rank is an error on all of them,
- * with the same sentence (tailrace_last_error of tailrace.h). Only tailrace_file_set_view, tailrace_io_test
- * and tailrace_io_wait are local.
+ * with the same sentence (tailrace_last_error of tailrace.h). Only tailrace_file_set_view, tailrace_io_test,
+ * tailrace_io_wait and tailrace_file_describe are local.
  *
  * Requests of one call: a rank's list has to be in non-decreasing order of offsets. For writes it must not
  * overlap itself; where lists of different ranks overlap, the bytes come from one of them, unspecified which.
@@ -22,8 +22,10 @@
  * After a failed write the requested bytes of the file are undefined, all others intact; after a failed read
  * the ranks' memory is undefined.
  *
- * Memory: at a global aggregator three buffers of tailrace_buffer_size (default 16 MiB), at a local one two,
- * whatever is moved; and some 60 bytes for every request of a rank during its call.
+ * Memory: at a global aggregator three buffers of tailrace_buffer_size (default 16 MiB; a fourth where it
+ * fills holes), at a local one two, whatever is moved; and lists: some 60 bytes for every request of a rank,
+ * at that rank and its local aggregator, and 32 for every piece of the windows that a global aggregator has
+ * in work. Kept for the next call, until the file is closed.
  *
  * Threads: one at a time per file. Any level of MPI thread support; below MPI_THREAD_MULTIPLE the start_
  * functions do all of their work before they return, and so are as blocking as the others.
@@ -58,9 +60,10 @@ typedef struct tailrace_file tailrace_file;
 typedef struct tailrace_io tailrace_io; /* a call that was started */
 
 typedef enum tailrace_file_mode {
-    TAILRACE_FILE_READ = 0,      /* the file must exist */
-    TAILRACE_FILE_WRITE = 1,     /* read and write; created when it is missing, kept when it is there */
-    TAILRACE_FILE_CREATE_NEW = 2 /* read and write; TAILRACE_ALREADY_EXISTS when it is there */
+    TAILRACE_FILE_READ = 0,       /* the file must exist */
+    TAILRACE_FILE_WRITE = 1,      /* read and write; created when it is missing, kept when it is there */
+    TAILRACE_FILE_CREATE_NEW = 2, /* read and write; TAILRACE_ALREADY_EXISTS when it is there */
+    TAILRACE_FILE_EXISTING = 3    /* read and write; the file must exist */
 } tailrace_file_mode;
 
 /* Opens a file on a communicator, which is duplicated. `info`: settings named tailrace_...

@@ -32,6 +32,7 @@ LeaderPart::LeaderPart(NodeServices& services, std::shared_ptr<const FlushPlan> 
         if (plan_->leader_index(offer.node) >= 0) continue;
         if (assigned[place] == self || assigned[place] == any_leader)
             book_.add(offer.node, chunk_count(offer, plan_->chunk_bytes));
+        if (assigned[place] == any_leader && plan_->leaders.size() > 1) followers_choose_ = true;
     }
 }
 
@@ -184,8 +185,10 @@ bool LeaderPart::grant_credits() {
     const size_t buffers = services_.pool.count();
     const size_t kept_for_local =
         local_remains() ? std::min<size_t>(services_.writers.thread_count(), buffers / 2) : 0;
+    const size_t most =
+        followers_choose_ ? std::min(window_, buffers - kept_for_local) : buffers - kept_for_local;
     bool moved = false;
-    while (remote_buffers() + kept_for_local < buffers && book_.may_grant()) {
+    while (remote_buffers() < most && book_.may_grant()) {
         if (buffers == 1 && local_remains() && turn_of_local_) break;
         Buffer buffer = services_.pool.try_take();
         if (!buffer.valid()) break;
@@ -342,6 +345,7 @@ void LeaderPart::submit_write(std::shared_ptr<Chunk> chunk, std::optional<LocalC
         [this, chunk, is_local] {
             --(is_local ? local_tasks_ : remote_tasks_);
             if (!chunk->status.ok()) return fail(services_.here(chunk->status));
+            if (!is_local) ++window_;
             note_write(*chunk, is_local);
         });
 }

@@ -6,6 +6,10 @@
 // are kept back for it, so that slow followers cannot stop the writers; while a follower may still send,
 // local data leaves at least one buffer for it. With a single buffer both take turns.
 //
+// Where followers may send to any of several leaders, a leader holds at most `window_` of their chunks: two
+// at first, and one more for each that it has written. So chunks go to where they are written soonest, and a
+// leader with a slow link or disk is not sent what the others would have written long before it.
+//
 // Stages: waiting -> preparing (files are made; buffers fill already) -> moving -> committing -> done.
 // A failure stops everything that has not begun; the part is done when all that had begun has ended: credits
 // answered, receives complete, tasks run.
@@ -88,9 +92,11 @@ class LeaderPart {
     std::list<Receive> receives_;
     std::deque<std::shared_ptr<Chunk>> ready_;  // the write queue, until the files are there
     size_t remote_tasks_ = 0;                   // received chunks given to the writers
-    size_t local_tasks_ = 0;                    // local chunks given to the writers
-    size_t file_tasks_ = 0;                     // files being prepared or committed
-    bool turn_of_local_ = true;                 // with a single buffer
+    size_t window_ = 2;                         // remote buffers at most, where followers have a choice
+    bool followers_choose_ = false;
+    size_t local_tasks_ = 0;     // local chunks given to the writers
+    size_t file_tasks_ = 0;      // files being prepared or committed
+    bool turn_of_local_ = true;  // with a single buffer
     FlushStatistics statistics_;
     Clock::time_point stage_began_ = Clock::now();
 };

@@ -13,7 +13,8 @@ Buffer::~Buffer() {
     if (pool_ != nullptr) pool_->give_back(memory_);
 }
 
-Result<std::unique_ptr<BufferPool>> BufferPool::create(size_t count, size_t buffer_bytes, size_t alignment) {
+Result<std::unique_ptr<BufferPool>> BufferPool::create(size_t count, size_t buffer_bytes, size_t alignment,
+                                                       bool huge_pages) {
     // A page is the least alignment a mapping has and all that direct I/O asks of memory.
     if (count == 0 || buffer_bytes == 0 || !std::has_single_bit(alignment) || buffer_bytes % alignment != 0 ||
         buffer_bytes % 4096 != 0) {
@@ -33,8 +34,13 @@ Result<std::unique_ptr<BufferPool>> BufferPool::create(size_t count, size_t buff
                       fmt::format("mapping {} buffers of {} bytes failed", count, buffer_bytes));
     }
     std::span<std::byte> region(static_cast<std::byte*>(mapping), count * buffer_bytes);
-    (void)madvise(mapping, region.size(), MADV_HUGEPAGE);  // a wish; the pool works without it
-    return std::unique_ptr<BufferPool>(new BufferPool(count, buffer_bytes, region));
+    std::unique_ptr<BufferPool> pool(new BufferPool(count, buffer_bytes, region));
+    if (huge_pages) pool->use_huge_pages();
+    return pool;
+}
+
+void BufferPool::use_huge_pages() {
+    (void)madvise(region_.data(), region_.size(), MADV_HUGEPAGE);
 }
 
 BufferPool::BufferPool(size_t count, size_t buffer_bytes, std::span<std::byte> region)

@@ -51,7 +51,10 @@ class BufferPool {
   public:
     // buffer_bytes must be a multiple of alignment, alignment a power of two; out_of_memory if the mapping
     // cannot be had.
-    static Result<std::unique_ptr<BufferPool>> create(size_t count, size_t buffer_bytes, size_t alignment);
+    static Result<std::unique_ptr<BufferPool>> create(size_t count, size_t buffer_bytes, size_t alignment,
+                                                      bool huge_pages = true);
+    // A wish, for buffers that will be used as a whole; the pool works without it.
+    void use_huge_pages();
     ~BufferPool();
     BufferPool(const BufferPool&) = delete;
     BufferPool& operator=(const BufferPool&) = delete;

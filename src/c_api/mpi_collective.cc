@@ -143,10 +143,19 @@ Result<collective::Access> access_of(tailrace_file& file, uint64_t position, voi
 
 enum class Direction { write, read };
 
-// What is wrong with a rank's arguments must not keep it from the call the others are in.
-collective::Access or_refusal(Result<collective::Access> access) {
-    if (access.ok()) return std::move(*access);
-    return {{}, {}, access.status()};
+// What is wrong with a rank's arguments, or with its memory for them, must not keep it from the call the
+// others are in.
+template <class Make>
+collective::Access access_or_refusal(Make make, tailrace_file& file) {
+    Status wrong;
+    try {
+        Result<collective::Access> access = make(file);
+        if (access.ok()) return std::move(*access);
+        wrong = access.status();
+    } catch (const std::exception&) {
+        wrong = Status(Code::out_of_memory, "memory for the list of pieces could not be had");
+    }
+    return {{}, {}, wrong};
 }
 
 // Runs one call. `make` gives the access, or why there is none.
@@ -154,7 +163,7 @@ template <class Make>
 Status run(tailrace_file* handle, Direction direction, uint64_t* bytes, Make make) {
     if (bytes != nullptr) *bytes = 0;
     TAILRACE_ASSIGN(const auto file, alive(handle, "file"));
-    collective::Access access = or_refusal(make(*file));
+    collective::Access access = access_or_refusal(make, *file);
     TAILRACE_ASSIGN(const uint64_t moved, direction == Direction::write
                                               ? file->file->write(std::move(access))
                                               : file->file->read(std::move(access)));
@@ -167,7 +176,7 @@ Status start(tailrace_file* handle, Direction direction, tailrace_io** io, Make 
     if (io == nullptr) return Status(Code::invalid_argument, "the place for the started call is NULL");
     *io = nullptr;
     TAILRACE_ASSIGN(const auto file, alive(handle, "file"));
-    collective::Access access = or_refusal(make(*file));
+    collective::Access access = access_or_refusal(make, *file);
     auto started = std::make_shared<tailrace_io>();
     started->pending = direction == Direction::write ? file->file->start_write(std::move(access))
                                                      : file->file->start_read(std::move(access));
@@ -188,9 +197,10 @@ tailrace_code tailrace_file_open(MPI_Comm communicator, const char* path, tailra
         limits.only_in_calls = true;
         TAILRACE_ASSIGN(auto transport, tailrace::make_mpi_transport(communicator, limits));
         const auto hints = hints_of(info);
-        const auto chosen = mode == TAILRACE_FILE_READ    ? collective::Mode::read
-                            : mode == TAILRACE_FILE_WRITE ? collective::Mode::write
-                                                          : collective::Mode::create_new;
+        const auto chosen = mode == TAILRACE_FILE_READ       ? collective::Mode::read
+                            : mode == TAILRACE_FILE_WRITE    ? collective::Mode::write
+                            : mode == TAILRACE_FILE_EXISTING ? collective::Mode::existing
+                                                             : collective::Mode::create_new;
         TAILRACE_ASSIGN(auto opened, tailrace::open_collective(std::move(transport), path, chosen, hints));
         auto object = std::make_shared<tailrace_file>();
         object->file = std::move(opened);

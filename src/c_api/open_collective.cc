@@ -1,5 +1,7 @@
 #include "c_api/open_collective.h"
 
+#include <filesystem>
+
 #include "c_api/call.h"
 #include "collective/hints.h"
 
@@ -11,17 +13,19 @@ Result<std::unique_ptr<collective::CollectiveFile>> open_collective(
     collective::Options options;
     options.mode = mode;
     std::shared_ptr<Storage> storage;
+    std::string absolute = path;  // it may be opened later, by when the program may have gone elsewhere
     const Status mine = catching([&] {
         TAILRACE_TRY(hints.status());
         TAILRACE_TRY(collective::set_hints(options, *hints));
         SystemStorageOptions system;
         system.engine = IoEngine::posix;
         TAILRACE_ASSIGN(storage, make_system_storage(system));
+        if (!path.empty()) absolute = std::filesystem::absolute(path).string();
         return Status();
     });
     if (Status all = agree(*transport, mine); !all.ok())
         return all.with_context("opening '" + path + "' collectively");
-    return collective::open_collective_file(std::move(transport), std::move(storage), path, options);
+    return collective::open_collective_file(std::move(transport), std::move(storage), absolute, options);
 }
 
 }  // namespace tailrace

@@ -9,6 +9,7 @@
 #include "collective/global_part.h"
 #include "collective/local_part.h"
 #include "collective/member_part.h"
+#include "storage/file_size_signal.h"
 
 namespace tailrace::collective {
 
@@ -35,7 +36,6 @@ class Call {
     }
 
     Status run() {
-        TAILRACE_TRY(global_->start());
         if (local_) TAILRACE_TRY(local_->start());
         auto last_moved = std::chrono::steady_clock::now();
         for (int idle = 0; !done();) {
@@ -115,6 +115,7 @@ void access_directly(CallContext& context, Result<File*> file, const RequestList
     if (list.empty()) return;
     if (!file.ok()) return context.fail(file.status());
     const Stopwatch stopwatch(statistics.file);
+    const FileSizeSignalBlocked blocked;  // this is the program's thread
     uint64_t begin = 0;
     Status status;
     for (const Request& request : list.all()) {

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <deque>
 #include <mutex>
+#include <new>
 #include <optional>
 
 #include "base/bytes.h"
@@ -14,6 +15,7 @@
 #include "base/units.h"
 #include "base/worker.h"
 #include "collective/call.h"
+#include "collective/global_part.h"
 #include "collective/open_agreement.h"
 
 namespace tailrace::collective {
@@ -174,6 +176,9 @@ class File final : public CollectiveFile {
     // ---- the file -------------------------------------------------------------------------------------
 
     Status open_own(Mode mode) {
+        // A file that somebody has removed is not made anew.
+        if (mode == Mode::existing)
+            TAILRACE_TRY(storage_->open(path_, {tailrace::Access::read, DirectIo::off}).status());
         OpenOptions options;
         options.access = mode == Mode::read         ? tailrace::Access::read
                          : mode == Mode::create_new ? tailrace::Access::create_new
@@ -187,7 +192,7 @@ class File final : public CollectiveFile {
     // is first needed: most ranks never touch the file.
     Result<tailrace::File*> own_file() {
         std::lock_guard lock(file_mutex_);
-        if (!file_) TAILRACE_TRY(open_own(options_.mode == Mode::read ? Mode::read : Mode::write));
+        if (!file_) TAILRACE_TRY(open_own(options_.mode == Mode::read ? Mode::read : Mode::existing));
         return file_.get();
     }
 
@@ -203,12 +208,13 @@ class File final : public CollectiveFile {
 
     // ---- a call ---------------------------------------------------------------------------------------
 
-    Status check_access(bool writes, const Access& access, ListSummary& summary) const {
+    Status check_access(bool writes, const Access& access, ListSummary& summary) {
         TAILRACE_TRY(check_open());
         TAILRACE_TRY(access.wrong);
         if (writes && options_.mode == Mode::read)
             return Status(Code::failed_state,
                           fmt::format("'{}' was opened for reading; nothing was written", path_));
+        if (file_phase_) TAILRACE_TRY(make_images(memory_, options_.plan.domains.window_bytes));
         TAILRACE_ASSIGN(summary, summarise(access.requests, writes, path_));
         if (summary.bytes != access.memory.bytes())
             return Status(
@@ -360,7 +366,10 @@ class File final : public CollectiveFile {
     void note_memory(const Domains& domains) {
         uint64_t bytes =
             std::min<uint64_t>(memory_.packed.memory().size(), slots(domains) * domains.window_bytes());
-        if (memory_.images) bytes += memory_.images->most_taken() * memory_.images->buffer_bytes();
+        if (memory_.images)
+            bytes += memory_.images->most_taken() *
+                     std::min<uint64_t>(memory_.images->buffer_bytes(), domains.window_bytes() + 4096);
+        if (file_phase_) bytes += file_phase_->memory_bytes();
         statistics_.memory_bytes = std::max(statistics_.memory_bytes, bytes);
     }
 
@@ -391,7 +400,7 @@ class File final : public CollectiveFile {
     std::shared_ptr<Pending> start(bool writes, Access access) {
         auto pending = std::make_shared<Background>(writes, std::move(access));
         if (!transport_->concurrent() || closed_) {
-            pending->finish(call(writes, pending->take_access()));
+            pending->finish(call_or_give_up(writes, pending->take_access()));
             return pending;
         }
         queue_changed([&] { queue_.push_back(pending); });
@@ -408,14 +417,23 @@ class File final : public CollectiveFile {
                 if (queue_.empty()) return;
                 next = queue_.front();
             }
-            next->finish(call(next->writes(), next->take_access()));
+            next->finish(call_or_give_up(next->writes(), next->take_access()));
             queue_changed([&] { queue_.pop_front(); });
         }
     }
 
     Result<uint64_t> call_when_idle(bool writes, Access access) {
         wait_until_idle();
-        return call(writes, access);
+        return call_or_give_up(writes, access);
+    }
+    // Without memory for a list in the middle of an exchange a rank can say nothing more to the others, which
+    // wait for it: the program has to end, as after any failure of MPI.
+    Result<uint64_t> call_or_give_up(bool writes, const Access& access) {
+        try {
+            return call(writes, access);
+        } catch (const std::bad_alloc&) {
+            return give_up(Status(Code::out_of_memory, "memory for lists of requests could not be had"));
+        }
     }
     void wait_until_idle() {
         std::unique_lock lock(mutex_);

@@ -39,6 +39,7 @@ enum class Mode {
     read,        // the file must exist
     write,       // read and write; created when it is missing
     create_new,  // read and write; already_exists when it is there
+    existing,    // read and write; must exist
 };
 
 struct Options {

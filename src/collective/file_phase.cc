@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
+#include <new>
 
 #include "base/units.h"
 #include "collective/statistics.h"
@@ -45,12 +45,11 @@ std::vector<Segment> make_segments(std::span<const Request> runs, uint64_t hole_
             const uint64_t first_new = std::max(last.end, file_bytes);
             const bool new_block = align_up(first_new, block_bytes) + block_bytes <= run.offset;
             if (hole <= hole_bytes && (file_bytes == UINT64_MAX || !new_block)) {
-                last.has_holes = last.has_holes || hole > 0;
                 last.end = run.end();
                 continue;
             }
         }
-        segments.push_back({run.offset, run.end(), false});
+        segments.push_back({run.offset, run.end()});
     }
     return segments;
 }
@@ -79,8 +78,12 @@ void FilePhase::run() {
         FileTask& task = **next;
         {
             const Stopwatch stopwatch(task.seconds);
-            Result<File*> file = open_file_();
-            task.status = file.ok() ? carry_out(**file, task) : file.status();
+            try {
+                Result<File*> file = open_file_();
+                task.status = file.ok() ? carry_out(**file, task) : file.status();
+            } catch (const std::bad_alloc&) {
+                task.status = Status(Code::out_of_memory, "memory for a window of the file could not be had");
+            }
         }
         task.finished.store(true, std::memory_order_release);
         wake_();
@@ -103,30 +106,40 @@ Status FilePhase::write(File& file, FileTask& task, const std::vector<Request>& 
     for (const Segment& segment : make_segments(runs, sieving_.write_hole_bytes, file_bytes, block_bytes_)) {
         const size_t first = run;
         while (run < runs.size() && runs[run].offset < segment.end) ++run;
-        if (segment.has_holes) {
-            ++task.operations;
-            TAILRACE_TRY(fill_holes(file, task, std::span(runs).subspan(first, run - first)));
-        }
-        ++task.operations;
-        TAILRACE_TRY(
-            file.write_at(task.image.subspan(segment.begin - task.window.begin, segment.end - segment.begin),
-                          segment.begin));
+        TAILRACE_TRY(write_segment(file, task, std::span(runs).subspan(first, run - first)));
     }
     return Status();
 }
 
-// What the file has between the runs of a segment goes into the image, zeros where the file has ended.
-Status FilePhase::fill_holes(File& file, FileTask& task, std::span<const Request> runs) {
-    const uint64_t begin = runs.front().end(), end = runs.back().offset;
-    spare_.resize(static_cast<size_t>(end - begin));
-    TAILRACE_ASSIGN(const size_t got, file.read_at(spare_, begin));
-    std::fill(spare_.begin() + static_cast<std::ptrdiff_t>(got), spare_.end(), std::byte{0});
-    for (size_t i = 1; i < runs.size(); ++i) {
-        const uint64_t hole = runs[i - 1].end();
-        std::memcpy(task.image.data() + (hole - task.window.begin), spare_.data() + (hole - begin),
-                    static_cast<size_t>(runs[i].offset - hole));
+// What the file has between the runs of a segment is written along with them, zeros where the file has ended.
+// A hole that has a whole block and nothing but zeros is left out, as it may be none of the file's yet.
+Status FilePhase::write_segment(File& file, FileTask& task, std::span<const Request> runs) {
+    uint64_t begin = runs.front().offset;
+    const auto write_until = [&](uint64_t end) {
+        ++task.operations;
+        return file.write_at(task.image.subspan(begin - task.window.begin, end - begin), begin);
+    };
+    if (runs.size() > 1) {
+        const uint64_t first_hole = runs.front().end();
+        spare_.resize(static_cast<size_t>(runs.back().offset - first_hole));
+        ++task.operations;
+        TAILRACE_ASSIGN(const size_t got, file.read_at(spare_, first_hole));
+        std::fill(spare_.begin() + static_cast<std::ptrdiff_t>(got), spare_.end(), std::byte{0});
+        for (size_t i = 1; i < runs.size(); ++i) {
+            const uint64_t hole = runs[i - 1].end(), end = runs[i].offset;
+            const auto found = std::span(spare_).subspan(hole - first_hole, end - hole);
+            const bool has_block = align_up(hole, block_bytes_) + block_bytes_ <= end;
+            if (has_block &&
+                std::all_of(found.begin(), found.end(), [](std::byte b) { return b == std::byte{0}; })) {
+                TAILRACE_TRY(write_until(hole));
+                begin = end;
+            } else {
+                std::copy(found.begin(), found.end(),
+                          task.image.begin() + static_cast<std::ptrdiff_t>(hole - task.window.begin));
+            }
+        }
     }
-    return Status();
+    return write_until(runs.back().end());
 }
 
 Status FilePhase::read(File& file, FileTask& task, const std::vector<Request>& runs) {

@@ -24,7 +24,6 @@ namespace tailrace::collective {
 // A part of a window that is read or written at once.
 struct Segment {
     uint64_t begin = 0, end = 0;
-    bool has_holes = false;
     bool operator==(const Segment&) const = default;
 };
 
@@ -45,6 +44,8 @@ Sieving sieving_for(std::string_view file_system, Sieve reads, Sieve writes);
 
 // The segments of a window's runs. A hole that holds a whole block of block_bytes beyond the file's present
 // end (file_bytes) is never filled when writing: holes of a new file stay holes. For reads pass UINT64_MAX.
+// What is before the end may be a hole of a new file all the same, as another aggregator may have written
+// behind it: FilePhase leaves out whole blocks of zeros that it has read.
 std::vector<Segment> make_segments(std::span<const Request> runs, uint64_t hole_bytes, uint64_t file_bytes,
                                    uint64_t block_bytes);
 
@@ -74,12 +75,15 @@ class FilePhase {
 
     void submit(FileTask* task);
 
+    // What it holds for the filling of holes: as much as a window at most. Not while a task is under way.
+    uint64_t memory_bytes() const { return spare_.size(); }
+
   private:
     void run();
     Status carry_out(File& file, FileTask& task);
     Status write(File& file, FileTask& task, const std::vector<Request>& runs);
     Status read(File& file, FileTask& task, const std::vector<Request>& runs);
-    Status fill_holes(File& file, FileTask& task, std::span<const Request> runs);
+    Status write_segment(File& file, FileTask& task, std::span<const Request> runs);
 
     const OpenFile open_file_;
     const Sieving sieving_;

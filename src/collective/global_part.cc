@@ -15,10 +15,18 @@ constexpr uint64_t image_alignment = 4096;
 
 }  // namespace
 
+Status make_images(CallMemory& memory, uint64_t window_bytes) {
+    if (memory.images) return Status();
+    const uint64_t bytes = align_up(window_bytes, image_alignment) + image_alignment;
+    TAILRACE_ASSIGN(memory.images, BufferPool::create(global_images + 1, bytes, image_alignment, false));
+    return Status();
+}
+
 GlobalPart::GlobalPart(CallContext& context, LocalPart* local) : context_(context), local_(local) {
     const auto mine = std::find(context.globals.begin(), context.globals.end(), context.rank());
     if (mine == context.globals.end()) return;
     index_ = static_cast<int>(mine - context.globals.begin());
+    if (context.domains.window_bytes() >= 2 * MiB) context.memory.images->use_huge_pages();
     // The groups that may have something here; each of them says what, be it nothing.
     std::map<int, FileWindow> ranges;
     for (size_t rank = 0; rank < context.ranks.size(); ++rank) {
@@ -42,20 +50,6 @@ GlobalPart::~GlobalPart() {
             for (Transfer* transfer : {contribution.runs_transfer.get(), contribution.data_transfer.get()})
                 if (transfer != nullptr) (void)transfer->take_back();
     }
-}
-
-Status GlobalPart::make_memory() {
-    const uint64_t bytes = align_up(context_.domains.window_bytes(), image_alignment) + image_alignment;
-    std::unique_ptr<BufferPool>& images = context_.memory.images;
-    if (images && images->buffer_bytes() >= bytes) return Status();
-    images.reset();
-    TAILRACE_ASSIGN(images, BufferPool::create(global_images + 1, bytes, image_alignment));
-    return Status();
-}
-
-Status GlobalPart::start() {
-    if (groups_missing_ == 0) return Status();
-    return make_memory();
 }
 
 Status GlobalPart::handle(int source, const Word& word) {
@@ -164,9 +158,10 @@ Status GlobalPart::offered(Window& window, Contribution& contribution, const Wor
     contribution.runs = word.runs;
     if (contribution.runs.size() == word.count) return Status();
     contribution.runs.resize(static_cast<size_t>(word.count));
-    TAILRACE_ASSIGN(contribution.runs_transfer,
-                    context_.transport.start_receive(contribution.source, runs_tag(window.id),
-                                                     std::as_writable_bytes(std::span(contribution.runs))));
+    TAILRACE_ASSIGN(
+        contribution.runs_transfer,
+        context_.transport.start_receive(contribution.source, runs_tag(context_.domains.round(window.id)),
+                                         std::as_writable_bytes(std::span(contribution.runs))));
     return Status();
 }
 
@@ -259,15 +254,17 @@ Result<bool> GlobalPart::advance(Window& window, Contribution& contribution) {
     if (!contribution.data_transfer) {
         if (!find_room(window, contribution)) return false;
         if (context_.writes) {
-            TAILRACE_ASSIGN(contribution.data_transfer,
-                            context_.transport.start_receive(contribution.source, data_tag(window.id),
-                                                             contribution.packed));
+            TAILRACE_ASSIGN(
+                contribution.data_transfer,
+                context_.transport.start_receive(
+                    contribution.source, data_tag(context_.domains.round(window.id)), contribution.packed));
         } else {
             if (contribution.in_scratch) gather(window, contribution.runs, contribution.packed);
             ++context_.statistics.messages;
             TAILRACE_ASSIGN(
                 contribution.data_transfer,
-                context_.transport.start_send(contribution.source, data_tag(window.id), contribution.packed));
+                context_.transport.start_send(
+                    contribution.source, data_tag(context_.domains.round(window.id)), contribution.packed));
         }
     }
     TAILRACE_ASSIGN(const auto complete, contribution.data_transfer->test());

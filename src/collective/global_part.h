@@ -19,6 +19,10 @@
 
 namespace tailrace::collective {
 
+// A global aggregator's memory for windows of up to so many bytes; what is not used is not touched. Before
+// the exchange, in which nobody can do without.
+Status make_images(CallMemory& memory, uint64_t window_bytes);
+
 class GlobalPart {
   public:
     // `local`: of the same rank, if it is a local aggregator.
@@ -28,7 +32,6 @@ class GlobalPart {
     GlobalPart(const GlobalPart&) = delete;
     GlobalPart& operator=(const GlobalPart&) = delete;
 
-    Status start();
     Status handle(int source, const Word& word);
     // True when something moved.
     Result<bool> step();
@@ -65,7 +68,6 @@ class GlobalPart {
         uint64_t steps = 0;  // of the messages up to here, one after the other
     };
 
-    Status make_memory();
     Status announced(int source, const std::vector<uint64_t>& ids);
     Window& open_window(uint64_t id);
     Status open_windows();

@@ -77,12 +77,13 @@ inline constexpr uint64_t every_window = UINT64_MAX;
 // As many runs travel in the word itself; more have a transfer of their own.
 inline constexpr uint64_t most_runs_in_word = 512;
 
-// Tags of the transfers that belong to a window. Between two ranks at most a few windows are under way.
-inline uint32_t runs_tag(uint64_t window) {
-    return static_cast<uint32_t>(window % 8192 * 2);
+// Tags of the transfers that belong to a window, of which a rank has one in a round. Between two ranks at
+// most a few rounds are under way.
+inline uint32_t runs_tag(uint64_t round) {
+    return static_cast<uint32_t>(round % 8192 * 2);
 }
-inline uint32_t data_tag(uint64_t window) {
-    return static_cast<uint32_t>(window % 8192 * 2 + 1);
+inline uint32_t data_tag(uint64_t round) {
+    return static_cast<uint32_t>(round % 8192 * 2 + 1);
 }
 
 }  // namespace tailrace::collective

@@ -19,7 +19,7 @@ int raise(MPI_File file, int code) {
     return code;
 }
 
-// At the individual file pointer, which the MPI library keeps, and which moves on by what was moved.
+// At the individual file pointer, which the MPI library keeps, and which moves on by what was asked for.
 template <class Ours, class Theirs>
 int at_pointer(MPI_File file, Ours ours, Theirs theirs) {
     const std::shared_ptr<mpiio::OpenFile> open = mpiio::find(file);
@@ -42,7 +42,7 @@ int at_offset(MPI_File file, Ours ours, Theirs theirs) {
     return raise(file, transfer.code);
 }
 
-// Nonblocking: the file pointer moves on at once, by what is asked for.
+// Nonblocking: the file pointer moves on at once.
 template <class Ours, class Theirs>
 int start_at_pointer(MPI_File file, Ours ours, Theirs theirs) {
     const std::shared_ptr<mpiio::OpenFile> open = mpiio::find(file);
@@ -50,6 +50,7 @@ int start_at_pointer(MPI_File file, Ours ours, Theirs theirs) {
     MPI_Offset position = 0;
     if (const int code = PMPI_File_get_position(file, &position); code != MPI_SUCCESS) return code;
     const mpiio::Transfer transfer = ours(*open, position);
+    if (!transfer.handled) return theirs();
     if (transfer.code == MPI_SUCCESS && open->etype_bytes > 0)
         PMPI_File_seek(file, position + transfer.moved / open->etype_bytes, MPI_SEEK_SET);
     return raise(file, transfer.code);
@@ -59,7 +60,8 @@ template <class Ours, class Theirs>
 int start_at_offset(MPI_File file, Ours ours, Theirs theirs) {
     const std::shared_ptr<mpiio::OpenFile> open = mpiio::find(file);
     if (!open || !open->handled() || !open->concurrent) return theirs();
-    return raise(file, ours(*open).code);
+    const mpiio::Transfer transfer = ours(*open);
+    return transfer.handled ? raise(file, transfer.code) : theirs();
 }
 
 }  // namespace
@@ -75,8 +77,11 @@ TAILRACE_INTERCEPTED int MPI_File_open(MPI_Comm communicator, const char* name, 
 
 TAILRACE_INTERCEPTED int MPI_File_close(MPI_File* file) {
     // Ours first: a file that is deleted when it is closed should be closed everywhere before.
-    if (const std::shared_ptr<mpiio::OpenFile> open = mpiio::take(*file)) mpiio::let_go(*open);
-    return PMPI_File_close(file);
+    int ours = MPI_SUCCESS;
+    if (const std::shared_ptr<mpiio::OpenFile> open = mpiio::take(*file))
+        ours = raise(*file, mpiio::let_go(*open));
+    const int theirs = PMPI_File_close(file);
+    return theirs != MPI_SUCCESS ? theirs : ours;
 }
 
 TAILRACE_INTERCEPTED int MPI_File_sync(MPI_File file) {

@@ -96,7 +96,8 @@ class OwnHints {
     MPI_Info info_ = MPI_INFO_NULL;
 };
 
-// The one place where this library says something by itself: because the user asked for it.
+// The one place where this library says something by itself: what the user asked for, and why a file is left
+// to the MPI library.
 void write_line(std::string line) {
     line += '\n';
     size_t done = 0;
@@ -107,13 +108,20 @@ void write_line(std::string line) {
     }
 }
 
-Transfer outcome(tailrace_code code, uint64_t bytes, MPI_Status* status) {
-    // Arguments that our method cannot take (a view that goes backwards, a write that overlaps itself) were
-    // refused on all ranks before anything was done: the MPI library may know what to do with them.
+// `bytes`: what was moved, of `asked`.
+Transfer outcome(tailrace_code code, uint64_t bytes, uint64_t asked, MPI_Status* status) {
+    // Arguments that our method cannot take (a view that goes backwards, a write that overlaps itself) are
+    // refused on all ranks: the MPI library may know what to do with them, or says what is wrong in its way.
     if (code == TAILRACE_INVALID_ARGUMENT || code == TAILRACE_UNSUPPORTED) return {false, MPI_SUCCESS, 0};
     if (code == TAILRACE_OK) set_status(status, bytes);
-    return {true, class_of(code), static_cast<MPI_Offset>(bytes)};
+    return {true, class_of(code), static_cast<MPI_Offset>(asked)};
 }
+
+// Is this a transfer at all? Where it is none on one rank, that rank makes the call with nobody's list.
+bool makes_sense(MPI_Offset offset, MPI_Count count, MPI_Datatype type) {
+    return offset >= 0 && count >= 0 && type != MPI_DATATYPE_NULL;
+}
+constexpr size_t no_list = 1;  // of NULL
 
 // The bytes that `count` elements have.
 uint64_t bytes_of(MPI_Count count, MPI_Datatype type) {
@@ -167,7 +175,7 @@ void adopt(MPI_Comm communicator, const char* name, int mode, MPI_Info info, MPI
     PMPI_Comm_rank(communicator, &open->rank);
     // What one rank cannot do, none does: the least of all answers counts. A statistics line needs all ranks.
     int answers[3] = {1, 0, 0};
-    if (size == 1 || (mode & (MPI_MODE_SEQUENTIAL | MPI_MODE_WRONLY)) != 0 || is_on_nfs(open->path) ||
+    if (size == 1 || (mode & MPI_MODE_SEQUENTIAL) != 0 || is_on_nfs(open->path) ||
         says("TAILRACE_MPIIO", "off") || info_says(info, "tailrace_mpiio", "off"))
         answers[0] = 0;
     if (says("TAILRACE_MPIIO_STATISTICS", "1")) answers[1] = 1;
@@ -178,10 +186,11 @@ void adopt(MPI_Comm communicator, const char* name, int mode, MPI_Info info, MPI
         return;
     open->statistics = agreed[1] != 0;
     open->concurrent = agreed[2] != 0;
+    open->reads = (mode & MPI_MODE_WRONLY) == 0;
+    open->writes = (mode & MPI_MODE_RDONLY) == 0;
 
     const OwnHints hints(info);
-    const tailrace_file_mode access =
-        (mode & MPI_MODE_RDONLY) != 0 ? TAILRACE_FILE_READ : TAILRACE_FILE_WRITE;
+    const tailrace_file_mode access = open->writes ? TAILRACE_FILE_EXISTING : TAILRACE_FILE_READ;
     if (tailrace_file_open(communicator, open->path.c_str(), access, hints.get(), &open->file) !=
         TAILRACE_OK) {
         if (open->rank == 0)
@@ -192,7 +201,7 @@ void adopt(MPI_Comm communicator, const char* name, int mode, MPI_Info info, MPI
     Table::instance().add(file, std::move(open));
 }
 
-void let_go(OpenFile& file) {
+int let_go(OpenFile& file) {
     file.requests.finish();
     if (file.statistics) {
         tailrace_file_statistics statistics;
@@ -200,7 +209,7 @@ void let_go(OpenFile& file) {
         const char* line = code == TAILRACE_OK ? tailrace_file_describe(file.file, &statistics) : nullptr;
         if (file.rank == 0 && line != nullptr) write_line("tailrace: " + std::string(line));
     }
-    (void)tailrace_file_close(file.file);
+    return class_of(tailrace_file_close(file.file));
 }
 
 void set_view(OpenFile& file, MPI_Offset displacement, MPI_Datatype etype, MPI_Datatype filetype,
@@ -215,24 +224,36 @@ void set_view(OpenFile& file, MPI_Offset displacement, MPI_Datatype etype, MPI_D
 
 Transfer write(OpenFile& file, MPI_Offset offset, const void* buffer, MPI_Count count, MPI_Datatype type,
                MPI_Status* status) {
+    if (!file.writes) return {false, MPI_SUCCESS, 0};
+    if (!makes_sense(offset, count, type))
+        return outcome(tailrace_file_write_pieces(file.file, no_list, nullptr, 0, nullptr), 0, 0, status);
     const tailrace_code code =
         tailrace_file_write_view(file.file, static_cast<uint64_t>(offset * file.etype_bytes), buffer,
                                  static_cast<uint64_t>(count), type);
-    return outcome(code, bytes_of(count, type), status);
+    const uint64_t asked = bytes_of(count, type);
+    return outcome(code, asked, asked, status);
 }
 
 Transfer read(OpenFile& file, MPI_Offset offset, void* buffer, MPI_Count count, MPI_Datatype type,
               MPI_Status* status) {
+    if (!file.reads) return {false, MPI_SUCCESS, 0};
     uint64_t bytes = 0;
+    if (!makes_sense(offset, count, type))
+        return outcome(tailrace_file_read_pieces(file.file, no_list, nullptr, 0, nullptr, &bytes), 0, 0,
+                       status);
     const tailrace_code code =
         tailrace_file_read_view(file.file, static_cast<uint64_t>(offset * file.etype_bytes), buffer,
                                 static_cast<uint64_t>(count), type, &bytes);
-    return outcome(code, bytes, status);
+    return outcome(code, bytes, bytes_of(count, type), status);
 }
 
 Transfer start_write(OpenFile& file, MPI_Offset offset, const void* buffer, MPI_Count count,
                      MPI_Datatype type, MPI_Request* request) {
+    if (!file.writes) return {false, MPI_SUCCESS, 0};
     tailrace_io* io = nullptr;
+    if (!makes_sense(offset, count, type))
+        return started(file, tailrace_file_start_write_pieces(file.file, no_list, nullptr, 0, nullptr, &io),
+                       io, true, 0, request);
     const tailrace_code code =
         tailrace_file_start_write_view(file.file, static_cast<uint64_t>(offset * file.etype_bytes), buffer,
                                        static_cast<uint64_t>(count), type, &io);
@@ -241,7 +262,11 @@ Transfer start_write(OpenFile& file, MPI_Offset offset, const void* buffer, MPI_
 
 Transfer start_read(OpenFile& file, MPI_Offset offset, void* buffer, MPI_Count count, MPI_Datatype type,
                     MPI_Request* request) {
+    if (!file.reads) return {false, MPI_SUCCESS, 0};
     tailrace_io* io = nullptr;
+    if (!makes_sense(offset, count, type))
+        return started(file, tailrace_file_start_read_pieces(file.file, no_list, nullptr, 0, nullptr, &io),
+                       io, false, 0, request);
     const tailrace_code code =
         tailrace_file_start_read_view(file.file, static_cast<uint64_t>(offset * file.etype_bytes), buffer,
                                       static_cast<uint64_t>(count), type, &io);

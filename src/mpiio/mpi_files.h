@@ -21,7 +21,9 @@ struct OpenFile {
     int rank = 0;
     bool statistics = false;  // a line of them is wanted when the file is closed
     bool concurrent = false;  // MPI_THREAD_MULTIPLE on all ranks: nonblocking calls are ours too
-    Requests requests;        // those of nonblocking calls
+    bool reads = true,
+         writes = true;  // what the program opened it for; else the MPI library has an error to tell
+    Requests requests;   // those of nonblocking calls
     // Changed by calls that are collective, and so alike on all ranks.
     bool native = true;   // the data representation
     bool atomic = false;  // MPI's atomic mode, which is not ours to give
@@ -37,15 +39,16 @@ std::shared_ptr<OpenFile> take(MPI_File file);
 // After the MPI library has opened `file`. Collective over `communicator`.
 void adopt(MPI_Comm communicator, const char* path, int mode, MPI_Info info, MPI_File file);
 
-// Collective: prints the line of statistics, if it is wanted, and closes our side.
-void let_go(OpenFile& file);
+// Collective: prints the line of statistics, if it is wanted, and closes our side. An error class of MPI.
+int let_go(OpenFile& file);
 
 // The view that the MPI library has taken.
 void set_view(OpenFile& file, MPI_Offset displacement, MPI_Datatype etype, MPI_Datatype filetype,
               const char* representation);
 
-// One collective transfer at `offset` (in etypes, of the view); sets `status` and `*moved` (bytes). `handled`
-// is false, on all ranks, when the MPI library should make the call instead: nothing has been done then.
+// One collective transfer at `offset` (in etypes, of the view); sets `status`. `moved`: the bytes by which a
+// file pointer moves on, which are those that were asked for. `handled` is false, on all ranks, when the MPI
+// library should make the call instead: it does all of it.
 struct Transfer {
     bool handled = true;
     int code = MPI_SUCCESS;

@@ -11,7 +11,35 @@
 
 #include "mpiio/mpi_intercepted.h"
 
+// MPI_BOTTOM in Fortran is a variable, whose address is what its bindings pass on. They are where it lies; a
+// program without Fortran has none.
+extern "C" {
+#ifdef OPEN_MPI
+extern int mpi_fortran_bottom, mpi_fortran_bottom_, mpi_fortran_bottom__, MPI_FORTRAN_BOTTOM;
+#pragma weak mpi_fortran_bottom
+#pragma weak mpi_fortran_bottom_
+#pragma weak mpi_fortran_bottom__
+#pragma weak MPI_FORTRAN_BOTTOM
+#else
+extern void* MPIR_F_MPI_BOTTOM;
+#pragma weak MPIR_F_MPI_BOTTOM
+#endif
+}
+
 namespace {
+
+// A buffer as C has it.
+void* in_c(void* buffer) {
+#ifdef OPEN_MPI
+    for (const void* bottom :
+         {&mpi_fortran_bottom, &mpi_fortran_bottom_, &mpi_fortran_bottom__, &MPI_FORTRAN_BOTTOM})
+        if (bottom != nullptr && buffer == bottom) return MPI_BOTTOM;
+#else
+    if (&MPIR_F_MPI_BOTTOM != nullptr && MPIR_F_MPI_BOTTOM != nullptr && buffer == MPIR_F_MPI_BOTTOM)
+        return MPI_BOTTOM;
+#endif
+    return buffer;
+}
 
 std::string trimmed(const char* text, size_t length) {
     std::string_view padded(text, length);
@@ -77,21 +105,21 @@ template <class Call>
 void at_pointer(Call call, MPI_Fint* file, void* buffer, MPI_Fint* count, MPI_Fint* type, MPI_Fint* status,
                 MPI_Fint* error) {
     Status c_status(status);
-    *error = call(MPI_File_f2c(*file), buffer, *count, MPI_Type_f2c(*type), c_status.get());
+    *error = call(MPI_File_f2c(*file), in_c(buffer), *count, MPI_Type_f2c(*type), c_status.get());
 }
 
 template <class Call>
 void at_offset(Call call, MPI_Fint* file, MPI_Offset* offset, void* buffer, MPI_Fint* count, MPI_Fint* type,
                MPI_Fint* status, MPI_Fint* error) {
     Status c_status(status);
-    *error = call(MPI_File_f2c(*file), *offset, buffer, *count, MPI_Type_f2c(*type), c_status.get());
+    *error = call(MPI_File_f2c(*file), *offset, in_c(buffer), *count, MPI_Type_f2c(*type), c_status.get());
 }
 
 template <class Call>
 void start_at_pointer(Call call, MPI_Fint* file, void* buffer, MPI_Fint* count, MPI_Fint* type,
                       MPI_Fint* request, MPI_Fint* error) {
     MPI_Request started = MPI_REQUEST_NULL;
-    *error = call(MPI_File_f2c(*file), buffer, *count, MPI_Type_f2c(*type), &started);
+    *error = call(MPI_File_f2c(*file), in_c(buffer), *count, MPI_Type_f2c(*type), &started);
     if (*error == MPI_SUCCESS) *request = MPI_Request_c2f(started);
 }
 
@@ -99,7 +127,7 @@ template <class Call>
 void start_at_offset(Call call, MPI_Fint* file, MPI_Offset* offset, void* buffer, MPI_Fint* count,
                      MPI_Fint* type, MPI_Fint* request, MPI_Fint* error) {
     MPI_Request started = MPI_REQUEST_NULL;
-    *error = call(MPI_File_f2c(*file), *offset, buffer, *count, MPI_Type_f2c(*type), &started);
+    *error = call(MPI_File_f2c(*file), *offset, in_c(buffer), *count, MPI_Type_f2c(*type), &started);
     if (*error == MPI_SUCCESS) *request = MPI_Request_c2f(started);
 }
 

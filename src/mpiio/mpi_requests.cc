@@ -43,7 +43,7 @@ int Requests::add(tailrace_io* io, bool writes, uint64_t bytes, MPI_Request* req
     *request = started.request;
     std::unique_lock lock(mutex_);
     try {
-        if (!thread_.joinable()) thread_ = std::thread([this] { work(); });
+        if (!thread_.running()) thread_ = Worker("tailrace-mpiio", {}, [this](std::stop_token) { work(); });
     } catch (const std::system_error&) {  // no thread is to be had: the call waits itself
         lock.unlock();
         wait_for(started);
@@ -60,7 +60,7 @@ void Requests::finish() {
         stopping_ = true;
         changed_.notify_all();
     }
-    if (thread_.joinable()) thread_.join();
+    thread_.join();
 }
 
 void Requests::wait_for(const Started& started) {

@@ -14,8 +14,8 @@
 #include <cstdint>
 #include <deque>
 #include <mutex>
-#include <thread>
 
+#include "base/worker.h"
 #include "tailrace_mpi_collective.h"
 
 namespace tailrace::mpiio {
@@ -49,7 +49,7 @@ class Requests {
     std::condition_variable changed_;
     std::deque<Started> queue_;
     bool stopping_ = false;
-    std::thread thread_;  // from the first request on
+    Worker thread_;  // from the first request on
 };
 
 }  // namespace tailrace::mpiio

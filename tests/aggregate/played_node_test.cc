@@ -1,4 +1,4 @@
-// One aggregator, and a second node played by the test, which says what it likes and when it likes.
+// One aggregator, and other nodes played by the test, which say what they like and when they like.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,14 +17,17 @@ namespace {
 
 using testing::HasSubstr;
 
-// Node `real` of two is an aggregator, the other is the test, which says what it likes.
+// Node `real` is an aggregator; the others, of `sizes` each, are the test. `other` is the one that speaks and
+// hears.
 class PlayedNodeTest : public AggregatorFaultsTest {
   protected:
-    void make(int real, std::vector<uint64_t> sizes) {
+    void make(int real, std::vector<uint64_t> sizes, const ClusterSettings& settings = small(2, 1)) {
         real_ = real;
-        Cluster cluster(small(2, 1), local, memory);
+        other = real == 0 ? 1 : 0;
+        transports = make_in_process_transports(std::vector<std::string>(sizes.size(), "machine"));
+        Cluster cluster(settings, local, memory);
         jobs = cluster.capture(key, sizes);
-        auto options = small(2, 1).options;
+        auto options = settings.options;
         options.shared_dir = Cluster::shared_dir;
         auto made =
             Aggregator::create(options, cluster.topology(), real, *transports[static_cast<size_t>(real)],
@@ -33,7 +36,7 @@ class PlayedNodeTest : public AggregatorFaultsTest {
         aggregator = std::move(made).value();
     }
     void say(const AggregatorMessage& message) {
-        ASSERT_TRUE(transports[static_cast<size_t>(1 - real_)]->post(real_, encode(message)).ok());
+        ASSERT_TRUE(transports[static_cast<size_t>(other)]->post(real_, encode(message)).ok());
     }
     // Lets the node move until it has said something of type T, or nothing at all for long.
     template <class T>
@@ -43,8 +46,8 @@ class PlayedNodeTest : public AggregatorFaultsTest {
             for (auto message = mine.poll(); message.ok() && message->has_value(); message = mine.poll())
                 aggregator->handle((**message).source, (**message).bytes);
             aggregator->step();
-            Transport& other = *transports[static_cast<size_t>(1 - real_)];
-            for (auto heard = other.poll(); heard.ok() && heard->has_value(); heard = other.poll()) {
+            Transport& theirs = *transports[static_cast<size_t>(other)];
+            for (auto heard = theirs.poll(); heard.ok() && heard->has_value(); heard = theirs.poll()) {
                 auto message = decode_aggregator_message((**heard).bytes);
                 if (const T* wanted = message.ok() ? std::get_if<T>(&*message) : nullptr) return *wanted;
             }
@@ -53,8 +56,9 @@ class PlayedNodeTest : public AggregatorFaultsTest {
         return std::nullopt;
     }
     OfferMessage offer_of_other() {
-        OfferMessage offer{key, Cluster::job, Cluster::run_uid, 2, {1 - real_, {}}, Status()};
-        for (const auto& stream : jobs[static_cast<size_t>(1 - real_)].streams)
+        const auto ranks = static_cast<uint32_t>(jobs.size());
+        OfferMessage offer{key, Cluster::job, Cluster::run_uid, ranks, {other, {}}, Status()};
+        for (const auto& stream : jobs[static_cast<size_t>(other)].streams)
             offer.offer.streams.push_back(stream.info);
         return offer;
     }
@@ -62,7 +66,8 @@ class PlayedNodeTest : public AggregatorFaultsTest {
     const EpochKey key{1, 1};
     int real_ = 0;
     std::vector<FlushJob> jobs;
-    std::vector<std::unique_ptr<Transport>> transports = make_in_process_transports({"machine", "machine"});
+    int other = 1;
+    std::vector<std::unique_ptr<Transport>> transports;
     std::unique_ptr<Aggregator> aggregator;
 };
 
@@ -140,6 +145,38 @@ TEST_F(PlayedNodeTest, CreditsThatOvertakeThePlanAreAnsweredWhenItHasCome) {
     ASSERT_TRUE(empty.has_value());
     EXPECT_EQ(empty->credit, 6u);
     EXPECT_TRUE(empty->why.ok());
+}
+
+TEST_F(PlayedNodeTest, LeaderAsksForAsManyChunksAsItHasShownToWriteWhereFollowersHaveAChoice) {
+    ClusterSettings settings = small(3, 1);
+    settings.options.plan.leaders_per_file = 2;  // nodes 0 and 1
+    settings.options.buffers = 16;
+    make(0, {90'000, 80'000, 60'000}, settings);
+    aggregator->start(jobs[0]);
+    say(offer_of_other());
+    other = 2;  // the follower
+    say(offer_of_other());
+    std::vector<uint32_t> credits;
+    const auto all_credits = [&] {
+        while (const auto credit = hear<CreditMessage>(200)) credits.push_back(credit->credit);
+        return credits.size();
+    };
+    ASSERT_EQ(all_credits(), 2u) << "of 16 buffers";
+    std::vector<std::byte> chunk(4'096);
+    for (size_t sent = 0; sent < 2; ++sent) {
+        fill_stream(key, 2, sent * chunk.size(), chunk);
+        auto transfer = transports[2]->start_send(0, data_tag(credits[sent]), chunk);
+        ASSERT_TRUE(transfer.ok());
+        say(ChunkMessage{key, credits[sent], 2, sent * chunk.size(), chunk.size()});
+        // The one that was sent makes room for one, and having written it for one more.
+        ASSERT_EQ(all_credits(), 4 + 2 * sent);
+        ASSERT_TRUE((*transfer)->test()->has_value());
+    }
+    for (size_t open = 2; open < credits.size(); ++open)
+        say(EmptyMessage{key, credits[open], Status(Code::io_error, "node 2: the part is gone")});
+    other = 1;
+    say(SegmentMessage{key, Status(Code::io_error, "node 2: the part is gone"), 0});
+    ASSERT_TRUE(hear<ResultMessage>().has_value());
 }
 
 }  // namespace

@@ -189,14 +189,22 @@ TEST(CollectiveFileTest, HolesOfANewFileStayHoles) {
     Options options;
     options.mode = Mode::create_new;
     options.sieve_writes = Sieve::always;
+    options.plan.exchange = Exchange::always;
+    // The end first, so that all before it lies within the file; then a page of every eight.
+    constexpr uint64_t page = 4096, pages = 32, stride = 8 * page;
     const auto outcomes =
         run_team(hosts_of(4, 2, false), storage, options, [&](int rank, CollectiveFile& file) {
-            const std::vector<Request> list = {{(uint64_t{1} << 33) * static_cast<uint64_t>(rank), 100}};
-            Data data = data_for(list);
+            std::vector<Request> end, list;
+            if (rank == 3) end = {{pages * stride, page}};
+            for (uint64_t i = static_cast<uint64_t>(rank); i < pages; i += 4)
+                list.push_back({i * stride, page});
+            Data end_data = data_for(end), data = data_for(list);
+            TAILRACE_TRY(file.write({end, end_data.memory()}).status());
             return file.write({list, data.memory()}).status();
         });
     for (const Status& outcome : outcomes) EXPECT_TRUE(outcome.ok()) << outcome.message();
-    EXPECT_LE(storage->used_bytes(), 4u * 2 * 4096);
+    EXPECT_EQ(storage->used_bytes(), (pages + 1) * page);
+    EXPECT_EQ(whole_file(*storage, team_path).size(), pages * stride + page);
 }
 
 TEST(CollectiveFileTest, StatisticsAreThoseOfThePattern) {

@@ -93,6 +93,41 @@ TEST(CollectiveFaultsTest, EveryRankHearsOfAFailureOfStorage) {
     }
 }
 
+TEST(CollectiveFaultsTest, AnAggregatorWithoutMemoryIsHeardOfOnAllRanks) {
+    const auto storage = std::make_shared<MemoryStorage>();
+    Options options;
+    options.mode = Mode::write;
+    options.plan.global_aggregators = 1;
+    options.plan.local_aggregators_per_node = 1;
+    options.plan.domains.window_bytes = uint64_t{1} << 50;  // more than any machine's address space has
+    const auto outcomes = run_team({"a", "a", "b"}, storage, options, [&](int rank, CollectiveFile& file) {
+        const std::vector<Request> list = interleaved(rank, 3);
+        Data data = data_for(list);
+        const Status status = file.write({list, data.memory()}).status();
+        EXPECT_EQ(status.code(), Code::out_of_memory) << status.message();
+        return file.statistics().status();  // and the ranks still talk to each other
+    });
+    for (const Status& outcome : outcomes) EXPECT_TRUE(outcome.ok()) << outcome.message();
+}
+
+TEST(CollectiveFaultsTest, AFileThatHasGoneIsNotMadeAnew) {
+    const auto storage = std::make_shared<MemoryStorage>();
+    Options options;
+    options.mode = Mode::write;
+    options.plan.exchange = Exchange::never;  // every rank opens the file when it first needs it
+    const auto outcomes = run_team({"a", "a"}, storage, options, [&](int rank, CollectiveFile& file) {
+        const Status removed = rank == 0 ? storage->remove(team_path) : Status();
+        EXPECT_TRUE(removed.ok()) << removed.message();
+        (void)file.statistics();  // it is gone for both
+        const std::vector<Request> list = interleaved(rank, 2);
+        Data data = data_for(list);
+        EXPECT_EQ(file.write({list, data.memory()}).status().code(), Code::not_found);
+        return Status();
+    });
+    for (const Status& outcome : outcomes) EXPECT_TRUE(outcome.ok()) << outcome.message();
+    EXPECT_FALSE(storage->open(team_path, {tailrace::Access::read, DirectIo::off}).ok());
+}
+
 TEST(CollectiveFaultsTest, AnAggregatorThatCannotOpenTheFileIsHeardOfOnAllRanks) {
     const auto storage = std::make_shared<OpensOnce>();
     Options options;

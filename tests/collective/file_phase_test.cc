@@ -53,9 +53,9 @@ class FilePhaseTest : public testing::Test {
 TEST(SegmentsTest, HolesUpToTheLimitAreFilled) {
     const std::vector<Request> runs = {{0, 10}, {14, 6}, {30, 10}};
     EXPECT_THAT(make_segments(runs, 0, 100, 4096),
-                ElementsAre(Segment{0, 10, false}, Segment{14, 20, false}, Segment{30, 40, false}));
-    EXPECT_THAT(make_segments(runs, 4, 100, 4096), ElementsAre(Segment{0, 20, true}, Segment{30, 40, false}));
-    EXPECT_THAT(make_segments(runs, 10, 100, 4096), ElementsAre(Segment{0, 40, true}));
+                ElementsAre(Segment{0, 10}, Segment{14, 20}, Segment{30, 40}));
+    EXPECT_THAT(make_segments(runs, 4, 100, 4096), ElementsAre(Segment{0, 20}, Segment{30, 40}));
+    EXPECT_THAT(make_segments(runs, 10, 100, 4096), ElementsAre(Segment{0, 40}));
 }
 
 TEST(SegmentsTest, HolesOfANewFileStayHoles) {
@@ -92,6 +92,19 @@ TEST_F(FilePhaseTest, SievingWritesOnceAndPutsBackWhatWasInTheHole) {
     ASSERT_TRUE(task.status.ok());
     EXPECT_EQ(task.operations, 2u);  // a read and a write
     EXPECT_EQ(content(), "oooonnnnoonnnn" + std::string(6, '\0') + "nnnn");
+}
+
+TEST_F(FilePhaseTest, SievingLeavesOutBlocksOfZerosThatMayBeAHole) {
+    prepare(0, 'o');
+    ASSERT_TRUE(
+        file_->write_at(std::vector<std::byte>(4, std::byte{'o'}), 60).ok());  // by another aggregator
+    ASSERT_TRUE(file_->write_at(std::vector<std::byte>(1, std::byte{'o'}), 40).ok());
+    FileTask task;
+    run(task, {{0, 4}, {8, 4}, {34, 4}, {56, 4}}, true, {0, 64});
+    ASSERT_TRUE(task.status.ok());
+    EXPECT_EQ(task.operations, 3u);  // a read, and a write on either side of the block at 16
+    EXPECT_EQ(content(), "nnnn" + std::string(4, '\0') + "nnnn" + std::string(22, '\0') + "nnnn" +
+                             std::string(2, '\0') + "o" + std::string(15, '\0') + "nnnnoooo");
 }
 
 TEST_F(FilePhaseTest, ReadsAcrossHolesAndFillsTheEndWithZeros) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "aggregate/seeds.h"
+#include "collective/plan.h"
 #include "collective/statistics.h"
 
 namespace tailrace::collective {
@@ -59,6 +60,19 @@ TEST(WordTest, OtherBytesAreRefused) {
     std::vector<std::byte> foreign = whole;
     foreign[0] = std::byte{99};
     EXPECT_FALSE(decode_word(foreign).ok());
+}
+
+// Two windows of an owner are under way between two ranks at once, in rounds that follow each other.
+TEST(WordTest, TransfersOfTwoRoundsHaveTagsOfTheirOwn) {
+    for (const int owners : {1, 8191, 8192, 8193}) {
+        DomainSettings settings;
+        settings.align_bytes = settings.window_bytes = 1;
+        const Domains domains({0, 100'000}, owners, settings);
+        const auto next = static_cast<uint64_t>(owners);  // the second window of the first owner
+        EXPECT_NE(data_tag(domains.round(0)), data_tag(domains.round(next))) << owners;
+        EXPECT_NE(runs_tag(domains.round(0)), runs_tag(domains.round(next))) << owners;
+        EXPECT_NE(runs_tag(domains.round(0)), data_tag(domains.round(0))) << owners;
+    }
 }
 
 TEST(StatisticsTest, SumsAndMaxima) {

@@ -5,8 +5,10 @@
 #include <mpi.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -245,10 +247,35 @@ void test_errors(const std::string& directory) {
                    TAILRACE_INVALID_ARGUMENT &&
                std::strstr(tailrace_last_error(), "non-decreasing order") != nullptr,
            "one rank's list that makes no sense is every rank's error");
+    const bool asks_too_much = rank == ranks - 1;
+    expect(tailrace_file_write_pieces(file, asks_too_much ? SIZE_MAX : 0, unordered, 0, nullptr) ==
+               TAILRACE_OUT_OF_MEMORY,
+           "one rank's list for which there is no memory is every rank's error");
     expect(tailrace_file_set_view(file, 0, MPI_INT) == TAILRACE_OK, "view");
     expect(tailrace_file_write_view(file, 0, bytes, 0, MPI_INT) == TAILRACE_OK, "the file goes on");
     expect(tailrace_file_close(file) == TAILRACE_OK, "close");
     expect(tailrace_file_close(file) == TAILRACE_FAILED_STATE, "a closed file is recognised");
+}
+
+// A file is opened by most ranks when they first need it, by when the program may have changed its directory.
+void test_relative_path(const std::string& directory) {
+    const std::filesystem::path before = std::filesystem::current_path();
+    std::filesystem::create_directories(directory + "/elsewhere");
+    std::filesystem::current_path(directory);
+    tailrace_file* file = open("relative", {0, "auto", "contiguous", "never"}, TAILRACE_FILE_WRITE);
+    std::filesystem::current_path(directory + "/elsewhere");
+    const std::vector<char> bytes(100, static_cast<char>(rank + 1));
+    const tailrace_file_piece piece{static_cast<uint64_t>(rank) * 100, 100};
+    const tailrace_memory_piece memory{const_cast<char*>(bytes.data()), 100};
+    expect(tailrace_file_write_pieces(file, 1, &piece, 1, &memory) == TAILRACE_OK, "a relative path: write");
+    expect(tailrace_file_close(file) == TAILRACE_OK, "a relative path: close");
+    std::filesystem::current_path(before);
+    if (rank != 0) return;
+    const auto content = content_of(directory + "/relative");
+    expect(content.size() == static_cast<size_t>(ranks) * 100 && content.back() == ranks,
+           "a relative path: all ranks' bytes are in one file");
+    expect(!std::filesystem::exists(directory + "/elsewhere/relative"),
+           "a relative path: there is only one file");
 }
 
 }  // namespace
@@ -276,6 +303,7 @@ int main(int argc, char** argv) {
         test_views(directory + "/views" + std::to_string(ranks) + "." + std::to_string(number++), setting);
     }
     test_errors(directory);
+    test_relative_path(directory);
     test_cpp(directory + "/cpp");
 
     int all_right = 0, mine = right ? 1 : 0;

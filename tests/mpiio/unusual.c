@@ -1,0 +1,83 @@
+/* What MPI-IO programs do seldom, or by mistake: a file that is only written, arguments that make no sense, a
+ * read across the end followed by a write, a file in atomic mode. It knows nothing of tailrace, and leaves
+ * the same file without it.
+ *
+ * unusual FILE
+ */
+#include <mpi.h>
+#include <stdio.h>
+
+static int rank, ranks, wrong;
+
+static void expect(int claim, const char* what) {
+    if (claim) return;
+    fprintf(stderr, "rank %d: %s\n", rank, what);
+    wrong = 1;
+}
+
+int main(int argc, char** argv) {
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    enum { block = 40 };
+    const MPI_Offset bytes = (MPI_Offset)(block * sizeof(int));
+    int data[block], back[2 * block], code;
+    MPI_File file;
+    MPI_Status status;
+    for (int i = 0; i < block; ++i) data[i] = rank * 1000 + i;
+
+    /* 1. Only written. */
+    code = MPI_File_open(MPI_COMM_WORLD, argv[1], MPI_MODE_CREATE | MPI_MODE_WRONLY, MPI_INFO_NULL, &file);
+    expect(code == MPI_SUCCESS, "open to write");
+    code = MPI_File_write_at_all(file, rank * bytes, data, block, MPI_INT, &status);
+    expect(code == MPI_SUCCESS, "write_at_all");
+    code = MPI_File_read_at_all(file, 0, back, block, MPI_INT, &status);
+    expect(code != MPI_SUCCESS, "a file that is only written was read");
+    expect(MPI_File_close(&file) == MPI_SUCCESS, "close");
+
+    /* 2. Only read. */
+    code = MPI_File_open(MPI_COMM_WORLD, argv[1], MPI_MODE_RDONLY, MPI_INFO_NULL, &file);
+    expect(code == MPI_SUCCESS, "open to read");
+    code = MPI_File_read_at_all(file, rank * bytes, back, block, MPI_INT, &status);
+    expect(code == MPI_SUCCESS && back[block - 1] == data[block - 1], "read_at_all");
+    code = MPI_File_write_at_all(file, 0, data, block, MPI_INT, &status);
+    MPI_Error_class(code, &code);
+    expect(code == MPI_ERR_READ_ONLY || code == MPI_ERR_ACCESS || code == MPI_ERR_IO,
+           "a file that is only read was written");
+    expect(MPI_File_close(&file) == MPI_SUCCESS, "close");
+
+    /* 3. Arguments that make no sense, within a view that has room in front. */
+    code = MPI_File_open(MPI_COMM_WORLD, argv[1], MPI_MODE_RDWR, MPI_INFO_NULL, &file);
+    expect(code == MPI_SUCCESS, "open");
+    code = MPI_File_set_view(file, 2 * bytes, MPI_INT, MPI_INT, "native", MPI_INFO_NULL);
+    expect(code == MPI_SUCCESS, "set_view");
+    code = MPI_File_write_at_all(file, -1 - rank, data, 1, MPI_INT, &status);
+    expect(code != MPI_SUCCESS, "bytes before the view were written");
+    code = MPI_File_write_at_all(file, 0, data, -1, MPI_INT, &status);
+    expect(code != MPI_SUCCESS, "a negative number of ints was written");
+
+    /* 4. Across the end, and on from there: the pointer moves by what was asked for. */
+    code = MPI_File_set_view(file, 0, MPI_INT, MPI_INT, "native", MPI_INFO_NULL);
+    expect(code == MPI_SUCCESS, "set_view");
+    MPI_Offset position = 0;
+    MPI_File_seek(file, (MPI_Offset)ranks * block - block, MPI_SEEK_SET);
+    code = MPI_File_read_all(file, back, 2 * block, MPI_INT, &status);
+    expect(code == MPI_SUCCESS, "read_all across the end");
+    MPI_File_get_position(file, &position);
+    expect(position == (MPI_Offset)ranks * block + block, "the file pointer behind what was asked for");
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_File_seek(file, position + rank * block, MPI_SEEK_SET);
+    code = MPI_File_write_all(file, data, block, MPI_INT, &status);
+    expect(code == MPI_SUCCESS, "write_all");
+
+    /* 5. Atomic mode. */
+    expect(MPI_File_set_atomicity(file, 1) == MPI_SUCCESS, "set_atomicity");
+    code = MPI_File_write_at_all(file, position + (ranks + rank) * block, data, block, MPI_INT, &status);
+    expect(code == MPI_SUCCESS, "write_at_all in atomic mode");
+    expect(MPI_File_close(&file) == MPI_SUCCESS, "close");
+
+    int any = 0;
+    MPI_Allreduce(&wrong, &any, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+    MPI_Finalize();
+    return any;
+}
