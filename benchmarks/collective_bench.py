@@ -1,7 +1,8 @@
 """`make bench-collective`: collective I/O through libtailrace_mpiio.so against the MPI library's own two-phase I/O.
 
 One program (collective_bench_mpi), plain MPI-IO, is run in turn without the library and with it: in two layers (its
-own choice) and with p_l = p. Collective buffering is forced on in the MPI library, with one aggregator per node.
+own choice) and with p_l = p. Collective buffering is forced on in the MPI library, with one aggregator per node: by
+hints for ROMIO (MPICH), by its collective component `vulcan` and the same hints for OMPIO (Open MPI).
 Ratios are times of the MPI library over times of tailrace, so more than 1 means that tailrace is quicker; of all
 rounds, the median.
 
@@ -13,6 +14,7 @@ With --launch, the program runs on real nodes, for example on the test bed:
 import argparse
 import contextlib
 import json
+import math
 import os
 import re
 import shlex
@@ -50,7 +52,8 @@ class Bench:
             command += ["sh", "-c", 'LD_PRELOAD="%s${LD_PRELOAD:+:$LD_PRELOAD}" exec "$@"' % self.library, "sh"]
         command += [self.program, pattern, size, path, str(nodes)] + (["real-nodes"] if self.arguments.launch else [])
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-                              timeout=self.arguments.timeout, check=False)
+                              timeout=self.arguments.timeout, check=False,
+                              env=dict(os.environ, OMPI_MCA_fcoll="vulcan"))
         output = done.stdout.decode(errors="replace")
         result = re.search(r"^\{.*\}$", output, re.M)
         if done.returncode != 0 or not result:
@@ -66,6 +69,8 @@ class Bench:
                 for what in ("write", "read"):
                     times[way][what].append(result[what])
         row = "%-11s %3d ranks %d nodes %7.1f MiB" % (pattern, ranks, nodes, result["bytes"] / 2**20)
+        if pattern == "btio" and math.isqrt(ranks)**2 != ranks:
+            row += " (of %d ranks: the pattern needs a square)" % math.isqrt(ranks)**2
         for what in ("write", "read"):
             row += "   %s: MPI %6.3f s" % (what, statistics.median(times["MPI"][what]))
             for way in list(WAYS)[1:]:
