@@ -25,6 +25,10 @@ import tempfile
 
 WAYS = {"MPI": None, "two layers": "auto", "p_l = p": "all"}
 
+# Its collective component, and more ranks than cores.
+OPEN_MPI = {"OMPI_MCA_fcoll": "vulcan", "OMPI_MCA_rmaps_base_oversubscribe": "1",
+            "OMPI_MCA_hwloc_base_binding_policy": "none"}
+
 
 def patterns(scale):
     return [("btio", str(int(96 * scale))), ("s3d", str(int(80 * scale) // 4 * 4)),
@@ -53,7 +57,7 @@ class Bench:
         command += [self.program, pattern, size, path, str(nodes)] + (["real-nodes"] if self.arguments.launch else [])
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
                               timeout=self.arguments.timeout, check=False,
-                              env=dict(os.environ, OMPI_MCA_fcoll="vulcan"))
+                              env={**os.environ, **OPEN_MPI})
         output = done.stdout.decode(errors="replace")
         result = re.search(r"^\{.*\}$", output, re.M)
         if done.returncode != 0 or not result:
