@@ -160,7 +160,7 @@ Status GlobalPart::offered(Window& window, Contribution& contribution, const Wor
     contribution.runs.resize(static_cast<size_t>(word.count));
     TAILRACE_ASSIGN(
         contribution.runs_transfer,
-        context_.transport.start_receive(contribution.source, runs_tag(context_.domains.round(window.id)),
+        context_.transport.start_receive(contribution.source, runs_tag(context_.domains, window.id),
                                          std::as_writable_bytes(std::span(contribution.runs))));
     return Status();
 }
@@ -256,15 +256,15 @@ Result<bool> GlobalPart::advance(Window& window, Contribution& contribution) {
         if (context_.writes) {
             TAILRACE_ASSIGN(
                 contribution.data_transfer,
-                context_.transport.start_receive(
-                    contribution.source, data_tag(context_.domains.round(window.id)), contribution.packed));
+                context_.transport.start_receive(contribution.source, data_tag(context_.domains, window.id),
+                                                 contribution.packed));
         } else {
             if (contribution.in_scratch) gather(window, contribution.runs, contribution.packed);
             ++context_.statistics.messages;
             TAILRACE_ASSIGN(
                 contribution.data_transfer,
-                context_.transport.start_send(
-                    contribution.source, data_tag(context_.domains.round(window.id)), contribution.packed));
+                context_.transport.start_send(contribution.source, data_tag(context_.domains, window.id),
+                                              contribution.packed));
         }
     }
     TAILRACE_ASSIGN(const auto complete, contribution.data_transfer->test());

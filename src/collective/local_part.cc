@@ -315,13 +315,13 @@ Status LocalPart::offer(size_t index) {
         } else {
             ++context_.statistics.messages;
             TAILRACE_ASSIGN(slot.runs_transfer,
-                            context_.transport.start_send(
-                                target, runs_tag(context_.domains.round(slot.window)), as_bytes(slot.runs)));
+                            context_.transport.start_send(target, runs_tag(context_.domains, slot.window),
+                                                          as_bytes(slot.runs)));
         }
         ++context_.statistics.messages;
-        TAILRACE_ASSIGN(slot.data_transfer,
-                        context_.transport.start_send(target, data_tag(context_.domains.round(slot.window)),
-                                                      slot.packed));
+        TAILRACE_ASSIGN(
+            slot.data_transfer,
+            context_.transport.start_send(target, data_tag(context_.domains, slot.window), slot.packed));
     }
     return post_offer(word, slot.steps);
 }
@@ -355,8 +355,8 @@ Status LocalPart::ask(uint64_t window, uint64_t steps) {
             // for its end.
             ++context_.statistics.messages;
             TAILRACE_ASSIGN(asking_[window],
-                            context_.transport.start_send(
-                                owner(window), runs_tag(context_.domains.round(window)), as_bytes(runs)));
+                            context_.transport.start_send(owner(window), runs_tag(context_.domains, window),
+                                                          as_bytes(runs)));
         }
     }
     if (const std::optional<size_t> index = free_slot()) {
@@ -390,8 +390,8 @@ Status LocalPart::give_memory(size_t index, Word& word) {
         return Status();
     }
     TAILRACE_ASSIGN(slot.data_transfer,
-                    context_.transport.start_receive(
-                        owner(slot.window), data_tag(context_.domains.round(slot.window)), slot.packed));
+                    context_.transport.start_receive(owner(slot.window),
+                                                     data_tag(context_.domains, slot.window), slot.packed));
     return Status();
 }
 

@@ -1,5 +1,5 @@
 // MPI datatypes as lists of blocks: what a type's typemap says, byte by byte, found out by taking the type
-// apart (MPI_Type_get_envelope, MPI_Type_get_contents). All combiners of MPI 3 and 4, large counts included
+// apart (MPI_Type_get_envelope, MPI_Type_get_contents). All combiners of MPI 3 and 4.0, large counts included
 // where the MPI library has them.
 //
 // Blocks are in the order of the typemap, neighbours joined; displacements are relative to the origin and may

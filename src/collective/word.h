@@ -31,6 +31,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "collective/plan.h"
 #include "collective/requests.h"
 #include "collective/shared_memory.h"
 
@@ -77,13 +78,13 @@ inline constexpr uint64_t every_window = UINT64_MAX;
 // As many runs travel in the word itself; more have a transfer of their own.
 inline constexpr uint64_t most_runs_in_word = 512;
 
-// Tags of the transfers that belong to a window, of which a rank has one in a round. Between two ranks at
-// most a few rounds are under way.
-inline uint32_t runs_tag(uint64_t round) {
-    return static_cast<uint32_t>(round % 8192 * 2);
+// Tags of the transfers that belong to a window. Between two ranks at most a few are under way, of rounds
+// that follow each other; a round has one window of each owner.
+inline uint32_t runs_tag(const Domains& domains, uint64_t window) {
+    return static_cast<uint32_t>(domains.round(window) % 8192 * 2);
 }
-inline uint32_t data_tag(uint64_t round) {
-    return static_cast<uint32_t>(round % 8192 * 2 + 1);
+inline uint32_t data_tag(const Domains& domains, uint64_t window) {
+    return runs_tag(domains, window) + 1;
 }
 
 }  // namespace tailrace::collective

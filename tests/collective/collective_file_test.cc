@@ -247,6 +247,29 @@ TEST(CollectiveFileTest, StatisticsAreThoseOfThePattern) {
     }
 }
 
+TEST(CollectiveFileTest, LocalCoalescingIsKeptInManyRounds) {
+    // 1024 requests, of which four local aggregators make 64 in one round: a round cuts one of each at most.
+    const auto storage = std::make_shared<MemoryStorage>();
+    Options options;
+    options.mode = Mode::write;
+    options.plan.local_aggregators_per_node = 4;
+    options.plan.domains.window_bytes = 8192;
+    const auto outcomes =
+        run_team(hosts_of(16, 1, false), storage, options, [&](int rank, CollectiveFile& file) {
+            const std::vector<Request> list = patterns::btio(16, 16, rank);
+            Data data = data_for(list);
+            TAILRACE_TRY(file.write({list, data.memory()}).status());
+            const auto sum = file.statistics();
+            if (!sum.ok()) return sum.status();
+            EXPECT_EQ(sum->rounds, patterns::btio_bytes(16) / 8192);
+            EXPECT_LE(sum->requests_after_local, 64 + 4 * sum->rounds);
+            EXPECT_EQ(sum->requests_after_global, sum->rounds);
+            return Status();
+        });
+    for (const Status& outcome : outcomes) EXPECT_TRUE(outcome.ok()) << outcome.message();
+    EXPECT_EQ(whole_file(*storage, team_path), data_for({{0, patterns::btio_bytes(16)}}).stream);
+}
+
 TEST(CollectiveFileTest, MemoryIsBoundedWhateverTheSize) {
     constexpr uint64_t window = 4096 * 4;
     for (const int per_node : {-1, 1}) {
