@@ -55,7 +55,7 @@ class Writer:
     All calls come from one thread. Memory: one copy of what this rank saves, and two buffers of `buffer_bytes` while
     it is written.
 
-    user: who has a group of its own for it (_groups).
+    user: who it is for, as its thread is named.
     """
 
     def __init__(self, user: str, *, files: int, name: str, threads: int, buffer_bytes: int, pickle: bool) -> None:
@@ -63,7 +63,7 @@ class Writer:
         self._job = name
         self._pickle = pickle
         self._options = {"threads": threads, "buffer_bytes": buffer_bytes}
-        self._group = _groups.own_group(None, user)
+        self._group = _groups.own_group(self)
         self._executor = ThreadPoolExecutor(1, f"tailrace-{user}")
         self._stagers: dict[str, AsyncStager] = {}
         self._open: _Save | None = None

@@ -86,7 +86,7 @@ class StorageWriter(_Writer, _Stager):
         self._threads = threads
         self._buffer_bytes = buffer_bytes
         self._process_group = process_group
-        self._group = _groups.own_group(process_group)
+        self._group = _groups.own_group(self, process_group)
         self._stager = stager or AsyncStager()
         self._save_id = ""
         self._is_coordinator = False
@@ -288,7 +288,7 @@ class StorageWriter(_Writer, _Stager):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._process_group = None
-        self._group = _groups.own_group(None)
+        self._group = _groups.own_group(self)
         self._stager = AsyncStager()
         self._epoch = None
         self._saving = None

@@ -1,0 +1,99 @@
+"""Several writers at the same time."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from pathlib import Path
+from typing import Any
+
+import distributed
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+
+from tailrace.torch import StorageReader, StorageWriter, _runs, _segments
+
+write = _runs.write
+
+
+class InTurn:
+    """_runs.write: on rank 1 the save of `b` comes to the others before that of `a`, on rank 0 after it."""
+
+    def __init__(self) -> None:
+        self._entered = threading.Event()
+
+    def __call__(self, group: Any, epoch: Any, files: int, shapes: list[Any], *args: Any, **kwargs: Any) -> Any:
+        if ("a" in shapes[0][0]) == (dist.get_rank() == 0):
+            self._entered.set()
+        else:
+            assert self._entered.wait(60)
+        return write(group, epoch, files, shapes, *args, **kwargs)
+
+
+LENGTHS = {"a": 1000, "b": 300_000}
+
+
+def save_through_dcp(place: str) -> None:
+    rank = dist.get_rank()
+    futures = []
+    writers = {name: StorageWriter() for name in LENGTHS}
+    groups = {name: dist.new_group(backend="gloo") for name in LENGTHS}
+    _runs.write = InTurn()
+    for name, length in LENGTHS.items():
+        futures.append(
+            dcp.async_save(
+                {f"{name}{rank}": torch.full((length,), rank)},
+                checkpoint_id=f"{place}/{name}",
+                storage_writer=writers[name],
+                process_group=groups[name],
+            )
+        )
+    for future in futures:
+        future.result()
+    for name, length in LENGTHS.items():
+        state = {f"{name}{rank}": torch.full((length,), -1)}
+        dcp.load(state, checkpoint_id=f"{place}/{name}", storage_reader=StorageReader())
+        assert (state[f"{name}{rank}"] == rank).all(), name
+
+
+def save_segments(place: str) -> None:
+    rank = dist.get_rank()
+    options: dict[str, Any] = {"files": 1, "name": "job", "threads": 2, "buffer_bytes": 8 << 20, "pickle": False}
+    writers = {name: _segments.Writer("test", **options) for name in LENGTHS}
+    _runs.write = InTurn()
+    for name, writer in writers.items():
+        writer.open(f"{place}/{name}", lambda: None)
+        writer.add(f"{name}{rank}", lambda name=name: torch.full((LENGTHS[name],), rank))
+        writer.start()
+    for writer in writers.values():
+        writer.wait()
+    dist.barrier()
+    for name in writers:
+        with _segments.Reader(f"{place}/{name}") as reader:
+            assert (reader.load(f"{name}{rank}") == rank).all(), name
+
+
+def groups_of_writers() -> None:
+    first, second = StorageWriter(), StorageWriter()
+    assert first._group is not second._group
+    group = first._group
+    del first
+    gc.collect()
+    third = StorageWriter()
+    assert third._group is group  # one made anew for each save does not add groups
+    if dist.get_rank() == 0:
+        del third
+        gc.collect()
+    fourth = StorageWriter()  # a group is free when it is so on all ranks
+    assert fourth._group is not group
+
+
+def several_writers(place: str) -> None:
+    groups_of_writers()
+    save_through_dcp(f"{place}/dcp")
+    save_segments(f"{place}/segments")
+
+
+def test_two_writers_at_work_do_not_take_each_others_messages(tmp_path: Path) -> None:
+    distributed.run(2, several_writers, str(tmp_path))
