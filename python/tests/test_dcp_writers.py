@@ -1,17 +1,20 @@
-"""Several writers at the same time."""
+"""Several writers at the same time, and what a failure on one rank leaves to the next save."""
 
 from __future__ import annotations
 
 import gc
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import distributed
+import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 
+from tailrace import _core
 from tailrace.torch import StorageReader, StorageWriter, _runs, _segments
 
 write = _runs.write
@@ -89,11 +92,32 @@ def groups_of_writers() -> None:
     assert fourth._group is not group
 
 
+def a_disk_that_fails(place: str) -> None:
+    rank = dist.get_rank()
+    writer = StorageWriter(f"{place}/c")
+    real = _core.write_runs
+
+    def fail(*args: Any) -> Any:
+        raise OSError("the test's own failure")
+
+    if rank == 1:
+        _core.write_runs = fail
+    with pytest.raises(dcp.CheckpointException, match="the test's own failure"):
+        dcp.save({f"w{rank}": torch.ones(3)}, storage_writer=writer)
+    _core.write_runs = real
+    with ThreadPoolExecutor(1) as pool:  # the thread of the save that failed is this one, and lives
+        pool.submit(dcp.save, {f"w{rank}": torch.full((3,), 2.0)}, storage_writer=writer).result()
+    state = {f"w{rank}": torch.zeros(3)}
+    dcp.load(state, storage_reader=StorageReader(f"{place}/c"))
+    assert (state[f"w{rank}"] == 2).all()
+
+
 def several_writers(place: str) -> None:
     groups_of_writers()
+    a_disk_that_fails(f"{place}/disk")
     save_through_dcp(f"{place}/dcp")
     save_segments(f"{place}/segments")
 
 
-def test_two_writers_at_work_do_not_take_each_others_messages(tmp_path: Path) -> None:
+def test_writers_at_the_same_time_and_after_a_failure(tmp_path: Path) -> None:
     distributed.run(2, several_writers, str(tmp_path))

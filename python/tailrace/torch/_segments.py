@@ -99,7 +99,7 @@ class Writer:
         begun, self._open = self._open, None
         if begun is None:
             return
-        everybody = _all_gather(self._group, (sorted(begun.parts), begun.failure))
+        everybody = _runs.all_gather(self._group, (sorted(begun.parts), begun.failure))
         failed = next((failure for _, failure in everybody if failure is not None), None)
         if failed is not None:
             raise failed
@@ -161,9 +161,9 @@ class Writer:
 
     def _commit(self, epoch: Any, ranks: list[Any], job: _Save) -> Error | None:
         """On rank 0, with what each rank has written, or why it has not. Returns why there is no checkpoint."""
-        failed = next((of for of in ranks if isinstance(of, Error)), None)
-        if failed is not None:
-            return failed
+        failed = [of for of in ranks if isinstance(of, Error)]
+        if failed:
+            return min(failed, key=lambda error: error.code == Code.ABORTED)  # those have only heard of another
         try:
             epoch.commit(ranks)
             epoch.close()
@@ -288,14 +288,6 @@ def _told(failure: Exception, path: str) -> Error:
     if isinstance(failure, Error):
         return failure
     return Error(Code.FAILED_STATE, f"saving '{path}': {failure!r}; what was there is intact")
-
-
-def _all_gather(group: Any, value: Any) -> list[Any]:
-    if group is None:
-        return [value]
-    values: list[Any] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(values, value, group=group)
-    return values
 
 
 def _gather(group: Any, value: Any) -> list[Any]:

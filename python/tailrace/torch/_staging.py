@@ -46,6 +46,10 @@ class AsyncStager(_Protocol):
     def synchronize_staging(self) -> None:
         """Nothing to do: stage() has either returned a complete copy, or a future to wait for."""
 
+    def renew(self) -> None:
+        """Leaves the last copy to who has it: it stays valid, and the next gets memory of its own."""
+        self._kept = {}
+
     def close(self) -> None:
         """Gives the memory back."""
         if self._executor is not None:
