@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 
+import tailrace
 from tailrace import _core
 from tailrace.torch import StorageReader, StorageWriter, _runs, _segments
 
@@ -34,6 +35,7 @@ class InTurn:
         return write(group, epoch, files, shapes, *args, **kwargs)
 
 
+OPTIONS: dict[str, Any] = {"files": 1, "name": "job", "threads": 2, "buffer_bytes": 8 << 20, "pickle": False}
 LENGTHS = {"a": 1000, "b": 300_000}
 
 
@@ -62,8 +64,7 @@ def save_through_dcp(place: str) -> None:
 
 def save_segments(place: str) -> None:
     rank = dist.get_rank()
-    options: dict[str, Any] = {"files": 1, "name": "job", "threads": 2, "buffer_bytes": 8 << 20, "pickle": False}
-    writers = {name: _segments.Writer("test", **options) for name in LENGTHS}
+    writers = {name: _segments.Writer("test", **OPTIONS) for name in LENGTHS}
     _runs.write = InTurn()
     for name, writer in writers.items():
         writer.open(f"{place}/{name}", lambda: None)
@@ -112,9 +113,23 @@ def a_disk_that_fails(place: str) -> None:
     assert (state[f"w{rank}"] == 2).all()
 
 
+def a_name_that_is_too_long(place: str) -> None:
+    rank = dist.get_rank()
+    state = {"w" * (5000 if rank == 1 else 1): torch.ones(3)}
+    with pytest.raises(dcp.CheckpointException, match="rank 1 gave up the save"):
+        dcp.save(state, checkpoint_id=f"{place}/dcp", storage_writer=StorageWriter())
+    writer = _segments.Writer("test", **OPTIONS)
+    writer.open(f"{place}/segments", lambda: None)
+    writer.add(f"own{rank}", lambda: state)
+    writer.start()
+    with pytest.raises(tailrace.Error, match="name"):
+        writer.wait()
+
+
 def several_writers(place: str) -> None:
     groups_of_writers()
     a_disk_that_fails(f"{place}/disk")
+    a_name_that_is_too_long(f"{place}/name")
     save_through_dcp(f"{place}/dcp")
     save_segments(f"{place}/segments")
 

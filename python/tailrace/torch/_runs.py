@@ -55,8 +55,14 @@ def write(
         all have written.
     """
     rank, ranks = (0, 1) if group is None else (dist.get_rank(group), dist.get_world_size(group))
-    head = 0 if failure is not None else _core.head_bytes(shapes, tail)
-    paths, offsets = _place(group, rank, ranks, epoch, files, shapes, (head, shared_bytes), failure)
+    head, mine = 0, []
+    if failure is None:
+        try:
+            head = _core.head_bytes(shapes, tail)
+            mine = _core.run_bytes(shapes, _files_of(rank, ranks, files))
+        except Exception as error:
+            failure = error  # a name that is too long, say
+    paths, offsets = _place(group, rank, epoch, files, mine, (head, shared_bytes), failure)
     first = _core.first_file_of(rank, ranks, files)
     places = [(paths[first + i], offset) for i, offset in enumerate(offsets)]
     addresses = [leaf.address for leaf in leaves]
@@ -97,15 +103,15 @@ def _files_of(rank: int, ranks: int, files: int) -> int:
 def _place(
     group: Any,
     rank: int,
-    ranks: int,
     epoch: _core.DirectEpoch | None,
     files: int,
-    shapes: list[Shape],
+    mine: list[int],
     heads: tuple[int, int],
     failure: BaseException | None,
 ) -> tuple[list[str], list[int]]:
-    """The files, and where this rank's runs begin: behind those of the ranks before it, and behind all heads."""
-    mine = _core.run_bytes(shapes, _files_of(rank, ranks, files)) if failure is None else []
+    """The files, and where this rank's runs, of `mine` bytes, begin: behind those of the ranks before it, and behind
+    all heads."""
+    ranks = 1 if group is None else dist.get_world_size(group)
     where = None if epoch is None else (epoch.paths, epoch.data_start)
     everybody = all_gather(group, (mine, heads, where, _why(failure)))
     _raise_any(failure, [why for _, _, _, why in everybody])

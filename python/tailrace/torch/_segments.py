@@ -123,19 +123,20 @@ class Writer:
         epoch: _core.DirectEpoch | None = None
         failure: Exception | None = None
         leaves: dict[str, _leaves.Leaf] = {}
+        shapes: list[_runs.Shape] = []
+        tail: list[tuple[str, bytes]] = []
         mine: Any = None
         try:
             try:
                 if rank == 0:
                     number = _runs.epoch_of(job.place)
                     epoch = _core.DirectEpoch(job.place, self._job, number, self._files, ranks)
+                    tail.append((INDEX, json.dumps({"segments": owners}).encode()))
                 leaves = {name: _leaves.to_save(a) for part in job.parts.values() for name, a in part.arrays.items()}
+                shapes = [(name, leaf.nbytes, leaf.piece()) for name, leaf in leaves.items()]
+                tail.append((_tree.SKELETON, _tree.merge([part.skeleton for part in job.parts.values()])))
             except Exception as error:
                 failure = error
-            shapes: list[_runs.Shape] = [(name, leaf.nbytes, leaf.piece()) for name, leaf in leaves.items()]
-            tail = [(_tree.SKELETON, _tree.merge([part.skeleton for part in job.parts.values()]))]
-            if rank == 0:
-                tail.insert(0, (INDEX, json.dumps({"segments": owners}).encode()))
             try:
                 written = _runs.write(
                     self._group,
