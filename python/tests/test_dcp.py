@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import pickle
 import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.planner import SavePlan
 
 import tailrace
-from tailrace.torch import AsyncStager, StorageReader, StorageWriter, _writer
+from tailrace.torch import AsyncStager, StorageReader, StorageWriter, _staging, _writer
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 
@@ -392,6 +396,62 @@ def test_lazy_views_of_the_same_memory_are_staged_with_their_own_values() -> Non
     staged = AsyncStager().stage(state)
     for name, tensor in state.items():
         assert torch.equal(staged[name], tensor), name
+
+
+class Streams:
+    """In place of torch.cuda's streams: what was done with them, and in which thread."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.log: list[tuple[Any, ...]] = []
+        self.current: set[Any] = set()
+        patch.setattr(torch.cuda, "current_stream", lambda device: self._stream(device, "program's"))
+        patch.setattr(torch.cuda, "Stream", lambda device: self._stream(device, "own"))
+        patch.setattr(torch.cuda, "stream", self._make_current)
+
+    def _stream(self, device: Any, of: str) -> Any:
+        return SimpleNamespace(
+            device=device,
+            record_event=lambda: ("event", of, str(device), threading.get_ident()),
+            wait_event=lambda event: self.log.append(("wait", str(device), event)),
+            synchronize=lambda: self.log.append(("synchronize", str(device))),
+        )
+
+    @contextlib.contextmanager
+    def _make_current(self, stream: Any) -> Iterator[None]:
+        self.current.add(str(stream.device))
+        yield
+        self.current.remove(str(stream.device))
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_each_gpu_copies_on_a_stream_that_is_waited_for(monkeypatch: pytest.MonkeyPatch, background: bool) -> None:
+    # Without GPUs: the devices are of tensors without data, and the copies of others.
+    with FakeTensorMode():
+        a, b = torch.empty(3, device="cuda:0"), torch.empty(3, device="cuda:1")
+    assert {str(gpu) for gpu in _staging._gpus({"x": [a, torch.ones(1)], "y": {"z": (b,)}, "n": 5})} == {
+        "cuda:0",
+        "cuda:1",
+    }
+
+    streams = Streams(monkeypatch)
+    monkeypatch.setattr(_staging, "_gpus", lambda state: iter([b.device, a.device, b.device]))
+
+    class Watching(AsyncStager):
+        def _copy(self, value: Any, path: Any, *args: Any) -> Any:
+            streams.log.append(("copy", *sorted(streams.current)))
+            return super()._copy(value, path, *args)
+
+    stager = Watching(background=background)
+    for _ in range(2):  # the second time with the streams of the first
+        staged = stager.stage({"w": torch.ones(3)})
+        assert (staged.result() if background else staged)["w"].all()
+        gpus = {"cuda:0", "cuda:1"}
+        log, streams.log = streams.log, []
+        assert {entry[:2] for entry in log[:2]} == {("wait", gpu) for gpu in gpus}
+        assert {entry[2] for entry in log[:2]} == {("event", "program's", gpu, threading.get_ident()) for gpu in gpus}
+        assert log[2:4] == [("copy", "cuda:0", "cuda:1")] * 2
+        assert set(log[4:]) == {("synchronize", gpu) for gpu in gpus}
+    stager.close()
 
 
 def test_a_tensor_on_a_gpu_is_staged_in_pinned_memory(tmp_path: Path) -> None:
