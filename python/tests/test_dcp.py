@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import pickle
 import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.planner import SavePlan
 
 import tailrace
-from tailrace.torch import AsyncStager, StorageReader, StorageWriter
+from tailrace.torch import AsyncStager, StorageReader, StorageWriter, _staging, _writer
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 
@@ -248,8 +254,125 @@ def test_two_saves_of_one_writer_at_once_are_refused(tmp_path: Path) -> None:
 
     writer = Nested()
     dcp.save({"w": torch.ones(3)}, checkpoint_id=tmp_path / "c", storage_writer=writer)
-    dcp.async_save({"w": torch.ones(3)}, checkpoint_id=tmp_path / "c", storage_writer=writer).result()
     assert (load({"w": torch.zeros(3)}, tmp_path / "c")["w"] == 1).all()
+
+
+def test_threads_that_live_on_do_not_keep_a_writer_busy(tmp_path: Path) -> None:
+    class Planner(DefaultSavePlanner):
+        def create_local_plan(self) -> Any:
+            raise OSError("the test's own failure")
+
+    writer = StorageWriter(tmp_path / "c")
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(dcp.save, {"w": torch.ones(3)}, storage_writer=writer).result()
+        dcp.save({"w": torch.full((3,), 2.0)}, storage_writer=writer)
+        dcp.async_save({"w": torch.full((3,), 3.0)}, storage_writer=writer).result()
+        # A save that fails in this thread, and one that goes on in others.
+        with pytest.raises(dcp.CheckpointException, match="the test's own failure"):
+            dcp.save({"w": torch.ones(3)}, storage_writer=writer, planner=Planner())
+        dcp.async_save({"w": torch.full((3,), 4.0)}, storage_writer=writer).result()
+        pool.submit(dcp.save, {"w": torch.full((3,), 5.0)}, storage_writer=writer).result()
+    assert (load({"w": torch.zeros(3)}, tmp_path / "c")["w"] == 5).all()
+
+
+class Held(AsyncStager):
+    """Copies in the background, when it is released; fails when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__(background=True)
+        self.released = threading.Event()
+        self.fails = False
+
+    def _copy_all(self, *args: Any) -> dict[str, Any]:
+        assert self.released.wait(60)
+        if self.fails:
+            raise MemoryError("the test's own failure")
+        return super()._copy_all(*args)
+
+
+def test_a_copy_in_the_background_is_waited_for_and_a_failed_one_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_writer, "_PATIENCE_SECONDS", 0.01)
+    stager = Held()
+    writer = StorageWriter(stager=stager)
+    state = {"w": torch.full((1000,), 1.0)}
+    saves: list[Any] = []
+
+    def save_both() -> None:
+        for step in (1, 2):
+            saves.append(dcp.async_save(state, checkpoint_id=tmp_path / str(step), storage_writer=writer))
+
+    thread = threading.Thread(target=save_both)
+    thread.start()
+    thread.join(0.3)
+    assert thread.is_alive() and len(saves) == 1
+    stager.released.set()
+    thread.join()
+    for step, save_ in enumerate(saves, 1):
+        save_.upload_completion.result()
+        assert (load({"w": torch.zeros(1000)}, tmp_path / str(step))["w"] == 1).all()
+
+    monkeypatch.setattr(_writer, "_PATIENCE_SECONDS", 0)
+    kept = [tensor.data_ptr() for tensor in stager._kept.values()]
+    stager.fails = True
+    with pytest.raises(MemoryError):
+        dcp.async_save(state, checkpoint_id=tmp_path / "3", storage_writer=writer).upload_completion.result()
+    stager.fails = False
+    dcp.async_save(state, checkpoint_id=tmp_path / "3", storage_writer=writer).upload_completion.result()
+    assert [tensor.data_ptr() for tensor in stager._kept.values()] == kept
+    writer.close()
+
+
+def test_a_failed_copy_leaves_nothing_to_wait_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Uncopied:
+        def __deepcopy__(self, memo: Any) -> Any:
+            raise MemoryError("the test's own failure")
+
+    monkeypatch.setattr(_writer, "_PATIENCE_SECONDS", 0)
+    writer = StorageWriter(tmp_path / "c")
+    state = {"w": torch.ones(3)}
+    dcp.async_save(state, storage_writer=writer).result()
+    kept = [tensor.data_ptr() for tensor in writer._stager._kept.values()]
+    with pytest.raises(MemoryError):
+        dcp.async_save({"object": Uncopied()}, storage_writer=writer)
+    dcp.async_save(state, storage_writer=writer).result()
+    assert [tensor.data_ptr() for tensor in writer._stager._kept.values()] == kept
+
+
+def test_a_staged_copy_is_not_overwritten_before_its_save_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_writer, "_PATIENCE_SECONDS", 0)
+    writer = StorageWriter()
+    first = writer.stage({"w": torch.full((3,), 1.0)})
+    second = writer.stage({"w": torch.full((3,), 2.0)})
+    assert (first["w"] == 1).all() and (second["w"] == 2).all()
+
+
+def test_a_save_waits_for_an_asynchronous_one(tmp_path: Path) -> None:
+    class Slow(StorageWriter):
+        released = threading.Event()
+
+        def write_data(self, plan: Any, planner: Any) -> Any:
+            assert self.released.wait(60)
+            return super().write_data(plan, planner)
+
+    writer = Slow(tmp_path / "c")
+    first = dcp.async_save({"w": torch.ones(3)}, storage_writer=writer)
+    assert writer._begun.wait(60)
+    second = threading.Thread(target=dcp.save, args=({"w": torch.full((3,), 2.0)},), kwargs={"storage_writer": writer})
+    second.start()
+    second.join(0.3)
+    assert second.is_alive() and not first.done()
+    writer.released.set()
+    second.join()
+    first.result()
+    assert (load({"w": torch.zeros(3)}, tmp_path / "c")["w"] == 2).all()
+
+
+def test_a_writer_does_not_go_into_another_process() -> None:
+    with pytest.raises(tailrace.Error, match=r"AsyncCheckpointerType\.PROCESS") as refused:
+        pickle.dumps(StorageWriter())
+    assert refused.value.code is tailrace.Code.UNSUPPORTED
 
 
 @pytest.mark.parametrize("background", [False, True])
@@ -273,6 +396,62 @@ def test_lazy_views_of_the_same_memory_are_staged_with_their_own_values() -> Non
     staged = AsyncStager().stage(state)
     for name, tensor in state.items():
         assert torch.equal(staged[name], tensor), name
+
+
+class Streams:
+    """In place of torch.cuda's streams: what was done with them, and in which thread."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.log: list[tuple[Any, ...]] = []
+        self.current: set[Any] = set()
+        patch.setattr(torch.cuda, "current_stream", lambda device: self._stream(device, "program's"))
+        patch.setattr(torch.cuda, "Stream", lambda device: self._stream(device, "own"))
+        patch.setattr(torch.cuda, "stream", self._make_current)
+
+    def _stream(self, device: Any, of: str) -> Any:
+        return SimpleNamespace(
+            device=device,
+            record_event=lambda: ("event", of, str(device), threading.get_ident()),
+            wait_event=lambda event: self.log.append(("wait", str(device), event)),
+            synchronize=lambda: self.log.append(("synchronize", str(device))),
+        )
+
+    @contextlib.contextmanager
+    def _make_current(self, stream: Any) -> Iterator[None]:
+        self.current.add(str(stream.device))
+        yield
+        self.current.remove(str(stream.device))
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_each_gpu_copies_on_a_stream_that_is_waited_for(monkeypatch: pytest.MonkeyPatch, background: bool) -> None:
+    # Without GPUs: the devices are of tensors without data, and the copies of others.
+    with FakeTensorMode():
+        a, b = torch.empty(3, device="cuda:0"), torch.empty(3, device="cuda:1")
+    assert {str(gpu) for gpu in _staging._gpus({"x": [a, torch.ones(1)], "y": {"z": (b,)}, "n": 5})} == {
+        "cuda:0",
+        "cuda:1",
+    }
+
+    streams = Streams(monkeypatch)
+    monkeypatch.setattr(_staging, "_gpus", lambda state: iter([b.device, a.device, b.device]))
+
+    class Watching(AsyncStager):
+        def _copy(self, value: Any, path: Any, *args: Any) -> Any:
+            streams.log.append(("copy", *sorted(streams.current)))
+            return super()._copy(value, path, *args)
+
+    stager = Watching(background=background)
+    for _ in range(2):  # the second time with the streams of the first
+        staged = stager.stage({"w": torch.ones(3)})
+        assert (staged.result() if background else staged)["w"].all()
+        gpus = {"cuda:0", "cuda:1"}
+        log, streams.log = streams.log, []
+        assert {entry[:2] for entry in log[:2]} == {("wait", gpu) for gpu in gpus}
+        assert {entry[2] for entry in log[:2]} == {("event", "program's", gpu, threading.get_ident()) for gpu in gpus}
+        assert log[2:4] == [("copy", "cuda:0", "cuda:1")] * 2
+        assert set(log[4:]) == {("synchronize", gpu) for gpu in gpus}
+    stager.close()
 
 
 def test_a_tensor_on_a_gpu_is_staged_in_pinned_memory(tmp_path: Path) -> None:

@@ -1,31 +1,62 @@
 """The gloo groups that writers use among themselves.
 
 A writer works in a background thread (dcp.async_save), where the program's own groups must not be used: their
-collectives would mix with the program's. So each set of ranks has one group for all its writers, made in the
-thread that makes the first writer, as torch wants it; and another one for each other kind of user, whose threads
-may be at work at the same time.
+collectives would mix with the program's. Two writers may be at work at the same time, so each has a group of its own
+while it lives; a later writer of the same ranks gets the group of one that is gone.
+
+Ranks may notice at different times that a writer is gone (garbage collection). So they tell each other which groups
+are free, over one more group that no writer gets.
 """
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import torch.distributed as dist
 
-_groups: dict[tuple[str, tuple[int, ...]], Any] = {}
+
+class _Pool:
+    """The groups of one set of ranks, in the same order on all of them."""
+
+    def __init__(self, ranks: tuple[int, ...]) -> None:
+        self._ranks = ranks
+        self._of_pool = self._new()
+        self._groups: list[Any] = []
+        self._free: set[int] = set()
+
+    def take(self, owner: object) -> Any:
+        free_of: list[list[int]] = [[] for _ in self._ranks]
+        dist.all_gather_object(free_of, sorted(self._free), group=self._of_pool)
+        free = set.intersection(*map(set, free_of))
+        if free:
+            number = min(free)
+            self._free.remove(number)
+        else:
+            number = len(self._groups)
+            self._groups.append(self._new())
+        weakref.finalize(owner, self._free.add, number)
+        return self._groups[number]
+
+    def _new(self) -> Any:
+        some = len(self._ranks) < dist.get_world_size()
+        return dist.new_group(list(self._ranks), backend="gloo", use_local_synchronization=some)
+
+
+_pools: dict[tuple[int, ...], _Pool] = {}
 _world: Any = None
 
 
-def own_group(process_group: dist.ProcessGroup | None, user: str = "dcp") -> Any:
-    """The group of these ranks (None: of all); None without torch.distributed. Collective over the ranks."""
+def own_group(owner: object, process_group: dist.ProcessGroup | None = None) -> Any:
+    """A group of these ranks (None: of all) for the owner alone, as long as it lives; None without torch.distributed.
+    Collective over the ranks, and called as torch wants it of new groups: in the program's thread."""
     global _world
     if not (dist.is_available() and dist.is_initialized()):
         return None
     if _world is not dist.group.WORLD:  # the program has begun anew: the old groups are gone
-        _groups.clear()
+        _pools.clear()
         _world = dist.group.WORLD
     ranks = tuple(dist.get_process_group_ranks(process_group or dist.group.WORLD))
-    if (user, ranks) not in _groups:
-        some = len(ranks) < dist.get_world_size()
-        _groups[user, ranks] = dist.new_group(list(ranks), backend="gloo", use_local_synchronization=some)
-    return _groups[user, ranks]
+    if ranks not in _pools:
+        _pools[ranks] = _Pool(ranks)
+    return _pools[ranks].take(owner)

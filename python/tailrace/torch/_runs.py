@@ -51,16 +51,28 @@ def write(
         regions get room in front of the data, where readers want them.
     shared_bytes: about what this rank will add to the regions of rank 0 that are for all; room for that too.
     failure: why this rank has nothing to write, or None. It is raised here, and makes the others raise Error
-        (aborted) instead of waiting; nothing is written then.
+        (aborted) instead of waiting; nothing is written then. So does what fails here: a rank that returns knows that
+        all have written.
     """
     rank, ranks = (0, 1) if group is None else (dist.get_rank(group), dist.get_world_size(group))
-    head = 0 if failure is not None else _core.head_bytes(shapes, tail)
-    paths, offsets = _place(group, rank, ranks, epoch, files, shapes, (head, shared_bytes), failure)
+    head, mine = 0, []
+    if failure is None:
+        try:
+            head = _core.head_bytes(shapes, tail)
+            mine = _core.run_bytes(shapes, _files_of(rank, ranks, files))
+        except Exception as error:
+            failure = error  # a name that is too long, say
+    paths, offsets = _place(group, rank, epoch, files, mine, (head, shared_bytes), failure)
     first = _core.first_file_of(rank, ranks, files)
     places = [(paths[first + i], offset) for i, offset in enumerate(offsets)]
     addresses = [leaf.address for leaf in leaves]
     background = threading.current_thread() is not threading.main_thread()
-    crcs = _core.write_runs(shapes, addresses, places, threads, buffer_bytes, 10 if background else 0)
+    crcs: list[list[int]] = []
+    try:
+        crcs = _core.write_runs(shapes, addresses, places, threads, buffer_bytes, 10 if background else 0)
+    except BaseException as error:
+        failure = error
+    _raise_any(failure, all_gather(group, _why(failure)))
     return Written(offsets, crcs)
 
 
@@ -75,6 +87,15 @@ def epoch_of(path: str) -> int:
     return int(digits[1]) if digits else 0
 
 
+def all_gather(group: Any, value: Any) -> list[Any]:
+    """The values of all ranks. Collective over the group (None: one rank)."""
+    if group is None:
+        return [value]
+    values: list[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(values, value, group=group)
+    return values
+
+
 def _files_of(rank: int, ranks: int, files: int) -> int:
     return _core.last_file_of(rank, ranks, files) - _core.first_file_of(rank, ranks, files)
 
@@ -82,27 +103,18 @@ def _files_of(rank: int, ranks: int, files: int) -> int:
 def _place(
     group: Any,
     rank: int,
-    ranks: int,
     epoch: _core.DirectEpoch | None,
     files: int,
-    shapes: list[Shape],
+    mine: list[int],
     heads: tuple[int, int],
     failure: BaseException | None,
 ) -> tuple[list[str], list[int]]:
-    """The files, and where this rank's runs begin: behind those of the ranks before it, and behind all heads."""
-    mine = _core.run_bytes(shapes, _files_of(rank, ranks, files)) if failure is None else []
-    everybody: list[Any] = [None] * ranks
+    """The files, and where this rank's runs, of `mine` bytes, begin: behind those of the ranks before it, and behind
+    all heads."""
+    ranks = 1 if group is None else dist.get_world_size(group)
     where = None if epoch is None else (epoch.paths, epoch.data_start)
-    told = (mine, heads, where, failure and str(failure))
-    if group is None:
-        everybody = [told]
-    else:
-        dist.all_gather_object(everybody, told, group=group)
-    if failure is not None:
-        raise failure
-    failed = [other for other, (_, _, _, why) in enumerate(everybody) if why is not None]
-    if failed:
-        raise Error(Code.ABORTED, f"rank {failed[0]} gave up the save: {everybody[failed[0]][3]}")
+    everybody = all_gather(group, (mine, heads, where, _why(failure)))
+    _raise_any(failure, [why for _, _, _, why in everybody])
     paths, start = next(where for _, _, where, _ in everybody if where is not None)
     ends = [start] * files
     ends[0] += -(-sum(shared for _, (_, shared), _, _ in everybody) // _BLOCK_BYTES) * _BLOCK_BYTES
@@ -116,3 +128,16 @@ def _place(
         for i, nbytes in enumerate(run_bytes):
             ends[first + i] += nbytes
     return paths, offsets
+
+
+def _why(failure: BaseException | None) -> str | None:
+    return None if failure is None else str(failure)
+
+
+def _raise_any(failure: BaseException | None, whys: list[str | None]) -> None:
+    """Raises this rank's failure, or that another one has failed."""
+    if failure is not None:
+        raise failure
+    for rank, why in enumerate(whys):
+        if why is not None:
+            raise Error(Code.ABORTED, f"rank {rank} gave up the save: {why}")

@@ -55,7 +55,7 @@ class Writer:
     All calls come from one thread. Memory: one copy of what this rank saves, and two buffers of `buffer_bytes` while
     it is written.
 
-    user: who has a group of its own for it (_groups).
+    user: who it is for, as its thread is named.
     """
 
     def __init__(self, user: str, *, files: int, name: str, threads: int, buffer_bytes: int, pickle: bool) -> None:
@@ -63,7 +63,7 @@ class Writer:
         self._job = name
         self._pickle = pickle
         self._options = {"threads": threads, "buffer_bytes": buffer_bytes}
-        self._group = _groups.own_group(None, user)
+        self._group = _groups.own_group(self)
         self._executor = ThreadPoolExecutor(1, f"tailrace-{user}")
         self._stagers: dict[str, AsyncStager] = {}
         self._open: _Save | None = None
@@ -99,7 +99,7 @@ class Writer:
         begun, self._open = self._open, None
         if begun is None:
             return
-        everybody = _all_gather(self._group, (sorted(begun.parts), begun.failure))
+        everybody = _runs.all_gather(self._group, (sorted(begun.parts), begun.failure))
         failed = next((failure for _, failure in everybody if failure is not None), None)
         if failed is not None:
             raise failed
@@ -123,19 +123,20 @@ class Writer:
         epoch: _core.DirectEpoch | None = None
         failure: Exception | None = None
         leaves: dict[str, _leaves.Leaf] = {}
+        shapes: list[_runs.Shape] = []
+        tail: list[tuple[str, bytes]] = []
         mine: Any = None
         try:
             try:
                 if rank == 0:
                     number = _runs.epoch_of(job.place)
                     epoch = _core.DirectEpoch(job.place, self._job, number, self._files, ranks)
+                    tail.append((INDEX, json.dumps({"segments": owners}).encode()))
                 leaves = {name: _leaves.to_save(a) for part in job.parts.values() for name, a in part.arrays.items()}
+                shapes = [(name, leaf.nbytes, leaf.piece()) for name, leaf in leaves.items()]
+                tail.append((_tree.SKELETON, _tree.merge([part.skeleton for part in job.parts.values()])))
             except Exception as error:
                 failure = error
-            shapes: list[_runs.Shape] = [(name, leaf.nbytes, leaf.piece()) for name, leaf in leaves.items()]
-            tail = [(_tree.SKELETON, _tree.merge([part.skeleton for part in job.parts.values()]))]
-            if rank == 0:
-                tail.insert(0, (INDEX, json.dumps({"segments": owners}).encode()))
             try:
                 written = _runs.write(
                     self._group,
@@ -161,9 +162,9 @@ class Writer:
 
     def _commit(self, epoch: Any, ranks: list[Any], job: _Save) -> Error | None:
         """On rank 0, with what each rank has written, or why it has not. Returns why there is no checkpoint."""
-        failed = next((of for of in ranks if isinstance(of, Error)), None)
-        if failed is not None:
-            return failed
+        failed = [of for of in ranks if isinstance(of, Error)]
+        if failed:
+            return min(failed, key=lambda error: error.code == Code.ABORTED)  # those have only heard of another
         try:
             epoch.commit(ranks)
             epoch.close()
@@ -288,14 +289,6 @@ def _told(failure: Exception, path: str) -> Error:
     if isinstance(failure, Error):
         return failure
     return Error(Code.FAILED_STATE, f"saving '{path}': {failure!r}; what was there is intact")
-
-
-def _all_gather(group: Any, value: Any) -> list[Any]:
-    if group is None:
-        return [value]
-    values: list[Any] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(values, value, group=group)
-    return values
 
 
 def _gather(group: Any, value: Any) -> list[Any]:

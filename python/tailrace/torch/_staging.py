@@ -6,7 +6,9 @@ memory, pinned where there is a GPU. Tensors that share their memory (tied weigh
 
 from __future__ import annotations
 
+import contextlib
 import copy
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -27,7 +29,7 @@ class AsyncStager(_Protocol):
 
     def __init__(self, *, background: bool = False) -> None:
         self._kept: dict[tuple[Any, ...], torch.Tensor] = {}
-        self._stream: Any = None  # torch.cuda.Stream
+        self._streams: dict[torch.device, Any] = {}  # torch.cuda.Stream
         self._executor = ThreadPoolExecutor(1, "tailrace-stage") if background else None
 
     @property
@@ -36,15 +38,19 @@ class AsyncStager(_Protocol):
         return sum(tensor.nbytes for tensor in self._kept.values())
 
     def stage(self, state_dict: dict[str, Any]) -> Any:
+        # What the program has queued so far comes first; another thread has other current streams.
+        queued = {gpu: torch.cuda.current_stream(gpu).record_event() for gpu in set(_gpus(state_dict))}
         if self._executor is None:
-            return self._copy_all(state_dict)
-        # What the program has queued so far comes first.
-        waits_for = torch.cuda.current_stream().record_event() if torch.cuda.is_available() else None
-        future: Future[dict[str, Any]] = self._executor.submit(self._copy_all, state_dict, waits_for)
+            return self._copy_all(state_dict, queued)
+        future: Future[dict[str, Any]] = self._executor.submit(self._copy_all, state_dict, queued)
         return future
 
     def synchronize_staging(self) -> None:
         """Nothing to do: stage() has either returned a complete copy, or a future to wait for."""
+
+    def renew(self) -> None:
+        """Leaves the last copy to who has it: it stays valid, and the next gets memory of its own."""
+        self._kept = {}
 
     def close(self) -> None:
         """Gives the memory back."""
@@ -52,21 +58,18 @@ class AsyncStager(_Protocol):
             self._executor.shutdown()
         self._kept.clear()
 
-    def _copy_all(self, state_dict: dict[str, Any], waits_for: Any = None) -> dict[str, Any]:
+    def _copy_all(self, state_dict: dict[str, Any], queued: dict[torch.device, Any]) -> dict[str, Any]:
         used: dict[tuple[Any, ...], torch.Tensor] = {}
         memo: dict[tuple[Any, ...], torch.Tensor] = {}
-        if not torch.cuda.is_available():
+        with contextlib.ExitStack() as current:
+            for gpu, event in queued.items():  # each has a current stream, on which copies from it go
+                if gpu not in self._streams:
+                    self._streams[gpu] = torch.cuda.Stream(gpu)  # type: ignore[no-untyped-call]
+                self._streams[gpu].wait_event(event)
+                current.enter_context(torch.cuda.stream(self._streams[gpu]))
             staged = self._copy(state_dict, (), used, memo)
-        else:
-            if self._stream is None:
-                self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-            if waits_for is not None:
-                self._stream.wait_event(waits_for)
-            else:
-                self._stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(self._stream):
-                staged = self._copy(state_dict, (), used, memo)
-            self._stream.synchronize()
+        for gpu in queued:
+            self._streams[gpu].synchronize()
         self._kept = used  # memory of tensors that are gone is given back
         return dict(staged)
 
@@ -105,10 +108,21 @@ class AsyncStager(_Protocol):
         kept: torch.Tensor | None = self._kept.get(path)
         if kept is None or kept.dtype != tensor.dtype or kept.shape != tensor.shape:
             kept = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
-        kept.copy_(tensor, non_blocking=True)
+        kept.copy_(tensor, non_blocking=tensor.is_cuda)
         used[path] = kept
         memo[same] = kept
         return kept
+
+
+def _gpus(value: Any) -> Iterator[torch.device]:
+    """Where the tensors are; some devices come more than once."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if type(value) in (list, tuple):
+        for part in value:
+            yield from _gpus(part)
+    elif isinstance(value, torch.Tensor) and value.is_cuda:
+        yield value.to_local().device if isinstance(value, DTensor) else value.device
 
 
 def _like(original: dict[Any, Any], parts: dict[Any, Any]) -> Any:

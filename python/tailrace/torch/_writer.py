@@ -13,11 +13,11 @@ small (checksums, byte entries) travels with the write results, which DCP gather
 
 from __future__ import annotations
 
+import concurrent.futures
 import dataclasses
 import math
 import os
 import threading
-import time
 import uuid
 import weakref
 from typing import Any
@@ -48,6 +48,9 @@ class _Item:
     content: bytes | None
 
 
+# How long a staged copy waits for its save to begin, which DCP does at once.
+_PATIENCE_SECONDS = 60
+
 # By directory: the writer of this process that last began a save there.
 _unfinished: weakref.WeakValueDictionary[str, StorageWriter] = weakref.WeakValueDictionary()
 
@@ -63,7 +66,7 @@ class StorageWriter(_Writer, _Stager):
 
     Making one is collective over the process group. A checkpoint that is saved again replaces the old one when it
     is complete, not before; one that is interrupted leaves nothing that can be loaded. One save at a time: a
-    second one raises Error (busy), and staging for it waits until the first has written what was staged.
+    second one waits for an asynchronous one, and raises Error (busy) beside one that another thread is writing.
     """
 
     _synchronize_after_execute = False
@@ -85,27 +88,34 @@ class StorageWriter(_Writer, _Stager):
         self._name = name
         self._threads = threads
         self._buffer_bytes = buffer_bytes
-        self._process_group = process_group
-        self._group = _groups.own_group(process_group)
+        self._group = _groups.own_group(self, process_group)
         self._stager = stager or AsyncStager()
         self._save_id = ""
         self._is_coordinator = False
         self._ranks = 1
         self._epoch: _core.DirectEpoch | None = None
-        self._staged = False  # and its save has not begun
+        # What is staged and not yet saved: by which thread, and whether its copy is complete.
+        self._staged_by: threading.Thread | None = None
+        self._staging: concurrent.futures.Future[Any] | None = None
+        self._begun = threading.Event()  # the save of what was staged last
+        self._begun.set()
+        # The last save: its thread, whether DCP has made that for it, and whether it is within write_data or finish.
         self._saving: threading.Thread | None = None
-        self._ended = False  # as far as this rank's writer hears of it
+        self._of_staged = False
+        self._writing = False
 
     # ---- planning ----------------------------------------------------------------------------------------
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        self._refuse_a_second_save(checkpoint_id)
+        self._take_turn(checkpoint_id)
         if checkpoint_id is not None:
             self._path = os.fspath(checkpoint_id)
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
-        self._refuse_a_second_save(self._path)
-        self._saving, self._staged, self._ended = threading.current_thread(), False, False
+        self._take_turn(self._path)
+        self._of_staged = self._is_of_staged()
+        self._saving, self._staging, self._writing = threading.current_thread(), None, False
+        self._begun.set()
         self._give_up()  # what a save left that failed elsewhere
         self._save_id = str(uuid.uuid4())
         self._is_coordinator = is_coordinator
@@ -116,14 +126,6 @@ class StorageWriter(_Writer, _Stager):
                 Code.UNSUPPORTED,
                 "use_collectives=False makes every rank write a checkpoint of its own, and so no K files of all; "
                 "nothing was saved",
-            )
-
-    def _refuse_a_second_save(self, path: str | os.PathLike[str] | None) -> None:
-        if self._is_saving():
-            raise Error(
-                Code.BUSY,
-                f"saving to '{path or self._path}': this writer's last save has not ended; wait for its future first. "
-                "That save goes on, and nothing else was written",
             )
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
@@ -150,13 +152,14 @@ class StorageWriter(_Writer, _Stager):
     # ---- writing -----------------------------------------------------------------------------------------
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+        self._writing = True
         try:
             results = self._write(plan, planner)
         except BaseException:
             self._give_up()
-            self._ended = True
+            self._writing = False
             raise
-        self._ended = not self._is_coordinator
+        self._writing = self._is_coordinator  # which has been told that all have written, and so finishes
         future: Future[list[WriteResult]] = Future()
         future.set_result(results)
         return future
@@ -234,7 +237,7 @@ class StorageWriter(_Writer, _Stager):
             epoch.commit([tuple(rank) for rank in ranks])
         finally:
             self._give_up()
-            self._ended = True
+            self._writing = False
 
     def _give_up(self) -> None:
         """Lets go of the directory; files that were not committed are removed."""
@@ -242,23 +245,51 @@ class StorageWriter(_Writer, _Stager):
         if epoch is not None:
             epoch.close()
 
-    # ---- staging -----------------------------------------------------------------------------------------
+    # ---- one save at a time --------------------------------------------------------------------------------
 
     def stage(self, state_dict: dict[str, Any]) -> Any:
-        # The staging memory, and DCP's process group, are free when the thread of the last save is gone.
-        begun = time.monotonic()
-        while self._is_saving() or (self._staged and time.monotonic() < begun + 60):
-            time.sleep(0.005)
-        self._staged = True
-        return self._stager.stage(state_dict)
+        self._wait_for_staged()
+        staged = self._stager.stage(state_dict)
+        self._staging = staged if isinstance(staged, concurrent.futures.Future) else None
+        self._staged_by = threading.current_thread()
+        self._begun.clear()
+        return staged
+
+    def _wait_for_staged(self) -> None:
+        """Returns when nobody needs the staged copy: the thread is gone that DCP has made to save it. Until then
+        DCP's process group is in use too."""
+        staging = self._staging
+        if staging is not None and staging.exception() is not None:
+            self._begun.set()  # nothing was staged
+        if not self._begun.wait(_PATIENCE_SECONDS):
+            # Its save failed to begin, or is yet to come: it keeps its copy, and the next gets other memory.
+            self._stager.renew()
+            self._begun.set()
+        saving = self._saving
+        if self._of_staged and saving is not None and saving is not threading.current_thread():
+            saving.join()
+
+    def _is_of_staged(self) -> bool:
+        """Whether this thread is DCP's for what is staged, and has not begun to save it."""
+        return not self._begun.is_set() and self._staged_by is not threading.current_thread()
+
+    def _take_turn(self, path: str | os.PathLike[str] | None) -> None:
+        if not self._is_of_staged():
+            self._wait_for_staged()
+        if self._is_saving():
+            raise Error(
+                Code.BUSY,
+                f"saving to '{path or self._path}': another thread is saving with this writer. That save goes on, and "
+                "nothing else was written",
+            )
 
     def _is_saving(self) -> bool:
-        """Whether a save goes on in another thread. One that has ended for the writer is still DCP's until its
-        thread, which DCP makes for each save, is gone; the main thread stays."""
+        """Whether a save goes on in another thread, as far as a writer can know it: DCP's thread ends with its save;
+        in a thread of the program's a save that failed elsewhere, while it was planned, ends unheard."""
         thread = self._saving
         if thread is None or thread is threading.current_thread() or not thread.is_alive():
             return False
-        return not (self._ended and thread is threading.main_thread())
+        return self._of_staged or self._writing
 
     def synchronize_staging(self) -> None:
         self._stager.synchronize_staging()
@@ -281,18 +312,12 @@ class StorageWriter(_Writer, _Stager):
         return StorageMeta(checkpoint_id=self._path, save_id=self._save_id)
 
     def __getstate__(self) -> dict[str, Any]:
-        # For saves in another process, which has its own group and staging.
-        gone = ("_group", "_process_group", "_stager", "_epoch", "_saving")
-        return {key: value for key, value in self.__dict__.items() if key not in gone}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._process_group = None
-        self._group = _groups.own_group(None)
-        self._stager = AsyncStager()
-        self._epoch = None
-        self._saving = None
-        self._staged = self._ended = False
+        self._begun.set()  # nobody will save what was staged
+        raise Error(
+            Code.UNSUPPORTED,
+            "a StorageWriter does not go into another process (AsyncCheckpointerType.PROCESS); use THREAD. Nothing "
+            "was saved",
+        )
 
 
 def _region_names(items: list[WriteItem]) -> dict[MetadataIndex, str]:
