@@ -102,6 +102,18 @@ def test_one_process(tmp_path: Path) -> None:
         other.accelerator.load_state(file.parent)
 
 
+def test_the_new_checkpoint_stays_when_the_numbers_begin_anew(tmp_path: Path) -> None:
+    run = Run(tmp_path, limit=2)
+    run.accelerator.project_configuration.iteration = 3
+    for _ in range(2):
+        run.accelerator.save_state()
+    run.saving.wait()
+    again = Run(tmp_path, limit=2)
+    again.accelerator.save_state()
+    again.saving.wait()
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["checkpoint_0", "checkpoint_4"]
+
+
 def test_hooks_and_checkpoints_of_accelerates_own(tmp_path: Path) -> None:
     theirs = Run(tmp_path, ours=False)
     theirs.train(2)

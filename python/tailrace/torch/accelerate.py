@@ -86,7 +86,9 @@ class AcceleratorCheckpoints:
         limit = project.total_limit
 
         def remove_old() -> None:
-            for old in _numbered(directory)[: -limit if limit else 0]:
+            # The new one stays, whatever its number: the program may have begun to count anew.
+            others = [other for other in _numbered(directory) if other != place]
+            for old in others[: max(0, len(others) + 1 - limit) if limit else 0]:
                 shutil.rmtree(old)
 
         return place, remove_old
