@@ -20,7 +20,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # the libraries' own
     from transformers import BloomConfig, BloomForCausalLM, Trainer, TrainingArguments
 
-    from tailrace.torch import _runs
+    from tailrace.torch import _runs, huggingface
     from tailrace.torch.huggingface import install
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -109,6 +109,69 @@ def test_the_best_model_and_the_trainers_own_checkpoints_load(tmp_path: Path) ->
     assert best == str(tmp_path / "checkpoint-4")
     saved = tailrace.read(best)["model/transformer.word_embeddings.weight"].load()
     assert torch.equal(trainer.model.transformer.word_embeddings.weight, saved)
+
+
+class Killed(BaseException):
+    pass
+
+
+def test_a_kill_while_a_checkpoint_is_replaced_leaves_a_whole_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def contents(place: Path) -> list[str]:
+        return [file.read_text() for file in place.iterdir()]
+
+    whole = (["old"] * 2, ["new"] * 2)
+    for steps in range(100):
+        place, unfinished = tmp_path / str(steps) / "checkpoint-2", tmp_path / str(steps) / ".checkpoint-2.unfinished"
+        for directory, text in ((place, "old"), (unfinished, "new")):
+            directory.mkdir(parents=True)
+            for name in ("trainer_state.json", "weights"):
+                (directory / name).write_text(text)
+        left = steps
+
+        def counted(call: Any) -> Any:
+            def one(*args: Any, **kwargs: Any) -> Any:
+                nonlocal left
+                if left == 0:
+                    raise Killed
+                left -= 1
+                return call(*args, **kwargs)
+
+            return one
+
+        killed = False
+        with monkeypatch.context() as patch:
+            for name in ("rename", "unlink", "rmdir"):
+                patch.setattr(os, name, counted(getattr(os, name)))
+            try:
+                huggingface._take_its_name(str(unfinished), str(place))
+            except Killed:
+                killed = True
+        assert not place.exists() or contents(place) in whole, steps
+        huggingface._clear(str(place.parent))
+        assert os.listdir(place.parent) == ["checkpoint-2"] and contents(place) in whole, steps
+        if not killed:
+            break
+    assert steps == 5 and contents(place) == ["new"] * 2  # two renames, two files, one directory
+
+
+def test_a_checkpoint_that_cannot_take_the_name_leaves_the_older_one(tmp_path: Path) -> None:
+    place = tmp_path / "checkpoint-2"
+    place.mkdir()
+    (tmp_path / ".checkpoint-2.unfinished").mkdir()
+    (tmp_path / ".checkpoint-2.unfinished" / "trainer_state.json").touch()
+    rename = os.rename
+
+    def fail(source: str, target: str) -> None:
+        if source.endswith(".unfinished"):
+            raise OSError(5, "the test's own failure")
+        rename(source, target)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(tailrace.Error, match="the test's own failure") as caught:
+        patch.setattr(os, "rename", fail)
+        huggingface._take_its_name(str(tmp_path / ".checkpoint-2.unfinished"), str(place))
+    assert caught.value.intact == "older checkpoints are intact" and place.is_dir()
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ are a segment of rank 0's, the states of the random generators one of each rank'
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 import shutil
@@ -197,21 +198,34 @@ def install(
 
 
 def _clear(run_dir: str) -> None:
-    """What killed saves have left."""
+    """What killed saves have left. A checkpoint that had made room for one that never came gets its name back."""
     for place in glob.glob(os.path.join(glob.escape(run_dir), ".checkpoint-*.unfinished")):
         shutil.rmtree(place)
+    for replaced in glob.glob(os.path.join(glob.escape(run_dir), ".checkpoint-*.replaced")):
+        place = os.path.join(run_dir, os.path.basename(replaced)[1:].removesuffix(".replaced"))
+        if os.path.isdir(place):
+            shutil.rmtree(replaced)
+        else:
+            os.rename(replaced, place)
 
 
 def _take_its_name(unfinished: str, place: str) -> None:
-    """Gives a complete checkpoint its name. An older one of that name makes room for it at that moment."""
+    """Gives a complete checkpoint its name. An older one of that name makes room for it at that moment, and is removed
+    afterwards: what has the name is whole at any time."""
     _durable.sync(os.path.join(unfinished, _STATE))
     _durable.sync(unfinished)
-    if os.path.isdir(place):
-        shutil.rmtree(place)
+    directory, name = os.path.split(place)
+    replaced = os.path.join(directory, f".{name}.replaced")
     try:
+        if os.path.isdir(place):
+            os.rename(place, replaced)
         os.rename(unfinished, place)
         _durable.sync_directory_of(place)
     except OSError as error:
+        if not os.path.isdir(place):
+            with contextlib.suppress(OSError):
+                os.rename(replaced, place)
         raise Error(
             Code.IO_ERROR, f"giving '{place}' its name: {error.strerror}; older checkpoints are intact"
         ) from error
+    shutil.rmtree(replaced, ignore_errors=True)  # else by the next save
