@@ -24,7 +24,8 @@ class LazyArray:
     `array[...]` with integers and slices without steps reads the box that is wanted, where the array was saved
     with its shape in the format's own terms (always by one rank; by several as tailrace.Shard); any other index
     reads the array and indexes it. `numpy.asarray(array)` and `array.load()` read it whole. Each call reads the
-    file again: keep the result. Safe to use from several threads.
+    file again: keep the result. Safe to use from several threads. Elements of a library that is not here raise Error
+    (unsupported) when type or bytes are asked for.
     """
 
     def __init__(self, checkpoint: Checkpoint, ref: _tree.ArrayRef, rank: int, in_boxes: bool) -> None:
@@ -45,7 +46,7 @@ class LazyArray:
     @property
     def dtype(self) -> Any:
         """The element type: a numpy.dtype, or a torch.dtype of a tensor."""
-        return _leaves.empty(self._ref.kind, self._ref.dtype, ()).dtype
+        return self._ref.element_type
 
     @property
     def ndim(self) -> int:
@@ -57,7 +58,7 @@ class LazyArray:
 
     @property
     def nbytes(self) -> int:
-        return self.size * _leaves.element_bytes(self._ref.kind, self._ref.dtype)
+        return self.size * int(self.dtype.itemsize)
 
     def __len__(self) -> int:
         if not self.shape:
@@ -65,7 +66,7 @@ class LazyArray:
         return self.shape[0]
 
     def __repr__(self) -> str:
-        return f"<LazyArray {self.name!r} {self.shape} {self.dtype}>"
+        return f"<LazyArray {self.name!r} {self.shape} {self._ref.dtype}>"
 
     def load(self) -> Any:
         """The whole array, as what it was saved from: a numpy array or a tensor. Raises Error (corrupt) when its
@@ -85,7 +86,7 @@ class LazyArray:
         return self._box(offset, shape)[tuple(0 if d in drop else slice(None) for d in range(self.ndim))]
 
     def _box(self, offset: tuple[int, ...], shape: tuple[int, ...]) -> Any:
-        array = _leaves.empty(self._ref.kind, self._ref.dtype, shape)
+        array = self._ref.empty(shape)
         self._read_box(_leaves.Target(array).leaf, offset)
         return array
 
@@ -204,7 +205,7 @@ class Checkpoint(Mapping[str, LazyArray]):
             lazy = self._lazy[ref.region]
             if ref.global_shape is not None:
                 return lazy.load()
-            made = _leaves.empty(ref.kind, ref.dtype, ref.shape)
+            made = ref.empty()
             leaf = _leaves.Target(made).leaf
             waiting.append((ref.region, leaf.address, leaf.nbytes))
             return made
@@ -250,10 +251,14 @@ class Checkpoint(Mapping[str, LazyArray]):
 
     def _add_array(self, ref: _tree.ArrayRef) -> LazyArray:
         found = self._regions.get(ref.region)
-        if found is None or found[0] != ref.nbytes:
+        try:
+            nbytes = ref.nbytes
+        except Error:  # who asks for the array hears of it; the others can be read
+            nbytes = -1
+        if found is None or nbytes not in (-1, found[0]):
             raise Error(
                 Code.CORRUPT,
-                f"the tree of rank {self.rank} speaks of {ref.nbytes} bytes in region {ref.region!r}, and there are "
+                f"the tree of rank {self.rank} speaks of {nbytes} bytes in region {ref.region!r}, and there are "
                 f"{'none' if found is None else found[0]}",
             )
         # A piece that covers its array can be read in boxes; so can shards, from all ranks together.

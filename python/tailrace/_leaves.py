@@ -244,10 +244,6 @@ def empty(kind: str, dtype: Any, shape: tuple[int, ...]) -> Any:
     return torch.empty(shape, dtype=found)
 
 
-def element_bytes(kind: str, dtype: Any) -> int:
-    return int(empty(kind, dtype, ()).nbytes)
-
-
 def _numpy_name(dtype: np.dtype[Any]) -> Any:
     if dtype.isnative and dtype.name in TYPES:
         return dtype.name

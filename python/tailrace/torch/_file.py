@@ -87,7 +87,7 @@ def load(path: str | os.PathLike[str], *, into: Any = None, map_location: Any = 
         waiting = []
         for name, lazy in checkpoint.items():
             ref = lazy._ref
-            made[name] = _leaves.empty(ref.kind, ref.dtype, ref.shape)
+            made[name] = ref.empty()
             leaf = _leaves.Target(made[name]).leaf
             waiting.append((name, leaf.address, leaf.nbytes))
         checkpoint._reader.read(checkpoint.rank, waiting)
