@@ -198,7 +198,7 @@ def _write_tailrace(trees: list[Any], directory: str, files: int) -> None:
         table: list[Any] = []
         for rank, tree in enumerate(trees):
             skeleton, arrays = _tree.encode(tree, with_views=True)
-            leaves = {name: _leaves.to_save(array) for name, array in arrays.items()}
+            leaves = {name: _leaves.to_save(array, name) for name, array in arrays.items()}
             regions = [(name, leaf.nbytes, leaf.piece()) for name, leaf in leaves.items()]
             # Pieces of one name would be pieces of one array of all ranks, which they are not.
             regions = [(name, nbytes, None) for name, nbytes, _ in regions]
