@@ -114,6 +114,30 @@ def test_the_new_checkpoint_stays_when_the_numbers_begin_anew(tmp_path: Path) ->
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["checkpoint_0", "checkpoint_4"]
 
 
+def test_weights_of_another_model_are_refused_before_anything_changes(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    with torch.no_grad():
+        run.net[0].weight.fill_(2)
+    run.accelerator.save_state()
+    run.saving.wait()
+    for change, options, said in (
+        (lambda net: net.append(torch.nn.Linear(1, 1)), {}, r"\['3.weight'\] is not in the checkpoint"),
+        (lambda net: net.double(), {}, "is of float32 in the checkpoint, and of float64 here"),
+        (lambda net: setattr(net[2], "bias", torch.nn.Parameter(torch.zeros(7))), {"strict": False}, r"shape \(1,\)"),
+    ):
+        other = Run(tmp_path)
+        change(other.net)
+        before = {name: tensor.clone() for name, tensor in other.net.state_dict().items()}
+        with pytest.raises(tailrace.Error, match=said) as caught:
+            other.accelerator.load_state(**options)
+        assert caught.value.code == tailrace.Code.INVALID_ARGUMENT
+        assert all(torch.equal(tensor, before[name]) for name, tensor in other.net.state_dict().items())
+    other = Run(tmp_path)
+    other.net.append(torch.nn.Linear(1, 1))
+    other.accelerator.load_state(strict=False)
+    assert (other.net[0].weight == 2).all()
+
+
 def test_hooks_and_checkpoints_of_accelerates_own(tmp_path: Path) -> None:
     theirs = Run(tmp_path, ours=False)
     theirs.train(2)

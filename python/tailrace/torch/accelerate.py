@@ -25,6 +25,7 @@ from typing import Any
 
 from accelerate.utils import DistributedType
 
+from tailrace import _restore, _tree
 from tailrace._errors import Code, Error
 from tailrace.torch import _hugging_face, _segments
 
@@ -137,6 +138,9 @@ class AcceleratorCheckpoints:
             mine = load(rank) if rank in reader.owners else None  # there may have been fewer ranks
             self._compare(training, place)
             weights = [load(_model(number)) for number in range(len(models))]
+        # PyTorch would copy what fits before it raises, and cast what is of another type.
+        for number, (model, state) in enumerate(zip(models, weights, strict=True)):
+            self._compare_weights(model, state, f"{_model(number)!r} in '{place}'", options.get("strict", True))
         for model, state in zip(models, weights, strict=True):
             model.load_state_dict(state, **options)
         for kind, targets in self._targets().items():
@@ -168,6 +172,14 @@ class AcceleratorCheckpoints:
                     f"the checkpoint in '{place}' has {len(training[kind])} {kind}, the Accelerator {len(targets)}; "
                     "nothing was loaded",
                 )
+
+    def _compare_weights(self, model: Any, saved: dict[str, Any], what: str, strict: bool) -> None:
+        mine = model.state_dict()
+        if not strict:
+            common = saved.keys() & mine.keys()
+            saved, mine = ({name: state[name] for name in common} for state in (saved, mine))
+        text, _ = _tree.encode(saved, allow_pickle=self._trust_pickle)
+        _restore.compare(_tree.parse(text), mine, what, self._trust_pickle)
 
     def _wait_and_end(self) -> None:
         self._writer.wait()
