@@ -19,6 +19,7 @@ import tailrace
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # the libraries' own
     from transformers import BloomConfig, BloomForCausalLM, Trainer, TrainingArguments
+    from transformers.trainer_utils import HubStrategy
 
     from tailrace.torch import _runs, huggingface
     from tailrace.torch.huggingface import install
@@ -109,6 +110,18 @@ def test_the_best_model_and_the_trainers_own_checkpoints_load(tmp_path: Path) ->
     assert best == str(tmp_path / "checkpoint-4")
     saved = tailrace.read(best)["model/transformer.word_embeddings.weight"].load()
     assert torch.equal(trainer.model.transformer.word_embeddings.weight, saved)
+
+
+def test_pushing_checkpoints_to_the_hub_is_refused(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path)
+    trainer.args.push_to_hub = True
+    own = trainer._save_checkpoint
+    with pytest.raises(tailrace.Error, match="hub_strategy='end'") as caught:
+        install(trainer)
+    assert caught.value.code == tailrace.Code.UNSUPPORTED and trainer._save_checkpoint == own
+    trainer.args.hub_strategy = HubStrategy.END
+    install(trainer)
+    assert trainer._save_checkpoint != own
 
 
 class Killed(BaseException):

@@ -23,7 +23,7 @@ from typing import Any
 import torch.distributed as dist
 from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
-from transformers.trainer_utils import rotate_checkpoints
+from transformers.trainer_utils import HubStrategy, rotate_checkpoints
 
 from tailrace._errors import Code, Error
 from tailrace.torch import _durable, _hugging_face, _segments
@@ -191,6 +191,13 @@ def install(
     name: of the job, part of the files' names. threads, buffer_bytes: per rank, of the writing.
     """
     _hugging_face.refuse_sharded("Trainer", deepspeed=trainer.is_deepspeed_enabled, fsdp=trainer.is_fsdp_enabled)
+    if trainer.args.push_to_hub and trainer.args.hub_strategy != HubStrategy.END:
+        raise Error(
+            Code.UNSUPPORTED,
+            f"this Trainer pushes its checkpoints to the Hub (hub_strategy {trainer.args.hub_strategy.value!r}), which "
+            "would get K files that only tailrace reads: set hub_strategy='end', to push the model after training; "
+            "nothing was changed",
+        )
     writer = _segments.Writer(
         "huggingface", files=files, name=name, threads=threads, buffer_bytes=buffer_bytes, pickle=pickle
     )
