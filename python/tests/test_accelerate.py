@@ -228,3 +228,24 @@ def test_two_ranks_go_on_after_a_kill(tmp_path: Path) -> None:
     killed = list((tmp_path / "checkpoints" / "checkpoint_1").iterdir())
     assert killed and all(file.name.endswith(".unfinished") for file in killed)
     distributed.run(2, go_on, tmp_path)
+
+
+def fail_in_one_ranks_hook(place: Path) -> None:
+    run = Run(place)
+
+    def hook(models: list[Any], weights: list[Any], directory: str) -> None:
+        if dist.get_rank() == 1:
+            raise ValueError("the test's own failure")
+
+    handle = run.accelerator.register_save_state_pre_hook(hook)
+    with pytest.raises(tailrace.Error, match="the test's own failure") as caught:
+        run.accelerator.save_state()
+    assert caught.value.intact == "what was there is intact"
+    handle.remove()
+    run.accelerator.save_state()
+    run.saving.wait()
+
+
+def test_a_hook_that_fails_on_one_rank_fails_the_save_on_all(tmp_path: Path) -> None:
+    distributed.run(2, fail_in_one_ranks_hook, tmp_path)
+    assert len(list((tmp_path / "checkpoints" / "checkpoint_0").iterdir())) == 1

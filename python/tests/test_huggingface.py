@@ -124,6 +124,21 @@ def test_pushing_checkpoints_to_the_hub_is_refused(tmp_path: Path) -> None:
     assert trainer._save_checkpoint != own
 
 
+def test_what_fails_before_the_writing_fails_the_save_on_all_ranks(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path, max_steps=2)
+    install(trainer)
+
+    def fail(path: str) -> None:
+        raise OSError(28, "the test's own failure")
+
+    trainer.state.save_to_json = fail
+    with pytest.raises(tailrace.Error, match="the test's own failure"):  # as those of add(): raised by start()
+        trainer._save_checkpoint(trainer.model, None)
+    del trainer.state.save_to_json
+    trainer.train()
+    assert os.listdir(tmp_path) == ["checkpoint-2"]
+
+
 class Killed(BaseException):
     pass
 

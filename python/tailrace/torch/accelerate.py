@@ -52,11 +52,15 @@ class AcceleratorCheckpoints:
         accelerator = self._accelerator
         self._writer.wait()  # and for what `then` removes
         place, then = self._place(output_dir)
-        os.makedirs(place, exist_ok=True)
-        weights = [accelerator.get_state_dict(model, unwrap=False) for model in accelerator._models]
-        for hook in accelerator._save_model_state_pre_hook.values():
-            hook(accelerator._models, weights, place)
         self._writer.open(place, then)
+        weights: list[Any] = []
+        try:
+            os.makedirs(place, exist_ok=True)
+            weights += [accelerator.get_state_dict(model, unwrap=False) for model in accelerator._models]
+            for hook in accelerator._save_model_state_pre_hook.values():
+                hook(accelerator._models, weights, place)
+        except Exception as error:  # the other ranks would wait for this one
+            self._writer.fail(error)
         if accelerator.is_main_process:
             for number, state in enumerate(weights):
                 self._writer.add(_model(number), functools.partial(dict, state))

@@ -76,12 +76,14 @@ class TrainerCheckpoints:
                 output_dir=run_dir, save_total_limit=limit, best_model_checkpoint=best_place, use_mtime=True
             )
 
-        if args.should_save:
-            _clear(run_dir)
-            os.makedirs(unfinished)
-            state.save_to_json(os.path.join(unfinished, _STATE))
         self._writer.open(unfinished, then)
         if args.should_save:
+            try:
+                _clear(run_dir)
+                os.makedirs(unfinished)
+                state.save_to_json(os.path.join(unfinished, _STATE))
+            except Exception as error:  # the other ranks would wait for this one
+                self._writer.fail(error)
             self._writer.add("model", lambda: trainer.model.state_dict())
         if not args.save_only_model:
             if args.should_save:
