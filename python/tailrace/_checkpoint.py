@@ -24,12 +24,14 @@ class LazyArray:
     `array[...]` with integers and slices without steps reads the box that is wanted, where the array was saved
     with its shape in the format's own terms (always by one rank; by several as tailrace.Shard); any other index
     reads the array and indexes it. `numpy.asarray(array)` and `array.load()` read it whole. Each call reads the
-    file again: keep the result. Safe to use from several threads.
+    file again: keep the result. Safe to use from several threads. Elements of a library that is not here raise Error
+    (unsupported) when type or bytes are asked for.
     """
 
-    def __init__(self, checkpoint: Checkpoint, ref: _tree.ArrayRef, in_boxes: bool) -> None:
+    def __init__(self, checkpoint: Checkpoint, ref: _tree.ArrayRef, rank: int, in_boxes: bool) -> None:
         self._checkpoint = checkpoint
         self._ref = ref
+        self._rank = rank  # whose region it is
         self._in_boxes = in_boxes
 
     @property
@@ -44,7 +46,7 @@ class LazyArray:
     @property
     def dtype(self) -> Any:
         """The element type: a numpy.dtype, or a torch.dtype of a tensor."""
-        return _leaves.empty(self._ref.kind, self._ref.dtype, ()).dtype
+        return self._ref.element_type
 
     @property
     def ndim(self) -> int:
@@ -56,7 +58,7 @@ class LazyArray:
 
     @property
     def nbytes(self) -> int:
-        return self.size * _leaves.element_bytes(self._ref.kind, self._ref.dtype)
+        return self.size * int(self.dtype.itemsize)
 
     def __len__(self) -> int:
         if not self.shape:
@@ -64,7 +66,7 @@ class LazyArray:
         return self.shape[0]
 
     def __repr__(self) -> str:
-        return f"<LazyArray {self.name!r} {self.shape} {self.dtype}>"
+        return f"<LazyArray {self.name!r} {self.shape} {self._ref.dtype}>"
 
     def load(self) -> Any:
         """The whole array, as what it was saved from: a numpy array or a tensor. Raises Error (corrupt) when its
@@ -84,14 +86,20 @@ class LazyArray:
         return self._box(offset, shape)[tuple(0 if d in drop else slice(None) for d in range(self.ndim))]
 
     def _box(self, offset: tuple[int, ...], shape: tuple[int, ...]) -> Any:
-        array = _leaves.empty(self._ref.kind, self._ref.dtype, shape)
-        leaf = _leaves.Target(array).leaf
+        array = self._ref.empty(shape)
+        self._read_box(_leaves.Target(array).leaf, offset)
+        return array
+
+    def _read(self, leaf: _leaves.Leaf) -> None:
+        """The whole array into this memory."""
+        self._read_box(leaf, (0,) * self.ndim)
+
+    def _read_box(self, leaf: _leaves.Leaf, offset: tuple[int, ...]) -> None:
         reader = self._checkpoint._reader
         if self._in_boxes:
-            reader.read_box(self.name, list(offset), list(shape), leaf.address, leaf.nbytes)
+            reader.read_box(self.name, list(offset), list(leaf.shape), leaf.address, leaf.nbytes)
         else:
-            reader.read(self._checkpoint.rank, [(self.name, leaf.address, leaf.nbytes)])
-        return array
+            reader.read(self._rank, [(self.name, leaf.address, leaf.nbytes)])
 
 
 def _box_of(index: Any, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...], frozenset[int]] | None:
@@ -131,8 +139,9 @@ def _box_of(index: Any, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[
 class Checkpoint(Mapping[str, LazyArray]):
     """One rank's view of an epoch: its arrays by name, and its tree of containers and plain objects.
 
-    Arrays that the ranks saved together (tailrace.Shard, or an array of the C interface) appear whole. A
-    Checkpoint of a session ends with the session.
+    Arrays that the ranks saved together (tailrace.Shard, or an array of the C interface) appear whole. Where the ranks
+    saved no trees (torch.distributed.checkpoint, C), a name that this rank did not save is that of the first that did:
+    DCP saves what all ranks have on one of them. A Checkpoint of a session ends with the session.
 
     text: of the tree, when it has been read already.
     """
@@ -196,7 +205,7 @@ class Checkpoint(Mapping[str, LazyArray]):
             lazy = self._lazy[ref.region]
             if ref.global_shape is not None:
                 return lazy.load()
-            made = _leaves.empty(ref.kind, ref.dtype, ref.shape)
+            made = ref.empty()
             leaf = _leaves.Target(made).leaf
             waiting.append((ref.region, leaf.address, leaf.nbytes))
             return made
@@ -242,29 +251,35 @@ class Checkpoint(Mapping[str, LazyArray]):
 
     def _add_array(self, ref: _tree.ArrayRef) -> LazyArray:
         found = self._regions.get(ref.region)
-        if found is None or found[0] != ref.nbytes:
+        try:
+            nbytes = ref.nbytes
+        except Error:  # who asks for the array hears of it; the others can be read
+            nbytes = -1
+        if found is None or nbytes not in (-1, found[0]):
             raise Error(
                 Code.CORRUPT,
-                f"the tree of rank {self.rank} speaks of {ref.nbytes} bytes in region {ref.region!r}, and there are "
+                f"the tree of rank {self.rank} speaks of {nbytes} bytes in region {ref.region!r}, and there are "
                 f"{'none' if found is None else found[0]}",
             )
         # A piece that covers its array can be read in boxes; so can shards, from all ranks together.
         piece = found[1]
         in_boxes = piece is not None and (ref.global_shape is not None or self.rank_count == 1)
-        self._lazy[ref.region] = LazyArray(self, ref, in_boxes)
+        self._lazy[ref.region] = LazyArray(self, ref, self.rank, in_boxes)
         return self._lazy[ref.region]
 
     def _add_regions(self) -> None:
         whole = {name: tuple(shape) for name, _, shape, complete in self._reader.arrays() if complete}
-        for name, (nbytes, piece) in self._regions.items():
-            if piece is None:
-                ref = _tree.ArrayRef(name, "numpy", "uint8", (nbytes,))
-            else:
-                type_name = _leaves.NAMES.get(piece[0], "uint8")
-                kind = "torch" if type_name == "bfloat16" else "numpy"
-                shape = tuple(piece[3])
-                ref = _tree.ArrayRef(name, kind, type_name, shape, whole.get(name), tuple(piece[2]))
-            self._lazy[name] = LazyArray(self, ref, name in whole)
+        for rank in sorted(range(self.rank_count), key=lambda rank: rank != self.rank):  # this one first
+            for name, nbytes, piece in self._reader.regions(rank):
+                if name in self._lazy:
+                    continue
+                if piece is None:
+                    ref = _tree.ArrayRef(name, "numpy", "uint8", (nbytes,))
+                else:
+                    type_name = _leaves.NAMES.get(piece[0], "uint8")
+                    kind = "torch" if type_name == "bfloat16" else "numpy"
+                    ref = _tree.ArrayRef(name, kind, type_name, tuple(piece[3]), whole.get(name), tuple(piece[2]))
+                self._lazy[name] = LazyArray(self, ref, rank, name in whole)
 
 
 def read(

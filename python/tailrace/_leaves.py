@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from tailrace._errors import Code, Error
+
 # Element types of the file format, by numpy's name and by torch's.
 TYPES = {
     "int8": 1,
@@ -74,7 +76,9 @@ def is_array(value: object) -> bool:
 
 def identity(value: Any) -> Any:
     """Equal for arrays that are the same memory in the same shape: to be saved once."""
-    if isinstance(value, np.ndarray) or value.layout != torch_module().strided or value.numel() == 0:
+    if isinstance(value, np.ndarray) or _is_wrapper(value):
+        return id(value)
+    if value.layout != torch_module().strided or value.numel() == 0:
         return id(value)
     return (*_storage_key(value), value.dtype, value.storage_offset(), value.shape, value.stride(), _conjugate(value))
 
@@ -121,18 +125,41 @@ def describe(value: Any) -> tuple[str, Any, tuple[int, ...]]:
     return "torch", str(value.dtype).removeprefix("torch."), tuple(value.shape)
 
 
-def to_save(value: Any) -> Leaf:
-    """The memory to copy from: the array's own where it is contiguous and the host can read it, else a copy."""
+def to_save(value: Any, name: str = "") -> Leaf:
+    """The memory to copy from: the array's own where it is contiguous and the host can read it, else a copy. Error
+    (invalid argument), with the name, for what has none."""
     kind, dtype, shape = describe(value)
+    why = _why_not(value)
+    if why is not None:
+        what = "array" if kind == "numpy" else "tensor"
+        raise Error(
+            Code.INVALID_ARGUMENT, f"{f'the {what} {name!r}' if name else 'an array'}: {why}; nothing was saved"
+        )
     if kind == "numpy":
-        if value.dtype.hasobject:
-            raise TypeError("an array of Python objects has no bytes to save")
-        if isinstance(value, np.ma.MaskedArray):
-            raise TypeError("a masked array is two, its data and its mask: save both")
         return _numpy_leaf(np.ascontiguousarray(value).reshape(shape), dtype)
-    if value.layout != torch_module().strided or value.is_quantized:
-        raise TypeError(f"a tensor of layout {value.layout} has no plain memory to save")
     return _torch_leaf(value.detach().resolve_conj().resolve_neg().to("cpu").contiguous(), dtype)
+
+
+def _why_not(value: Any) -> str | None:
+    """Why an array has no memory that could be saved."""
+    if isinstance(value, np.ndarray):
+        if value.dtype.hasobject:
+            return "an array of Python objects has no bytes to save"
+        if isinstance(value, np.ma.MaskedArray):
+            return "a masked array is two, its data and its mask: save both"
+        return None
+    if value.layout != torch_module().strided or value.is_quantized:
+        return f"a tensor of layout {value.layout} has no plain memory to save"
+    if _is_wrapper(value):
+        return f"a {type(value).__name__} is made of other tensors: save it with tailrace.torch.StorageWriter"
+    if value.is_meta or (value.device.type == "cpu" and value.numel() and not value.data_ptr()):
+        return f"a {type(value).__name__} on device {value.device} has no memory to save"
+    return None
+
+
+def _is_wrapper(value: Any) -> bool:
+    """Whether other tensors hold what a tensor stands for: DTensor, say."""
+    return hasattr(type(value), "__tensor_flatten__")
 
 
 class _Buffered(abc.ABC):
@@ -172,6 +199,8 @@ class Target(_Buffered):
                 self._buffer = np.empty(shape, value.dtype)
                 self.leaf = _numpy_leaf(self._buffer, dtype)
         else:
+            if _is_wrapper(value):
+                raise TypeError(f"a {type(value).__name__} cannot be filled: load it with tailrace.torch.StorageReader")
             value = value.detach()
             if value.device.type == "cpu" and value.is_contiguous() and not value.is_conj() and not value.is_neg():
                 self.leaf = _torch_leaf(value, dtype)
@@ -242,10 +271,6 @@ def empty(kind: str, dtype: Any, shape: tuple[int, ...]) -> Any:
     if not isinstance(found, torch.dtype):
         raise ValueError(f"torch has no element type {dtype!r}")
     return torch.empty(shape, dtype=found)
-
-
-def element_bytes(kind: str, dtype: Any) -> int:
-    return int(empty(kind, dtype, ()).nbytes)
 
 
 def _numpy_name(dtype: np.dtype[Any]) -> Any:

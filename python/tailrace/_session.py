@@ -168,10 +168,7 @@ class Session:
         leaves: list[Any] = [text]
         for name, value in arrays.items():
             shard = value if isinstance(value, _tree.Shard) else None
-            try:
-                leaf = _leaves.to_save(shard.array if shard else value)
-            except TypeError as error:
-                raise Error(Code.INVALID_ARGUMENT, f"the array {name!r}: {error}; nothing was saved") from None
+            leaf = _leaves.to_save(shard.array if shard else value, name)
             leaves.append(leaf)
             if shard is not None:
                 piece = leaf.piece(shard.global_shape, shard.offset)

@@ -55,7 +55,26 @@ class ArrayRef:
 
     @property
     def nbytes(self) -> int:
-        return math.prod(self.shape) * _leaves.element_bytes(self.kind, self.dtype)
+        return math.prod(self.shape) * int(self.element_type.itemsize)
+
+    @property
+    def element_type(self) -> Any:
+        """A numpy.dtype or a torch.dtype. Error where there is none: unsupported for elements of a library that is not
+        loaded, corrupt for what no library has."""
+        try:
+            return _leaves.empty(self.kind, self.dtype, ()).dtype
+        except Exception as error:  # whatever numpy and torch raise for what a file says
+            known = self.kind in ("numpy", "torch") and isinstance(self.dtype, (str, list))
+            raise Error(
+                Code.UNSUPPORTED if known else Code.CORRUPT,
+                f"the array in region {self.region!r} is of {self.dtype!r} ({self.kind}), which is not known here: "
+                f"{error}; nothing was read",
+            ) from None
+
+    def empty(self, shape: tuple[int, ...] | None = None) -> Any:
+        """Memory for the array, or for a box of it. Error as of element_type."""
+        _ = self.element_type
+        return _leaves.empty(self.kind, self.dtype, self.shape if shape is None else shape)
 
 
 # ---- writing ---------------------------------------------------------------------------------------------

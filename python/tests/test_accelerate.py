@@ -102,6 +102,42 @@ def test_one_process(tmp_path: Path) -> None:
         other.accelerator.load_state(file.parent)
 
 
+def test_the_new_checkpoint_stays_when_the_numbers_begin_anew(tmp_path: Path) -> None:
+    run = Run(tmp_path, limit=2)
+    run.accelerator.project_configuration.iteration = 3
+    for _ in range(2):
+        run.accelerator.save_state()
+    run.saving.wait()
+    again = Run(tmp_path, limit=2)
+    again.accelerator.save_state()
+    again.saving.wait()
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["checkpoint_0", "checkpoint_4"]
+
+
+def test_weights_of_another_model_are_refused_before_anything_changes(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    with torch.no_grad():
+        run.net[0].weight.fill_(2)
+    run.accelerator.save_state()
+    run.saving.wait()
+    for change, options, said in (
+        (lambda net: net.append(torch.nn.Linear(1, 1)), {}, r"\['3.weight'\] is not in the checkpoint"),
+        (lambda net: net.double(), {}, "is of float32 in the checkpoint, and of float64 here"),
+        (lambda net: setattr(net[2], "bias", torch.nn.Parameter(torch.zeros(7))), {"strict": False}, r"shape \(1,\)"),
+    ):
+        other = Run(tmp_path)
+        change(other.net)
+        before = {name: tensor.clone() for name, tensor in other.net.state_dict().items()}
+        with pytest.raises(tailrace.Error, match=said) as caught:
+            other.accelerator.load_state(**options)
+        assert caught.value.code == tailrace.Code.INVALID_ARGUMENT
+        assert all(torch.equal(tensor, before[name]) for name, tensor in other.net.state_dict().items())
+    other = Run(tmp_path)
+    other.net.append(torch.nn.Linear(1, 1))
+    other.accelerator.load_state(strict=False)
+    assert (other.net[0].weight == 2).all()
+
+
 def test_hooks_and_checkpoints_of_accelerates_own(tmp_path: Path) -> None:
     theirs = Run(tmp_path, ours=False)
     theirs.train(2)
@@ -192,3 +228,24 @@ def test_two_ranks_go_on_after_a_kill(tmp_path: Path) -> None:
     killed = list((tmp_path / "checkpoints" / "checkpoint_1").iterdir())
     assert killed and all(file.name.endswith(".unfinished") for file in killed)
     distributed.run(2, go_on, tmp_path)
+
+
+def fail_in_one_ranks_hook(place: Path) -> None:
+    run = Run(place)
+
+    def hook(models: list[Any], weights: list[Any], directory: str) -> None:
+        if dist.get_rank() == 1:
+            raise ValueError("the test's own failure")
+
+    handle = run.accelerator.register_save_state_pre_hook(hook)
+    with pytest.raises(tailrace.Error, match="the test's own failure") as caught:
+        run.accelerator.save_state()
+    assert caught.value.intact == "what was there is intact"
+    handle.remove()
+    run.accelerator.save_state()
+    run.saving.wait()
+
+
+def test_a_hook_that_fails_on_one_rank_fails_the_save_on_all(tmp_path: Path) -> None:
+    distributed.run(2, fail_in_one_ranks_hook, tmp_path)
+    assert len(list((tmp_path / "checkpoints" / "checkpoint_0").iterdir())) == 1

@@ -165,6 +165,77 @@ def test_a_failure_leaves_nothing_and_an_earlier_target_as_it_was(tmp_path: Path
     assert sorted(os.listdir(tmp_path)) == ["a.pt", "b.tailrace", "d", "r.tailrace", "t.safetensors"]
 
 
+class Killed(BaseException):
+    pass
+
+
+def test_a_kill_while_a_directory_is_replaced_leaves_a_whole_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources = [tmp_path / "0.pt", tmp_path / "1.pt"]
+    for number, source in enumerate(sources):
+        torch.save({"number": number}, source)
+    target = tmp_path / "d"
+
+    def is_whole() -> bool:
+        return os.listdir(target) == ["rank0.pt"] and torch.load(target / "rank0.pt")["number"] in (0, 1)
+
+    for steps in range(100):
+        convert(sources[0], target, to="ranks", replace=True)
+        assert sorted(os.listdir(tmp_path)) == ["0.pt", "1.pt", "d"]
+        left = steps
+
+        def counted(call: Any) -> Any:
+            def one(*args: Any, **kwargs: Any) -> Any:
+                nonlocal left
+                if left == 0:
+                    raise Killed
+                left -= 1
+                return call(*args, **kwargs)
+
+            return one
+
+        killed = False
+        with monkeypatch.context() as patch:
+            for name in ("rename", "unlink", "rmdir"):
+                patch.setattr(os, name, counted(getattr(os, name)))
+            try:
+                convert(sources[1], target, to="ranks", replace=True)
+            except Killed:
+                killed = True
+        assert not target.exists() or is_whole(), steps
+        with pytest.raises(Error) as caught:
+            convert(sources[1], target, to="ranks")
+        assert caught.value.code == Code.ALREADY_EXISTS and is_whole(), steps
+        if not killed:
+            break
+    assert steps == 4  # two renames, a file, a directory
+
+
+@pytest.mark.parametrize("goes_back", [True, False])
+def test_a_directory_that_cannot_take_the_name_leaves_the_earlier_one(
+    goes_back: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.save({"number": 0}, tmp_path / "a.pt")
+    target = tmp_path / "d"
+    convert(tmp_path / "a.pt", target, to="ranks")
+    (target / "mine").touch()
+    rename = os.rename
+
+    def fail(source: str, name: str) -> None:
+        if source.endswith(".partial") or (source.endswith(".replaced") and not goes_back):
+            raise OSError(5, "the test's own failure")
+        rename(source, name)
+
+    with monkeypatch.context() as patch, pytest.raises(Error, match="the test's own failure") as caught:
+        patch.setattr(os, "rename", fail)
+        convert(tmp_path / "a.pt", target, to="ranks", replace=True)
+    assert caught.value.code == Code.IO_ERROR
+    earlier = target if goes_back else tmp_path / "d.replaced"
+    assert goes_back or str(earlier) in str(caught.value)
+    assert (earlier / "mine").exists() and sorted(os.listdir(tmp_path)) == ["a.pt", earlier.name]
+
+
 LIMITED = """
 import sys, threading, time
 import torch, tailrace.torch

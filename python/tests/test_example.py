@@ -64,7 +64,11 @@ def test_the_model_goes_on_with_the_losses_of_an_uninterrupted_run(tmp_path: Pat
 @pytest.mark.filterwarnings("ignore")  # the libraries' own
 @pytest.mark.parametrize(
     ("example", "first", "second"),
-    [("train_lightning.py", "step-3.ckpt", "step-6.ckpt"), ("train_trainer.py", "checkpoint-3", "checkpoint-6")],
+    [
+        ("train_lightning.py", "step-3.ckpt", "step-6.ckpt"),
+        ("train_trainer.py", "checkpoint-3", "checkpoint-6"),
+        ("train_accelerate.py", "checkpoints/checkpoint_1", "checkpoints/checkpoint_2"),
+    ],
 )
 def test_an_example_of_one_process_goes_on(
     example: str,
@@ -82,8 +86,8 @@ def test_an_example_of_one_process_goes_on(
 
     expected = losses()
     assert list(expected) == list(range(1, 7))
-    assert sorted(path.name for path in tmp_path.iterdir()) == [first, second]
     newest = tmp_path / second
+    assert sorted(newest.parent.iterdir()) == [tmp_path / first, newest]
     tailrace.read(newest).close()
     if newest.is_dir():
         shutil.rmtree(newest)

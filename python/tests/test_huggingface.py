@@ -19,8 +19,9 @@ import tailrace
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # the libraries' own
     from transformers import BloomConfig, BloomForCausalLM, Trainer, TrainingArguments
+    from transformers.trainer_utils import HubStrategy
 
-    from tailrace.torch import _runs
+    from tailrace.torch import _runs, huggingface
     from tailrace.torch.huggingface import install
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -109,6 +110,96 @@ def test_the_best_model_and_the_trainers_own_checkpoints_load(tmp_path: Path) ->
     assert best == str(tmp_path / "checkpoint-4")
     saved = tailrace.read(best)["model/transformer.word_embeddings.weight"].load()
     assert torch.equal(trainer.model.transformer.word_embeddings.weight, saved)
+
+
+def test_pushing_checkpoints_to_the_hub_is_refused(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path)
+    trainer.args.push_to_hub = True
+    own = trainer._save_checkpoint
+    with pytest.raises(tailrace.Error, match="hub_strategy='end'") as caught:
+        install(trainer)
+    assert caught.value.code == tailrace.Code.UNSUPPORTED and trainer._save_checkpoint == own
+    trainer.args.hub_strategy = HubStrategy.END
+    install(trainer)
+    assert trainer._save_checkpoint != own
+
+
+def test_what_fails_before_the_writing_fails_the_save_on_all_ranks(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path, max_steps=2)
+    install(trainer)
+
+    def fail(path: str) -> None:
+        raise OSError(28, "the test's own failure")
+
+    trainer.state.save_to_json = fail
+    with pytest.raises(tailrace.Error, match="the test's own failure"):  # as those of add(): raised by start()
+        trainer._save_checkpoint(trainer.model, None)
+    del trainer.state.save_to_json
+    trainer.train()
+    assert os.listdir(tmp_path) == ["checkpoint-2"]
+
+
+class Killed(BaseException):
+    pass
+
+
+def test_a_kill_while_a_checkpoint_is_replaced_leaves_a_whole_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def contents(place: Path) -> list[str]:
+        return [file.read_text() for file in place.iterdir()]
+
+    whole = (["old"] * 2, ["new"] * 2)
+    for steps in range(100):
+        place, unfinished = tmp_path / str(steps) / "checkpoint-2", tmp_path / str(steps) / ".checkpoint-2.unfinished"
+        for directory, text in ((place, "old"), (unfinished, "new")):
+            directory.mkdir(parents=True)
+            for name in ("trainer_state.json", "weights"):
+                (directory / name).write_text(text)
+        left = steps
+
+        def counted(call: Any) -> Any:
+            def one(*args: Any, **kwargs: Any) -> Any:
+                nonlocal left
+                if left == 0:
+                    raise Killed
+                left -= 1
+                return call(*args, **kwargs)
+
+            return one
+
+        killed = False
+        with monkeypatch.context() as patch:
+            for name in ("rename", "unlink", "rmdir"):
+                patch.setattr(os, name, counted(getattr(os, name)))
+            try:
+                huggingface._take_its_name(str(unfinished), str(place))
+            except Killed:
+                killed = True
+        assert not place.exists() or contents(place) in whole, steps
+        huggingface._clear(str(place.parent))
+        assert os.listdir(place.parent) == ["checkpoint-2"] and contents(place) in whole, steps
+        if not killed:
+            break
+    assert steps == 5 and contents(place) == ["new"] * 2  # two renames, two files, one directory
+
+
+def test_a_checkpoint_that_cannot_take_the_name_leaves_the_older_one(tmp_path: Path) -> None:
+    place = tmp_path / "checkpoint-2"
+    place.mkdir()
+    (tmp_path / ".checkpoint-2.unfinished").mkdir()
+    (tmp_path / ".checkpoint-2.unfinished" / "trainer_state.json").touch()
+    rename = os.rename
+
+    def fail(source: str, target: str) -> None:
+        if source.endswith(".unfinished"):
+            raise OSError(5, "the test's own failure")
+        rename(source, target)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(tailrace.Error, match="the test's own failure") as caught:
+        patch.setattr(os, "rename", fail)
+        huggingface._take_its_name(str(tmp_path / ".checkpoint-2.unfinished"), str(place))
+    assert caught.value.intact == "older checkpoints are intact" and place.is_dir()
 
 
 if __name__ == "__main__":

@@ -9,8 +9,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import distributed
 import pytest
 import torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
 
 import tailrace
 import tailrace.torch
@@ -121,6 +124,34 @@ tailrace.torch.save({{"w": torch.zeros(5)}}, {str(path)!r})
     tailrace.torch.save({"w": torch.full((5,), 2.0)}, path)
     assert tailrace.torch.load(path)["w"].sum() == 10
     assert os.listdir(tmp_path) == ["f"]
+
+
+def refuse_what_has_no_memory(place: str) -> None:
+    whole = init_device_mesh("cpu", (1,))
+    strange = {
+        "DTensor .*tailrace.torch.StorageWriter": distribute_tensor(torch.arange(6.0), whole, [Shard(0)]),
+        "DTensor": distribute_tensor(torch.empty(0, 3), whole, [Shard(0)]),
+        "device meta": torch.ones(3, device="meta"),
+        "sparse_coo": torch.ones(3).to_sparse(),
+    }
+    with tailrace.open(shared_dir=f"{place}/shared", local_dir=f"{place}/local") as session:
+        for said, tensor in strange.items():
+            state = {"w": [torch.ones(2), tensor]}
+            for save in (
+                lambda state=state: tailrace.torch.save(state, f"{place}/f"),
+                lambda state=state: session.save(1, state),
+            ):
+                with pytest.raises(tailrace.Error, match=f"tensor 'w/1': .*({said})") as refused:
+                    save()
+                assert refused.value.code is tailrace.Code.INVALID_ARGUMENT
+                assert refused.value.intact == "nothing was saved"
+        session.save(1, {"w": torch.zeros(6)})
+        with pytest.raises(tailrace.Error, match=r"\['w'\]: a DTensor .*StorageReader"):
+            session.restore(1, {"w": next(iter(strange.values()))})
+
+
+def test_tensors_without_memory_of_their_own_are_refused_by_name(tmp_path: Path) -> None:
+    distributed.run(1, refuse_what_has_no_memory, str(tmp_path))
 
 
 def test_damage_and_absence_are_told_apart(tmp_path: Path) -> None:

@@ -64,6 +64,7 @@ def convert(
     for name in (to, source_format):
         if name not in FORMATS:
             raise Error(Code.INVALID_ARGUMENT, f"there is no format {name!r}; there are {', '.join(FORMATS)}")
+    _targets.put_back(target)
     if os.path.lexists(target) and not replace:
         raise Error(Code.ALREADY_EXISTS, f"'{target}' is there already, and is left as it is")
     if os.path.realpath(source) == os.path.realpath(target):

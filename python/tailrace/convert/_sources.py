@@ -129,16 +129,13 @@ def _tree_of(checkpoint: Checkpoint, scratch: Scratch) -> Any:
             array = scratch.bytes(lazy.nbytes).view(lazy.dtype).reshape(lazy.shape)
         else:
             return lazy.load()
-        leaf = _leaves.Target(array).leaf
-        if lazy._in_boxes:
-            checkpoint._reader.read_box(lazy.name, [0] * lazy.ndim, list(lazy.shape), leaf.address, leaf.nbytes)
-        else:
-            checkpoint._reader.read(checkpoint.rank, [(lazy.name, leaf.address, leaf.nbytes)])
+        lazy._read(_leaves.Target(array).leaf)
         return array
 
     if _tree.SKELETON in checkpoint._regions:
         return _tree.decode(checkpoint.skeleton, load)
-    return {name: load(lazy._ref) for name, lazy in checkpoint.items()}  # of a C program
+    # Of a C program; what other ranks alone have is in their trees.
+    return {name: load(lazy._ref) for name, lazy in checkpoint.items() if name in checkpoint._regions}
 
 
 def refused(error: pickle.UnpicklingError) -> str:

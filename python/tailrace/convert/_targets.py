@@ -1,9 +1,11 @@
 """Targets of a conversion: trees whose tensors lie in mapped files become files under a name of their own.
 
     1. everything is written beside the target, under NAME.partial, and synced
-    2. what was written takes the target's name; the directory is synced
+    2. what was written takes the target's name; the directory is synced. An earlier target that is a directory, or
+       gives way to one, is NAME.replaced meanwhile.
 
-A failure, or Ctrl-C, removes what was written. An earlier target stays until step 2.
+A failure, or Ctrl-C, removes what was written. An earlier target stays until step 2. Killed in the middle of that, it
+gets its name back when the next conversion begins.
 """
 
 from __future__ import annotations
@@ -81,13 +83,36 @@ def _give_name(partial: str, target: str) -> None:
     if os.path.isdir(partial):
         sync_directory_of(os.path.join(partial, "."))
     # A directory cannot take the place of another, nor of a file.
-    replaced = target + ".replaced"
-    if os.path.isdir(target) or (os.path.isdir(partial) and os.path.lexists(target)):
-        _remove(replaced)
-        os.rename(target, replaced)
-    os.rename(partial, target)
-    _remove(replaced)
+    makes_room = os.path.isdir(target) or (os.path.isdir(partial) and os.path.lexists(target))
+    if makes_room:
+        _remove(_replaced(target))
+        os.rename(target, _replaced(target))
+    try:
+        os.rename(partial, target)
+    except BaseException:  # an interrupt is one
+        put_back(target)
+        raise
     sync_directory_of(target)
+    if makes_room:
+        _remove(_replaced(target))
+
+
+def _replaced(target: str) -> str:
+    """Where an earlier target is while the new one takes its name."""
+    return target + ".replaced"
+
+
+def put_back(target: str) -> None:
+    """Gives an earlier target its name again where the new one never came to take it, after a kill say."""
+    replaced = _replaced(target)
+    if os.path.lexists(replaced) and not os.path.lexists(target):
+        try:
+            os.rename(replaced, target)
+        except OSError as error:
+            raise Error(
+                Code.IO_ERROR,
+                f"giving '{target}' its name again: {error.strerror}; it lies in '{replaced}', and is intact",
+            ) from error
 
 
 def _remove(path: str) -> None:
@@ -198,7 +223,7 @@ def _write_tailrace(trees: list[Any], directory: str, files: int) -> None:
         table: list[Any] = []
         for rank, tree in enumerate(trees):
             skeleton, arrays = _tree.encode(tree, with_views=True)
-            leaves = {name: _leaves.to_save(array) for name, array in arrays.items()}
+            leaves = {name: _leaves.to_save(array, name) for name, array in arrays.items()}
             regions = [(name, leaf.nbytes, leaf.piece()) for name, leaf in leaves.items()]
             # Pieces of one name would be pieces of one array of all ranks, which they are not.
             regions = [(name, nbytes, None) for name, nbytes, _ in regions]

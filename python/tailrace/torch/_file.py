@@ -31,12 +31,7 @@ def save(
     """
     target = os.fspath(path)
     skeleton, arrays = _tree.encode(obj, pickle, with_views=True)
-    leaves = {}
-    for name, array in arrays.items():
-        try:
-            leaves[name] = _leaves.to_save(array)
-        except TypeError as error:
-            raise Error(Code.INVALID_ARGUMENT, f"the tensor {name!r}: {error}; nothing was saved") from None
+    leaves = {name: _leaves.to_save(array, name) for name, array in arrays.items()}
     regions = [(name, leaf.nbytes, leaf.piece()) for name, leaf in leaves.items()]
     # Everything is written in a directory of its own beside the target, whose lock keeps a second save out; then
     # the file takes its name. What a killed save has left is removed by the next one.
@@ -87,7 +82,7 @@ def load(path: str | os.PathLike[str], *, into: Any = None, map_location: Any = 
         waiting = []
         for name, lazy in checkpoint.items():
             ref = lazy._ref
-            made[name] = _leaves.empty(ref.kind, ref.dtype, ref.shape)
+            made[name] = ref.empty()
             leaf = _leaves.Target(made[name]).leaf
             waiting.append((name, leaf.address, leaf.nbytes))
         checkpoint._reader.read(checkpoint.rank, waiting)

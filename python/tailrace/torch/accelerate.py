@@ -25,6 +25,7 @@ from typing import Any
 
 from accelerate.utils import DistributedType
 
+from tailrace import _restore, _tree
 from tailrace._errors import Code, Error
 from tailrace.torch import _hugging_face, _segments
 
@@ -51,11 +52,15 @@ class AcceleratorCheckpoints:
         accelerator = self._accelerator
         self._writer.wait()  # and for what `then` removes
         place, then = self._place(output_dir)
-        os.makedirs(place, exist_ok=True)
-        weights = [accelerator.get_state_dict(model, unwrap=False) for model in accelerator._models]
-        for hook in accelerator._save_model_state_pre_hook.values():
-            hook(accelerator._models, weights, place)
         self._writer.open(place, then)
+        weights: list[Any] = []
+        try:
+            os.makedirs(place, exist_ok=True)
+            weights += [accelerator.get_state_dict(model, unwrap=False) for model in accelerator._models]
+            for hook in accelerator._save_model_state_pre_hook.values():
+                hook(accelerator._models, weights, place)
+        except Exception as error:  # the other ranks would wait for this one
+            self._writer.fail(error)
         if accelerator.is_main_process:
             for number, state in enumerate(weights):
                 self._writer.add(_model(number), functools.partial(dict, state))
@@ -86,7 +91,9 @@ class AcceleratorCheckpoints:
         limit = project.total_limit
 
         def remove_old() -> None:
-            for old in _numbered(directory)[: -limit if limit else 0]:
+            # The new one stays, whatever its number: the program may have begun to count anew.
+            others = [other for other in _numbered(directory) if other != place]
+            for old in others[: max(0, len(others) + 1 - limit) if limit else 0]:
                 shutil.rmtree(old)
 
         return place, remove_old
@@ -135,6 +142,9 @@ class AcceleratorCheckpoints:
             mine = load(rank) if rank in reader.owners else None  # there may have been fewer ranks
             self._compare(training, place)
             weights = [load(_model(number)) for number in range(len(models))]
+        # PyTorch would copy what fits before it raises, and cast what is of another type.
+        for number, (model, state) in enumerate(zip(models, weights, strict=True)):
+            self._compare_weights(model, state, f"{_model(number)!r} in '{place}'", options.get("strict", True))
         for model, state in zip(models, weights, strict=True):
             model.load_state_dict(state, **options)
         for kind, targets in self._targets().items():
@@ -166,6 +176,14 @@ class AcceleratorCheckpoints:
                     f"the checkpoint in '{place}' has {len(training[kind])} {kind}, the Accelerator {len(targets)}; "
                     "nothing was loaded",
                 )
+
+    def _compare_weights(self, model: Any, saved: dict[str, Any], what: str, strict: bool) -> None:
+        mine = model.state_dict()
+        if not strict:
+            common = saved.keys() & mine.keys()
+            saved, mine = ({name: state[name] for name in common} for state in (saved, mine))
+        text, _ = _tree.encode(saved, allow_pickle=self._trust_pickle)
+        _restore.compare(_tree.parse(text), mine, what, self._trust_pickle)
 
     def _wait_and_end(self) -> None:
         self._writer.wait()

@@ -14,6 +14,7 @@ are a segment of rank 0's, the states of the random generators one of each rank'
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 import shutil
@@ -22,7 +23,7 @@ from typing import Any
 import torch.distributed as dist
 from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
-from transformers.trainer_utils import rotate_checkpoints
+from transformers.trainer_utils import HubStrategy, rotate_checkpoints
 
 from tailrace._errors import Code, Error
 from tailrace.torch import _durable, _hugging_face, _segments
@@ -75,12 +76,14 @@ class TrainerCheckpoints:
                 output_dir=run_dir, save_total_limit=limit, best_model_checkpoint=best_place, use_mtime=True
             )
 
-        if args.should_save:
-            _clear(run_dir)
-            os.makedirs(unfinished)
-            state.save_to_json(os.path.join(unfinished, _STATE))
         self._writer.open(unfinished, then)
         if args.should_save:
+            try:
+                _clear(run_dir)
+                os.makedirs(unfinished)
+                state.save_to_json(os.path.join(unfinished, _STATE))
+            except Exception as error:  # the other ranks would wait for this one
+                self._writer.fail(error)
             self._writer.add("model", lambda: trainer.model.state_dict())
         if not args.save_only_model:
             if args.should_save:
@@ -190,6 +193,13 @@ def install(
     name: of the job, part of the files' names. threads, buffer_bytes: per rank, of the writing.
     """
     _hugging_face.refuse_sharded("Trainer", deepspeed=trainer.is_deepspeed_enabled, fsdp=trainer.is_fsdp_enabled)
+    if trainer.args.push_to_hub and trainer.args.hub_strategy != HubStrategy.END:
+        raise Error(
+            Code.UNSUPPORTED,
+            f"this Trainer pushes its checkpoints to the Hub (hub_strategy {trainer.args.hub_strategy.value!r}), which "
+            "would get K files that only tailrace reads: set hub_strategy='end', to push the model after training; "
+            "nothing was changed",
+        )
     writer = _segments.Writer(
         "huggingface", files=files, name=name, threads=threads, buffer_bytes=buffer_bytes, pickle=pickle
     )
@@ -197,21 +207,34 @@ def install(
 
 
 def _clear(run_dir: str) -> None:
-    """What killed saves have left."""
+    """What killed saves have left. A checkpoint that had made room for one that never came gets its name back."""
     for place in glob.glob(os.path.join(glob.escape(run_dir), ".checkpoint-*.unfinished")):
         shutil.rmtree(place)
+    for replaced in glob.glob(os.path.join(glob.escape(run_dir), ".checkpoint-*.replaced")):
+        place = os.path.join(run_dir, os.path.basename(replaced)[1:].removesuffix(".replaced"))
+        if os.path.isdir(place):
+            shutil.rmtree(replaced)
+        else:
+            os.rename(replaced, place)
 
 
 def _take_its_name(unfinished: str, place: str) -> None:
-    """Gives a complete checkpoint its name. An older one of that name makes room for it at that moment."""
+    """Gives a complete checkpoint its name. An older one of that name makes room for it at that moment, and is removed
+    afterwards: what has the name is whole at any time."""
     _durable.sync(os.path.join(unfinished, _STATE))
     _durable.sync(unfinished)
-    if os.path.isdir(place):
-        shutil.rmtree(place)
+    directory, name = os.path.split(place)
+    replaced = os.path.join(directory, f".{name}.replaced")
     try:
+        if os.path.isdir(place):
+            os.rename(place, replaced)
         os.rename(unfinished, place)
         _durable.sync_directory_of(place)
     except OSError as error:
+        if not os.path.isdir(place):
+            with contextlib.suppress(OSError):
+                os.rename(replaced, place)
         raise Error(
             Code.IO_ERROR, f"giving '{place}' its name: {error.strerror}; older checkpoints are intact"
         ) from error
+    shutil.rmtree(replaced, ignore_errors=True)  # else by the next save

@@ -1,0 +1,75 @@
+"""tailrace.read of what other parts of the package save, and of what no one here can understand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import distributed
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
+
+import tailrace
+from tailrace import _checkpoint, _tree
+from tailrace.torch import StorageWriter
+
+
+def save_replicated(place: str) -> None:
+    state = {name: torch.full((50, 3), float(number)) for number, name in enumerate("abcd")}
+    state |= {f"scalar{number}": torch.tensor(float(number)) for number in range(4)}  # in no boxes
+    state["sharded"] = distribute_tensor(torch.arange(30.0), init_device_mesh("cpu", (2,)), [Shard(0)])
+    state[f"own{dist.get_rank()}"] = torch.full((4,), 10.0 + dist.get_rank())
+    dcp.save(state, checkpoint_id=place, storage_writer=StorageWriter(files=2))
+
+
+def test_what_dcp_saved_on_any_rank_is_there(tmp_path: Path) -> None:
+    distributed.run(2, save_replicated, str(tmp_path))
+    with tailrace.read(tmp_path) as checkpoint:
+        for view in (checkpoint, checkpoint.at_rank(1)):
+            for number, name in enumerate("abcd"):
+                assert view[name].shape == (50, 3) and (view[name].load() == number).all(), name
+            for number in range(4):
+                assert view[f"scalar{number}"].load().tobytes() == np.float32(number).tobytes()
+            assert (view["own0"][:] == 10).all() and (view["own1"][1:3] == 11).all()
+            assert view["sharded"][7:20].tolist() == list(range(7, 20))
+        of_one = [{name for name, _, _ in checkpoint._reader.regions(rank)} & set("abcd") for rank in range(2)]
+        assert all(of_one) and not of_one[0] & of_one[1]  # or the test would prove nothing
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype", "code"),
+    [
+        ("numpy", "float3_of_nobody", tailrace.Code.UNSUPPORTED),
+        ("torch", "float3_of_nobody", tailrace.Code.UNSUPPORTED),
+        ("torch", "load", tailrace.Code.UNSUPPORTED),
+        ("numpy", "|O", tailrace.Code.UNSUPPORTED),
+        ("numpy", [["a"]], tailrace.Code.UNSUPPORTED),
+        ("numpy", 5, tailrace.Code.CORRUPT),
+        ("numpy", {"a": [1]}, tailrace.Code.CORRUPT),
+        ("nobody's", "uint16", tailrace.Code.CORRUPT),
+        ([], "uint16", tailrace.Code.CORRUPT),
+    ],
+)
+def test_elements_that_nobody_knows_are_in_the_way_of_no_other_array(
+    kind: Any, dtype: Any, code: tailrace.Code, tmp_path: Path
+) -> None:
+    state = {"strange": np.ones(4, np.uint16), "known": np.arange(3.0)}
+    with tailrace.open(shared_dir=tmp_path / "shared", local_dir=tmp_path / "local") as session:
+        session.save(1, state)
+    tree = json.loads(_tree.encode(state)[0])
+    tree["tree"]["strange"] |= {"kind": kind, "dtype": dtype}
+    with tailrace.read(tmp_path / "shared") as opened:
+        checkpoint = _checkpoint.Checkpoint(opened._reader, 0, json.dumps(tree).encode())
+        assert checkpoint["known"].load().tolist() == [0, 1, 2]
+        strange = checkpoint["strange"]
+        assert strange.shape == (4,) and "strange" in repr(strange)
+        for ask in (strange.load, lambda: strange[1:2], lambda: strange.dtype, lambda: strange.nbytes, checkpoint.tree):
+            with pytest.raises(tailrace.Error, match="region 'strange'") as caught:
+                ask()
+            assert caught.value.code is code
