@@ -132,7 +132,9 @@ class Writer:
                     number = _runs.epoch_of(job.place)
                     epoch = _core.DirectEpoch(job.place, self._job, number, self._files, ranks)
                     tail.append((INDEX, json.dumps({"segments": owners}).encode()))
-                leaves = {name: _leaves.to_save(a) for part in job.parts.values() for name, a in part.arrays.items()}
+                leaves = {
+                    name: _leaves.to_save(a, name) for part in job.parts.values() for name, a in part.arrays.items()
+                }
                 shapes = [(name, leaf.nbytes, leaf.piece()) for name, leaf in leaves.items()]
                 tail.append((_tree.SKELETON, _tree.merge([part.skeleton for part in job.parts.values()])))
             except Exception as error:

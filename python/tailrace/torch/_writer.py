@@ -176,7 +176,7 @@ class StorageWriter(_Writer, _Stager):
             shared_bytes = sum(_metadata.bytes_about(item) for item in plan.items)
             for item in tensors:
                 # A view of the planner's tensor where that is contiguous and on the host.
-                leaf = _leaves.to_save(planner.resolve_data(item))
+                leaf = _leaves.to_save(planner.resolve_data(item), item.index.fqn)
                 name = names[item.index]
                 leaves.append(leaf)
                 shapes.append((name, leaf.nbytes, _piece(item, leaf) if name == item.index.fqn else None))
