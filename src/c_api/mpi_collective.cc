@@ -136,6 +136,10 @@ Result<collective::Access> access_of(tailrace_file& file, uint64_t position, voi
     collective::Access access;
     if (count == 0) return access;
     TAILRACE_ASSIGN(const collective::FlatType memory, collective::flatten(memorytype));
+    if (memory.bytes > 0 && count > UINT64_MAX / memory.bytes)
+        return Status(Code::invalid_argument,
+                      fmt::format("{} elements of {} bytes are more than 64 bits can count; nothing was done",
+                                  count, memory.bytes));
     TAILRACE_ASSIGN(access.requests, collective::requests_of(*file.view, position, count * memory.bytes));
     access.memory = collective::memory_of(buffer, count, memory);
     return access;
@@ -196,7 +200,10 @@ tailrace_code tailrace_file_open(MPI_Comm communicator, const char* path, tailra
         tailrace::MpiLimits limits;
         limits.only_in_calls = true;
         TAILRACE_ASSIGN(auto transport, tailrace::make_mpi_transport(communicator, limits));
-        const auto hints = hints_of(info);
+        const bool known = mode >= TAILRACE_FILE_READ && mode <= TAILRACE_FILE_EXISTING;
+        const auto hints = known ? hints_of(info)
+                                 : Status(Code::invalid_argument,
+                                          fmt::format("{} is no tailrace_file_mode", static_cast<int>(mode)));
         const auto chosen = mode == TAILRACE_FILE_READ       ? collective::Mode::read
                             : mode == TAILRACE_FILE_WRITE    ? collective::Mode::write
                             : mode == TAILRACE_FILE_EXISTING ? collective::Mode::existing
@@ -246,6 +253,8 @@ tailrace_code tailrace_file_read_pieces(tailrace_file* file, size_t file_count,
 tailrace_code tailrace_file_set_view(tailrace_file* file, uint64_t displacement, MPI_Datatype filetype) {
     return call([&] {
         TAILRACE_ASSIGN(const auto object, alive(file, "file"));
+        if (filetype == MPI_DATATYPE_NULL)
+            return Status(Code::invalid_argument, "a file view of MPI_DATATYPE_NULL; the view is as it was");
         MPI_Datatype copy = MPI_DATATYPE_NULL;
         TAILRACE_MPI_TRY(MPI_Type_dup(filetype, &copy), "keeping the type of a file view");
         object->forget_type();

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/units.h"
+#include "storage/file_size_signal.h"
 
 namespace tailrace::collective {
 
@@ -38,6 +39,8 @@ Result<SharedMemory> SharedMemory::create(uint64_t bytes) {
     SharedMemory shared;
     shared.descriptor_ = memfd_create("tailrace", MFD_CLOEXEC);
     if (shared.descriptor_ < 0) return errno_status(errno, attempted);
+    const FileSizeSignalBlocked
+        blocked;  // it counts as a file: a limit on those is an error, not the program's end
     if (ftruncate(shared.descriptor_, static_cast<off_t>(bytes)) != 0) return errno_status(errno, attempted);
     TAILRACE_ASSIGN(shared.memory_, map(shared.descriptor_, bytes, attempted));
     shared.name_ = {static_cast<uint64_t>(getpid()), static_cast<uint64_t>(shared.descriptor_), bytes,

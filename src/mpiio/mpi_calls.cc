@@ -19,17 +19,35 @@ int raise(MPI_File file, int code) {
     return code;
 }
 
-// At the individual file pointer, which the MPI library keeps, and which moves on by what was asked for.
+// The individual file pointer, which the MPI library keeps and other calls move.
+int get_position(mpiio::OpenFile& open, MPI_File file, MPI_Offset& position) {
+    if (const int code = PMPI_File_get_position(file, &position); code != MPI_SUCCESS) return code;
+    if (open.pointer && open.pointer->reported == position) position = open.pointer->position;
+    return MPI_SUCCESS;
+}
+
+void note_position(mpiio::OpenFile& open, MPI_File file, MPI_Offset position) {
+    mpiio::OpenFile::Pointer pointer{position, position};
+    PMPI_File_get_position(file, &pointer.reported);
+    open.pointer = pointer;
+}
+
+void set_position(mpiio::OpenFile& open, MPI_File file, MPI_Offset position) {
+    PMPI_File_seek(file, position, MPI_SEEK_SET);
+    note_position(open, file, position);
+}
+
+// At the individual file pointer, which moves on by what was asked for.
 template <class Ours, class Theirs>
 int at_pointer(MPI_File file, Ours ours, Theirs theirs) {
     const std::shared_ptr<mpiio::OpenFile> open = mpiio::find(file);
     if (!open || !open->handled()) return theirs();
     MPI_Offset position = 0;
-    if (const int code = PMPI_File_get_position(file, &position); code != MPI_SUCCESS) return code;
+    if (const int code = get_position(*open, file, position); code != MPI_SUCCESS) return code;
     const mpiio::Transfer transfer = ours(*open, position);
     if (!transfer.handled) return theirs();
     if (transfer.code == MPI_SUCCESS && open->etype_bytes > 0)
-        PMPI_File_seek(file, position + transfer.moved / open->etype_bytes, MPI_SEEK_SET);
+        set_position(*open, file, position + transfer.moved / open->etype_bytes);
     return raise(file, transfer.code);
 }
 
@@ -48,11 +66,11 @@ int start_at_pointer(MPI_File file, Ours ours, Theirs theirs) {
     const std::shared_ptr<mpiio::OpenFile> open = mpiio::find(file);
     if (!open || !open->handled() || !open->concurrent) return theirs();
     MPI_Offset position = 0;
-    if (const int code = PMPI_File_get_position(file, &position); code != MPI_SUCCESS) return code;
+    if (const int code = get_position(*open, file, position); code != MPI_SUCCESS) return code;
     const mpiio::Transfer transfer = ours(*open, position);
     if (!transfer.handled) return theirs();
     if (transfer.code == MPI_SUCCESS && open->etype_bytes > 0)
-        PMPI_File_seek(file, position + transfer.moved / open->etype_bytes, MPI_SEEK_SET);
+        set_position(*open, file, position + transfer.moved / open->etype_bytes);
     return raise(file, transfer.code);
 }
 
@@ -90,6 +108,16 @@ TAILRACE_INTERCEPTED int MPI_File_sync(MPI_File file) {
             return raise(file, MPI_ERR_IO);
     }
     return PMPI_File_sync(file);
+}
+
+// Where the program wants to be, as it said it: in some views MPICH's get_position does not say the same.
+TAILRACE_INTERCEPTED int MPI_File_seek(MPI_File file, MPI_Offset offset, int whence) {
+    const int code = PMPI_File_seek(file, offset, whence);
+    if (const std::shared_ptr<mpiio::OpenFile> open = mpiio::find(file)) {
+        open->pointer.reset();
+        if (code == MPI_SUCCESS && whence == MPI_SEEK_SET) note_position(*open, file, offset);
+    }
+    return code;
 }
 
 TAILRACE_INTERCEPTED int MPI_File_set_view(MPI_File file, MPI_Offset displacement, MPI_Datatype etype,

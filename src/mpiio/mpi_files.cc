@@ -4,12 +4,15 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <mutex>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 
 namespace tailrace::mpiio {
 
@@ -109,17 +112,22 @@ void write_line(std::string line) {
 }
 
 // `bytes`: what was moved, of `asked`.
-Transfer outcome(tailrace_code code, uint64_t bytes, uint64_t asked, MPI_Status* status) {
+Transfer outcome(OpenFile& file, tailrace_code code, uint64_t bytes, uint64_t asked, MPI_Status* status) {
     // Arguments that our method cannot take (a view that goes backwards, a write that overlaps itself) are
     // refused on all ranks: the MPI library may know what to do with them, or says what is wrong in its way.
     if (code == TAILRACE_INVALID_ARGUMENT || code == TAILRACE_UNSUPPORTED) return {false, MPI_SUCCESS, 0};
     if (code == TAILRACE_OK) set_status(status, bytes);
+    // MPI's error classes say little: the first failure of a file in words.
+    if (code != TAILRACE_OK && file.rank == 0 && !std::exchange(file.failure_told, true))
+        write_line("tailrace: " + std::string(tailrace_last_error()));
     return {true, class_of(code), static_cast<MPI_Offset>(asked)};
 }
 
 // Is this a transfer at all? Where it is none on one rank, that rank makes the call with nobody's list.
-bool makes_sense(MPI_Offset offset, MPI_Count count, MPI_Datatype type) {
-    return offset >= 0 && count >= 0 && type != MPI_DATATYPE_NULL;
+bool makes_sense(const OpenFile& file, MPI_Offset offset, MPI_Count count, MPI_Datatype type) {
+    constexpr MPI_Offset most = std::numeric_limits<MPI_Offset>::max();
+    return offset >= 0 && offset <= most / std::max<MPI_Offset>(file.etype_bytes, 1) && count >= 0 &&
+           type != MPI_DATATYPE_NULL;
 }
 constexpr size_t no_list = 1;  // of NULL
 
@@ -214,6 +222,7 @@ int let_go(OpenFile& file) {
 
 void set_view(OpenFile& file, MPI_Offset displacement, MPI_Datatype etype, MPI_Datatype filetype,
               const char* representation) {
+    file.pointer.reset();
     MPI_Count bytes = 1;
     PMPI_Type_size_x(etype, &bytes);
     file.etype_bytes = static_cast<MPI_Offset>(bytes);
@@ -225,33 +234,34 @@ void set_view(OpenFile& file, MPI_Offset displacement, MPI_Datatype etype, MPI_D
 Transfer write(OpenFile& file, MPI_Offset offset, const void* buffer, MPI_Count count, MPI_Datatype type,
                MPI_Status* status) {
     if (!file.writes) return {false, MPI_SUCCESS, 0};
-    if (!makes_sense(offset, count, type))
-        return outcome(tailrace_file_write_pieces(file.file, no_list, nullptr, 0, nullptr), 0, 0, status);
+    if (!makes_sense(file, offset, count, type))
+        return outcome(file, tailrace_file_write_pieces(file.file, no_list, nullptr, 0, nullptr), 0, 0,
+                       status);
     const tailrace_code code =
         tailrace_file_write_view(file.file, static_cast<uint64_t>(offset * file.etype_bytes), buffer,
                                  static_cast<uint64_t>(count), type);
     const uint64_t asked = bytes_of(count, type);
-    return outcome(code, asked, asked, status);
+    return outcome(file, code, asked, asked, status);
 }
 
 Transfer read(OpenFile& file, MPI_Offset offset, void* buffer, MPI_Count count, MPI_Datatype type,
               MPI_Status* status) {
     if (!file.reads) return {false, MPI_SUCCESS, 0};
     uint64_t bytes = 0;
-    if (!makes_sense(offset, count, type))
-        return outcome(tailrace_file_read_pieces(file.file, no_list, nullptr, 0, nullptr, &bytes), 0, 0,
+    if (!makes_sense(file, offset, count, type))
+        return outcome(file, tailrace_file_read_pieces(file.file, no_list, nullptr, 0, nullptr, &bytes), 0, 0,
                        status);
     const tailrace_code code =
         tailrace_file_read_view(file.file, static_cast<uint64_t>(offset * file.etype_bytes), buffer,
                                 static_cast<uint64_t>(count), type, &bytes);
-    return outcome(code, bytes, bytes_of(count, type), status);
+    return outcome(file, code, bytes, bytes_of(count, type), status);
 }
 
 Transfer start_write(OpenFile& file, MPI_Offset offset, const void* buffer, MPI_Count count,
                      MPI_Datatype type, MPI_Request* request) {
     if (!file.writes) return {false, MPI_SUCCESS, 0};
     tailrace_io* io = nullptr;
-    if (!makes_sense(offset, count, type))
+    if (!makes_sense(file, offset, count, type))
         return started(file, tailrace_file_start_write_pieces(file.file, no_list, nullptr, 0, nullptr, &io),
                        io, true, 0, request);
     const tailrace_code code =
@@ -264,7 +274,7 @@ Transfer start_read(OpenFile& file, MPI_Offset offset, void* buffer, MPI_Count c
                     MPI_Request* request) {
     if (!file.reads) return {false, MPI_SUCCESS, 0};
     tailrace_io* io = nullptr;
-    if (!makes_sense(offset, count, type))
+    if (!makes_sense(file, offset, count, type))
         return started(file, tailrace_file_start_read_pieces(file.file, no_list, nullptr, 0, nullptr, &io),
                        io, false, 0, request);
     const tailrace_code code =

@@ -8,6 +8,7 @@
 #include <mpi.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "mpiio/mpi_requests.h"
@@ -28,6 +29,13 @@ struct OpenFile {
     bool native = true;   // the data representation
     bool atomic = false;  // MPI's atomic mode, which is not ours to give
     MPI_Offset etype_bytes = 1;
+    // The individual file pointer where our last call has left it, and what the MPI library says it is since:
+    // in some views MPICH does not say what it was told.
+    struct Pointer {
+        MPI_Offset position = 0, reported = 0;
+    };
+    std::optional<Pointer> pointer;
+    bool failure_told = false;
 
     bool handled() const { return native && !atomic; }
 };

@@ -91,6 +91,10 @@ void set_view(MPI_Fint* file, MPI_Offset* displacement, MPI_Fint* etype, MPI_Fin
                           trimmed(representation, length).c_str(), MPI_Info_f2c(*info));
 }
 
+void seek(MPI_Fint* file, MPI_Offset* offset, MPI_Fint* whence, MPI_Fint* error) {
+    *error = MPI_File_seek(MPI_File_f2c(*file), *offset, *whence);
+}
+
 void set_atomicity(MPI_Fint* file, MPI_Fint* flag, MPI_Fint* error) {
     *error = MPI_File_set_atomicity(MPI_File_f2c(*file), *flag != 0 ? 1 : 0);
 }
@@ -150,6 +154,10 @@ void start_at_offset(Call call, MPI_Fint* file, MPI_Offset* offset, void* buffer
         MPI_Fint * file, MPI_Offset * displacement, MPI_Fint * etype, MPI_Fint * filetype,                 \
         const char* representation, MPI_Fint* info, MPI_Fint* error, size_t length) {                      \
         set_view(file, displacement, etype, filetype, representation, info, error, length);                \
+    }                                                                                                      \
+    TAILRACE_INTERCEPTED void name_of(seek)(MPI_Fint * file, MPI_Offset * offset, MPI_Fint * whence,       \
+                                            MPI_Fint * error) {                                            \
+        seek(file, offset, whence, error);                                                                 \
     }                                                                                                      \
     TAILRACE_INTERCEPTED void name_of(set_atomicity)(MPI_Fint * file, MPI_Fint * flag, MPI_Fint * error) { \
         set_atomicity(file, flag, error);                                                                  \

@@ -253,8 +253,17 @@ void test_errors(const std::string& directory) {
            "one rank's list for which there is no memory is every rank's error");
     expect(tailrace_file_set_view(file, 0, MPI_INT) == TAILRACE_OK, "view");
     expect(tailrace_file_write_view(file, 0, bytes, 0, MPI_INT) == TAILRACE_OK, "the file goes on");
+    expect(tailrace_file_write_view(file, 0, bytes, rank == 0 ? UINT64_MAX / 4 + 1 : 0, MPI_INT) ==
+               TAILRACE_INVALID_ARGUMENT,
+           "one rank's count that no file can hold is every rank's error");
+    expect(tailrace_file_set_view(file, 0, MPI_DATATYPE_NULL) == TAILRACE_INVALID_ARGUMENT,
+           "a view of nothing");
     expect(tailrace_file_close(file) == TAILRACE_OK, "close");
     expect(tailrace_file_close(file) == TAILRACE_FAILED_STATE, "a closed file is recognised");
+    expect(tailrace_file_open(MPI_COMM_WORLD, (directory + "/errors").c_str(),
+                              static_cast<tailrace_file_mode>(rank == ranks - 1 ? 7 : 3), MPI_INFO_NULL,
+                              &file) == TAILRACE_INVALID_ARGUMENT,
+           "a mode that does not exist, on one rank, is every rank's error");
 }
 
 // A file is opened by most ranks when they first need it, by when the program may have changed its directory.

@@ -1,11 +1,13 @@
 /* What MPI-IO programs do seldom, or by mistake: a file that is only written, arguments that make no sense, a
- * read across the end followed by a write, a file in atomic mode. It knows nothing of tailrace, and leaves
- * the same file without it.
+ * read across the end followed by a write, views with gaps, a file in atomic mode. It leaves the same file
+ * without tailrace.
  *
  * unusual FILE
  */
 #include <mpi.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 static int rank, ranks, wrong;
 
@@ -77,7 +79,40 @@ int main(int argc, char** argv) {
     code = MPI_File_write_all(file, data, block, MPI_INT, &status);
     expect(code == MPI_SUCCESS, "write_all");
 
-    /* 5. Atomic mode. */
+    /* 5. A view with gaps of its own between elements: one call after the other, and from somewhere else.
+     * MPICH's own pointer is off there, so that without tailrace every number is written to its place by
+     * itself. */
+    MPI_Datatype element, gaps;
+    int places[3] = {0, 2, 4};
+    enum { spread = 20 };
+    MPI_Type_create_resized(MPI_DOUBLE, 0, spread, &element);
+    MPI_Type_create_indexed_block(3, 1, places, element, &gaps);
+    MPI_Type_commit(&gaps);
+    const char* library = getenv("TAILRACE_MPIIO");
+    const int by_pointer = library != NULL && strcmp(library, "on") == 0;
+    const MPI_Offset begin = (position + 100 * block) * (MPI_Offset)sizeof(int) + rank * 4000;
+    if (by_pointer) code = MPI_File_set_view(file, begin, MPI_DOUBLE, gaps, "native", MPI_INFO_NULL);
+    if (!by_pointer) code = MPI_File_set_view(file, 0, MPI_BYTE, MPI_BYTE, "native", MPI_INFO_NULL);
+    expect(code == MPI_SUCCESS, "set_view");
+    for (int call = 0; call < 5; ++call) {
+        const int first = call == 4 ? 20 : call * 4;
+        double values[4];
+        for (int i = 0; i < 4; ++i) values[i] = rank + (call * 4 + i) / 100.0;
+        if (by_pointer && call == 4) MPI_File_seek(file, first, MPI_SEEK_SET);
+        if (by_pointer) code = MPI_File_write_all(file, values, 4, MPI_DOUBLE, &status);
+        for (int i = 0; i < 4 && !by_pointer; ++i) {
+            const int number = first + i;
+            const MPI_Offset at = begin + number / 3 * (5 * spread) + number % 3 * (2 * spread);
+            code = MPI_File_write_at(file, at, &values[i], 1, MPI_DOUBLE, &status);
+        }
+        expect(code == MPI_SUCCESS, "write_all in a view with gaps");
+    }
+    MPI_Type_free(&element);
+    MPI_Type_free(&gaps);
+    code = MPI_File_set_view(file, 0, MPI_INT, MPI_INT, "native", MPI_INFO_NULL);
+    expect(code == MPI_SUCCESS, "set_view");
+
+    /* 6. Atomic mode. */
     expect(MPI_File_set_atomicity(file, 1) == MPI_SUCCESS, "set_atomicity");
     code = MPI_File_write_at_all(file, position + (ranks + rank) * block, data, block, MPI_INT, &status);
     expect(code == MPI_SUCCESS, "write_at_all in atomic mode");
