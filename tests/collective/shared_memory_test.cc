@@ -2,6 +2,7 @@
 #include "collective/shared_memory.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -54,6 +55,16 @@ TEST(SharedMemoryTest, AttachmentsFollowTheName) {
     auto again = attachments.at(3, 0, shared.name());
     ASSERT_TRUE(again.ok());
     EXPECT_EQ((*again)[99999], std::byte{8});
+}
+
+TEST(SharedMemoryTest, ALimitOnFilesIsAnErrorAndNotTheEndOfTheProgram) {
+    rlimit before{};
+    ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+    const rlimit low{4096, before.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &low), 0);
+    const auto shared = SharedMemory::create(1 << 20);
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+    EXPECT_FALSE(shared.ok());
 }
 
 TEST(SharedMemoryTest, WhatIsGoneCannotBeAttachedTo) {
