@@ -80,30 +80,31 @@ int main(int argc, char** argv) {
     expect(code == MPI_SUCCESS, "write_all");
 
     /* 5. A view with gaps of its own between elements: one call after the other, and from somewhere else.
-     * MPICH's own pointer is off there, so that without tailrace every number is written to its place by
+     * MPICH's own pointer is off there, so that without tailrace every byte is written to its place by
      * itself. */
     MPI_Datatype element, gaps;
     int places[3] = {0, 2, 4};
-    enum { spread = 20 };
-    MPI_Type_create_resized(MPI_DOUBLE, 0, spread, &element);
+    enum { bytes_of_element = 16, extent = 28, each = 10 };
+    MPI_Type_create_resized(MPI_C_DOUBLE_COMPLEX, 0, extent, &element);
     MPI_Type_create_indexed_block(3, 1, places, element, &gaps);
     MPI_Type_commit(&gaps);
     const char* library = getenv("TAILRACE_MPIIO");
     const int by_pointer = library != NULL && strcmp(library, "on") == 0;
     const MPI_Offset begin = (position + 100 * block) * (MPI_Offset)sizeof(int) + rank * 4000;
-    if (by_pointer) code = MPI_File_set_view(file, begin, MPI_DOUBLE, gaps, "native", MPI_INFO_NULL);
-    if (!by_pointer) code = MPI_File_set_view(file, 0, MPI_BYTE, MPI_BYTE, "native", MPI_INFO_NULL);
+    code = by_pointer ? MPI_File_set_view(file, begin, MPI_BYTE, gaps, "native", MPI_INFO_NULL)
+                      : MPI_File_set_view(file, 0, MPI_BYTE, MPI_BYTE, "native", MPI_INFO_NULL);
     expect(code == MPI_SUCCESS, "set_view");
-    for (int call = 0; call < 5; ++call) {
-        const int first = call == 4 ? 20 : call * 4;
-        double values[4];
-        for (int i = 0; i < 4; ++i) values[i] = rank + (call * 4 + i) / 100.0;
-        if (by_pointer && call == 4) MPI_File_seek(file, first, MPI_SEEK_SET);
-        if (by_pointer) code = MPI_File_write_all(file, values, 4, MPI_DOUBLE, &status);
-        for (int i = 0; i < 4 && !by_pointer; ++i) {
-            const int number = first + i;
-            const MPI_Offset at = begin + number / 3 * (5 * spread) + number % 3 * (2 * spread);
-            code = MPI_File_write_at(file, at, &values[i], 1, MPI_DOUBLE, &status);
+    for (int call = 0; call < 8; ++call) {
+        const int first = call == 7 ? 100 : call * each;
+        char letters[each];
+        for (int i = 0; i < each; ++i) letters[i] = (char)(1 + rank * 60 + call * 7 + i % 7);
+        if (by_pointer && call == 7) MPI_File_seek(file, first, MPI_SEEK_SET);
+        if (by_pointer) code = MPI_File_write_all(file, letters, each, MPI_BYTE, &status);
+        for (int i = 0; i < each && !by_pointer; ++i) {
+            const int number = first + i, whole = number / bytes_of_element;
+            const MPI_Offset at =
+                begin + whole / 3 * (5 * extent) + whole % 3 * (2 * extent) + number % bytes_of_element;
+            code = MPI_File_write_at(file, at, &letters[i], 1, MPI_BYTE, &status);
         }
         expect(code == MPI_SUCCESS, "write_all in a view with gaps");
     }
