@@ -87,11 +87,14 @@ class Cluster:
         shutil.rmtree(self.top, ignore_errors=True)
 
     def kill_ranks(self):
-        """SIGKILL to every rank on every node that is up; each node sees only its own processes."""
+        """SIGKILL to every rank on every node that is up, and until they are gone: one that waits for the parallel file
+        system dies when that has answered, and holds its locks until then. Each node sees only its own processes."""
         for node in range(NODES):
             self.testbed("exec", "n%d" % node, "sh", "-c",
-                         "for p in /proc/[0-9]*; do if [ \"$(cat $p/comm 2>/dev/null)\" = particles ]; "
-                         "then kill -9 ${p#/proc/}; fi; done", check=False)
+                         "ranks() { grep -l '^State:[[:space:]]*[^Z]' $(grep -lx particles /proc/[0-9]*/comm 2>/dev/null | "
+                         "sed 's/comm$/status/') /dev/null 2>/dev/null | cut -d/ -f3; }; "
+                         "tries=0; while [ -n \"$(ranks)\" ] && [ $tries -lt 300 ]; do "
+                         "kill -9 $(ranks) 2>/dev/null; sleep 0.1; tries=$((tries + 1)); done", check=False)
 
     def shared_files(self):
         """(epoch, run) -> [names], finished or not."""
