@@ -492,7 +492,7 @@ Status load_config_environment(Config& config) {
     for (const auto& [variable, value] : environment_variables(environment_prefix)) {
         if (std::find(other_variables.begin(), other_variables.end(), variable) != other_variables.end() ||
             std::any_of(other_parts.begin(), other_parts.end(),
-                        [&](std::string_view part) { return variable.starts_with(part); }))
+                        [name = variable](std::string_view part) { return name.starts_with(part); }))
             continue;
         std::string name(variable.substr(environment_prefix.size()));
         for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
