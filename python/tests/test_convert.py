@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
+from killing import is_killed_after
 
 import tailrace.torch
 from tailrace import Code, Error
@@ -165,13 +166,7 @@ def test_a_failure_leaves_nothing_and_an_earlier_target_as_it_was(tmp_path: Path
     assert sorted(os.listdir(tmp_path)) == ["a.pt", "b.tailrace", "d", "r.tailrace", "t.safetensors"]
 
 
-class Killed(BaseException):
-    pass
-
-
-def test_a_kill_while_a_directory_is_replaced_leaves_a_whole_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kill_while_a_directory_is_replaced_leaves_a_whole_one(tmp_path: Path) -> None:
     sources = [tmp_path / "0.pt", tmp_path / "1.pt"]
     for number, source in enumerate(sources):
         torch.save({"number": number}, source)
@@ -183,26 +178,7 @@ def test_a_kill_while_a_directory_is_replaced_leaves_a_whole_one(
     for steps in range(100):
         convert(sources[0], target, to="ranks", replace=True)
         assert sorted(os.listdir(tmp_path)) == ["0.pt", "1.pt", "d"]
-        left = steps
-
-        def counted(call: Any) -> Any:
-            def one(*args: Any, **kwargs: Any) -> Any:
-                nonlocal left
-                if left == 0:
-                    raise Killed
-                left -= 1
-                return call(*args, **kwargs)
-
-            return one
-
-        killed = False
-        with monkeypatch.context() as patch:
-            for name in ("rename", "unlink", "rmdir"):
-                patch.setattr(os, name, counted(getattr(os, name)))
-            try:
-                convert(sources[1], target, to="ranks", replace=True)
-            except Killed:
-                killed = True
+        killed = is_killed_after(steps, lambda: convert(sources[1], target, to="ranks", replace=True))
         assert not target.exists() or is_whole(), steps
         with pytest.raises(Error) as caught:
             convert(sources[1], target, to="ranks")

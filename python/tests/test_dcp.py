@@ -205,14 +205,19 @@ def test_cached_plans_are_saved_again(tmp_path: Path) -> None:
         assert state["s"] == step and (state["w"] == step).all()
 
 
+class Slow(StorageWriter):
+    """Writes when it is released."""
+
+    def __init__(self, path: str | Path = "") -> None:
+        super().__init__(path)
+        self.released = threading.Event()
+
+    def write_data(self, plan: Any, planner: Any) -> Any:
+        assert self.released.wait(60)
+        return super().write_data(plan, planner)
+
+
 def test_async_save_stages_once_and_reuses_its_memory(tmp_path: Path) -> None:
-    class Slow(StorageWriter):
-        released = threading.Event()
-
-        def write_data(self, plan: Any, planner: Any) -> Any:
-            assert self.released.wait(60)
-            return super().write_data(plan, planner)
-
     writer = Slow()
     state = {"w": torch.full((100_000,), 1.0)}
     first = dcp.async_save(state, checkpoint_id=tmp_path / "1", storage_writer=writer)
@@ -349,13 +354,6 @@ def test_a_staged_copy_is_not_overwritten_before_its_save_begins(monkeypatch: py
 
 
 def test_a_save_waits_for_an_asynchronous_one(tmp_path: Path) -> None:
-    class Slow(StorageWriter):
-        released = threading.Event()
-
-        def write_data(self, plan: Any, planner: Any) -> Any:
-            assert self.released.wait(60)
-            return super().write_data(plan, planner)
-
     writer = Slow(tmp_path / "c")
     first = dcp.async_save({"w": torch.ones(3)}, storage_writer=writer)
     assert writer._begun.wait(60)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from killing import is_killed_after
 
 import tailrace
 
@@ -139,13 +141,7 @@ def test_what_fails_before_the_writing_fails_the_save_on_all_ranks(tmp_path: Pat
     assert os.listdir(tmp_path) == ["checkpoint-2"]
 
 
-class Killed(BaseException):
-    pass
-
-
-def test_a_kill_while_a_checkpoint_is_replaced_leaves_a_whole_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kill_while_a_checkpoint_is_replaced_leaves_a_whole_one(tmp_path: Path) -> None:
     def contents(place: Path) -> list[str]:
         return [file.read_text() for file in place.iterdir()]
 
@@ -156,26 +152,8 @@ def test_a_kill_while_a_checkpoint_is_replaced_leaves_a_whole_one(
             directory.mkdir(parents=True)
             for name in ("trainer_state.json", "weights"):
                 (directory / name).write_text(text)
-        left = steps
-
-        def counted(call: Any) -> Any:
-            def one(*args: Any, **kwargs: Any) -> Any:
-                nonlocal left
-                if left == 0:
-                    raise Killed
-                left -= 1
-                return call(*args, **kwargs)
-
-            return one
-
-        killed = False
-        with monkeypatch.context() as patch:
-            for name in ("rename", "unlink", "rmdir"):
-                patch.setattr(os, name, counted(getattr(os, name)))
-            try:
-                huggingface._take_its_name(str(unfinished), str(place))
-            except Killed:
-                killed = True
+        take_its_name = functools.partial(huggingface._take_its_name, str(unfinished), str(place))
+        killed = is_killed_after(steps, take_its_name)
         assert not place.exists() or contents(place) in whole, steps
         huggingface._clear(str(place.parent))
         assert os.listdir(place.parent) == ["checkpoint-2"] and contents(place) in whole, steps

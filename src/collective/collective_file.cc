@@ -366,9 +366,7 @@ class File final : public CollectiveFile {
     void note_memory(const Domains& domains) {
         uint64_t bytes =
             std::min<uint64_t>(memory_.packed.memory().size(), slots(domains) * domains.window_bytes());
-        if (memory_.images)
-            bytes += memory_.images->most_taken() *
-                     std::min<uint64_t>(memory_.images->buffer_bytes(), domains.window_bytes() + 4096);
+        if (memory_.images) bytes += memory_.images->most_taken() * image_bytes(domains.window_bytes());
         if (file_phase_) bytes += file_phase_->memory_bytes();
         statistics_.memory_bytes = std::max(statistics_.memory_bytes, bytes);
     }

@@ -15,10 +15,14 @@ constexpr uint64_t image_alignment = 4096;
 
 }  // namespace
 
+uint64_t image_bytes(uint64_t window_bytes) {
+    return align_up(window_bytes, image_alignment) + image_alignment;
+}
+
 Status make_images(CallMemory& memory, uint64_t window_bytes) {
     if (memory.images) return Status();
-    const uint64_t bytes = align_up(window_bytes, image_alignment) + image_alignment;
-    TAILRACE_ASSIGN(memory.images, BufferPool::create(global_images + 1, bytes, image_alignment, false));
+    TAILRACE_ASSIGN(memory.images,
+                    BufferPool::create(global_images + 1, image_bytes(window_bytes), image_alignment, false));
     return Status();
 }
 

@@ -19,6 +19,9 @@
 
 namespace tailrace::collective {
 
+// The memory that the image of a window of so many bytes takes.
+uint64_t image_bytes(uint64_t window_bytes);
+
 // A global aggregator's memory for windows of up to so many bytes; what is not used is not touched. Before
 // the exchange, in which nobody can do without.
 Status make_images(CallMemory& memory, uint64_t window_bytes);

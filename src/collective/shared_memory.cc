@@ -39,8 +39,8 @@ Result<SharedMemory> SharedMemory::create(uint64_t bytes) {
     SharedMemory shared;
     shared.descriptor_ = memfd_create("tailrace", MFD_CLOEXEC);
     if (shared.descriptor_ < 0) return errno_status(errno, attempted);
-    const FileSizeSignalBlocked
-        blocked;  // it counts as a file: a limit on those is an error, not the program's end
+    // It counts as a file: a limit on those shall be an error, not the program's end.
+    const FileSizeSignalBlocked blocked;
     if (ftruncate(shared.descriptor_, static_cast<off_t>(bytes)) != 0) return errno_status(errno, attempted);
     TAILRACE_ASSIGN(shared.memory_, map(shared.descriptor_, bytes, attempted));
     shared.name_ = {static_cast<uint64_t>(getpid()), static_cast<uint64_t>(shared.descriptor_), bytes,

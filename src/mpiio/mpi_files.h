@@ -22,9 +22,9 @@ struct OpenFile {
     int rank = 0;
     bool statistics = false;  // a line of them is wanted when the file is closed
     bool concurrent = false;  // MPI_THREAD_MULTIPLE on all ranks: nonblocking calls are ours too
-    bool reads = true,
-         writes = true;  // what the program opened it for; else the MPI library has an error to tell
-    Requests requests;   // those of nonblocking calls
+    // What the program opened it for; else the MPI library has an error to tell.
+    bool reads = true, writes = true;
+    Requests requests;  // those of nonblocking calls
     // Changed by calls that are collective, and so alike on all ranks.
     bool native = true;   // the data representation
     bool atomic = false;  // MPI's atomic mode, which is not ours to give
