@@ -4,7 +4,10 @@ One program (collective_bench_mpi), plain MPI-IO, is run in turn without the lib
 own choice) and with p_l = p. Collective buffering is forced on in the MPI library, with one aggregator per node: by
 hints for ROMIO (MPICH), by its collective component `vulcan` and the same hints for OMPIO (Open MPI).
 Ratios are times of the MPI library over times of tailrace, so more than 1 means that tailrace is quicker; of all
-rounds, the median.
+rounds, the median with the least and the greatest.
+
+Where there is PnetCDF 1.14 or later (for Open MPI), a second program does the same through it, with its own
+intra-node aggregation, with the library, and with neither.
 
 Nodes are simulated: as many ranks of this machine as a node shall have count as one (tailrace_ranks_per_node).
 With --launch, the program runs on real nodes, for example on the test bed:
@@ -23,7 +26,10 @@ import subprocess
 import sys
 import tempfile
 
+# The library's local aggregators, None without it; the first way is what the others are compared with.
 WAYS = {"MPI": None, "two layers": "auto", "p_l = p": "all"}
+# The same through PnetCDF, whose own aggregation has one local aggregator per node too.
+PNETCDF_WAYS = {"PnetCDF": None, "its own aggregation": None, "two layers": "auto"}
 
 # Its collective component, and more ranks than cores.
 OPEN_MPI = {"OMPI_MCA_fcoll": "vulcan", "OMPI_MCA_rmaps_base_oversubscribe": "1",
@@ -38,23 +44,28 @@ def patterns(scale):
 class Bench:
     def __init__(self, arguments, config):
         self.arguments = arguments
-        self.program = config["collective_program"]
+        self.programs = {"MPI": config["collective_program"], "PnetCDF": config.get("pnetcdf_program")}
         self.library = config["mpiio_library"]
         self.launch = arguments.launch or "%s %s {ranks}" % (config["mpiexec"], config["mpiexec_ranks"])
 
-    def run(self, pattern, size, ranks, nodes, way, directory):
+    def run(self, pattern, size, ranks, nodes, ways, way, directory):
         """Seconds of a write and a read, and the library's lines."""
         path = os.path.join(directory, "bench")  # the program removes it
         command = shlex.split(self.launch.format(ranks=ranks))
-        if WAYS[way]:
-            command += ["env", "TAILRACE_COLLECTIVE_LOCAL_AGGREGATORS=" + WAYS[way]]
+        if ways[way]:
+            command += ["env", "TAILRACE_COLLECTIVE_LOCAL_AGGREGATORS=" + ways[way]]
             if self.arguments.explain:  # gathered when the file is closed, within the time that is taken
                 command += ["TAILRACE_MPIIO_STATISTICS=1"]
             if not self.arguments.launch:
                 command += ["TAILRACE_COLLECTIVE_RANKS_PER_NODE=%d" % (ranks // nodes)]
             # The launcher may preload something itself, as the test bed does.
             command += ["sh", "-c", 'LD_PRELOAD="%s${LD_PRELOAD:+:$LD_PRELOAD}" exec "$@"' % self.library, "sh"]
-        command += [self.program, pattern, size, path, str(nodes)] + (["real-nodes"] if self.arguments.launch else [])
+        command += [self.programs[next(iter(ways))], pattern, size, path, str(nodes)]
+        if ways is PNETCDF_WAYS:
+            command += ["real-nodes" if self.arguments.launch else "any-ranks",
+                        "1" if way == "its own aggregation" else "0"]
+        elif self.arguments.launch:
+            command += ["real-nodes"]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
                               timeout=self.arguments.timeout, check=False,
                               env={**os.environ, **OPEN_MPI})
@@ -64,22 +75,23 @@ class Bench:
             raise RuntimeError("%s failed:\n%s" % (" ".join(command), output))
         return json.loads(result[0]), re.findall(r"^tailrace: .*$", output, re.M)
 
-    def compare(self, pattern, size, ranks, nodes, directory):
-        times = {way: {"write": [], "read": []} for way in WAYS}
+    def compare(self, pattern, size, ranks, nodes, ways, directory):
+        times = {way: {"write": [], "read": []} for way in ways}
         lines = {}
+        base = next(iter(ways))
         for _ in range(self.arguments.rounds):
-            for way in WAYS:
-                result, lines[way] = self.run(pattern, size, ranks, nodes, way, directory)
+            for way in ways:
+                result, lines[way] = self.run(pattern, size, ranks, nodes, ways, way, directory)
                 for what in ("write", "read"):
                     times[way][what].append(result[what])
         row = "%-11s %3d ranks %d nodes %7.1f MiB" % (pattern, ranks, nodes, result["bytes"] / 2**20)
         if pattern == "btio" and math.isqrt(ranks)**2 != ranks:
             row += " (of %d ranks: the pattern needs a square)" % math.isqrt(ranks)**2
         for what in ("write", "read"):
-            row += "   %s: MPI %6.3f s" % (what, statistics.median(times["MPI"][what]))
-            for way in list(WAYS)[1:]:
-                ratio = statistics.median(a / b for a, b in zip(times["MPI"][what], times[way][what]))
-                row += ", %s %.2fx" % (way, ratio)
+            row += "   %s: %s %6.3f s" % (what, base, statistics.median(times[base][what]))
+            for way in list(ways)[1:]:
+                ratios = [a / b for a, b in zip(times[base][what], times[way][what])]
+                row += ", %s %.2fx (%.2f..%.2f)" % (way, statistics.median(ratios), min(ratios), max(ratios))
         print(row, flush=True)
         if self.arguments.explain:
             for line in lines["two layers"]:
@@ -96,16 +108,20 @@ def merge_rates(config):
               flush=True)
 
 
-def pnetcdf():
-    """What there is to say of PnetCDF's own intra-node aggregation, which this program, plain MPI-IO, does not use."""
+def without_pnetcdf():
+    """Why PnetCDF's own intra-node aggregation is not compared."""
     try:
         version = subprocess.run(["pkg-config", "--modversion", "pnetcdf"], stdout=subprocess.PIPE,
                                  stderr=subprocess.DEVNULL, check=True).stdout.decode().strip()
     except (OSError, subprocess.CalledProcessError):
-        return "PnetCDF's own intra-node aggregation (nc_num_aggrs_per_node): absent, there is no PnetCDF here"
-    if [int(part) for part in re.findall(r"\d+", version)[:2]] < [1, 14]:
-        return "PnetCDF's own intra-node aggregation (nc_num_aggrs_per_node): absent, it came with 1.14 and this is " + version
-    return "PnetCDF %s has an intra-node aggregation of its own (nc_num_aggrs_per_node); it is not measured here" % version
+        version = None
+    if version is None:
+        why = "there is no PnetCDF here"
+    elif [int(part) for part in re.findall(r"\d+", version)[:2]] < [1, 14]:
+        why = "it came with 1.14 and this is " + version
+    else:
+        why = "PnetCDF %s is not for the MPI library of this build" % version
+    return "PnetCDF's own intra-node aggregation (nc_num_aggrs_per_node): absent, " + why
 
 
 def main():
@@ -126,7 +142,8 @@ def main():
     if not config.get("collective_program"):
         sys.exit("bench: built without MPI")
     merge_rates(config)
-    print(pnetcdf())
+    if not config.get("pnetcdf_program"):
+        print(without_pnetcdf())
     bench = Bench(arguments, config)
     with contextlib.ExitStack() as stack:
         # On real nodes the directory need not be there on this machine.
@@ -137,7 +154,11 @@ def main():
                 continue
             for ranks in map(int, arguments.ranks.split(",")):
                 for nodes in map(int, arguments.nodes.split(",")):
-                    bench.compare(pattern, size, ranks, nodes, directory)
+                    bench.compare(pattern, size, ranks, nodes, WAYS, directory)
+                if config.get("pnetcdf_program"):
+                    # PnetCDF sees the nodes there are: this machine, or with --launch the real ones.
+                    nodes = int(arguments.nodes.split(",")[-1]) if arguments.launch else 1
+                    bench.compare(pattern, size, ranks, nodes, PNETCDF_WAYS, directory)
 
 
 main()

@@ -17,48 +17,12 @@
 #include <string>
 #include <vector>
 
-#include "io_patterns.h"
+#include "collective_bench_requests.h"
 
 namespace {
 
-using tailrace::collective::Request;
 namespace patterns = tailrace::patterns;
-
-// Two neighbouring pieces of one rank, on average, make one request.
-constexpr uint64_t irregular_mean_bytes = 150, irregular_pieces_per_request = 2;
-constexpr uint64_t irregular_variables = 4;
-
-// As square as can be, the first direction cut least.
-void cut_three_ways(int ranks, int parts[3]) {
-    int dims[3] = {0, 0, 0};
-    MPI_Dims_create(ranks, 3, dims);
-    for (int d = 0; d < 3; ++d) parts[d] = dims[2 - d];
-}
-
-std::vector<Request> requests_of(const std::string& pattern, uint64_t size, int rank, int ranks) {
-    const int side = static_cast<int>(size);
-    if (pattern == "btio") {
-        int square = 1;
-        while ((square + 1) * (square + 1) <= ranks) ++square;
-        square *= square;
-        return rank < square ? patterns::btio(side, square, rank) : std::vector<Request>();
-    }
-    if (pattern == "s3d") {
-        int parts[3];
-        cut_three_ways(ranks, parts);
-        return patterns::s3d(side, parts[0], parts[1], parts[2], rank);
-    }
-    if (pattern == "irregular") {
-        patterns::Irregular irregular;
-        irregular.ranks = ranks;
-        irregular.variables = irregular_variables;
-        irregular.pieces_per_variable = size * irregular_pieces_per_request / irregular_variables;
-        irregular.mean_bytes = irregular_mean_bytes;
-        return patterns::irregular(irregular, rank);
-    }
-    const uint64_t bytes = size << 20;
-    return {{static_cast<uint64_t>(rank) * bytes, bytes}};
-}
+using patterns::Request;
 
 MPI_Datatype view_of(const std::vector<Request>& requests) {
     std::vector<int> lengths;
@@ -133,7 +97,7 @@ int main(int argc, char** argv) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     const std::vector<Request> requests =
-        requests_of(argv[1], std::strtoull(argv[2], nullptr, 10), rank, ranks);
+        patterns::requests_of(argv[1], std::strtoull(argv[2], nullptr, 10), rank, ranks);
     uint64_t bytes = 0;
     for (const Request& request : requests) bytes += request.bytes;
     std::vector<char> data(bytes);

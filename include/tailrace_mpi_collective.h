@@ -13,19 +13,21 @@
  * Collective: every rank of the communicator makes the same calls on a file in the same order, with its own
  * arguments; a rank without data passes empty ones. What is wrong on one rank is an error on all of them,
  * with the same sentence (tailrace_last_error of tailrace.h). Only tailrace_file_set_view, tailrace_io_test,
- * tailrace_io_wait and tailrace_file_describe are local.
+ * tailrace_io_wait, tailrace_file_get_info and tailrace_file_describe are local.
  *
  * Requests of one call: a rank's list has to be in non-decreasing order of offsets. For writes it must not
  * overlap itself; where lists of different ranks overlap, the bytes come from one of them, unspecified which.
  * Bytes beyond the end of the file read as zeros and are not counted.
  *
  * After a failed write the requested bytes of the file are undefined, all others intact; after a failed read
- * the ranks' memory is undefined.
+ * the ranks' memory is undefined. A write may put back what it has just read between requested bytes
+ * (tailrace_sieve_writes; by default on file systems behind a network): nobody else should write there at
+ * the same time.
  *
  * Memory: at a global aggregator three buffers of tailrace_buffer_size (default 16 MiB; a fourth where it
  * fills holes), at a local one two, whatever is moved; and lists: some 60 bytes for every request of a rank,
- * at that rank and its local aggregator, and 32 for every piece of the windows that a global aggregator has
- * in work. Kept for the next call, until the file is closed.
+ * at that rank and its local aggregator, 64 for every piece of its memory, and 32 for every piece of the
+ * windows that a global aggregator has in work. Kept for the next call, until the file is closed.
  *
  * Threads: one at a time per file. Any level of MPI thread support; below MPI_THREAD_MULTIPLE the start_
  * functions do all of their work before they return, and so are as blocking as the others.
@@ -45,6 +47,7 @@
 /* As in tailrace_mpi.h: a program for Open MPI does not link with a tailrace for MPICH. */
 #ifdef OPEN_MPI
 #define tailrace_file_open tailrace_file_open_for_open_mpi
+#define tailrace_file_get_info tailrace_file_get_info_for_open_mpi
 #define tailrace_file_set_view tailrace_file_set_view_for_open_mpi
 #define tailrace_file_write_view tailrace_file_write_view_for_open_mpi
 #define tailrace_file_read_view tailrace_file_read_view_for_open_mpi
@@ -68,13 +71,17 @@ typedef enum tailrace_file_mode {
 
 /* Opens a file on a communicator, which is duplicated. `info`: settings named tailrace_...
  * (docs/collective.md), others are ignored; it may be MPI_INFO_NULL. Environment variables
- * TAILRACE_COLLECTIVE_... give defaults. The settings must be equal on all ranks. */
+ * TAILRACE_COLLECTIVE_... give defaults. The settings must be equal on all ranks. A file takes four
+ * communicators of MPI, which has some hundreds (MPICH) or more. */
 TAILRACE_API tailrace_code tailrace_file_open(MPI_Comm communicator, const char* path,
                                               tailrace_file_mode mode, MPI_Info info, tailrace_file** file);
 /* The handle is gone afterwards, whatever is returned. Before MPI_Finalize. */
 TAILRACE_API tailrace_code tailrace_file_close(tailrace_file* file);
 /* What was written is durable when it returns. */
 TAILRACE_API tailrace_code tailrace_file_sync(tailrace_file* file);
+
+/* All settings as they are for this file, in a new MPI_Info that is the caller's to free. */
+TAILRACE_API tailrace_code tailrace_file_get_info(tailrace_file* file, MPI_Info* info);
 
 /* ---- lists of pieces ------------------------------------------------------------------------------ */
 
@@ -163,8 +170,8 @@ typedef struct tailrace_file_statistics {
 
 TAILRACE_API tailrace_code tailrace_file_get_statistics(tailrace_file* file,
                                                         tailrace_file_statistics* statistics);
-/* The same as one line of text, and why the last call went the way it did. Local; valid until the next call
- * on the file. NULL when the file is not open. */
+/* The same as one line of text, and why the last call went the way it did. Local, but waits until what was
+ * started has ended; valid until the next call on the file. NULL when the file is not open. */
 TAILRACE_API const char* tailrace_file_describe(tailrace_file* file,
                                                 const tailrace_file_statistics* statistics);
 

@@ -45,7 +45,7 @@ struct tailrace_io {
 
 namespace {
 
-constexpr std::string_view hint_prefix = "tailrace_";
+constexpr std::string_view hint_prefix = "tailrace_", interposer_hint = "tailrace_mpiio";
 
 // As c_api/call.h, whose outcome is libtailrace's to keep.
 template <class Work>
@@ -69,10 +69,8 @@ Result<std::shared_ptr<Object>> alive(Object* handle, const char* what) {
                               handle == nullptr ? "is NULL" : "has been closed, or never was one"));
 }
 
-Status check(MPI_Comm communicator, const char* path, tailrace_file** file) {
-    if (file == nullptr || path == nullptr)
-        return Status(Code::invalid_argument,
-                      "opening a collective file: path or place for the file is NULL");
+// Without this there is nobody to talk to.
+Status check(MPI_Comm communicator, const std::string& path) {
     int initialized = 0, finalized = 0, inter = 0;
     MPI_Initialized(&initialized);
     MPI_Finalized(&finalized);
@@ -87,7 +85,17 @@ Status check(MPI_Comm communicator, const char* path, tailrace_file** file) {
     return Status();
 }
 
-// The keys of `info` that are ours, without their prefix.
+// What a rank's arguments are wrong in, though it can tell the others.
+Status check(const char* path, tailrace_file_mode mode, tailrace_file** file) {
+    if (file == nullptr || path == nullptr)
+        return Status(Code::invalid_argument, "the path, or the place for the file, is NULL");
+    if (mode < TAILRACE_FILE_READ || mode > TAILRACE_FILE_EXISTING)
+        return Status(Code::invalid_argument,
+                      fmt::format("{} is no tailrace_file_mode", static_cast<int>(mode)));
+    return Status();
+}
+
+// The keys of `info` that are ours, without their prefix; that of the interposer is no setting of a file's.
 Result<std::map<std::string, std::string>> hints_of(MPI_Info info) {
     std::map<std::string, std::string> hints;
     if (info == MPI_INFO_NULL) return hints;
@@ -99,7 +107,7 @@ Result<std::map<std::string, std::string>> hints_of(MPI_Info info) {
         int found = 0;
         TAILRACE_MPI_TRY(MPI_Info_get_nthkey(info, i, key), "reading an MPI_Info");
         const std::string_view name = key;
-        if (!name.starts_with(hint_prefix)) continue;
+        if (!name.starts_with(hint_prefix) || name == interposer_hint) continue;
         TAILRACE_MPI_TRY(MPI_Info_get(info, key, MPI_MAX_INFO_VAL, value, &found), "reading an MPI_Info");
         if (found != 0) hints.emplace(name.substr(hint_prefix.size()), value);
     }
@@ -177,13 +185,17 @@ Status run(tailrace_file* handle, Direction direction, uint64_t* bytes, Make mak
 
 template <class Make>
 Status start(tailrace_file* handle, Direction direction, tailrace_io** io, Make make) {
-    if (io == nullptr) return Status(Code::invalid_argument, "the place for the started call is NULL");
-    *io = nullptr;
+    if (io != nullptr) *io = nullptr;
     TAILRACE_ASSIGN(const auto file, alive(handle, "file"));
-    collective::Access access = access_or_refusal(make, *file);
+    collective::Access access;
+    if (io == nullptr)
+        access.wrong = Status(Code::invalid_argument, "the place for the started call is NULL");
+    else
+        access = access_or_refusal(make, *file);
     auto started = std::make_shared<tailrace_io>();
     started->pending = direction == Direction::write ? file->file->start_write(std::move(access))
                                                      : file->file->start_read(std::move(access));
+    if (io == nullptr) return started->pending->wait().status();
     *io = HandleTable<tailrace_io>::instance().add(std::move(started));
     return Status();
 }
@@ -196,22 +208,34 @@ tailrace_code tailrace_file_open(MPI_Comm communicator, const char* path, tailra
                                  MPI_Info info, tailrace_file** file) {
     return call([&] {
         if (file != nullptr) *file = nullptr;
-        TAILRACE_TRY(check(communicator, path, file));
+        const std::string name = path == nullptr ? "" : path;
+        TAILRACE_TRY(check(communicator, name));
         tailrace::MpiLimits limits;
         limits.only_in_calls = true;
         TAILRACE_ASSIGN(auto transport, tailrace::make_mpi_transport(communicator, limits));
-        const bool known = mode >= TAILRACE_FILE_READ && mode <= TAILRACE_FILE_EXISTING;
-        const auto hints = known ? hints_of(info)
-                                 : Status(Code::invalid_argument,
-                                          fmt::format("{} is no tailrace_file_mode", static_cast<int>(mode)));
+        const Status arguments = check(path, mode, file);
+        const auto hints = arguments.ok() ? hints_of(info) : arguments;
         const auto chosen = mode == TAILRACE_FILE_READ       ? collective::Mode::read
                             : mode == TAILRACE_FILE_WRITE    ? collective::Mode::write
                             : mode == TAILRACE_FILE_EXISTING ? collective::Mode::existing
                                                              : collective::Mode::create_new;
-        TAILRACE_ASSIGN(auto opened, tailrace::open_collective(std::move(transport), path, chosen, hints));
+        TAILRACE_ASSIGN(auto opened, tailrace::open_collective(std::move(transport), name, chosen, hints));
         auto object = std::make_shared<tailrace_file>();
         object->file = std::move(opened);
         *file = HandleTable<tailrace_file>::instance().add(std::move(object));
+        return Status();
+    });
+}
+
+tailrace_code tailrace_file_get_info(tailrace_file* file, MPI_Info* info) {
+    return call([&] {
+        TAILRACE_ASSIGN(const auto object, alive(file, "file"));
+        if (info == nullptr) return Status(Code::invalid_argument, "the place for the MPI_Info is NULL");
+        *info = MPI_INFO_NULL;
+        TAILRACE_MPI_TRY(MPI_Info_create(info), "making an MPI_Info");
+        for (const auto& [name, value] : object->file->hints())
+            TAILRACE_MPI_TRY(MPI_Info_set(*info, (std::string(hint_prefix) + name).c_str(), value.c_str()),
+                             "writing an MPI_Info");
         return Status();
     });
 }

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
 #include <optional>
+#include <vector>
 
 #include "collective/global_part.h"
 #include "collective/local_part.h"
@@ -107,6 +109,55 @@ Status exchange(CallContext& context, const RequestList& list, const MemoryList&
     return Call(context, list, memory).run();
 }
 
+namespace {
+
+// Moves one request after the other between a file and a rank's memory. Pieces of memory that are worth an
+// operation of the file move from where they lie; smaller ones are gathered first.
+class DirectAccess {
+  public:
+    DirectAccess(CallContext& context, File& file, const MemoryList& memory)
+        : context_(context), file_(file), memory_(memory) {}
+
+    // The memory's bytes from `begin` on.
+    Status move(const Request& request, uint64_t begin) {
+        for (uint64_t done = 0; done < request.bytes;) {
+            const uint64_t left = request.bytes - done;
+            MemoryList::Memory piece = memory_.piece_from(begin + done);
+            if (piece.size() >= std::min(left, direct_piece_bytes)) {
+                piece = piece.first(static_cast<size_t>(std::min<uint64_t>(left, piece.size())));
+                TAILRACE_TRY(move(piece, request.offset + done));
+            } else {
+                const auto bytes = static_cast<size_t>(std::min(left, direct_gather_bytes));
+                if (gathered_.size() < bytes) gathered_.resize(bytes);
+                piece = std::span(gathered_).first(bytes);
+                if (context_.writes) memory_.copy_out(begin + done, piece);
+                TAILRACE_TRY(move(piece, request.offset + done));
+                if (!context_.writes) memory_.copy_in(begin + done, piece);
+            }
+            done += piece.size();
+        }
+        return Status();
+    }
+
+  private:
+    Status move(MemoryList::Memory piece, uint64_t offset) {
+        ++context_.statistics.file_operations;
+        if (context_.writes) return file_.write_at(piece, offset);
+        TAILRACE_ASSIGN(const size_t got, file_.read_at(piece, offset));
+        if (got == piece.size()) return Status();
+        context_.file_end = std::min(context_.file_end, offset + got);
+        std::fill(piece.begin() + static_cast<std::ptrdiff_t>(got), piece.end(), std::byte{0});
+        return Status();
+    }
+
+    CallContext& context_;
+    File& file_;
+    const MemoryList& memory_;
+    std::vector<std::byte> gathered_;
+};
+
+}  // namespace
+
 void access_directly(CallContext& context, Result<File*> file, const RequestList& list,
                      const MemoryList& memory) {
     Statistics& statistics = context.statistics;
@@ -116,24 +167,17 @@ void access_directly(CallContext& context, Result<File*> file, const RequestList
     if (!file.ok()) return context.fail(file.status());
     const Stopwatch stopwatch(statistics.file);
     const FileSizeSignalBlocked blocked;  // this is the program's thread
-    uint64_t begin = 0;
+    DirectAccess access(context, **file, memory);
     Status status;
-    for (const Request& request : list.all()) {
-        memory.for_each(begin, request.bytes, [&](MemoryList::Memory piece, size_t done) {
-            if (!status.ok()) return;
-            ++statistics.file_operations;
-            const uint64_t offset = request.offset + done;
-            if (context.writes) {
-                status = (*file)->write_at(piece, offset);
-                return;
-            }
-            const Result<size_t> got = (*file)->read_at(piece, offset);
-            status = got.status();
-            if (!got.ok() || *got == piece.size()) return;
-            context.file_end = std::min(context.file_end, offset + *got);
-            std::fill(piece.begin() + static_cast<std::ptrdiff_t>(*got), piece.end(), std::byte{0});
-        });
-        begin += request.bytes;
+    uint64_t begin = 0;
+    try {
+        for (const Request& request : list.all()) {
+            status = access.move(request, begin);
+            if (!status.ok()) break;
+            begin += request.bytes;
+        }
+    } catch (const std::bad_alloc&) {
+        status = Status(Code::out_of_memory, "memory to gather small pieces in could not be had");
     }
     context.fail(status);
 }

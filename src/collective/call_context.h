@@ -40,6 +40,11 @@ struct CallMemory {
     std::unique_ptr<BufferPool> images;
 };
 
+// Lists that grow a little with every call need not be made anew every time.
+constexpr uint64_t spare_of_list(uint64_t bytes) {
+    return bytes / 2;
+}
+
 struct CallContext {
     Transport& transport;
     const Topology& topology;

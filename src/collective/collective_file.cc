@@ -9,6 +9,7 @@
 #include <mutex>
 #include <new>
 #include <optional>
+#include <system_error>
 
 #include "base/bytes.h"
 #include "base/log.h"
@@ -16,6 +17,7 @@
 #include "base/worker.h"
 #include "collective/call.h"
 #include "collective/global_part.h"
+#include "collective/hints.h"
 #include "collective/open_agreement.h"
 
 namespace tailrace::collective {
@@ -95,7 +97,8 @@ class File final : public CollectiveFile {
         : transport_(std::move(transport)),
           storage_(std::move(storage)),
           path_(std::move(path)),
-          options_(std::move(options)) {}
+          options_(std::move(options)),
+          hints_(hints_in_effect(options_)) {}
 
     ~File() override {
         if (Status status = close(); !status.ok())
@@ -121,10 +124,13 @@ class File final : public CollectiveFile {
         domains.window_bytes = align_up(std::max<uint64_t>(domains.window_bytes, 1), domains.align_bytes);
         globals_ = choose_global_aggregators(agreement_.topology, options_.plan.global_aggregators,
                                              domains.layout == Layout::group_cyclic ? domains.stripes : 0);
+        Status started;
         if (options_.plan.exchange != Exchange::never &&
             std::find(globals_.begin(), globals_.end(), transport_->rank()) != globals_.end())
-            start_file_phase();
-        return Status();
+            started = start_file_phase();
+        started = agree(*transport_, started);
+        closed_ = !started.ok();
+        return started;
     }
 
     Result<uint64_t> write(Access access) override { return call_when_idle(true, std::move(access)); }
@@ -168,9 +174,16 @@ class File final : public CollectiveFile {
         }
         return sum;
     }
-    Statistics own_statistics() const override { return statistics_; }
-    std::string last_reason() const override { return last_reason_; }
+    Statistics own_statistics() const override {
+        wait_until_idle();
+        return statistics_;
+    }
+    std::string last_reason() const override {
+        wait_until_idle();
+        return last_reason_;
+    }
     const std::string& path() const override { return path_; }
+    std::map<std::string, std::string> hints() const override { return hints_; }
 
   private:
     // ---- the file -------------------------------------------------------------------------------------
@@ -300,7 +313,8 @@ class File final : public CollectiveFile {
         const size_t list_bytes = access.requests.size() * sizeof(Request);
         const auto bytes = static_cast<size_t>(summary.list.bytes);
         const bool with_bytes = writes && bytes <= small_write_bytes;
-        if (!memory_.list.ensure(list_bytes + (with_bytes ? bytes : 0)).ok()) {
+        const size_t shared_bytes = list_bytes + (with_bytes ? bytes : 0);
+        if (!memory_.list.ensure(shared_bytes, spare_of_list(shared_bytes)).ok()) {
             summary.has_shared_list = false;
             return;
         }
@@ -356,16 +370,24 @@ class File final : public CollectiveFile {
         return status.with_context(fmt::format("a collective call on '{}'", path_));
     }
 
-    void start_file_phase() {
+    Status start_file_phase() {
         const Sieving sieving =
             sieving_for(agreement_.file_system, options_.sieve_reads, options_.sieve_writes);
-        file_phase_ = std::make_unique<FilePhase>([this] { return own_file(); }, sieving,
-                                                  agreement_.block_bytes, [this] { transport_->wake(); });
+        try {
+            file_phase_ = std::make_unique<FilePhase>([this] { return own_file(); }, sieving,
+                                                      agreement_.block_bytes, [this] { transport_->wake(); });
+        } catch (const std::system_error& error) {
+            return Status(
+                Code::out_of_memory,
+                fmt::format("opening '{}' collectively: rank {}, a global aggregator, gets no thread for "
+                            "the file ({}); see `ulimit -u`",
+                            path_, transport_->rank(), error.code().message()));
+        }
+        return Status();
     }
 
     void note_memory(const Domains& domains) {
-        uint64_t bytes =
-            std::min<uint64_t>(memory_.packed.memory().size(), slots(domains) * domains.window_bytes());
+        uint64_t bytes = memory_.packed.memory().size();
         if (memory_.images) bytes += memory_.images->most_taken() * image_bytes(domains.window_bytes());
         if (file_phase_) bytes += file_phase_->memory_bytes();
         statistics_.memory_bytes = std::max(statistics_.memory_bytes, bytes);
@@ -401,8 +423,14 @@ class File final : public CollectiveFile {
             pending->finish(call_or_give_up(writes, pending->take_access()));
             return pending;
         }
+        try {
+            if (!worker_.running())
+                worker_ = Worker("tailrace-coll", {}, [this](std::stop_token) { work(); });
+        } catch (const std::system_error&) {  // no thread is to be had
+            pending->finish(call_or_give_up(writes, pending->take_access()));
+            return pending;
+        }
         queue_changed([&] { queue_.push_back(pending); });
-        if (!worker_.running()) worker_ = Worker("tailrace-coll", {}, [this](std::stop_token) { work(); });
         return pending;
     }
 
@@ -433,7 +461,7 @@ class File final : public CollectiveFile {
             return give_up(Status(Code::out_of_memory, "memory for lists of requests could not be had"));
         }
     }
-    void wait_until_idle() {
+    void wait_until_idle() const {
         std::unique_lock lock(mutex_);
         changed_.wait(lock, [&] { return queue_.empty(); });
     }
@@ -448,6 +476,7 @@ class File final : public CollectiveFile {
     const std::shared_ptr<Storage> storage_;
     const std::string path_;
     Options options_;
+    const std::map<std::string, std::string> hints_;  // before the file system's block has its say
     OpenAgreement agreement_;
     std::vector<int> globals_;  // global aggregators
     CallMemory memory_;
@@ -460,8 +489,8 @@ class File final : public CollectiveFile {
     bool closed_ = false;
     bool broken_ = false;
 
-    std::mutex mutex_;  // guards the queue; a call in it stays there until it is over
-    std::condition_variable changed_;
+    mutable std::mutex mutex_;  // guards the queue; a call in it stays there until it is over
+    mutable std::condition_variable changed_;
     std::deque<std::shared_ptr<Background>> queue_;
     bool stopping_ = false;
     Worker worker_;

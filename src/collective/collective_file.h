@@ -92,11 +92,14 @@ class CollectiveFile {
 
     // Of all ranks together since the file was opened.
     virtual Result<Statistics> statistics() = 0;
-    // Local: of this rank, and why the last call went the way it did.
+    // Local, when what goes on in the background has ended: of this rank, and why the last call went the way
+    // it did.
     virtual Statistics own_statistics() const = 0;
     virtual std::string last_reason() const = 0;
 
     virtual const std::string& path() const = 0;
+    // Every setting as it was opened with, by its name in hints.h.
+    virtual std::map<std::string, std::string> hints() const = 0;
 };
 
 // Collective. The file is created by the first rank; global aggregators open it in the background.

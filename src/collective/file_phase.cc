@@ -73,7 +73,10 @@ void FilePhase::submit(FileTask* task) {
 
 void FilePhase::run() {
     // Opening takes a while on a file system behind a network. What it comes to, the first task will see.
-    (void)open_file_();
+    try {
+        (void)open_file_();
+    } catch (const std::bad_alloc&) {
+    }
     while (std::optional<FileTask*> next = tasks_.pop()) {
         FileTask& task = **next;
         {
@@ -121,13 +124,15 @@ Status FilePhase::write_segment(File& file, FileTask& task, std::span<const Requ
     };
     if (runs.size() > 1) {
         const uint64_t first_hole = runs.front().end();
-        spare_.resize(static_cast<size_t>(runs.back().offset - first_hole));
+        const auto around = static_cast<size_t>(runs.back().offset - first_hole);
+        if (spare_.size() < around) spare_.resize(around);
+        const auto spare = std::span(spare_).first(around);
         ++task.operations;
-        TAILRACE_ASSIGN(const size_t got, file.read_at(spare_, first_hole));
-        std::fill(spare_.begin() + static_cast<std::ptrdiff_t>(got), spare_.end(), std::byte{0});
+        TAILRACE_ASSIGN(const size_t got, file.read_at(spare, first_hole));
+        std::fill(spare.begin() + static_cast<std::ptrdiff_t>(got), spare.end(), std::byte{0});
         for (size_t i = 1; i < runs.size(); ++i) {
             const uint64_t hole = runs[i - 1].end(), end = runs[i].offset;
-            const auto found = std::span(spare_).subspan(hole - first_hole, end - hole);
+            const auto found = spare.subspan(hole - first_hole, end - hole);
             const bool has_block = align_up(hole, block_bytes_) + block_bytes_ <= end;
             if (has_block &&
                 std::all_of(found.begin(), found.end(), [](std::byte b) { return b == std::byte{0}; })) {

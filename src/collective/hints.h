@@ -14,13 +14,16 @@ namespace tailrace::collective {
 
 struct HintInfo {
     std::string_view name;    // without "tailrace_"
-    std::string_view values;  // what it may be, the default first
+    std::string_view values;  // what it may be, the default first, bounds in brackets
     std::string_view help;
 };
 const std::vector<HintInfo>& all_hints();
 
 // `name` without "tailrace_". invalid_argument with the names there are, or the values it may have.
 Status set_hint(Options& options, std::string_view name, std::string_view value);
+
+// Every setting as it is, by its name without "tailrace_"; set_hint() takes it so.
+std::map<std::string, std::string> hints_in_effect(const Options& options);
 
 // All that the environment has, later those of `hints` (named without "tailrace_"). Names that are not known
 // are refused.

@@ -218,7 +218,8 @@ Status LocalPart::prepare(size_t index) {
     const bool all_laid = laid_.size() + lists_.count(context_.rank()) == members_.size();
     if (alone() || (all_laid && !by_memory(slot.window))) return Status();  // nobody else looks
     SharedMemory& shown = context_.memory.runs[index];
-    TAILRACE_TRY(shown.ensure(slot.runs.size() * sizeof(Request)));
+    const uint64_t shown_bytes = slot.runs.size() * sizeof(Request);
+    TAILRACE_TRY(shown.ensure(shown_bytes, spare_of_list(shown_bytes)));
     std::memcpy(shown.memory().data(), slot.runs.data(), slot.runs.size() * sizeof(Request));
     return Status();
 }

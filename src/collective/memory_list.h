@@ -36,6 +36,12 @@ class MemoryList {
         return pieces_[piece].subspan(static_cast<size_t>(within), static_cast<size_t>(bytes));
     }
 
+    // What lies next to each other from `begin` on, to the end of a piece.
+    Memory piece_from(uint64_t begin) const {
+        const size_t piece = piece_at(begin);
+        return pieces_[piece].subspan(static_cast<size_t>(begin - begins_[piece]));
+    }
+
     // Between the stream, from `begin` on, and other memory.
     void copy_out(uint64_t begin, Memory target) const {
         for_each(begin, target.size(), [&](Memory memory, size_t at) {

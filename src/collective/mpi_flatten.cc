@@ -36,10 +36,34 @@ void append_elements(std::vector<Block>& blocks, const FlatType& type, int64_t c
             append(blocks, {displacement + i * type.extent + block.displacement, block.bytes});
 }
 
+// How a type was made, and how many numbers of each kind say it.
+#if MPI_VERSION >= 4
+using EnvelopeCount = MPI_Count;  // the calls without counts refuse types that were made with large ones
+#else
+using EnvelopeCount = int;
+#endif
+struct Envelope {
+    EnvelopeCount integers = 0, addresses = 0, counts = 0, types = 0;
+    int combiner = MPI_COMBINER_NAMED;
+
+    int get(MPI_Datatype type) {
+#if MPI_VERSION >= 4
+        return MPI_Type_get_envelope_c(type, &integers, &addresses, &counts, &types, &combiner);
+#else
+        return MPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner);
+#endif
+    }
+    // Predefined types have no contents, and are not to be freed.
+    bool is_predefined() const {
+        return combiner == MPI_COMBINER_NAMED || combiner == MPI_COMBINER_F90_REAL ||
+               combiner == MPI_COMBINER_F90_COMPLEX || combiner == MPI_COMBINER_F90_INTEGER;
+    }
+};
+
 // What a type was made from. Numbers are in the order of the standard's tables; where a constructor with
 // large counts was used, counts and displacements are both among `counts`.
 struct Contents {
-    int combiner = MPI_COMBINER_NAMED;
+    Envelope envelope;
     std::vector<int64_t> integers, addresses, counts;
     std::vector<MPI_Datatype> types;
 
@@ -49,56 +73,31 @@ struct Contents {
     Contents(const Contents&) = delete;
     Contents& operator=(const Contents&) = delete;
     ~Contents() {
-        for (MPI_Datatype& type : types)
-            if (!is_predefined(type)) MPI_Type_free(&type);
-    }
-    // Predefined types are not to be freed.
-    static bool is_predefined(MPI_Datatype type) {
-        int combiner = MPI_COMBINER_NAMED;
-#if MPI_VERSION >= 4
-        // The other one refuses types that were made with large counts.
-        MPI_Count integers = 0, addresses = 0, counts = 0, types = 0;
-        MPI_Type_get_envelope_c(type, &integers, &addresses, &counts, &types, &combiner);
-#else
-        int integers = 0, addresses = 0, types = 0;
-        MPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner);
-#endif
-        return combiner == MPI_COMBINER_NAMED || combiner == MPI_COMBINER_F90_REAL ||
-               combiner == MPI_COMBINER_F90_COMPLEX || combiner == MPI_COMBINER_F90_INTEGER;
+        for (MPI_Datatype& type : types) {
+            Envelope its;
+            if (its.get(type) == MPI_SUCCESS && !its.is_predefined()) MPI_Type_free(&type);
+        }
     }
 };
 
-bool has_contents(int combiner) {
-    return combiner != MPI_COMBINER_NAMED && combiner != MPI_COMBINER_F90_REAL &&
-           combiner != MPI_COMBINER_F90_COMPLEX && combiner != MPI_COMBINER_F90_INTEGER;
-}
-
 Status take_apart(MPI_Datatype type, Contents& contents) {
+    Envelope& envelope = contents.envelope;
+    TAILRACE_MPI_TRY(envelope.get(type), "taking a datatype apart");
+    if (envelope.is_predefined()) return Status();
+    std::vector<int> i(static_cast<size_t>(envelope.integers));
+    std::vector<MPI_Aint> a(static_cast<size_t>(envelope.addresses));
+    contents.types.assign(static_cast<size_t>(envelope.types), MPI_BYTE);
 #if MPI_VERSION >= 4
-    MPI_Count integers = 0, addresses = 0, counts = 0, types = 0;
+    std::vector<MPI_Count> c(static_cast<size_t>(envelope.counts));
     TAILRACE_MPI_TRY(
-        MPI_Type_get_envelope_c(type, &integers, &addresses, &counts, &types, &contents.combiner),
+        MPI_Type_get_contents_c(type, envelope.integers, envelope.addresses, envelope.counts, envelope.types,
+                                i.data(), a.data(), c.data(), contents.types.data()),
         "taking a datatype apart");
-    if (!has_contents(contents.combiner)) return Status();
-    std::vector<int> i(static_cast<size_t>(integers));
-    std::vector<MPI_Aint> a(static_cast<size_t>(addresses));
-    std::vector<MPI_Count> c(static_cast<size_t>(counts));
-    contents.types.assign(static_cast<size_t>(types), MPI_BYTE);
-    TAILRACE_MPI_TRY(MPI_Type_get_contents_c(type, integers, addresses, counts, types, i.data(), a.data(),
-                                             c.data(), contents.types.data()),
-                     "taking a datatype apart");
     contents.counts.assign(c.begin(), c.end());
 #else
-    int integers = 0, addresses = 0, types = 0;
-    TAILRACE_MPI_TRY(MPI_Type_get_envelope(type, &integers, &addresses, &types, &contents.combiner),
+    TAILRACE_MPI_TRY(MPI_Type_get_contents(type, envelope.integers, envelope.addresses, envelope.types,
+                                           i.data(), a.data(), contents.types.data()),
                      "taking a datatype apart");
-    if (!has_contents(contents.combiner)) return Status();
-    std::vector<int> i(static_cast<size_t>(integers));
-    std::vector<MPI_Aint> a(static_cast<size_t>(addresses));
-    contents.types.assign(static_cast<size_t>(types), MPI_BYTE);
-    TAILRACE_MPI_TRY(
-        MPI_Type_get_contents(type, integers, addresses, types, i.data(), a.data(), contents.types.data()),
-        "taking a datatype apart");
 #endif
     contents.integers.assign(i.begin(), i.end());
     contents.addresses.assign(a.begin(), a.end());
@@ -217,7 +216,7 @@ void append_darray(std::vector<Block>& blocks, const FlatType& element, const Co
 
 Status append_made(std::vector<Block>& blocks, const std::vector<FlatType>& parts, const Contents& contents) {
     Numbers numbers(contents);
-    switch (contents.combiner) {
+    switch (contents.envelope.combiner) {
         case MPI_COMBINER_DUP:
         case MPI_COMBINER_RESIZED:
             for (const Block& block : parts[0].blocks) append(blocks, block);
@@ -227,7 +226,7 @@ Status append_made(std::vector<Block>& blocks, const std::vector<FlatType>& part
             return Status();
         case MPI_COMBINER_VECTOR:
         case MPI_COMBINER_HVECTOR: {
-            const bool in_bytes = contents.combiner == MPI_COMBINER_HVECTOR;
+            const bool in_bytes = contents.envelope.combiner == MPI_COMBINER_HVECTOR;
             const int64_t count = numbers.count(), length = numbers.count();
             const int64_t stride = in_bytes ? numbers.address() : numbers.count() * parts[0].extent;
             for (int64_t i = 0; i < count; ++i) append_elements(blocks, parts[0], length, i * stride);
@@ -235,7 +234,7 @@ Status append_made(std::vector<Block>& blocks, const std::vector<FlatType>& part
         }
         case MPI_COMBINER_INDEXED:
         case MPI_COMBINER_HINDEXED: {
-            const bool in_bytes = contents.combiner == MPI_COMBINER_HINDEXED;
+            const bool in_bytes = contents.envelope.combiner == MPI_COMBINER_HINDEXED;
             const int64_t count = numbers.count();
             const auto lengths = numbers.count_list(count);
             const auto places = in_bytes ? numbers.address_list(count) : numbers.count_list(count);
@@ -245,7 +244,7 @@ Status append_made(std::vector<Block>& blocks, const std::vector<FlatType>& part
         }
         case MPI_COMBINER_INDEXED_BLOCK:
         case MPI_COMBINER_HINDEXED_BLOCK: {
-            const bool in_bytes = contents.combiner == MPI_COMBINER_HINDEXED_BLOCK;
+            const bool in_bytes = contents.envelope.combiner == MPI_COMBINER_HINDEXED_BLOCK;
             const int64_t count = numbers.count(), length = numbers.count();
             const auto places = in_bytes ? numbers.address_list(count) : numbers.count_list(count);
             for (const int64_t place : places)
@@ -268,7 +267,7 @@ Status append_made(std::vector<Block>& blocks, const std::vector<FlatType>& part
         default:
             return Status(Code::unsupported,
                           fmt::format("a datatype was made in a way (combiner {}) that is not known",
-                                      contents.combiner));
+                                      contents.envelope.combiner));
     }
 }
 
@@ -285,7 +284,7 @@ Result<FlatType> flatten(MPI_Datatype type) {
 
     Contents contents;
     TAILRACE_TRY(take_apart(type, contents));
-    if (!has_contents(contents.combiner)) {
+    if (contents.envelope.is_predefined()) {
         TAILRACE_ASSIGN(flat.blocks, blocks_of_named(type, flat.bytes));
         return flat;
     }
@@ -297,6 +296,26 @@ Result<FlatType> flatten(MPI_Datatype type) {
     TAILRACE_TRY(append_made(flat.blocks, parts, contents));
     return flat;
 }
+
+namespace {
+
+// Do the tiles of the view's data [position, position + bytes) lie within the 63 bits of a file's offsets?
+bool is_within_a_file(const FileView& view, uint64_t position, uint64_t bytes) {
+    __extension__ using Wide = __int128;  // holds every product and sum of these
+    const Wide first_tile = position / view.type.bytes;
+    const Wide last_tile = (Wide(position) + bytes - 1) / view.type.bytes;
+    Wide lowest = INT64_MAX, highest = 0;
+    for (const Wide tile : {first_tile, last_tile}) {
+        const Wide origin = Wide(view.displacement) + tile * view.type.extent;
+        for (const Block& block : view.type.blocks) {
+            lowest = std::min(lowest, origin + block.displacement);
+            highest = std::max(highest, origin + block.displacement + Wide(block.bytes));
+        }
+    }
+    return lowest >= 0 && highest <= INT64_MAX;
+}
+
+}  // namespace
 
 Result<std::vector<Request>> requests_of(const FileView& view, uint64_t position, uint64_t bytes) {
     std::vector<Request> requests;
@@ -316,6 +335,10 @@ Result<std::vector<Request>> requests_of(const FileView& view, uint64_t position
         })->displacement;
     if (first < 0 && static_cast<uint64_t>(-first) > view.displacement)
         return Status(Code::invalid_argument, "a file view begins in front of the file");
+    if (!is_within_a_file(view, position, bytes))
+        return Status(Code::invalid_argument,
+                      fmt::format("{} bytes from byte {} of a file view on are beyond what a file can have",
+                                  bytes, position));
     if (is_dense(type)) {
         add(view.displacement + static_cast<uint64_t>(first) + position, bytes);
         return requests;

@@ -6,10 +6,12 @@
 #include <bit>
 #include <cstring>
 #include <random>
+#include <utility>
 
 #include "base/bytes.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "collective/hints.h"
 #include "collective/shared_memory.h"
 
 namespace tailrace::collective {
@@ -32,16 +34,27 @@ struct Introduction {
     std::string file_system;
 };
 
+constexpr std::string_view mode_names[] = {"read", "write", "create new", "write, existing"};
+
+// All that has to be the same on all ranks, a line for each.
 std::string describe(const Options& options) {
-    const Settings& plan = options.plan;
-    return fmt::format(
-        "mode {}, local aggregators {}, global aggregators {}, exchange {}, layout {} of {}, alignment {}, "
-        "buffer {}, sieving {}/{}, direct I/O {}, ranks per node {}, shared memory {}",
-        static_cast<int>(options.mode), plan.local_aggregators_per_node, plan.global_aggregators,
-        static_cast<int>(plan.exchange), static_cast<int>(plan.domains.layout), plan.domains.stripes,
-        plan.domains.align_bytes, plan.domains.window_bytes, static_cast<int>(options.sieve_reads),
-        static_cast<int>(options.sieve_writes), static_cast<int>(options.direct_io), options.ranks_per_node,
-        options.shared_memory);
+    std::string lines = fmt::format("mode = {}", mode_names[static_cast<size_t>(options.mode)]);
+    for (const auto& [name, value] : hints_in_effect(options))
+        lines += fmt::format("\ntailrace_{} = {}", name, value);
+    return lines;
+}
+
+// The first lines that differ, of two descriptions.
+std::pair<std::string_view, std::string_view> difference(std::string_view a, std::string_view b) {
+    const auto end_of_line = [](std::string_view text) { return std::min(text.find('\n'), text.size()); };
+    while (!a.empty() && !b.empty()) {
+        const std::string_view line_of_a = a.substr(0, end_of_line(a)),
+                               line_of_b = b.substr(0, end_of_line(b));
+        if (line_of_a != line_of_b) return {line_of_a, line_of_b};
+        a.remove_prefix(std::min(line_of_a.size() + 1, a.size()));
+        b.remove_prefix(std::min(line_of_b.size() + 1, b.size()));
+    }
+    return {a, b};
 }
 
 std::vector<std::byte> encode(const Introduction& introduction) {
@@ -106,11 +119,15 @@ Result<OpenAgreement> agree_on_open(Transport& transport, const Options& options
         hosts.push_back(introduction.host);
         all.push_back(std::move(introduction));
     }
-    for (size_t rank = 1; rank < all.size(); ++rank)
-        if (all[rank].options != all[0].options)
-            return Status(Code::invalid_argument,
-                          fmt::format("opening '{}' collectively: rank 0 has {}, but rank {} has {}", path,
-                                      all[0].options, rank, all[rank].options));
+    for (size_t rank = 1; rank < all.size(); ++rank) {
+        if (all[rank].options == all[0].options) continue;
+        const auto [first, other] = difference(all[0].options, all[rank].options);
+        return Status(
+            Code::invalid_argument,
+            fmt::format("opening '{}' collectively: rank 0 has {}, but rank {} has {}; they must be "
+                        "equal on all ranks",
+                        path, first, rank, other));
+    }
 
     OpenAgreement agreement;
     agreement.topology = make_topology(hosts, options.ranks_per_node);
@@ -132,8 +149,9 @@ Result<OpenAgreement> agree_on_open(Transport& transport, const Options& options
         if (words[rank].size() != 1 || words[rank][0] != std::byte{1}) {
             if (transport.rank() == 0 && options.shared_memory && agreement.node_shares_memory[its_node])
                 log(LogLevel::info,
-                    "'{}': the ranks of node {} cannot see each other's memory; there, every rank is its own "
-                    "local aggregator",
+                    "'{}': the ranks of node {} cannot see each other's memory; calls go in two phases, "
+                    "without "
+                    "a local layer",
                     path, its_node);
             agreement.node_shares_memory[its_node] = false;
         }

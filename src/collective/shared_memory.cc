@@ -48,10 +48,9 @@ Result<SharedMemory> SharedMemory::create(uint64_t bytes) {
     return shared;
 }
 
-Status SharedMemory::ensure(uint64_t bytes) {
+Status SharedMemory::ensure(uint64_t bytes, uint64_t spare) {
     if (memory_.size() >= bytes && !memory_.empty()) return Status();
-    // Half as much again, so that lists that grow a little with every call do not make it anew every time.
-    TAILRACE_ASSIGN(SharedMemory larger, create(bytes + bytes / 2));
+    TAILRACE_ASSIGN(SharedMemory larger, create(bytes + spare));
     swap(larger);
     return Status();
 }

@@ -46,9 +46,9 @@ class SharedMemory {
     // Zeros, at least `bytes` of them. out_of_memory or what the system says.
     static Result<SharedMemory> create(uint64_t bytes);
 
-    // Keeps what is there when it is large enough, else makes a new and larger one: the old content is lost,
-    // and whoever has attached to it keeps the old one until it detaches.
-    Status ensure(uint64_t bytes);
+    // Keeps what is there when it is large enough, else makes a new one with `spare` bytes more: the old
+    // content is lost, and whoever has attached to it keeps the old one until it detaches.
+    Status ensure(uint64_t bytes, uint64_t spare = 0);
 
     std::span<std::byte> memory() const { return memory_; }
     const SharedName& name() const { return name_; }

@@ -19,67 +19,50 @@ int raise(MPI_File file, int code) {
     return code;
 }
 
-// The individual file pointer, which the MPI library keeps and other calls move.
-int get_position(mpiio::OpenFile& open, MPI_File file, MPI_Offset& position) {
-    if (const int code = PMPI_File_get_position(file, &position); code != MPI_SUCCESS) return code;
-    if (open.pointer && open.pointer->reported == position) position = open.pointer->position;
-    return MPI_SUCCESS;
-}
-
-void note_position(mpiio::OpenFile& open, MPI_File file, MPI_Offset position) {
-    mpiio::OpenFile::Pointer pointer{position, position};
-    PMPI_File_get_position(file, &pointer.reported);
-    open.pointer = pointer;
-}
-
-void set_position(mpiio::OpenFile& open, MPI_File file, MPI_Offset position) {
-    PMPI_File_seek(file, position, MPI_SEEK_SET);
-    note_position(open, file, position);
-}
-
-// At the individual file pointer, which moves on by what was asked for.
+// At the individual file pointer, which moves on by what was asked for, at once where the call goes on.
 template <class Ours, class Theirs>
-int at_pointer(MPI_File file, Ours ours, Theirs theirs) {
-    const std::shared_ptr<mpiio::OpenFile> open = mpiio::find(file);
+int at_pointer(const std::shared_ptr<mpiio::OpenFile>& open, MPI_File file, Ours ours, Theirs theirs) {
     if (!open || !open->handled()) return theirs();
     MPI_Offset position = 0;
-    if (const int code = get_position(*open, file, position); code != MPI_SUCCESS) return code;
+    if (const int code = open->pointer.get(file, position); code != MPI_SUCCESS) return code;
     const mpiio::Transfer transfer = ours(*open, position);
     if (!transfer.handled) return theirs();
     if (transfer.code == MPI_SUCCESS && open->etype_bytes > 0)
-        set_position(*open, file, position + transfer.moved / open->etype_bytes);
+        open->pointer.set(file, position + transfer.moved / open->etype_bytes);
     return raise(file, transfer.code);
 }
 
 template <class Ours, class Theirs>
-int at_offset(MPI_File file, Ours ours, Theirs theirs) {
-    const std::shared_ptr<mpiio::OpenFile> open = mpiio::find(file);
+int at_offset(const std::shared_ptr<mpiio::OpenFile>& open, MPI_File file, Ours ours, Theirs theirs) {
     if (!open || !open->handled()) return theirs();
-    const mpiio::Transfer transfer = ours(*open);
-    if (!transfer.handled) return theirs();
-    return raise(file, transfer.code);
-}
-
-// Nonblocking: the file pointer moves on at once.
-template <class Ours, class Theirs>
-int start_at_pointer(MPI_File file, Ours ours, Theirs theirs) {
-    const std::shared_ptr<mpiio::OpenFile> open = mpiio::find(file);
-    if (!open || !open->handled() || !open->concurrent) return theirs();
-    MPI_Offset position = 0;
-    if (const int code = get_position(*open, file, position); code != MPI_SUCCESS) return code;
-    const mpiio::Transfer transfer = ours(*open, position);
-    if (!transfer.handled) return theirs();
-    if (transfer.code == MPI_SUCCESS && open->etype_bytes > 0)
-        set_position(*open, file, position + transfer.moved / open->etype_bytes);
-    return raise(file, transfer.code);
-}
-
-template <class Ours, class Theirs>
-int start_at_offset(MPI_File file, Ours ours, Theirs theirs) {
-    const std::shared_ptr<mpiio::OpenFile> open = mpiio::find(file);
-    if (!open || !open->handled() || !open->concurrent) return theirs();
     const mpiio::Transfer transfer = ours(*open);
     return transfer.handled ? raise(file, transfer.code) : theirs();
+}
+
+// For nonblocking calls: null where no thread may work for them.
+std::shared_ptr<mpiio::OpenFile> find_concurrent(MPI_File file) {
+    std::shared_ptr<mpiio::OpenFile> open = mpiio::find(file);
+    return open && open->concurrent ? open : nullptr;
+}
+
+// The MPI library has failed to open a file on this rank for a reason that other ranks need not have. What is
+// wrong with the arguments it finds before it asks anybody.
+bool others_may_have_opened(int code) {
+    int error_class = MPI_ERR_OTHER;
+    PMPI_Error_class(code, &error_class);
+    switch (error_class) {
+        case MPI_ERR_NO_SUCH_FILE:
+        case MPI_ERR_FILE_EXISTS:
+        case MPI_ERR_ACCESS:
+        case MPI_ERR_NO_SPACE:
+        case MPI_ERR_QUOTA:
+        case MPI_ERR_READ_ONLY:
+        case MPI_ERR_BAD_FILE:
+        case MPI_ERR_IO:
+            return true;
+        default:
+            return false;
+    }
 }
 
 }  // namespace
@@ -89,7 +72,10 @@ extern "C" {
 TAILRACE_INTERCEPTED int MPI_File_open(MPI_Comm communicator, const char* name, int mode, MPI_Info info,
                                        MPI_File* file) {
     const int code = PMPI_File_open(communicator, name, mode, info, file);
-    if (code == MPI_SUCCESS) mpiio::adopt(communicator, name, mode, info, *file);
+    if (code == MPI_SUCCESS)
+        mpiio::adopt(communicator, name, mode, info, *file);
+    else if (others_may_have_opened(code))
+        mpiio::adopt(communicator, name, mode, info, MPI_FILE_NULL);
     return code;
 }
 
@@ -105,19 +91,26 @@ TAILRACE_INTERCEPTED int MPI_File_close(MPI_File* file) {
 TAILRACE_INTERCEPTED int MPI_File_sync(MPI_File file) {
     if (const std::shared_ptr<mpiio::OpenFile> open = mpiio::find(file)) {
         if (const tailrace_code code = tailrace_file_sync(open->file); code != TAILRACE_OK)
-            return raise(file, MPI_ERR_IO);
+            return raise(file, mpiio::tell(*open, code));
     }
     return PMPI_File_sync(file);
 }
 
-// Where the program wants to be, as it said it: in some views MPICH's get_position does not say the same.
+// In some views MPICH does not say what it was told.
+TAILRACE_INTERCEPTED int MPI_File_get_position(MPI_File file, MPI_Offset* offset) {
+    const std::shared_ptr<mpiio::OpenFile> open = mpiio::find(file);
+    return open ? open->pointer.get(file, *offset) : PMPI_File_get_position(file, offset);
+}
+
 TAILRACE_INTERCEPTED int MPI_File_seek(MPI_File file, MPI_Offset offset, int whence) {
-    const int code = PMPI_File_seek(file, offset, whence);
-    if (const std::shared_ptr<mpiio::OpenFile> open = mpiio::find(file)) {
-        open->pointer.reset();
-        if (code == MPI_SUCCESS && whence == MPI_SEEK_SET) note_position(*open, file, offset);
-    }
-    return code;
+    const std::shared_ptr<mpiio::OpenFile> open = mpiio::find(file);
+    if (!open) return PMPI_File_seek(file, offset, whence);
+    MPI_Offset from = 0;
+    if (whence == MPI_SEEK_CUR && open->pointer.get(file, from) == MPI_SUCCESS)
+        return open->pointer.set(file, from + offset);
+    if (whence == MPI_SEEK_SET) return open->pointer.set(file, offset);
+    open->pointer.forget();
+    return PMPI_File_seek(file, offset, whence);
 }
 
 TAILRACE_INTERCEPTED int MPI_File_set_view(MPI_File file, MPI_Offset displacement, MPI_Datatype etype,
@@ -137,15 +130,14 @@ TAILRACE_INTERCEPTED int MPI_File_set_atomicity(MPI_File file, int flag) {
 
 TAILRACE_INTERCEPTED int MPI_File_get_info(MPI_File file, MPI_Info* info) {
     const int code = PMPI_File_get_info(file, info);
-    if (const std::shared_ptr<mpiio::OpenFile> open = mpiio::find(file); open && code == MPI_SUCCESS)
-        mpiio::add_hints(*open, *info);
+    if (code == MPI_SUCCESS) mpiio::add_hints(mpiio::find(file).get(), *info);
     return code;
 }
 
 TAILRACE_INTERCEPTED int MPI_File_write_all(MPI_File file, const void* buffer, int count, MPI_Datatype type,
                                             MPI_Status* status) {
     return at_pointer(
-        file,
+        mpiio::find(file), file,
         [&](mpiio::OpenFile& open, MPI_Offset at) {
             return mpiio::write(open, at, buffer, count, type, status);
         },
@@ -155,7 +147,7 @@ TAILRACE_INTERCEPTED int MPI_File_write_all(MPI_File file, const void* buffer, i
 TAILRACE_INTERCEPTED int MPI_File_read_all(MPI_File file, void* buffer, int count, MPI_Datatype type,
                                            MPI_Status* status) {
     return at_pointer(
-        file,
+        mpiio::find(file), file,
         [&](mpiio::OpenFile& open, MPI_Offset at) {
             return mpiio::read(open, at, buffer, count, type, status);
         },
@@ -165,21 +157,23 @@ TAILRACE_INTERCEPTED int MPI_File_read_all(MPI_File file, void* buffer, int coun
 TAILRACE_INTERCEPTED int MPI_File_write_at_all(MPI_File file, MPI_Offset offset, const void* buffer,
                                                int count, MPI_Datatype type, MPI_Status* status) {
     return at_offset(
-        file, [&](mpiio::OpenFile& open) { return mpiio::write(open, offset, buffer, count, type, status); },
+        mpiio::find(file), file,
+        [&](mpiio::OpenFile& open) { return mpiio::write(open, offset, buffer, count, type, status); },
         [&] { return PMPI_File_write_at_all(file, offset, buffer, count, type, status); });
 }
 
 TAILRACE_INTERCEPTED int MPI_File_read_at_all(MPI_File file, MPI_Offset offset, void* buffer, int count,
                                               MPI_Datatype type, MPI_Status* status) {
     return at_offset(
-        file, [&](mpiio::OpenFile& open) { return mpiio::read(open, offset, buffer, count, type, status); },
+        mpiio::find(file), file,
+        [&](mpiio::OpenFile& open) { return mpiio::read(open, offset, buffer, count, type, status); },
         [&] { return PMPI_File_read_at_all(file, offset, buffer, count, type, status); });
 }
 
 TAILRACE_INTERCEPTED int MPI_File_iwrite_all(MPI_File file, const void* buffer, int count, MPI_Datatype type,
                                              MPI_Request* request) {
-    return start_at_pointer(
-        file,
+    return at_pointer(
+        find_concurrent(file), file,
         [&](mpiio::OpenFile& open, MPI_Offset at) {
             return mpiio::start_write(open, at, buffer, count, type, request);
         },
@@ -188,8 +182,8 @@ TAILRACE_INTERCEPTED int MPI_File_iwrite_all(MPI_File file, const void* buffer, 
 
 TAILRACE_INTERCEPTED int MPI_File_iread_all(MPI_File file, void* buffer, int count, MPI_Datatype type,
                                             MPI_Request* request) {
-    return start_at_pointer(
-        file,
+    return at_pointer(
+        find_concurrent(file), file,
         [&](mpiio::OpenFile& open, MPI_Offset at) {
             return mpiio::start_read(open, at, buffer, count, type, request);
         },
@@ -198,16 +192,16 @@ TAILRACE_INTERCEPTED int MPI_File_iread_all(MPI_File file, void* buffer, int cou
 
 TAILRACE_INTERCEPTED int MPI_File_iwrite_at_all(MPI_File file, MPI_Offset offset, const void* buffer,
                                                 int count, MPI_Datatype type, MPI_Request* request) {
-    return start_at_offset(
-        file,
+    return at_offset(
+        find_concurrent(file), file,
         [&](mpiio::OpenFile& open) { return mpiio::start_write(open, offset, buffer, count, type, request); },
         [&] { return PMPI_File_iwrite_at_all(file, offset, buffer, count, type, request); });
 }
 
 TAILRACE_INTERCEPTED int MPI_File_iread_at_all(MPI_File file, MPI_Offset offset, void* buffer, int count,
                                                MPI_Datatype type, MPI_Request* request) {
-    return start_at_offset(
-        file,
+    return at_offset(
+        find_concurrent(file), file,
         [&](mpiio::OpenFile& open) { return mpiio::start_read(open, offset, buffer, count, type, request); },
         [&] { return PMPI_File_iread_at_all(file, offset, buffer, count, type, request); });
 }
@@ -216,7 +210,7 @@ TAILRACE_INTERCEPTED int MPI_File_iread_at_all(MPI_File file, MPI_Offset offset,
 TAILRACE_INTERCEPTED int MPI_File_write_all_c(MPI_File file, const void* buffer, MPI_Count count,
                                               MPI_Datatype type, MPI_Status* status) {
     return at_pointer(
-        file,
+        mpiio::find(file), file,
         [&](mpiio::OpenFile& open, MPI_Offset at) {
             return mpiio::write(open, at, buffer, count, type, status);
         },
@@ -226,7 +220,7 @@ TAILRACE_INTERCEPTED int MPI_File_write_all_c(MPI_File file, const void* buffer,
 TAILRACE_INTERCEPTED int MPI_File_read_all_c(MPI_File file, void* buffer, MPI_Count count, MPI_Datatype type,
                                              MPI_Status* status) {
     return at_pointer(
-        file,
+        mpiio::find(file), file,
         [&](mpiio::OpenFile& open, MPI_Offset at) {
             return mpiio::read(open, at, buffer, count, type, status);
         },
@@ -236,21 +230,23 @@ TAILRACE_INTERCEPTED int MPI_File_read_all_c(MPI_File file, void* buffer, MPI_Co
 TAILRACE_INTERCEPTED int MPI_File_write_at_all_c(MPI_File file, MPI_Offset offset, const void* buffer,
                                                  MPI_Count count, MPI_Datatype type, MPI_Status* status) {
     return at_offset(
-        file, [&](mpiio::OpenFile& open) { return mpiio::write(open, offset, buffer, count, type, status); },
+        mpiio::find(file), file,
+        [&](mpiio::OpenFile& open) { return mpiio::write(open, offset, buffer, count, type, status); },
         [&] { return PMPI_File_write_at_all_c(file, offset, buffer, count, type, status); });
 }
 
 TAILRACE_INTERCEPTED int MPI_File_read_at_all_c(MPI_File file, MPI_Offset offset, void* buffer,
                                                 MPI_Count count, MPI_Datatype type, MPI_Status* status) {
     return at_offset(
-        file, [&](mpiio::OpenFile& open) { return mpiio::read(open, offset, buffer, count, type, status); },
+        mpiio::find(file), file,
+        [&](mpiio::OpenFile& open) { return mpiio::read(open, offset, buffer, count, type, status); },
         [&] { return PMPI_File_read_at_all_c(file, offset, buffer, count, type, status); });
 }
 
 TAILRACE_INTERCEPTED int MPI_File_iwrite_all_c(MPI_File file, const void* buffer, MPI_Count count,
                                                MPI_Datatype type, MPI_Request* request) {
-    return start_at_pointer(
-        file,
+    return at_pointer(
+        find_concurrent(file), file,
         [&](mpiio::OpenFile& open, MPI_Offset at) {
             return mpiio::start_write(open, at, buffer, count, type, request);
         },
@@ -259,8 +255,8 @@ TAILRACE_INTERCEPTED int MPI_File_iwrite_all_c(MPI_File file, const void* buffer
 
 TAILRACE_INTERCEPTED int MPI_File_iread_all_c(MPI_File file, void* buffer, MPI_Count count, MPI_Datatype type,
                                               MPI_Request* request) {
-    return start_at_pointer(
-        file,
+    return at_pointer(
+        find_concurrent(file), file,
         [&](mpiio::OpenFile& open, MPI_Offset at) {
             return mpiio::start_read(open, at, buffer, count, type, request);
         },
@@ -269,16 +265,16 @@ TAILRACE_INTERCEPTED int MPI_File_iread_all_c(MPI_File file, void* buffer, MPI_C
 
 TAILRACE_INTERCEPTED int MPI_File_iwrite_at_all_c(MPI_File file, MPI_Offset offset, const void* buffer,
                                                   MPI_Count count, MPI_Datatype type, MPI_Request* request) {
-    return start_at_offset(
-        file,
+    return at_offset(
+        find_concurrent(file), file,
         [&](mpiio::OpenFile& open) { return mpiio::start_write(open, offset, buffer, count, type, request); },
         [&] { return PMPI_File_iwrite_at_all_c(file, offset, buffer, count, type, request); });
 }
 
 TAILRACE_INTERCEPTED int MPI_File_iread_at_all_c(MPI_File file, MPI_Offset offset, void* buffer,
                                                  MPI_Count count, MPI_Datatype type, MPI_Request* request) {
-    return start_at_offset(
-        file,
+    return at_offset(
+        find_concurrent(file), file,
         [&](mpiio::OpenFile& open) { return mpiio::start_read(open, offset, buffer, count, type, request); },
         [&] { return PMPI_File_iread_at_all_c(file, offset, buffer, count, type, request); });
 }

@@ -72,33 +72,6 @@ bool is_on_nfs(const std::string& path) {
     return statfs(path.c_str(), &known) == 0 && static_cast<long>(known.f_type) == nfs_magic;
 }
 
-// MPI_Info without keys of other people.
-class OwnHints {
-  public:
-    explicit OwnHints(MPI_Info all) {
-        MPI_Info_create(&info_);
-        int keys = 0;
-        if (all == MPI_INFO_NULL || MPI_Info_get_nkeys(all, &keys) != MPI_SUCCESS) return;
-        for (int i = 0; i < keys; ++i) {
-            std::array<char, MPI_MAX_INFO_KEY + 1> key{};
-            std::array<char, MPI_MAX_INFO_VAL + 1> value{};
-            int found = 0;
-            MPI_Info_get_nthkey(all, i, key.data());
-            const std::string_view name = key.data();
-            if (!name.starts_with("tailrace_") || name == "tailrace_mpiio") continue;
-            MPI_Info_get(all, key.data(), MPI_MAX_INFO_VAL, value.data(), &found);
-            if (found != 0) MPI_Info_set(info_, key.data(), value.data());
-        }
-    }
-    ~OwnHints() { MPI_Info_free(&info_); }
-    OwnHints(const OwnHints&) = delete;
-    OwnHints& operator=(const OwnHints&) = delete;
-    MPI_Info get() const { return info_; }
-
-  private:
-    MPI_Info info_ = MPI_INFO_NULL;
-};
-
 // The one place where this library says something by itself: what the user asked for, and why a file is left
 // to the MPI library.
 void write_line(std::string line) {
@@ -117,10 +90,7 @@ Transfer outcome(OpenFile& file, tailrace_code code, uint64_t bytes, uint64_t as
     // refused on all ranks: the MPI library may know what to do with them, or says what is wrong in its way.
     if (code == TAILRACE_INVALID_ARGUMENT || code == TAILRACE_UNSUPPORTED) return {false, MPI_SUCCESS, 0};
     if (code == TAILRACE_OK) set_status(status, bytes);
-    // MPI's error classes say little: the first failure of a file in words.
-    if (code != TAILRACE_OK && file.rank == 0 && !std::exchange(file.failure_told, true))
-        write_line("tailrace: " + std::string(tailrace_last_error()));
-    return {true, class_of(code), static_cast<MPI_Offset>(asked)};
+    return {true, tell(file, code), static_cast<MPI_Offset>(asked)};
 }
 
 // Is this a transfer at all? Where it is none on one rank, that rank makes the call with nobody's list.
@@ -135,18 +105,20 @@ constexpr size_t no_list = 1;  // of NULL
 uint64_t bytes_of(MPI_Count count, MPI_Datatype type) {
     MPI_Count bytes = 0;
     PMPI_Type_size_x(type, &bytes);
-    return static_cast<uint64_t>(bytes * count);
+    return static_cast<uint64_t>(bytes) * static_cast<uint64_t>(count);
 }
 
 Transfer started(OpenFile& file, tailrace_code code, tailrace_io* io, bool writes, uint64_t bytes,
                  MPI_Request* request) {
-    if (code != TAILRACE_OK) return {true, class_of(code), 0};
+    if (code != TAILRACE_OK) return {true, tell(file, code), 0};
     return {true, file.requests.add(io, writes, bytes, request), static_cast<MPI_Offset>(bytes)};
 }
 
 }  // namespace
 
-int class_of(tailrace_code code) {
+int tell(OpenFile& file, tailrace_code code) {
+    if (code != TAILRACE_OK && file.rank == 0 && !file.failure_told.exchange(true))
+        write_line("tailrace: " + std::string(tailrace_last_error()));
     switch (code) {
         case TAILRACE_OK:
             return MPI_SUCCESS;
@@ -176,6 +148,7 @@ std::shared_ptr<OpenFile> take(MPI_File file) {
 }
 
 void adopt(MPI_Comm communicator, const char* name, int mode, MPI_Info info, MPI_File file) {
+    (void)take(file);  // of a file that was closed by a way that we do not see
     auto open = std::make_shared<OpenFile>();
     open->path = plain_path(name);
     int size = 1;
@@ -183,7 +156,7 @@ void adopt(MPI_Comm communicator, const char* name, int mode, MPI_Info info, MPI
     PMPI_Comm_rank(communicator, &open->rank);
     // What one rank cannot do, none does: the least of all answers counts. A statistics line needs all ranks.
     int answers[3] = {1, 0, 0};
-    if (size == 1 || (mode & MPI_MODE_SEQUENTIAL) != 0 || is_on_nfs(open->path) ||
+    if (file == MPI_FILE_NULL || size == 1 || (mode & MPI_MODE_SEQUENTIAL) != 0 || is_on_nfs(open->path) ||
         says("TAILRACE_MPIIO", "off") || info_says(info, "tailrace_mpiio", "off"))
         answers[0] = 0;
     if (says("TAILRACE_MPIIO_STATISTICS", "1")) answers[1] = 1;
@@ -197,10 +170,8 @@ void adopt(MPI_Comm communicator, const char* name, int mode, MPI_Info info, MPI
     open->reads = (mode & MPI_MODE_WRONLY) == 0;
     open->writes = (mode & MPI_MODE_RDONLY) == 0;
 
-    const OwnHints hints(info);
     const tailrace_file_mode access = open->writes ? TAILRACE_FILE_EXISTING : TAILRACE_FILE_READ;
-    if (tailrace_file_open(communicator, open->path.c_str(), access, hints.get(), &open->file) !=
-        TAILRACE_OK) {
+    if (tailrace_file_open(communicator, open->path.c_str(), access, info, &open->file) != TAILRACE_OK) {
         if (open->rank == 0)
             write_line("tailrace: the MPI library does the I/O of this file by itself: " +
                        std::string(tailrace_last_error()));
@@ -217,12 +188,12 @@ int let_go(OpenFile& file) {
         const char* line = code == TAILRACE_OK ? tailrace_file_describe(file.file, &statistics) : nullptr;
         if (file.rank == 0 && line != nullptr) write_line("tailrace: " + std::string(line));
     }
-    return class_of(tailrace_file_close(file.file));
+    return tell(file, tailrace_file_close(file.file));
 }
 
 void set_view(OpenFile& file, MPI_Offset displacement, MPI_Datatype etype, MPI_Datatype filetype,
               const char* representation) {
-    file.pointer.reset();
+    file.pointer.forget();
     MPI_Count bytes = 1;
     PMPI_Type_size_x(etype, &bytes);
     file.etype_bytes = static_cast<MPI_Offset>(bytes);
@@ -283,8 +254,21 @@ Transfer start_read(OpenFile& file, MPI_Offset offset, void* buffer, MPI_Count c
     return started(file, code, io, false, bytes_of(count, type), request);
 }
 
-void add_hints(const OpenFile& file, MPI_Info info) {
-    MPI_Info_set(info, "tailrace_mpiio", file.handled() ? "on" : "off");
+void add_hints(const OpenFile* file, MPI_Info info) {
+    PMPI_Info_set(info, "tailrace_mpiio", file != nullptr && file->handled() ? "on" : "off");
+    MPI_Info ours = MPI_INFO_NULL;
+    if (file == nullptr || tailrace_file_get_info(file->file, &ours) != TAILRACE_OK) return;
+    int keys = 0;
+    PMPI_Info_get_nkeys(ours, &keys);
+    for (int i = 0; i < keys; ++i) {
+        std::array<char, MPI_MAX_INFO_KEY + 1> key{};
+        std::array<char, MPI_MAX_INFO_VAL + 1> value{};
+        int found = 0;
+        PMPI_Info_get_nthkey(ours, i, key.data());
+        PMPI_Info_get(ours, key.data(), MPI_MAX_INFO_VAL, value.data(), &found);
+        if (found != 0) PMPI_Info_set(info, key.data(), value.data());
+    }
+    PMPI_Info_free(&ours);
 }
 
 }  // namespace tailrace::mpiio

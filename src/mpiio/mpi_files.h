@@ -2,15 +2,18 @@
 // adapter over the public interface (tailrace_mpi_collective.h); the MPI library keeps the files open too,
 // with the same view and the same file pointers, so that every call that is not intercepted works on.
 //
-// Thread-safe. Decisions that all ranks have to make alike are made together, when a file is opened.
+// Threads: of one file, collective calls come from one thread at a time, as everywhere in MPI-IO; what is
+// local (finding a file, its pointer) may be called from any. Decisions that all ranks have to make alike are
+// made together, when a file is opened.
 #pragma once
 
 #include <mpi.h>
 
+#include <atomic>
 #include <memory>
-#include <optional>
 #include <string>
 
+#include "mpiio/file_pointer.h"
 #include "mpiio/mpi_requests.h"
 #include "tailrace_mpi_collective.h"
 
@@ -24,18 +27,13 @@ struct OpenFile {
     bool concurrent = false;  // MPI_THREAD_MULTIPLE on all ranks: nonblocking calls are ours too
     // What the program opened it for; else the MPI library has an error to tell.
     bool reads = true, writes = true;
-    Requests requests;  // those of nonblocking calls
     // Changed by calls that are collective, and so alike on all ranks.
     bool native = true;   // the data representation
     bool atomic = false;  // MPI's atomic mode, which is not ours to give
     MPI_Offset etype_bytes = 1;
-    // The individual file pointer where our last call has left it, and what the MPI library says it is since:
-    // in some views MPICH does not say what it was told.
-    struct Pointer {
-        MPI_Offset position = 0, reported = 0;
-    };
-    std::optional<Pointer> pointer;
-    bool failure_told = false;
+    FilePointer pointer;
+    std::atomic<bool> failure_told = false;
+    Requests requests{*this};  // those of nonblocking calls
 
     bool handled() const { return native && !atomic; }
 };
@@ -44,7 +42,8 @@ struct OpenFile {
 std::shared_ptr<OpenFile> find(MPI_File file);
 std::shared_ptr<OpenFile> take(MPI_File file);
 
-// After the MPI library has opened `file`. Collective over `communicator`.
+// After the MPI library has opened `file`, or has failed to on this rank: MPI_FILE_NULL. Collective over
+// `communicator`.
 void adopt(MPI_Comm communicator, const char* path, int mode, MPI_Info info, MPI_File file);
 
 // Collective: prints the line of statistics, if it is wanted, and closes our side. An error class of MPI.
@@ -74,11 +73,14 @@ Transfer start_write(OpenFile& file, MPI_Offset offset, const void* buffer, MPI_
 Transfer start_read(OpenFile& file, MPI_Offset offset, void* buffer, MPI_Count count, MPI_Datatype type,
                     MPI_Request* request);
 
-// For statuses: what was moved, and the class of errors that a code belongs to.
+// What was moved.
 void set_status(MPI_Status* status, uint64_t bytes);
-int class_of(tailrace_code code);
 
-// Our settings, as the program may see them in MPI_File_get_info.
-void add_hints(const OpenFile& file, MPI_Info info);
+// The class of errors that a code belongs to. They say little: the first failure of a file is told in words,
+// on standard error, right after the call that failed in this thread.
+int tell(OpenFile& file, tailrace_code code);
+
+// Our settings, as the program sees them in MPI_File_get_info. `file` is null when it is not ours.
+void add_hints(const OpenFile* file, MPI_Info info);
 
 }  // namespace tailrace::mpiio

@@ -95,6 +95,10 @@ void seek(MPI_Fint* file, MPI_Offset* offset, MPI_Fint* whence, MPI_Fint* error)
     *error = MPI_File_seek(MPI_File_f2c(*file), *offset, *whence);
 }
 
+void get_position(MPI_Fint* file, MPI_Offset* offset, MPI_Fint* error) {
+    *error = MPI_File_get_position(MPI_File_f2c(*file), offset);
+}
+
 void set_atomicity(MPI_Fint* file, MPI_Fint* flag, MPI_Fint* error) {
     *error = MPI_File_set_atomicity(MPI_File_f2c(*file), *flag != 0 ? 1 : 0);
 }
@@ -158,6 +162,10 @@ void start_at_offset(Call call, MPI_Fint* file, MPI_Offset* offset, void* buffer
     TAILRACE_INTERCEPTED void name_of(seek)(MPI_Fint * file, MPI_Offset * offset, MPI_Fint * whence,       \
                                             MPI_Fint * error) {                                            \
         seek(file, offset, whence, error);                                                                 \
+    }                                                                                                      \
+    TAILRACE_INTERCEPTED void name_of(get_position)(MPI_Fint * file, MPI_Offset * offset,                  \
+                                                    MPI_Fint * error) {                                    \
+        get_position(file, offset, error);                                                                 \
     }                                                                                                      \
     TAILRACE_INTERCEPTED void name_of(set_atomicity)(MPI_Fint * file, MPI_Fint * flag, MPI_Fint * error) { \
         set_atomicity(file, flag, error);                                                                  \

@@ -1,6 +1,7 @@
 #include "mpiio/mpi_requests.h"
 
-#include <system_error>
+#include <exception>
+#include <new>
 
 #include "mpiio/mpi_files.h"
 
@@ -32,7 +33,11 @@ struct Requests::Outcome {
 int Requests::add(tailrace_io* io, bool writes, uint64_t bytes, MPI_Request* request) {
     Started started;
     started.io = io;
-    started.outcome = new Outcome{writes, bytes, MPI_SUCCESS};
+    started.outcome = new (std::nothrow) Outcome{writes, bytes, MPI_SUCCESS};
+    if (started.outcome == nullptr) {
+        (void)tailrace_io_wait(io, nullptr);
+        return MPI_ERR_NO_MEM;
+    }
     const int code = PMPI_Grequest_start(Outcome::query, Outcome::release, Outcome::cancel, started.outcome,
                                          &started.request);
     if (code != MPI_SUCCESS) {
@@ -44,13 +49,12 @@ int Requests::add(tailrace_io* io, bool writes, uint64_t bytes, MPI_Request* req
     std::unique_lock lock(mutex_);
     try {
         if (!thread_.running()) thread_ = Worker("tailrace-mpiio", {}, [this](std::stop_token) { work(); });
-    } catch (const std::system_error&) {  // no thread is to be had: the call waits itself
+        queue_.push_back(started);
+        changed_.notify_all();
+    } catch (const std::exception&) {  // no thread, or no memory, is to be had: the call waits itself
         lock.unlock();
         wait_for(started);
-        return MPI_SUCCESS;
     }
-    queue_.push_back(started);
-    changed_.notify_all();
     return MPI_SUCCESS;
 }
 
@@ -67,7 +71,7 @@ void Requests::wait_for(const Started& started) {
     uint64_t bytes = 0;
     const tailrace_code code = tailrace_io_wait(started.io, &bytes);
     if (!started.outcome->writes) started.outcome->bytes = bytes;
-    started.outcome->code = class_of(code);
+    started.outcome->code = tell(file_, code);
     PMPI_Grequest_complete(started.request);  // from here on the outcome may be gone
 }
 

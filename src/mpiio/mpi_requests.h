@@ -20,16 +20,19 @@
 
 namespace tailrace::mpiio {
 
-// Those of one file. add() is called by the program's threads, as the file's other calls are.
+struct OpenFile;
+
+// Those of one file, which is told of failures. add() is called by the program's threads, as the file's other
+// calls are.
 class Requests {
   public:
-    Requests() = default;
+    explicit Requests(OpenFile& file) : file_(file) {}
     ~Requests() { finish(); }
     Requests(const Requests&) = delete;
     Requests& operator=(const Requests&) = delete;
 
     // Takes over a call that was started, and makes the request that ends with it. `bytes`: what a write
-    // moves; a read says itself. An error of the MPI library: the call has been waited for then.
+    // moves; a read says itself. An error of MPI, for want of memory, say: the call has been waited for then.
     int add(tailrace_io* io, bool writes, uint64_t bytes, MPI_Request* request);
 
     // Returns when every request is complete; none can be added afterwards.
@@ -42,9 +45,10 @@ class Requests {
         MPI_Request request = MPI_REQUEST_NULL;
         Outcome* outcome = nullptr;
     };
-    static void wait_for(const Started& started);
+    void wait_for(const Started& started);
     void work();
 
+    OpenFile& file_;
     std::mutex mutex_;
     std::condition_variable changed_;
     std::deque<Started> queue_;

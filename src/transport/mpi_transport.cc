@@ -57,12 +57,9 @@ class MpiTransport final : public Transport {
 
         TAILRACE_MPI_TRY(MPI_Comm_rank(communicator, &rank_), "asking MPI for the rank");
         TAILRACE_MPI_TRY(MPI_Comm_size(communicator, &size_), "asking MPI for the number of ranks");
-        for (MPI_Comm* mine : {&messages_, &announcements_, &data_, &collectives_}) {
-            TAILRACE_MPI_TRY(MPI_Comm_dup(communicator, mine), "duplicating the communicator of {} ranks",
-                             size_);
-            TAILRACE_MPI_TRY(MPI_Comm_set_errhandler(*mine, MPI_ERRORS_RETURN),
-                             "asking MPI to return its errors");
-        }
+        TAILRACE_TRY(duplicate(communicator, messages_));
+        for (MPI_Comm* mine : {&announcements_, &data_, &collectives_})
+            TAILRACE_TRY(duplicate(messages_, *mine));
         void* upper_bound = nullptr;
         int known = 0;
         TAILRACE_MPI_TRY(MPI_Comm_get_attr(data_, MPI_TAG_UB, &upper_bound, &known),
@@ -333,6 +330,23 @@ class MpiTransport final : public Transport {
                 std::chrono::duration_cast<microseconds>(std::chrono::steady_clock::now() - start);
             std::this_thread::sleep_for(std::clamp(waited / 8, shortest_nap, longest_collective_nap));
         }
+    }
+
+    // MPI has only so many communicators. That there is none left is not for the program's error handler,
+    // which ends the program as a rule.
+    Status duplicate(MPI_Comm original, MPI_Comm& copy) {
+        MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
+        TAILRACE_MPI_TRY(MPI_Comm_get_errhandler(original, &handler), "asking MPI for an error handler");
+        MPI_Comm_set_errhandler(original, MPI_ERRORS_RETURN);
+        const int code = MPI_Comm_dup(original, &copy);
+        MPI_Comm_set_errhandler(original, handler);
+        MPI_Errhandler_free(&handler);
+        TAILRACE_MPI_TRY(code,
+                         "duplicating the communicator of {} ranks (MPI has so many; each session and each "
+                         "collective file takes four)",
+                         size_);
+        TAILRACE_MPI_TRY(MPI_Comm_set_errhandler(copy, MPI_ERRORS_RETURN), "asking MPI to return its errors");
+        return Status();
     }
 
     // Gives what was posted some time to leave, for a peer that waits for a last word.

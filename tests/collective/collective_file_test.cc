@@ -299,6 +299,58 @@ TEST(CollectiveFileTest, MemoryIsBoundedWhateverTheSize) {
     }
 }
 
+TEST(CollectiveFileTest, FillingHolesTakesNoMoreThanAFourthBuffer) {
+    constexpr uint64_t window = 4096 * 4;
+    const auto storage = std::make_shared<MemoryStorage>();
+    Options options;
+    options.mode = Mode::write;
+    options.sieve_writes = Sieve::always;
+    options.plan.local_aggregators_per_node = 1;
+    options.plan.global_aggregators = 1;
+    options.plan.domains.window_bytes = window;
+    std::atomic<uint64_t> most = 0;
+    const auto outcomes =
+        run_team(hosts_of(4, 2, false), storage, options, [&](int rank, CollectiveFile& file) {
+            // The file's last window has the narrowest span of holes: what was held for others still counts.
+            std::vector<Request> list;
+            for (uint64_t i = 0; i < 3000; ++i)
+                if (i < 2990 || rank == 0) list.push_back({(i * 4 + static_cast<uint64_t>(rank)) * 50, 40});
+            const std::vector<Request> all = {{0, 3000 * 4 * 50}};
+            Data before = data_for(rank == 0 ? all : std::vector<Request>(), 1);
+            TAILRACE_TRY(file.write({rank == 0 ? all : std::vector<Request>(), before.memory()}).status());
+            Data data = data_for(list);
+            TAILRACE_TRY(file.write({list, data.memory()}).status());
+            most = std::max<uint64_t>(most, file.own_statistics().memory_bytes);
+            return Status();
+        });
+    for (const Status& outcome : outcomes) EXPECT_TRUE(outcome.ok()) << outcome.message();
+    EXPECT_LE(most, 2 * window + 3 * (window + 4096) + window);
+    EXPECT_GT(most, 2 * window + 2 * (window + 4096) + window / 2);  // it is among what is counted
+}
+
+TEST(CollectiveFileTest, ScatteredMemoryOfALargeRequestIsGatheredWhereNothingIsExchanged) {
+    constexpr uint64_t bytes = uint64_t{3} << 20;
+    for (const size_t pieces : {size_t{1}, size_t{3}, size_t{100000}}) {
+        const auto storage = std::make_shared<MemoryStorage>();
+        Options options;
+        options.mode = Mode::write;
+        options.plan.exchange = Exchange::never;
+        const auto outcomes =
+            run_team(hosts_of(2, 1, false), storage, options, [&](int rank, CollectiveFile& file) {
+                const std::vector<Request> list = {{static_cast<uint64_t>(rank) * bytes, bytes}};
+                Data data = data_for(list), again = empty_data_for(list);
+                TAILRACE_TRY(file.write({list, data.memory(pieces)}).status());
+                EXPECT_EQ(file.own_statistics().file_operations, pieces == 1 ? 1u : 3u) << pieces;
+                TAILRACE_TRY(file.read({list, again.memory(pieces)}).status());
+                EXPECT_EQ(again.stream, data.stream) << pieces << " pieces";
+                EXPECT_EQ(file.own_statistics().file_operations, pieces == 1 ? 2u : 6u) << pieces;
+                return Status();
+            });
+        EXPECT_THAT(outcomes, Each(is_ok));
+        EXPECT_EQ(whole_file(*storage, team_path), data_for({{0, 2 * bytes}}).stream) << pieces << " pieces";
+    }
+}
+
 TEST(CollectiveFileTest, WhatMakesNoSenseOnOneRankIsRefusedOnAll) {
     const auto storage = std::make_shared<MemoryStorage>();
     Options options;

@@ -110,6 +110,27 @@ TEST(CollectiveFaultsTest, AnAggregatorWithoutMemoryIsHeardOfOnAllRanks) {
     for (const Status& outcome : outcomes) EXPECT_TRUE(outcome.ok()) << outcome.message();
 }
 
+TEST(CollectiveFaultsTest, AFailedSyncIsHeardOfOnAllRanks) {
+    const auto faulty = std::make_shared<FaultyStorage>(std::make_shared<MemoryStorage>(), 1);
+    Options options;
+    options.mode = Mode::write;
+    options.plan.global_aggregators = 1;
+    const auto outcomes = run_team({"a", "a", "b"}, faulty, options, [&](int rank, CollectiveFile& file) {
+        const std::vector<Request> list = interleaved(rank, 3);
+        Data data = data_for(list);
+        TAILRACE_TRY(file.write({list, data.memory()}).status());
+        FaultPlan plan;
+        plan.sync_error = 1;
+        if (rank == 0) faulty->set_plan(plan);
+        (void)file.statistics();
+        EXPECT_EQ(file.sync().code(), Code::io_error);
+        (void)file.statistics();
+        if (rank == 0) faulty->set_plan({});
+        return file.statistics().status();
+    });
+    for (const Status& outcome : outcomes) EXPECT_TRUE(outcome.ok()) << outcome.message();
+}
+
 TEST(CollectiveFaultsTest, AFileThatHasGoneIsNotMadeAnew) {
     const auto storage = std::make_shared<MemoryStorage>();
     Options options;

@@ -44,8 +44,30 @@ TEST(HintsTest, EveryOneChangesItsOption) {
     EXPECT_EQ(all_hints().size(), 12u);
 }
 
+TEST(HintsTest, WhatIsInEffectCanBeSetAgain) {
+    Options options;
+    ASSERT_TRUE(set_hints(options, {{"local_aggregators", "3"},
+                                    {"global_aggregators", "auto"},
+                                    {"buffer_size", "1000000"},
+                                    {"layout", "group-cyclic"},
+                                    {"sieve_writes", "always"},
+                                    {"direct_io", "auto"},
+                                    {"shared_memory", "no"}})
+                    .ok());
+    const auto in_effect = hints_in_effect(options);
+    EXPECT_EQ(in_effect.size(), all_hints().size());
+    EXPECT_EQ(in_effect.at("local_aggregators"), "3");
+    EXPECT_EQ(in_effect.at("layout"), "group-cyclic");
+    EXPECT_EQ(in_effect.at("buffer_size"), "1000000");
+    Options again;
+    ASSERT_TRUE(set_hints(again, in_effect).ok());
+    EXPECT_EQ(hints_in_effect(again), in_effect);
+    EXPECT_NE(hints_in_effect(Options()), in_effect);
+}
+
 TEST(HintsTest, WhatMakesNoSenseIsRefusedWithWhatWould) {
     Options options;
+    EXPECT_THAT(set_hint(options, "alignment", "5000").message(), HasSubstr("a power of two"));
     EXPECT_THAT(set_hint(options, "layout", "round").message(),
                 HasSubstr("contiguous | cyclic | group-cyclic"));
     EXPECT_THAT(set_hint(options, "lay_out", "cyclic").message(), HasSubstr("tailrace_layout"));

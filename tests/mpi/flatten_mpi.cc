@@ -1,5 +1,6 @@
 // Datatypes taken apart, against what the MPI library itself makes of them: the bytes that MPI_Pack takes, in
-// its order, have to be those of our blocks; and where there is MPIX_Type_iov, its list has to be ours.
+// its order, have to be those of our blocks; and where there is MPIX_Type_iov, its list has to be ours. File
+// views and memory of these types have to have the bytes that are found one by one.
 #include <mpi.h>
 
 #include <algorithm>
@@ -151,6 +152,70 @@ bool as_mpi_packs(MPI_Datatype type, const FlatType& flat, const std::string& na
     return packed == ours || say(name + ": MPI_Pack takes other bytes");
 }
 
+// Byte by byte: where in the file (or in memory) the bytes of elements laid out one after the other are.
+std::vector<int64_t> places_of(const FlatType& type, int64_t origin, uint64_t position, uint64_t bytes) {
+    std::vector<int64_t> in_element, places;
+    for (const auto& block : type.blocks)
+        for (int64_t at = block.displacement; at < block.end(); ++at) in_element.push_back(at);
+    for (uint64_t at = position; at < position + bytes; ++at)
+        places.push_back(origin + static_cast<int64_t>(at / type.bytes) * type.extent +
+                         in_element[static_cast<size_t>(at % type.bytes)]);
+    return places;
+}
+
+// A view of the type, and memory of it, against that.
+bool as_laid_out(Random& random, const FlatType& flat, const std::string& name) {
+    using tailrace::collective::Request;
+    if (flat.bytes == 0) {
+        const auto none = tailrace::collective::requests_of({0, flat}, 0, 1);
+        return !none.ok() || say(name + ": a view without a byte has requests");
+    }
+    const uint64_t displacement = 100000 + below(random, 50), position = below(random, 5 * flat.bytes);
+    const uint64_t bytes = below(random, 4 * flat.bytes + 1);
+    const auto requests = tailrace::collective::requests_of({displacement, flat}, position, bytes);
+    if (!requests.ok()) return say(name + ": " + requests.status().to_string());
+    std::vector<int64_t> asked;
+    for (const Request& request : *requests) {
+        if (request.bytes == 0) return say(name + ": a request of nothing");
+        for (uint64_t at = request.offset; at < request.end(); ++at)
+            asked.push_back(static_cast<int64_t>(at));
+    }
+    if (asked != places_of(flat, static_cast<int64_t>(displacement), position, bytes))
+        return say(name + ": a file view has other bytes");
+
+    static std::vector<std::byte> memory = [] {
+        std::vector<std::byte> made(size_t{4} << 20);
+        for (size_t i = 0; i < made.size(); ++i) made[i] = static_cast<std::byte>(i * 167 + i / 251);
+        return made;
+    }();
+    constexpr int64_t origin = int64_t{2} << 20;
+    const uint64_t count = below(random, 4);
+    const std::vector<int64_t> places = places_of(flat, origin, 0, count * flat.bytes);
+    for (const int64_t place : places)
+        if (place < 0 || place >= static_cast<int64_t>(memory.size()))
+            return say(name + ": this test has too little memory for it");
+    const auto list = tailrace::collective::memory_of(memory.data() + origin, count, flat);
+    std::vector<std::byte> stream(static_cast<size_t>(list.bytes())), expected;
+    list.copy_out(0, stream);
+    for (const int64_t place : places) expected.push_back(memory[static_cast<size_t>(place)]);
+    return stream == expected || say(name + ": memory has other bytes");
+}
+
+// Positions beyond what a file can have are refused, and do not come out somewhere else.
+bool refuses_what_is_too_far() {
+    const FlatType sparse{{{0, 4}}, 4, 4096}, dense{{{0, 4}}, 4, 4};
+    for (const auto& [type, position] : {std::pair{&sparse, uint64_t{1} << 62},
+                                         {&sparse, uint64_t{1} << 53},
+                                         {&dense, uint64_t{INT64_MAX} - 2},
+                                         {&dense, UINT64_MAX}}) {
+        const auto requests = tailrace::collective::requests_of({16, *type}, position, 8);
+        if (requests.ok() || requests.status().code() != tailrace::Code::invalid_argument)
+            return say("position " + std::to_string(position) + " is taken for a place in a file");
+    }
+    return tailrace::collective::requests_of({16, sparse}, uint64_t{1} << 50, 8).ok() ||
+           say("a far position is refused that a file can have");
+}
+
 #if defined(MPICH_NUMVERSION) && MPICH_NUMVERSION >= 40100000
 bool as_mpix_says(MPI_Datatype type, const FlatType& flat, const std::string& name) {
     MPI_Count count = 0, bytes = 0;
@@ -189,7 +254,7 @@ int main(int argc, char** argv) {
 #else
     constexpr int ways = 12;
 #endif
-    bool right = true;
+    bool right = refuses_what_is_too_far();
     for (const uint64_t seed : tailrace::seeds(1, 3000)) {
         Random random(seed);
         std::vector<MPI_Datatype> chain = {named(random)};
@@ -206,7 +271,8 @@ int main(int argc, char** argv) {
         if (!flat.ok())
             right = say(name + ": " + flat.status().to_string());
         else
-            right = as_mpi_packs(type, *flat, name) && as_mpix_says(type, *flat, name) && right;
+            right = as_mpi_packs(type, *flat, name) && as_mpix_says(type, *flat, name) &&
+                    as_laid_out(random, *flat, name) && right;
         for (size_t i = 1; i < chain.size(); ++i) MPI_Type_free(&chain[i]);
     }
     MPI_Finalize();

@@ -1,0 +1,49 @@
+// The individual file pointer of one file, which the MPI library keeps and other calls move. In some views
+// MPICH does not say what it was told; so where our calls have left it is kept beside, with what the MPI
+// library says it is since: while that has not changed, ours is right.
+//
+// Positions are in etypes of the view. Thread-safe.
+#pragma once
+
+#include <mpi.h>
+
+#include <mutex>
+#include <optional>
+
+namespace tailrace::mpiio {
+
+class FilePointer {
+  public:
+    // An error of the MPI library.
+    int get(MPI_File file, MPI_Offset& position) {
+        std::lock_guard lock(mutex_);
+        if (const int code = PMPI_File_get_position(file, &position); code != MPI_SUCCESS) return code;
+        if (left_ && left_->reported == position) position = left_->position;
+        return MPI_SUCCESS;
+    }
+
+    int set(MPI_File file, MPI_Offset position) {
+        std::lock_guard lock(mutex_);
+        left_.reset();
+        if (const int code = PMPI_File_seek(file, position, MPI_SEEK_SET); code != MPI_SUCCESS) return code;
+        Left left{position, position};
+        PMPI_File_get_position(file, &left.reported);
+        left_ = left;
+        return MPI_SUCCESS;
+    }
+
+    // It is where the MPI library says.
+    void forget() {
+        std::lock_guard lock(mutex_);
+        left_.reset();
+    }
+
+  private:
+    struct Left {
+        MPI_Offset position = 0, reported = 0;
+    };
+    std::mutex mutex_;
+    std::optional<Left> left_;
+};
+
+}  // namespace tailrace::mpiio
