@@ -45,26 +45,6 @@ std::shared_ptr<mpiio::OpenFile> find_concurrent(MPI_File file) {
     return open && open->concurrent ? open : nullptr;
 }
 
-// The MPI library has failed to open a file on this rank for a reason that other ranks need not have. What is
-// wrong with the arguments it finds before it asks anybody.
-bool others_may_have_opened(int code) {
-    int error_class = MPI_ERR_OTHER;
-    PMPI_Error_class(code, &error_class);
-    switch (error_class) {
-        case MPI_ERR_NO_SUCH_FILE:
-        case MPI_ERR_FILE_EXISTS:
-        case MPI_ERR_ACCESS:
-        case MPI_ERR_NO_SPACE:
-        case MPI_ERR_QUOTA:
-        case MPI_ERR_READ_ONLY:
-        case MPI_ERR_BAD_FILE:
-        case MPI_ERR_IO:
-            return true;
-        default:
-            return false;
-    }
-}
-
 }  // namespace
 
 extern "C" {
@@ -72,10 +52,7 @@ extern "C" {
 TAILRACE_INTERCEPTED int MPI_File_open(MPI_Comm communicator, const char* name, int mode, MPI_Info info,
                                        MPI_File* file) {
     const int code = PMPI_File_open(communicator, name, mode, info, file);
-    if (code == MPI_SUCCESS)
-        mpiio::adopt(communicator, name, mode, info, *file);
-    else if (others_may_have_opened(code))
-        mpiio::adopt(communicator, name, mode, info, MPI_FILE_NULL);
+    if (code == MPI_SUCCESS) mpiio::adopt(communicator, name, mode, info, *file);
     return code;
 }
 

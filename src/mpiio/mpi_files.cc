@@ -156,7 +156,7 @@ void adopt(MPI_Comm communicator, const char* name, int mode, MPI_Info info, MPI
     PMPI_Comm_rank(communicator, &open->rank);
     // What one rank cannot do, none does: the least of all answers counts. A statistics line needs all ranks.
     int answers[3] = {1, 0, 0};
-    if (file == MPI_FILE_NULL || size == 1 || (mode & MPI_MODE_SEQUENTIAL) != 0 || is_on_nfs(open->path) ||
+    if (size == 1 || (mode & MPI_MODE_SEQUENTIAL) != 0 || is_on_nfs(open->path) ||
         says("TAILRACE_MPIIO", "off") || info_says(info, "tailrace_mpiio", "off"))
         answers[0] = 0;
     if (says("TAILRACE_MPIIO_STATISTICS", "1")) answers[1] = 1;

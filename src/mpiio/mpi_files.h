@@ -42,8 +42,7 @@ struct OpenFile {
 std::shared_ptr<OpenFile> find(MPI_File file);
 std::shared_ptr<OpenFile> take(MPI_File file);
 
-// After the MPI library has opened `file`, or has failed to on this rank: MPI_FILE_NULL. Collective over
-// `communicator`.
+// After the MPI library has opened `file`. Collective over `communicator`.
 void adopt(MPI_Comm communicator, const char* path, int mode, MPI_Info info, MPI_File file);
 
 // Collective: prints the line of statistics, if it is wanted, and closes our side. An error class of MPI.
