@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import tempfile
 from collections.abc import Callable
@@ -11,8 +12,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 
 PATIENCE_SECONDS = 300
+
+# What makes DCP's planner cache its plans: nothing in PyTorch 2.5.
+PLAN_CACHING = {"enable_plan_caching": True}
+if not PLAN_CACHING.keys() <= inspect.signature(DefaultSavePlanner).parameters.keys():
+    PLAN_CACHING = {}
 
 
 def _rank(rank: int, world: int, meeting: str, function: Callable[..., None], arguments: tuple[Any, ...]) -> None:

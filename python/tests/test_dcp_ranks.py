@@ -17,8 +17,8 @@ from torch.distributed.device_mesh import init_device_mesh
 
 try:
     from torch.distributed.fsdp import fully_shard
-except ImportError:  # torch 2.5
-    from torch.distributed._composable.fsdp import fully_shard
+except ImportError:  # PyTorch 2.5 has it under another name, and for GPUs only
+    fully_shard = None
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from tailrace.torch import StorageReader, StorageWriter
@@ -103,6 +103,7 @@ def load_elsewhere(place: str) -> None:
         torch.testing.assert_close(state["optimizer"]["state"], expected["optimizer"]["state"], rtol=0, atol=0)
 
 
+@pytest.mark.skipif(fully_shard is None, reason="this PyTorch has FSDP2 for GPUs only")
 def test_training_goes_on_and_other_numbers_of_ranks_load(tmp_path: Path) -> None:
     distributed.run(2, save_and_go_on, str(tmp_path))
     for name, files in [("sync-1", 1), ("sync-3", 3), ("async-2", 2)]:
@@ -164,7 +165,7 @@ def plans_and_failures(place: str) -> None:
     for step in range(4):
         mine = torch.full((10 + rank + (5 if step == 3 and rank == 1 else 0),), 10 * step + rank)
         state = {"both": torch.full((1000,), step), f"own{rank}": mine, "step": step}
-        planner = Planner(enable_plan_caching=True)
+        planner = Planner(**distributed.PLAN_CACHING)
         writer = StorageWriter(files=1 + step % 2)
         dcp.save(state, checkpoint_id=f"{place}/plan{step}", storage_writer=writer, planner=planner)
     for step in range(4):

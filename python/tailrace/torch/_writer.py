@@ -26,6 +26,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.checkpoint import state_dict_saver
 from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, StorageMeta
 from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItem, WriteItemType
 from torch.distributed.checkpoint.staging import AsyncStager as _Stager
@@ -49,6 +50,9 @@ class _Item:
     offsets: list[int]  # of the rank's runs; the same for all its items
     content: bytes | None
 
+
+# Whether dcp.async_save waits itself for a copy that is made in the background.
+DCP_TAKES_FUTURES = hasattr(state_dict_saver, "AsyncSaveResponse")
 
 # How long a staged copy waits for its save to begin, which DCP does at once.
 _PATIENCE_SECONDS = 60
@@ -142,10 +146,10 @@ class StorageWriter(_Writer, _Stager):
             return  # the program's own, which stays
         finish_plan = planner.finish_plan
 
-        def tell(plan: SavePlan) -> SavePlan:
+        def tell(new_plan: SavePlan) -> SavePlan:
             del planner.finish_plan
             try:
-                return finish_plan(plan)
+                return finish_plan(new_plan)
             except BaseException as error:
                 self._write_or_give_up(SavePlan([]), planner, error)
                 raise
@@ -280,6 +284,8 @@ class StorageWriter(_Writer, _Stager):
     def stage(self, state_dict: dict[str, Any]) -> Any:
         self._wait_for_staged()
         staged = self._stager.stage(state_dict)
+        if isinstance(staged, concurrent.futures.Future) and not DCP_TAKES_FUTURES:
+            staged = staged.result()
         self._staging = staged if isinstance(staged, concurrent.futures.Future) else None
         self._staged_by = threading.current_thread()
         self._begun.clear()
