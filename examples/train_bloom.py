@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""Trains a language model (BLOOM's shape, random weights and tokens) with FSDP2, and saves it in the background.
+"""Trains a language model (bloom.py) with FSDP2, and saves it in the background.
 
     torchrun --nproc-per-node 2 examples/train_bloom.py --directory checkpoints --steps 20 --save-every 5
 
 Kill it, start it again: it goes on from the newest complete checkpoint, and its losses are those of a run without
-interruption. The model has about 180 million parameters, which with AdamW's state makes checkpoints of about 2 GiB;
---layers, --hidden and --vocabulary make it smaller. Needs torch, transformers and tailrace; no GPU, no network.
+interruption. With --full the checkpoints have about 2 GiB. Needs torch, transformers and tailrace; no GPU, no network.
 """
 
 import argparse
@@ -19,17 +18,18 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from transformers import BloomConfig, BloomForCausalLM
 
+import bloom
 import tailrace
 from tailrace.torch import StorageReader, StorageWriter
 
 
 def main() -> None:
-    options = parse()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    bloom.add_options(parser)
+    options = parser.parse_args()
     dist.init_process_group("gloo")
-    torch.manual_seed(0)
-    model = make_model(options)
+    model = shard(bloom.make_model(options.full))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     # Both are kept for the whole run: the writer has staging memory, and DCP's thread needs a group of its own.
     writer = StorageWriter(files=options.files)
@@ -38,7 +38,7 @@ def main() -> None:
 
     begin = restore(model, optimizer, options.directory)
     for step in range(begin, options.steps + 1):
-        loss = train(model, optimizer, step, options)
+        loss = train(model, optimizer, step)
         if dist.get_rank() == 0:
             print(f"step {step} loss {loss!r}", flush=True)
         if step % options.save_every == 0:
@@ -79,40 +79,19 @@ def state_of(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict:
     return {"model": model_state, "optimizer": optimizer_state}
 
 
-def train(model: torch.nn.Module, optimizer: torch.optim.Optimizer, step: int, options: argparse.Namespace) -> float:
-    # The batch follows from step and rank, so a run that goes on sees the same ones.
-    seeds = torch.Generator().manual_seed(step * dist.get_world_size() + dist.get_rank())
-    tokens = torch.randint(0, options.vocabulary, (1, options.tokens), generator=seeds)
-    loss = model(input_ids=tokens, labels=tokens).loss
+def train(model: torch.nn.Module, optimizer: torch.optim.Optimizer, step: int) -> float:
+    loss = model(**bloom.batch_of(step, model.config)).loss
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
     return float(loss.detach())
 
 
-def make_model(options: argparse.Namespace) -> torch.nn.Module:
-    config = BloomConfig(
-        vocab_size=options.vocabulary, hidden_size=options.hidden, n_layer=options.layers, n_head=options.heads
-    )
-    model = BloomForCausalLM(config)
+def shard(model: torch.nn.Module) -> torch.nn.Module:
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     for block in model.transformer.h:
         fully_shard(block, mesh=mesh)
     return fully_shard(model, mesh=mesh)
-
-
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--directory", type=Path, required=True, help="of the checkpoints, shared by all ranks")
-    parser.add_argument("--steps", type=int, default=20, help="the last step (default: %(default)s)")
-    parser.add_argument("--save-every", type=int, default=5, help="steps between checkpoints (default: %(default)s)")
-    parser.add_argument("--files", type=int, default=2, help="K, of each checkpoint (default: %(default)s)")
-    parser.add_argument("--layers", type=int, default=12, help="(default: %(default)s)")
-    parser.add_argument("--hidden", type=int, default=1024, help="width of a layer (default: %(default)s)")
-    parser.add_argument("--heads", type=int, default=16, help="of attention, per layer (default: %(default)s)")
-    parser.add_argument("--vocabulary", type=int, default=32768, help="(default: %(default)s)")
-    parser.add_argument("--tokens", type=int, default=64, help="per rank and step (default: %(default)s)")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Trains a small network with DeepSpeed's ZeRO-2, and saves it in the background into two files.
+"""Trains a language model (bloom.py) with DeepSpeed's ZeRO-1, 2 or 3, and saves it in the background.
 
-    torchrun --nproc-per-node 2 examples/train_deepspeed.py --directory checkpoints --steps 20
+    torchrun --nproc-per-node 2 examples/train_deepspeed.py --directory checkpoints --stage 3 --steps 20 --save-every 5
 
-Kill it, start it again: it goes on from the newest complete checkpoint, with the losses of a run without
-interruption. Needs torch, deepspeed and tailrace; no GPU, no network.
+Kill it, start it again: it goes on from the newest complete checkpoint, and its losses are those of a run without
+interruption. With --full the checkpoints have about 2 GiB. Needs torch, transformers, deepspeed and tailrace; no GPU,
+no network.
 """
 
 import argparse
@@ -13,33 +14,32 @@ import deepspeed
 import torch
 import torch.distributed as dist
 
+import bloom
 from tailrace.torch.deepspeed import install
 
-CONFIG = {
-    "train_micro_batch_size_per_gpu": 8,
-    "zero_optimization": {"stage": 2},
-    # torch's AdamW: DeepSpeed's own is compiled when it is first used.
-    "optimizer": {"type": "AdamW", "params": {"lr": 1e-2, "torch_adam": True}},
-}
+
+def config_of(stage: int) -> dict:
+    return {
+        "train_micro_batch_size_per_gpu": 1,
+        "zero_optimization": {"stage": stage},
+        # torch's AdamW: DeepSpeed's own is compiled when it is first used.
+        "optimizer": {"type": "AdamW", "params": {"lr": 1e-4, "torch_adam": True}},
+    }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--directory", required=True, help="of the checkpoints, shared by all ranks")
-    parser.add_argument("--steps", type=int, default=20, help="the last step (default: %(default)s)")
-    parser.add_argument("--save-every", type=int, default=5, help="steps between checkpoints (default: %(default)s)")
+    bloom.add_options(parser)
+    parser.add_argument("--stage", type=int, choices=(1, 2, 3), default=2, help="of ZeRO (default: %(default)s)")
     options = parser.parse_args()
 
     deepspeed.init_distributed("nccl" if torch.cuda.is_available() else "gloo")
-    torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(32, 256), torch.nn.GELU(), torch.nn.Linear(256, 1))
-    engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=CONFIG)
-    install(engine, files=2, keep=3)
+    model = bloom.make_model(options.full)
+    engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config_of(options.stage))
+    install(engine, files=options.files, keep=3)
     engine.load_checkpoint(options.directory)  # (None, None) on a first run
     while engine.global_steps < options.steps:
-        torch.manual_seed(engine.global_steps * dist.get_world_size() + dist.get_rank())  # the batch of this step
-        batch = torch.randn(8, 32, device=engine.device)
-        loss = (engine(batch) - batch.sum(dim=1, keepdim=True)).square().mean()
+        loss = engine(**bloom.batch_of(engine.global_steps + 1, model.config, engine.device)).loss
         engine.backward(loss)
         engine.step()
         if dist.get_rank() == 0:

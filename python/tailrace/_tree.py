@@ -355,6 +355,8 @@ def decode(node: Any, array: Callable[[ArrayRef], Any], trust_pickle: bool = Fal
 
     try:
         return build(node)
+    except ImportError as error:
+        raise Error(Code.UNSUPPORTED, f"the tree holds objects of a library that is missing: {error}") from None
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise Error(Code.CORRUPT, f"the region {SKELETON!r} cannot be understood: {error}") from None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 import warnings
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import torch
 import torch.distributed as dist
 from torch.multiprocessing.spawn import ProcessExitedException
 
+import bloom
 import tailrace
 
 with warnings.catch_warnings():
@@ -28,47 +30,49 @@ with warnings.catch_warnings():
     from tailrace.torch.deepspeed import TailraceCheckpointEngine, export, install
 
 STAGES = (1, 2, 3)
+EMBEDDINGS = "transformer.word_embeddings.weight"
 
 
 def make_engine(stage: int) -> Any:
     os.environ.update(RANK=str(dist.get_rank()), LOCAL_RANK=str(dist.get_rank()), WORLD_SIZE=str(dist.get_world_size()))
     deepspeed.ops.__compatible_ops__ = {}  # its operations would be compiled first
-    torch.manual_seed(0)
-    net = torch.nn.Sequential(
-        torch.nn.Linear(33, 64), torch.nn.BatchNorm1d(64), torch.nn.GELU(), torch.nn.Linear(64, 7)
-    )
+    model = bloom.make_model(full=False)
+    model.register_buffer("steps", torch.zeros(3))
     config = {
-        "train_micro_batch_size_per_gpu": 4,
+        "train_micro_batch_size_per_gpu": 1,
         "zero_optimization": {"stage": stage},
-        "optimizer": {"type": "AdamW", "params": {"lr": 1e-2, "torch_adam": True}},
+        "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "torch_adam": True}},
         "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 10}},
     }
-    return deepspeed.initialize(model=net, model_parameters=net.parameters(), config=config)[0]
+    return deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config)[0]
 
 
 def train(engine: Any, steps: range) -> list[float]:
     losses = []
     for step in steps:
-        torch.manual_seed(2 * step + dist.get_rank())
-        loss = engine(torch.randn(4, 33)).square().mean()
+        loss = engine(**bloom.batch_of(step, engine.module.config)).loss
         engine.backward(loss)
         engine.step()
+        engine.module.steps += 1
         losses.append(float(loss.detach()))
     return losses
 
 
-def kill_when_written(*args: Any, **kwargs: Any) -> Any:
+written = threading.Semaphore(0)
+
+
+def write_and_go_no_further(*args: Any, **kwargs: Any) -> Any:
     write(*args, **kwargs)
-    dist.barrier(args[0])
-    os.kill(os.getpid(), signal.SIGKILL)
+    written.release()
+    threading.Event().wait()
 
 
 write = _runs.write
 
 
 def save_and_be_killed(place: str) -> None:
-    for stage in STAGES:
-        engine = make_engine(stage)
+    engines = {stage: make_engine(stage) for stage in STAGES}
+    for stage, engine in engines.items():
         saving = install(engine, files=2)
         assert engine.load_checkpoint(f"{place}/{stage}") == (None, None)  # a first run
         train(engine, range(3))
@@ -78,25 +82,29 @@ def save_and_be_killed(place: str) -> None:
         if stage < 3:
             engine.save_16bit_model(f"{place}/{stage}", "model.bin")
             weights = torch.load(f"{place}/{stage}/model.bin", weights_only=True)
-            assert torch.equal(weights["0.weight"], engine.module[0].weight)
-        if stage == STAGES[-1]:
-            saving.wait()
-            dist.barrier()
-            _runs.write = kill_when_written
-        engine.save_checkpoint(f"{place}/{stage}")
+            assert torch.equal(weights[EMBEDDINGS], engine.module.get_parameter(EMBEDDINGS))
+        if stage == 1:
+            engine.save_checkpoint(f"{place}/{stage}")
+            train(engine, range(6, 7))
         saving.wait()
-        engine.destroy()
+    dist.barrier()
+    _runs.write = write_and_go_no_further
+    for stage, engine in engines.items():
+        engine.save_checkpoint(f"{place}/{stage}")
+    for _ in engines:
+        written.acquire()
+    dist.barrier()
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def go_on(place: str) -> None:
     for stage in STAGES:
         engine = make_engine(stage)
         saving = install(engine, files=1, keep=2)
-        # What was killed does not count; the others go back by name.
-        tag = None if stage == STAGES[-1] else "global_step3"
-        path, client_state = engine.load_checkpoint(f"{place}/{stage}", tag=tag)
+        # What was killed does not count; the first goes back by name.
+        path, client_state = engine.load_checkpoint(f"{place}/{stage}", tag="global_step3" if stage == 1 else None)
         assert "global_step3" in path and os.path.exists(path)
-        assert client_state["seen"] == {"tokens": 12}
+        assert client_state["seen"] == {"tokens": 12} and (engine.module.steps == 3).all()
         expected = json.loads(Path(place, f"losses-{stage}-{dist.get_rank()}").read_text())
         assert train(engine, range(3, 6)) == expected, stage
         if stage == 1:
@@ -129,24 +137,25 @@ def losses_of_other_engines_checkpoints(place: str) -> None:
     assert train(ours, range(2, 4)) == expected
 
 
-def test_training_goes_on_after_a_kill(tmp_path: Path) -> None:
+def test_a_language_model_goes_on_after_a_kill_within_a_save(tmp_path: Path) -> None:
     with pytest.raises(ProcessExitedException, match="SIGKILL"):
         distributed.run(2, save_and_be_killed, str(tmp_path))
     for stage in STAGES:
         assert len(list((tmp_path / str(stage) / "global_step3").iterdir())) == 2  # K files, and no more
-    killed = tmp_path / "3" / "global_step6"
-    assert list(killed.iterdir()) and all(file.name.endswith(".unfinished") for file in killed.iterdir())
-    with pytest.raises(tailrace.Error):
-        tailrace.read(killed)
-    assert (tmp_path / "3" / "latest").read_text() == "global_step3"
+        last, killed = (6, 7) if stage == 1 else (3, 6)
+        files = list((tmp_path / str(stage) / f"global_step{killed}").iterdir())
+        assert len(files) == 2 and all(file.name.endswith(".unfinished") for file in files)
+        with pytest.raises(tailrace.Error):
+            tailrace.read(files[0].parent)
+        assert (tmp_path / str(stage) / "latest").read_text() == f"global_step{last}"
 
-    weights = tailrace.read(tmp_path / "1" / "global_step3")["mp_rank_00_model_states.pt/module/0.weight"]
+    weights = tailrace.read(tmp_path / "1" / "global_step3")[f"mp_rank_00_model_states.pt/module/{EMBEDDINGS}"]
     export(tmp_path / "1" / "global_step3", tmp_path / "exported" / "global_step3")
     (tmp_path / "exported" / "latest").write_text("global_step3")
     from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
 
     consolidated = get_fp32_state_dict_from_zero_checkpoint(str(tmp_path / "exported"))
-    assert torch.equal(consolidated["0.weight"], weights.load())
+    assert torch.equal(consolidated[EMBEDDINGS], weights.load())
 
     distributed.run(2, go_on, str(tmp_path))
 

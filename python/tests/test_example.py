@@ -17,7 +17,10 @@ import tailrace
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-SMALL = ["--layers=2", "--hidden=64", "--heads=4", "--vocabulary=512", "--tokens=16"]
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
 
 
 def losses_in(text: str) -> dict[int, str]:
@@ -27,13 +30,12 @@ def losses_in(text: str) -> dict[int, str]:
 def run(place: Path, steps: int, kill_at: int | None = None) -> dict[int, str]:
     """The losses by step. kill_at: all ranks get SIGKILL when this step is reported."""
     example = str(EXAMPLES / "train_bloom.py")
-    command = [*TORCHRUN, example, f"--directory={place}", f"--steps={steps}", "--save-every=2", *SMALL]
-    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    command = [*TORCHRUN, example, f"--directory={place}", f"--steps={steps}", "--save-every=2"]
     losses: dict[int, str] = {}
     log = place.with_suffix(".log")
     with (
         log.open("wb") as errors,
-        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True) as launched,
+        subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=errors, text=True) as launched,
     ):
         assert launched.stdout is not None
         for line in launched.stdout:
@@ -97,23 +99,38 @@ def test_an_example_of_one_process_goes_on(
     assert newest.exists()
 
 
-def test_the_example_with_deepspeed_goes_on(tmp_path: Path) -> None:
-    # Its operations are not compiled: that takes minutes, and a compiler.
-    start = "import deepspeed, runpy, sys; deepspeed.ops.__compatible_ops__ = {}; del sys.argv[0]; "
-    (tmp_path / "start.py").write_text(start + "runpy.run_path(sys.argv[0], run_name='__main__')\n")
+@pytest.mark.parametrize(
+    ("example", "first", "second"),
+    [
+        (["train_deepspeed.py", "--stage=3"], "global_step3", "global_step6"),
+        (["train_megatron.py"], "iter_3", "iter_6"),
+    ],
+)
+def test_an_example_of_two_ranks_goes_on(example: list[str], first: str, second: str, tmp_path: Path) -> None:
+    # DeepSpeed's operations are not compiled: that takes minutes, and a compiler.
+    start = """
+import runpy, sys
+if "deepspeed" in sys.argv[1]:
+    import deepspeed
+    deepspeed.ops.__compatible_ops__ = {}
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+    (tmp_path / "start.py").write_text(start)
     place = tmp_path / "checkpoints"
-    command = [*TORCHRUN, str(tmp_path / "start.py"), str(EXAMPLES / "train_deepspeed.py"), f"--directory={place}"]
-    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    program = [str(EXAMPLES / example[0]), *example[1:], f"--directory={place}", "--steps=6", "--save-every=3"]
+    surroundings = {**environment(), "PYTHONPATH": os.pathsep.join(sys.path)}
 
     def losses() -> dict[int, str]:
-        options = ["--steps=6", "--save-every=3"]
-        done = subprocess.run([*command, *options], env=environment, capture_output=True, text=True, check=False)
+        command = [*TORCHRUN, str(tmp_path / "start.py"), *program]
+        done = subprocess.run(command, env=surroundings, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         return losses_in(done.stdout)
 
     expected = losses()
     assert list(expected) == list(range(1, 7))
-    assert len(list((place / "global_step6").iterdir())) == 2
-    shutil.rmtree(place / "global_step6")
-    (place / "latest").write_text("global_step3")
+    assert len(list((place / second).glob("*.tailrace"))) == 2
+    shutil.rmtree(place / second)
+    if (place / "latest").exists():
+        (place / "latest").write_text(first)
     assert losses() == {step: expected[step] for step in (4, 5, 6)}

@@ -246,6 +246,53 @@ def test_what_one_rank_cannot_save_fails_that_epoch_only(tmp_path: Path) -> None
     assert [len(files_of(str(tmp_path), step)) for step in (1, 2, 3, 4, 5)] == [1, 0, 0, 0, 1]
 
 
+def save_steps_that_differ(place: str) -> None:
+    odd = dist.get_rank() == 1
+    session = open_session(place)
+
+    def expect_failure(step: int) -> None:
+        with pytest.raises(tailrace.Error, match=r"save number \d+ has different epochs: .* Earlier epochs are intact"):
+            session.wait(step)
+
+    session.save(1, state_of(1))
+    # One wrong step: this save fails on all ranks, and the next one is whole.
+    session.save(3 if odd else 2, state_of(2))
+    expect_failure(3 if odd else 2)
+    session.save(4, state_of(4))
+    assert session.wait(4)
+    # One save too many: each later one fails, until the others have made up for it.
+    if odd:
+        session.save(5, state_of(5))
+    for step in (6, 7):
+        session.save(step, state_of(step))
+    for step in (5, 6) if odd else (6, 7):
+        expect_failure(step)
+    if not odd:
+        session.save(8, state_of(8))
+    expect_failure(7 if odd else 8)
+    session.save(9, state_of(9))
+    assert session.wait(9)
+    # A step that is far ahead: this rank's next saves are refused, and the others hear that they were not whole.
+    session.save(99 if odd else 10, state_of(10))
+    expect_failure(99 if odd else 10)
+    if odd:
+        with pytest.raises(tailrace.Error, match="epoch 11 is not above epoch 99") as caught:
+            session.save(11, state_of(11))
+        assert caught.value.code is tailrace.Code.FAILED_STATE
+    else:
+        session.save(11, state_of(11))
+        with pytest.raises(tailrace.Error, match="not every rank saved it before the session was closed"):
+            session.wait(11)
+    with pytest.raises(tailrace.Error, match="different epochs"):
+        session.close()
+
+
+def test_ranks_that_save_different_steps_hear_of_it(tmp_path: Path) -> None:
+    distributed.run(3, save_steps_that_differ, str(tmp_path))
+    assert [len(files_of(str(tmp_path), step)) for step in range(1, 13)] == [1, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0]
+    distributed.run(3, expect_newest, str(tmp_path), 9)
+
+
 def load_what_one_rank_cannot(place: str) -> None:
     with open_session(place) as session:
         for step, error in enumerate([Unspeakable, KeyboardInterrupt]):

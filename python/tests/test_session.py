@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import sys
 import threading
 import time
 from pathlib import Path
@@ -251,6 +252,15 @@ def test_hostile_trees_are_corrupt_and_run_nothing(settings: Settings) -> None:
         with pytest.raises(tailrace.Error) as refused:
             _tree.decode(_tree.parse(text), lambda ref: None)
         assert refused.value.code is tailrace.Code.CORRUPT, text
+
+
+def test_objects_of_a_library_that_is_missing_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tailrace import _tree
+
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(tailrace.Error, match="torch") as refused:
+        _tree.decode({"$": "torch.Size", "v": [1]}, lambda ref: None)
+    assert refused.value.code is tailrace.Code.UNSUPPORTED
 
 
 def test_settings_are_checked_by_the_core(settings: Settings) -> None:

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
+from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, TensorStorageMetadata
 from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, ReadItem
 from torch.distributed.checkpoint.storage import StorageReader as _Reader
 from torch.futures import Future
@@ -84,6 +85,7 @@ class StorageReader(_Reader):
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
         reader = self._open()
+        self._check_shapes(planner)
         requests = [self._request(item) for item in plan.items]
         # Tables of regions and byte entries lie in front of the data, in the ranks' order.
         boxes = any(not request.whole and request.place.in_boxes for request in requests)
@@ -111,6 +113,20 @@ class StorageReader(_Reader):
         future: Future[None] = Future()
         future.set_result(None)
         return future
+
+    def _check_shapes(self, planner: LoadPlanner) -> None:
+        """PyTorch 2.5 plans to read what a tensor of another shape has in common with the saved one."""
+        assert self._metadata is not None
+        live = planner.state_dict if type(planner) is DefaultLoadPlanner else {}
+        wrong = [
+            f"{name!r} has shape {tuple(entry.size)} in the checkpoint, and {tuple(live[name].shape)} here"
+            for name, entry in self._metadata.state_dict_metadata.items()
+            if isinstance(entry, TensorStorageMetadata)
+            and isinstance(live.get(name), torch.Tensor)
+            and live[name].shape != entry.size
+        ]
+        if wrong:
+            raise Error(Code.INVALID_ARGUMENT, f"loading '{self._path}': {'; '.join(wrong)}; nothing was changed")
 
     @property
     def checkpoint_id(self) -> str:
