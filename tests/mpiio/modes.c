@@ -108,6 +108,7 @@ int main(int argc, char** argv) {
     MPI_Barrier(MPI_COMM_WORLD);
     MPI_File_get_size(file, &size);
     expect(size == 5 * all, "the size");
+    MPI_Barrier(MPI_COMM_WORLD);
 
     /* 5. The pointer in a view with gaps: what the program is told of it, and steps from there. Without
      * tailrace every number is written to its place by itself: MPICH's own pointer is off there, and Open MPI
