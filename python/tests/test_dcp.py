@@ -246,7 +246,7 @@ def test_async_save_stages_once_and_reuses_its_memory(tmp_path: Path) -> None:
 
 def test_two_saves_of_one_writer_at_once_are_refused(tmp_path: Path) -> None:
     class Nested(StorageWriter):
-        def _write(self, plan: Any, planner: Any, failure: Any = None) -> Any:
+        def _write(self, plan: Any, planner: Any) -> Any:
             refused: list[Any] = []
 
             def other() -> None:
@@ -258,7 +258,7 @@ def test_two_saves_of_one_writer_at_once_are_refused(tmp_path: Path) -> None:
             thread.start()
             thread.join()
             assert refused == [tailrace.Code.BUSY]
-            return super()._write(plan, planner, failure)
+            return super()._write(plan, planner)
 
     writer = Nested()
     dcp.save({"w": torch.ones(3)}, checkpoint_id=tmp_path / "c", storage_writer=writer)

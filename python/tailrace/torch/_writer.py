@@ -17,9 +17,7 @@ import concurrent.futures
 import dataclasses
 import math
 import os
-import sys
 import threading
-import types
 import uuid
 import weakref
 from typing import Any
@@ -133,29 +131,6 @@ class StorageWriter(_Writer, _Stager):
                 "use_collectives=False makes every rank write a checkpoint of its own, and so no K files of all; "
                 "nothing was saved",
             )
-        planner = _planner_of_caller()
-        if planner is not None:
-            self._hear_of_failures_in(planner)
-
-    def _hear_of_failures_in(self, planner: SavePlanner) -> None:
-        """DCP calls planner.finish_plan before write_data, and afterwards gathers what has failed. If it raises on one
-        rank, the others are in write_data and wait for that rank; so it tells them."""
-        if hasattr(vars(planner).get("finish_plan"), "tells"):
-            del planner.finish_plan  # of a save that failed before
-        if "finish_plan" in vars(planner):
-            return  # the program's own, which stays
-        finish_plan = planner.finish_plan
-
-        def tell(new_plan: SavePlan) -> SavePlan:
-            del planner.finish_plan
-            try:
-                return finish_plan(new_plan)
-            except BaseException as error:
-                self._write_or_give_up(SavePlan([]), planner, error)
-                raise
-
-        tell.tells = True  # type: ignore[attr-defined]
-        planner.finish_plan = tell  # type: ignore[method-assign]
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
         return plan
@@ -181,31 +156,26 @@ class StorageWriter(_Writer, _Stager):
     # ---- writing -----------------------------------------------------------------------------------------
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
-        future: Future[list[WriteResult]] = Future()
-        future.set_result(self._write_or_give_up(plan, planner))
-        return future
-
-    def _write_or_give_up(
-        self, plan: SavePlan, planner: SavePlanner, failure: BaseException | None = None
-    ) -> list[WriteResult]:
         self._writing = True
         try:
-            results = self._write(plan, planner, failure)
+            results = self._write(plan, planner)
         except BaseException:
             self._give_up()
             self._writing = False
             raise
         self._writing = self._is_coordinator  # which has been told that all have written, and so finishes
-        return results
+        future: Future[list[WriteResult]] = Future()
+        future.set_result(results)
+        return future
 
-    def _write(self, plan: SavePlan, planner: SavePlanner, failure: BaseException | None = None) -> list[WriteResult]:
-        """failure: why this rank has nothing to write, or None. It is raised here, and the others hear of it."""
+    def _write(self, plan: SavePlan, planner: SavePlanner) -> list[WriteResult]:
         tensors = [item for item in plan.items if item.type != WriteItemType.BYTE_IO]
         names = _region_names(plan.items)
         leaves: list[_leaves.Leaf] = []
         shapes: list[_runs.Shape] = []
         contents: dict[MetadataIndex, bytes] = {}
         shared_bytes = 0
+        failure: BaseException | None = None
         try:
             shared_bytes = sum(_metadata.bytes_about(item) for item in plan.items)
             for item in tensors:
@@ -354,20 +324,6 @@ class StorageWriter(_Writer, _Stager):
             "a StorageWriter does not go into another process (AsyncCheckpointerType.PROCESS); use THREAD. Nothing "
             "was saved",
         )
-
-
-def _planner_of_caller() -> SavePlanner | None:
-    """The planner of the save that calls a writer: a local variable of DCP's, which gives it to write_data only."""
-    frame: types.FrameType | None = sys._getframe(2)
-    while frame is not None:
-        code = frame.f_code
-        # f_locals keeps all of a frame's variables alive, so not of others.
-        if "planner" in code.co_varnames + code.co_freevars + code.co_cellvars:
-            planner = frame.f_locals.get("planner")
-            if isinstance(planner, SavePlanner):
-                return planner
-        frame = frame.f_back
-    return None
 
 
 def _region_names(items: list[WriteItem]) -> dict[MetadataIndex, str]:
