@@ -19,6 +19,7 @@ import torch.multiprocessing as mp
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 
 PATIENCE_SECONDS = 300
+# What the server has loaded.
 LOADED = ["torch", "torch.distributed.checkpoint", "torch.distributed.fsdp"]
 
 # What makes DCP's planner cache its plans: nothing in PyTorch 2.5.
@@ -75,9 +76,7 @@ def exit_codes(world: int, function: Callable[..., None], *arguments: Any) -> li
 
 def run(world: int, function: Callable[..., None], *arguments: Any) -> None:
     """A failure on any rank is raised here, with its trace."""
-    mp.get_context("forkserver").set_forkserver_preload(
-        ["torch", "torch.distributed.fsdp", "torch.distributed.checkpoint"]
-    )
+    mp.get_context("forkserver").set_forkserver_preload(LOADED)
     with tempfile.TemporaryDirectory() as place:
         given = (world, str(Path(place) / "meeting"), dict(os.environ), function, arguments)
         mp.start_processes(_rank, given, nprocs=world, start_method="forkserver")
