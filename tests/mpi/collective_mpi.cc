@@ -226,6 +226,18 @@ void test_cpp(const std::string& path) try {
     say(std::string("C++: ") + error.what());
 }
 
+void test_started_without_a_place(const std::string& path) {
+    tailrace_file* file = open(path, {0, "auto", "contiguous", "auto"}, TAILRACE_FILE_WRITE);
+    tailrace_io* io = nullptr;
+    const bool last = rank == ranks - 1;
+    const tailrace_code code =
+        tailrace_file_start_write_pieces(file, 0, nullptr, 0, nullptr, last ? nullptr : &io);
+    const tailrace_code ended = last ? code : tailrace_io_wait(io, nullptr);
+    expect(ended == TAILRACE_INVALID_ARGUMENT,
+           "no place for a started call, on one rank, is every rank's error");
+    expect(tailrace_file_close(file) == TAILRACE_OK, "close");
+}
+
 void test_errors(const std::string& directory) {
     tailrace_file* file = nullptr;
     const std::string nowhere = directory + "/nowhere/file";
@@ -264,6 +276,24 @@ void test_errors(const std::string& directory) {
                               static_cast<tailrace_file_mode>(rank == ranks - 1 ? 7 : 3), MPI_INFO_NULL,
                               &file) == TAILRACE_INVALID_ARGUMENT,
            "a mode that does not exist, on one rank, is every rank's error");
+
+    const bool last = rank == ranks - 1;
+    const std::string path = directory + "/errors";
+    expect(tailrace_file_open(MPI_COMM_WORLD, last ? nullptr : path.c_str(), TAILRACE_FILE_WRITE,
+                              MPI_INFO_NULL, &file) == TAILRACE_INVALID_ARGUMENT,
+           "NULL for a path, on one rank, is every rank's error");
+    expect(tailrace_file_open(MPI_COMM_WORLD, path.c_str(), TAILRACE_FILE_WRITE, MPI_INFO_NULL,
+                              last ? nullptr : &file) == TAILRACE_INVALID_ARGUMENT,
+           "no place for the file, on one rank, is every rank's error");
+    info = info_of({{"layout", "cyclic"}});
+    if (ranks > 1)
+        expect(tailrace_file_open(MPI_COMM_WORLD, path.c_str(), TAILRACE_FILE_WRITE,
+                                  last ? info : MPI_INFO_NULL, &file) == TAILRACE_INVALID_ARGUMENT &&
+                   std::strstr(tailrace_last_error(), "rank 0 has tailrace_layout = contiguous, but rank") !=
+                       nullptr,
+               "settings that differ are told by their names");
+    MPI_Info_free(&info);
+    test_started_without_a_place(path);
 }
 
 // A file is opened by most ranks when they first need it, by when the program may have changed its directory.

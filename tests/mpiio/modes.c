@@ -125,7 +125,8 @@ int main(int argc, char** argv) {
         for (int i = 0; i <= call && !library; ++i)
             MPI_File_write_at(file, begin + (expected + i) * step, &data[i], 1, MPI_INT, &status);
         if (library)
-            expect(ends_well(MPI_File_write_all(file, data, call + 1, MPI_INT, &status)), "write_all with gaps");
+            expect(ends_well(MPI_File_write_all(file, data, call + 1, MPI_INT, &status)),
+                   "write_all with gaps");
         expected += call + 1;
         if (library) MPI_File_get_position(file, &position);
         expect(!library || position == expected, "the pointer in a view with gaps");
