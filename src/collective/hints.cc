@@ -91,7 +91,7 @@ const std::vector<Hint>& table() {
              return choose(place, text, global_choices) || number(place, text, 1);
          },
          [](const Options& options) { return chosen(options.plan.global_aggregators, global_choices); }},
-        {{"buffer_size", "16MiB (up to 4GiB)",
+        {{"buffer_size", "1 to 4GiB (default 16MiB)",
           "what a global aggregator moves in one round; it has three such buffers"},
          [](Options& options, std::string_view text) {
              return bytes(options.plan.domains.window_bytes, text, 1, 4 * GiB);
@@ -109,7 +109,7 @@ const std::vector<Hint>& table() {
              return number(options.plan.domains.stripes, text, 0);
          },
          [](const Options& options) { return fmt::format("{}", options.plan.domains.stripes); }},
-        {{"alignment", "4KiB (a power of two from 512 bytes to 1GiB)",
+        {{"alignment", "a power of two from 512 to 1GiB (default 4KiB)",
           "borders of file domains lie at multiples of it: a power of two, such as a stripe"},
          [](Options& options, std::string_view text) {
              uint64_t& place = options.plan.domains.align_bytes;
@@ -181,7 +181,7 @@ Status set_hint(Options& options, std::string_view name, std::string_view value)
         if (hint.info.name != name) continue;
         if (hint.set(options, value)) return Status();
         return Status(Code::invalid_argument,
-                      fmt::format("tailrace_{} = \"{}\" is none of: {}", name, value, hint.info.values));
+                      fmt::format("tailrace_{} = \"{}\": it may be {}", name, value, hint.info.values));
     }
     std::string known;
     for (const Hint& hint : table())

@@ -14,7 +14,7 @@ namespace tailrace::collective {
 
 struct HintInfo {
     std::string_view name;    // without "tailrace_"
-    std::string_view values;  // what it may be, the default first, bounds in brackets
+    std::string_view values;  // what it may be, the default first or in brackets
     std::string_view help;
 };
 const std::vector<HintInfo>& all_hints();

@@ -5,6 +5,11 @@
 //
 // Loaded by LD_PRELOAD, or linked in front of the MPI library. The Fortran names are in mpi_fortran.cc.
 #include <mpi.h>
+#include <unistd.h>
+
+#include <array>
+#include <string>
+#include <string_view>
 
 #include "mpiio/mpi_files.h"
 #include "mpiio/mpi_intercepted.h"
@@ -12,6 +17,31 @@
 namespace mpiio = tailrace::mpiio;
 
 namespace {
+
+// Handles of one MPI library mean nothing to another, so that nothing could be passed on to it: where a
+// program runs with another one than this was built with, it ends here, with a sentence, and not in its first
+// call.
+__attribute__((constructor)) void check_the_mpi_library() {
+#ifdef OPEN_MPI
+    constexpr std::string_view mine = "Open MPI";
+#else
+    constexpr std::string_view mine = "MPICH";
+#endif
+    std::array<char, MPI_MAX_LIBRARY_VERSION_STRING + 1> text{};
+    int length = 0;
+    // One of the few calls that may be made before MPI_Init.
+    if (PMPI_Get_library_version(text.data(), &length) != MPI_SUCCESS) return;
+    const std::string_view running = text.data();
+    const bool other = mine == "Open MPI" ? running.find(mine) == std::string_view::npos
+                                          : running.find("Open MPI") != std::string_view::npos;
+    if (!other) return;
+    const std::string line = "tailrace: this libtailrace_mpiio.so was built with " + std::string(mine) +
+                             ", and the program runs with \"" +
+                             std::string(running.substr(0, running.find('\n'))) +
+                             "\": preload the one that was built with that MPI library\n";
+    (void)!::write(STDERR_FILENO, line.data(), line.size());
+    _exit(127);
+}
 
 // A failure goes through the file's error handler, as the MPI library's own would.
 int raise(MPI_File file, int code) {

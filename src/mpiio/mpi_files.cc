@@ -44,17 +44,31 @@ class Table {
     std::unordered_map<MPI_File, std::shared_ptr<OpenFile>> files_;
 };
 
-bool says(const char* variable, std::string_view value) {
-    const char* text = std::getenv(variable);
-    return text != nullptr && value == text;
+// A switch as the user has set it. Unset and empty are as good as `fallback`.
+struct Switch {
+    bool on = false;
+    std::string wrong{};  // when it is neither on nor off: a clause that says so
+};
+
+Switch switch_of(std::string_view name, std::string_view text, bool fallback) {
+    if (text.empty()) return {fallback};
+    for (const std::string_view yes : {"on", "yes", "true", "1"})
+        if (text == yes) return {true};
+    for (const std::string_view no : {"off", "no", "false", "0"})
+        if (text == no) return {false};
+    return {fallback, std::string(name) + " = \"" + std::string(text) + "\" is neither on nor off"};
 }
 
-bool info_says(MPI_Info info, const char* key, std::string_view value) {
-    if (info == MPI_INFO_NULL) return false;
+Switch from_environment(const char* name, bool fallback) {
+    const char* text = std::getenv(name);
+    return switch_of(name, text == nullptr ? "" : text, fallback);
+}
+
+Switch from_info(MPI_Info info, const char* key, bool fallback) {
     std::array<char, MPI_MAX_INFO_VAL + 1> text{};
     int found = 0;
-    if (MPI_Info_get(info, key, MPI_MAX_INFO_VAL, text.data(), &found) != MPI_SUCCESS) return false;
-    return found != 0 && value == text.data();
+    if (info != MPI_INFO_NULL) MPI_Info_get(info, key, MPI_MAX_INFO_VAL, text.data(), &found);
+    return switch_of(key, found != 0 ? text.data() : "", fallback);
 }
 
 // Without the name of a file system driver in front ("ufs:name"), as MPI libraries take it.
@@ -82,6 +96,24 @@ void write_line(std::string line) {
         if (written <= 0) return;
         done += static_cast<size_t>(written);
     }
+}
+
+// Why this rank leaves a file to the MPI library; empty when it does not.
+std::string reason_to_leave(const std::string& path, int ranks, int mode, MPI_Info info) {
+    const Switch variable = from_environment("TAILRACE_MPIIO", true);
+    const Switch hint = from_info(info, "tailrace_mpiio", true);
+    for (const Switch& one : {variable, hint})
+        if (!one.wrong.empty()) return one.wrong;
+    if (!variable.on) return "TAILRACE_MPIIO is off";
+    if (!hint.on) return "the hint tailrace_mpiio is off";
+    if (ranks == 1) return "one rank alone has opened it";
+    if ((mode & MPI_MODE_SEQUENTIAL) != 0) return "it was opened with MPI_MODE_SEQUENTIAL";
+    if (is_on_nfs(path)) return "it is on NFS";
+    return "";
+}
+
+void say_left(const OpenFile& file, const std::string& why) {
+    write_line("tailrace: " + file.path + " is left to the MPI library: " + why);
 }
 
 // `bytes`: what was moved, of `asked`.
@@ -155,16 +187,20 @@ void adopt(MPI_Comm communicator, const char* name, int mode, MPI_Info info, MPI
     PMPI_Comm_size(communicator, &size);
     PMPI_Comm_rank(communicator, &open->rank);
     // What one rank cannot do, none does: the least of all answers counts. A statistics line needs all ranks.
-    int answers[3] = {1, 0, 0};
-    if (size == 1 || (mode & MPI_MODE_SEQUENTIAL) != 0 || is_on_nfs(open->path) ||
-        says("TAILRACE_MPIIO", "off") || info_says(info, "tailrace_mpiio", "off"))
-        answers[0] = 0;
-    if (says("TAILRACE_MPIIO_STATISTICS", "1")) answers[1] = 1;
     int provided = MPI_THREAD_SINGLE;
-    if (PMPI_Query_thread(&provided) == MPI_SUCCESS && provided >= MPI_THREAD_MULTIPLE) answers[2] = 1;
+    PMPI_Query_thread(&provided);
+    const std::string reason = reason_to_leave(open->path, size, mode, info);
+    const Switch statistics = from_environment("TAILRACE_MPIIO_STATISTICS", false);
+    if (!statistics.wrong.empty() && open->rank == 0) write_line("tailrace: " + statistics.wrong);
+    const int answers[3] = {reason.empty() ? 1 : 0, statistics.on ? 1 : 0,
+                            provided >= MPI_THREAD_MULTIPLE ? 1 : 0};
     int agreed[3] = {0, 0, 0};
-    if (PMPI_Allreduce(answers, agreed, 3, MPI_INT, MPI_MIN, communicator) != MPI_SUCCESS || agreed[0] == 0)
+    if (PMPI_Allreduce(answers, agreed, 3, MPI_INT, MPI_MIN, communicator) != MPI_SUCCESS) return;
+    if (agreed[0] == 0) {
+        if (agreed[1] != 0 && open->rank == 0)
+            say_left(*open, reason.empty() ? "another rank of it says so" : reason);
         return;
+    }
     open->statistics = agreed[1] != 0;
     open->concurrent = agreed[2] != 0;
     open->reads = (mode & MPI_MODE_WRONLY) == 0;
@@ -172,9 +208,7 @@ void adopt(MPI_Comm communicator, const char* name, int mode, MPI_Info info, MPI
 
     const tailrace_file_mode access = open->writes ? TAILRACE_FILE_EXISTING : TAILRACE_FILE_READ;
     if (tailrace_file_open(communicator, open->path.c_str(), access, info, &open->file) != TAILRACE_OK) {
-        if (open->rank == 0)
-            write_line("tailrace: the MPI library does the I/O of this file by itself: " +
-                       std::string(tailrace_last_error()));
+        if (open->rank == 0) say_left(*open, tailrace_last_error());
         return;
     }
     Table::instance().add(file, std::move(open));

@@ -42,7 +42,9 @@ def main():
         line = re.search(r"tailrace: \S*with: (\d+) calls", said)
         if not line or int(line[1]) == 0 or (arguments.calls and line[1] != arguments.calls):
             sys.exit("the library did not take the program's %s collective calls:\n%s" % (arguments.calls, said))
-        if "tailrace:" in silent:
+        if linked and "is left to the MPI library: TAILRACE_MPIIO is off" not in silent:
+            sys.exit("the library does not say why it does nothing:\n" + silent)
+        if not linked and "tailrace:" in silent:
             sys.exit("the library is there in the run without it:\n" + silent)
         if with_it != without:
             first = next((i for i, (a, b) in enumerate(zip(with_it, without)) if a != b),
