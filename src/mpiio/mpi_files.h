@@ -13,7 +13,7 @@
 #include <memory>
 #include <string>
 
-#include "mpiio/file_pointer.h"
+#include "mpiio/mpi_file_pointer.h"
 #include "mpiio/mpi_requests.h"
 #include "tailrace_mpi_collective.h"
 
