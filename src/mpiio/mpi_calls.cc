@@ -5,7 +5,6 @@
 //
 // Loaded by LD_PRELOAD, or linked in front of the MPI library. The Fortran names are in mpi_fortran.cc.
 #include <mpi.h>
-#include <unistd.h>
 
 #include <array>
 #include <string>
@@ -18,9 +17,9 @@ namespace mpiio = tailrace::mpiio;
 
 namespace {
 
-// Handles of one MPI library mean nothing to another, so that nothing could be passed on to it: where a
-// program runs with another one than this was built with, it ends here, with a sentence, and not in its first
-// call.
+// Handles of one MPI library mean nothing to another, so that nothing could be passed on to it: a program
+// that runs with another one than this was built with ends in its first call. This says why, when it is
+// loaded.
 __attribute__((constructor)) void check_the_mpi_library() {
 #ifdef OPEN_MPI
     constexpr std::string_view mine = "Open MPI";
@@ -35,12 +34,9 @@ __attribute__((constructor)) void check_the_mpi_library() {
     const bool other = mine == "Open MPI" ? running.find(mine) == std::string_view::npos
                                           : running.find("Open MPI") != std::string_view::npos;
     if (!other) return;
-    const std::string line = "tailrace: this libtailrace_mpiio.so was built with " + std::string(mine) +
-                             ", and the program runs with \"" +
-                             std::string(running.substr(0, running.find('\n'))) +
-                             "\": preload the one that was built with that MPI library\n";
-    (void)!::write(STDERR_FILENO, line.data(), line.size());
-    _exit(127);
+    mpiio::write_line("tailrace: this libtailrace_mpiio.so was built with " + std::string(mine) +
+                      ", and the program runs with \"" + std::string(running.substr(0, running.find('\n'))) +
+                      "\", which cannot work: preload the one that was built with that MPI library");
 }
 
 // A failure goes through the file's error handler, as the MPI library's own would.

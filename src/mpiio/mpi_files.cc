@@ -86,18 +86,6 @@ bool is_on_nfs(const std::string& path) {
     return statfs(path.c_str(), &known) == 0 && static_cast<long>(known.f_type) == nfs_magic;
 }
 
-// The one place where this library says something by itself: what the user asked for, and why a file is left
-// to the MPI library.
-void write_line(std::string line) {
-    line += '\n';
-    size_t done = 0;
-    while (done < line.size()) {
-        const ssize_t written = ::write(STDERR_FILENO, line.data() + done, line.size() - done);
-        if (written <= 0) return;
-        done += static_cast<size_t>(written);
-    }
-}
-
 // Why this rank leaves a file to the MPI library; empty when it does not.
 std::string reason_to_leave(const std::string& path, int ranks, int mode, MPI_Info info) {
     const Switch variable = from_environment("TAILRACE_MPIIO", true);
@@ -147,6 +135,16 @@ Transfer started(OpenFile& file, tailrace_code code, tailrace_io* io, bool write
 }
 
 }  // namespace
+
+void write_line(std::string line) {
+    line += '\n';
+    size_t done = 0;
+    while (done < line.size()) {
+        const ssize_t written = ::write(STDERR_FILENO, line.data() + done, line.size() - done);
+        if (written <= 0) return;
+        done += static_cast<size_t>(written);
+    }
+}
 
 int tell(OpenFile& file, tailrace_code code) {
     if (code != TAILRACE_OK && file.rank == 0 && !file.failure_told.exchange(true))

@@ -72,6 +72,10 @@ Transfer start_write(OpenFile& file, MPI_Offset offset, const void* buffer, MPI_
 Transfer start_read(OpenFile& file, MPI_Offset offset, void* buffer, MPI_Count count, MPI_Datatype type,
                     MPI_Request* request);
 
+// To standard error. The one place where this library says something by itself: what the user asked for, and
+// why a file is left to the MPI library.
+void write_line(std::string line);
+
 // What was moved.
 void set_status(MPI_Status* status, uint64_t bytes);
 
