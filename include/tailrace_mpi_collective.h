@@ -159,6 +159,7 @@ typedef struct tailrace_file_statistics {
     uint64_t file_operations;
     uint64_t overlapping_bytes; /* asked for by more than one rank */
     uint64_t messages;          /* between ranks */
+    uint64_t messages_of_one;   /* the most that one rank, an aggregator, has sent */
     uint64_t collectives;       /* steps that all ranks wait for */
     uint64_t steps; /* messages one after the other, in the longest chain of each call; summed over calls */
     uint64_t receives; /* the most peers that told one global aggregator of requests; summed over calls */

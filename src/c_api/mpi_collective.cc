@@ -380,6 +380,7 @@ tailrace_code tailrace_file_get_statistics(tailrace_file* file, tailrace_file_st
         out.file_operations = sum.file_operations;
         out.overlapping_bytes = sum.overlapping_bytes;
         out.messages = sum.messages;
+        out.messages_of_one = sum.messages_of_one;
         out.collectives = sum.collectives;
         out.steps = sum.steps;
         out.receives = sum.receives;
@@ -404,15 +405,16 @@ const char* tailrace_file_describe(tailrace_file* file, const tailrace_file_stat
         const tailrace_file_statistics& s = *statistics;
         object->description = fmt::format(
             "{}: {} calls ({} two-layer, {} two-phase, {} direct), {} bytes, requests {} -> {} after local "
-            "-> {} after global aggregation, {} file operations, p_l {}, p_g {}, {} rounds, {} messages, {} "
+            "-> {} after global aggregation, {} file operations, p_l {}, p_g {}, {} rounds, {} messages ({} "
+            "of one rank), {} "
             "collective steps, {} messages one after the other, {} receives at one global aggregator, {} "
             "bytes of buffers per rank at most; seconds: total {:.3f}, gather {:.3f}, copy {:.3f}, exchange "
             "{:.3f}, scatter {:.3f}, file {:.3f}; last call: {}",
             object->file->path(), s.calls, s.two_layer_calls, s.two_phase_calls, s.direct_calls, s.bytes,
             s.requests, s.requests_after_local, s.requests_after_global, s.file_operations,
-            s.local_aggregators, s.global_aggregators, s.rounds, s.messages, s.collectives, s.steps,
-            s.receives, s.memory_bytes, s.total_seconds, s.gather_seconds, s.copy_seconds, s.exchange_seconds,
-            s.scatter_seconds, s.file_seconds, object->file->last_reason());
+            s.local_aggregators, s.global_aggregators, s.rounds, s.messages, s.messages_of_one, s.collectives,
+            s.steps, s.receives, s.memory_bytes, s.total_seconds, s.gather_seconds, s.copy_seconds,
+            s.exchange_seconds, s.scatter_seconds, s.file_seconds, object->file->last_reason());
         return object->description.c_str();
     } catch (const std::bad_alloc&) {
         return nullptr;

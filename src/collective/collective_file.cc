@@ -166,7 +166,9 @@ class File final : public CollectiveFile {
     Result<Statistics> statistics() override {
         wait_until_idle();
         TAILRACE_TRY(check_open());
-        TAILRACE_ASSIGN(const auto all, transport_->allgather(tailrace::collective::encode(statistics_)));
+        Statistics mine = statistics_;
+        mine.messages_of_one = mine.messages;
+        TAILRACE_ASSIGN(const auto all, transport_->allgather(tailrace::collective::encode(mine)));
         Statistics sum;
         for (const std::vector<std::byte>& one : all) {
             TAILRACE_ASSIGN(const Statistics its, decode_statistics(one));

@@ -15,9 +15,9 @@ void for_each_field(Statistics& s, Sum sum, Most most, Seconds seconds) {
     for (auto* field : {&s.bytes, &s.requests, &s.requests_after_local, &s.requests_after_global,
                         &s.file_operations, &s.overlapping_bytes, &s.messages})
         sum(*field);
-    for (auto* field :
-         {&s.calls, &s.direct_calls, &s.two_phase_calls, &s.two_layer_calls, &s.collectives, &s.steps,
-          &s.local_aggregators, &s.global_aggregators, &s.rounds, &s.receives, &s.memory_bytes})
+    for (auto* field : {&s.calls, &s.direct_calls, &s.two_phase_calls, &s.two_layer_calls, &s.collectives,
+                        &s.steps, &s.local_aggregators, &s.global_aggregators, &s.rounds, &s.receives,
+                        &s.memory_bytes, &s.messages_of_one})
         most(*field);
     for (auto* field : {&s.total, &s.gather, &s.copy, &s.scatter, &s.file, &s.exchange}) seconds(*field);
 }

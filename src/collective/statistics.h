@@ -32,6 +32,8 @@ struct Statistics {
     uint64_t rounds = 0;
     uint64_t receives = 0;  // the most peers that told one global aggregator of requests, summed over calls
     uint64_t memory_bytes = 0;  // the most memory a rank took for data under way
+    // The most words and transfers that one rank has sent: an aggregator's. Only in those of all ranks.
+    uint64_t messages_of_one = 0;
 
     // Seconds, the slowest rank's.
     double total = 0;

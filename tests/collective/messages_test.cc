@@ -21,7 +21,9 @@ std::ostream& operator<<(std::ostream& out, const Counts& counts) {
 using Lists = std::vector<std::vector<Request>>;
 
 // Of a write of the lists and of a read, by ranks in blocks on `nodes` nodes. Each is two collective steps.
-std::pair<Counts, Counts> counts_of(size_t nodes, const Lists& lists, int per_node = 0) {
+// `of_one`: the most messages of the write that one rank sent.
+std::pair<Counts, Counts> counts_of(size_t nodes, const Lists& lists, int per_node = 0,
+                                    uint64_t* of_one = nullptr) {
     std::vector<std::string> hosts;
     for (size_t rank = 0; rank < lists.size(); ++rank)
         hosts.push_back("node" + std::to_string(rank * nodes / lists.size()));
@@ -30,6 +32,7 @@ std::pair<Counts, Counts> counts_of(size_t nodes, const Lists& lists, int per_no
     options.plan.local_aggregators_per_node = per_node;
     const auto storage = std::make_shared<MemoryStorage>();
     std::pair<Counts, Counts> counts;
+    uint64_t most = 0;
     const auto outcomes = run_team(hosts, storage, options, [&](int rank, CollectiveFile& file) {
         const auto& list = lists[static_cast<size_t>(rank)];
         Data data = data_for(list), back = empty_data_for(list);
@@ -41,12 +44,15 @@ std::pair<Counts, Counts> counts_of(size_t nodes, const Lists& lists, int per_no
         EXPECT_EQ(back.stream, data.stream);
         EXPECT_EQ(first->collectives, 2u);
         EXPECT_EQ(both->collectives, 4u);
+        EXPECT_LE(first->messages_of_one, first->messages);
+        if (rank == 0) most = first->messages_of_one;
         if (rank == 0)
             counts = {{first->messages, first->steps},
                       {both->messages - first->messages, both->steps - first->steps}};
         return Status();
     });
     for (const Status& outcome : outcomes) EXPECT_TRUE(outcome.ok()) << outcome.message();
+    if (of_one != nullptr) *of_one = most;
     return counts;
 }
 
@@ -94,8 +100,10 @@ TEST(MessagesTest, UnequalPartsOfNodesStayOnTheirNodes) {
 // others, whatever the number of ranks; and on the way back one word for every member and window.
 TEST(MessagesTest, ASmallInterleavedCallIsOneMessageFromNodeToNode) {
     for (const size_t ranks : {8, 16}) {
-        const auto [write, read] = counts_of(4, interleaved(ranks, 400, 100));
+        uint64_t of_one = 0;
+        const auto [write, read] = counts_of(4, interleaved(ranks, 400, 100), 0, &of_one);
         EXPECT_EQ(write, (Counts{4 * 3 * 2, 1}));
+        EXPECT_EQ(of_one, 3u * 2);  // of each local aggregator
         EXPECT_EQ(read, (Counts{4 * 3 * 2 + (ranks - 4) * 4, 3}));
     }
 }
