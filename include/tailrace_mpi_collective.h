@@ -69,9 +69,9 @@ typedef enum tailrace_file_mode {
     TAILRACE_FILE_EXISTING = 3    /* read and write; the file must exist */
 } tailrace_file_mode;
 
-/* Opens a file on a communicator, which is duplicated. `info`: settings named tailrace_...
- * (docs/collective.md), others are ignored; it may be MPI_INFO_NULL. Environment variables
- * TAILRACE_COLLECTIVE_... give defaults. The settings must be equal on all ranks. A file takes four
+/* Opens a file on a communicator, which is duplicated. `path` leads to the same file on all ranks. `info`:
+ * settings named tailrace_... (docs/collective.md), others are ignored; it may be MPI_INFO_NULL. Environment
+ * variables TAILRACE_COLLECTIVE_... give defaults. The settings must be equal on all ranks. A file takes four
  * communicators of MPI, which has some hundreds (MPICH) or more. */
 TAILRACE_API tailrace_code tailrace_file_open(MPI_Comm communicator, const char* path,
                                               tailrace_file_mode mode, MPI_Info info, tailrace_file** file);

@@ -69,6 +69,15 @@ Result<std::shared_ptr<Object>> alive(Object* handle, const char* what) {
                               handle == nullptr ? "is NULL" : "has been closed, or never was one"));
 }
 
+// For what talks to other ranks.
+Result<std::shared_ptr<tailrace_file>> usable(tailrace_file* handle) {
+    int finalized = 0;
+    if (MPI_Finalized(&finalized) == MPI_SUCCESS && finalized != 0)
+        return Status(Code::failed_state,
+                      "MPI was finalized while a collective file was open; nothing was done");
+    return alive(handle, "file");
+}
+
 // Without this there is nobody to talk to.
 Status check(MPI_Comm communicator, const std::string& path) {
     int initialized = 0, finalized = 0, inter = 0;
@@ -119,6 +128,11 @@ Result<collective::Access> access_of(size_t file_count, const tailrace_file_piec
     collective::Access access;
     if ((file_count > 0 && file_pieces == nullptr) || (memory_count > 0 && memory_pieces == nullptr))
         return Status(Code::invalid_argument, "a list of pieces is NULL though it is said to have some");
+    for (size_t i = 0; i < memory_count; ++i)
+        if (memory_pieces[i].address == nullptr && memory_pieces[i].bytes > 0)
+            return Status(
+                Code::invalid_argument,
+                fmt::format("piece {} of the memory is NULL, and has {} bytes", i, memory_pieces[i].bytes));
     access.requests.reserve(file_count);
     for (size_t i = 0; i < file_count; ++i)
         if (file_pieces[i].bytes > 0)
@@ -143,6 +157,8 @@ Result<collective::Access> access_of(tailrace_file& file, uint64_t position, voi
     }
     collective::Access access;
     if (count == 0) return access;
+    if (memorytype == MPI_DATATYPE_NULL)
+        return Status(Code::invalid_argument, "elements of MPI_DATATYPE_NULL in memory");
     TAILRACE_ASSIGN(const collective::FlatType memory, collective::flatten(memorytype));
     if (memory.bytes > 0 && count > UINT64_MAX / memory.bytes)
         return Status(Code::invalid_argument,
@@ -174,7 +190,7 @@ collective::Access access_or_refusal(Make make, tailrace_file& file) {
 template <class Make>
 Status run(tailrace_file* handle, Direction direction, uint64_t* bytes, Make make) {
     if (bytes != nullptr) *bytes = 0;
-    TAILRACE_ASSIGN(const auto file, alive(handle, "file"));
+    TAILRACE_ASSIGN(const auto file, usable(handle));
     collective::Access access = access_or_refusal(make, *file);
     TAILRACE_ASSIGN(const uint64_t moved, direction == Direction::write
                                               ? file->file->write(std::move(access))
@@ -186,7 +202,7 @@ Status run(tailrace_file* handle, Direction direction, uint64_t* bytes, Make mak
 template <class Make>
 Status start(tailrace_file* handle, Direction direction, tailrace_io** io, Make make) {
     if (io != nullptr) *io = nullptr;
-    TAILRACE_ASSIGN(const auto file, alive(handle, "file"));
+    TAILRACE_ASSIGN(const auto file, usable(handle));
     collective::Access access;
     if (io == nullptr)
         access.wrong = Status(Code::invalid_argument, "the place for the started call is NULL");
@@ -242,14 +258,14 @@ tailrace_code tailrace_file_get_info(tailrace_file* file, MPI_Info* info) {
 
 tailrace_code tailrace_file_close(tailrace_file* file) {
     return call([&] {
-        TAILRACE_TRY(alive(file, "file").status());
+        TAILRACE_TRY(usable(file).status());
         return HandleTable<tailrace_file>::instance().take(file)->file->close();
     });
 }
 
 tailrace_code tailrace_file_sync(tailrace_file* file) {
     return call([&] {
-        TAILRACE_ASSIGN(const auto object, alive(file, "file"));
+        TAILRACE_ASSIGN(const auto object, usable(file));
         return object->file->sync();
     });
 }
@@ -365,7 +381,7 @@ tailrace_code tailrace_io_wait(tailrace_io* io, uint64_t* bytes) {
 
 tailrace_code tailrace_file_get_statistics(tailrace_file* file, tailrace_file_statistics* statistics) {
     return call([&] {
-        TAILRACE_ASSIGN(const auto object, alive(file, "file"));
+        TAILRACE_ASSIGN(const auto object, usable(file));
         TAILRACE_ASSIGN(const collective::Statistics sum, object->file->statistics());
         if (statistics == nullptr) return Status(Code::invalid_argument, "the place for statistics is NULL");
         tailrace_file_statistics& out = *statistics;

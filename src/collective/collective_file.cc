@@ -316,7 +316,8 @@ class File final : public CollectiveFile {
         const auto bytes = static_cast<size_t>(summary.list.bytes);
         const bool with_bytes = writes && bytes <= small_write_bytes;
         const size_t shared_bytes = list_bytes + (with_bytes ? bytes : 0);
-        if (!memory_.list.ensure(shared_bytes, spare_of_list(shared_bytes)).ok()) {
+        if (!memory_.list.ensure(shared_bytes, spare_of_list(shared_bytes)).ok() ||
+            memory_.list.name().process == 0) {
             summary.has_shared_list = false;
             return;
         }

@@ -104,7 +104,7 @@ Result<OpenAgreement> agree_on_open(Transport& transport, const Options& options
     me.block_bytes = space.block_bytes;
     me.file_system = space.file_system;
     SharedMemory page;
-    if (options.shared_memory) {
+    if (options.shared_memory && !SharedMemory::is_limited()) {
         if (auto made = SharedMemory::create(sizeof me.token); made.ok()) {
             page = std::move(*made);
             std::memcpy(page.memory().data(), &me.token, sizeof me.token);

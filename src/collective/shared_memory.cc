@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -20,8 +21,8 @@ namespace {
 constexpr uint64_t page_bytes = 4096;
 
 Result<std::span<std::byte>> map(int descriptor, uint64_t bytes, const std::string& attempted) {
-    void* address =
-        mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    const int kind = descriptor < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
+    void* address = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, kind, descriptor, 0);
     if (address == MAP_FAILED) return errno_status(errno, attempted);
     return std::span<std::byte>(static_cast<std::byte*>(address), static_cast<size_t>(bytes));
 }
@@ -32,6 +33,11 @@ void unmap(std::span<std::byte> memory) {
 
 }  // namespace
 
+bool SharedMemory::is_limited() {
+    rlimit limit{};
+    return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+}
+
 Result<SharedMemory> SharedMemory::create(uint64_t bytes) {
     static std::atomic<uint64_t> serial = 0;
     bytes = align_up(std::max<uint64_t>(bytes, 1), page_bytes);
@@ -41,7 +47,12 @@ Result<SharedMemory> SharedMemory::create(uint64_t bytes) {
     if (shared.descriptor_ < 0) return errno_status(errno, attempted);
     // It counts as a file: a limit on those shall be an error, not the program's end.
     const FileSizeSignalBlocked blocked;
-    if (ftruncate(shared.descriptor_, static_cast<off_t>(bytes)) != 0) return errno_status(errno, attempted);
+    if (ftruncate(shared.descriptor_, static_cast<off_t>(bytes)) != 0) {
+        if (errno != EFBIG) return errno_status(errno, attempted);
+        close(std::exchange(shared.descriptor_, -1));
+        TAILRACE_ASSIGN(shared.memory_, map(-1, bytes, attempted));
+        return shared;
+    }
     TAILRACE_ASSIGN(shared.memory_, map(shared.descriptor_, bytes, attempted));
     shared.name_ = {static_cast<uint64_t>(getpid()), static_cast<uint64_t>(shared.descriptor_), bytes,
                     ++serial};

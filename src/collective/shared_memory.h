@@ -43,7 +43,11 @@ class SharedMemory {
     }
     ~SharedMemory();
 
-    // Zeros, at least `bytes` of them. out_of_memory or what the system says.
+    // Is there a limit on the sizes of files (RLIMIT_FSIZE)? Shared memory counts as a file.
+    static bool is_limited();
+
+    // Zeros, at least `bytes` of them. Beyond such a limit it is memory that nobody can attach to: its name
+    // has process 0. out_of_memory or what the system says.
     static Result<SharedMemory> create(uint64_t bytes);
 
     // Keeps what is there when it is large enough, else makes a new one with `spare` bytes more: the old

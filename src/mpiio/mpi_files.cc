@@ -86,12 +86,14 @@ bool is_on_nfs(const std::string& path) {
     return statfs(path.c_str(), &known) == 0 && static_cast<long>(known.f_type) == nfs_magic;
 }
 
-// Why this rank leaves a file to the MPI library; empty when it does not.
-std::string reason_to_leave(const std::string& path, int ranks, int mode, MPI_Info info) {
+// Why this rank leaves a file to the MPI library; empty when it does not. `mistake`: the user should know.
+std::string reason_to_leave(const std::string& path, int ranks, int mode, MPI_Info info, bool& mistake) {
     const Switch variable = from_environment("TAILRACE_MPIIO", true);
     const Switch hint = from_info(info, "tailrace_mpiio", true);
-    for (const Switch& one : {variable, hint})
-        if (!one.wrong.empty()) return one.wrong;
+    for (const Switch& one : {variable, hint}) {
+        mistake = !one.wrong.empty();
+        if (mistake) return one.wrong;
+    }
     if (!variable.on) return "TAILRACE_MPIIO is off";
     if (!hint.on) return "the hint tailrace_mpiio is off";
     if (ranks == 1) return "one rank alone has opened it";
@@ -187,7 +189,9 @@ void adopt(MPI_Comm communicator, const char* name, int mode, MPI_Info info, MPI
     // What one rank cannot do, none does: the least of all answers counts. A statistics line needs all ranks.
     int provided = MPI_THREAD_SINGLE;
     PMPI_Query_thread(&provided);
-    const std::string reason = reason_to_leave(open->path, size, mode, info);
+    bool mistake = false;
+    const std::string reason = reason_to_leave(open->path, size, mode, info, mistake);
+    if (mistake) say_left(*open, reason);
     const Switch statistics = from_environment("TAILRACE_MPIIO_STATISTICS", false);
     if (!statistics.wrong.empty() && open->rank == 0) write_line("tailrace: " + statistics.wrong);
     const int answers[3] = {reason.empty() ? 1 : 0, statistics.on ? 1 : 0,
@@ -195,7 +199,7 @@ void adopt(MPI_Comm communicator, const char* name, int mode, MPI_Info info, MPI
     int agreed[3] = {0, 0, 0};
     if (PMPI_Allreduce(answers, agreed, 3, MPI_INT, MPI_MIN, communicator) != MPI_SUCCESS) return;
     if (agreed[0] == 0) {
-        if (agreed[1] != 0 && open->rank == 0)
+        if (agreed[1] != 0 && open->rank == 0 && !mistake)
             say_left(*open, reason.empty() ? "another rank of it says so" : reason);
         return;
     }

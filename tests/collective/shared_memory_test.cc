@@ -57,14 +57,20 @@ TEST(SharedMemoryTest, AttachmentsFollowTheName) {
     EXPECT_EQ((*again)[99999], std::byte{8});
 }
 
-TEST(SharedMemoryTest, ALimitOnFilesIsAnErrorAndNotTheEndOfTheProgram) {
+TEST(SharedMemoryTest, BeyondALimitOnFilesThereIsMemoryThatIsNotShared) {
     rlimit before{};
     ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+    EXPECT_FALSE(SharedMemory::is_limited());
     const rlimit low{4096, before.rlim_max};
     ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &low), 0);
     const auto shared = SharedMemory::create(1 << 20);
+    const bool limited = SharedMemory::is_limited();
     ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
-    EXPECT_FALSE(shared.ok());
+    EXPECT_TRUE(limited);
+    ASSERT_TRUE(shared.ok());
+    shared->memory()[(1 << 20) - 1] = std::byte{1};
+    EXPECT_EQ(shared->name().process, 0u);
+    EXPECT_FALSE(AttachedMemory::attach(shared->name()).ok());
 }
 
 TEST(SharedMemoryTest, WhatIsGoneCannotBeAttachedTo) {

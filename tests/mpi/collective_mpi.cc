@@ -270,6 +270,14 @@ void test_errors(const std::string& directory) {
            "one rank's count that no file can hold is every rank's error");
     expect(tailrace_file_set_view(file, 0, MPI_DATATYPE_NULL) == TAILRACE_INVALID_ARGUMENT,
            "a view of nothing");
+    expect(tailrace_file_write_view(file, 0, bytes, 1, rank == 0 ? MPI_DATATYPE_NULL : MPI_INT) ==
+               TAILRACE_INVALID_ARGUMENT,
+           "one rank's memory without a type is every rank's error");
+    const tailrace_file_piece ordered = {0, 2};
+    const tailrace_memory_piece nowhere_at_all = {nullptr, 2};
+    expect(tailrace_file_write_pieces(file, rank == 0 ? 1 : 0, &ordered, rank == 0 ? 1 : 0,
+                                      &nowhere_at_all) == TAILRACE_INVALID_ARGUMENT,
+           "one rank's memory at NULL is every rank's error");
     expect(tailrace_file_close(file) == TAILRACE_OK, "close");
     expect(tailrace_file_close(file) == TAILRACE_FAILED_STATE, "a closed file is recognised");
     expect(tailrace_file_open(MPI_COMM_WORLD, (directory + "/errors").c_str(),
@@ -347,6 +355,10 @@ int main(int argc, char** argv) {
 
     int all_right = 0, mine = right ? 1 : 0;
     MPI_Allreduce(&mine, &all_right, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    tailrace_file* left = open(directory + "/errors", {0, "auto", "contiguous", "auto"}, TAILRACE_FILE_WRITE);
     MPI_Finalize();
-    return all_right == 1 ? 0 : 1;
+    const bool refused = tailrace_file_sync(left) == TAILRACE_FAILED_STATE &&
+                         tailrace_file_close(left) == TAILRACE_FAILED_STATE;
+    if (!refused) say("a file is used after MPI_Finalize");
+    return all_right == 1 && refused ? 0 : 1;
 }

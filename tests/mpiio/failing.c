@@ -76,6 +76,25 @@ int main(int argc, char** argv) {
     MPI_File_open(MPI_COMM_WORLD, argv[1], MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file);
     MPI_File_write_at_all(file, rank * bytes, data, count, MPI_INT, MPI_STATUS_IGNORE);
 
+    /* 0. A limit on files that this one fits in, from the beginning: memory that ranks share counts as a
+     * file. */
+    struct rlimit no_limit, small;
+    getrlimit(RLIMIT_FSIZE, &no_limit);
+    small = no_limit;
+    small.rlim_cur = 64 << 10;
+    setrlimit(RLIMIT_FSIZE, &small);
+    MPI_File limited;
+    MPI_File_open(MPI_COMM_WORLD, argv[1], MPI_MODE_RDWR, MPI_INFO_NULL, &limited);
+    MPI_Datatype each;
+    MPI_Type_vector(count, 1, ranks, MPI_INT, &each);
+    MPI_Type_commit(&each);
+    MPI_File_set_view(limited, rank * (MPI_Offset)sizeof(int), MPI_INT, each, "native", MPI_INFO_NULL);
+    expect(MPI_File_write_at_all(limited, 0, data, count, MPI_INT, MPI_STATUS_IGNORE) == MPI_SUCCESS,
+           "a file within a limit was not written");
+    expect(MPI_File_close(&limited) == MPI_SUCCESS, "close");
+    MPI_Type_free(&each);
+    setrlimit(RLIMIT_FSIZE, &no_limit);
+
     /* 1. A file that may not grow: pieces of all ranks in turn, so that they go through an aggregator. */
     struct rlimit before, after;
     getrlimit(RLIMIT_FSIZE, &before);
