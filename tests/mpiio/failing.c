@@ -81,7 +81,7 @@ int main(int argc, char** argv) {
     struct rlimit no_limit, small;
     getrlimit(RLIMIT_FSIZE, &no_limit);
     small = no_limit;
-    small.rlim_cur = 64 << 10;
+    small.rlim_cur = 4 << 10;
     setrlimit(RLIMIT_FSIZE, &small);
     MPI_File limited;
     MPI_File_open(MPI_COMM_WORLD, argv[1], MPI_MODE_RDWR, MPI_INFO_NULL, &limited);
