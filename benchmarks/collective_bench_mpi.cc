@@ -38,17 +38,6 @@ MPI_Datatype view_of(const std::vector<Request>& requests) {
     return type;
 }
 
-// Two-phase I/O is switched on, with as many aggregators as there are nodes.
-MPI_Info hints(const char* aggregators, bool real_nodes) {
-    MPI_Info info = MPI_INFO_NULL;
-    MPI_Info_create(&info);
-    MPI_Info_set(info, "romio_cb_write", "enable");
-    MPI_Info_set(info, "romio_cb_read", "enable");
-    MPI_Info_set(info, "cb_config_list", real_nodes ? "*:1" : "*:*");
-    MPI_Info_set(info, "cb_nodes", aggregators);
-    return info;
-}
-
 double transfer(const char* path, MPI_Info info, MPI_Datatype view, std::vector<char>& data, bool writes) {
     MPI_File file = MPI_FILE_NULL;
     const int mode = writes ? MPI_MODE_CREATE | MPI_MODE_RDWR : MPI_MODE_RDONLY | MPI_MODE_DELETE_ON_CLOSE;
@@ -104,7 +93,7 @@ int main(int argc, char** argv) {
     for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<char>(i * 31 + static_cast<size_t>(rank));
     const std::vector<char> written = data;
     MPI_Datatype view = view_of(requests);
-    MPI_Info info = hints(argv[4], real_nodes);
+    MPI_Info info = patterns::two_phase_hints(argv[4], real_nodes);
 
     const double write = transfer(argv[3], info, view, data, true);
     std::fill(data.begin(), data.end(), char{0});

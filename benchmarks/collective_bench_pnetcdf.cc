@@ -99,12 +99,7 @@ int main(int argc, char** argv) {
     std::vector<char> data(bytes);
     for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<char>(i * 31 + static_cast<size_t>(rank));
     const std::vector<char> written = data;
-    MPI_Info info = MPI_INFO_NULL;
-    MPI_Info_create(&info);
-    MPI_Info_set(info, "romio_cb_write", "enable");
-    MPI_Info_set(info, "romio_cb_read", "enable");
-    MPI_Info_set(info, "cb_config_list", std::strcmp(argv[5], "real-nodes") == 0 ? "*:1" : "*:*");
-    MPI_Info_set(info, "cb_nodes", argv[4]);
+    MPI_Info info = tailrace::patterns::two_phase_hints(argv[4], std::strcmp(argv[5], "real-nodes") == 0);
     if (std::atoi(argv[6]) > 0) MPI_Info_set(info, "nc_num_aggrs_per_node", argv[6]);
 
     const auto size = static_cast<MPI_Offset>(file_bytes);

@@ -1,7 +1,5 @@
 #include "collective_bench_requests.h"
 
-#include <mpi.h>
-
 namespace tailrace::patterns {
 
 namespace {
@@ -42,6 +40,16 @@ std::vector<Request> requests_of(const std::string& pattern, uint64_t size, int 
     }
     const uint64_t bytes = size << 20;
     return {{static_cast<uint64_t>(rank) * bytes, bytes}};
+}
+
+MPI_Info two_phase_hints(const char* aggregators, bool real_nodes) {
+    MPI_Info info = MPI_INFO_NULL;
+    MPI_Info_create(&info);
+    MPI_Info_set(info, "romio_cb_write", "enable");
+    MPI_Info_set(info, "romio_cb_read", "enable");
+    MPI_Info_set(info, "cb_config_list", real_nodes ? "*:1" : "*:*");
+    MPI_Info_set(info, "cb_nodes", aggregators);
+    return info;
 }
 
 }  // namespace tailrace::patterns

@@ -149,10 +149,8 @@ Result<OpenAgreement> agree_on_open(Transport& transport, const Options& options
         if (words[rank].size() != 1 || words[rank][0] != std::byte{1}) {
             if (transport.rank() == 0 && options.shared_memory && agreement.node_shares_memory[its_node])
                 log(LogLevel::info,
-                    "'{}': the ranks of node {} cannot see each other's memory; calls go in two phases, "
-                    "without "
-                    "a local layer",
-                    path, its_node);
+                    "'{}': the ranks of node {} cannot see each other's memory; calls go in two phases", path,
+                    its_node);
             agreement.node_shares_memory[its_node] = false;
         }
     }

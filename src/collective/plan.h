@@ -153,9 +153,9 @@ struct Decision {
 inline constexpr uint64_t large_request_bytes = uint64_t{64} << 10;
 // Ranks whose requests are this large and do not interleave need no exchange at all.
 inline constexpr uint64_t direct_request_bytes = uint64_t{256} << 10;
-// Without an exchange: what of a request's memory lies in smaller pieces than this is gathered first, in a
-// buffer of that size at most.
+// Without an exchange: what of a request's memory lies in smaller pieces than this is gathered first, ...
 inline constexpr uint64_t direct_piece_bytes = uint64_t{256} << 10;
+// ... in a buffer of that size at most.
 inline constexpr uint64_t direct_gather_bytes = uint64_t{1} << 20;
 // ... and these neither where the file system is not local. Smaller ones take the way through their node's
 // global aggregator there, when that is no detour: one writer of a node is quicker than many.

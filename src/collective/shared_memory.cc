@@ -45,7 +45,7 @@ Result<SharedMemory> SharedMemory::create(uint64_t bytes) {
     SharedMemory shared;
     shared.descriptor_ = memfd_create("tailrace", MFD_CLOEXEC);
     if (shared.descriptor_ < 0) return errno_status(errno, attempted);
-    // It counts as a file: a limit on those shall be an error, not the program's end.
+    // It counts as a file: beyond a limit on those it is private memory, and not the program's end.
     const FileSizeSignalBlocked blocked;
     if (ftruncate(shared.descriptor_, static_cast<off_t>(bytes)) != 0) {
         if (errno != EFBIG) return errno_status(errno, attempted);

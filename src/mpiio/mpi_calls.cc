@@ -22,20 +22,20 @@ namespace {
 // loaded.
 __attribute__((constructor)) void check_the_mpi_library() {
 #ifdef OPEN_MPI
-    constexpr std::string_view mine = "Open MPI";
+    constexpr bool for_open_mpi = true;
 #else
-    constexpr std::string_view mine = "MPICH";
+    constexpr bool for_open_mpi = false;
 #endif
     std::array<char, MPI_MAX_LIBRARY_VERSION_STRING + 1> text{};
     int length = 0;
     // One of the few calls that may be made before MPI_Init.
     if (PMPI_Get_library_version(text.data(), &length) != MPI_SUCCESS) return;
     const std::string_view running = text.data();
-    const bool other = mine == "Open MPI" ? running.find(mine) == std::string_view::npos
-                                          : running.find("Open MPI") != std::string_view::npos;
-    if (!other) return;
-    mpiio::write_line("tailrace: this libtailrace_mpiio.so was built with " + std::string(mine) +
-                      ", and the program runs with \"" + std::string(running.substr(0, running.find('\n'))) +
+    const bool is_open_mpi = running.find("Open MPI") != std::string_view::npos;
+    if (is_open_mpi == for_open_mpi) return;
+    mpiio::write_line("tailrace: this libtailrace_mpiio.so was built with " +
+                      std::string(for_open_mpi ? "Open MPI" : "MPICH") + ", and the program runs with \"" +
+                      std::string(running.substr(0, running.find('\n'))) +
                       "\", which cannot work: preload the one that was built with that MPI library");
 }
 

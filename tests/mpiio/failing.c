@@ -10,13 +10,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
-static int rank, ranks, wrong;
-
-static void expect(int claim, const char* what) {
-    if (claim) return;
-    fprintf(stderr, "rank %d: %s\n", rank, what);
-    wrong = 1;
-}
+#include "expect.h"
 
 static int sum(int mine) {
     int all = -1;

@@ -9,13 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static int rank, ranks, wrong;
-
-static void expect(int claim, const char* what) {
-    if (claim) return;
-    fprintf(stderr, "rank %d: %s\n", rank, what);
-    wrong = 1;
-}
+#include "expect.h"
 
 /* Open MPI's own I/O counts what is behind the end, and ends the program in MPI_File_preallocate. */
 #ifdef OPEN_MPI

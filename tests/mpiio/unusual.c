@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int rank, ranks, wrong;
+#include "expect.h"
 
 /* Open MPI's own I/O takes what its documentation calls an error: nothing to compare with. */
 #ifdef OPEN_MPI
@@ -17,12 +17,6 @@ enum { refuses = 0 };
 #else
 enum { refuses = 1 };
 #endif
-
-static void expect(int claim, const char* what) {
-    if (claim) return;
-    fprintf(stderr, "rank %d: %s\n", rank, what);
-    wrong = 1;
-}
 
 int main(int argc, char** argv) {
     MPI_Init(&argc, &argv);
