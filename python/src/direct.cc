@@ -2,6 +2,7 @@
 #include <cstdlib>
 #include <mutex>
 
+#include "base/stream_copy.h"
 #include "bindings.h"
 #include "checkpoint/direct_epoch.h"
 #include "config/config.h"
@@ -85,6 +86,12 @@ std::vector<std::vector<uint32_t>> write(const std::vector<ShapeTuple>& regions,
                                {.threads = threads, .buffer_bytes = buffer_bytes, .nice = nice}));
 }
 
+// For staging. The memory is the caller's, and does not overlap.
+void copy_memory(uintptr_t target, uintptr_t source, uint64_t bytes) {
+    const nb::gil_scoped_release release;
+    stream_copy(memory_at(source, bytes), memory_at(target, bytes).data());
+}
+
 // The coordinator's part.
 class Epoch {
   public:
@@ -144,6 +151,7 @@ void bind_direct(nb::module_& module) {
     module.def("head_bytes", &head, nb::arg("regions"), nb::arg("tail"));
     module.def("write_runs", &write, nb::arg("regions"), nb::arg("addresses"), nb::arg("places"),
                nb::arg("threads"), nb::arg("buffer_bytes"), nb::arg("nice"));
+    module.def("copy_memory", &copy_memory, nb::arg("target"), nb::arg("source"), nb::arg("bytes"));
     nb::class_<Epoch>(module, "DirectEpoch")
         .def(nb::init<const std::string&, const std::string&, uint64_t, uint32_t, uint32_t>(),
              nb::arg("directory"), nb::arg("job"), nb::arg("epoch"), nb::arg("files"), nb::arg("ranks"))
