@@ -104,6 +104,7 @@ void put_body(ByteWriter& out, const PlanMessage& message) {
     for (const NodeOffer& offer : plan.offers) put(out, offer);
     out.put(plan.chunk_bytes);
     out.put(plan.block_bytes);
+    out.put(plan.stripe_align);
     out.put(static_cast<uint8_t>(plan.placement));
 }
 void get_body(ByteReader& in, PlanMessage& message) {
@@ -124,6 +125,7 @@ void get_body(ByteReader& in, PlanMessage& message) {
     for (NodeOffer& offer : plan.offers) offer = get_offer(in);
     plan.chunk_bytes = in.get<uint64_t>();
     plan.block_bytes = in.get<uint64_t>();
+    plan.stripe_align = in.get<uint64_t>();
     const auto placement = in.get<uint8_t>();
     if (placement > static_cast<uint8_t>(Placement::contiguous)) return in.set_failed();
     plan.placement = static_cast<Placement>(placement);

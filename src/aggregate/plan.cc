@@ -56,7 +56,15 @@ uint64_t fitting_stripe_bytes(const FlushPlan& plan) {
     }
     const uint64_t share = std::max(most, chunks_of(all, plan.leaders.size()));
     const uint64_t rounds = std::max<uint64_t>(1, share / least_stripe_bytes);
-    return std::max<uint64_t>(1, chunks_of(chunks_of(share, rounds), plan.chunk_bytes)) * plan.chunk_bytes;
+    const uint64_t unit = plan.stripe_align != 0 ? plan.stripe_align : plan.chunk_bytes;
+    const auto whole_units = [&](uint64_t bytes) {
+        return std::max<uint64_t>(1, chunks_of(bytes, unit)) * unit;
+    };
+    const uint64_t even = whole_units(chunks_of(share, rounds));
+    // Large units may leave less of the last round empty when stripes are the smallest that can be.
+    const uint64_t smallest = whole_units(least_stripe_bytes);
+    const bool fits_better = chunks_of(share, smallest) * smallest < rounds * even;
+    return plan.stripe_align != 0 && fits_better ? smallest : even;
 }
 
 // Where the data of the leader ends in the file, when it has `bytes` of own data (a multiple of the block).
@@ -164,6 +172,7 @@ Result<FlushPlan> make_plan(const std::string& job, EpochKey key, uint64_t run_u
     plan.group = group;
     plan.chunk_bytes = fitting_chunk_bytes(offers, settings);
     plan.block_bytes = settings.block_bytes;
+    plan.stripe_align = settings.stripe_align;
     plan.placement = settings.placement;
 
     uint32_t leader_count = settings.leaders_per_file == 0
@@ -195,6 +204,10 @@ Status check_plan(const FlushPlan& plan) {
         return bad_plan(plan, fmt::format("a chunk of {} bytes is no multiple of the block of {} bytes, or "
                                           "above {}",
                                           plan.chunk_bytes, plan.block_bytes, most_chunk_bytes));
+    if (plan.stripe_align > most_chunk_bytes || plan.stripe_align % plan.block_bytes != 0)
+        return bad_plan(plan, fmt::format("stripes of multiples of {} bytes, which is no multiple of the "
+                                          "block of {} bytes, or above {}",
+                                          plan.stripe_align, plan.block_bytes, most_chunk_bytes));
 
     const Group& group = plan.group;
     if (group.index < 0 || group.first_node < 0 || group.last_node <= group.first_node ||

@@ -63,6 +63,7 @@ struct PlanSettings {
                                       // and one if it has several files
     uint64_t chunk_bytes = 64 << 20;  // at most: the size of a pool buffer
     uint64_t block_bytes = 4096;
+    uint64_t stripe_align = 0;  // 0, or a multiple of block_bytes of which stripes are multiples too
     Placement placement = Placement::append;
 };
 
@@ -89,6 +90,7 @@ struct FlushPlan {
     std::vector<NodeOffer> offers;  // of every node of the group, ascending
     uint64_t chunk_bytes = 0;
     uint64_t block_bytes = 0;
+    uint64_t stripe_align = 0;
     Placement placement = Placement::append;
 
     SharedHeader header(uint32_t file) const;  // of file group.first_file <= file < last_file

@@ -23,13 +23,14 @@ constexpr auto longest_for_the_rest = 1s;
 // Ended epochs are remembered for a rank that saves late.
 constexpr size_t most_remembered = 1024;
 
-AggregatorOptions aggregator_options(const Config& config, uint64_t block_bytes) {
+AggregatorOptions aggregator_options(const Config& config, uint64_t block_bytes, uint64_t stripe_align) {
     AggregatorOptions options;
     options.shared_dir = config.shared_dir;
     options.plan.file_count = config.files;
     options.plan.leaders_per_file = config.leaders_per_file;
     options.plan.chunk_bytes = config.buffer_bytes;
     options.plan.block_bytes = block_bytes;
+    options.plan.stripe_align = stripe_align;
     options.plan.placement = config.placement;
     options.writers = config.writers;
     options.buffers = config.buffers;
@@ -56,15 +57,15 @@ NodeAgent::NodeAgent(Setup setup)
 Result<std::unique_ptr<NodeAgent>> NodeAgent::create(Setup setup) {
     std::unique_ptr<NodeAgent> agent(new NodeAgent(std::move(setup)));
     const auto& own = agent->setup_;
-    TAILRACE_ASSIGN(agent->aggregator_, Aggregator::create(aggregator_options(*own.config, own.block_bytes),
-                                                           own.topology, own.node, *own.transport, *own.local,
-                                                           *own.shared, [raw = agent.get()] {
-                                                               if (!raw->setup_.quiet)
-                                                                   return raw->setup_.transport->wake();
-                                                               std::lock_guard lock(raw->mutex_);
-                                                               raw->woken_ = true;
-                                                               raw->changed_.notify_all();
-                                                           }));
+    TAILRACE_ASSIGN(
+        agent->aggregator_,
+        Aggregator::create(aggregator_options(*own.config, own.block_bytes, own.stripe_align), own.topology,
+                           own.node, *own.transport, *own.local, *own.shared, [raw = agent.get()] {
+                               if (!raw->setup_.quiet) return raw->setup_.transport->wake();
+                               std::lock_guard lock(raw->mutex_);
+                               raw->woken_ = true;
+                               raw->changed_.notify_all();
+                           }));
     const bool keeps_record = own.node == 0 && own.config->record && !own.config->record_dir.empty();
     if (keeps_record || !own.config->trace_dir.empty())
         agent->recorder_ =

@@ -54,6 +54,7 @@ class NodeAgent {
         Storage* shared = nullptr;
         EpochTable* table = nullptr;  // of the representative's own rank
         uint64_t block_bytes = 4096;
+        uint64_t stripe_align = 0;
         uint64_t run_uid = 0;
         bool quiet = false;
         SessionRecord session;  // heads the record and the trace

@@ -171,6 +171,7 @@ class Session : public Checkpointer {
     uint32_t run_ = 0;
     uint64_t run_uid_ = 0;
     uint64_t block_bytes_ = 4096;
+    uint64_t stripe_align_ = 0;
     LocalTier tier_;
     std::unique_ptr<DirectoryLock> shared_lock_, local_lock_;
 

@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "checkpoint/session.h"
+#include "storage/lock_pieces.h"
 #include "tailrace.h"  // for its version
 
 namespace tailrace {
@@ -174,6 +175,8 @@ Status Session::take_shared_directory(SharedInventory& inventory) {
         return Status(Code::invalid_argument,
                       fmt::format("buffer_bytes = {} is not a multiple of block_bytes = {}",
                                   config_.buffer_bytes, block_bytes_));
+    stripe_align_ = config_.stripe_align != 0 ? config_.stripe_align : lock_piece_bytes_of(directory);
+    stripe_align_ = align_up(stripe_align_, block_bytes_);
     return {};
 }
 
@@ -223,6 +226,7 @@ Status Session::agree_on_run(SharedInventory& inventory, uint32_t greatest_local
     ByteWriter mine;
     mine.put(random_number());
     mine.put(block_bytes_);
+    mine.put(stripe_align_);
     mine.put(static_cast<uint8_t>(inventory.newest_committed.has_value()));
     const auto newest = inventory.newest_committed.value_or(EpochKey{});
     mine.put(newest.epoch);
@@ -238,6 +242,7 @@ Status Session::agree_on_run(SharedInventory& inventory, uint32_t greatest_local
     ByteReader in(of_root);
     run_uid_ = in.get<uint64_t>();
     block_bytes_ = in.get<uint64_t>();
+    stripe_align_ = in.get<uint64_t>();
     const bool any = in.get<uint8_t>() != 0;
     EpochKey key;
     key.epoch = in.get<uint64_t>();
@@ -404,6 +409,7 @@ Status Session::make_agent() {
     setup.shared = shared_.get();
     setup.table = &table_;
     setup.block_bytes = block_bytes_;
+    setup.stripe_align = stripe_align_;
     setup.run_uid = run_uid_;
     setup.quiet = quiet();
     setup.session = session_record();

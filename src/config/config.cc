@@ -74,6 +74,7 @@ struct Key {
 constexpr uint32_t most_files_per_rank = 64;
 constexpr uint64_t most_buffer_bytes = GiB;
 constexpr uint64_t least_block_bytes = 4096;
+constexpr uint64_t most_stripe_align = uint64_t{1} << 40;
 
 static_assert(static_cast<int>(Placement::append) == 0 && static_cast<int>(Placement::contiguous) == 1);
 static_assert(static_cast<int>(DirectIo::off) == 0 && static_cast<int>(DirectIo::automatic) == 1 &&
@@ -107,6 +108,9 @@ const std::vector<Key>& keys() {
          "How many buffers a node has; its agent takes at most buffers x buffer_bytes of memory."},
         {"block_bytes", Size{&Config::block_bytes},
          "Alignment of all data in the shared files, a power of two from 4KiB; 0 asks the file system."},
+        {"stripe_align", Size{&Config::stripe_align},
+         "Where several nodes write one file, each writes multiples of it at a time, so that no two meet in "
+         "a piece in which the file system locks; 0: 64MiB on MooseFS, elsewhere whole chunks."},
         {"placement", choice<&Config::placement>({"append", "contiguous"}),
          "Where chunks go: to the next free place, or to one place per rank that is known before."},
         {"direct_io", choice<&Config::direct_io>({"off", "auto", "on"}),
@@ -413,6 +417,13 @@ Status check_block_and_buffer(const Config& config) {
     if (block != 0 && buffer % block != 0)
         return Status(Code::invalid_argument,
                       fmt::format("buffer_bytes = {} is not a multiple of block_bytes = {}", buffer, block));
+    if (config.stripe_align > most_stripe_align ||
+        config.stripe_align % std::max(block, least_block_bytes) != 0)
+        return Status(
+            Code::invalid_argument,
+            fmt::format("stripe_align = {}: a multiple of 4KiB and of block_bytes, at most 1TiB, is "
+                        "expected, or 0 for what suits the file system",
+                        config.stripe_align));
     return {};
 }
 
@@ -549,10 +560,10 @@ Status complete_config(Config& config, int rank_count) {
 std::string shared_settings(const Config& config) {
     // What decides where bytes go, which epochs exist and which messages are sent. Paths of the node-local
     // tier, threads and priorities may differ from node to node. The path comes last: it may hold spaces.
-    static constexpr std::array<std::string_view, 15> names = {
-        "name",         "files",        "leaders_per_file", "buffer_bytes", "buffers",
-        "block_bytes",  "placement",    "keep_shared",      "keep_local",   "shared_every",
-        "queue_epochs", "queue_policy", "ranks_per_node",   "record",       "shared_dir"};
+    static constexpr std::array<std::string_view, 16> names = {
+        "name",         "files",          "leaders_per_file", "buffer_bytes", "buffers",      "block_bytes",
+        "stripe_align", "placement",      "keep_shared",      "keep_local",   "shared_every", "queue_epochs",
+        "queue_policy", "ranks_per_node", "record",           "shared_dir"};
     std::string text;
     for (std::string_view name : names) {
         if (!text.empty()) text += ' ';

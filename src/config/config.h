@@ -33,7 +33,8 @@ struct Config {
     uint32_t writers = 0;              // threads per leader; 0: from the machine
     uint64_t buffer_bytes = 64 << 20;  // also the chunk size
     uint32_t buffers = 8;
-    uint64_t block_bytes = 0;  // 0: ask the file system
+    uint64_t block_bytes = 0;   // 0: ask the file system
+    uint64_t stripe_align = 0;  // 0: from the file system
     Placement placement = Placement::append;
     DirectIo direct_io = DirectIo::automatic;
     IoEngine io_engine = IoEngine::automatic;

@@ -17,6 +17,7 @@ FlushPlan sample_plan() {
     settings.file_count = 2;
     settings.leaders_per_file = 2;
     settings.chunk_bytes = 8192;
+    settings.stripe_align = 12'288;
     settings.placement = Placement::contiguous;
     const Group group = group_of_node(2, 4, 2);
     auto plan = make_plan("job-1", key, 0x1234567890abcdef, 9, group,
@@ -109,6 +110,9 @@ TEST(MessagesTest, PlanThatCannotBeCarriedOutIsRefused) {
     EXPECT_FALSE(decode_aggregator_message(encode(PlanMessage{plan})).ok());
     plan = sample_plan();
     plan.chunk_bytes = 1;
+    EXPECT_FALSE(decode_aggregator_message(encode(PlanMessage{plan})).ok());
+    plan = sample_plan();
+    plan.stripe_align = 5;
     EXPECT_FALSE(decode_aggregator_message(encode(PlanMessage{plan})).ok());
     plan = sample_plan();
     plan.offers[1].streams[0].rank = 4;

@@ -259,6 +259,28 @@ TEST(PlanTest, StripesAreOf64MiBOrMoreAndFilledAsFarAsCanBeKnown) {
     EXPECT_EQ(plan_of_nodes({GiB, GiB}, 1).header(0).stripe_bytes, 0u);
 }
 
+TEST(PlanTest, AlignedStripesLeaveAsFewHolesAsTheirAlignmentAllows) {
+    const auto stripe = [](uint64_t bytes, uint64_t align) {
+        FlushPlan plan = plan_of_nodes({bytes, bytes}, 2);
+        plan.stripe_align = align;
+        EXPECT_TRUE(check_plan(plan).ok());
+        return plan.header(0).stripe_bytes;
+    };
+    EXPECT_EQ(stripe(GiB, 64 * MiB), 64 * MiB);
+    EXPECT_EQ(stripe(32 * MiB, 64 * MiB), 64 * MiB) << "one piece each, half of it empty";
+    EXPECT_EQ(stripe(77 * MiB, 64 * MiB), 128 * MiB) << "two pieces in a row take as much as in turn";
+    EXPECT_EQ(stripe(150 * MiB, 64 * MiB), 64 * MiB) << "three of 64 MiB, not two of 128";
+    EXPECT_EQ(stripe(150 * MiB, MiB), 75 * MiB);
+    EXPECT_EQ(stripe(20 * MiB + 1, MiB), 21 * MiB);
+    EXPECT_EQ(stripe(0, MiB), MiB);
+    for (uint64_t seed : seeds(1, 200)) {
+        SCOPED_TRACE(seed);
+        Random random(seed);
+        const uint64_t align = (1 + below(random, 256)) * 4096 << below(random, 8);
+        EXPECT_EQ(stripe(below(random, GiB), align) % align, 0u);
+    }
+}
+
 TEST(PlanTest, HolesAreBoundedWhenNobodySaysHowManyLead) {
     for (uint64_t seed : seeds(1, 200)) {
         SCOPED_TRACE(seed);
@@ -291,6 +313,7 @@ FlushPlan random_plan(Random& random) {
     settings.leaders_per_file = static_cast<uint32_t>(below(random, 5));
     settings.block_bytes = uint64_t{512} << below(random, 4);
     settings.chunk_bytes = settings.block_bytes * (1 + below(random, 6));
+    if (below(random, 2) == 0) settings.stripe_align = settings.block_bytes * (1 + below(random, 9));
     settings.placement = below(random, 2) == 0 ? Placement::append : Placement::contiguous;
     const Group group = group_of_node(static_cast<int>(below(random, static_cast<uint64_t>(nodes))), nodes,
                                       settings.file_count);

@@ -32,6 +32,7 @@ const std::map<std::string, std::string>& other_values() {
                                                               {"buffer_bytes", "8MiB"},
                                                               {"buffers", "12"},
                                                               {"block_bytes", "64KiB"},
+                                                              {"stripe_align", "1MiB"},
                                                               {"placement", "contiguous"},
                                                               {"direct_io", "on"},
                                                               {"io_engine", "posix"},
@@ -411,6 +412,18 @@ TEST_F(ConfigTest, BuffersMustFitCheckBlocksAndBlocks) {
     EXPECT_TRUE(complete_config(config, 4).ok());
 }
 
+TEST_F(ConfigTest, StripesAreAlignedToWholeBlocks) {
+    Config config = complete();
+    for (uint64_t bytes : {uint64_t{1}, uint64_t{4097}, (uint64_t{1} << 40) + 4096}) {
+        config.stripe_align = bytes;
+        EXPECT_THAT(incomplete(config), HasSubstr("stripe_align")) << bytes;
+    }
+    config.stripe_align = 12'288;
+    EXPECT_TRUE(complete_config(config, 4).ok());
+    config.block_bytes = 8192;
+    EXPECT_THAT(incomplete(config), HasSubstr("a multiple of 4KiB and of block_bytes"));
+}
+
 TEST_F(ConfigTest, BlocksMustBePowersOfTwoFrom4KiB) {
     Config config = complete();
     for (uint64_t bytes : {uint64_t{1}, uint64_t{2048}, 3 * 4096 * uint64_t{1}, uint64_t{4097}}) {
@@ -445,8 +458,8 @@ TEST_F(ConfigTest, SharedSettingsTellWhatRanksMustAgreeOn) {
     local.copy_threads = 3;
     EXPECT_EQ(shared_settings(local), before) << "nodes may differ in this";
     for (const char* key :
-         {"name", "files", "leaders_per_file", "buffer_bytes", "block_bytes", "placement", "shared_every",
-          "queue_epochs", "queue_policy", "ranks_per_node", "record", "shared_dir"}) {
+         {"name", "files", "leaders_per_file", "buffer_bytes", "block_bytes", "stripe_align", "placement",
+          "shared_every", "queue_epochs", "queue_policy", "ranks_per_node", "record", "shared_dir"}) {
         Config other = config;
         ASSERT_TRUE(set_config(other, key, other_values().at(key)).ok());
         EXPECT_NE(shared_settings(other), before) << key;
