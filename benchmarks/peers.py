@@ -42,7 +42,8 @@ def options_of():
 
 
 class Results:
-    """(imbalance, K) -> name -> {"flush": [MiB/s], "local": [s], "open": [s], "cold": [MiB/s], "warm": [MiB/s]}"""
+    """(imbalance, K) -> name -> {"flush": [MiB/s], "local": [s], "open": [s], "cold": [MiB/s], "warm": [MiB/s],
+    "slowest by mean": [of a flush's leaders]}"""
 
     def __init__(self):
         self.cases, self.settings, self.bytes = {}, {}, {}
@@ -57,6 +58,8 @@ class Results:
         self.add(case, name, "open", line["open_seconds"]["values"])
         for kind, key in (("flush", "flush_seconds"), ("cold", "cold_read_seconds"), ("warm", "warm_read_seconds")):
             self.add(case, name, kind, [total / seconds for seconds in line[key]["values"]])
+        if line["flushes"]:
+            self.add(case, name, "slowest by mean", [flush["slowest_by_mean"] for flush in line["flushes"]])
 
     def print(self, case):
         ways = self.cases[case]
@@ -80,6 +83,10 @@ class Results:
         if "tailrace" in ways:
             local, opened = (statistics.median(ways["tailrace"][kind]) for kind in ("local", "open"))
             print(f"  tailrace: save kept the program {local:.3f} s; opening a session to read took {opened:.3f} s")
+        for name, kinds in ways.items():
+            if uneven := kinds.get("slowest by mean"):
+                print(f"  {name}: slowest leader / mean of leaders {statistics.median(uneven):.2f} "
+                      f"({min(uneven):.2f}..{max(uneven):.2f}), {len(uneven)} flushes")
 
 
 def strategies_turn(options, place, case, results, only):

@@ -20,18 +20,17 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <stdexcept>
 #include <tailrace_mpi.hpp>
 #include <utility>
 
+#include "results.h"
 #include "strategy.h"
 
 namespace {
 
 using namespace mpi_bench;
-using Json = nlohmann::ordered_json;
 
 struct Options {
     std::string directory, local_dir, output;
@@ -40,23 +39,6 @@ struct Options {
     std::vector<int> files{1};
     std::vector<std::string> only, settings, variants;
 };
-
-struct Times {
-    std::vector<double> local, flush, open, cold, warm;
-};
-
-double median(std::vector<double> values) {
-    std::sort(values.begin(), values.end());
-    const size_t middle = values.size() / 2;
-    return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
-
-Json spread(const std::vector<double>& values) {
-    return {{"median", median(values)},
-            {"least", *std::min_element(values.begin(), values.end())},
-            {"most", *std::max_element(values.begin(), values.end())},
-            {"values", values}};
-}
 
 // An empty directory in the benchmark's own, which holds nothing else. Its name is new: nodes of a network
 // file system remember for a while what is no longer there.
@@ -93,6 +75,7 @@ void run_once(Strategy& strategy, Load& load, const std::string& directory, uint
     const WriteTimes written = strategy.write(load, directory, dump);
     times.local.push_back(written.local_seconds);
     times.flush.push_back(written.flush_seconds);
+    if (!written.leaders.empty()) times.leaders.push_back(written.leaders);
     Memory found(load.memory.size());
     for (std::vector<double>* seconds : {&times.cold, &times.warm}) {
         std::fill(found.begin(), found.end(), std::byte{0});
@@ -103,31 +86,6 @@ void run_once(Strategy& strategy, Load& load, const std::string& directory, uint
     }
 }
 
-void print_table(const Load& load, const std::vector<std::unique_ptr<Strategy>>& strategies,
-                 const std::map<std::string, Times>& results) {
-    const double mib = static_cast<double>(load.all_bytes) / 1048576;
-    std::printf("\nK = %d, %d ranks, %.1f MiB in all; MiB/s until durable, for tailrace after save\n",
-                load.files, load.size, mib);
-    int width = 20;
-    for (const auto& strategy : strategies)
-        width = std::max(width, static_cast<int>(strategy->name().size()));
-    std::printf("%-*s %8s %8s %8s %10s %9s %9s %8s %8s %8s\n", width, "", "median", "least", "most",
-                "tailrace/x", "local s", "with it", "cold", "warm", "open s");
-    const auto ours = results.find("tailrace");
-    for (const auto& strategy : strategies) {
-        const Times& times = results.at(strategy->name());
-        const auto [fast, slow] = std::minmax_element(times.flush.begin(), times.flush.end());
-        const std::string ratio =
-            ours == results.end()
-                ? "-"
-                : std::to_string(median(times.flush) / median(ours->second.flush)).substr(0, 5);
-        std::printf("%-*s %8.0f %8.0f %8.0f %10s %9.4f %9.0f %8.0f %8.0f %8.4f\n", width,
-                    strategy->name().c_str(), mib / median(times.flush), mib / *slow, mib / *fast,
-                    ratio.c_str(), median(times.local), mib / (median(times.local) + median(times.flush)),
-                    mib / median(times.cold), mib / median(times.warm), median(times.open));
-    }
-}
-
 Settings parse_settings(const std::vector<std::string>& texts) {
     Settings settings;
     for (const std::string& text : texts) {
@@ -135,7 +93,7 @@ Settings parse_settings(const std::vector<std::string>& texts) {
         if (equals == std::string::npos)
             throw std::invalid_argument("a setting of tailrace is KEY=VALUE, not " + text);
         const std::string key = text.substr(0, equals);
-        if (key == "files" || key == "local_dir" || key == "shared_dir" || key == "record")
+        if (key == "files" || key == "local_dir" || key == "shared_dir" || key == "record_dir")
             throw std::invalid_argument("the benchmark itself sets " + key +
                                         ": there are --files, --local-dir and DIR");
         settings.emplace_back(key, text.substr(equals + 1));
@@ -223,18 +181,14 @@ void run(const Options& options) {
         if (rank != 0) continue;
         print_table(load, strategies, results);
         for (const auto& strategy : strategies) {
-            const Times& times = results.at(strategy->name());
-            document["runs"].push_back({{"strategy", strategy->name()},
-                                        {"settings", strategy->settings()},
-                                        {"files", files},
-                                        {"ranks", load.size},
-                                        {"bytes", load.all_bytes},
-                                        {"imbalance_percent", options.imbalance},
-                                        {"local_seconds", spread(times.local)},
-                                        {"flush_seconds", spread(times.flush)},
-                                        {"open_seconds", spread(times.open)},
-                                        {"cold_read_seconds", spread(times.cold)},
-                                        {"warm_read_seconds", spread(times.warm)}});
+            Json about{{"strategy", strategy->name()},
+                       {"settings", strategy->settings()},
+                       {"files", files},
+                       {"ranks", load.size},
+                       {"bytes", load.all_bytes},
+                       {"imbalance_percent", options.imbalance}};
+            about.update(json_of(results.at(strategy->name())));
+            document["runs"].push_back(std::move(about));
         }
     }
     if (rank != 0) return;

@@ -21,6 +21,18 @@ def expect(condition, what):
         raise Failure(what)
 
 
+def check_leaders(flush, total):
+    """Two nodes, each with a file of its own."""
+    leaders = flush["leaders"]
+    seconds = [leader["seconds"] for leader in leaders]
+    expect([leader["node"] for leader in leaders] == [0, 1], f"a leader for each file: {flush}")
+    written = sum(leader["bytes"] for leader in leaders)
+    expect(total <= written <= total + 2**16, f"leaders write all {total} bytes and what describes them: {flush}")
+    expect(min(seconds) > 0 and flush["slowest_seconds"] == max(seconds), f"the slowest leader: {flush}")
+    expect(abs(flush["mean_seconds"] - sum(seconds) / 2) < 1e-9, f"the mean of leaders: {flush}")
+    expect(abs(flush["slowest_by_mean"] - max(seconds) * 2 / sum(seconds)) < 1e-9, f"slowest by mean: {flush}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--program", required=True)
@@ -56,6 +68,8 @@ def main():
                    f"a spread out of order: {run}")
             has_local_phase = run["strategy"] in ("tailrace", "adios2-bp5-async")
             expect((run["local_seconds"]["median"] > 0) == has_local_phase, f"a local phase: {run}")
+            expect(len(run["flushes"]) == (2 if run["strategy"] == "tailrace" else 0), 
+                   f"tailrace tells of leaders: {run}")
         for name in (*wanted, "adios2-bp5", "genericio"):
             expect(name in said, f"{name} is neither a strategy nor named as absent:\n{said}")
         expect("Wrote " not in said, f"what GenericIO prints is not among the results:\n{said}")
@@ -66,7 +80,18 @@ def main():
         said = bench(disk, "--local-dir", local, "--size", "1MiB", "--only", "posix", "--repeat", "1", "--variant",
                      "placement=contiguous,leaders_per_file=1")
         expect("tailrace,placement=contiguous,leaders_per_file=1  " in said, f"a variant runs:\n{said}")
-        for wrong, why in (("nokey=1", "nokey"), ("files=2", "itself sets files"), ("writers=many", "writers")):
+
+        said = bench(disk, "--local-dir", local, "--size", "1MiB", "--files", "2", "--repeat", "2", "--only", "tailrace",
+                     "--set", "ranks_per_node=1", "--variant", "record=no", "-o", results)
+        with open(results, encoding="utf-8") as file:
+            ours, unrecorded = json.load(file)["runs"]
+        expect(len(ours["flushes"]) == 2 and not unrecorded["flushes"], "leaders are told of where there is a record")
+        for flush in ours["flushes"]:
+            check_leaders(flush, ours["bytes"])
+        expect(said.count("leaders 2, mean") == 2, f"a line for each flush:\n{said}")
+
+        for wrong, why in (("nokey=1", "nokey"), ("files=2", "itself sets files"), ("writers=many", "writers"),
+                           ("record_dir=x", "itself sets record_dir")):
             expect(why in bench(disk, "--variant", wrong, code=1), f"{wrong} is refused before anything runs")
         expect("is KEY=VALUE" in bench(disk, "--variant", "fast", code=1), "a variant is made of settings")
         expect("there is no strategy fast" in bench(disk, "--only", "fast", code=1), "unknown names are refused")
