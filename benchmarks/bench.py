@@ -242,13 +242,17 @@ class Computing:
         self.title = f"{ranks} ranks of the particle code"
         self.rounds = []
 
-    def repeat(self, local_base, shared_base, _options, _turn):
+    # Of a repeat: four ways come in four orders, so two repeats have them all.
+    ROUNDS = 2
+
+    def repeat(self, local_base, shared_base, _options, turn):
         local, shared, peers = (tempfile.mkdtemp(prefix="tailrace-bench-", dir=base)
                                 for base in (local_base, shared_base, shared_base))
         try:
             settings = [f"{key}={value}" for key, value in self.settings.items()]
             self.rounds += json_lines(run([*self.launch, "--particles", str(self.particles), "--seconds",
-                                           str(self.seconds), "--rounds", "2", "--peers", peers,
+                                           str(self.seconds), "--rounds", str(self.ROUNDS),
+                                           "--first", str(turn * self.ROUNDS), "--peers", peers,
                                            f"local_dir={local}", f"shared_dir={shared}", *settings]))
         finally:
             for directory in (local, shared, peers):
@@ -305,7 +309,7 @@ def main():
     parser.add_argument("--directory", help="the shared directory's place (default: in the build directory)")
     parser.add_argument("--local", default="/dev/shm",
                         help="the node-local tier's place (default: %(default)s)")
-    parser.add_argument("--repeats", type=int, default=6, help="a multiple of 3 is fair (default: %(default)s)")
+    parser.add_argument("--repeats", type=int, default=6, help="a multiple of 6 is fair (default: %(default)s)")
     parser.add_argument("--epochs", type=int, default=3,
                         help="measured epochs per repeat (default: %(default)s)")
     parser.add_argument("--warm-up", type=int, default=3,

@@ -17,6 +17,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "splitmix.h"
+
 #if BENCH_WITH_MPI
 #include "tailrace_mpi.h"
 #else
@@ -79,21 +81,14 @@ static double now(void) {
 
 /* ---- data ----------------------------------------------------------------------------------------- */
 
-static uint64_t mix(uint64_t x) { /* splitmix64's step */
-    x += 0x9E3779B97F4A7C15u;
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-    return x ^ (x >> 31);
-}
-
 static uint64_t word_at(uint64_t i, uint64_t epoch) {
     /* One word of each 4 KiB changes from epoch to epoch: enough to tell epochs apart, cheap to bring about.
      */
-    return mix((uint64_t)rank << 40 ^ i) ^ (i % 512 == 0 ? epoch : 0);
+    return splitmix((uint64_t)rank << 40 ^ i) ^ (i % 512 == 0 ? epoch : 0);
 }
 
 static uint64_t rank_words(uint64_t bytes, double spread_percent) {
-    const double u = (double)(mix((uint64_t)rank + 1) >> 11) / 9007199254740992.0 * 2 - 1;
+    const double u = (double)(splitmix((uint64_t)rank + 1) >> 11) / 9007199254740992.0 * 2 - 1;
     return (uint64_t)((double)bytes * (1 + u * spread_percent / 100)) / 8;
 }
 

@@ -4,6 +4,9 @@
 #include <cassert>
 #include <cmath>
 #include <numeric>
+#include <utility>
+
+#include "splitmix.h"
 
 namespace tailrace::patterns {
 
@@ -37,16 +40,11 @@ uint64_t cube(int n) {
     return side * side * side;
 }
 
-// A random sequence that every rank draws in the same way (splitmix64).
+// A random sequence that every rank draws in the same way.
 class Draw {
   public:
     explicit Draw(uint64_t seed) : state_(seed) {}
-    uint64_t below(uint64_t limit) {
-        uint64_t value = state_ += 0x9e3779b97f4a7c15;
-        value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9;
-        value = (value ^ (value >> 27)) * 0x94d049bb133111eb;
-        return (value ^ (value >> 31)) % limit;
-    }
+    uint64_t below(uint64_t limit) { return splitmix(std::exchange(state_, state_ + SPLITMIX_STEP)) % limit; }
 
   private:
     uint64_t state_;

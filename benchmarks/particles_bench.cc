@@ -3,8 +3,9 @@
 // each of a few ways: by tailrace, by a file per process, by two-phase MPI-IO. Rank 0 prints a line of JSON
 // per round; bench.py starts it and compares.
 //
-//   particles_bench --particles N --seconds S --rounds R --peers DIR key=value...
+//   particles_bench --particles N --seconds S --rounds R --first F --peers DIR key=value...
 //
+// Each round begins with the next way, the first with way F: who comes later finds fuller caches.
 // key=value are settings of tailrace. A section's time is from the moment when all ranks begin its checkpoint
 // until the last has done its steps: a peer's checkpoint returns when its bytes are durable, tailrace's when
 // they are copied. The flush of a section must end within it; what is left of it then is waited for and
@@ -174,7 +175,7 @@ Section run(Way& way, Simulation& simulation, uint64_t steps) {
 }
 
 struct Arguments {
-    uint64_t particles = 5'000'000, rounds = 1;
+    uint64_t particles = 5'000'000, rounds = 1, first = 0;
     double seconds = 10;
     std::string peers;
     tailrace::Options options;
@@ -191,6 +192,8 @@ Arguments parse(int argc, char** argv) {
             arguments.seconds = std::strtod(argv[++i], nullptr);
         } else if (more && option == "--rounds") {
             arguments.rounds = std::strtoull(argv[++i], nullptr, 10);
+        } else if (more && option == "--first") {
+            arguments.first = std::strtoull(argv[++i], nullptr, 10);
         } else if (more && option == "--peers") {
             arguments.peers = argv[++i];
         } else if (const size_t equals = option.find('='); equals != std::string::npos) {
@@ -225,7 +228,7 @@ void measure(const Arguments& arguments) {
         std::string line = "{\"bytes\": " + std::to_string(reduced(bytes, MPI_SUM)) +
                            ", \"steps\": " + std::to_string(steps) + ", \"ways\": {";
         for (size_t i = 0; i < ways.size(); ++i) {
-            const auto& [name, way] = ways[(i + round) % ways.size()];
+            const auto& [name, way] = ways[(i + arguments.first + round) % ways.size()];
             const Section section = run(*way, simulation, steps);
             std::array<char, 256> text{};
             std::snprintf(

@@ -42,10 +42,11 @@ def options_of():
 
 
 class Results:
-    """(imbalance, K) -> name -> {"flush": [MiB/s], "local": [s], "open": [s], "cold": [MiB/s], "warm": [MiB/s]}"""
+    """(imbalance, K) -> name -> {"flush": [MiB/s], "local": [s], "open": [s], "cold": [MiB/s], "warm": [MiB/s],
+    "slowest by mean": [of a flush's leaders]}"""
 
     def __init__(self):
-        self.cases, self.settings, self.bytes = {}, {}, {}
+        self.cases, self.settings, self.bytes, self.absent = {}, {}, {}, []
 
     def add(self, case, name, kind, values):
         self.cases.setdefault(case, {}).setdefault(name, {}).setdefault(kind, []).extend(values)
@@ -57,6 +58,8 @@ class Results:
         self.add(case, name, "open", line["open_seconds"]["values"])
         for kind, key in (("flush", "flush_seconds"), ("cold", "cold_read_seconds"), ("warm", "warm_read_seconds")):
             self.add(case, name, kind, [total / seconds for seconds in line[key]["values"]])
+        if line["flushes"]:
+            self.add(case, name, "slowest by mean", [flush["slowest_by_mean"] for flush in line["flushes"]])
 
     def print(self, case):
         ways = self.cases[case]
@@ -80,6 +83,10 @@ class Results:
         if "tailrace" in ways:
             local, opened = (statistics.median(ways["tailrace"][kind]) for kind in ("local", "open"))
             print(f"  tailrace: save kept the program {local:.3f} s; opening a session to read took {opened:.3f} s")
+        for name, kinds in ways.items():
+            if uneven := kinds.get("slowest by mean"):
+                print(f"  {name}: slowest leader / mean of leaders {statistics.median(uneven):.2f} "
+                      f"({min(uneven):.2f}..{max(uneven):.2f}), {len(uneven)} flushes")
 
 
 def strategies_turn(options, place, case, results, only):
@@ -99,9 +106,41 @@ def strategies_turn(options, place, case, results, only):
         text = run(command)
         with open(output) as file:
             document = json.load(file)
+    results.absent = document["absent"]
     for line in document["runs"]:
         results.add_run(case, line)
-    return text, document
+    return text
+
+
+def write_samples(options, results):
+    if options.output:
+        with open(options.output, "w") as file:
+            json.dump({"ranks": options.ranks, "rank_mib": options.rank_mib, "settings": results.settings,
+                       "absent": results.absent,
+                       "cases": [{"imbalance_percent": case[0], "files": case[1], "bytes": results.bytes[case],
+                                  "samples": results.cases[case]} for case in results.cases]}, file, indent=1)
+
+
+def measure(options, build, place, cases, results, only, with_fio):
+    for turn in range(options.turns):
+        for case in cases:
+            if sys.stderr.isatty():
+                print(f"\rturn {turn + 1} of {options.turns}: K = {case[1]}, +-{case[0]} %   ", end="",
+                      file=sys.stderr, flush=True)
+            text = strategies_turn(options, place, case, results, only)
+            if with_fio:
+                for name, flags in FIO_VARIANTS.items():
+                    for writers in sorted({case[1], 8}):
+                        rate = fio_rate(place, results.bytes[case], writers, flags)
+                        if rate:
+                            results.add(case, f"fio, {writers} file(s), {name}", "flush", [rate / MIB])
+            if turn == 0 and case == cases[0]:
+                where = "" if options.launch else f" on {file_system(place)}"
+                print(f"{options.ranks} ranks x {options.rank_mib} MiB{where}; {os.cpu_count()} cores, load "
+                      f"{os.getloadavg()[0]:.1f}; {build['build_type']} build by {build['compiler']}; "
+                      f"fio: {version_of(['fio', '--version'])}")
+                print(text.split("\nK = ")[0].strip())
+            write_samples(options, results)
 
 
 def main():
@@ -126,32 +165,15 @@ def main():
         os.makedirs(place, exist_ok=True)
 
     results = Results()
-    for turn in range(options.turns):
-        for case in cases:
-            if sys.stderr.isatty():
-                print(f"\rturn {turn + 1} of {options.turns}: K = {case[1]}, +-{case[0]} %   ", end="",
-                      file=sys.stderr, flush=True)
-            text, document = strategies_turn(options, place, case, results, only)
-            if with_fio:
-                for name, flags in FIO_VARIANTS.items():
-                    for writers in sorted({case[1], 8}):
-                        rate = fio_rate(place, results.bytes[case], writers, flags)
-                        if rate:
-                            results.add(case, f"fio, {writers} file(s), {name}", "flush", [rate / MIB])
-            if turn == 0 and case == cases[0]:
-                where = "" if options.launch else f" on {file_system(place)}"
-                print(f"{options.ranks} ranks x {options.rank_mib} MiB{where}; {os.cpu_count()} cores, load "
-                      f"{os.getloadavg()[0]:.1f}; {build['build_type']} build by {build['compiler']}; "
-                      f"fio: {version_of(['fio', '--version'])}")
-                print(text.split("\nK = ")[0].strip())
-    for case in cases:
-        results.print(case)
-    if options.output:
-        with open(options.output, "w") as file:
-            json.dump({"ranks": options.ranks, "rank_mib": options.rank_mib, "settings": results.settings,
-                       "absent": document["absent"],
-                       "cases": [{"imbalance_percent": case[0], "files": case[1], "bytes": results.bytes[case],
-                                  "samples": results.cases[case]} for case in cases]}, file, indent=1)
+    try:  # now: hours of work must not end with a file that cannot be written
+        write_samples(options, results)
+    except OSError as error:
+        sys.exit(f"peers: {error}")
+    try:
+        measure(options, build, place, cases, results, only, with_fio)
+    finally:  # what there is, also where a strategy has failed
+        for case in results.cases:
+            results.print(case)
     return 0
 
 

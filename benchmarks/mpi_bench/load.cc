@@ -11,19 +11,14 @@
 #include <stdexcept>
 #include <utility>
 
+#include "../splitmix.h"
+
 namespace mpi_bench {
 
 namespace {
 
 constexpr size_t direct_alignment = 4096;
 constexpr size_t request_bytes = size_t{16} << 20;
-
-uint64_t mix(uint64_t x) {  // splitmix64's step
-    x += 0x9E3779B97F4A7C15u;
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-    return x ^ (x >> 31);
-}
 
 class Descriptor {
   public:
@@ -95,29 +90,31 @@ void make_load(Load& load, uint64_t bytes, uint32_t imbalance_percent, int files
     check_mpi(MPI_Comm_split(MPI_COMM_WORLD, load.file, load.rank, &load.group), "splitting the ranks");
     MPI_Comm_rank(load.group, &load.group_rank);
     const double step =
-        static_cast<double>(mix(seed * 1000003 + static_cast<uint64_t>(load.rank)) >> 11) * 0x1p-52 - 1;
-    const auto own =
+        static_cast<double>(splitmix(seed * 1000003 + static_cast<uint64_t>(load.rank)) >> 11) * 0x1p-52 - 1;
+    load.bytes =
         static_cast<uint64_t>(static_cast<double>(bytes) * (1 + step * imbalance_percent / 100)) / 8 * 8;
-    load.memory = Memory(own);
     load.offset = 0;
-    check_mpi(MPI_Exscan(&own, &load.offset, 1, MPI_UINT64_T, MPI_SUM, load.group), "adding up offsets");
+    check_mpi(MPI_Exscan(&load.bytes, &load.offset, 1, MPI_UINT64_T, MPI_SUM, load.group),
+              "adding up offsets");
     if (load.group_rank == 0) load.offset = 0;
-    check_mpi(MPI_Allreduce(&own, &load.group_bytes, 1, MPI_UINT64_T, MPI_SUM, load.group), "adding up");
-    check_mpi(MPI_Allreduce(&own, &load.all_bytes, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD), "adding up");
+    check_mpi(MPI_Allreduce(&load.bytes, &load.group_bytes, 1, MPI_UINT64_T, MPI_SUM, load.group),
+              "adding up");
+    check_mpi(MPI_Allreduce(&load.bytes, &load.all_bytes, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD),
+              "adding up");
 }
 
 void fill(Load& load, uint64_t dump) {
-    const uint64_t start = mix(load.seed ^ dump << 32 ^ static_cast<uint64_t>(load.rank));
+    const uint64_t start = splitmix(load.seed ^ dump << 32 ^ static_cast<uint64_t>(load.rank));
     for (size_t at = 0; at < load.memory.size(); at += 8) {
-        const uint64_t word = mix(start + at);
+        const uint64_t word = splitmix(start + at);
         std::memcpy(load.memory.data() + at, &word, 8);
     }
 }
 
 void check(const Load& load, uint64_t dump, std::span<const std::byte> found, const std::string& who) {
-    const uint64_t start = mix(load.seed ^ dump << 32 ^ static_cast<uint64_t>(load.rank));
+    const uint64_t start = splitmix(load.seed ^ dump << 32 ^ static_cast<uint64_t>(load.rank));
     for (size_t at = 0; at < found.size(); at += 8) {
-        const uint64_t word = mix(start + at);
+        const uint64_t word = splitmix(start + at);
         if (std::memcmp(found.data() + at, &word, 8) != 0)
             throw std::runtime_error(who + ": what was read differs from what was written, at byte " +
                                      std::to_string(at) + " of rank " + std::to_string(load.rank));
@@ -141,6 +138,24 @@ double slowest(double seconds) {
     double all = 0;
     MPI_Allreduce(&seconds, &all, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     return all;
+}
+
+std::string broadcast(std::string text, int from) {
+    uint64_t bytes = text.size();
+    check_mpi(MPI_Bcast(&bytes, 1, MPI_UINT64_T, from, MPI_COMM_WORLD), "telling all ranks");
+    text.resize(bytes);
+    check_mpi(MPI_Bcast(text.data(), static_cast<int>(bytes), MPI_CHAR, from, MPI_COMM_WORLD),
+              "telling all ranks");
+    return text;
+}
+
+void refuse_together(const std::string& why) {
+    int rank = 0, size = 0, first = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    const int mine = why.empty() ? size : rank;
+    check_mpi(MPI_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD), "comparing refusals");
+    if (first < size) throw std::invalid_argument(broadcast(why, first));
 }
 
 void fail(const std::string& what) {

@@ -36,11 +36,12 @@ struct Load {
     MPI_Comm group = MPI_COMM_NULL;  // the ranks of this rank's file
     int group_rank = 0;
     int files = 1, file = 0;
+    uint64_t bytes = 0;        // of this rank
     uint64_t offset = 0;       // in the file
     uint64_t group_bytes = 0;  // of the file
     uint64_t all_bytes = 0;    // of the job
     uint64_t seed = 1;
-    Memory memory;
+    Memory memory;  // the program makes it, of `bytes`, when it knows that all fits
 
     ~Load();
     Load() = default;
@@ -66,6 +67,10 @@ class Timer {
 };
 
 double slowest(double seconds);  // of all ranks. Collective
+
+std::string broadcast(std::string text, int from);  // the text of that rank. Collective
+// Throws std::invalid_argument on all ranks, with the sentence of the first that has one. Collective.
+void refuse_together(const std::string& why);
 
 [[noreturn]] void fail(const std::string& what);     // with errno's text
 void check_mpi(int code, const std::string& doing);  // throws with MPI's text

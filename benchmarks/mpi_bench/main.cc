@@ -16,22 +16,25 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <stdexcept>
 #include <tailrace_mpi.hpp>
 #include <utility>
 
+#include "measure.h"
+#include "results.h"
+#include "space.h"
 #include "strategy.h"
 
 namespace {
 
 using namespace mpi_bench;
-using Json = nlohmann::ordered_json;
 
 struct Options {
     std::string directory, local_dir, output;
@@ -41,93 +44,6 @@ struct Options {
     std::vector<std::string> only, settings, variants;
 };
 
-struct Times {
-    std::vector<double> local, flush, open, cold, warm;
-};
-
-double median(std::vector<double> values) {
-    std::sort(values.begin(), values.end());
-    const size_t middle = values.size() / 2;
-    return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
-
-Json spread(const std::vector<double>& values) {
-    return {{"median", median(values)},
-            {"least", *std::min_element(values.begin(), values.end())},
-            {"most", *std::max_element(values.begin(), values.end())},
-            {"values", values}};
-}
-
-// An empty directory in the benchmark's own, which holds nothing else. Its name is new: nodes of a network
-// file system remember for a while what is no longer there.
-std::string make_place(const std::string& directory, uint64_t number, bool is_root) {
-    const std::string place = directory + "/" + std::to_string(number);
-    if (is_root) {
-        std::filesystem::remove_all(directory);
-        std::filesystem::create_directories(place);
-    }
-    MPI_Barrier(MPI_COMM_WORLD);
-    wait_until_there(place);
-    MPI_Barrier(MPI_COMM_WORLD);
-    return place;
-}
-
-// Every machine has its own: what is gone already is as good as removed.
-void remove_parts(const std::string& local_dir) {
-    std::error_code ignored;
-    std::filesystem::remove_all(local_dir, ignored);
-    MPI_Barrier(MPI_COMM_WORLD);
-}
-
-void check_room(const Load& load, const std::string& directory, uint64_t epochs) {
-    uint64_t free_bytes = load.rank == 0 ? std::filesystem::space(directory).available : 0;
-    MPI_Bcast(&free_bytes, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
-    const uint64_t needed = epochs * (load.all_bytes + load.all_bytes / 10) + (uint64_t{256} << 20);
-    if (needed > free_bytes)
-        throw std::runtime_error(directory + " has " + std::to_string(free_bytes) + " bytes free, and " +
-                                 std::to_string(needed) + " are needed: choose a smaller --size");
-}
-
-void run_once(Strategy& strategy, Load& load, const std::string& directory, uint64_t dump, Times& times) {
-    fill(load, dump);
-    const WriteTimes written = strategy.write(load, directory, dump);
-    times.local.push_back(written.local_seconds);
-    times.flush.push_back(written.flush_seconds);
-    Memory found(load.memory.size());
-    for (std::vector<double>* seconds : {&times.cold, &times.warm}) {
-        std::fill(found.begin(), found.end(), std::byte{0});
-        const ReadTimes read = strategy.read(load, directory, found);
-        seconds->push_back(read.read_seconds);
-        times.open.push_back(read.open_seconds);
-        check(load, dump, found, strategy.name());
-    }
-}
-
-void print_table(const Load& load, const std::vector<std::unique_ptr<Strategy>>& strategies,
-                 const std::map<std::string, Times>& results) {
-    const double mib = static_cast<double>(load.all_bytes) / 1048576;
-    std::printf("\nK = %d, %d ranks, %.1f MiB in all; MiB/s until durable, for tailrace after save\n",
-                load.files, load.size, mib);
-    int width = 20;
-    for (const auto& strategy : strategies)
-        width = std::max(width, static_cast<int>(strategy->name().size()));
-    std::printf("%-*s %8s %8s %8s %10s %9s %9s %8s %8s %8s\n", width, "", "median", "least", "most",
-                "tailrace/x", "local s", "with it", "cold", "warm", "open s");
-    const auto ours = results.find("tailrace");
-    for (const auto& strategy : strategies) {
-        const Times& times = results.at(strategy->name());
-        const auto [fast, slow] = std::minmax_element(times.flush.begin(), times.flush.end());
-        const std::string ratio =
-            ours == results.end()
-                ? "-"
-                : std::to_string(median(times.flush) / median(ours->second.flush)).substr(0, 5);
-        std::printf("%-*s %8.0f %8.0f %8.0f %10s %9.4f %9.0f %8.0f %8.0f %8.4f\n", width,
-                    strategy->name().c_str(), mib / median(times.flush), mib / *slow, mib / *fast,
-                    ratio.c_str(), median(times.local), mib / (median(times.local) + median(times.flush)),
-                    mib / median(times.cold), mib / median(times.warm), median(times.open));
-    }
-}
-
 Settings parse_settings(const std::vector<std::string>& texts) {
     Settings settings;
     for (const std::string& text : texts) {
@@ -135,7 +51,7 @@ Settings parse_settings(const std::vector<std::string>& texts) {
         if (equals == std::string::npos)
             throw std::invalid_argument("a setting of tailrace is KEY=VALUE, not " + text);
         const std::string key = text.substr(0, equals);
-        if (key == "files" || key == "local_dir" || key == "shared_dir" || key == "record")
+        if (key == "files" || key == "local_dir" || key == "shared_dir" || key == "record_dir")
             throw std::invalid_argument("the benchmark itself sets " + key +
                                         ": there are --files, --local-dir and DIR");
         settings.emplace_back(key, text.substr(equals + 1));
@@ -150,18 +66,16 @@ Settings parse_settings(const std::vector<std::string>& texts) {
 }
 
 // tailrace with the settings of --set, once more with each --variant's, and its peers.
-std::vector<std::unique_ptr<Strategy>> chosen_strategies(const Options& options) {
+std::vector<std::unique_ptr<Strategy>> chosen_strategies(const Options& options, const std::string& tier) {
     std::vector<std::unique_ptr<Strategy>> all;
-    all.push_back(
-        make_tailrace("tailrace", options.local_dir, parse_settings(options.settings), options.warm_up));
+    all.push_back(make_tailrace("tailrace", tier, parse_settings(options.settings), options.warm_up));
     for (const std::string& variant : options.variants) {
         if (std::count(options.variants.begin(), options.variants.end(), variant) > 1)
             throw std::invalid_argument("the variant " + variant + " is given twice");
         std::vector<std::string> texts = options.settings;
         std::istringstream list(variant);
         for (std::string text; std::getline(list, text, ',');) texts.push_back(text);
-        all.push_back(
-            make_tailrace("tailrace," + variant, options.local_dir, parse_settings(texts), options.warm_up));
+        all.push_back(make_tailrace("tailrace," + variant, tier, parse_settings(texts), options.warm_up));
     }
     for (auto& peer : peer_strategies()) all.push_back(std::move(peer));
     if (options.only.empty()) return all;
@@ -186,63 +100,14 @@ void announce(const std::vector<std::unique_ptr<Strategy>>& strategies) {
     for (const auto& strategy : strategies)
         std::printf("%-20s %s\n", strategy->name().c_str(), strategy->settings().c_str());
     for (const std::string& absent : absent_strategies()) std::printf("absent: %s\n", absent.c_str());
+    (void)std::fflush(stdout);  // who reads a pipe sees that it has begun
 }
 
-void run(const Options& options) {
-    int rank = 0;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    const auto strategies = chosen_strategies(options);
-    if (rank == 0) announce(strategies);
-    const std::string& directory = options.directory;
-    bool first_time = true;
-    Json document{
-        {"absent", absent_strategies()}, {"repetitions", options.repetitions}, {"runs", Json::array()}};
-    uint64_t dump = 0, places = 0;
-    for (const int files : options.files) {
-        Load load;
-        make_load(load, options.bytes, options.imbalance, files, options.seed);
-        remove_parts(options.local_dir);
-        check_room(load, make_place(directory, ++places, rank == 0), options.warm_up + uint64_t{1});
-        // A first time, untimed: what a library sets up once in a process is not what is compared.
-        if (std::exchange(first_time, false))
-            for (const auto& strategy : strategies) {
-                strategy->write(load, make_place(directory, ++places, rank == 0), ++dump);
-                remove_parts(options.local_dir);
-            }
-        std::map<std::string, Times> results;
-        for (uint32_t repetition = 0; repetition < options.repetitions; ++repetition) {
-            ++dump;
-            // Each is first, second and last in turn.
-            for (size_t i = 0; i < strategies.size(); ++i) {
-                Strategy& strategy = *strategies[(i + repetition) % strategies.size()];
-                const std::string place = make_place(directory, ++places, rank == 0);
-                run_once(strategy, load, place, dump, results[strategy.name()]);
-                remove_parts(options.local_dir);
-            }
-        }
-        if (rank != 0) continue;
-        print_table(load, strategies, results);
-        for (const auto& strategy : strategies) {
-            const Times& times = results.at(strategy->name());
-            document["runs"].push_back({{"strategy", strategy->name()},
-                                        {"settings", strategy->settings()},
-                                        {"files", files},
-                                        {"ranks", load.size},
-                                        {"bytes", load.all_bytes},
-                                        {"imbalance_percent", options.imbalance},
-                                        {"local_seconds", spread(times.local)},
-                                        {"flush_seconds", spread(times.flush)},
-                                        {"open_seconds", spread(times.open)},
-                                        {"cold_read_seconds", spread(times.cold)},
-                                        {"warm_read_seconds", spread(times.warm)}});
-        }
-    }
-    if (rank != 0) return;
-    std::filesystem::remove_all(directory);
-    if (options.output.empty()) return;
-    std::ofstream file(options.output);
-    file << document.dump(1) << "\n";
-    if (!file.flush()) fail("writing " + options.output);
+// A name that no other run has at the same time, the same on all ranks: many machines may share DIR.
+std::string own_name() {
+    char host[256] = "";
+    (void)::gethostname(host, sizeof host - 1);
+    return broadcast("tailrace-mpi-bench-" + std::string(host) + "-" + std::to_string(::getpid()), 0);
 }
 
 // As the library: memory where there is some.
@@ -250,11 +115,72 @@ std::string default_local_dir() {
     return std::filesystem::is_directory("/dev/shm") ? "/dev/shm" : "/tmp";
 }
 
-// A name that no other run on these machines has at the same time, the same on all ranks.
-std::string own_name() {
-    int process = static_cast<int>(getpid());
-    check_mpi(MPI_Bcast(&process, 1, MPI_INT, 0, MPI_COMM_WORLD), "agreeing on a name");
-    return "tailrace-mpi-bench-" + std::to_string(process);
+// Why it could not be written, or nothing.
+std::string write_results(const std::string& path, const Json& document) {
+    if (path.empty()) return "";
+    std::ofstream file(path);
+    file << document.dump(1) << "\n";
+    return file.flush() ? "" : "writing " + path + ": " + std::strerror(errno);
+}
+
+void run(const Options& options) {
+    int rank = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    const std::string name = own_name();
+    const auto strategies = chosen_strategies(options, Space::tier(options.local_dir, name));
+    Json document{{"absent", absent_strategies()},
+                  {"repetitions", options.repetitions},
+                  {"runs", Json::array()},
+                  {"turns", Json::array()}};
+    // Now, and after every K: hours of work must not end with a file that cannot be written.
+    refuse_together(rank == 0 ? write_results(options.output, document) : "");
+    Space space(options.directory, options.local_dir, name);
+    if (rank == 0) announce(strategies);
+    const bool has_tier = std::any_of(strategies.begin(), strategies.end(),
+                                      [](const auto& one) { return one->name().starts_with("tailrace"); });
+    bool first_time = true;
+    uint64_t dump = 0;
+    for (const int files : options.files) {
+        Load load;
+        make_load(load, options.bytes, options.imbalance, files, options.seed);
+        const uint64_t epochs = options.warm_up + uint64_t{1};
+        space.check_room(epochs * load.all_bytes, has_tier ? epochs * load.bytes : 0);
+        load.memory = Memory(load.bytes);
+        // A first time, untimed: what a library sets up once in a process is not what is compared.
+        if (std::exchange(first_time, false))
+            for (const auto& strategy : strategies) {
+                strategy->write(load, space.new_place(), ++dump);
+                space.remove_parts();
+            }
+        std::map<std::string, Times> results;
+        for (uint32_t repetition = 0; repetition < options.repetitions; ++repetition) {
+            ++dump;
+            Json turn = Json::array();
+            // Each is first, second and last in turn.
+            for (size_t i = 0; i < strategies.size(); ++i) {
+                Strategy& strategy = *strategies[(i + repetition) % strategies.size()];
+                run_once(strategy, load, space.new_place(), dump, results[strategy.name()]);
+                space.remove_parts();
+                turn.push_back(strategy.name());
+            }
+            document["turns"].push_back(std::move(turn));
+        }
+        if (rank != 0) continue;
+        print_table(load, strategies, results);
+        for (const auto& strategy : strategies) {
+            Json about{{"strategy", strategy->name()},
+                       {"settings", strategy->settings()},
+                       {"files", files},
+                       {"ranks", load.size},
+                       {"bytes", load.all_bytes},
+                       {"imbalance_percent", options.imbalance}};
+            about.update(json_of(results.at(strategy->name())));
+            document["runs"].push_back(std::move(about));
+        }
+        if (const std::string why = write_results(options.output, document); !why.empty())
+            throw std::runtime_error(why);
+    }
+    space.close();
 }
 
 int parse_and_run(int argc, char** argv, int rank) {
@@ -266,6 +192,7 @@ int parse_and_run(int argc, char** argv, int rank) {
         ->type_name("DIR");
     program.add_option("--size", options.bytes, "Bytes of a rank")
         ->transform(CLI::AsSizeValue(false))
+        ->check(CLI::Range(uint64_t{8}, uint64_t{1} << 40))
         ->capture_default_str();
     program.add_option("--imbalance", options.imbalance, "Sizes differ by up to that many percent")
         ->check(CLI::Range(0, 90))
@@ -302,13 +229,12 @@ int parse_and_run(int argc, char** argv, int rank) {
         return error.get_exit_code() == 0 ? 0 : 2;
     }
     if (list) {
-        if (rank == 0) announce(chosen_strategies(options));
+        if (rank == 0) announce(chosen_strategies(options, default_local_dir()));
         return 0;
     }
-    const std::string name = own_name();
-    options.directory = std::filesystem::absolute(options.directory).string() + "/" + name;
+    options.directory = std::filesystem::absolute(options.directory).string();
     if (options.local_dir.empty()) options.local_dir = default_local_dir();
-    options.local_dir = std::filesystem::absolute(options.local_dir).string() + "/" + name;
+    options.local_dir = std::filesystem::absolute(options.local_dir).string();
     run(options);
     return 0;
 }

@@ -3,6 +3,7 @@
 #include <stdexcept>
 #include <tailrace_mpi.hpp>
 
+#include "flush_record.h"
 #include "strategy.h"
 
 namespace mpi_bench {
@@ -44,7 +45,8 @@ class Tailrace final : public Strategy {
         const double durable = all.stop();  // after it: ranks that meet in between would hold up the agents
         times.local_seconds = slowest(saved);
         times.flush_seconds = durable - times.local_seconds;
-        session.close();
+        session.close();  // the record is whole now
+        if (load.rank == 0) times.leaders = read_leaders(record_dir(), epoch);
         drop_from_cache(directory);
         return times;
     }
@@ -65,13 +67,15 @@ class Tailrace final : public Strategy {
   private:
     tailrace::Session open(const Load& load, const std::string& directory, const std::string& tier) const {
         tailrace::Options options;
+        options.set("record", true);
         for (const auto& [key, value] : settings_) options.set(key, value);
         options.set("local_dir", local_dir_ + "/" + tier);
         options.set("shared_dir", directory + "/tailrace");
+        options.set("record_dir", record_dir());
         options.set("files", std::to_string(load.files));
-        options.set("record", "no");
         return tailrace::open_mpi(MPI_COMM_WORLD, options);
     }
+    std::string record_dir() const { return local_dir_ + "/record"; }
     // On every node: each may have written, and so have in its cache, some of any file.
     static void drop_from_cache(const std::string& directory) {
         for (const auto& entry : std::filesystem::directory_iterator(directory + "/tailrace"))

@@ -11,10 +11,18 @@
 
 namespace mpi_bench {
 
+// One of those who write the files of a flush.
+struct Leader {
+    int node = 0;
+    double seconds = 0;  // until its own part was durable: without waiting for other leaders
+    uint64_t bytes = 0;  // that it wrote, its own and others'
+};
+
 struct WriteTimes {
     double local_seconds =
         0;  // the program waits, nothing is durable yet: only where a strategy has such a phase
-    double flush_seconds = 0;  // until everything is durable on all ranks
+    double flush_seconds = 0;          // until everything is durable on all ranks
+    std::vector<Leader> leaders = {};  // at rank 0, where a strategy can tell
 };
 struct ReadTimes {
     double open_seconds = 0;  // once per run of a program: only where a strategy has a session

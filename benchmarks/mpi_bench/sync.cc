@@ -13,12 +13,7 @@ std::string list_files(const Load& load, const std::string& directory) {
     if (load.rank == 0)
         for (const auto& entry : std::filesystem::directory_iterator(directory))
             paths += entry.path().string() + "\n";
-    uint64_t bytes = paths.size();
-    check_mpi(MPI_Bcast(&bytes, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD), "telling names of files");
-    paths.resize(bytes);
-    check_mpi(MPI_Bcast(paths.data(), static_cast<int>(bytes), MPI_CHAR, 0, MPI_COMM_WORLD),
-              "telling names of files");
-    return paths;
+    return broadcast(paths, 0);
 }
 
 }  // namespace
@@ -28,6 +23,12 @@ Node::Node() {
               "finding the ranks of a node");
     MPI_Comm_rank(ranks_, &rank_);
     MPI_Comm_size(ranks_, &size_);
+}
+
+uint64_t Node::sum(uint64_t value) const {
+    uint64_t all = 0;
+    check_mpi(MPI_Allreduce(&value, &all, 1, MPI_UINT64_T, MPI_SUM, ranks_), "adding up");
+    return all;
 }
 
 void sync_files(const Load& load, const Node& node, const std::string& directory) {

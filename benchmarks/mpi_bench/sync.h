@@ -16,6 +16,7 @@ class Node {
     Node(const Node&) = delete;
     Node& operator=(const Node&) = delete;
     bool is_mine(int number) const { return number % size_ == rank_; }
+    uint64_t sum(uint64_t value) const;  // over these ranks. Collective among them
 
   private:
     MPI_Comm ranks_ = MPI_COMM_NULL;

@@ -1,0 +1,22 @@
+"""Runs a program on two ranks with an empty directory as its argument; it goes afterwards.
+
+    in_directory.py --program PATH -- mpirun arguments...
+"""
+
+import argparse
+import subprocess
+import sys
+import tempfile
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--program", required=True)
+    parser.add_argument("launch", nargs="+")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="tailrace mpi ") as top:
+        return subprocess.run([*options.launch, "2", options.program, top], timeout=100, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
