@@ -8,6 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/wall_clock.h"
 #include "bench/writer_team.h"
 #include "tailrace.h"
 #include "text.h"
@@ -143,7 +144,7 @@ Result<BenchMachine> this_machine(Storage& storage, const std::string& directory
     machine.tailrace =
         fmt::format("{}.{}.{}", TAILRACE_VERSION_MAJOR, TAILRACE_VERSION_MINOR, TAILRACE_VERSION_PATCH);
     machine.threads = team_name();
-    machine.began_unix_ms = now_unix_ms();
+    machine.began_unix_ms = unix_ms_now();
     return machine;
 }
 
