@@ -71,13 +71,11 @@ Result<BenchSuite> begin_suite(Options& options, Storage& storage) {
     if (text.ok() && options.resume) {
         auto earlier = suite_from_json(*text);
         if (!earlier.ok()) return earlier.status().with_context(path);
-        if (earlier->cases != suite.cases || earlier->repetitions != suite.repetitions ||
-            earlier->machine.directory != options.load.directory)
-            return Status(
-                Code::invalid_argument,
-                fmt::format("{} holds a benchmark of other settings or another directory: repeat its "
-                            "options, or choose another --output",
-                            path));
+        if (earlier->cases != suite.cases || earlier->repetitions != suite.repetitions)
+            return Status(Code::invalid_argument,
+                          fmt::format("{} holds a benchmark of other settings: repeat its options, or "
+                                      "choose another --output",
+                                      path));
         return earlier;
     }
     if (text.ok() && !options.force)
@@ -114,10 +112,6 @@ Status write_results(Storage& storage, const Options& options, const BenchSuite&
     return write_text_file(storage, options.output + ".csv", to_csv(suite));
 }
 
-uint64_t bytes_of(const BenchCase& bench) {
-    return received_bytes(bench) + local_bytes(bench);
-}
-
 void announce(const BenchSuite& suite, const Options& options) {
     uint64_t most = 0;
     for (const BenchCase& bench : suite.cases) most = std::max(most, bytes_of(bench));
@@ -125,44 +119,38 @@ void announce(const BenchSuite& suite, const Options& options) {
                  counted(suite.cases.size(), "configuration").c_str(),
                  printable(suite.machine.directory).c_str(), suite.machine.file_system.c_str(),
                  counted(suite.cases.size(), "run").c_str(), suite.repetitions, format_bytes(most).c_str());
-    if (options.load.common.durable) {
-        std::fputs("every run ends when its data are durable: synced, as the library does\n", stderr);
-    } else {
-        std::fputs("without syncs: what is measured is as much memory as disk\n", stderr);
-    }
+    announce_end(options.load.common);
 }
 
 void print_table(const BenchSuite& suite) {
-    Table table({"CONFIGURATION", "RUNS", "MiB/s", "LEAST", "MOST", "RECEIVED MiB/s"}, {1, 2, 3, 4, 5});
-    auto text = [](double rate) { return fmt::format("{:.0f}", rate / static_cast<double>(MiB)); };
+    Table table({"CONFIGURATION", "RUNS", "MiB/s", "LEAST", "MOST", "RECEIVED MiB/s", "DIRTY MiB"},
+                {1, 2, 3, 4, 5, 6});
+    auto text = [](double bytes) { return fmt::format("{:.0f}", bytes / static_cast<double>(MiB)); };
     for (size_t i = 0; i < suite.cases.size(); ++i) {
         const Spread rate = rate_of(suite, i);
         const std::string label = label_of(suite.cases[i], suite.cases);
         if (!suite.refused[i].empty()) {
-            table.add({label, "0", "-", "-", "-", "-"});
+            table.add({label, "0", "-", "-", "-", "-", "-"});
             table.note("  " + printable(suite.refused[i]));
         } else {
             table.add({label, std::to_string(rate.count), text(rate.median), text(rate.least),
-                       text(rate.most), text(received_rate_of(suite, i).median)});
+                       text(rate.most), text(received_rate_of(suite, i).median),
+                       text(dirty_of(suite, i).median)});
         }
     }
     print(table.text());
     print(fmt::format(
-        "MiB/s: all bytes, from making the files until {}; RECEIVED: received bytes by the time of "
-        "the writers alone. Medians.\n",
-        suite.cases.front().durable ? "durable" : "committed without syncs"));
+        "MiB/s: all bytes, from making the files {}; RECEIVED: received bytes by the time of the writers "
+        "alone; DIRTY: what the whole system had not yet written at the end. Medians.\n",
+        end_text(suite.cases.front())));
 }
 
 Status run_all(BenchSuite& suite, const Options& options, Storage& storage, BenchSpace& space,
                const std::atomic<bool>& stop) {
-    uint64_t total = 0;
-    for (uint32_t repetition = 0; repetition < suite.repetitions; ++repetition)
-        for (size_t i = 0; i < suite.cases.size(); ++i)
-            if (!suite.has(i, repetition)) total += bytes_of(suite.cases[i]);
     for (const BenchCase& bench : suite.cases) TAILRACE_TRY(space.check_room(bench));
 
     BenchEngines engines;
-    Progress progress("bench", total);
+    Progress progress("bench", suite.bytes_left());
     for (uint32_t repetition = 0; repetition < suite.repetitions; ++repetition) {
         for (size_t i = 0; i < suite.cases.size(); ++i) {
             if (suite.has(i, repetition) || !suite.refused[i].empty()) continue;
@@ -180,6 +168,7 @@ Status run_all(BenchSuite& suite, const Options& options, Storage& storage, Benc
                 suite.refused[i] = failure.message();
             else if (!failure.ok())
                 return failure;
+            progress.expect(suite.bytes_left());
             TAILRACE_TRY(write_results(storage, options, suite));
         }
     }
@@ -192,11 +181,15 @@ Exit run(Options& options, Storage& storage) {
     Interrupt interrupt;
     auto space = BenchSpace::create(storage, options.load.directory, options.load.local_dir);
     if (!space.ok()) return report(space.status());
-    if (suite->machine.host.empty()) {
-        auto machine = this_machine(storage, options.load.directory, options.load.local_dir);
-        if (!machine.ok()) return report(machine.status());
+    auto machine = this_machine(storage, options.load.directory, options.load.local_dir);
+    if (!machine.ok()) return report(machine.status());
+    if (suite->machine.host.empty())
         suite->machine = std::move(*machine);
-    }
+    else if (const std::string why = difference(suite->machine, *machine); !why.empty())
+        return report(Status(Code::invalid_argument,
+                             fmt::format("{}.json holds runs that are not to be mixed with these: {}; choose "
+                                         "another --output, or --force to begin anew",
+                                         options.output, why)));
     announce(*suite, options);
     const Status status = run_all(*suite, options, storage, **space, interrupt.flag());
     if (status.code() == Code::aborted && interrupt.flag()) {

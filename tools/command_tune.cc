@@ -46,7 +46,7 @@ class StatusLine {
     bool shown_ = false;
 };
 
-// The library's own settings under the load of the options.
+// The library's own settings, chunks included, under the load of the options.
 Result<BenchCase> default_case(const BenchOptions& load) {
     Config config;
     config.shared_dir = load.directory;
@@ -59,6 +59,7 @@ Result<BenchCase> default_case(const BenchOptions& load) {
     bench.queue_depth = config.queue_depth;
     bench.direct = config.direct_io;
     bench.block_bytes = config.block_bytes;
+    bench.fit_chunks = true;
     TAILRACE_TRY(check_case(bench));
     return bench;
 }
@@ -85,12 +86,19 @@ Status search_within(TuneSearch& search, BenchSuite& suite, BenchSpace& space, d
     auto elapsed = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
     double longest = 0;
     size_t runs = 0;
+    Status no_room;  // of the last case that would not have fitted on the disk or in memory
     while (true) {
         const auto round = search.next_round();
-        if (round.empty()) return Status();
+        if (round.empty()) return runs > 0 ? Status() : no_room;
         for (const BenchCase& bench : round) {
             // At least the first is run, however short the time.
             if (runs > 0 && elapsed() + longest > budget_seconds) return Status();
+            // Where a large one does not fit, a smaller one may.
+            if (Status status = space.check_room(bench); !status.ok()) {
+                search.refuse(bench);
+                no_room = std::move(status);
+                continue;
+            }
             const auto* best = search.choice();
             line.show(fmt::format(
                 "tune: {:.0f} of {:.0f} s, {} runs, best {:.0f} MiB/s, now {}", elapsed(), budget_seconds,
@@ -145,6 +153,11 @@ Exit run(Options& options, Storage& storage) {
     const auto memory = parse_bytes(options.memory);
     if (!memory.ok()) return report(memory.status().with_context("--memory"));
     limits.most_memory_bytes = *memory;
+    if (limits.most_writers == 0)
+        return report(Status(Code::invalid_argument, "--most-writers takes 1 or more"));
+    if (limits.most_memory_bytes < least_tuned_memory_bytes)
+        return report(Status(Code::invalid_argument, fmt::format("--memory takes {} or more",
+                                                                 format_bytes(least_tuned_memory_bytes))));
     const auto defaults = default_case(options.load);
     if (!defaults.ok()) return report(defaults.status());
     if (!options.force)
@@ -162,8 +175,8 @@ Exit run(Options& options, Storage& storage) {
     suite.machine = std::move(*machine);
     std::fprintf(stderr, "searching settings for %s (%s), for at most %s; a run writes %s\n",
                  printable(options.load.directory).c_str(), suite.machine.file_system.c_str(),
-                 age_text(*budget).c_str(),
-                 format_bytes(received_bytes(*defaults) + local_bytes(*defaults)).c_str());
+                 age_text(*budget).c_str(), format_bytes(bytes_of(*defaults)).c_str());
+    announce_end(*defaults);
 
     TuneSearch search(*defaults, limits);
     const Status status =
@@ -175,7 +188,8 @@ Exit run(Options& options, Storage& storage) {
     }
     if (!status.ok()) return report(status);
     const auto* chosen = search.choice();
-    if (chosen == nullptr) return report(Status(Code::unsupported, "none of the settings could be run here"));
+    if (chosen == nullptr)
+        return report(Status(Code::unsupported, "none of the settings within the limits could be run here"));
     const auto explanation = search.explanation();
     Status written = write_text_file(storage, options.output, tune_toml(*chosen, explanation, suite.machine));
     if (written.ok() && !options.results.empty()) {

@@ -11,6 +11,7 @@
 #include <set>
 #include <tuple>
 
+#include "base/wall_clock.h"
 #include "format/lineage.h"
 #include "text.h"
 
@@ -121,7 +122,7 @@ uint64_t JudgedEpoch::saved_unix_ms() const {
 }
 
 uint64_t JudgedEpoch::age_seconds() const {
-    const uint64_t now = now_unix_ms(), saved = saved_unix_ms();
+    const uint64_t now = unix_ms_now(), saved = saved_unix_ms();
     return saved < now ? (now - saved) / 1000 : 0;
 }
 

@@ -30,6 +30,11 @@ void Progress::add(uint64_t bytes) {
     draw();
 }
 
+void Progress::expect(uint64_t bytes) {
+    total_bytes_ = done_bytes_ + bytes;
+    if (drawn_) draw();
+}
+
 void Progress::clear() {
     if (drawn_) std::fputs("\r\x1b[K", stderr);
     drawn_ = false;

@@ -17,6 +17,8 @@ class Progress {
     Progress& operator=(const Progress&) = delete;
 
     void add(uint64_t bytes);
+    // From now on so many bytes are to come, whatever was said before.
+    void expect(uint64_t bytes);
     // Takes the line away, so that something else can be printed; the next add() brings it back.
     void clear();
 
@@ -27,7 +29,7 @@ class Progress {
     void draw() const;
 
     const std::string label_;
-    const uint64_t total_bytes_;
+    uint64_t total_bytes_;
     const bool on_terminal_;
     const Clock::time_point start_ = Clock::now();
     Clock::time_point last_drawn_;

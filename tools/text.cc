@@ -83,15 +83,6 @@ Result<uint64_t> parse_age(std::string_view text) {
     return std::stoull(std::string(text.substr(0, digits))) * factor;
 }
 
-uint64_t unix_ms(std::chrono::system_clock::time_point time) {
-    const auto since = std::chrono::duration_cast<std::chrono::milliseconds>(time.time_since_epoch()).count();
-    return since < 0 ? 0 : static_cast<uint64_t>(since);
-}
-
-uint64_t now_unix_ms() {
-    return unix_ms(std::chrono::system_clock::now());
-}
-
 std::string time_text(uint64_t unix_ms) {
     const uint64_t seconds = unix_ms / 1000;
     if (seconds > 253402300799) return "after the year 9999";  // a slot may hold anything

@@ -1,7 +1,6 @@
 // Text for people and for programs: tables, ages, names made safe to print. Pure, but for the printing.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -27,8 +26,6 @@ std::string age_text(uint64_t seconds);
 // Seconds from "90s", "15min", "12h", "7d" or "2w".
 Result<uint64_t> parse_age(std::string_view text);
 
-uint64_t now_unix_ms();
-uint64_t unix_ms(std::chrono::system_clock::time_point time);
 // "2026-03-01T12:00:00Z".
 std::string time_text(uint64_t unix_ms);
 

@@ -10,17 +10,9 @@
 #include "base/crc32c.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "base/wall_clock.h"
 
 namespace tailrace {
-
-namespace {
-
-uint64_t unix_ms_now() {
-    const auto now = std::chrono::system_clock::now().time_since_epoch();
-    return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count());
-}
-
-}  // namespace
 
 SegmentWriter::SegmentWriter(std::shared_ptr<const FlushPlan> plan, uint32_t leader, Storage& storage,
                              std::string directory, DirectIo direct, Throttle& throttle)

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <random>
 
 #include "base/crc32c.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "base/wall_clock.h"
 #include "format/catalog.h"
 
 namespace tailrace {
@@ -16,11 +16,6 @@ namespace tailrace {
 namespace {
 
 constexpr uint64_t block_bytes = stream_alignment;
-
-uint64_t unix_ms_now() {
-    const auto now = std::chrono::system_clock::now().time_since_epoch();
-    return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count());
-}
 
 uint64_t random_number() {
     std::random_device device;

@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import pathlib
+import pty
 import shutil
 import signal
 import subprocess
@@ -62,7 +63,10 @@ class BenchTest(unittest.TestCase):
         self.assertEqual(len(rows), 24)
         self.assertEqual([int(row["received_bytes"]) for row in rows],
                          [run["received_bytes"] for run in results["runs"]])
+        for key in ("kernel", "processor", "tailrace", "threads", "directory"):
+            self.assertEqual({row[key] for row in rows}, {results["machine"][key]})
         self.assertIn("durable: synced", done.stderr)
+        self.assertIn("DIRTY MiB", done.stdout)
         self.assertIn("placement=interleaved files=2 writers=2", done.stdout)
         self.assert_clean()
 
@@ -94,6 +98,38 @@ class BenchTest(unittest.TestCase):
         self.assertTrue(again["complete"])
         done = self.run_bench("--writers", "1,4", "--repeat", 2, "--resume", code=2)
         self.assertIn("other settings", done.stderr)
+
+    def test_resume_does_not_mix_machines(self):
+        self.run_bench("--repeat", 1)
+        for key in ("host", "directory", "local_directory", "file_system", "local_file_system", "tailrace"):
+            results = self.results()
+            results["machine"][key] = "another"
+            other = json.dumps(results)
+            self.prefix.with_suffix(".json").write_text(other)
+            self.assertIn('"another" is now', self.run_bench("--repeat", 1, "--resume", code=2).stderr)
+            self.assertEqual(self.prefix.with_suffix(".json").read_text(), other)
+            self.run_bench("--repeat", 1, "--force")
+
+    def test_the_bar_ends_at_its_end_where_a_configuration_is_refused(self):
+        if not os.path.isdir("/dev/shm"):
+            self.skipTest("there is no /dev/shm, a file system without direct I/O")
+        self.target = pathlib.Path(tempfile.mkdtemp(prefix="tailrace-bench-test", dir="/dev/shm"))
+        self.addCleanup(shutil.rmtree, self.target)
+        ours, theirs = pty.openpty()
+        with subprocess.Popen(self.command("--direct", "on,off", "--engine", "posix", "--repeat", 2), stderr=theirs,
+                              stdout=subprocess.DEVNULL) as process:
+            os.close(theirs)
+            drawn = b""
+            try:
+                while data := os.read(ours, 65536):
+                    drawn += data
+            except OSError:  # Linux says so when the other end is closed
+                pass
+            finally:
+                os.close(ours)
+        self.assertEqual(process.returncode, 0, drawn)
+        lines = [line for line in drawn.decode().split("\r") if line.startswith("bench [")]
+        self.assertIn("100 %", lines[-1])
 
     def test_ctrl_c_cleans_up_and_resume_finishes(self):
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -179,11 +215,21 @@ class TuneTest(unittest.TestCase):
             self.assertIn(f"# {sentence}", text)
         runs = json.loads(prefix.with_suffix(".json").read_text())["runs"]
         self.assertEqual(len(runs), sum(len(one["bytes_per_second"]) for one in choice["tried"]))
+        cases = json.loads(prefix.with_suffix(".json").read_text())["cases"]
+        self.assertTrue(all(case["fit_chunks"] for case in cases), "as the library cuts")
         self.assertTrue(prefix.with_suffix(".csv").exists())
         before = self.toml.read_bytes()
         self.assertIn("--force", self.run_tune("--time", "1s", code=2).stderr)
         self.assertEqual(self.toml.read_bytes(), before)
         self.assertIn("Chosen: ", self.run_tune("--time", "1s", "--force").stdout)
+
+    def test_memory_is_kept_and_nothing_unsynced_is_called_durable(self):
+        done = self.run_tune("--time", "1s", "--memory", "32MiB", "--most-writers", "2", "--no-sync", "--json")
+        choice = json.loads(done.stdout)
+        self.assertLessEqual(choice["buffers"] * choice["buffer_bytes"], 32 * 2**20)
+        self.assertLessEqual(choice["writers"], 2)
+        self.assertNotIn("durable", done.stderr + self.toml.read_text())
+        self.assertIn("without syncs", self.toml.read_text())
 
     def test_ctrl_c_cleans_up_and_writes_nothing(self):
         (self.root / "disk").mkdir()
@@ -206,6 +252,8 @@ class TuneTest(unittest.TestCase):
     def test_wrong_usage_says_what_is_right(self):
         self.assertIn("90s", self.run_tune("--time", "long", code=2).stderr)
         self.assertIn("--memory", self.run_tune("--memory", "lots", code=2).stderr)
+        self.assertIn("--memory takes 1 MiB", self.run_tune("--memory", "1000KiB", code=2).stderr)
+        self.assertIn("--most-writers", self.run_tune("--most-writers", "0", code=2).stderr)
 
 
 if __name__ == "__main__":

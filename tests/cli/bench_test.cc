@@ -14,6 +14,7 @@
 #include "bench/bench_run.h"
 #include "bench/writer_team.h"
 #include "format/catalog.h"
+#include "storage/faulty_storage.h"
 #include "storage/memory_storage.h"
 
 namespace tailrace::tool {
@@ -21,6 +22,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Pair;
 using testing::SizeIs;
 
 BenchCase small_case() {
@@ -72,6 +74,16 @@ TEST(BenchCaseTest, AChunkIsAsLargeAsABufferHoweverLittleThereIs) {
     BenchCase bench = small_case();
     bench.process_bytes = bench.buffer_bytes = 16 * MiB;
     EXPECT_EQ(plan_of(bench, 4096)->chunk_bytes, 16 * MiB);
+}
+
+TEST(BenchCaseTest, FittedChunksAreThoseOfTheLibrary) {
+    BenchCase bench = small_case();
+    bench.process_bytes = bench.buffer_bytes = 16 * MiB;
+    bench.fit_chunks = true;
+    PlanSettings library;
+    library.chunk_bytes = bench.buffer_bytes;
+    EXPECT_EQ(plan_of(bench, 4096)->chunk_bytes, fitting_chunk_bytes(offers_of(bench), library));
+    EXPECT_LT(plan_of(bench, 4096)->chunk_bytes, bench.buffer_bytes);
 }
 
 // Of each writer: (file, place in the file) of its chunks.
@@ -269,6 +281,34 @@ TEST_F(BenchRunTest, SyncsWhatIsToBeDurableAndNothingElse) {
     EXPECT_EQ(storage.directory_syncs, 0);
 }
 
+// Every sync of a shared file fails: whoever needs one notices.
+TEST(BenchSyncTest, FilesAreSyncedWithinTheRunOrOnlyBehindIt) {
+    FaultyStorage storage(std::make_shared<MemoryStorage>(), 1,
+                          {.sync_error = 1, .path_filter = ".unfinished"});
+    auto space = BenchSpace::create(storage, "/shared", "/local").value();
+    const std::atomic<bool> stop = false;
+    BenchCase bench = small_case();
+    EXPECT_EQ(run_case(bench, *space, storage, stop, nullptr).status().code(), Code::io_error);
+    const uint64_t before = storage.counts().sync_error;
+    bench.durable = false;
+    const auto result = run_case(bench, *space, storage, stop, nullptr);
+    EXPECT_TRUE(result.ok()) << result.status().to_string();
+    EXPECT_EQ(storage.counts().sync_error, before + bench.files) << "what it left in memory is written out";
+}
+
+TEST_F(BenchRunTest, FittedChunksHoldForReceivedAndForLocalData) {
+    BenchCase bench = small_case();
+    bench.writers = 1;
+    bench.followers = 1;
+    bench.processes = 1;
+    bench.process_bytes = 6 * MiB;
+    bench.imbalance_percent = 0;
+    bench.buffer_bytes = 8 * MiB;
+    bench.fit_chunks = true;
+    ASSERT_TRUE(run(bench).ok());
+    EXPECT_THAT(storage.extents, ElementsAre(Pair(0, 0), Pair(0, 4 * MiB), Pair(1, 0), Pair(1, 4 * MiB)));
+}
+
 TEST_F(BenchRunTest, AnInterruptedRunIsAbortedAndLeavesNothing) {
     ASSERT_TRUE(run(small_case()).ok());
     stop = true;
@@ -302,6 +342,91 @@ TEST(BenchSpaceTest, WhatWouldFillTheDiskIsRefusedBeforeAnythingIsWritten) {
     EXPECT_TRUE(storage.list(space->shared_dir())->empty());
 }
 
+// Remembers how much was reserved for files that nothing was written to.
+class ReservingStorage : public MemoryStorage {
+  public:
+    Status remove(const std::string& path) override {
+        if (auto file = open(path, {Access::read, DirectIo::off}); file.ok())
+            reserved += (*file)->size().value();
+        return MemoryStorage::remove(path);
+    }
+    uint64_t reserved = 0;
+};
+
+TEST(BenchSpaceTest, RoomIsReckonedForAllThatIsReserved) {
+    // Every other stream has a second chunk with little in it, and room is kept for it as for a full one.
+    BenchCase bench;
+    bench.files = 8;
+    bench.followers = 16;
+    bench.process_bytes = bench.buffer_bytes = 4 * MiB;
+    const uint64_t reserved = disk_bytes(plan_of(bench, 4096).value());
+    EXPECT_GT(reserved, bytes_of(bench) / 4 * 5);
+    MemoryStorage storage({.capacity_bytes = reserved + local_bytes(bench) + 255 * MiB});
+    auto space = BenchSpace::create(storage, "/shared", "/local").value();
+    EXPECT_EQ(space->check_room(bench).code(), Code::no_space);
+    bench.files = 1;
+    EXPECT_TRUE(space->check_room(bench).ok()) << space->check_room(bench).message();
+}
+
+TEST(BenchSpaceTest, WhatIsReservedIsWhatWasReckoned) {
+    ReservingStorage storage;
+    auto space = BenchSpace::create(storage, "/shared", "/local").value();
+    BenchCase bench = small_case();
+    bench.local = false;
+    bench.files = 4;
+    const std::atomic<bool> stop = true;
+    EXPECT_EQ(run_case(bench, *space, storage, stop, nullptr).status().code(), Code::aborted);
+    EXPECT_EQ(storage.reserved, disk_bytes(plan_of(bench, 4096).value()));
+}
+
+TEST(BenchSpaceTest, PartsAndFilesOnOneDeviceMustFitTogether) {
+    BenchCase bench = small_case();
+    bench.process_bytes = 20 * MiB;
+    const uint64_t files = disk_bytes(plan_of(bench, 4096).value());
+    // Each alone would leave the margin.
+    MemoryStorage storage({.capacity_bytes = files + 260 * MiB});  // a run leaves 256 MiB free
+    auto space = BenchSpace::create(storage, "/shared", "/local").value();
+    EXPECT_EQ(space->check_room(bench).code(), Code::no_space);
+    bench.local = false;
+    EXPECT_TRUE(space->check_room(bench).ok()) << space->check_room(bench).message();
+}
+
+TEST(BenchSpaceTest, MoreMemoryThanThereIsIsRefused) {
+    MemoryStorage storage;
+    auto space = BenchSpace::create(storage, "/shared", "/local").value();
+    BenchCase bench = small_case();
+    bench.followers = 0;
+    bench.processes = 1;
+    bench.process_bytes = bench.buffer_bytes = 64 * MiB;
+    EXPECT_TRUE(space->check_room(bench).ok()) << space->check_room(bench).message();
+    bench.buffers = 65536;
+    bench.process_bytes = bench.buffer_bytes = GiB;
+    const Status status = space->check_room(bench);
+    EXPECT_EQ(status.code(), Code::out_of_memory);
+    EXPECT_THAT(status.message(), HasSubstr("fewer --buffers"));
+    bench.process_bytes = 4096;
+    bench.buffers = 16;
+    EXPECT_TRUE(space->check_room(bench).ok()) << "buffers are not used beyond the longest stream";
+}
+
+TEST(BenchSpaceTest, OnlyWhatABenchmarkLeftIsRemoved) {
+    MemoryStorage storage;
+    auto put = [&](const std::string& directory) {
+        ASSERT_TRUE(storage.make_directories(directory).ok());
+        ASSERT_TRUE(storage.open(directory + "/x", {Access::create_new, DirectIo::off}).ok());
+    };
+    const std::vector<std::string> theirs = {"mine",           "",      "12x", "parts", ".parts",
+                                             "12.parts.parts", "12.old"};
+    for (const std::string& name : theirs) put("/shared/tailrace-bench." + name);
+    put("/shared/tailrace-bench.99999999");
+    put("/local/tailrace-bench.99999999.parts");
+    auto space = BenchSpace::create(storage, "/shared", "/local").value();
+    for (const std::string& name : theirs)
+        EXPECT_THAT(*storage.list("/shared/tailrace-bench." + name), SizeIs(1)) << name;
+    EXPECT_THAT(*storage.list("/shared/tailrace-bench.99999999"), SizeIs(0));
+    EXPECT_THAT(*storage.list("/local/tailrace-bench.99999999.parts"), SizeIs(0));
+}
+
 // ---- results -----------------------------------------------------------------------------------------
 
 BenchSuite sample_suite() {
@@ -311,6 +436,7 @@ BenchSuite sample_suite() {
     suite.repetitions = 2;
     suite.cases = {small_case(), small_case()};
     suite.cases[1].engine = IoEngine::io_uring;
+    suite.cases[1].fit_chunks = true;
     suite.refused = {"", "no io_uring"};
     BenchResult result;
     result.engine = "posix";
@@ -334,6 +460,28 @@ TEST(BenchResultsTest, JsonRoundTripsAndSaysWhatIsMissing) {
     EXPECT_FALSE(again->has(0, 1));
     suite.runs.push_back({0, 1, suite.runs[0].result});
     EXPECT_TRUE(suite.complete()) << "a refused case has no runs";
+}
+
+TEST(BenchResultsTest, WhatIsLeftAreTheMissingRunsOfWhatIsNotRefused) {
+    BenchSuite suite = sample_suite();
+    EXPECT_EQ(suite.bytes_left(), bytes_of(suite.cases[0]));
+    suite.refused[1] = "";
+    EXPECT_EQ(suite.bytes_left(), bytes_of(suite.cases[0]) + 2 * bytes_of(suite.cases[1]));
+}
+
+TEST(BenchResultsTest, RunsOfAnotherMachineAreToldApart) {
+    const BenchMachine machine = sample_suite().machine;
+    EXPECT_EQ(difference(machine, machine), "");
+    for (auto field :
+         {&BenchMachine::host, &BenchMachine::directory, &BenchMachine::file_system,
+          &BenchMachine::local_directory, &BenchMachine::local_file_system, &BenchMachine::tailrace}) {
+        BenchMachine other = machine;
+        other.*field = "elsewhere";
+        EXPECT_THAT(difference(machine, other), HasSubstr("is now \"elsewhere\""));
+    }
+    BenchMachine later = machine;
+    later.began_unix_ms = 1;
+    EXPECT_EQ(difference(machine, later), "");
 }
 
 TEST(BenchResultsTest, WhatIsNoResultIsCorrupt) {
@@ -360,11 +508,15 @@ TEST(BenchResultsTest, CsvHasARowPerRunAndAsManyCellsAsNames) {
     }
     ASSERT_THAT(commas, SizeIs(3));
     EXPECT_THAT(commas, testing::Each(commas.front()));
-    EXPECT_THAT(csv, HasSubstr("received_bytes"));
+    for (const char* name : {"received_bytes", "kernel,processor,", "tailrace,threads", ",fit_chunks,"})
+        EXPECT_THAT(csv, HasSubstr(name));
+    EXPECT_THAT(csv, HasSubstr("\"/d\"\"\\\"")) << "quoted, and its quote doubled";
 }
 
 TEST(BenchResultsTest, RatesAreMedians) {
     BenchSuite suite = sample_suite();
+    suite.runs[0].result.dirty_bytes = 17;
+    EXPECT_EQ(dirty_of(suite, 0).median, 17);
     EXPECT_EQ(rate_of(suite, 0).median, 1000);
     EXPECT_EQ(received_rate_of(suite, 0).median, 1500);
     EXPECT_EQ(rate_of(suite, 1).count, 0u);

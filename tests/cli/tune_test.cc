@@ -1,5 +1,6 @@
 // The search of `tailrace tune` on file systems that are formulas: what it finds, when it stops, what it
 // says.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <random>
+#include <set>
 
 #include "base/units.h"
 #include "bench/bench_options.h"
@@ -40,6 +42,11 @@ size_t search_on(TuneSearch& search, const Rate& rate, size_t most_runs = 1000) 
                 search.refuse(bench);
         }
     return runs;
+}
+
+void expect_within(const TuneSearch::Tried& tried, const TuneLimits& limits) {
+    EXPECT_LE(tried.bench.writers, limits.most_writers);
+    EXPECT_LE(tried.bench.buffers * tried.bench.buffer_bytes, limits.most_memory_bytes);
 }
 
 std::string all(const TuneSearch& search) {
@@ -120,12 +127,53 @@ TEST(TuneSearchTest, LimitsAreKept) {
         TuneSearch search(defaults(), limits);
         search_on(search, [](const BenchCase& bench) { return 100.0 * bench.writers; });
         EXPECT_GT(search.choice()->bench.writers, 2u);
-        for (const auto& tried : search.tried()) {
-            if (tried.bench == defaults()) continue;
-            EXPECT_LE(tried.bench.writers, limits.most_writers);
-            EXPECT_LE(tried.bench.buffers * tried.bench.buffer_bytes, limits.most_memory_bytes);
-        }
+        expect_within(*search.choice(), limits);
+        for (const auto& tried : search.tried())
+            if (tried.bench != defaults()) expect_within(tried, limits);
     }
+}
+
+TEST(TuneSearchTest, DefaultsBeyondTheLimitsAreComparedWithAndNeverChosen) {
+    for (const TuneLimits& limits : {TuneLimits{16, 32 * MiB}, TuneLimits{1, 512 * MiB}, TuneLimits{64, MiB}})
+        for (const size_t most_runs : {1u, 5u, 12u, 30u, 1000u}) {
+            TuneSearch search(defaults(), limits);
+            search_on(
+                search, [](const BenchCase& bench) { return bench == defaults() ? 1000.0 : 500.0; },
+                most_runs);
+            SCOPED_TRACE(fmt::format("{} writers, {} bytes, {} runs", limits.most_writers,
+                                     limits.most_memory_bytes, most_runs));
+            ASSERT_NE(search.choice(), nullptr);
+            expect_within(*search.choice(), limits);
+            for (const auto& tried : search.tried())
+                if (tried.bench != defaults()) expect_within(tried, limits);
+            if (most_runs < 1000) continue;
+            EXPECT_TRUE(search.converged());
+            EXPECT_THAT(all(search), HasSubstr("the choice is 0.50 times as fast. They take more threads or "
+                                               "memory than was allowed."));
+        }
+}
+
+TEST(TuneSearchTest, TheSearchStartsFromTheLargestThatTheLimitsAllow) {
+    TuneSearch search(defaults(), {16, 32 * MiB});
+    std::set<std::pair<uint32_t, uint64_t>> coarse;
+    for (const BenchCase& bench : search.next_round())
+        if (bench != defaults()) coarse.emplace(bench.writers, bench.buffers * bench.buffer_bytes);
+    EXPECT_THAT(coarse, testing::ElementsAre(std::pair(1u, 32 * MiB), std::pair(4u, 32 * MiB),
+                                             std::pair(16u, 32 * MiB)));
+}
+
+TEST(TuneSearchTest, WithoutSyncsNothingIsCalledDurable) {
+    BenchCase bench = defaults();
+    TuneSearch synced(bench, {});
+    search_on(synced, with_peak);
+    EXPECT_THAT(all(synced), HasSubstr("until durable"));
+    bench.durable = false;
+    TuneSearch unsynced(bench, {});
+    search_on(unsynced, with_peak);
+    EXPECT_THAT(all(unsynced), testing::Not(HasSubstr("durable")));
+    EXPECT_THAT(tune_toml(*unsynced.choice(), unsynced.explanation(), {}),
+                testing::Not(HasSubstr("durable")));
+    EXPECT_THAT(all(unsynced), HasSubstr("without syncs"));
 }
 
 TEST(TuneSearchTest, CutShortItNamesTheBestSoFarAndSaysSo) {

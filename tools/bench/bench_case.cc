@@ -65,12 +65,13 @@ Result<DirectIo> parse_direct(const std::string& text) {
 
 std::string text_of(const BenchCase& bench) {
     return fmt::format(
-        "writers={} files={} placement={} buffer={}x{} block={} engine={} depth={} direct={} followers={} "
+        "writers={} files={} placement={} buffer={}x{} fit={} block={} engine={} depth={} direct={} "
+        "followers={} "
         "processes={} size={} imbalance={} seed={} local={} durable={}",
         bench.writers, bench.files, name_of(bench.placement), bench.buffers, bench.buffer_bytes,
-        bench.block_bytes, name_of(bench.engine), bench.queue_depth, name_of(bench.direct), bench.followers,
-        bench.processes, bench.process_bytes, bench.imbalance_percent, bench.seed, bench.local,
-        bench.durable);
+        bench.fit_chunks, bench.block_bytes, name_of(bench.engine), bench.queue_depth, name_of(bench.direct),
+        bench.followers, bench.processes, bench.process_bytes, bench.imbalance_percent, bench.seed,
+        bench.local, bench.durable);
 }
 
 Status check_case(const BenchCase& bench) {
@@ -124,12 +125,18 @@ uint64_t local_bytes(const BenchCase& bench) {
     return offers_of(bench).front().bytes();
 }
 
-uint64_t disk_bytes(const BenchCase& bench) {
-    uint64_t bytes = uint64_t{bench.files} * MiB;
-    for (const NodeOffer& offer : offers_of(bench))
-        for (const StreamInfo& stream : offer.streams)
-            bytes += align_up(stream.stream_bytes, std::max<uint64_t>(MiB, bench.block_bytes));
-    return bytes;
+uint64_t bytes_of(const BenchCase& bench) {
+    return received_bytes(bench) + local_bytes(bench);
+}
+
+std::string_view end_text(const BenchCase& bench) {
+    return bench.durable ? "until durable" : "until committed without syncs";
+}
+
+uint64_t block_of(const BenchCase& bench, uint64_t file_system_block) {
+    uint64_t block = bench.block_bytes != 0 ? bench.block_bytes : file_system_block;
+    while (bench.buffer_bytes % block != 0) block /= 2;
+    return block;
 }
 
 Result<FlushPlan> plan_of(const BenchCase& bench, uint64_t block_bytes) {
@@ -144,10 +151,25 @@ Result<FlushPlan> plan_of(const BenchCase& bench, uint64_t block_bytes) {
     group.last_file = bench.files;
     TAILRACE_ASSIGN(auto plan, make_plan("bench", {1, 1}, bench.seed, (bench.followers + 1) * bench.processes,
                                          group, offers_of(bench), settings));
-    plan.leaders = {0};                     // whoever has most: this is a benchmark of one node
-    plan.chunk_bytes = bench.buffer_bytes;  // whatever fits so little data: it is what is to be measured
+    plan.leaders = {0};  // whoever has most: this is a benchmark of one node
+    // Whatever fits so little data: a grid is to measure what it names.
+    if (!bench.fit_chunks) plan.chunk_bytes = bench.buffer_bytes;
     TAILRACE_TRY(check_plan(plan));
     return plan;
+}
+
+uint64_t disk_bytes(const FlushPlan& plan) {
+    uint64_t bytes = 0;
+    for (uint32_t file = plan.group.first_file; file < plan.group.last_file; ++file)
+        bytes += expected_file_bytes(plan, file);
+    return bytes;
+}
+
+uint64_t used_buffer_bytes(const FlushPlan& plan) {
+    uint64_t longest = 0;
+    for (const NodeOffer& offer : plan.offers)
+        for (const StreamInfo& stream : offer.streams) longest = std::max(longest, stream.stream_bytes);
+    return std::min(plan.chunk_bytes, align_up(longest, plan.block_bytes));
 }
 
 std::vector<std::vector<BenchChunk>> deal_chunks(const BenchCase& bench, const FlushPlan& plan) {

@@ -28,6 +28,7 @@ struct BenchCase {
     uint32_t files = 1;
     BenchPlacement placement = BenchPlacement::append;
     uint64_t buffer_bytes = 64 << 20;  // also the chunk
+    bool fit_chunks = false;           // the chunk is what the library makes of it for so little data
     uint32_t buffers = 8;
     uint64_t block_bytes = 0;  // 0: asked from the file system
     IoEngine engine = IoEngine::automatic;
@@ -60,11 +61,19 @@ std::string text_of(const BenchCase& bench);
 std::vector<NodeOffer> offers_of(const BenchCase& bench);
 uint64_t received_bytes(const BenchCase& bench);
 uint64_t local_bytes(const BenchCase& bench);
-// What a run takes on the disk of the shared directory at most: data, padding and heads.
-uint64_t disk_bytes(const BenchCase& bench);
+uint64_t bytes_of(const BenchCase& bench);  // both
+// "until durable", or that it is not.
+std::string_view end_text(const BenchCase& bench);
 
+// The block of a run on a file system that likes `file_system_block`.
+uint64_t block_of(const BenchCase& bench, uint64_t file_system_block);
 // The library's plan for it.
 Result<FlushPlan> plan_of(const BenchCase& bench, uint64_t block_bytes);
+// What its files take on a disk at most: the library reserves for each as much as can come to it, which in
+// sum may be well above the data.
+uint64_t disk_bytes(const FlushPlan& plan);
+// The part of a buffer that is used: no chunk is longer than the longest stream.
+uint64_t used_buffer_bytes(const FlushPlan& plan);
 
 struct BenchChunk {
     uint32_t rank = 0;

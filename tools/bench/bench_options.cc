@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cstdio>
+
 #include "base/units.h"
 #include "config/config.h"
 
@@ -33,6 +35,12 @@ Status BenchOptions::complete() {
     directory = config.shared_dir;
     local_dir = config.local_dir;
     return Status();
+}
+
+void announce_end(const BenchCase& bench) {
+    std::fputs(bench.durable ? "every run ends when its data are durable: synced, as the library does\n"
+                             : "without syncs: what is measured is as much memory as disk\n",
+               stderr);
 }
 
 Result<std::vector<uint64_t>> parse_sizes(const std::vector<std::string>& texts) {

@@ -23,6 +23,9 @@ struct BenchOptions {
     Status complete();
 };
 
+// Says on stderr when a run ends, and what is measured then.
+void announce_end(const BenchCase& bench);
+
 // Comma-separated sizes.
 Result<std::vector<uint64_t>> parse_sizes(const std::vector<std::string>& texts);
 

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/wall_clock.h"
 #include "bench/writer_team.h"
 #include "tailrace.h"
 #include "text.h"
@@ -20,13 +21,29 @@ using Json = nlohmann::ordered_json;
 
 constexpr int version = 1;
 
-// The fields of a case and of a run, in the order of the columns: one list for JSON and CSV.
+// The fields of a machine, a case and a run, in the order of the columns: one list for JSON and CSV.
+Json json_of(const BenchMachine& machine) {
+    return {{"host", machine.host},
+            {"kernel", machine.kernel},
+            {"processor", machine.processor},
+            {"processors", machine.processors},
+            {"memory_bytes", machine.memory_bytes},
+            {"directory", machine.directory},
+            {"file_system", machine.file_system},
+            {"local_directory", machine.local_directory},
+            {"local_file_system", machine.local_file_system},
+            {"tailrace", machine.tailrace},
+            {"threads", machine.threads},
+            {"began_unix_ms", machine.began_unix_ms}};
+}
+
 Json json_of(const BenchCase& bench) {
     return {{"writers", bench.writers},
             {"files", bench.files},
             {"placement", name_of(bench.placement)},
             {"buffer_bytes", bench.buffer_bytes},
             {"buffers", bench.buffers},
+            {"fit_chunks", bench.fit_chunks},
             {"block_bytes", bench.block_bytes},
             {"io_engine", name_of(bench.engine)},
             {"queue_depth", bench.queue_depth},
@@ -46,6 +63,7 @@ BenchCase case_from(const Json& json) {
     bench.files = json.at("files");
     bench.buffer_bytes = json.at("buffer_bytes");
     bench.buffers = json.at("buffers");
+    bench.fit_chunks = json.value("fit_chunks", false);  // results of older versions do not tell
     bench.block_bytes = json.at("block_bytes");
     bench.queue_depth = json.at("queue_depth");
     bench.followers = json.at("followers");
@@ -100,14 +118,20 @@ BenchResult result_from(const Json& json) {
     return result;
 }
 
+// As RFC 4180 has it: directories and processors have names of any letters.
 std::string cell(const Json& value) {
-    return value.is_string() ? value.get<std::string>() : value.dump();
+    if (!value.is_string()) return value.dump();
+    const auto text = value.get<std::string>();
+    if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+    std::string quoted = "\"";
+    for (const char letter : text) quoted += letter == '"' ? std::string("\"\"") : std::string(1, letter);
+    return quoted + '"';
 }
 
-Spread spread_over(const BenchSuite& suite, size_t number, double (BenchResult::*rate)() const) {
+Spread spread_over(const BenchSuite& suite, size_t number, double (*value)(const BenchResult&)) {
     std::vector<double> values;
     for (const BenchRun& run : suite.runs)
-        if (run.number == number) values.push_back((run.result.*rate)());
+        if (run.number == number) values.push_back(value(run.result));
     return spread_of(std::move(values));
 }
 
@@ -143,8 +167,23 @@ Result<BenchMachine> this_machine(Storage& storage, const std::string& directory
     machine.tailrace =
         fmt::format("{}.{}.{}", TAILRACE_VERSION_MAJOR, TAILRACE_VERSION_MINOR, TAILRACE_VERSION_PATCH);
     machine.threads = team_name();
-    machine.began_unix_ms = now_unix_ms();
+    machine.began_unix_ms = unix_ms_now();
     return machine;
+}
+
+std::string difference(const BenchMachine& earlier, const BenchMachine& now) {
+    std::string text;
+    auto compare = [&](std::string_view what, const std::string& before, const std::string& here) {
+        if (before != here)
+            text += fmt::format("{}{} \"{}\" is now \"{}\"", text.empty() ? "" : ", ", what, before, here);
+    };
+    compare("host", earlier.host, now.host);
+    compare("directory", earlier.directory, now.directory);
+    compare("its file system", earlier.file_system, now.file_system);
+    compare("--local-dir", earlier.local_directory, now.local_directory);
+    compare("its file system", earlier.local_file_system, now.local_file_system);
+    compare("version", earlier.tailrace, now.tailrace);
+    return text;
 }
 
 bool BenchSuite::has(size_t number, uint32_t repetition) const {
@@ -159,23 +198,18 @@ bool BenchSuite::complete() const {
     return runs.size() >= wanted;
 }
 
+uint64_t BenchSuite::bytes_left() const {
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < cases.size(); ++i)
+        for (uint32_t repetition = 0; refused[i].empty() && repetition < repetitions; ++repetition)
+            if (!has(i, repetition)) bytes += bytes_of(cases[i]);
+    return bytes;
+}
+
 std::string to_json(const BenchSuite& suite) {
-    const BenchMachine& machine = suite.machine;
     Json json{{"tailrace_bench", version},
               {"complete", suite.complete()},
-              {"machine",
-               {{"host", machine.host},
-                {"kernel", machine.kernel},
-                {"processor", machine.processor},
-                {"processors", machine.processors},
-                {"memory_bytes", machine.memory_bytes},
-                {"directory", machine.directory},
-                {"file_system", machine.file_system},
-                {"local_directory", machine.local_directory},
-                {"local_file_system", machine.local_file_system},
-                {"tailrace", machine.tailrace},
-                {"threads", machine.threads},
-                {"began_unix_ms", machine.began_unix_ms}}},
+              {"machine", json_of(suite.machine)},
               {"repetitions", suite.repetitions},
               {"cases", Json::array()},
               {"runs", Json::array()}};
@@ -230,10 +264,8 @@ std::string to_csv(const BenchSuite& suite) {
         text += '\n';
     };
     auto row_of = [&](const BenchRun& run, const BenchCase& bench) {
-        Json row{{"host", suite.machine.host},
-                 {"file_system", suite.machine.file_system},
-                 {"case", run.number},
-                 {"repetition", run.repetition}};
+        Json row = json_of(suite.machine);
+        row.update({{"case", run.number}, {"repetition", run.repetition}});
         row.update(json_of(bench));
         row.update(json_of(run.result));
         return row;
@@ -252,10 +284,14 @@ Spread spread_of(std::vector<double> values) {
 }
 
 Spread rate_of(const BenchSuite& suite, size_t number) {
-    return spread_over(suite, number, &BenchResult::rate);
+    return spread_over(suite, number, [](const BenchResult& result) { return result.rate(); });
 }
 Spread received_rate_of(const BenchSuite& suite, size_t number) {
-    return spread_over(suite, number, &BenchResult::received_rate);
+    return spread_over(suite, number, [](const BenchResult& result) { return result.received_rate(); });
+}
+Spread dirty_of(const BenchSuite& suite, size_t number) {
+    return spread_over(suite, number,
+                       [](const BenchResult& result) { return static_cast<double>(result.dirty_bytes); });
 }
 
 }  // namespace tailrace::tool

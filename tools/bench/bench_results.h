@@ -22,6 +22,8 @@ struct BenchMachine {
 };
 Result<BenchMachine> this_machine(Storage& storage, const std::string& directory,
                                   const std::string& local_directory);
+// Why results of `now` do not belong beside those of `earlier`, as "host a is now b"; empty when they do.
+std::string difference(const BenchMachine& earlier, const BenchMachine& now);
 
 struct BenchRun {
     size_t number = 0;  // of the case
@@ -38,6 +40,7 @@ struct BenchSuite {
 
     bool has(size_t number, uint32_t repetition) const;
     bool complete() const;
+    uint64_t bytes_left() const;  // to be written by the runs that are missing
 };
 
 std::string to_json(const BenchSuite& suite);
@@ -53,5 +56,6 @@ struct Spread {
 Spread spread_of(std::vector<double> values);
 Spread rate_of(const BenchSuite& suite, size_t number);           // bytes per second until durable
 Spread received_rate_of(const BenchSuite& suite, size_t number);  // the paper's
+Spread dirty_of(const BenchSuite& suite, size_t number);          // BenchResult::dirty_bytes
 
 }  // namespace tailrace::tool

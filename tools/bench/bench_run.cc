@@ -1,6 +1,7 @@
 #include "bench/bench_run.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +11,8 @@
 #include <cstring>
 #include <fstream>
 #include <mutex>
+#include <numeric>
+#include <optional>
 #include <random>
 
 #include "aggregate/local_reader.h"
@@ -24,8 +27,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::string_view directory_prefix = "tailrace-bench.";
+constexpr std::string_view directory_prefix = "tailrace-bench.", parts_suffix = ".parts";
 constexpr size_t pool_alignment = 4096;
+constexpr uint64_t huge_page_bytes = 2 * MiB;
 // Left free beside a run: a tenth of it, and at least this.
 constexpr uint64_t least_margin = 256 * MiB;
 
@@ -42,17 +46,20 @@ void fill(std::span<std::byte> memory, uint64_t seed) {
     }
 }
 
-// What the system has still to write, of everything and everybody.
-uint64_t dirty_bytes_now() {
+// A line of the system's account of its memory; nothing where it keeps none.
+std::optional<uint64_t> memory_info(const std::string& name) {
     std::ifstream info("/proc/meminfo");
-    uint64_t bytes = 0;
     for (std::string line; std::getline(info, line);) {
         unsigned long long kib = 0;
-        if (std::sscanf(line.c_str(), "Dirty: %llu", &kib) == 1 ||
-            std::sscanf(line.c_str(), "Writeback: %llu", &kib) == 1)
-            bytes += kib * KiB;
+        if (line.starts_with(name + ":") && std::sscanf(line.c_str() + name.size() + 1, "%llu", &kib) == 1)
+            return kib * KiB;
     }
-    return bytes;
+    return std::nullopt;
+}
+
+// What the system has still to write, of everything and everybody.
+uint64_t dirty_bytes_now() {
+    return memory_info("Dirty").value_or(0) + memory_info("Writeback").value_or(0);
 }
 
 // Leaves out syncs, for runs that are not to be durable.
@@ -246,13 +253,35 @@ void remove_directory(Storage& storage, const std::string& path) {
     (void)::rmdir(path.c_str());
 }
 
+// tailrace-bench.PID or tailrace-bench.PID.parts: whatever else begins like that is not ours.
+bool is_ours(std::string_view name) {
+    if (!name.starts_with(directory_prefix)) return false;
+    name.remove_prefix(directory_prefix.size());
+    if (name.ends_with(parts_suffix)) name.remove_suffix(parts_suffix.size());
+    return !name.empty() && name.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+std::vector<uint64_t> wanted_parts(const BenchCase& bench) {
+    std::vector<uint64_t> bytes;
+    const NodeOffer own = offers_of(bench).front();
+    for (const StreamInfo& stream : own.streams) bytes.push_back(stream.stream_bytes);
+    return bytes;
+}
+
+// Where the system cannot tell, they are taken to share one.
+bool share_a_device(const std::string& a, const std::string& b) {
+    struct stat of_a {
+    }, of_b{};
+    return ::stat(a.c_str(), &of_a) != 0 || ::stat(b.c_str(), &of_b) != 0 || of_a.st_dev == of_b.st_dev;
+}
+
 // Makes a directory of our own and locks it; removes those that nobody holds any more.
 Result<std::unique_ptr<DirectoryLock>> take_directory(Storage& storage, const std::string& parent,
                                                       const std::string& own) {
     TAILRACE_TRY(storage.make_directories(parent));
     TAILRACE_ASSIGN(const auto entries, storage.list(parent));
     for (const DirectoryEntry& entry : entries) {
-        if (!entry.is_directory || !entry.name.starts_with(directory_prefix)) continue;
+        if (!entry.is_directory || !is_ours(entry.name)) continue;
         const std::string left = join_path(parent, entry.name);
         if (auto lock = storage.lock_directory(left); lock.ok()) remove_directory(storage, left);
     }
@@ -269,8 +298,8 @@ Result<std::unique_ptr<DirectoryLock>> take_directory(Storage& storage, const st
 Result<std::unique_ptr<BenchSpace>> BenchSpace::create(Storage& storage, const std::string& shared_dir,
                                                        const std::string& local_dir) {
     const std::string name = fmt::format("{}{}", directory_prefix, ::getpid());
-    std::unique_ptr<BenchSpace> space(
-        new BenchSpace(storage, join_path(shared_dir, name), join_path(local_dir, name + ".parts")));
+    std::unique_ptr<BenchSpace> space(new BenchSpace(
+        storage, join_path(shared_dir, name), join_path(local_dir, fmt::format("{}{}", name, parts_suffix))));
     TAILRACE_ASSIGN(space->shared_lock_, take_directory(storage, shared_dir, space->shared_dir_));
     TAILRACE_ASSIGN(space->local_lock_, take_directory(storage, local_dir, space->local_dir_));
     return space;
@@ -288,9 +317,10 @@ void BenchSpace::remove_parts() {
     part_bytes_.clear();
 }
 
+// 1. the parts and the files fit on their disks, or together on the one that both are on
+// 2. the buffers fit in memory, with whatever lies in a file system there
 Status BenchSpace::check_room(const BenchCase& bench) {
-    auto check = [&](const std::string& directory, uint64_t needed) -> Status {
-        TAILRACE_ASSIGN(const auto space, storage_.space(directory));
+    auto check = [](const std::string& directory, const SpaceInfo& space, uint64_t needed) {
         const uint64_t margin = std::max(least_margin, needed / 10);
         if (needed + margin <= space.free_bytes) return Status();
         return Status(Code::no_space,
@@ -299,15 +329,40 @@ Status BenchSpace::check_room(const BenchCase& bench) {
                                   format_bytes(needed), directory, format_bytes(margin),
                                   format_bytes(space.free_bytes)));
     };
-    TAILRACE_TRY(check(shared_dir_, disk_bytes(bench)));
-    if (bench.local && parts_.empty()) TAILRACE_TRY(check(local_dir_, local_bytes(bench)));
-    return Status();
+    TAILRACE_ASSIGN(const auto shared, storage_.space(shared_dir_));
+    TAILRACE_ASSIGN(const auto local, storage_.space(local_dir_));
+    TAILRACE_ASSIGN(const auto plan, plan_of(bench, block_of(bench, shared.block_bytes)));
+    const uint64_t of_files = disk_bytes(plan);
+    uint64_t of_parts = 0;
+    if (const auto wanted = wanted_parts(bench); wanted != part_bytes_) {
+        // Those of another case make room first.
+        const uint64_t there = std::accumulate(part_bytes_.begin(), part_bytes_.end(), uint64_t{0});
+        const uint64_t bytes = std::accumulate(wanted.begin(), wanted.end(), uint64_t{0});
+        of_parts = bytes - std::min(bytes, there);
+    }
+    if (share_a_device(shared_dir_, local_dir_)) {
+        TAILRACE_TRY(check(fmt::format("{} and {}", shared_dir_, local_dir_), shared, of_files + of_parts));
+    } else {
+        TAILRACE_TRY(check(shared_dir_, shared, of_files));
+        TAILRACE_TRY(check(local_dir_, local, of_parts));
+    }
+
+    const auto available = memory_info("MemAvailable");
+    if (!available) return Status();
+    const uint64_t buffer = std::min(bench.buffer_bytes, align_up(used_buffer_bytes(plan), huge_page_bytes));
+    const uint64_t needed =
+        bench.buffers * buffer + (shared.in_memory ? of_files : 0) + (local.in_memory ? of_parts : 0);
+    if (needed <= *available) return Status();
+    return Status(Code::out_of_memory,
+                  fmt::format("a run needs {} of memory ({} buffers of {}, and what lies in memory of its "
+                              "files), but {} are available: choose fewer --buffers, a smaller --buffer or "
+                              "--size",
+                              format_bytes(needed), bench.buffers, format_bytes(bench.buffer_bytes),
+                              format_bytes(*available)));
 }
 
 Result<std::vector<std::string>> BenchSpace::parts(const BenchCase& bench, const std::atomic<bool>& stop) {
-    std::vector<uint64_t> wanted;
-    const NodeOffer own = offers_of(bench).front();
-    for (const StreamInfo& stream : own.streams) wanted.push_back(stream.stream_bytes);
+    const std::vector<uint64_t> wanted = wanted_parts(bench);
     if (wanted == part_bytes_) return parts_;
     remove_parts();
     std::vector<std::byte> block(4 * MiB);
@@ -337,8 +392,7 @@ Result<BenchResult> run_case(const BenchCase& bench, BenchSpace& space, Storage&
     TAILRACE_ASSIGN(const auto info, shared.space(space.shared_dir()));
     BenchResult result;
     result.engine = shared.name();
-    result.block_bytes = bench.block_bytes != 0 ? bench.block_bytes : info.block_bytes;
-    while (bench.buffer_bytes % result.block_bytes != 0) result.block_bytes /= 2;
+    result.block_bytes = block_of(bench, info.block_bytes);
     TAILRACE_ASSIGN(const auto made, plan_of(bench, result.block_bytes));
     const auto plan = std::make_shared<const FlushPlan>(made);
 
@@ -348,15 +402,11 @@ Result<BenchResult> run_case(const BenchCase& bench, BenchSpace& space, Storage&
         TAILRACE_ASSIGN(auto part, space.storage().open(paths[i], {Access::read, DirectIo::off}));
         part->drop_cache();
     }
-    LocalReader local(space.storage(), streams, bench.buffer_bytes);
+    LocalReader local(space.storage(), streams, plan->chunk_bytes);
     TAILRACE_ASSIGN(auto pool, BufferPool::create(bench.buffers, bench.buffer_bytes, pool_alignment));
     Buffers buffers(*pool);
-    // No chunk is longer than the longest stream.
-    uint64_t longest = 0;
-    for (const StreamInfo& stream : plan->streams()) longest = std::max(longest, stream.stream_bytes);
-    const uint64_t filled = std::min(bench.buffer_bytes, align_up(longest, result.block_bytes));
     for (size_t i = 0; i < buffers.all().size(); ++i)
-        fill(buffers.all()[i].memory().first(filled), bench.seed + i);
+        fill(buffers.all()[i].memory().first(used_buffer_bytes(*plan)), bench.seed + i);
 
     UnsyncedStorage unsynced(shared);
     Storage& target = bench.durable ? shared : unsynced;

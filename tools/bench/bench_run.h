@@ -41,7 +41,8 @@ struct BenchResult {
 };
 
 // The directories of the benchmark: one of its own in the shared directory, one for the parts. Both are
-// removed by the destructor, and what a killed benchmark has left there by the next one.
+// removed by the destructor, and what a killed benchmark has left there by the next one. Other directories,
+// whatever they are called, are left alone.
 class BenchSpace {
   public:
     // `storage` makes both directories and outlives the space.
@@ -49,7 +50,8 @@ class BenchSpace {
                                                       const std::string& local_dir);
     ~BenchSpace();
 
-    // no_space, with how much is missing, unless `bench` fits beside a margin. Nothing is written before.
+    // no_space or out_of_memory, with how much there is, unless `bench` fits beside a margin. Nothing is
+    // written before.
     Status check_room(const BenchCase& bench);
     // The parts of the leader's own processes: made when there are none of these sizes.
     Result<std::vector<std::string>> parts(const BenchCase& bench, const std::atomic<bool>& stop);

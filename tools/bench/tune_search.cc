@@ -18,7 +18,10 @@ constexpr size_t runs_for_a_choice = 3;
 constexpr size_t best_repeated = 3;
 constexpr int rounds_of_a_step = 2;
 constexpr uint32_t writers_step = 2;
+constexpr uint32_t fewest_buffers = 4;
 constexpr uint64_t least_buffer = 4 * MiB, most_buffer = 64 * MiB, buffer_step = 4;
+// Where the limits ask for it.
+constexpr uint64_t smallest_buffer = least_tuned_memory_bytes / fewest_buffers;
 constexpr uint32_t least_depth = 8, most_depth = 128, depth_step = 4;
 
 struct Way {
@@ -46,7 +49,7 @@ std::pair<uint32_t, uint64_t> cost_of(const BenchCase& bench) {
 // Two buffers for each writer: one is written while the next is filled.
 void set_writers(BenchCase& bench, uint32_t writers) {
     bench.writers = writers;
-    bench.buffers = std::max(4u, 2 * writers);
+    bench.buffers = std::max(fewest_buffers, 2 * writers);
 }
 
 }  // namespace
@@ -82,16 +85,22 @@ bool TuneSearch::fits(const BenchCase& bench) const {
 }
 
 void TuneSearch::add_coarse(std::vector<BenchCase>& round) const {
-    round.push_back(defaults_);
+    const bool defaults_fit = fits(defaults_);
+    if (defaults_fit) round.push_back(defaults_);
     for (const Way& way : ways)
         for (const uint32_t writers : {1u, 4u, 16u}) {
             BenchCase bench = defaults_;
             bench.engine = way.engine;
             bench.direct = way.direct;
             bench.buffer_bytes = 16 * MiB;
-            set_writers(bench, writers);
-            if (fits(bench)) round.push_back(bench);
+            set_writers(bench, std::min(writers, limits_.most_writers));
+            while (memory_of(bench) > limits_.most_memory_bytes && bench.buffer_bytes > smallest_buffer)
+                bench.buffer_bytes /= 2;
+            if (fits(bench) && std::find(round.begin(), round.end(), bench) == round.end())
+                round.push_back(bench);
         }
+    // Last: however short the time, what runs first can be chosen.
+    if (!defaults_fit) round.push_back(defaults_);
 }
 
 std::vector<BenchCase> TuneSearch::neighbours(const BenchCase& bench) const {
@@ -112,7 +121,8 @@ std::vector<BenchCase> TuneSearch::neighbours(const BenchCase& bench) const {
         other.buffer_bytes = std::min(most_buffer, other.buffer_bytes * buffer_step);
     });
     add([](BenchCase& other) {
-        other.buffer_bytes = std::max(least_buffer, other.buffer_bytes / buffer_step);
+        const uint64_t least = std::min(least_buffer, other.buffer_bytes);
+        other.buffer_bytes = std::max(least, other.buffer_bytes / buffer_step);
     });
     if (bench.engine == IoEngine::io_uring) {
         add([](BenchCase& other) {
@@ -128,7 +138,8 @@ std::vector<BenchCase> TuneSearch::neighbours(const BenchCase& bench) const {
 const TuneSearch::Tried* TuneSearch::fastest(size_t least_runs) const {
     const Tried* best = nullptr;
     for (const Tried& tried : tried_)
-        if (tried.rates.size() >= least_runs && (best == nullptr || tried.median() > best->median()))
+        if (tried.rates.size() >= least_runs && fits(tried.bench) &&
+            (best == nullptr || tried.median() > best->median()))
             best = &tried;
     return best;
 }
@@ -147,8 +158,12 @@ std::vector<BenchCase> TuneSearch::next_round() {
             if (!tried.rates.empty()) order.push_back(&tried);
         std::stable_sort(order.begin(), order.end(),
                          [](const Tried* a, const Tried* b) { return a->median() > b->median(); });
-        for (const Tried* tried : order)
-            if (round.size() < best_repeated || is_default(*tried)) round.push_back(tried->bench);
+        size_t chosen = 0;
+        for (const Tried* tried : order) {
+            const bool best = fits(tried->bench) && chosen < best_repeated;
+            chosen += best ? 1 : 0;
+            if (best || is_default(*tried)) round.push_back(tried->bench);
+        }
         if (!round.empty()) return round;
     }
     if (stage_ == Stage::repeat) {
@@ -208,7 +223,7 @@ const TuneSearch::Tried* TuneSearch::choice() const {
     const double enough = best->median() / (1 + noise());
     const Tried* chosen = best;
     for (const Tried& tried : tried_) {
-        if (tried.rates.size() < 2 || tried.median() < enough) continue;
+        if (tried.rates.size() < 2 || tried.median() < enough || !fits(tried.bench)) continue;
         if (is_default(*chosen)) break;
         if (is_default(tried) || cost_of(tried.bench) < cost_of(chosen->bench)) chosen = &tried;
     }
@@ -231,9 +246,10 @@ std::vector<std::string> TuneSearch::explanation() const {
     if (chosen == nullptr) return {"Nothing could be measured."};
     std::vector<std::string> lines;
     const Spread rate = spread_of(chosen->rates);
-    lines.push_back(fmt::format("Chosen: {}: {} (from {} to {} in {} run{}), until durable.",
+    lines.push_back(fmt::format("Chosen: {}: {} (from {} to {} in {} run{}), {}.",
                                 settings_text(chosen->bench), rate_text(rate.median), rate_text(rate.least),
-                                rate_text(rate.most), rate.count, rate.count == 1 ? "" : "s"));
+                                rate_text(rate.most), rate.count, rate.count == 1 ? "" : "s",
+                                end_text(chosen->bench)));
     const Tried* defaults = known(defaults_);
     if (is_default(*chosen)) {
         const auto compared = std::count_if(tried_.begin(), tried_.end(), [&](const Tried& tried) {
@@ -249,9 +265,10 @@ std::vector<std::string> TuneSearch::explanation() const {
                       "faster by more than the noise.",
                       compared, compared == 1 ? "" : "s", compared == 1 ? "was" : "were"));
     } else if (defaults != nullptr && !defaults->rates.empty()) {
-        lines.push_back(fmt::format("The defaults ({}) reach {}: the choice is {:.2f} times as fast.",
-                                    settings_text(defaults->bench), rate_text(defaults->median()),
-                                    rate.median / defaults->median()));
+        lines.push_back(fmt::format(
+            "The defaults ({}) reach {}: the choice is {:.2f} times as fast.{}",
+            settings_text(defaults->bench), rate_text(defaults->median()), rate.median / defaults->median(),
+            fits(defaults_) ? "" : " They take more threads or memory than was allowed."));
     }
     if (const Tried* best = fastest(2); best != nullptr && best != chosen)
         lines.push_back(
@@ -264,7 +281,8 @@ std::vector<std::string> TuneSearch::explanation() const {
         const Tried* best = nullptr;
         bool refused = false;
         for (const Tried& tried : tried_) {
-            if (tried.bench.engine != way.engine || tried.bench.direct != way.direct) continue;
+            if (tried.bench.engine != way.engine || tried.bench.direct != way.direct || !fits(tried.bench))
+                continue;
             refused = refused || tried.refused;
             if (!tried.rates.empty() && (best == nullptr || tried.median() > best->median())) best = &tried;
         }

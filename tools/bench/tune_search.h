@@ -1,7 +1,8 @@
 // TuneSearch: which settings to try next, when to stop, and why the best one is the best. Pure: whoever
 // drives it runs the cases and tells the rates.
 //
-//   coarse   the library's defaults, and few and many writers with every way to the disk, once each
+//   coarse   the library's defaults, and few and many writers with every way to the disk, once each, with as
+//            many writers and as large buffers as the limits allow
 //   repeat   the best three of these twice more
 //   refine   the best and its neighbours (one setting changed by one step), twice in turn; the best neighbour
 //            takes over when it gains more than the noise; if none does, one that is as fast and takes fewer
@@ -9,7 +10,8 @@
 //
 // The noise is how far runs of the same settings lay apart (half of the spread around their median, over all
 // cases that were run three times or more), and at least 2 %. Of what lies within the noise of the best, the
-// defaults are chosen first, then fewer writers, then less memory.
+// defaults are chosen first, then fewer writers, then less memory. Defaults beyond the limits are measured to
+// compare with, and never chosen.
 #pragma once
 
 #include <string>
@@ -18,6 +20,9 @@
 #include "bench/bench_results.h"
 
 namespace tailrace::tool {
+
+// Four buffers of the smallest size.
+inline constexpr uint64_t least_tuned_memory_bytes = uint64_t{1} << 20;
 
 struct TuneLimits {
     uint32_t most_writers = 16;
