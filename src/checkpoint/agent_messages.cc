@@ -79,6 +79,7 @@ void put_numbers(ByteWriter& out, const CaptureNumbers& numbers) {
     put_seconds(out, numbers.most_seconds);
     put_seconds(out, numbers.sum_seconds);
     put_seconds(out, numbers.most_wait_seconds);
+    put_seconds(out, numbers.most_blocked_seconds);
 }
 CaptureNumbers get_capture_numbers(ByteReader& in) {
     CaptureNumbers numbers;
@@ -88,6 +89,7 @@ CaptureNumbers get_capture_numbers(ByteReader& in) {
     numbers.most_seconds = get_seconds(in);
     numbers.sum_seconds = get_seconds(in);
     numbers.most_wait_seconds = get_seconds(in);
+    numbers.most_blocked_seconds = get_seconds(in);
     return numbers;
 }
 

@@ -127,7 +127,7 @@ void Recorder::finish() {
 void Recorder::write(const std::vector<EpochRecord>& records) {
     for (const EpochRecord& record : records) {
         ++end_.epochs;
-        end_.blocked_seconds += record.capture.most_seconds + record.capture.most_wait_seconds;
+        end_.blocked_seconds += record.capture.most_blocked_seconds;
         append(to_json_line(record, session_));
     }
 }

@@ -25,6 +25,14 @@ std::string directory_of(const std::string& path) {
     return slash == 0 ? "/" : path.substr(0, slash);
 }
 
+// Does the file end within a line? A writer that was killed, or a full disk, leaves it so.
+Result<bool> ends_within_line(File& file, uint64_t size) {
+    std::byte last{};
+    if (size == 0) return false;
+    TAILRACE_ASSIGN(const size_t read, file.read_at(std::span(&last, 1), size - 1));
+    return read == 1 && last != std::byte{'\n'};
+}
+
 }  // namespace
 
 Status RecordFile::append(std::string_view text) {
@@ -37,7 +45,8 @@ Status RecordFile::append(std::string_view text) {
         TAILRACE_ASSIGN(file, storage_.open(path_, {Access::write, DirectIo::off}));
         size = 0;
     }
-    const std::string whole = size == 0 ? head_ + std::string(text) : std::string(text);
+    TAILRACE_ASSIGN(const bool torn, ends_within_line(*file, size));
+    const std::string whole = (size == 0 ? head_ : torn ? "\n" : "") + std::string(text);
     TAILRACE_TRY(file->write_at(std::as_bytes(std::span(whole.data(), whole.size())), size));
     return file->close();
 }

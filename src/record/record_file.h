@@ -2,7 +2,8 @@
 // longer, the file becomes NAME.1 (what had that name goes) and a new one is begun with `head`.
 //
 // Nothing is synced: a record that a power cut takes is a record less. A failure leaves whole lines, but for
-// the last. Belongs to one thread at a time; one session at a time writes a file.
+// the last, and what is appended later begins a line of its own. Belongs to one thread at a time; one session
+// at a time writes a file.
 #pragma once
 
 #include <cstdint>

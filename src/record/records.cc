@@ -96,12 +96,13 @@ void CaptureNumbers::add(const CaptureNumbers& other) {
     most_seconds = std::max(most_seconds, other.most_seconds);
     sum_seconds += other.sum_seconds;
     most_wait_seconds = std::max(most_wait_seconds, other.most_wait_seconds);
+    most_blocked_seconds = std::max(most_blocked_seconds, other.most_blocked_seconds);
     ranks += other.ranks;
     bytes += other.bytes;
 }
 
 CaptureNumbers capture_numbers(uint64_t bytes, double seconds, double wait_seconds) {
-    return {1, bytes, seconds, seconds, seconds, wait_seconds};
+    return {1, bytes, seconds, seconds, seconds, wait_seconds, wait_seconds + seconds};
 }
 
 std::string to_json_line(const SessionRecord& session) {
@@ -138,7 +139,8 @@ std::string to_json_line(const EpochRecord& epoch, const SessionRecord& session)
                            {"least_seconds", capture.least_seconds},
                            {"mean_seconds", capture.sum_seconds / capture.ranks},
                            {"most_seconds", capture.most_seconds},
-                           {"most_wait_seconds", capture.most_wait_seconds}};
+                           {"most_wait_seconds", capture.most_wait_seconds},
+                           {"most_blocked_seconds", capture.most_blocked_seconds}};
     json["nodes"] = Json::array();
     for (const NodeRecord& node : epoch.nodes) json["nodes"].push_back(json_of(node));
     return line(json);

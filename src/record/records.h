@@ -21,7 +21,8 @@ struct CaptureNumbers {
     uint32_t ranks = 0;
     uint64_t bytes = 0;
     double least_seconds = 0, most_seconds = 0, sum_seconds = 0;  // of a rank's capture
-    double most_wait_seconds = 0;  // of a rank, for room in the queue before it
+    double most_wait_seconds = 0;     // of a rank, for room in the queue before it
+    double most_blocked_seconds = 0;  // of a rank: its wait and its capture
 
     void add(const CaptureNumbers& other);
     bool operator==(const CaptureNumbers&) const = default;
@@ -65,7 +66,7 @@ struct SessionEnd {
     int64_t ended_unix_ms = 0;
     double seconds = 0;  // since the session began
     uint64_t epochs = 0;
-    double blocked_seconds = 0;  // sum over epochs of what the slowest rank's save took
+    double blocked_seconds = 0;  // sum over epochs of most_blocked_seconds
 };
 
 // Each ends with a line feed.

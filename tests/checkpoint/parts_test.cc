@@ -33,7 +33,7 @@ std::vector<AgentMessage> sample_messages() {
     flushed.node.statistics.commit_seconds = 0.5;
     flushed.node.statistics.writers = {{1, 2, 3, 4, 0.1, 0.2, 0.3, 0.4}, {}};
     return {Captured{7, {12, 3}, false, failure, {5, 100, 50, 99}, "/a b/c", 0.5, 0.25},
-            NodeCaptured{4, 7, {{12, 3}, {13, 3}}, true, {}, {2, 99, 0.5, 0.75, 1.25, 0.1}},
+            NodeCaptured{4, 7, {{12, 3}, {13, 3}}, true, {}, {2, 99, 0.5, 0.75, 1.25, 0.1, 0.8}},
             flushed,
             Decision{{12, 3}, false},
             GroupResult{{12, 3}, 2, failure, 1.5},
@@ -52,6 +52,8 @@ TEST(AgentMessageTest, EveryKindSurvivesARoundTrip) {
         ASSERT_TRUE(decoded.ok());
         EXPECT_EQ(decoded->index(), message.index());
         EXPECT_EQ(encode(*decoded), bytes);
+        if (const auto* captured = std::get_if<NodeCaptured>(&message))
+            EXPECT_EQ(std::get<NodeCaptured>(*decoded).capture, captured->capture);
     }
 }
 

@@ -7,8 +7,10 @@
 #include <numeric>
 #include <sstream>
 
+#include "checkpoint/recorder.h"
 #include "checkpoint/sample_program.h"
 #include "record/record_file.h"
+#include "storage/memory_storage.h"
 
 namespace tailrace {
 namespace {
@@ -114,6 +116,28 @@ TEST(RecordTest, LaterRunsAreAppendedAndNothingLiesInTheSharedDirectory) {
     EXPECT_NE(lines[0]["run_uid"], lines[3]["run_uid"]);
     EXPECT_THAT(shared_names(machines, job.config), SizeIs(2 * job.config.files));
     EXPECT_EQ(text_of(*machines.local_of("m1"), path), "") << "one node keeps the record";
+}
+
+TEST(RecordTest, BlockedIsWhatOneRankWaitedAndCaptured) {
+    MemoryStorage storage;
+    Config config;
+    config.record_dir = "/records";
+    SessionRecord session;
+    session.nodes = 1;
+    Recorder recorder(config, session, 0, true, storage);
+    recorder.begin({});
+    for (const uint64_t epoch : {1, 2}) {
+        NodeCaptured captured{0, epoch, {{epoch, 1}}, true, {}};
+        captured.capture = capture_numbers(10, 4, 0);       // a rank with much data
+        captured.capture.add(capture_numbers(10, 0.5, 3));  // one that came first and waited
+        recorder.hear(AgentMessage(captured));
+        recorder.hear(AgentMessage(EpochEnded{{epoch, 1}, EpochState::kept_local, {}, 0, true}));
+    }
+    recorder.finish();
+    const auto lines = lines_of(text_of(storage, record_path("/records", config.name, config.shared_dir)));
+    ASSERT_THAT(lines, SizeIs(4));
+    EXPECT_EQ(lines[1]["capture"]["most_blocked_seconds"], 4);
+    EXPECT_EQ(lines[3]["blocked_seconds"], 8);
 }
 
 TEST(RecordTest, CanBeSwitchedOffAndAFailureIsNoneOfTheEpochs) {

@@ -52,7 +52,7 @@ def run_of(case, mib_per_second, repetition=0):
     }
 
 
-def bench(cases, runs):
+def bench(cases, runs, **place):
     machine = {
         "host": "h<ost>",
         "kernel": "k",
@@ -66,6 +66,7 @@ def bench(cases, runs):
         "tailrace": "0.1.0",
         "threads": "OpenMP",
         "began_unix_ms": 1_700_000_000_000,
+        **place,
     }
     return {"tailrace_bench": 1, "complete": True, "machine": machine, "repetitions": 2, "cases": cases, "runs": runs}
 
@@ -113,12 +114,12 @@ def follower(node, sent):
     }
 
 
-def record(uid, files, shared_dir="/s", epochs=3):
+def record(uid, files, shared_dir="/s", epochs=3, job="job", ranks=4, capture=(0.25, 0.25, 0.25), **others):
     lines = [
         {
             "record": "session",
             "run_uid": uid,
-            "job": "job",
+            "job": job,
             "run": 1,
             "began_unix_ms": 1_700_000_000_000,
             "tailrace": "0.1.0",
@@ -126,9 +127,9 @@ def record(uid, files, shared_dir="/s", epochs=3):
             "shared_dir": shared_dir,
             "file_system": "ext4",
             "io_engine": "posix",
-            "ranks": 4,
+            "ranks": ranks,
             "nodes": 4,
-            "settings": {"files": str(files)},
+            "settings": {"files": str(files), "name": job, "record_dir": f"/of {uid}", **others},
         }
     ]
     for epoch in range(1, epochs + 1):
@@ -152,7 +153,7 @@ def record(uid, files, shared_dir="/s", epochs=3):
                     "bytes": 16 * MIB,
                     "least_seconds": 0.1,
                     "mean_seconds": 0.2,
-                    "most_seconds": 0.25,
+                    "most_seconds": capture[epoch - 1],
                     "most_wait_seconds": 0,
                 },
                 "nodes": nodes,
@@ -250,7 +251,17 @@ class ReportTest(unittest.TestCase):
         self.assertNotRegex(text, r"#0102[0-9a-f]{2}", "every colour follows the theme")
         for svg in re.findall(r"<svg.*?</svg>", text, re.S):
             xml.etree.ElementTree.fromstring(svg)
+        self.identifiers = page.identifiers
         return page.sections
+
+    def drawn(self, kind):
+        """How often matplotlib drew one: error bars are a LineCollection each, ticks an xtick each."""
+        return sum(1 for name in self.identifiers if name.startswith(kind))
+
+    def column(self, section, *names):
+        """The cells below the headings with these places or names."""
+        head, *rows = section["rows"]
+        return [tuple(row[head.index(name) if isinstance(name, str) else name] for name in names) for row in rows]
 
     def test_bench_results_become_the_papers_figures(self):
         cases = [
@@ -273,7 +284,11 @@ class ReportTest(unittest.TestCase):
         self.assertIn("1 file", sections["throughput"]["text"])
         self.assertIn("4 files", sections["throughput"]["text"])
         ratio = dict(zip(*sections["contiguous-interleaved"]["rows"][:2], strict=True))
-        self.assertEqual(ratio["ratio"], str(round(110 / 111, 3)))
+        self.assertEqual(
+            (ratio["ratio"], ratio["least"], ratio["most"], ratio["turns"]),
+            (str(round(110 / 111, 3)), str(round(100 / 101, 3)), str(round(120 / 121, 3)), "3"),
+        )
+        self.assertEqual(self.drawn("contiguous-interleaved-LineCollection"), 2, "error bars for each number of files")
         fastest = sections["configurations"]["rows"][1]
         self.assertEqual(fastest[1], str(2 * (100 + len(cases) - 1 + 10)))
         self.assertIn("h<ost>", self.page.read_text(encoding="utf-8").replace("&lt;", "<").replace("&gt;", ">"))
@@ -283,25 +298,121 @@ class ReportTest(unittest.TestCase):
         self.report(self.put("bench.json", bench(cases, [run_of(0, 100), run_of(1, 200), run_of(2, 10)])))
         sections = self.read_page()
         self.assertEqual([row[4] for row in sections["throughput"]["rows"][1:]], ["100", "200"])
-        self.assertIn("1 runs with other settings are left out", sections["throughput"]["text"])
+        self.assertIn("left out because they differ (direct io): 1.", sections["throughput"]["text"])
+
+    def test_runs_of_other_places_are_not_mixed(self):
+        cases, runs = [settings(writers=1), settings(writers=2)], [run_of(0, 100), run_of(1, 200)]
+        here = self.put("here.json", bench(cases, runs))
+        for name, place in {"host": {"host": "other"}, "directory": {"directory": "/x"}, "nfs": {"file_system": "nfs"},
+                            "version": {"tailrace": "0.2.0"}}.items():  # fmt: skip
+            there = self.put("there.json", bench(cases, [run_of(0, 10), run_of(1, 20)], **place))
+            self.report(here, there, "--force")
+            sections = self.read_page()
+            self.assertEqual([row[4] for row in sections["throughput"]["rows"][1:]], ["100", "200"], name)
+            self.assertEqual([row[1] for row in sections["configurations"]["rows"][1:]], ["400", "200", "40", "20"])
+            self.assertEqual(len({row[0] for row in sections["configurations"]["rows"]}), 5, "labels tell them apart")
+
+    def test_every_setting_keeps_runs_apart(self):
+        for changed in ({"buffers": 64}, {"imbalance_percent": 0}, {"seed": 2}, {"local": False}, {"durable": False}):
+            cases = [settings(writers=1), settings(writers=2), settings(writers=2, **changed)]
+            self.report(
+                self.put("bench.json", bench(cases, [run_of(0, 100), run_of(1, 200), run_of(2, 10)])), "--force"
+            )
+            sections = self.read_page()
+            self.assertEqual([row[4] for row in sections["throughput"]["rows"][1:]], ["100", "200"], changed)
+            self.assertEqual([row[1] for row in sections["configurations"]["rows"][1:]], ["400", "200", "20"], changed)
+
+    def test_what_was_not_synced_is_not_called_durable(self):
+        for durable, unit in ((True, "MiB/s until durable"), (False, "MiB/s, not synced")):
+            self.report(self.put("bench.json", bench([settings(durable=durable)], [run_of(0, 100)])), "--force")
+            text = self.read_page()["configurations"]["text"]
+            self.assertIn(unit, text)
+            self.assertEqual("durable" in text, durable)
+
+    def test_the_legend_has_the_lines_of_all_panels_and_the_axis_shows_none(self):
+        cases = [settings(files=1, followers=f) for f in (0, 1, 4)]
+        cases += [settings(files=4, followers=f, placement="interleaved") for f in (1, 4)]
+        self.report(self.put("bench.json", bench(cases, [run_of(i, 100 + i) for i in range(len(cases))])))
+        text = self.read_page()["throughput"]["text"]
+        self.assertIn("1 writer, append", text)
+        self.assertIn("1 writer, interleaved", text)
+        self.assertEqual(self.drawn("throughput-xtick"), 2 * 3, "0, 1 and 4 followers in both panels")
 
     def test_records_become_the_papers_figures(self):
         self.report(self.put("a.jsonl", record("aa", 1)), self.put("b.jsonl", record("bb", 2)))
         sections = self.read_page()
         self.assertEqual(list(sections), ["over-files", "over-imbalance", "per-leader", "per-thread", "application"])
-        self.assertEqual(sections["over-files"]["rows"][1][:5], ["4", "1", "3", "0.25", "3.5"])
-        self.assertEqual(sections["over-imbalance"]["rows"][1][3], "25.0")
+        self.assertEqual(
+            self.column(sections["over-files"], "nodes", "K", "apart by", "epochs", "local s", "flush s"),
+            [("4", "1", "", "3", "0.25", "3.5"), ("4", "2", "", "3", "0.25", "3.5")],
+        )
+        self.assertEqual(
+            self.column(sections["over-imbalance"], "imbalance %", "epochs", "local s per GiB", "flush s per GiB"),
+            [("25", "3", "16.0", "224.0")] * 2,
+        )
+        self.assertIn("local phase, s per GiB", sections["over-imbalance"]["text"])
         leaders = sections["per-leader"]["rows"]
         self.assertEqual([row[0] for row in leaders[1:]], ["2", "0"], "slowest first")
         self.assertEqual(leaders[1][2:5], [str(4 * MIB), str(4 * MIB), "3.3"])
         self.assertEqual(len(sections["per-thread"]["rows"]), 1 + 4)
-        self.assertEqual(sections["application"]["rows"][1][1:], ["1", "20", "20", "20", "0.75"])
+        self.assertEqual(sections["application"]["rows"][1][2:], ["1", "20", "20", "20", "0.75"])
+
+    def test_both_phases_have_error_bars(self):
+        self.report(self.put("a.jsonl", record("aa", 1, capture=(0.5, 0.25, 1))))
+        sections = self.read_page()
+        self.assertEqual(sections["over-files"]["rows"][1][6:12], ["0.5", "0.25", "1.0", "3.5", "3.5", "3.5"])
+        self.assertEqual(sections["over-imbalance"]["rows"][1][5:8], ["32.0", "16.0", "64.0"])
+        self.assertEqual(self.drawn("over-files-LineCollection"), 2)
+        self.assertEqual(self.drawn("over-imbalance-LineCollection"), 2)
+
+    def test_sessions_that_differ_are_not_pooled(self):
+        one = self.put("a.jsonl", record("aa", 1))
+        for changed, label in (({"job": "other"}, "job other"), ({"shared_dir": "/x/s"}, "in /x/s"),
+                               ({"ranks": 16}, "16 ranks"), ({"writers": "9"}, "")):  # fmt: skip
+            two = self.put("b.jsonl", record("bb", 1, capture=(9, 9, 9), **changed))
+            self.report(one, two, "--force")
+            sections = self.read_page()
+            self.assertEqual(sorted(self.column(sections["over-files"], "epochs", "local s")),
+                             [("3", "0.25"), ("3", "9.0")], changed)  # fmt: skip
+            self.assertEqual(len(sections["over-imbalance"]["rows"]), 3, changed)
+            self.assertEqual(len(sections["application"]["rows"]), 3, changed)
+            for name in ("over-files", "over-imbalance", "application"):
+                self.assertIn(label, sections[name]["text"])
+        self.report(one, self.put("b.jsonl", record("bb", 2, record_bytes="1MiB")), "--force")
+        self.assertEqual(self.column(self.read_page()["over-files"], "K"), [("1",), ("2",)])
+
+    def test_long_differences_have_a_letter_that_the_text_explains(self):
+        files = [
+            self.put(f"{uid}.jsonl", record(uid, files, f"/scratch/{name}/of/a/run", writers=writers))
+            for uid, files, name, writers in (
+                ("aa", 1, "first", "4"), ("bb", 2, "first", "4"), ("cc", 1, "second", "8"), ("dd", 2, "second", "8"))
+        ]  # fmt: skip
+        self.report(*files)
+        sections = self.read_page()
+        apart = ["A: in first/of/a/run, 4 writers", "B: in second/of/a/run, 8 writers"]
+        for name in ("over-files", "over-imbalance", "application"):
+            self.assertEqual(sorted({cell for (cell,) in self.column(sections[name], "apart by")}), apart)
+            for line in apart:
+                self.assertIn(line + ".", sections[name]["text"])
+
+    def test_settings_do_not_keep_sessions_apart_that_saved_nothing(self):
+        silent = [
+            "".join(
+                line + "\n" for line in record(uid, files, epochs=0).splitlines() if '"record": "epoch"' not in line
+            )
+            for uid, files in (("bb", 1), ("cc", 2))
+        ]
+        self.report(self.put("a.jsonl", "".join([record("aa", 1), *silent])))
+        rows = self.column(self.read_page()["application"], "session", "runs")
+        self.assertEqual(rows, [("no checkpoints, 4 nodes", "2"), ("K = 1, 4 nodes", "1")])
 
     def test_a_record_that_was_cut_short_is_drawn_and_the_rest_is_named(self):
         text = record("aa", 1)
         self.report(self.put("cut.jsonl", text[:-400]))
         self.assertIn("over-files", self.read_page())
         self.assertIn("1 lines were passed over", self.page.read_text(encoding="utf-8"))
+        self.report(self.put("cut.jsonl", text[:-400] + "\n" + record("bb", 2)), "--force")
+        self.assertEqual(self.column(self.read_page()["over-files"], "K", "epochs"), [("1", "2"), ("2", "3")])
 
     def test_a_shared_directory_stands_for_its_records(self):
         shared = self.root / "shared dir"
@@ -317,6 +428,13 @@ class ReportTest(unittest.TestCase):
         self.page.unlink()
         done = self.report(self.root, code=3, XDG_STATE_HOME=str(self.root / "state"))
         self.assertIn("no record of a session", done.stderr)
+        (state / "job-0.jsonl").mkdir()
+        self.report(link, XDG_STATE_HOME=str(self.root / "state"))
+        self.read_page()
+        self.assertIn("job-0.jsonl: Is a directory", self.page.read_text(encoding="utf-8"))
+        self.page.unlink()
+        done = self.report(self.root, code=3, XDG_STATE_HOME=str(self.root / "state"))
+        self.assertIn("job-0.jsonl: Is a directory", done.stderr)
 
     def test_profiles_become_the_posters_figures(self):
         def tally(**given):

@@ -33,6 +33,15 @@ TEST(RecordFileTest, AppendsToWhatEarlierSessionsLeft) {
     EXPECT_EQ(content(storage, "/r/a.jsonl"), "one\ntwo\n");
 }
 
+TEST(RecordFileTest, AnUnfinishedLineStaysALineOfItsOwn) {
+    MemoryStorage storage;
+    ASSERT_TRUE(RecordFile(storage, "/r/a.jsonl", 1000).append("whole\ncut sh").ok());
+    RecordFile next(storage, "/r/a.jsonl", 1000);
+    ASSERT_TRUE(next.append("head\n").ok());
+    ASSERT_TRUE(next.append("line\n").ok());
+    EXPECT_EQ(content(storage, "/r/a.jsonl"), "whole\ncut sh\nhead\nline\n");
+}
+
 TEST(RecordFileTest, BeginsAnewBeforeItOutgrowsItsBound) {
     MemoryStorage storage;
     RecordFile file(storage, "/r/a.jsonl", 20);

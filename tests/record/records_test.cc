@@ -58,7 +58,7 @@ SessionRecord session() {
 TEST(RecordsTest, AnEpochsLineHasPhasesLeadersAndThreads) {
     EpochRecord epoch = end_of(key, "committed");
     epoch.capture = capture_numbers(1000, 0.5, 0.125);
-    epoch.capture.add(capture_numbers(500, 0.25, 0));
+    epoch.capture.add(capture_numbers(500, 0.25, 0.25));
     epoch.nodes = {leader(0), follower(1)};
     const std::string line = to_json_line(epoch, session());
     EXPECT_EQ(line.find('\n'), line.size() - 1);
@@ -70,7 +70,8 @@ TEST(RecordsTest, AnEpochsLineHasPhasesLeadersAndThreads) {
     EXPECT_EQ(parsed["capture"]["least_seconds"], 0.25);
     EXPECT_EQ(parsed["capture"]["mean_seconds"], 0.375);
     EXPECT_EQ(parsed["capture"]["most_seconds"], 0.5);
-    EXPECT_EQ(parsed["capture"]["most_wait_seconds"], 0.125);
+    EXPECT_EQ(parsed["capture"]["most_wait_seconds"], 0.25);
+    EXPECT_EQ(parsed["capture"]["most_blocked_seconds"], 0.625) << "of one rank, not of two together";
     ASSERT_THAT(parsed["nodes"], SizeIs(2));
     const json& first = parsed["nodes"][0];
     EXPECT_EQ(first["role"], "leader");

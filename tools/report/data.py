@@ -31,9 +31,13 @@ class Spread:
         return Spread(statistics.median(values), min(values), max(values), len(values))
 
 
+# Of a benchmark's machine, what a rate depends on as on a setting.
+PLACE = ("host", "directory", "file_system", "local_directory", "local_file_system", "tailrace", "threads")
+
+
 @dataclass
 class BenchRun:
-    """One run of a benchmark with the settings it was made with; bytes and seconds."""
+    """One run of a benchmark with the settings and the place it was made with; bytes and seconds."""
 
     settings: Json
     result: Json
@@ -53,6 +57,15 @@ class Session:
         return int(self.head["settings"].get("files", 1))
 
     @property
+    def facts(self) -> Json:
+        """What must be the same in sessions that are pooled. Of what is named twice, as what was in use."""
+        named = ("nodes", "ranks", "job", "shared_dir", "file_system", "io_engine", "tailrace")
+        facts = {key: self.head[key] for key in named}
+        passed = (*named, "name", "files", "record", "record_dir", "record_bytes")
+        rest = {key: value for key, value in self.head["settings"].items() if key not in passed}
+        return {**facts, "files": self.files, **rest}
+
+    @property
     def committed(self) -> list[Json]:
         return [epoch for epoch in self.epochs if epoch["state"] == "committed"]
 
@@ -65,22 +78,30 @@ class Material:
     sessions: list[Session] = field(default_factory=list)
     profiles: list[tuple[str, Json]] = field(default_factory=list)  # named by their files
     passed_over: int = 0  # lines of records that a killed program left unfinished, or of no known session
+    unread: list[str] = field(default_factory=list)  # records that could not be opened, and why
 
 
-def record_files(directory: str, state: str) -> list[str]:
-    """The records of sessions on a shared directory: those in `state` that name it."""
+def record_files(directory: str, state: str, material: Material) -> list[str]:
+    """The records of sessions on a shared directory: those in `state` that name it. What cannot be opened is noted."""
     wanted = os.path.realpath(directory)
     found = []
-    for name in sorted(os.listdir(state)) if os.path.isdir(state) else []:
+    try:
+        names = sorted(os.listdir(state)) if os.path.isdir(state) else []
+    except OSError as error:
+        raise NotReadable(f"{state}: {error.strerror}") from error
+    for name in names:
         path = os.path.join(state, name)
         if name.endswith((".jsonl", ".jsonl.1")):
-            with open(path, encoding="utf-8", errors="replace") as file:
-                try:
+            try:
+                with open(path, encoding="utf-8", errors="replace") as file:
                     named = json.loads(file.readline()).get("shared_dir", "")
-                    if os.path.realpath(named) == wanted:
-                        found.append(path)
-                except (ValueError, AttributeError, TypeError):
-                    continue
+                if os.path.realpath(named) == wanted:
+                    found.append(path)
+            except OSError as error:
+                if (note := f"{path}: {error.strerror}") not in material.unread:
+                    material.unread.append(note)
+            except (ValueError, AttributeError, TypeError):
+                continue
     return found
 
 
@@ -99,9 +120,10 @@ def read(paths: list[str], state: str) -> Material:
     material = Material()
     for path in paths:
         if os.path.isdir(path):
-            records = record_files(path, state)
+            records = record_files(path, state, material)
             if not records:
-                raise NotReadable(f"{path} is a directory, and {state} has no record of a session on it")
+                unread = "".join(f"; could not be read: {one}" for one in material.unread)
+                raise NotReadable(f"{path} is a directory, and {state} has no record of a session on it{unread}")
             for record in records:
                 read_file(record, material)
         else:
@@ -137,8 +159,11 @@ def read_file(path: str, material: Material) -> None:
 
 def add_results(results: Json, material: Material) -> None:
     """Adds the runs of one benchmark."""
+    machine = results["machine"]
+    place = {key: machine[key] for key in PLACE}
     for run in results["runs"]:
-        material.runs.append(BenchRun(results["cases"][run["case"]], run, results["machine"]))
+        settings = {key: value for key, value in results["cases"][run["case"]].items() if key != "refused"}
+        material.runs.append(BenchRun({**settings, **place}, run, machine))
 
 
 def add_profile(label: str, profile: Json, material: Material) -> None:

@@ -68,6 +68,7 @@ def facts_of(material: data.Material) -> list[str]:
             f"{label}: calls of {' '.join(profile['command'])} on {profile['host']}, {profile['processes']} processes, "
             f"{profile['seconds']:.0f} s under strace {profile['strace']}, {day(profile['began_unix_ms'])}"
         )
+    facts += [f"a record could not be read: {one}" for one in material.unread]
     if material.passed_over:
         facts.append(
             f"{material.passed_over} lines were passed over: unfinished, or of a session whose beginning is gone"

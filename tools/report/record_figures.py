@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import data
+import figures
+import groups
 import style
 from figures import MIB, Figure, Theme
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
+LINE = 24  # characters that fit below a bar
 OTHERS = 5  # leaders beside the slowest and the fastest, as in Fig. 7
 
 
@@ -20,65 +25,154 @@ def epochs_of(material: data.Material) -> list[tuple[data.Session, data.Json]]:
             if "capture" in epoch and epoch["nodes"]]  # fmt: skip
 
 
+@dataclass
+class Load:
+    """Sessions, or their epochs, that may be pooled."""
+
+    nodes: int
+    files: int
+    apart: str  # all that differs besides
+    label: list[str]  # lines
+    items: list[Any]
+
+
+def facts_of(session: data.Session) -> groups.Facts:
+    """What must be the same in sessions that are pooled. Settings have no effect where nothing was saved."""
+    facts = session.facts
+    return facts if session.epochs else {key: facts[key] for key in ("nodes", "ranks", "job", "shared_dir")}
+
+
+def loads_of(material: data.Material, found: list[tuple[data.Session, Any]]) -> list[Load]:
+    """What has the same facts together, by nodes and K; labelled by both and by whatever else differs in the material.
+    Where that is long, by a letter, the same in all figures."""
+    known = [facts for facts, _ in groups.pooled((facts_of(session), None) for session in material.sessions)]
+    known.sort(key=lambda facts: (facts["nodes"], facts.get("files", 0)))
+    apart = [", ".join(parts) for parts in groups.labels(known, leave=("nodes", "files"))]
+    kinds = list(dict.fromkeys(apart))
+    letters = max(map(len, kinds), default=0) > LINE
+    loads = []
+    for facts, items in groups.pooled((facts_of(session), item) for session, item in found):
+        nodes, files, more = facts["nodes"], facts.get("files", 0), apart[known.index(facts)]
+        label = [f"K = {files}" if files else "no checkpoints", f"{nodes} node{'s' if nodes > 1 else ''}"]
+        if more and letters:
+            name = groups.letter(kinds.index(more))
+            loads.append(Load(nodes, files, f"{name}: {more}", [*label, name], items))
+        else:
+            loads.append(Load(nodes, files, more, [*label, more] if more else label, items))
+    return sorted(loads, key=lambda load: (load.nodes, load.files, load.apart))
+
+
+def letters_of(loads: list[Load]) -> str:
+    """What the letters in labels mean."""
+    return "".join(f" {apart}." for apart in sorted({load.apart for load in loads}) if ": " in apart)
+
+
+def label_bars(axes: Axes, loads: list[Load]) -> None:
+    """Below each bar what it is."""
+    axes.set_xticks(range(len(loads)), ["\n".join(load.label) for load in loads])
+
+
+def bars_for(loads: list[Load]) -> tuple[Drawing, Axes]:
+    """A drawing with room for a bar and a label for each."""
+    width = max(1.1, 0.09 * max(len(line) for load in loads for line in load.label))
+    drawing = Drawing(figsize=(max(6.4, width * len(loads) + 2), 4.4), layout="constrained")
+    return drawing, drawing.subplots()
+
+
+def bar(axes: Axes, place: float, found: data.Spread, below: float, shift: float, theme: Theme, **more: Any) -> None:
+    """A median on top of what is below, and from the least to the most, so far beside its middle."""
+    axes.bar(place, found.median, bottom=below, **more)
+    axes.errorbar(place + shift, below + found.median, yerr=figures.error_bars([found]), linestyle="", capsize=3,
+                  color=theme["ink"], linewidth=1.2)  # fmt: skip
+
+
 def over_files(material: data.Material, theme: Theme) -> Figure | None:
     """FGCS Fig. 3: local and flush time over K."""
-    groups: dict[tuple[int, int], list[data.Json]] = {}
-    for session, epoch in epochs_of(material):
-        groups.setdefault((session.head["nodes"], session.files), []).append(epoch)
-    if not groups:
+    loads = loads_of(material, epochs_of(material))
+    if not loads:
         return None
-    keys = sorted(groups)
-    drawing = Drawing(figsize=(max(6.4, 1.1 * len(keys) + 2), 3.8), layout="constrained")
-    axes = drawing.subplots()
+    drawing, axes = bars_for(loads)
     rows = []
-    for place, key in enumerate(keys):
-        local = data.Spread.of([epoch["capture"]["most_seconds"] for epoch in groups[key]])
-        flush = data.Spread.of([epoch["flush_seconds"] for epoch in groups[key]])
+    for place, load in enumerate(loads):
+        local = data.Spread.of([local_seconds(epoch) for epoch in load.items])
+        flush = data.Spread.of([flush_seconds(epoch) for epoch in load.items])
+        sizes = data.Spread.of([epoch["capture"]["bytes"] / MIB for epoch in load.items])
         rates = data.Spread.of([epoch["capture"]["bytes"] / MIB / max(1e-9, epoch["flush_seconds"])
-                                for epoch in groups[key]])  # fmt: skip
-        axes.bar(place, local.median, color=style.colour(theme, 1), label="local phase" if place == 0 else None)
-        axes.bar(place, flush.median, bottom=local.median, color=style.colour(theme, 0),
-                 yerr=[[flush.median - flush.least], [flush.most - flush.median]], ecolor=theme["ink"], capsize=3,
-                 label="flush" if place == 0 else None)  # fmt: skip
-        axes.text(place - 0.2, local.median + flush.median / 2, f"{rates.median:.0f}\nMiB/s", ha="center", va="center",
-                  fontsize=8, color=theme["paper"])  # fmt: skip
-        rows.append([*key, len(groups[key]), round(local.median, 4), round(flush.median, 4), round(flush.least, 4),
-                     round(flush.most, 4), round(rates.median)])  # fmt: skip
-    axes.set_xticks(range(len(keys)), [f"K = {files}\n{nodes} node{'s' if nodes > 1 else ''}" for nodes, files in keys])
+                                for epoch in load.items])  # fmt: skip
+        bar(axes, place, local, 0, -0.2, theme, color=style.colour(theme, 1), label="local phase")
+        bar(axes, place, flush, local.median, 0, theme, color=style.colour(theme, 0), label="flush")
+        axes.text(place, local.median + flush.most, f"{rates.median:.0f} MiB/s", ha="center", va="bottom", fontsize=9)
+        rows.append([load.nodes, load.files, load.apart, len(load.items), round(sizes.least, 1),
+                     round(sizes.most, 1), *(round(value, 4) for one in (local, flush)
+                                             for value in (one.median, one.least, one.most)),
+                     round(rates.median)])  # fmt: skip
+    label_bars(axes, loads)
     axes.set_ylabel("seconds")
-    axes.legend()
+    axes.margins(y=0.1)
+    figures.legend_below(drawing, 2)
     about = (
-        "The slowest rank's capture and the slowest group's flush of an epoch: medians over epochs, with the flush's "
-        "least and most, and its rate. Only the local phase holds the program up. After FGCS Fig. 3."
+        "The slowest rank's capture and the slowest group's flush of an epoch: medians over epochs, with the least and "
+        "most, and the flush's rate. Only the local phase holds the program up. A bar has the epochs of one job and "
+        "directory with the same settings, whatever their size; the table has the sizes. After FGCS Fig. 3."
+        + letters_of(loads)
     )
-    columns = ["nodes", "K", "epochs", "local s", "flush s", "least", "most", "MiB/s"]
+    columns = ["nodes", "K", "apart by", "epochs", "least MiB", "most MiB", "local s", "least", "most", "flush s",
+               "least", "most", "MiB/s"]  # fmt: skip
     return Figure("over-files", "Local phase and flush over the number of files", about, drawing, columns, rows)
 
 
+def local_seconds(epoch: data.Json) -> float:
+    return float(epoch["capture"]["most_seconds"])
+
+
+def flush_seconds(epoch: data.Json) -> float:
+    return float(epoch["flush_seconds"])
+
+
+def per_gib(epochs: list[data.Json], seconds: Callable[[data.Json], float]) -> data.Spread:
+    """Seconds by the bytes of all ranks."""
+    return data.Spread.of([seconds(epoch) * 2**30 / epoch["capture"]["bytes"] for epoch in epochs])
+
+
 def over_imbalance(material: data.Material, theme: Theme) -> Figure | None:
-    """FGCS Figs. 4-6: time per byte over how far the nodes' bytes lie apart."""
-    rows = []
-    for session, epoch in epochs_of(material):
-        if len(epoch["nodes"]) > 1 and epoch["capture"]["bytes"] > 0:
-            gib = epoch["capture"]["bytes"] / 2**30
-            rows.append([session.head["nodes"], session.files, epoch["epoch"], round(100 * data.imbalance(epoch), 2),
-                         round(epoch["flush_seconds"] / gib, 4)])  # fmt: skip
-    if not rows:
+    """FGCS Figs. 4-6: time per byte, of both phases, over how far the nodes' bytes lie apart."""
+    loads = loads_of(material, [pair for pair in epochs_of(material)
+                                if len(pair[1]["nodes"]) > 1 and pair[1]["capture"]["bytes"] > 0])  # fmt: skip
+    if not loads:
         return None
-    drawing = Drawing(figsize=(6.4, 3.8), layout="constrained")
-    axes = drawing.subplots()
-    for number, key in enumerate(sorted({(row[0], row[1]) for row in rows})):
-        own = [row for row in rows if (row[0], row[1]) == key]
-        axes.plot([row[3] for row in own], [row[4] for row in own], "o", markersize=5, alpha=0.8,
-                  color=style.colour(theme, number), label=f"{key[0]} nodes, K = {key[1]}")  # fmt: skip
-    axes.set_xlabel("nodes' bytes differ by +- percent")
-    axes.set_ylabel("flush, seconds per GiB")
-    axes.set_ylim(bottom=0)
-    axes.set_xlim(0, max(25, 1.1 * max(row[3] for row in rows)))
-    axes.legend()
-    about = "Each point is an epoch: level points mean that imbalance costs nothing. After FGCS Figs. 4 to 6."
-    columns = ["nodes", "K", "epoch", "imbalance %", "s per GiB"]
-    return Figure("over-imbalance", "Flush over imbalance", about, drawing, columns, rows)
+    drawing = Drawing(figsize=(6.4, 5.2 + 0.1 * len(loads)), layout="constrained")
+    panels = drawing.subplots(2, 1, sharex=True)
+    rows = []
+    for number, load in enumerate(loads):
+        by_percent: dict[int, list[data.Json]] = {}
+        for epoch in load.items:
+            by_percent.setdefault(round(100 * data.imbalance(epoch)), []).append(epoch)
+        percents = sorted(by_percent)
+        spreads = [[per_gib(by_percent[percent], seconds) for percent in percents]
+                   for seconds in (local_seconds, flush_seconds)]  # fmt: skip
+        for axes, found in zip(panels, spreads, strict=True):
+            axes.errorbar(percents, [one.median for one in found], yerr=figures.error_bars(found), linestyle="-",
+                          linewidth=1, marker="o", markersize=5, capsize=3, color=style.colour(theme, number),
+                          label=", ".join(load.label))  # fmt: skip
+        for percent, local, flush in zip(percents, *spreads, strict=True):
+            rows.append([load.nodes, load.files, load.apart, percent, local.count,
+                         *(round(value, 4) for one in (local, flush)
+                           for value in (one.median, one.least, one.most))])  # fmt: skip
+    for axes, phase in zip(panels, ("local phase", "flush"), strict=True):
+        axes.set_ylabel(f"{phase}, s per GiB")
+        axes.set_ylim(bottom=0)
+    panels[1].set_xlabel("nodes' bytes differ by +- percent")
+    panels[1].set_xlim(0, max(25, 1.1 * max(row[3] for row in rows)))
+    drawing.align_ylabels(panels)
+    figures.legend_below(drawing, 2)
+    about = (
+        "The slowest rank's capture and the slowest group's flush by the bytes of all ranks, of epochs with the same "
+        "imbalance in whole percent: medians, bars from the least to the most. Level points mean that imbalance costs "
+        "nothing. After FGCS Figs. 4 to 6." + letters_of(loads)
+    )
+    columns = ["nodes", "K", "apart by", "imbalance %", "epochs", "local s per GiB", "least", "most",
+               "flush s per GiB", "least", "most"]  # fmt: skip
+    return Figure("over-imbalance", "Local phase and flush over imbalance", about, drawing, columns, rows)
 
 
 def chosen_epoch(material: data.Material) -> tuple[data.Session, data.Json] | None:
@@ -105,8 +199,9 @@ def sampled_leaders(leaders: list[data.Json]) -> list[data.Json]:
     return [leaders[0], *(leaders[i] for i in between), leaders[-1]]
 
 
-def name_of(epoch: data.Json) -> str:
-    return f"epoch {epoch['epoch']} of run {epoch['run']}"
+def name_of(chosen: tuple[data.Session, data.Json]) -> str:
+    session, epoch = chosen
+    return f"epoch {epoch['epoch']} of run {epoch['run']} of {session.head['job']} in {session.head['shared_dir']}"
 
 
 def per_leader(material: data.Material, theme: Theme) -> Figure | None:
@@ -131,13 +226,13 @@ def per_leader(material: data.Material, theme: Theme) -> Figure | None:
     axes.axhline(mean, linestyle=":", color=theme["ink"], label="mean of all leaders")
     axes.set_xticks(range(len(shown)), [f"node {leader['node']}" for leader in shown])
     axes.set_ylabel("seconds")
-    axes.legend()
+    figures.legend_below(drawing, 4)
     rows = [[leader["node"], leader["group"], leader["received_bytes"], leader["local_bytes"],
              round(data.leader_seconds(leader), 4), round(data.leader_seconds(leader) / mean, 3),
              round((leader["received_bytes"] + leader["local_bytes"]) / MIB / data.leader_seconds(leader))]
             for leader in leaders]  # fmt: skip
     about = (
-        f"Leaders of {name_of(chosen[1])}, slowest first, fastest last: the time of their writers for received and for "
+        f"Leaders of {name_of(chosen)}, slowest first, fastest last: the time of their writers for received and for "
         f"local data (reading included), with rates. The slowest took {rows[0][5]:.2f} of the mean. After FGCS Fig. 7."
     )
     columns = ["node", "group", "received bytes", "local bytes", "seconds", "by mean", "MiB/s"]
@@ -175,8 +270,8 @@ def per_thread(material: data.Material, theme: Theme) -> Figure | None:
                          *(round(thread[key], 4) for key in ("received_write_seconds", "local_write_seconds",
                                                              "read_seconds", "idle_seconds"))])  # fmt: skip
     grid[0].set_ylabel("seconds")
-    drawing.legend(*grid[0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
-    about = f"What each writer thread did in {name_of(chosen[1])}. After FGCS Figs. 8 and 9."
+    figures.legend_below(drawing, 5)
+    about = f"What each writer thread did in {name_of(chosen)}. After FGCS Figs. 8 and 9."
     columns = [
         "node",
         "writer",
@@ -192,36 +287,31 @@ def per_thread(material: data.Material, theme: Theme) -> Figure | None:
 
 def application_time(material: data.Material, theme: Theme) -> Figure | None:
     """FGCS Fig. 10: sessions with and without checkpoints."""
-    ended = [session for session in material.sessions if session.end]
-    if not ended:
+    loads = loads_of(material, [(session, session.end) for session in material.sessions if session.end])
+    if not loads:
         return None
-    groups: dict[str, list[data.Session]] = {}
-    for session in ended:
-        name = f"K = {session.files}" if session.epochs else "no checkpoints"
-        groups.setdefault(f"{name}, {session.head['nodes']} nodes", []).append(session)
-    names = sorted(groups)
-    drawing = Drawing(figsize=(max(6.4, 1.4 * len(names) + 2), 3.8), layout="constrained")
-    axes = drawing.subplots()
+    drawing, axes = bars_for(loads)
     rows = []
-    for place, name in enumerate(names):
-        totals = data.Spread.of([session.end["seconds"] for session in groups[name] if session.end])
-        blocked = data.Spread.of([session.end["blocked_seconds"] for session in groups[name] if session.end])
-        axes.bar(place, totals.median - blocked.median, color=style.colour(theme, 2),
-                 label="the program" if place == 0 else None)  # fmt: skip
+    for place, load in enumerate(loads):
+        totals = data.Spread.of([end["seconds"] for end in load.items])
+        blocked = data.Spread.of([end["blocked_seconds"] for end in load.items])
+        axes.bar(place, totals.median - blocked.median, color=style.colour(theme, 2), label="the program")
         axes.bar(place, blocked.median, bottom=totals.median - blocked.median, color=style.colour(theme, 1),
-                 yerr=[[totals.median - totals.least], [totals.most - totals.median]], ecolor=theme["ink"], capsize=3,
-                 label="blocked by save" if place == 0 else None)  # fmt: skip
+                 yerr=figures.error_bars([totals]), ecolor=theme["ink"], capsize=3,
+                 label="blocked by save")  # fmt: skip
         axes.text(place, totals.most, f"{totals.median:.1f} s", ha="center", va="bottom", fontsize=9)
-        rows.append([name, len(groups[name]), round(totals.median, 3), round(totals.least, 3), round(totals.most, 3),
-                     round(blocked.median, 4)])  # fmt: skip
-    axes.set_xticks(range(len(names)), names)
+        rows.append([", ".join(load.label[:2]), load.apart, len(load.items), round(totals.median, 3),
+                     round(totals.least, 3), round(totals.most, 3), round(blocked.median, 4)])  # fmt: skip
+    label_bars(axes, loads)
     axes.set_ylabel("seconds from open to close")
-    axes.legend(loc="lower right")
+    axes.margins(y=0.1)
+    figures.legend_below(drawing, 2)
     about = (
-        "Sessions that were closed: time from open to close, and of it what the slowest rank of each epoch spent in "
-        "save. Run the program once without saving to see a bar without checkpoints. After FGCS Fig. 10."
+        "Sessions that were closed: time from open to close, and of it what save took on the rank that it held up the "
+        "longest, epoch by epoch. Sessions of one job and directory with the same settings make a bar. Run the program "
+        "once without saving to see a bar without checkpoints. After FGCS Fig. 10." + letters_of(loads)
     )
-    columns = ["session", "runs", "seconds", "least", "most", "blocked s"]
+    columns = ["session", "apart by", "runs", "seconds", "least", "most", "blocked s"]
     return Figure("application", "The program's time", about, drawing, columns, rows)
 
 
