@@ -5,6 +5,7 @@
 #include <span>
 
 #include "base/log.h"
+#include "base/wall_clock.h"
 
 namespace tailrace {
 
@@ -14,11 +15,6 @@ namespace {
 constexpr uint64_t most_trace_bytes = uint64_t{256} << 20;
 // Jobs whose records a directory keeps: each has at most two files.
 constexpr size_t most_record_files = 256;
-
-int64_t unix_ms_now() {
-    const auto now = std::chrono::system_clock::now().time_since_epoch();
-    return std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
-}
 
 int64_t steady_to_unix_us() {
     using std::chrono::duration_cast, std::chrono::microseconds;
@@ -90,7 +86,7 @@ void Recorder::hear(const EpochEnded& news) {
     record.key = news.key;
     record.state = name_of(news.state);
     record.why = news.why.ok() ? news.note : news.why.message();
-    record.ended_unix_ms = unix_ms_now();
+    record.ended_unix_ms = static_cast<int64_t>(unix_ms_now());
     record.flush_seconds = news.seconds;
     book_.ended(std::move(record));
 }
@@ -114,7 +110,7 @@ void Recorder::finish() {
         if (finished_) return;
         finished_ = true;
         write(book_.take_rest());
-        end_.ended_unix_ms = unix_ms_now();
+        end_.ended_unix_ms = static_cast<int64_t>(unix_ms_now());
         end_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
         if (keeps_record_) append(to_json_line(end_));
         if (!trace_path_.empty()) writing_.add([this] { append_trace(trace_tail); });
