@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,13 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 
 from tailrace.torch import StorageReader, StorageWriter
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+
+SAVES = 30
 
 
 def state_of(step: int) -> dict[str, Any]:
@@ -30,6 +34,36 @@ def step_of(state: dict[str, Any]) -> int:
     step: int = state["step"]
     assert all((state[name] == step).all() for name in ("a", "b", "c")), state
     return step
+
+
+def test_loads_beside_saves_give_each_a_whole_one(tmp_path: Path) -> None:
+    place = tmp_path / "c"
+    save(1, place)
+    saving = threading.Thread(target=lambda: [save(step, place) for step in range(2, SAVES + 1)])
+    saving.start()
+    last = 1
+    while last < SAVES:
+        alive = saving.is_alive()
+        state = state_of(0)
+        dcp.load(state, checkpoint_id=place, storage_reader=StorageReader(), no_dist=True)
+        assert step_of(state) >= last
+        last = step_of(state)
+        assert alive or last == SAVES
+    saving.join()
+
+
+def test_what_was_found_is_read_though_it_is_replaced(tmp_path: Path) -> None:
+    class Replacing(DefaultLoadPlanner):
+        def create_local_plan(self) -> Any:
+            save(2, tmp_path)
+            return super().create_local_plan()
+
+    save(1, tmp_path)
+    state = state_of(0)
+    dcp.load(state, checkpoint_id=tmp_path, storage_reader=StorageReader(), planner=Replacing(), no_dist=True)
+    assert step_of(state) == 1
+    dcp.load(state, checkpoint_id=tmp_path, storage_reader=StorageReader(), no_dist=True)
+    assert step_of(state) == 2
 
 
 def test_a_rank_that_fails_to_find_it_is_not_asked_again_alone(tmp_path: Path) -> None:
