@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -220,23 +220,31 @@ class Slow(StorageWriter):
         return super().write_data(plan, planner)
 
 
+def go_on_when_waited_for(writer: Slow) -> None:
+    """Releases the save that the writer is at when somebody waits for its thread, not before."""
+    assert writer._begun.wait(60)
+    thread = writer._saving
+    assert thread is not None
+    join = thread.join
+
+    def release_and_join() -> None:
+        writer.released.set()
+        join()
+
+    thread.join = release_and_join  # type: ignore[method-assign,assignment]
+
+
 def test_async_save_stages_once_and_reuses_its_memory(tmp_path: Path) -> None:
     writer = Slow()
     state = {"w": torch.full((100_000,), 1.0)}
     first = dcp.async_save(state, checkpoint_id=tmp_path / "1", storage_writer=writer)
     kept = writer._stager.kept_bytes
     state["w"].fill_(2)  # the program goes on; the first save must not see it
-    done: list[Any] = []
-    second = threading.Thread(
-        target=lambda: done.append(dcp.async_save(state, checkpoint_id=tmp_path / "2", storage_writer=writer))
-    )
-    second.start()
-    second.join(0.3)
-    assert second.is_alive() and not done  # waits: its staging memory is in use
-    writer.released.set()
-    second.join()
+    go_on_when_waited_for(writer)
+    second = dcp.async_save(state, checkpoint_id=tmp_path / "2", storage_writer=writer)
+    assert first.done()  # it was waited for: its staging memory was in use
     first.result()
-    done[0].result()
+    second.result()
     assert writer._stager.kept_bytes == kept == state["w"].nbytes
     for step in (1, 2):
         assert (load({"w": torch.zeros(100_000)}, tmp_path / str(step))["w"] == step).all()
@@ -306,20 +314,20 @@ def test_a_copy_in_the_background_is_waited_for_and_a_failed_one_is_not(
     stager = Held()
     writer = StorageWriter(stager=stager)
     state = {"w": torch.full((1000,), 1.0)}
-    saves: list[Any] = []
+    first: Any = dcp.async_save(state, checkpoint_id=tmp_path / "1", storage_writer=writer)
+    copying = writer._staging
+    assert copying is not None
+    failure_of = copying.exception
 
-    def save_both() -> None:
-        for step in (1, 2):
-            saves.append(dcp.async_save(state, checkpoint_id=tmp_path / str(step), storage_writer=writer))
+    def release_and_wait() -> Any:
+        stager.released.set()
+        return failure_of()
 
-    thread = threading.Thread(target=save_both)
-    thread.start()
-    thread.join(0.3)
-    assert thread.is_alive() and len(saves) == 1
-    stager.released.set()
-    thread.join()
-    for step, save_ in enumerate(saves, 1):
-        save_.upload_completion.result()
+    copying.exception = release_and_wait  # type: ignore[method-assign,assignment]
+    second: Any = dcp.async_save(state, checkpoint_id=tmp_path / "2", storage_writer=writer)
+    assert first.staging_completion.done()  # it was waited for
+    for step, saving in enumerate((first, second), 1):
+        saving.upload_completion.result()
         assert (load({"w": torch.zeros(1000)}, tmp_path / str(step))["w"] == 1).all()
 
     monkeypatch.setattr(_writer, "_PATIENCE_SECONDS", 0)
@@ -360,13 +368,8 @@ def test_a_staged_copy_is_not_overwritten_before_its_save_begins(monkeypatch: py
 def test_a_save_waits_for_an_asynchronous_one(tmp_path: Path) -> None:
     writer = Slow(tmp_path / "c")
     first = dcp.async_save({"w": torch.ones(3)}, storage_writer=writer)
-    assert writer._begun.wait(60)
-    second = threading.Thread(target=dcp.save, args=({"w": torch.full((3,), 2.0)},), kwargs={"storage_writer": writer})
-    second.start()
-    second.join(0.3)
-    assert second.is_alive() and not first.done()
-    writer.released.set()
-    second.join()
+    go_on_when_waited_for(writer)
+    dcp.save({"w": torch.full((3,), 2.0)}, storage_writer=writer)
     first.result()
     assert (load({"w": torch.zeros(3)}, tmp_path / "c")["w"] == 2).all()
 
@@ -386,9 +389,59 @@ def test_staging_copies_and_keeps_tied_weights_tied(background: bool) -> None:
     staged = staged.result() if background else staged
     weight.fill_(9)
     assert (staged["a"] == 1).all() and staged["a"] is staged["b"][0] and not staged["b"][1].requires_grad
-    again = stager.stage(state)
-    again = again.result() if background else again
-    assert again["a"].data_ptr() == staged["a"].data_ptr() and (again["a"] == 9).all()
+    stager.close()
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_only_who_knows_that_a_copy_is_done_with_gets_its_memory_again(background: bool) -> None:
+    stager = AsyncStager(background=background)
+    weight = torch.ones(5)
+
+    def stage(how: Callable[..., Any], value: int) -> torch.Tensor:
+        weight.fill_(value)
+        staged = how({"w": weight})
+        copied: torch.Tensor = (staged.result() if background else staged)["w"]
+        assert (copied == value).all()
+        return copied
+
+    first, second = stage(stager.stage, 1), stage(stager.stage, 2)
+    third, fourth = stage(stager.stage_again, 3), stage(stager.stage_again, 4)
+    assert third.data_ptr() == fourth.data_ptr()
+    stage(stager.stage, 5)
+    assert (first == 1).all() and (second == 2).all() and (third == 4).all()
+    stager.close()
+
+
+def test_a_copy_is_new_also_behind_one_that_is_not_complete() -> None:
+    stager = Held()
+    values = [torch.full((5,), number) for number in range(3)]
+    copies = [stager.stage_again({"w": values[0]}), *(stager.stage({"w": value}) for value in values[1:])]
+    stager.released.set()
+    for value, copy in zip(values, copies, strict=True):
+        assert torch.equal(copy.result()["w"], value)
+    stager.close()
+
+
+@pytest.mark.skipif(
+    "async_stager" not in inspect.signature(dcp.async_save).parameters, reason="this PyTorch takes no stager"
+)
+@pytest.mark.parametrize("background", [False, True])
+def test_a_stager_that_dcp_calls_itself_leaves_a_save_under_way_alone(tmp_path: Path, background: bool) -> None:
+    stager = AsyncStager(background=background)
+    state = {"w": torch.full((1000,), 1.0)}
+    writers = [Slow(tmp_path / str(step)) for step in (1, 2)]
+    saves = []
+    for step, writer in enumerate(writers, 1):
+        state["w"].fill_(step)
+        saving: Any = dcp.async_save(state, storage_writer=writer, async_stager=stager)
+        if background:
+            saving.staging_completion.result()
+        saves.append(getattr(saving, "upload_completion", saving))
+    for writer in writers:
+        writer.released.set()
+    for step, save_ in enumerate(saves, 1):
+        save_.result()
+        assert (load({"w": torch.zeros(1000)}, tmp_path / str(step))["w"] == step).all()
     stager.close()
 
 
@@ -476,6 +529,15 @@ def test_what_is_staged_in_either_way_is_saved(tmp_path: Path, background: bool)
     getattr(saving, "upload_completion", saving).result()
     assert (load({"w": torch.zeros(3)}, tmp_path / "c")["w"] == 1).all()
     writer.close()
+
+
+def test_an_object_that_cannot_be_saved_is_named(tmp_path: Path) -> None:
+    state = {"w": torch.ones(2), "held": {"by": threading.Lock()}}
+    with pytest.raises(dcp.CheckpointException, match=r"'held\.by' cannot be pickled"):
+        save(state, tmp_path / "c")
+    with pytest.raises(tailrace.Error, match=r"\['held'\]\['by'\]: a lock cannot be copied") as refused:
+        dcp.async_save(state, checkpoint_id=tmp_path / "c", storage_writer=StorageWriter())
+    assert refused.value.code is tailrace.Code.INVALID_ARGUMENT
 
 
 def test_what_dcp_cannot_put_into_k_files_is_refused(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,7 +17,7 @@ import torch.distributed.checkpoint as dcp
 
 import tailrace
 from tailrace import _core
-from tailrace.torch import StorageReader, StorageWriter, _runs, _segments
+from tailrace.torch import StorageReader, StorageWriter, _groups, _runs, _segments
 
 write = _runs.write
 
@@ -91,6 +92,8 @@ def groups_of_writers() -> None:
         gc.collect()
     fourth = StorageWriter()  # a group is free when it is so on all ranks
     assert fourth._group is not group
+    for of_writer in (group, fourth._group):  # another rank's disk may be an hour behind
+        assert of_writer._get_backend(torch.device("cpu")).options._timeout == _groups.FOR_EVER
 
 
 def a_disk_that_fails(place: str) -> None:
@@ -132,6 +135,20 @@ def several_writers(place: str) -> None:
     a_name_that_is_too_long(f"{place}/name")
     save_through_dcp(f"{place}/dcp")
     save_segments(f"{place}/segments")
+
+
+def a_rank_that_is_gone() -> None:
+    group = _groups.new_group(range(2))
+    if dist.get_rank() == 1:
+        os._exit(7)
+    with pytest.raises(tailrace.Error, match="a rank is gone") as failed:
+        _runs.all_gather(group, 5)
+    assert failed.value.code is tailrace.Code.TRANSPORT
+    os._exit(8)
+
+
+def test_that_a_rank_is_gone_is_told() -> None:
+    assert distributed.exit_codes(2, a_rank_that_is_gone) == [8, 7]
 
 
 def test_writers_at_the_same_time_and_after_a_failure(tmp_path: Path) -> None:

@@ -101,6 +101,38 @@ def save_on_two_ranks(place: Path) -> None:
     assert loaded["layer"]["extra"] == Fraction(1, 2)
 
 
+def failures_of_one_rank(place: Path) -> None:
+    saving = register(files=2)
+
+    def fail(*arguments: Any) -> None:
+        raise OSError("the test's own failure")
+
+    found, copy = megatron._by_key, saving._stager.stage_again
+    for name, of, attribute, asynchronous in [
+        ("sync", megatron, "_by_key", False),
+        ("async", megatron, "_by_key", True),
+        ("copy", saving._stager, "stage_again", True),
+    ]:
+        (place / name).mkdir(exist_ok=True)
+        dist.barrier()
+        if dist.get_rank() == 1:
+            setattr(of, attribute, fail)
+        with pytest.raises(CheckpointException, match="the test's own failure"):
+            request = dist_checkpointing.save(
+                state(fill=True), str(place / name), sharded_strategy=BACKEND, async_sharded_save=asynchronous
+            )
+            request.execute_sync()
+        assert not (place / name / "metadata.json").exists()
+        megatron._by_key, saving._stager.stage_again = found, copy  # type: ignore[method-assign]
+    dist_checkpointing.save(state(fill=True), str(place / "sync"), sharded_strategy=BACKEND)
+    check(dist_checkpointing.load(state(fill=False), str(place / "sync")))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_fails_on_one_rank_fails_on_all(tmp_path: Path) -> None:
+    distributed.run(2, failures_of_one_rank, tmp_path)
+
+
 def load_on_one_rank(place: Path) -> None:
     register()
     part = state(fill=False)

@@ -29,18 +29,32 @@ Result<std::vector<SharedEpochFiles>> candidates(Storage& storage, const std::st
     return found;
 }
 
-// The newest candidate that is complete. One that is damaged is passed over with a warning, one that is
+using Reader = std::unique_ptr<EpochReader>;
+
+// A reader of an epoch that keeps its files open: who replaces the epoch meanwhile does not take them away.
+Result<Reader> open_epoch(Storage& storage, const SharedEpochFiles& files) {
+    TAILRACE_ASSIGN(SharedEpoch shared, load_shared_epoch(storage, files));
+    EpochSources sources;
+    sources.key = shared.key;
+    sources.rank_count = shared.rank_count;
+    sources.shared = std::move(shared);
+    TAILRACE_ASSIGN(Reader reader, EpochReader::open(storage, storage, std::move(sources)));
+    // Other failures are told by who needs that file.
+    if (Status opened = reader->open_files(); opened.code() == Code::not_found) return opened;
+    return reader;
+}
+
+// The first candidate that is complete. One that is damaged is passed over with a warning, one that is
 // unfinished is the ordinary trace of a run that was killed.
-Result<SharedEpoch> load_newest(Storage& storage, const std::string& directory, const std::string& job,
-                                std::optional<uint64_t> epoch) {
-    TAILRACE_ASSIGN(const auto found, candidates(storage, directory, job, epoch));
+Result<Reader> open_first(Storage& storage, const std::vector<SharedEpochFiles>& found,
+                          const std::string& directory, std::optional<uint64_t> epoch) {
     Status newest_failure;
     for (const auto& files : found) {
-        Result<SharedEpoch> loaded = load_shared_epoch(storage, files);
-        if (loaded.ok()) return loaded;
-        if (newest_failure.ok()) newest_failure = loaded.status();
-        log(loaded.status().code() == Code::not_found ? LogLevel::info : LogLevel::warning,
-            "{} in {} is passed over: {}", to_string(files.key), directory, loaded.status().message());
+        Result<Reader> opened = open_epoch(storage, files);
+        if (opened.ok()) return opened;
+        if (newest_failure.ok()) newest_failure = opened.status();
+        log(opened.status().code() == Code::not_found ? LogLevel::info : LogLevel::warning,
+            "{} in {} is passed over: {}", to_string(files.key), directory, opened.status().message());
     }
     const std::string what = epoch ? fmt::format("no complete epoch {} in {}", *epoch, directory)
                                    : fmt::format("no complete epoch in {}", directory);
@@ -48,20 +62,35 @@ Result<SharedEpoch> load_newest(Storage& storage, const std::string& directory, 
     return newest_failure.with_context(what);
 }
 
-// A reader, and the storage it reads through, of an epoch that `load` finds there.
-template <class Load>
-Result<tailrace_reader*> open_shared(Load&& load) {
+std::vector<std::string> paths_of(const std::vector<SharedEpochFiles>& found) {
+    std::vector<std::string> paths;
+    for (const auto& files : found)
+        for (const auto& file : files.files) paths.push_back(file.path);
+    return paths;
+}
+
+// The newest complete epoch. What was passed over on the way may have been completed since it was tried, and
+// what was tried later removed, as having been replaced: so while the directory changes, it is listed again.
+Result<Reader> open_newest(Storage& storage, const std::string& directory, const std::string& job,
+                           std::optional<uint64_t> epoch) {
+    TAILRACE_ASSIGN(auto found, candidates(storage, directory, job, epoch));
+    while (true) {
+        Result<Reader> opened = open_first(storage, found, directory, epoch);
+        if (opened.ok() && (*opened)->key() == found.front().key) return opened;
+        TAILRACE_ASSIGN(auto again, candidates(storage, directory, job, epoch));
+        if (paths_of(again) == paths_of(found)) return opened;
+        found = std::move(again);
+    }
+}
+
+// A reader, and the storage it reads through, of the epoch that `open` finds there.
+template <class Open>
+Result<tailrace_reader*> open_shared(Open&& open) {
     SystemStorageOptions options;
     options.engine = IoEngine::posix;  // reads are few and large
     auto object = std::make_shared<tailrace_reader>();
     TAILRACE_ASSIGN(object->storage, make_system_storage(options));
-    TAILRACE_ASSIGN(SharedEpoch shared, load(*object->storage));
-    EpochSources sources;
-    sources.key = shared.key;
-    sources.rank_count = shared.rank_count;
-    sources.shared = std::move(shared);
-    TAILRACE_ASSIGN(object->reader,
-                    EpochReader::open(*object->storage, *object->storage, std::move(sources)));
+    TAILRACE_ASSIGN(object->reader, open(*object->storage));
     return HandleTable<tailrace_reader>::instance().add(std::move(object));
 }
 
@@ -141,7 +170,7 @@ tailrace_code tailrace_reader_open_directory(const char* shared_dir, const char*
         *reader = nullptr;
         TAILRACE_TRY(not_null(shared_dir, "shared_dir"));
         TAILRACE_ASSIGN(*reader, tailrace::open_shared([&](tailrace::Storage& storage) {
-            return tailrace::load_newest(storage, shared_dir, job == nullptr ? "" : job,
+            return tailrace::open_newest(storage, shared_dir, job == nullptr ? "" : job,
                                          tailrace::epoch_or_newest(epoch));
         }));
         return {};
@@ -155,9 +184,9 @@ tailrace_code tailrace_reader_open_file(const char* path, tailrace_reader** read
         TAILRACE_TRY(not_null(path, "path"));
         TAILRACE_ASSIGN(
             *reader,
-            tailrace::open_shared([&](tailrace::Storage& storage) -> tailrace::Result<tailrace::SharedEpoch> {
+            tailrace::open_shared([&](tailrace::Storage& storage) -> tailrace::Result<tailrace::Reader> {
                 TAILRACE_ASSIGN(const auto files, tailrace::epoch_of_file(storage, path));
-                return tailrace::load_shared_epoch(storage, files);
+                return tailrace::open_epoch(storage, files);
             }));
         return {};
     });

@@ -24,6 +24,8 @@ class Reader final : public EpochReader {
     Reader(Storage& local, Storage& shared, EpochSources sources, DirectIo direct)
         : streams_(local, shared, std::move(sources), direct), arrays_(streams_) {}
 
+    Status open_files() override { return streams_.open_files(); }
+
     EpochKey key() const override { return streams_.key(); }
     uint32_t rank_count() const override { return streams_.rank_count(); }
 

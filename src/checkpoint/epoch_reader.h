@@ -62,6 +62,11 @@ class EpochReader {
                                                      DirectIo direct = DirectIo::automatic);
     virtual ~EpochReader() = default;
 
+    // Opens the epoch's files, up to the number that is kept open (64): those stay readable when the epoch is
+    // replaced and its files are removed. Otherwise each is opened when it is first read from. not_found when
+    // one is gone already.
+    virtual Status open_files() = 0;
+
     virtual EpochKey key() const = 0;
     virtual uint32_t rank_count() const = 0;
 

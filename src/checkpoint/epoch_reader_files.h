@@ -24,6 +24,9 @@ class ReadableFiles {
 
     Result<std::shared_ptr<File>> open(uint32_t number);
 
+    // Opens the first ones, as many as are kept open.
+    Status open_all();
+
     // Whether the file is to be read around the page cache, where that can be had.
     bool past_cache(uint32_t number) const { return files_[number].direct != DirectIo::off; }
     const std::string& path(uint32_t number) const { return files_[number].path; }

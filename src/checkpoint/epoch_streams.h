@@ -50,6 +50,9 @@ class EpochStreams {
     // The storages must outlive this object. `sources` were checked by EpochReader::open. Opens no file.
     EpochStreams(Storage& local, Storage& shared, EpochSources sources, DirectIo direct);
 
+    // EpochReader::open_files.
+    Status open_files() { return files_.open_all(); }
+
     EpochKey key() const { return key_; }
     uint32_t rank_count() const { return rank_count_; }
     std::string name() const { return to_string(key_); }

@@ -226,6 +226,65 @@ TEST_F(ReaderTest, ADamagedEpochInADirectoryIsPassedOver) {
                       "e000000020"));
 }
 
+// What another process does while a directory is looked at: after the newest attempt at epoch 20, unfinished
+// still, was passed over, it commits that one and removes the attempt before.
+TEST_F(ReaderTest, AnEpochThatIsReplacedMeanwhileIsFound) {
+    namespace fs = std::filesystem;
+    struct Replacement {
+        fs::path old, unfinished, committed, held;
+        bool done = false;
+    } next;
+    next.old = shared_ + "/tailrace.e000000020.r0001.1of1.tailrace";
+    next.committed = shared_ + "/tailrace.e000000020.r0002.1of1.tailrace";
+    next.unfinished = next.committed.string() + ".unfinished";
+    next.held = directory_ + "/held";
+    const fs::path copy = directory_ + "/copy of the old one";
+    fs::copy_file(next.old, copy);
+
+    ASSERT_TRUE(ok(tailrace_close(session_)));
+    session_ = open(settings_);
+    std::string newer(100, 'n');
+    ASSERT_TRUE(ok(tailrace_register(session_, "plain", newer.data(), newer.size())));
+    ASSERT_TRUE(ok(tailrace_save(session_, 20)));
+    fs::rename(next.committed, next.held);
+    tailrace_set_log_level(TAILRACE_LOG_INFO);
+    tailrace_set_log(
+        [](tailrace_log_level, const char* message, void* user) {
+            auto& replacement = *static_cast<Replacement*>(user);
+            if (replacement.done || std::string(message).find("is passed over") == std::string::npos) return;
+            replacement.done = true;
+            fs::copy_file(replacement.held, replacement.committed);
+            fs::remove(replacement.unfinished);
+            fs::remove(replacement.old);
+        },
+        &next);
+    for (const uint64_t epoch : {uint64_t{20}, TAILRACE_NEWEST}) {  // nothing else is tried, or epoch 10 is
+        fs::remove(next.committed);
+        std::ofstream(next.unfinished).close();
+        fs::copy_file(copy, next.old, fs::copy_options::overwrite_existing);
+        next.done = false;
+        tailrace_reader* reader = nullptr;
+        EXPECT_TRUE(ok(tailrace_reader_open_directory(shared_.c_str(), nullptr, epoch, &reader)));
+        EXPECT_TRUE(next.done);
+        std::string back(newer.size(), ' ');
+        EXPECT_TRUE(ok(tailrace_reader_read(reader, 0, "plain", back.data(), back.size())));
+        EXPECT_EQ(back, newer);
+        tailrace_reader_close(reader);
+    }
+    tailrace_set_log(nullptr, nullptr);
+    tailrace_set_log_level(TAILRACE_LOG_WARNING);
+}
+
+TEST_F(ReaderTest, AnOpenReaderReadsOnWhenTheFilesAreRemoved) {
+    tailrace_reader* reader = nullptr;
+    ASSERT_TRUE(ok(tailrace_reader_open_directory(shared_.c_str(), nullptr, TAILRACE_NEWEST, &reader)));
+    std::filesystem::remove(shared_ + "/tailrace.e000000020.r0001.1of1.tailrace");
+    std::string back(plain_.size(), ' ');
+    EXPECT_TRUE(ok(tailrace_reader_read(reader, 0, "plain", back.data(), back.size())));
+    EXPECT_EQ(back, plain_);
+    tailrace_reader_close(reader);
+}
+
 TEST_F(ReaderTest, AFileThatIsAWholeEpochMayHaveAnyName) {
     std::vector<std::string> names = shared_files();
     const std::string renamed = shared_ + "/model.bin";

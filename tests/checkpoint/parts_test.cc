@@ -52,8 +52,9 @@ TEST(AgentMessageTest, EveryKindSurvivesARoundTrip) {
         ASSERT_TRUE(decoded.ok());
         EXPECT_EQ(decoded->index(), message.index());
         EXPECT_EQ(encode(*decoded), bytes);
-        if (const auto* captured = std::get_if<NodeCaptured>(&message))
+        if (const auto* captured = std::get_if<NodeCaptured>(&message)) {
             EXPECT_EQ(std::get<NodeCaptured>(*decoded).capture, captured->capture);
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-"""The gloo groups that writers use among themselves.
+"""Gloo groups of our own, and how writers share them out.
 
 A writer works in a background thread (dcp.async_save), where the program's own groups must not be used: their
 collectives would mix with the program's. Two writers may be at work at the same time, so each has a group of its own
@@ -10,10 +10,33 @@ are free, over one more group that no writer gets.
 
 from __future__ import annotations
 
+import contextlib
+import datetime
 import weakref
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch.distributed as dist
+
+from tailrace._errors import Code, Error
+
+FOR_EVER = datetime.timedelta(days=365)  # ranks may come to a collective call hours apart
+
+
+def new_group(ranks: Sequence[int]) -> Any:
+    """A gloo group of these ranks. Collective over them. Its calls wait for a rank that is late, and fail when one is
+    gone."""
+    some = len(ranks) < dist.get_world_size()
+    return dist.new_group(list(ranks), timeout=FOR_EVER, backend="gloo", use_local_synchronization=some)
+
+
+@contextlib.contextmanager
+def failures_told() -> Iterator[None]:
+    """Makes Error (transport) of what torch raises where a group's call fails."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise Error(Code.TRANSPORT, f"a rank is gone, or cannot be reached: {error}") from error
 
 
 class _Pool:
@@ -21,7 +44,7 @@ class _Pool:
 
     def __init__(self, ranks: tuple[int, ...]) -> None:
         self._ranks = ranks
-        self._of_pool = self._new()
+        self._of_pool = new_group(ranks)
         self._groups: list[Any] = []
         self._free: set[int] = set()
 
@@ -34,13 +57,9 @@ class _Pool:
             self._free.remove(number)
         else:
             number = len(self._groups)
-            self._groups.append(self._new())
+            self._groups.append(new_group(self._ranks))
         weakref.finalize(owner, self._free.add, number)
         return self._groups[number]
-
-    def _new(self) -> Any:
-        some = len(self._ranks) < dist.get_world_size()
-        return dist.new_group(list(self._ranks), backend="gloo", use_local_synchronization=some)
 
 
 _pools: dict[tuple[int, ...], _Pool] = {}

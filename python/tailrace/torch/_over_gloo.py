@@ -31,8 +31,8 @@ import torch.distributed as dist
 
 from tailrace import _core
 from tailrace._errors import Code, Error
+from tailrace.torch import _groups
 
-_FOR_EVER = datetime.timedelta(days=365)  # ranks may come to a collective call hours apart
 _AT_ONCE = datetime.timedelta(milliseconds=1)
 _LONGEST_END_SECONDS = 5.0
 
@@ -53,11 +53,6 @@ def _to_bytes(tensor: torch.Tensor, start: int, stop: int) -> bytes:
     return tensor[start:stop].numpy().tobytes()
 
 
-def _new_group(ranks: list[int]) -> Any:
-    some = len(ranks) < dist.get_world_size()
-    return dist.new_group(ranks, timeout=_FOR_EVER, backend="gloo", use_local_synchronization=some)
-
-
 class OverGloo:
     concurrent = True
     polled = False
@@ -73,7 +68,7 @@ class OverGloo:
             raise Error(Code.UNSUPPORTED, "this PyTorch was built without gloo; nothing was opened")
         self.rank, self.size = ranks.index(dist.get_rank()), len(ranks)
         self.host = socket.gethostname()
-        self._messages, self._collectives = _new_group(ranks), _new_group(ranks)
+        self._messages, self._collectives = _groups.new_group(ranks), _groups.new_group(ranks)
         self._next, self._previous = (self.rank + 1) % self.size, (self.rank - 1) % self.size
         self._ending = False
         self._broken = threading.Event()

@@ -60,7 +60,9 @@ class StorageReader(_Reader):
         self._core = None
         self._metadata = None
 
-    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+    # No **kwargs: with these DCP would ask a rank that has failed once more, for a checkpoint of its own, and leave the
+    # other ranks waiting for it.
+    def read_metadata(self) -> Metadata:  # type: ignore[override]
         self._core = None  # what is there now, not at the last load
         reader = self._open()
         for name, nbytes, _ in reader.regions(0):
@@ -78,9 +80,18 @@ class StorageReader(_Reader):
         self._metadata = metadata
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
-        return plan
+        """The plan, with the save that this rank has found: each looks for the newest by itself."""
+        assert self._metadata is not None
+        meta = self._metadata.storage_meta
+        return dataclasses.replace(plan, storage_data=None if meta is None else meta.save_id)
 
     def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
+        if len({plan.storage_data for plan in plans}) > 1:
+            raise Error(
+                Code.BUSY,
+                f"loading '{self._path}': it has been replaced meanwhile, and some ranks have found the old one, "
+                "some the new one; nothing was changed, and it can be loaded again",
+            )
         return plans
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:

@@ -17,6 +17,7 @@ import torch.distributed as dist
 
 from tailrace import _core, _leaves
 from tailrace._errors import Code, Error
+from tailrace.torch import _groups
 
 Shape = tuple[str, int, _leaves.Piece | None]
 
@@ -88,11 +89,12 @@ def epoch_of(path: str) -> int:
 
 
 def all_gather(group: Any, value: Any) -> list[Any]:
-    """The values of all ranks. Collective over the group (None: one rank)."""
+    """The values of all ranks. Collective over the group (None: one rank). Error (transport) when one is gone."""
     if group is None:
         return [value]
     values: list[Any] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(values, value, group=group)
+    with _groups.failures_told():
+        dist.all_gather_object(values, value, group=group)
     return values
 
 

@@ -16,11 +16,13 @@ import torch
 from torch.distributed.checkpoint.staging import AsyncStager as _Protocol
 from torch.distributed.tensor import DTensor
 
-from tailrace import _core
+from tailrace import _core, _tree
+from tailrace._errors import Code, Error
 
 
 class AsyncStager(_Protocol):
-    """Staging for dcp.async_save. One staged copy at a time: it is valid until the next call of stage().
+    """Staging for dcp.async_save. Give it to StorageWriter(stager=...), which knows when the last copy is saved, and
+    uses its memory again. Given to dcp.async_save itself, it takes new memory for each copy.
 
     background: stage() returns a future at once and copies in a thread of its own, from a GPU on a stream of its
         own. The program must not change the tensors before the future is done (AsyncSaveResponse.staging_completion
@@ -40,11 +42,19 @@ class AsyncStager(_Protocol):
         return sum(tensor.nbytes for tensor in self._kept.values())
 
     def stage(self, state_dict: dict[str, Any]) -> Any:
+        """A copy in memory of its own: whoever calls this, as DCP, does not say when the last one is saved."""
+        return self._stage(state_dict, again=False)
+
+    def stage_again(self, state_dict: dict[str, Any]) -> Any:
+        """A copy in the memory of the last one, which nobody may need any more. It is valid until the next call."""
+        return self._stage(state_dict, again=True)
+
+    def _stage(self, state_dict: dict[str, Any], again: bool) -> Any:
         # What the program has queued so far comes first; another thread has other current streams.
         queued = {gpu: torch.cuda.current_stream(gpu).record_event() for gpu in set(_gpus(state_dict))}
         if self._executor is None:
-            return self._copy_all(state_dict, queued)
-        future: Future[dict[str, Any]] = self._executor.submit(self._copy_all, state_dict, queued)
+            return self._copy_all(state_dict, queued, again)
+        future: Future[dict[str, Any]] = self._executor.submit(self._copy_all, state_dict, queued, again)
         return future
 
     def synchronize_staging(self) -> None:
@@ -60,7 +70,9 @@ class AsyncStager(_Protocol):
             self._executor.shutdown()
         self._kept.clear()
 
-    def _copy_all(self, state_dict: dict[str, Any], queued: dict[torch.device, Any]) -> dict[str, Any]:
+    def _copy_all(self, state_dict: dict[str, Any], queued: dict[torch.device, Any], again: bool) -> dict[str, Any]:
+        if not again:
+            self.renew()  # here, where an earlier copy in the background is complete
         used: dict[tuple[Any, ...], torch.Tensor] = {}
         memo: dict[tuple[Any, ...], torch.Tensor] = {}
         with contextlib.ExitStack() as current:
@@ -72,7 +84,7 @@ class AsyncStager(_Protocol):
             staged = self._copy(state_dict, (), used, memo)
         for gpu in queued:
             self._streams[gpu].synchronize()
-        self._kept = used  # memory of tensors that are gone is given back
+        self._kept = used if again else {}  # memory of tensors that are gone is given back
         return dict(staged)
 
     def _copy(self, value: Any, path: tuple[Any, ...], used: dict[Any, Any], memo: dict[Any, Any]) -> Any:
@@ -93,7 +105,15 @@ class AsyncStager(_Protocol):
             )
         if type(value) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
             return self._copy_tensor(value.detach(), path, used, memo)
-        return copy.deepcopy(value)
+        try:
+            return copy.deepcopy(value)
+        except MemoryError:
+            raise
+        except Exception as error:
+            raise Error(
+                Code.INVALID_ARGUMENT,
+                f"{_tree.path_text(path)}: a {type(value).__name__} cannot be copied ({error}); nothing was saved",
+            ) from error
 
     def _copy_tensor(
         self, tensor: torch.Tensor, path: tuple[Any, ...], used: dict[Any, Any], memo: dict[Any, Any]

@@ -186,7 +186,7 @@ class StorageWriter(_Writer, _Stager):
                 shapes.append((name, leaf.nbytes, _piece(item, leaf) if name == item.index.fqn else None))
             for item in plan.items:
                 if item.type == WriteItemType.BYTE_IO:
-                    contents[item.index] = _bytes_of(planner.resolve_data(item))
+                    contents[item.index] = _bytes_of(planner, item)
         except Exception as error:
             failure = error  # the others must hear of it, or they would wait for this rank
         # A coordinator that plans for itself alone needs nobody, also where there are other ranks (no_dist=True).
@@ -253,7 +253,7 @@ class StorageWriter(_Writer, _Stager):
 
     def stage(self, state_dict: dict[str, Any]) -> Any:
         self._wait_for_staged()
-        staged = self._stager.stage(state_dict)
+        staged = self._stager.stage_again(state_dict)
         if isinstance(staged, concurrent.futures.Future) and not DCP_TAKES_FUTURES:
             staged = staged.result()
         self._staging = staged if isinstance(staged, concurrent.futures.Future) else None
@@ -348,7 +348,14 @@ def _piece(item: WriteItem, leaf: _leaves.Leaf) -> _leaves.Piece | None:
     return leaf.piece(list(data.size), list(data.chunk.offsets))
 
 
-def _bytes_of(resolved: Any) -> bytes:
+def _bytes_of(planner: SavePlanner, item: WriteItem) -> bytes:
+    name = item.index.fqn
+    try:
+        resolved = planner.resolve_data(item)
+    except Exception as error:
+        raise Error(
+            Code.INVALID_ARGUMENT, f"{name!r} cannot be pickled, as DCP does it ({error}); nothing was saved"
+        ) from error
     if isinstance(resolved, torch.Tensor):
-        raise Error(Code.INVALID_ARGUMENT, "the planner gave a tensor for a byte entry; nothing was saved")
+        raise Error(Code.INVALID_ARGUMENT, f"{name!r}: the planner gave a tensor for a byte entry; nothing was saved")
     return bytes(resolved.getbuffer())

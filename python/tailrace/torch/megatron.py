@@ -25,6 +25,8 @@ import fcntl
 import os
 import tempfile
 import threading
+from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
 import torch
@@ -39,9 +41,12 @@ from megatron.core.dist_checkpointing.strategies.base import (
     register_default_strategy,
 )
 from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
+from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.metadata import BytesStorageMetadata, Metadata, TensorStorageMetadata
+from torch.distributed.checkpoint.planner import SavePlan
 
 from tailrace._errors import Code, Error
+from tailrace.torch import _groups
 from tailrace.torch._reader import StorageReader
 from tailrace.torch._staging import AsyncStager
 from tailrace.torch._writer import StorageWriter
@@ -61,7 +66,7 @@ class SaveStrategy(AsyncSaveShardedStrategy):  # type: ignore[misc]
         super().__init__(*BACKEND)
         self._writer = StorageWriter(files=files, **options)
         self._stager = AsyncStager()
-        self._group = dist.new_group(backend="gloo")  # of the thread, for DCP's own collectives
+        self._group = _groups.new_group(range(dist.get_world_size()))  # of the thread, for DCP's own collectives
         self._thread: threading.Thread | None = None  # of an asynchronous save
         self._failure: BaseException | None = None  # of that save
 
@@ -71,17 +76,12 @@ class SaveStrategy(AsyncSaveShardedStrategy):  # type: ignore[misc]
     def save(self, sharded_state_dict: Any, checkpoint_dir: Path) -> None:
         """Returns when the K files are durable."""
         self.wait()
-        self._save(_by_key(sharded_state_dict), checkpoint_dir)
+        self._save(_tried(lambda: _by_key(sharded_state_dict)), checkpoint_dir)
 
     def async_save(self, sharded_state_dict: Any, checkpoint_dir: Path) -> Any:
         """Returns when the shards are copied, with the AsyncRequest that Megatron schedules."""
         self.wait()
-        by_key = _by_key(sharded_state_dict)
-        staged = self._stager.stage({key: [shard.data for shard in shards] for key, shards in by_key.items()})
-        copies = {
-            key: [dataclasses.replace(shard, data=data) for shard, data in zip(shards, staged[key], strict=True)]
-            for key, shards in by_key.items()
-        }
+        copies = _tried(lambda: self._copy(_by_key(sharded_state_dict)))
         lock = tempfile.NamedTemporaryFile("wb")  # noqa: SIM115, closed by the thread
         fcntl.lockf(lock, fcntl.LOCK_EX)
 
@@ -106,12 +106,27 @@ class SaveStrategy(AsyncSaveShardedStrategy):  # type: ignore[misc]
         if failure is not None:
             raise failure
 
-    def _save(self, by_key: dict[str, list[Any]], checkpoint_dir: Path) -> None:
+    def _copy(self, by_key: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        """The same shards, of staged data."""
+        staged = self._stager.stage_again({key: [shard.data for shard in shards] for key, shards in by_key.items()})
+        return {
+            key: [dataclasses.replace(shard, data=data) for shard, data in zip(shards, staged[key], strict=True)]
+            for key, shards in by_key.items()
+        }
+
+    def _save(self, by_key: Future[dict[str, list[Any]]], checkpoint_dir: Path) -> None:
+        """Collective. What this rank has failed at is raised on all, since the others come to DCP's collectives."""
+        state: dict[str, Any] = {}
+        try:
+            state = theirs.mcore_to_pyt_state_dict(by_key.result(), is_loading=False)
+            planner = theirs.MCoreSavePlanner(dedup_replicated_tensors=False, flatten_state_dict=False)
+        except Exception as error:
+            planner = _Failing(error)
         state_dict_saver.save(
-            theirs.mcore_to_pyt_state_dict(by_key, is_loading=False),
+            state,
             checkpoint_id=checkpoint_dir,
             storage_writer=self._writer,
-            planner=theirs.MCoreSavePlanner(dedup_replicated_tensors=False, flatten_state_dict=False),
+            planner=planner,
             process_group=self._group,
         )
 
@@ -176,6 +191,27 @@ def register(files: int = 1, *, trust_pickle: bool = False, **options: Any) -> S
     register_default_strategy(StrategyAction.SAVE_SHARDED, *BACKEND, saving)
     register_default_strategy(StrategyAction.LOAD_SHARDED, *BACKEND, LoadStrategy(trust_pickle))
     return saving
+
+
+class _Failing(DefaultSavePlanner):
+    """Makes a save fail on all ranks, since this one has nothing to save."""
+
+    def __init__(self, failure: Exception) -> None:
+        super().__init__()
+        self._failure = failure
+
+    def create_local_plan(self) -> SavePlan:
+        raise self._failure
+
+
+def _tried(work: Callable[[], Any]) -> Future[Any]:
+    """The work's result, or what it has raised, for later."""
+    tried: Future[Any] = Future()
+    try:
+        tried.set_result(work())
+    except Exception as error:
+        tried.set_exception(error)
+    return tried
 
 
 def _by_key(sharded_state_dict: Any) -> dict[str, list[Any]]:
