@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+import threading
 from typing import Any
 
 import distributed
@@ -19,6 +20,7 @@ import tailrace
 import tailrace.torch
 
 
+from tailrace import _core
 def test_a_state_dict_comes_back_as_torch_would_give_it(tmp_path: Path) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(30, 40), torch.nn.BatchNorm1d(40))
     optimizer = torch.optim.AdamW(model.parameters())
@@ -129,6 +131,59 @@ tailrace.torch.save({{"w": torch.zeros(5)}}, {str(path)!r})
 def refuse_what_has_no_memory(place: str) -> None:
     whole = init_device_mesh("cpu", (1,))
     strange = {
+@pytest.mark.parametrize("committed", [True, False])
+def test_the_end_of_a_save_takes_nothing_from_another_of_the_same_path(
+    committed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "f"
+    begun, goes_on = threading.Event(), threading.Event()
+    write_runs = _core.write_runs
+
+    def second() -> None:
+        tailrace.torch.save({"w": torch.full((5,), 2.0)}, path)
+
+    other = threading.Thread(target=second)
+
+    def write(*given: Any) -> Any:
+        if threading.current_thread() is other:  # its files are made
+            begun.set()
+            goes_on.wait()
+        else:
+            with pytest.raises(tailrace.Error) as busy:
+                second()
+            assert busy.value.code is tailrace.Code.BUSY
+            if not committed:
+                raise tailrace.Error(tailrace.Code.IO_ERROR, "the test's own failure")
+        return write_runs(*given)
+
+    class Epoch:
+        """As another process would, the second save begins at the moment that it can."""
+
+        def __init__(self, *given: Any) -> None:
+            self._epoch = real(*given)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._epoch, name)
+
+        def close(self) -> None:
+            self._epoch.close()
+            if threading.current_thread() is not other:
+                other.start()
+                begun.wait()
+
+    real = _core.DirectEpoch
+    monkeypatch.setattr(_core, "DirectEpoch", Epoch)
+    monkeypatch.setattr(_core, "write_runs", write)
+    try:
+        tailrace.torch.save({"w": torch.ones(5)}, path)
+    except tailrace.Error as error:
+        assert not committed and "the test's own failure" in str(error)
+    goes_on.set()
+    other.join()
+    assert tailrace.torch.load(path)["w"].tolist() == [2.0] * 5
+    assert os.listdir(tmp_path) == ["f"]
+
+
         "DTensor .*tailrace.torch.StorageWriter": distribute_tensor(torch.arange(6.0), whole, [Shard(0)]),
         "DTensor": distribute_tensor(torch.empty(0, 3), whole, [Shard(0)]),
         "device meta": torch.ones(3, device="meta"),

@@ -48,8 +48,9 @@ def save(
     except OSError as error:
         raise Error(Code.IO_ERROR, f"giving '{target}' its name: {error.strerror}; what was there is intact") from error
     finally:
-        epoch.close()
+        # Under the lock: afterwards the directory may be another save's.
         shutil.rmtree(place, ignore_errors=True)
+        epoch.close()
 
 
 def load(path: str | os.PathLike[str], *, into: Any = None, map_location: Any = None, weights_only: bool = True) -> Any:
