@@ -55,7 +55,8 @@ class Raw:
 
     def transfer(self, call):
         for start in range(0, len(self.buffer), self.request_bytes):
-            call(self.buffer[start:start + self.request_bytes])
+            part = self.buffer[start:start + self.request_bytes]
+            assert call(part) == len(part), "a short write or read"
 
 
 class RawDirect(Raw):

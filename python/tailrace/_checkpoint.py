@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tailrace import _core, _leaves, _tree
+from tailrace import _core, _leaves, _restore, _tree
 from tailrace._errors import Code, Error
 
 
@@ -164,7 +164,12 @@ class Checkpoint(Mapping[str, LazyArray]):
                 reader.read(rank, [(_tree.SKELETON, found.ctypes.data, found.nbytes)])
                 text = found.tobytes()
             self._skeleton = _tree.parse(text)
-            self._add_arrays(self._skeleton)
+            try:
+                self._add_arrays(self._skeleton)
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
+                raise Error(
+                    Code.CORRUPT, f"the region {_tree.SKELETON!r} cannot be understood: {error!r}; nothing was read"
+                ) from None
         else:
             self._add_regions()
 
@@ -199,24 +204,28 @@ class Checkpoint(Mapping[str, LazyArray]):
         Pickled objects (Session.save(..., pickle=True)) are refused unless trust_pickle is set: loading them can
         run any code.
         """
-        waiting: list[tuple[str, int, int]] = []
-
-        def array(ref: _tree.ArrayRef) -> Any:
-            lazy = self._lazy[ref.region]
-            if ref.global_shape is not None:
-                return lazy.load()
-            made = ref.empty()
-            leaf = _leaves.Target(made).leaf
-            waiting.append((ref.region, leaf.address, leaf.nbytes))
-            return made
-
-        tree = _tree.decode(self.skeleton, array, trust_pickle)
-        self._reader.read(self.rank, waiting)
-        return tree
+        return self._load(self.skeleton, trust_pickle)
 
     def lazy_tree(self, *, trust_pickle: bool = False) -> Any:
         """What was saved, with a LazyArray in the place of each array."""
         return _tree.decode(self.skeleton, lambda ref: self._lazy[ref.region], trust_pickle)
+
+    def _load(self, node: Any, trust_pickle: bool, device: Any = "cpu") -> Any:
+        """The tree of a node of the skeleton, its tensors on `device`."""
+        plan = _restore.Plan()
+
+        def array(ref: _tree.ArrayRef) -> Any:
+            if ref.global_shape is not None:
+                whole = self._lazy[ref.region].load()
+                return whole.to(device) if _leaves.is_tensor(whole) else whole
+            made = ref.empty(device=device)
+            if not (_leaves.is_tensor(made) and made.is_meta):  # which has no bytes
+                plan.fills.append(_restore.Fill(ref, _leaves.Target(made)))
+            return made
+
+        tree = _tree.decode(node, array, trust_pickle)
+        _restore.read_in_place(self._reader, self.rank, plan)
+        return tree
 
     @property
     def skeleton(self) -> Any:
@@ -239,10 +248,7 @@ class Checkpoint(Mapping[str, LazyArray]):
         self.close()
 
     def _add_arrays(self, node: Any) -> None:
-        try:
-            ref = _tree.array_of(node)
-        except (ValueError, KeyError, TypeError) as error:
-            raise Error(Code.CORRUPT, f"the region {_tree.SKELETON!r} cannot be understood: {error}") from None
+        ref = _tree.array_of(node)
         if ref is not None:
             self._add_array(ref)
         elif isinstance(node, (dict, list)):

@@ -94,18 +94,25 @@ def storage(value: Any) -> Any:
     return _storage_key(value), torch.empty(0, dtype=torch.uint8, device=value.device).set_(value.untyped_storage())
 
 
-def view_of(base: Any, dtype: str, offset: int, shape: list[int], stride: list[int]) -> Any:
-    """The tensor that lies in `base` (bytes) at `offset` elements. ValueError when it would not lie in there."""
+def view_of(base: Any, node: Any) -> Any:
+    """The tensor that lies in `base` (bytes) where a view's node says. ValueError when it would not lie in there."""
+    element = check_view(node, base.untyped_storage().nbytes())
+    empty = torch_module().empty(0, dtype=element, device=base.device)
+    return empty.set_(base.untyped_storage(), node["offset"], node["shape"], node["stride"])
+
+
+def check_view(node: Any, nbytes: int) -> Any:
+    """The element type of a view's node. ValueError when the view does not lie in a storage of so many bytes."""
     import torch
 
-    element = getattr(torch, dtype)
-    numbers = [offset, *shape, *stride]
+    element, shape, stride = getattr(torch, node["dtype"]), node["shape"], node["stride"]
+    numbers = [node["offset"], *shape, *stride]
     if not isinstance(element, torch.dtype) or len(shape) != len(stride) or not all(type(n) is int for n in numbers):
         raise ValueError("a view of no tensor")
-    last = offset + sum((n - 1) * s for n, s in zip(shape, stride, strict=True))
-    if min(numbers) < 0 or 0 in shape or (last + 1) * element.itemsize > base.untyped_storage().nbytes():
+    last = node["offset"] + sum((n - 1) * s for n, s in zip(shape, stride, strict=True))
+    if min(numbers) < 0 or 0 in shape or (last + 1) * element.itemsize > nbytes:
         raise ValueError("a view that is larger than its storage")
-    return torch.empty(0, dtype=element, device=base.device).set_(base.untyped_storage(), offset, shape, stride)
+    return element
 
 
 def _storage_key(value: Any) -> tuple[Any, int, int]:
@@ -148,12 +155,19 @@ def _why_not(value: Any) -> str | None:
         if isinstance(value, np.ma.MaskedArray):
             return "a masked array is two, its data and its mask: save both"
         return None
-    if value.layout != torch_module().strided or value.is_quantized:
-        return f"a tensor of layout {value.layout} has no plain memory to save"
     if _is_wrapper(value):
         return f"a {type(value).__name__} is made of other tensors: save it with tailrace.torch.StorageWriter"
-    if value.is_meta or (value.device.type == "cpu" and value.numel() and not value.data_ptr()):
-        return f"a {type(value).__name__} on device {value.device} has no memory to save"
+    lacking = _lacking_memory(value)
+    return None if lacking is None else f"{lacking} to save"
+
+
+def _lacking_memory(tensor: Any) -> str | None:
+    """Of a tensor that no memory, or not one alone, stands behind: what it is."""
+    if tensor.layout != torch_module().strided or tensor.is_quantized:
+        what = "quantized tensor" if tensor.is_quantized else f"tensor of layout {tensor.layout}"
+        return f"a {what} has no plain memory"
+    if tensor.is_meta or (tensor.device.type == "cpu" and tensor.numel() and not tensor.data_ptr()):
+        return f"a {type(tensor).__name__} on device {tensor.device} has no memory"
     return None
 
 
@@ -201,18 +215,18 @@ class Target(_Buffered):
         else:
             if _is_wrapper(value):
                 raise TypeError(f"a {type(value).__name__} cannot be filled: load it with tailrace.torch.StorageReader")
+            lacking = _lacking_memory(value)
+            if lacking is not None:
+                raise TypeError(f"{lacking} to fill")
             value = value.detach()
             if value.device.type == "cpu" and value.is_contiguous() and not value.is_conj() and not value.is_neg():
                 self.leaf = _torch_leaf(value, dtype)
             else:
-                self._buffer = torch_module().empty(shape, dtype=value.dtype)
+                self._buffer = torch_module().empty(shape, dtype=value.dtype, device="cpu")
                 self.leaf = _torch_leaf(self._buffer, dtype)
 
     def copy_from(self, array: Any) -> None:
-        if isinstance(self._value, np.ndarray):
-            self._value[...] = array
-        else:
-            self._value.detach().copy_(array)
+        _copy(array, self._value)
 
 
 class StorageTarget(_Buffered):
@@ -239,12 +253,19 @@ class StorageTarget(_Buffered):
         ):
             self._buffer, base = None, own[1]
         else:
-            self._buffer = base = torch_module().empty(nbytes, dtype=torch_module().uint8)
+            self._buffer = base = torch_module().empty(nbytes, dtype=torch_module().uint8, device="cpu")
         self.leaf = _torch_leaf(base, "uint8")
 
     def copy_from(self, base: Any) -> None:
         for node, tensor in self._members:
-            tensor.detach().copy_(view_of(base, node["dtype"], node["offset"], node["shape"], node["stride"]))
+            _copy(view_of(base, node), tensor)
+
+
+def _copy(source: Any, target: Any) -> None:
+    if isinstance(target, np.ndarray):
+        target[...] = source
+    else:
+        target.detach().copy_(source)
 
 
 def _are_all_of(nbytes: int, views: list[Any]) -> bool:
@@ -259,8 +280,8 @@ def _are_all_of(nbytes: int, views: list[Any]) -> bool:
     return end == nbytes
 
 
-def empty(kind: str, dtype: Any, shape: tuple[int, ...]) -> Any:
-    """A new array or tensor, not initialised."""
+def empty(kind: str, dtype: Any, shape: tuple[int, ...], device: Any = "cpu") -> Any:
+    """A new array, or a tensor on `device`, not initialised."""
     if kind == "numpy":
         return np.empty(shape, _numpy_dtype(dtype))
     if kind != "torch":
@@ -270,7 +291,7 @@ def empty(kind: str, dtype: Any, shape: tuple[int, ...]) -> Any:
     found = getattr(torch, str(dtype), None)
     if not isinstance(found, torch.dtype):
         raise ValueError(f"torch has no element type {dtype!r}")
-    return torch.empty(shape, dtype=found)
+    return torch.empty(shape, dtype=found, device=device)
 
 
 def _numpy_name(dtype: np.dtype[Any]) -> Any:

@@ -37,9 +37,13 @@ class Plan:
 
 
 def compare(skeleton: Any, into: Any, what: str, trust_pickle: bool) -> Plan:
-    """Raises Error (invalid argument) with all differences when the checkpoint, `what`, is not of this state."""
+    """Raises Error: invalid argument with all differences when the checkpoint, `what`, is not of this state, corrupt
+    when its skeleton cannot be understood."""
     plan = Plan()
-    _compare(skeleton, into, (), plan, None, trust_pickle)
+    try:
+        _compare(skeleton, into, (), plan, None, trust_pickle)
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise Error(Code.CORRUPT, f"the tree of {what} cannot be understood: {error!r}; nothing was changed") from None
     for ref, members in plan.views.values() if not plan.differences else ():
         plan.fills.append(Fill(ref, _leaves.StorageTarget(ref.nbytes, members)))
     if plan.differences:
@@ -114,7 +118,7 @@ def _compare(
     if _has_array(node) or _holds_array(target):
         plan.differences.append(f"{_tree.path_text(path)} holds arrays on one side only, or in another container")
     elif put is None:
-        if _decode_plain(node, trust) != target:
+        if _tree.decode(node, None, trust) != target:
             plan.differences.append(f"{_tree.path_text(path)} cannot be set, because it is in a tuple, or the root")
     else:
         _set_later(node, plan, put, trust)
@@ -155,6 +159,7 @@ def _compare_view(node: Any, ref: _tree.ArrayRef, target: Any, path: tuple[Any, 
     _compare_array(dataclasses.replace(ref, dtype=node["dtype"], shape=tuple(node["shape"])), target, path, plan)
     del plan.fills[before[0] :]
     if len(plan.differences) == before[1]:
+        _leaves.check_view(node, ref.nbytes)
         plan.views.setdefault(ref.region, (ref, []))[1].append((node, target))
 
 
@@ -168,15 +173,8 @@ def _members(node: Any) -> dict[Any, Any] | list[Any] | None:
     if kind is None:
         return node
     if kind in ("dict", "ordered"):
-        return {_decode_plain(key, False): part for key, part in node["v"]}
+        return {_tree.decode(key, None): part for key, part in node["v"]}
     return node["v"] if kind == "tuple" and isinstance(node["v"], list) else None
-
-
-def _decode_plain(node: Any, trust: bool) -> Any:
-    def no_array(ref: _tree.ArrayRef) -> Any:
-        raise ValueError("an array where a plain object belongs")
-
-    return _tree.decode(node, no_array, trust)
 
 
 def _has_array(node: Any) -> bool:
@@ -198,5 +196,5 @@ def _putter(container: Any, key: Any) -> Callable[[Any], None]:
 
 
 def _set_later(node: Any, plan: Plan, put: Callable[[Any], None], trust: bool) -> None:
-    value = _decode_plain(node, trust)
+    value = _tree.decode(node, None, trust)
     plan.set_plain.append(lambda: put(value))

@@ -71,10 +71,10 @@ class ArrayRef:
                 f"{error}; nothing was read",
             ) from None
 
-    def empty(self, shape: tuple[int, ...] | None = None) -> Any:
-        """Memory for the array, or for a box of it. Error as of element_type."""
+    def empty(self, shape: tuple[int, ...] | None = None, device: Any = "cpu") -> Any:
+        """Memory for the array, or for a box of it; a tensor's is on `device`. Error as of element_type."""
         _ = self.element_type
-        return _leaves.empty(self.kind, self.dtype, self.shape if shape is None else shape)
+        return _leaves.empty(self.kind, self.dtype, self.shape if shape is None else shape, device)
 
 
 # ---- writing ---------------------------------------------------------------------------------------------
@@ -315,13 +315,22 @@ def view_of(node: Any) -> ArrayRef | None:
     return array_of(node["v"]) if isinstance(node, dict) and node.get("$") == "view" else None
 
 
-def decode(node: Any, array: Callable[[ArrayRef], Any], trust_pickle: bool = False) -> Any:
-    """The tree of a skeleton; `array` gives what stands in each array's place, called once per region."""
+def decode(node: Any, array: Callable[[ArrayRef], Any] | None, trust_pickle: bool = False) -> Any:
+    """The tree of a skeleton; `array` gives what stands in each array's place, called once per region; None where there
+    may be none. Raises Error: corrupt for what cannot be understood, unsupported for what needs trust or a library that
+    is missing; and what `array` raises."""
     made: dict[str, Any] = {}
+    raised: list[Exception] = []  # by `array`
 
     def one_array(ref: ArrayRef) -> Any:
+        if array is None:
+            raise ValueError("an array where a plain object belongs")
         if ref.region not in made:
-            made[ref.region] = array(ref)
+            try:
+                made[ref.region] = array(ref)
+            except Exception as error:
+                raised.append(error)
+                raise
         return made[ref.region]
 
     def build(node: Any) -> Any:
@@ -338,8 +347,7 @@ def decode(node: Any, array: Callable[[ArrayRef], Any], trust_pickle: bool = Fal
             return one_array(ref)
         value: Any = node.get("v")
         if kind == "view":
-            base = build(value)
-            return _leaves.view_of(base, node["dtype"], node["offset"], node["shape"], node["stride"])
+            return _leaves.view_of(build(value), node)
         if kind == "pickle":
             if trust_pickle:
                 return pickle.loads(base64.b64decode(value))
@@ -355,10 +363,12 @@ def decode(node: Any, array: Callable[[ArrayRef], Any], trust_pickle: bool = Fal
 
     try:
         return build(node)
-    except ImportError as error:
-        raise Error(Code.UNSUPPORTED, f"the tree holds objects of a library that is missing: {error}") from None
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise Error(Code.CORRUPT, f"the region {SKELETON!r} cannot be understood: {error}") from None
+    except Exception as error:  # whatever numpy and torch raise for what a file says
+        if isinstance(error, (Error, MemoryError)) or any(error is one for one in raised):
+            raise
+        if isinstance(error, ImportError):
+            raise Error(Code.UNSUPPORTED, f"the tree holds objects of a library that is missing: {error}") from None
+        raise Error(Code.CORRUPT, f"the region {SKELETON!r} cannot be understood: {error!r}") from None
 
 
 def _torch_named(kind: str) -> Callable[[Any, Any, Any], Any]:

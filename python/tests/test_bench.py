@@ -13,7 +13,7 @@ import pytest
 BENCH = Path(__file__).parents[2] / "benchmarks" / "bench_llm.py"
 sys.path.insert(0, str(BENCH.parent))
 import llm_aims  # noqa: E402
-from llm_ways import WAYS  # noqa: E402
+from llm_ways import WAYS, Raw  # noqa: E402
 
 
 def test_every_way_gives_back_what_was_saved(tmp_path: Path) -> None:
@@ -75,6 +75,14 @@ def test_our_loads_read_forwards_and_with_no_more_calls_than_the_saves_wrote(tmp
     assert calls["tailrace DCP, K = 1"]["written_bytes"] >= raw["written_bytes"]
     worst = {name: (calls[name]["reads_per_write"], calls[name]["backward"]) for name in ours}
     assert all(reads <= 1 and backward == 0 for reads, backward in worst.values()), worst
+
+
+def test_a_short_transfer_is_not_measured() -> None:
+    raw = Raw.__new__(Raw)
+    raw.buffer = memoryview(bytes(100))
+    raw.transfer(len)
+    with pytest.raises(AssertionError, match="short"):
+        raw.transfer(lambda part: len(part) - 1)
 
 
 def test_a_way_that_does_not_exist_is_refused_with_those_that_do() -> None:

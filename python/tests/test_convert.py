@@ -11,9 +11,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import distributed
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from killing import is_killed_after
 
@@ -110,6 +112,46 @@ def test_ranks_keep_their_own_states(tmp_path: Path) -> None:
         convert(tmp_path / "epoch", tmp_path / "all.pt")
     with pytest.raises(Error, match="no rank 3"):
         convert(tmp_path / "epoch", tmp_path / "all.pt", rank=3)
+
+
+ROWS = 30_000  # of an array of all ranks
+
+
+def save_shards(place: str) -> None:
+    rank, own = dist.get_rank(), ROWS // dist.get_world_size()
+    rows = slice(rank * own, rank * own + own)
+    state = {
+        "t": tailrace.Shard(torch.arange(2.0 * ROWS).view(ROWS, 2)[rows], (ROWS, 2), (rank * own, 0)),
+        "n": tailrace.Shard(np.arange(ROWS)[rows], [ROWS], [rank * own]),
+        "own": torch.full((5,), rank),
+    }
+    with tailrace.open(shared_dir=place, local_dir=f"{place}.local", comm=dist.group.WORLD, files=2) as session:
+        session.save(3, state)
+
+
+def bytes_in(directory: Path) -> int:
+    return sum(path.stat().st_size for path in directory.iterdir())
+
+
+def test_pieces_of_an_array_of_all_ranks_stay_pieces_of_one(tmp_path: Path) -> None:
+    distributed.run(3, save_shards, str(tmp_path / "epoch"))
+    convert(tmp_path / "epoch", tmp_path / "again", to="tailrace", files=2)
+    convert(tmp_path / "again", tmp_path / "once_more", to="tailrace", files=3)
+    for place in ("epoch", "again", "once_more"):
+        assert bytes_in(tmp_path / place) < 1.5 * 16 * ROWS, place  # the arrays once
+        with tailrace.read(tmp_path / place, rank=1) as checkpoint:
+            assert torch.equal(checkpoint["t"].load(), torch.arange(2.0 * ROWS).view(ROWS, 2))
+            assert np.array_equal(checkpoint["n"][ROWS // 4 : ROWS // 2], np.arange(ROWS // 4, ROWS // 2))
+            assert checkpoint["own"].load().tolist() == [1] * 5
+            pieces = {name: piece for name, _, piece in checkpoint._reader.regions(1)}
+            assert pieces["t"][2:] == ([ROWS // 3, 0], [ROWS // 3, 2]), pieces
+    with pytest.raises(Error, match=r"\['t'\] is one array of all ranks.*--rank 0") as refused:
+        convert(tmp_path / "epoch", tmp_path / "ranks", to="ranks")
+    assert refused.value.code is Code.INVALID_ARGUMENT
+    convert(tmp_path / "again", tmp_path / "whole.pt", rank=2)
+    whole = torch.load(tmp_path / "whole.pt")
+    assert torch.equal(whole["n"], torch.arange(ROWS)) and whole["own"].tolist() == [2] * 5
+    assert not (tmp_path / "ranks").exists()
 
 
 def test_views_stay_views_and_numpy_becomes_tensors(tmp_path: Path) -> None:

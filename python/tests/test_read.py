@@ -17,7 +17,7 @@ from torch.distributed.tensor import Shard, distribute_tensor
 
 import tailrace
 from tailrace import _checkpoint, _tree
-from tailrace.torch import StorageWriter
+from tailrace.torch import StorageWriter, _segments
 
 
 def save_replicated(place: str) -> None:
@@ -73,3 +73,21 @@ def test_elements_that_nobody_knows_are_in_the_way_of_no_other_array(
             with pytest.raises(tailrace.Error, match="region 'strange'") as caught:
                 ask()
             assert caught.value.code is code
+
+
+def test_elements_that_nobody_knows_are_told_of_segments_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings: dict[str, Any] = {"threads": 1, "buffer_bytes": 1 << 20, "pickle": False}
+    writer = _segments.Writer("test", files=1, name="test", **settings)
+    writer.open(str(tmp_path), lambda: None)
+    writer.add("part", lambda: {"strange": torch.ones(4)})
+    with monkeypatch.context() as patch:  # no longer than the tree is merged
+        merge = _tree.merge
+        patch.setattr(_tree, "merge", lambda parts: merge(parts).replace(b"float32", b"float3x"))
+        writer.start()
+        writer.wait()
+    with (
+        _segments.Reader(str(tmp_path)) as reader,
+        pytest.raises(tailrace.Error, match="region 'part/strange'") as told,
+    ):
+        reader.load("part")
+    assert told.value.code is tailrace.Code.UNSUPPORTED

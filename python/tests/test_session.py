@@ -248,10 +248,55 @@ def test_hostile_trees_are_corrupt_and_run_nothing(settings: Settings) -> None:
         b'{"tailrace":1,"tree":{"$":"float","v":"1e5"}}', b'{"tailrace":1,"tree":{"$":"torch.dtype","v":"load"}}',
         b'{"tailrace":1,"tree":{"$":"scalar","dtype":"|O","v":"00"}}', b'{"tailrace":1,"tree":{"$":"tuple","v":5}}',
         b'{"tailrace":1,"tree":{"$":"scalar","dtype":"float64","v":"zz"}}', b"[" * 100000,
+        b'{"tailrace":1,"tree":{"$":"torch.device","v":"nonsense"}}', b'{"tailrace":1,"tree":{"$":"complex","v":[]}}',
+        b'{"tailrace":1,"tree":{"$":"complex","v":[1%s,0]}}' % (b"0" * 400),
     ]:  # fmt: skip
         with pytest.raises(tailrace.Error) as refused:
             _tree.decode(_tree.parse(text), lambda ref: None)
         assert refused.value.code is tailrace.Code.CORRUPT, text
+
+
+ARRAY = b'{"$":"array","region":"a","kind":"torch","dtype":"uint8","shape":[8]}'
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        b'{"$":"dict"}',
+        b'{"$":"dict","v":5}',
+        b'{"$":"dict","v":[[[],1]]}',
+        b'{"$":"ordered","v":[[%s,1]]}' % ARRAY,
+        b"[" * 600 + b"]" * 600,
+        b'{"a":{"$":"view","v":%s}}' % ARRAY,
+        b'{"a":{"$":"view","v":%s,"dtype":"uint8","offset":0,"shape":8,"stride":[1]}}' % ARRAY,
+        b'{"a":{"$":"view","v":%s,"dtype":"uint8","offset":1,"shape":[8],"stride":[1]}}' % ARRAY,
+        b'{"a":{"$":"view","v":%s,"dtype":"uint8","offset":"0","shape":[8],"stride":[1]}}' % ARRAY,
+    ],
+)
+def test_hostile_trees_are_not_restored(node: bytes, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    from tailrace import _tree
+
+    saved = b'{"tailrace":1,"tree":%s}' % node, {"a": np.ones(8, np.uint8)}
+    live = {"a": torch.zeros(8, dtype=torch.uint8)}
+    with tailrace.open(**settings) as session:
+        with monkeypatch.context() as patch:
+            patch.setattr(_tree, "encode", lambda *given: saved)
+            session.save(1, {})
+        with pytest.raises(tailrace.Error) as refused:
+            session.restore(1, live)
+    assert refused.value.code is tailrace.Code.CORRUPT and not live["a"].any()
+
+
+def test_what_the_reader_of_an_array_raises_is_no_corruption() -> None:
+    from tailrace import _tree
+
+    def fail(ref: object) -> None:
+        raise RuntimeError("no memory left")
+
+    with pytest.raises(RuntimeError, match="no memory left"):
+        _tree.decode(_tree.parse(b'{"tailrace":1,"tree":[%s]}' % ARRAY), fail)
 
 
 def test_objects_of_a_library_that_is_missing_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import collections
+import io
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 import distributed
+import numpy as np
 import pytest
 import torch
 from torch.distributed.device_mesh import init_device_mesh
@@ -17,6 +20,7 @@ from torch.distributed.tensor import Shard, distribute_tensor
 
 import tailrace
 import tailrace.torch
+from tailrace import _core
 
 
 def test_a_state_dict_comes_back_as_torch_would_give_it(tmp_path: Path) -> None:
@@ -80,6 +84,7 @@ def test_views_that_do_not_fit_their_storage_are_corrupt() -> None:
         {"shape": [3]},
         {"dtype": "load"},
         {"shape": "x"},
+        {"shape": [1 << 40, 1 << 40], "stride": [0, 0]},
     ]:
         with pytest.raises(tailrace.Error) as refused:
             _tree.decode({**good, **change}, lambda ref: base)
@@ -123,6 +128,59 @@ tailrace.torch.save({{"w": torch.zeros(5)}}, {str(path)!r})
     assert tailrace.torch.load(path)["w"].sum() == 5
     tailrace.torch.save({"w": torch.full((5,), 2.0)}, path)
     assert tailrace.torch.load(path)["w"].sum() == 10
+    assert os.listdir(tmp_path) == ["f"]
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_the_end_of_a_save_takes_nothing_from_another_of_the_same_path(
+    committed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "f"
+    begun, goes_on = threading.Event(), threading.Event()
+    write_runs = _core.write_runs
+
+    def second() -> None:
+        tailrace.torch.save({"w": torch.full((5,), 2.0)}, path)
+
+    other = threading.Thread(target=second)
+
+    def write(*given: Any) -> Any:
+        if threading.current_thread() is other:  # its files are made
+            begun.set()
+            goes_on.wait()
+        else:
+            with pytest.raises(tailrace.Error) as busy:
+                second()
+            assert busy.value.code is tailrace.Code.BUSY
+            if not committed:
+                raise tailrace.Error(tailrace.Code.IO_ERROR, "the test's own failure")
+        return write_runs(*given)
+
+    class Epoch:
+        """As another process would, the second save begins at the moment that it can."""
+
+        def __init__(self, *given: Any) -> None:
+            self._epoch = real(*given)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._epoch, name)
+
+        def close(self) -> None:
+            self._epoch.close()
+            if threading.current_thread() is not other:
+                other.start()
+                begun.wait()
+
+    real = _core.DirectEpoch
+    monkeypatch.setattr(_core, "DirectEpoch", Epoch)
+    monkeypatch.setattr(_core, "write_runs", write)
+    try:
+        tailrace.torch.save({"w": torch.ones(5)}, path)
+    except tailrace.Error as error:
+        assert not committed and "the test's own failure" in str(error)
+    goes_on.set()
+    other.join()
+    assert tailrace.torch.load(path)["w"].tolist() == [2.0] * 5
     assert os.listdir(tmp_path) == ["f"]
 
 
@@ -176,6 +234,36 @@ def test_tensors_go_to_the_device_that_is_asked_for(tmp_path: Path) -> None:
     state: dict[str, Any] = {"a": torch.ones(3), "n": 1}
     tailrace.torch.save(state, tmp_path / "f")
     assert tailrace.torch.load(tmp_path / "f", map_location="meta")["a"].is_meta
+
+
+def test_tensors_are_loaded_into_memory_whatever_the_default_device(tmp_path: Path) -> None:
+    base = torch.arange(8.0)
+    tailrace.torch.save({"a": torch.ones(3), "v": [base, base[2:4]]}, tmp_path / "f")
+    live = {"a": torch.zeros(3, 2)[:, 1], "v": [torch.zeros(8), torch.zeros(2)]}
+    with torch.device("meta"):
+        made = tailrace.torch.load(tmp_path / "f")
+        lazy = tailrace.read(tmp_path / "f")["a"].load()
+        tailrace.torch.load(tmp_path / "f", into=live)
+    for state in (made, live):
+        assert state["a"].tolist() == [1, 1, 1] and state["v"][1].tolist() == [2, 3]
+    assert lazy.tolist() == [1, 1, 1]
+
+
+def test_what_is_no_path_or_no_device_is_refused(tmp_path: Path) -> None:
+    state, place = {"a": torch.ones(3)}, tmp_path / "f"
+    tailrace.torch.save(state, place)
+    for call in (
+        lambda: tailrace.torch.save(state, io.BytesIO()),  # type: ignore[arg-type]
+        lambda: tailrace.torch.load(io.BytesIO()),  # type: ignore[arg-type]
+        lambda: tailrace.torch.load(place, map_location={"cpu": "cuda"}),
+        lambda: tailrace.torch.load(place, map_location=lambda storage, location: storage),
+        lambda: tailrace.torch.load(place, map_location="nowhere"),
+    ):
+        with pytest.raises(tailrace.Error, match=r"a BytesIO is given|map_location is .*not one device") as refused:
+            call()
+        assert refused.value.code is tailrace.Code.INVALID_ARGUMENT
+    torch.save(state, place)
+    assert tailrace.torch.load(place, map_location={"cpu": "meta"})["a"].is_meta
 
 
 # ---- into live tensors -----------------------------------------------------------------------------------
@@ -232,6 +320,31 @@ def test_a_state_of_another_model_is_refused_with_every_difference(tmp_path: Pat
     assert live["n"] == 0 and not any(live["a"]) and not any(live["v"][0])
     with pytest.raises(tailrace.Error, match="map_location"):
         tailrace.torch.load(tmp_path / "f", into=live, map_location="cpu")
+
+
+@pytest.mark.parametrize("save", [tailrace.torch.save, torch.save])
+def test_tensors_without_memory_cannot_be_filled(tmp_path: Path, save: Any) -> None:
+    base = torch.ones(6)
+    save({"w": [torch.ones(3), base, base[:3]], "n": 1}, tmp_path / "f")
+    gone = torch.zeros(3)
+    gone.untyped_storage().resize_(0)
+    for said, tensor in {
+        "device meta has no memory to fill": torch.zeros(3, device="meta"),
+        "device cpu has no memory to fill": gone,
+        "layout torch.sparse_coo has no plain memory to fill": torch.zeros(3).to_sparse(),
+    }.items():
+        for live in ([tensor, torch.zeros(6), torch.zeros(3)], [torch.zeros(3), torch.zeros(6), tensor]):
+            with pytest.raises(tailrace.Error, match=said) as refused:
+                tailrace.torch.load(tmp_path / "f", into={"w": live, "n": 0})
+            assert refused.value.code is tailrace.Code.INVALID_ARGUMENT and not live[1].any()
+
+
+def test_arrays_are_filled_from_views_of_tensors(tmp_path: Path) -> None:
+    base = torch.arange(6.0)
+    tailrace.torch.save({"a": base, "b": base[2:4]}, tmp_path / "f")
+    live = {"a": np.zeros(6, np.float32), "b": np.zeros(2, np.float32)}
+    tailrace.torch.load(tmp_path / "f", into=live)
+    assert live["a"].tolist() == base.tolist() and live["b"].tolist() == [2, 3]
 
 
 FILLED = """

@@ -115,22 +115,33 @@ def _read_safetensors(path: str) -> Any:
 
 def _read_tailrace(path: str, rank: int | None, scratch: Scratch) -> list[Any]:
     with open_checkpoint(path) as checkpoint:
-        return [_tree_of(checkpoint.at_rank(one), scratch) for one in _chosen(path, checkpoint.rank_count, rank)]
+        chosen = _chosen(path, checkpoint.rank_count, rank)
+        return [_tree_of(checkpoint.at_rank(one), scratch, len(chosen) > 1) for one in chosen]
 
 
-def _tree_of(checkpoint: Checkpoint, scratch: Scratch) -> Any:
-    """What a rank saved; its arrays in the scratch file, each read by itself and compared with its checksum."""
+def _tree_of(checkpoint: Checkpoint, scratch: Scratch, in_pieces: bool) -> Any:
+    """What a rank saved; its arrays in the scratch file, each read by itself and compared with its checksum.
+
+    in_pieces: of an array of all ranks the piece that this one saved, as a Shard; else the whole array.
+    """
 
     def load(ref: _tree.ArrayRef) -> Any:
         lazy: LazyArray = checkpoint[ref.region]
+        piece = (ref.global_shape, ref.offset) if in_pieces and ref.global_shape and ref.offset else None
+        shape = ref.shape if piece else lazy.shape
+        nbytes = ref.nbytes if piece else lazy.nbytes
         if ref.kind == "torch":
-            array: Any = scratch.empty(lazy.shape, lazy.dtype)
-        elif lazy.nbytes:
-            array = scratch.bytes(lazy.nbytes).view(lazy.dtype).reshape(lazy.shape)
+            array: Any = scratch.empty(shape, lazy.dtype)
+        elif nbytes:
+            array = scratch.bytes(nbytes).view(lazy.dtype).reshape(shape)
         else:
-            return lazy.load()
-        lazy._read(_leaves.Target(array).leaf)
-        return array
+            array = ref.empty(shape)
+        leaf = _leaves.Target(array).leaf
+        if piece is None:
+            lazy._read(leaf)
+            return array
+        checkpoint._reader.read(checkpoint.rank, [(ref.region, leaf.address, leaf.nbytes)])
+        return _tree.Shard(array, *piece)
 
     if _tree.SKELETON in checkpoint._regions:
         return _tree.decode(checkpoint.skeleton, load)

@@ -132,6 +132,12 @@ def _with_tensors(node: Any, path: tuple[Any, ...]) -> Any:
                 Code.UNSUPPORTED,
                 f"{_tree.path_text(path)} is an array of {node.dtype}, which torch does not have; nothing was written",
             ) from None
+    if isinstance(node, _tree.Shard):
+        raise Error(
+            Code.INVALID_ARGUMENT,
+            f"{_tree.path_text(path)} is one array of all ranks, and a file of each rank would have no place for it: "
+            "--rank 0 gives it whole, the format tailrace keeps its pieces; nothing was written",
+        )
     if type(node) is dict:
         return {key: _with_tensors(part, (*path, key)) for key, part in node.items()}
     if type(node) in (list, tuple):
@@ -140,6 +146,8 @@ def _with_tensors(node: Any, path: tuple[Any, ...]) -> Any:
 
 
 def _bytes(node: Any) -> int:
+    if isinstance(node, _tree.Shard):
+        return _bytes(node.array)
     if isinstance(node, (torch.Tensor, np.ndarray)):
         return int(node.nbytes)
     parts = node.values() if isinstance(node, dict) else node if isinstance(node, (list, tuple)) else ()
@@ -223,10 +231,14 @@ def _write_tailrace(trees: list[Any], directory: str, files: int) -> None:
         table: list[Any] = []
         for rank, tree in enumerate(trees):
             skeleton, arrays = _tree.encode(tree, with_views=True)
-            leaves = {name: _leaves.to_save(array, name) for name, array in arrays.items()}
-            regions = [(name, leaf.nbytes, leaf.piece()) for name, leaf in leaves.items()]
-            # Pieces of one name would be pieces of one array of all ranks, which they are not.
-            regions = [(name, nbytes, None) for name, nbytes, _ in regions]
+            leaves: dict[str, _leaves.Leaf] = {}
+            regions: list[Any] = []
+            for name, array in arrays.items():
+                shard = array if isinstance(array, _tree.Shard) else None
+                leaf = leaves[name] = _leaves.to_save(shard.array if shard else array, name)
+                # Pieces of one name would be pieces of one array of all ranks, which Shards alone are.
+                piece = leaf.piece(shard.global_shape, shard.offset) if shard else None
+                regions.append((name, leaf.nbytes, piece))
             file = _core.first_file_of(rank, ranks, files)
             start = ends[file]
             addresses = [leaf.address for leaf in leaves.values()]

@@ -29,7 +29,7 @@ def save(
 
     pickle: objects that have no safe encoding are pickled; load then needs weights_only=False.
     """
-    target = os.fspath(path)
+    target = _path_text(path, "saved")
     skeleton, arrays = _tree.encode(obj, pickle, with_views=True)
     leaves = {name: _leaves.to_save(array, name) for name, array in arrays.items()}
     regions = [(name, leaf.nbytes, leaf.piece()) for name, leaf in leaves.items()]
@@ -48,8 +48,9 @@ def save(
     except OSError as error:
         raise Error(Code.IO_ERROR, f"giving '{target}' its name: {error.strerror}; what was there is intact") from error
     finally:
-        epoch.close()
+        # Under the lock: afterwards the directory may be another save's.
         shutil.rmtree(place, ignore_errors=True)
+        epoch.close()
 
 
 def load(path: str | os.PathLike[str], *, into: Any = None, map_location: Any = None, weights_only: bool = True) -> Any:
@@ -59,53 +60,56 @@ def load(path: str | os.PathLike[str], *, into: Any = None, map_location: Any = 
         in place, without a second copy of the state; plain objects are put into its dicts and lists. What does not
         fit raises Error (invalid argument) with every difference, and nothing is changed. When the file turns out to
         be damaged while it is read, tensors before the damage have been filled already.
-    map_location: a device for all tensors; by default the host's memory, wherever they were. Not with `into`, whose
-        tensors stay where they are.
+    map_location: a device for all tensors; by default the host's memory, wherever they were. A dict or a function only
+        of a file of torch.save: tailrace's do not say where tensors were. Not with `into`, whose tensors stay where
+        they are.
     weights_only: refuse pickled objects, which could run any code when they are loaded.
 
     Every byte is compared with its checksum; Error (corrupt) names file and offset where they differ.
     """
-    place = os.fspath(path)
+    place = _path_text(path, "loaded")
     if into is not None and map_location is not None:
         raise Error(Code.INVALID_ARGUMENT, f"'{place}': map_location goes with no `into`; nothing was loaded")
     if _is_torch_file(place):
         if into is not None:
             return _fill_from_torch_file(place, into, weights_only)
         return torch.load(place, map_location=map_location, weights_only=weights_only)
+    device = _device(map_location, place)
     with read(place) as checkpoint:
         if into is not None:
-            plan = _compare(checkpoint.skeleton, into, place, weights_only)
+            plan = _restore.compare(checkpoint.skeleton, into, f"'{place}'", not weights_only)
             _restore.read_in_place(checkpoint._reader, checkpoint.rank, plan)
             return _finish(plan, into)
-        device = torch.device("cpu" if map_location is None else map_location)
-        made: dict[str, Any] = {}
-        waiting = []
-        for name, lazy in checkpoint.items():
-            ref = lazy._ref
-            made[name] = ref.empty()
-            leaf = _leaves.Target(made[name]).leaf
-            waiting.append((name, leaf.address, leaf.nbytes))
-        checkpoint._reader.read(checkpoint.rank, waiting)
-        if device.type != "cpu":
-            made = {name: a.to(device) if isinstance(a, torch.Tensor) else a for name, a in made.items()}
-        return _tree.decode(checkpoint.skeleton, lambda ref: made[ref.region], not weights_only)
+        return checkpoint._load(checkpoint.skeleton, not weights_only, device)
 
 
 def _fill_from_torch_file(place: str, into: Any, weights_only: bool) -> Any:
     # Mapped, so that the file is its own buffer.
     loaded = torch.load(place, map_location="cpu", weights_only=weights_only, mmap=True)
     text, arrays = _tree.encode(loaded, allow_pickle=not weights_only)
-    plan = _compare(_tree.parse(text), into, place, weights_only)
+    plan = _restore.compare(_tree.parse(text), into, f"'{place}'", not weights_only)
     for fill in plan.fills:
         fill.target.copy_from(arrays[fill.ref.region])
     return _finish(plan, into)
 
 
-def _compare(skeleton: Any, into: Any, place: str, weights_only: bool) -> _restore.Plan:
+def _path_text(path: Any, done: str) -> str:
     try:
-        return _restore.compare(skeleton, into, f"'{place}'", not weights_only)
-    except (ValueError, TypeError, KeyError) as error:
-        raise Error(Code.CORRUPT, f"the tree in '{place}' cannot be understood: {error}") from None
+        return os.fsdecode(path)
+    except TypeError:
+        raise Error(
+            Code.INVALID_ARGUMENT, f"a {type(path).__name__} is given, where a path is needed; nothing was {done}"
+        ) from None
+
+
+def _device(map_location: Any, place: str) -> torch.device:
+    try:
+        return torch.device("cpu" if map_location is None else map_location)
+    except (TypeError, RuntimeError):
+        raise Error(
+            Code.INVALID_ARGUMENT,
+            f"'{place}': map_location is {map_location!r}, not one device for all tensors; nothing was loaded",
+        ) from None
 
 
 def _finish(plan: _restore.Plan, into: Any) -> Any:

@@ -73,10 +73,7 @@ def encode(metadata: Metadata) -> bytes:
 
 
 def decode(text: bytes) -> Metadata:
-    def no_array(ref: _tree.ArrayRef) -> Any:
-        raise ValueError("a tensor in the metadata")
-
-    tree = _tree.decode(_tree.parse(text), no_array)
+    tree = _tree.decode(_tree.parse(text), None)
     try:
         entries: dict[str, Any] = {}
         for fqn, *rest in tree["entries"]:

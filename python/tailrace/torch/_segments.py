@@ -224,17 +224,7 @@ class Reader:
             for put in plan.set_plain:
                 put()
             return into
-        waiting: list[tuple[str, int, int]] = []
-
-        def array(ref: _tree.ArrayRef) -> Any:
-            made = _leaves.empty(ref.kind, ref.dtype, ref.shape)
-            leaf = _leaves.Target(made).leaf
-            waiting.append((ref.region, leaf.address, leaf.nbytes))
-            return made
-
-        tree = _tree.decode(node, array, trust_pickle)
-        self._reader.read(rank, waiting)
-        return tree
+        return checkpoint._load(node, trust_pickle)
 
     def _read_index(self) -> dict[str, int]:
         # The tree of rank 0 lies behind the index, and comes with it.
