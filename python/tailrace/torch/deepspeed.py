@@ -220,12 +220,14 @@ def install(engine: Any, **options: Any) -> TailraceCheckpointEngine:
 
 
 def export(checkpoint: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
-    """Writes DeepSpeed's own files (torch.save) of a checkpoint, DIRECTORY/TAG, into the directory `target`, for
-    zero_to_fp32.py, universal checkpoints, and engines without tailrace. Memory: one file's state at a time."""
-    os.makedirs(target, exist_ok=True)
+    """Writes DeepSpeed's own files (torch.save) of a checkpoint, DIRECTORY/TAG, into the directory `target` and
+    nowhere else, for zero_to_fp32.py, universal checkpoints, and engines without tailrace. Memory: one file's state at
+    a time."""
     with _segments.Reader(os.fspath(checkpoint)) as reader:
         for segment in reader.owners:
-            _save_for_others(_deepspeed_state.from_plain(reader.load(segment)), os.path.join(target, segment))
+            path = os.path.join(target, segment)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            _save_for_others(_deepspeed_state.from_plain(reader.load(segment)), path)
 
 
 def _to_device(tree: Any, map_location: Any) -> Any:
