@@ -131,10 +131,29 @@ def losses_of_other_engines_checkpoints(place: str) -> None:
     train(theirs, range(2))
     theirs.save_checkpoint(f"{place}/theirs")
     expected = train(theirs, range(2, 4))
+    save_and_wait(theirs, f"{place}/waited")
     ours = make_engine(1)
     install(ours)
     assert ours.load_checkpoint(f"{place}/theirs")[0] is not None
     assert train(ours, range(2, 4)) == expected
+
+
+def save_and_wait(engine: Any, place: str) -> None:
+    """Without a thread `latest` is ours to write, too."""
+
+    def read_only(path: str, mode: str = "r") -> Any:
+        assert mode == "r", path
+        return open(path, mode)
+
+    saving = install(engine, files=2, asynchronous=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(deepspeed.runtime.engine, "open", read_only, raising=False)
+        engine.save_checkpoint(place, tag="step")
+    assert Path(place, "latest").read_text() == "step"
+    assert not list(Path(place, "step").glob("*.unfinished"))
+    assert saving.load(f"{place}/step/mp_rank_00_model_states.pt")["global_steps"] == 4
+    engine.destroy()
+    assert saving._reading is None  # it was cleaned up
 
 
 def test_a_language_model_goes_on_after_a_kill_within_a_save(tmp_path: Path) -> None:
