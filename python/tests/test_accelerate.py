@@ -138,6 +138,46 @@ def test_weights_of_another_model_are_refused_before_anything_changes(tmp_path: 
     assert (other.net[0].weight == 2).all()
 
 
+def refused(run: Run, said: str) -> tailrace.Code:
+    before = {name: tensor.clone() for name, tensor in run.net.state_dict().items()}
+    with pytest.raises(tailrace.Error, match=said) as caught:
+        run.accelerator.load_state()
+    assert caught.value.intact == "nothing was loaded"
+    assert all(torch.equal(tensor, before[name]) for name, tensor in run.net.state_dict().items())
+    return caught.value.code
+
+
+def test_an_optimizer_with_other_groups_is_refused_before_anything_changes(tmp_path: Path) -> None:
+    run = Run(tmp_path, asynchronous=False)
+    run.train(1)
+    run.accelerator.save_state()
+    run = Run(tmp_path)
+    group = run.optimizer.param_groups[0]
+    one = {**group, "params": group["params"][:1]}
+    for groups, said in (
+        ([{**group, "params": group["params"][1:]}, one], r"groups of \[4\] parameters, and of \[3, 1\] here"),
+        ([one], r"groups of \[4\] parameters, and of \[1\] here"),
+    ):
+        run.optimizer.optimizer.param_groups = groups
+        assert refused(run, said) == tailrace.Code.INVALID_ARGUMENT
+
+
+def test_a_tree_without_its_parts_is_corrupt(tmp_path: Path) -> None:
+    run = Run(tmp_path, asynchronous=False)
+    training = run.saving._training_state()
+    for name in ("_training_state", "_rank_state"):
+        whole = getattr(run.saving, name)()
+        for part in whole:
+            setattr(run.saving, name, lambda whole=whole, part=part: {k: v for k, v in whole.items() if k != part})
+            run.accelerator.save_state()
+            assert refused(run, f"is without its '{part}'") == tailrace.Code.CORRUPT
+        delattr(run.saving, name)
+    for optimizer in ({"param_groups": [{}]}, {"param_groups": 1}):
+        run.saving._training_state = lambda optimizer=optimizer: {**training, "optimizers": [optimizer]}
+        run.accelerator.save_state()
+        assert refused(run, "optimizer 0 in .* cannot be understood") == tailrace.Code.CORRUPT
+
+
 def test_hooks_and_checkpoints_of_accelerates_own(tmp_path: Path) -> None:
     theirs = Run(tmp_path, ours=False)
     theirs.train(2)

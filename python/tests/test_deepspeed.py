@@ -26,7 +26,7 @@ with warnings.catch_warnings():
     from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler
     from deepspeed.runtime.zero.config import ZeroStageEnum
 
-    from tailrace.torch import _deepspeed_state, _runs
+    from tailrace.torch import _deepspeed_state, _runs, _segments
     from tailrace.torch.deepspeed import TailraceCheckpointEngine, export, install
 
 STAGES = (1, 2, 3)
@@ -131,10 +131,29 @@ def losses_of_other_engines_checkpoints(place: str) -> None:
     train(theirs, range(2))
     theirs.save_checkpoint(f"{place}/theirs")
     expected = train(theirs, range(2, 4))
+    save_and_wait(theirs, f"{place}/waited")
     ours = make_engine(1)
     install(ours)
     assert ours.load_checkpoint(f"{place}/theirs")[0] is not None
     assert train(ours, range(2, 4)) == expected
+
+
+def save_and_wait(engine: Any, place: str) -> None:
+    """Without a thread `latest` is ours to write, too."""
+
+    def read_only(path: str, mode: str = "r") -> Any:
+        assert mode == "r", path
+        return open(path, mode)
+
+    saving = install(engine, files=2, asynchronous=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(deepspeed.runtime.engine, "open", read_only, raising=False)
+        engine.save_checkpoint(place, tag="step")
+    assert Path(place, "latest").read_text() == "step"
+    assert not list(Path(place, "step").glob("*.unfinished"))
+    assert saving.load(f"{place}/step/mp_rank_00_model_states.pt")["global_steps"] == 4
+    engine.destroy()
+    assert saving._reading is None  # it was cleaned up
 
 
 def test_a_language_model_goes_on_after_a_kill_within_a_save(tmp_path: Path) -> None:
@@ -199,6 +218,52 @@ def test_the_calls_by_hand(tmp_path: Path) -> None:
     with pytest.raises(tailrace.Error) as caught:
         engine.load(path)
     assert caught.value.code == tailrace.Code.CORRUPT and caught.value.path == str(file)
+
+
+def test_export_writes_into_its_directory_only(tmp_path: Path) -> None:
+    def save(place: Path, segment: str) -> None:
+        writer = _segments.Writer("test", files=1, name="test", threads=1, buffer_bytes=1 << 20, pickle=False)
+        writer.open(str(place), lambda: None)
+        writer.add(segment, lambda: {"w": torch.ones(3)})
+        writer.start()
+        writer.wait()
+
+    save(tmp_path / "nested", "a/b/states.pt")
+    export(tmp_path / "nested", tmp_path / "out")
+    assert torch.equal(torch.load(tmp_path / "out" / "a" / "b" / "states.pt", weights_only=True)["w"], torch.ones(3))
+    hostile = (str(tmp_path / "elsewhere"), "../elsewhere", "a/../../elsewhere", "..", ".", "")
+    for number, segment in enumerate(hostile):
+        save(tmp_path / str(number), segment)
+        with pytest.raises(tailrace.Error, match="is no name of a segment") as caught:
+            export(tmp_path / str(number), tmp_path / "out")
+        assert caught.value.code == tailrace.Code.CORRUPT
+    assert sorted(os.listdir(tmp_path)) == sorted([*map(str, range(len(hostile))), "nested", "out"])
+
+
+def test_what_fails_after_the_commit_leaves_a_complete_checkpoint(tmp_path: Path) -> None:
+    engine = TailraceCheckpointEngine()
+    info = CheckpointCommitInfo("step-1", str(tmp_path), True)
+    path = str(tmp_path / "step-1" / "mp_rank_00_model_states.pt")
+    (tmp_path / "latest.unfinished").mkdir()  # in the way
+    engine.create(info)
+    engine.save({"w": torch.ones(3)}, path)
+    with pytest.raises(tailrace.Error, match="is complete") as caught:
+        engine.commit(info)
+    assert caught.value.code == tailrace.Code.IO_ERROR and caught.value.path == str(tmp_path / "latest")
+    assert torch.equal(engine.load(path)["w"], torch.ones(3))
+
+    writer = engine._writer
+
+    def fail() -> None:
+        raise ValueError("the test's own failure")
+
+    writer.open(str(tmp_path / "step-2"), fail)
+    writer.add("s", lambda: {"w": torch.ones(3)})
+    writer.start()
+    with pytest.raises(tailrace.Error, match=r"the test's own failure.*the checkpoint is complete") as caught:
+        writer.wait()
+    assert caught.value.intact is None
+    assert _segments.owners_in(str(tmp_path / "step-2")) == {"s": 0}
 
 
 def test_only_objects_of_the_list_are_made() -> None:

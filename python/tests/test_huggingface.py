@@ -155,11 +155,27 @@ def test_a_kill_while_a_checkpoint_is_replaced_leaves_a_whole_one(tmp_path: Path
         take_its_name = functools.partial(huggingface._take_its_name, str(unfinished), str(place))
         killed = is_killed_after(steps, take_its_name)
         assert not place.exists() or contents(place) in whole, steps
+        install(make_trainer(place.parent))
+        assert contents(place) in whole, steps
         huggingface._clear(str(place.parent))
         assert os.listdir(place.parent) == ["checkpoint-2"] and contents(place) in whole, steps
         if not killed:
             break
     assert steps == 5 and contents(place) == ["new"] * 2  # two renames, two files, one directory
+
+
+def test_training_resumes_after_a_kill_while_a_checkpoint_is_replaced(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path, max_steps=2)
+    install(trainer)
+    trainer.train()
+    # Between the two renames.
+    (tmp_path / "checkpoint-2").rename(tmp_path / ".checkpoint-2.replaced")
+    (tmp_path / ".checkpoint-2.unfinished").mkdir()
+    trainer = make_trainer(tmp_path, max_steps=4)
+    install(trainer)
+    trainer.train(resume_from_checkpoint=True)
+    assert sorted(os.listdir(tmp_path)) == ["checkpoint-2", "checkpoint-4"]
+    assert trainer.state.global_step == 4 and losses(trainer).keys() == {1, 2, 3, 4}  # the first two of the checkpoint
 
 
 def test_a_checkpoint_that_cannot_take_the_name_leaves_the_older_one(tmp_path: Path) -> None:

@@ -106,11 +106,33 @@ def test_in_the_background_files_are_written_and_removed_in_order(
     plugin.save_checkpoint({"weight": weight + 1}, tmp_path / "g")
     weight.fill_(2)
     assert torch.equal(plugin.load_checkpoint(tmp_path / "g")["weight"], torch.ones(8))
-    plugin.save_checkpoint({"path": Path("x")}, tmp_path / "h")
     with pytest.raises(tailrace.Error, match=r"\['path'\]"):
-        plugin.teardown()
+        plugin.save_checkpoint({"path": Path("x")}, tmp_path / "h")
     plugin.teardown()
     assert os.listdir(tmp_path) == ["g"]
+
+
+def test_after_a_failed_save_in_the_background_nothing_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plugin = TailraceCheckpointIO(asynchronous=True)
+    plugin.save_checkpoint({"step": 1}, tmp_path / "old")
+    plugin.teardown()
+
+    def fail(*arguments: Any, **options: Any) -> None:
+        raise OSError("the test's own failure")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lightning, "save", fail)
+        plugin.save_checkpoint({"step": 2}, tmp_path / "new")
+        plugin.remove_checkpoint(tmp_path / "old")
+        with pytest.raises(OSError, match="the test's own failure"):
+            plugin.teardown()
+    assert plugin.load_checkpoint(tmp_path / "old") == {"step": 1}
+    plugin.save_checkpoint({"step": 3}, tmp_path / "new")
+    plugin.remove_checkpoint(tmp_path / "old")
+    plugin.teardown()
+    assert os.listdir(tmp_path) == ["new"]
 
 
 def test_objects_without_a_safe_encoding_are_named(tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ import torch.distributed.checkpoint as dcp
 
 import tailrace
 import tailrace.torch
-from tailrace.torch import StorageReader, StorageWriter
+from tailrace.torch import StorageReader, StorageWriter, _durable, _segments
+from tailrace.torch.lightning import TailraceCheckpointIO
 
 MOUNTED = 'mount -t tmpfs -o size=24m none "$0" && exec "$@"'
 FLOATS = 1 << 20  # of a state: 4 MiB
@@ -129,7 +130,67 @@ def dcp_async_save(place: Path, _: Path) -> None:
     through_dcp(place, lambda *args, **kwargs: dcp.async_save(*args, **kwargs).result())
 
 
-WAYS = (flush_of_a_session, capture_of_a_session, one_file, dcp_save, dcp_async_save)
+def segments(place: Path, _: Path) -> None:
+    """As DeepSpeed's checkpoints, and those of Hugging Face: a directory each, and a file that names the last."""
+    writer = _segments.Writer("test", files=1, name="test", threads=2, buffer_bytes=1 << 20, pickle=False)
+    latest = place / "latest"
+
+    def save(step: int) -> None:
+        def then() -> None:
+            _durable.replace(str(latest), lambda file: file.write(b"%d" % step))
+
+        writer.open(str(place / str(step)), then)
+        writer.add("state", lambda: state_of(step))
+        writer.start()
+        writer.wait()
+
+    def load() -> int:
+        with _segments.Reader(str(place / latest.read_text())) as reader:
+            return step_of(reader.load("state"))
+
+    def complete() -> list[str]:
+        return sorted(of.name for of in place.iterdir() if of.is_dir() and _segments.owners_in(str(of)) is not None)
+
+    check(place, save, load, complete)
+
+
+def lightning_alone(place: Path, plugin: TailraceCheckpointIO) -> None:
+    """As a ModelCheckpoint that keeps the last one: it saves a new one, and removes the old one."""
+    kept = place / "kept"
+    kept.mkdir()
+
+    def save(step: int) -> None:
+        old = list(kept.iterdir())
+        plugin.save_checkpoint(state_of(step), kept / str(step))
+        for path in old:
+            plugin.remove_checkpoint(path)
+        plugin.teardown()
+
+    def load() -> int:
+        (name,) = files_in(kept)
+        return step_of(plugin.load_checkpoint(kept / name))
+
+    check(place, save, load, lambda: files_in(kept))
+
+
+def lightning(place: Path, _: Path) -> None:
+    lightning_alone(place, TailraceCheckpointIO())
+
+
+def lightning_in_the_background(place: Path, _: Path) -> None:
+    lightning_alone(place, TailraceCheckpointIO(asynchronous=True))
+
+
+WAYS = (
+    flush_of_a_session,
+    capture_of_a_session,
+    one_file,
+    dcp_save,
+    dcp_async_save,
+    segments,
+    lightning,
+    lightning_in_the_background,
+)
 
 
 def run_all(place: str, elsewhere: str) -> None:

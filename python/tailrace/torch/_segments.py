@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -64,14 +65,27 @@ class Writer:
         self._pickle = pickle
         self._options = {"threads": threads, "buffer_bytes": buffer_bytes}
         self._group = _groups.own_group(self)
+        self._rank = 0 if self._group is None else dist.get_rank(self._group)
         self._executor = ThreadPoolExecutor(1, f"tailrace-{user}")
         self._stagers: dict[str, AsyncStager] = {}
         self._open: _Save | None = None
         self._writing: Future[None] | None = None
 
+    def first(self, action: Callable[[], Any]) -> None:
+        """Rank 0 does this before any rank returns; its failure is raised on all. Collective, and not during a save."""
+        failure: Error | None = None
+        if self._rank == 0:
+            try:
+                action()
+            except Exception as error:
+                failure = error if isinstance(error, Error) else Error(Code.FAILED_STATE, repr(error))
+        failure = _broadcast(self._group, failure)
+        if failure is not None:
+            raise failure
+
     def open(self, place: str, then: Callable[[], Any]) -> None:
         """Begins a save into the directory `place`. `then` is called on rank 0, in the thread, when the epoch is
-        committed; what it raises is raised by wait()."""
+        committed; what it raises is raised by wait(), with the word that the checkpoint is complete."""
         self.wait()
         self._open = _Save(place, then)
 
@@ -111,7 +125,8 @@ class Writer:
 
     def wait(self) -> None:
         """Returns when the last save is durable; raises Error when it has failed, on all ranks and once. What it
-        would have replaced is intact then."""
+        would have replaced is intact then, or the error says that the checkpoint is complete: what comes after the
+        commit has failed."""
         writing, self._writing = self._writing, None
         if writing is not None:
             writing.result()
@@ -119,7 +134,7 @@ class Writer:
     # ---- in the thread -----------------------------------------------------------------------------------
 
     def _write(self, job: _Save, owners: dict[str, int]) -> None:
-        rank, ranks = (0, 1) if self._group is None else (dist.get_rank(self._group), dist.get_world_size(self._group))
+        rank, ranks = self._rank, 1 if self._group is None else dist.get_world_size(self._group)
         epoch: _core.DirectEpoch | None = None
         failure: Exception | None = None
         leaves: dict[str, _leaves.Leaf] = {}
@@ -163,16 +178,22 @@ class Writer:
                 epoch.close()
 
     def _commit(self, epoch: Any, ranks: list[Any], job: _Save) -> Error | None:
-        """On rank 0, with what each rank has written, or why it has not. Returns why there is no checkpoint."""
+        """On rank 0, with what each rank has written, or why it has not. Returns what has failed, the commit or what
+        comes after it."""
         failed = [of for of in ranks if isinstance(of, Error)]
         if failed:
             return min(failed, key=lambda error: error.code == Code.ABORTED)  # those have only heard of another
         try:
             epoch.commit(ranks)
-            epoch.close()
-            job.then()
         except Exception as error:
             return _told(error, job.place)
+        try:
+            epoch.close()
+            job.then()
+        except Error as error:
+            return Error(error.code, f"{error}; the checkpoint in '{job.place}' is complete")
+        except Exception as error:
+            return Error(Code.FAILED_STATE, f"after saving '{job.place}': {error!r}; the checkpoint is complete")
         return None
 
 
@@ -241,8 +262,8 @@ class Reader:
         self._ranks[0] = Checkpoint(self._reader, 0, found[_tree.SKELETON].tobytes())
         try:
             segments = json.loads(found[INDEX].tobytes())["segments"]
-            return {str(segment): int(rank) for segment, rank in segments.items()}
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            return {_checked(segment): int(rank) for segment, rank in segments.items()}
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise Error(
                 Code.CORRUPT, f"the region {INDEX!r} in '{self._place}' cannot be understood: {error}"
             ) from None
@@ -257,6 +278,14 @@ def owners_in(place: str) -> dict[str, int] | None:
         if error.code == Code.NOT_FOUND:
             return None
         raise
+
+
+def _checked(segment: str) -> str:
+    """A name in an index, which may become that of a file: ValueError where that would not lie in its directory."""
+    normal = os.path.normpath(segment)
+    if os.path.isabs(normal) or normal.split(os.sep)[0] in (os.curdir, os.pardir):
+        raise ValueError(f"{segment!r} is no name of a segment")
+    return segment
 
 
 # ---- among the ranks -------------------------------------------------------------------------------------

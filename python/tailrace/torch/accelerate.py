@@ -140,9 +140,13 @@ class AcceleratorCheckpoints:
             # Everything is read before anything changes.
             training, rank = load("training"), f"rank-{accelerator.process_index}"
             mine = load(rank) if rank in reader.owners else None  # there may have been fewer ranks
+            _check(training, _TRAINING, f"'training' in '{place}'")
+            if mine is not None:
+                _check(mine, _OF_RANK, f"{rank!r} in '{place}'")
             self._compare(training, place)
             weights = [load(_model(number)) for number in range(len(models))]
-        # PyTorch would copy what fits before it raises, and cast what is of another type.
+        # PyTorch would copy what fits before it raises, and cast what is of another type. (What schedulers and the
+        # program's objects make of their states only they know.)
         for number, (model, state) in enumerate(zip(models, weights, strict=True)):
             self._compare_weights(model, state, f"{_model(number)!r} in '{place}'", options.get("strict", True))
         for model, state in zip(models, weights, strict=True):
@@ -175,6 +179,16 @@ class AcceleratorCheckpoints:
                     Code.INVALID_ARGUMENT,
                     f"the checkpoint in '{place}' has {len(training[kind])} {kind}, the Accelerator {len(targets)}; "
                     "nothing was loaded",
+                )
+        for number, (optimizer, state) in enumerate(
+            zip(self._accelerator._optimizers, training["optimizers"], strict=True)
+        ):
+            what = f"optimizer {number} in '{place}'"
+            saved, mine = _group_sizes(state, what), _group_sizes(optimizer.state_dict(), what)
+            if saved != mine:
+                raise Error(
+                    Code.INVALID_ARGUMENT,
+                    f"{what} has groups of {saved} parameters, and of {mine} here; nothing was loaded",
                 )
 
     def _compare_weights(self, model: Any, saved: dict[str, Any], what: str, strict: bool) -> None:
@@ -232,6 +246,26 @@ def install(
 
 def _model(number: int) -> str:
     return "model" if number == 0 else f"model_{number}"
+
+
+# The parts of segments.
+_TRAINING: dict[str, Any] = {"optimizers": list, "schedulers": list, "custom": list, "scaler": (dict, type(None))}
+_OF_RANK: dict[str, Any] = {"random": dict, "step": int, "data": list}
+
+
+def _check(segment: Any, parts: dict[str, Any], what: str) -> None:
+    for name, kind in parts.items():
+        if not isinstance(segment, dict) or name not in segment or not isinstance(segment[name], kind):
+            raise Error(Code.CORRUPT, f"{what} is without its {name!r}, or that is something else; nothing was loaded")
+
+
+def _group_sizes(optimizer: Any, what: str) -> list[int]:
+    """How many parameters each group has in an optimizer's state; none where it is of a kind without groups."""
+    try:
+        groups = optimizer.get("param_groups", []) if isinstance(optimizer, dict) else []
+        return [len(group["params"]) for group in groups]
+    except (KeyError, TypeError) as error:
+        raise Error(Code.CORRUPT, f"{what} cannot be understood: {error!r}; nothing was loaded") from None
 
 
 def _is_stateful(data: Any) -> bool:

@@ -52,7 +52,6 @@ class TailraceCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
         config_params: Any = None,
         *,
         files: int = 1,
-        asynchronous: bool = True,
         keep: int | None = None,
         pickle: bool = False,
         trust_pickle: bool = False,
@@ -64,7 +63,6 @@ class TailraceCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
         if keep is not None and keep < 1:
             raise Error(Code.INVALID_ARGUMENT, f"keep is {keep}, and has to be 1 or more; nothing was done")
         self.name = "TailraceCheckpointEngine"
-        self._asynchronous = asynchronous
         self._keep = keep
         self._trust_pickle = trust_pickle
         self._place = ""
@@ -117,8 +115,9 @@ class TailraceCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
         return _to_device(_deepspeed_state.from_plain(tree), map_location)
 
     def is_decoupled(self) -> bool:
-        # DeepSpeed then leaves the commit, and `latest`, to us.
-        return self._asynchronous
+        # DeepSpeed then leaves the commit and `latest` to us, and calls cleanup(). Else it would write `latest` again
+        # after the commit, in place.
+        return True
 
     def get_commit_info(self) -> Any:
         # DeepSpeed would commit before the next step, and wait for the files there.
@@ -172,7 +171,7 @@ class TailraceCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
         return self._reading[1]
 
 
-def install(engine: Any, **options: Any) -> TailraceCheckpointEngine:
+def install(engine: Any, *, asynchronous: bool = True, **options: Any) -> TailraceCheckpointEngine:
     """Makes a DeepSpeed engine save and load through tailrace; its checkpoint_engine from now on. Collective.
 
     files: K, for all ranks together, at most 64 per rank.
@@ -195,6 +194,8 @@ def install(engine: Any, **options: Any) -> TailraceCheckpointEngine:
     def save(*args: Any, **kwargs: Any) -> Any:
         saved = save_checkpoint(*args, **kwargs)
         made.start()
+        if not asynchronous:
+            made.wait()
         return saved
 
     def load(*args: Any, **kwargs: Any) -> Any:
@@ -220,12 +221,14 @@ def install(engine: Any, **options: Any) -> TailraceCheckpointEngine:
 
 
 def export(checkpoint: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
-    """Writes DeepSpeed's own files (torch.save) of a checkpoint, DIRECTORY/TAG, into the directory `target`, for
-    zero_to_fp32.py, universal checkpoints, and engines without tailrace. Memory: one file's state at a time."""
-    os.makedirs(target, exist_ok=True)
+    """Writes DeepSpeed's own files (torch.save) of a checkpoint, DIRECTORY/TAG, into the directory `target` and
+    nowhere else, for zero_to_fp32.py, universal checkpoints, and engines without tailrace. Memory: one file's state at
+    a time."""
     with _segments.Reader(os.fspath(checkpoint)) as reader:
         for segment in reader.owners:
-            _save_for_others(_deepspeed_state.from_plain(reader.load(segment)), os.path.join(target, segment))
+            path = os.path.join(target, segment)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            _save_for_others(_deepspeed_state.from_plain(reader.load(segment)), path)
 
 
 def _to_device(tree: Any, map_location: Any) -> Any:

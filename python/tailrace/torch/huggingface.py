@@ -203,19 +203,34 @@ def install(
     writer = _segments.Writer(
         "huggingface", files=files, name=name, threads=threads, buffer_bytes=buffer_bytes, pickle=pickle
     )
+    writer.first(lambda: _give_names_back(trainer.args.output_dir))  # train() looks for the newest before it saves
     return TrainerCheckpoints(trainer, asynchronous, writer, trust_pickle)
 
 
 def _clear(run_dir: str) -> None:
-    """What killed saves have left. A checkpoint that had made room for one that never came gets its name back."""
+    """Removes what killed saves have left."""
     for place in glob.glob(os.path.join(glob.escape(run_dir), ".checkpoint-*.unfinished")):
         shutil.rmtree(place)
-    for replaced in glob.glob(os.path.join(glob.escape(run_dir), ".checkpoint-*.replaced")):
+    _give_names_back(run_dir)
+    for replaced in _replaced(run_dir):
+        shutil.rmtree(replaced)
+
+
+def _give_names_back(run_dir: str) -> None:
+    """To checkpoints that had made room for ones that never came."""
+    for replaced in _replaced(run_dir):
         place = os.path.join(run_dir, os.path.basename(replaced)[1:].removesuffix(".replaced"))
-        if os.path.isdir(place):
-            shutil.rmtree(replaced)
-        else:
-            os.rename(replaced, place)
+        if not os.path.isdir(place):
+            try:
+                os.rename(replaced, place)
+            except OSError as error:
+                raise Error(
+                    Code.IO_ERROR, f"giving '{place}' its name back: {error.strerror}; it is intact in '{replaced}'"
+                ) from error
+
+
+def _replaced(run_dir: str) -> list[str]:
+    return glob.glob(os.path.join(glob.escape(run_dir), ".checkpoint-*.replaced"))
 
 
 def _take_its_name(unfinished: str, place: str) -> None:

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
+from tailrace import _tree
 from tailrace._errors import Code, Error
 from tailrace.torch._file import load, save
 from tailrace.torch._staging import AsyncStager
@@ -41,7 +42,8 @@ class TailraceCheckpointIO(_checkpoint_io()):  # type: ignore[misc]
     asynchronous: a save copies the state into memory that is kept, and returns; one thread writes and removes the
         files, in the Trainer's order. (Lightning's own AsyncCheckpointIO removes at once: a file whose save is still
         to come then stays for good.) The next save waits for the last one and raises its failure, as the end of the
-        Trainer's run does. Views of one tensor come back as tensors of their own, unless they are equal.
+        Trainer's run does; until then nothing is removed. An object without a safe encoding is told at once. Views of
+        one tensor come back as tensors of their own, unless they are equal.
     """
 
     def __init__(self, *, pickle: bool = False, asynchronous: bool = False) -> None:
@@ -58,6 +60,7 @@ class TailraceCheckpointIO(_checkpoint_io()):  # type: ignore[misc]
             raise Error(Code.INVALID_ARGUMENT, f"storage options for '{path}' are not known; nothing was saved")
         self._wait()  # the copy that is being written is the memory of the next one
         if self._thread is not None:
+            _tree.encode(checkpoint, self._pickle)  # raises what would come too late from the thread
             checkpoint = self._stager.stage(checkpoint)
         self._do(lambda: self._save(checkpoint, path))
 
@@ -71,7 +74,14 @@ class TailraceCheckpointIO(_checkpoint_io()):  # type: ignore[misc]
         return loaded
 
     def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
-        self._do(lambda: _remove(path))
+        before = list(self._pending)
+
+        def remove() -> None:
+            # The Trainer removes what the checkpoints before have made superfluous, if they are there.
+            if all(future.exception() is None for future in before):
+                _remove(path)
+
+        self._do(remove)
 
     def teardown(self) -> None:
         """Waits for what is being written, and raises its failure."""
