@@ -301,6 +301,10 @@ class TailraceDeepSpeedEngine(DeepSpeedEngine):
         self.engine.start()
         return self.engine.wait
 
+    def load(self, state, place):
+        super().load(state, place)
+        self.engine.end_reading()  # as install() does; else a later save would pay for closing files that are gone
+
 
 WAYS = {
     "raw, one file per rank": Raw,

@@ -14,8 +14,11 @@ class Reader {
     explicit Reader(tailrace_reader* handle) : handle_(handle) {}
     Reader(const Reader&) = delete;
     Reader& operator=(const Reader&) = delete;
-    ~Reader() { close(); }
-    void close() { tailrace_reader_close(std::exchange(handle_, nullptr)); }
+    ~Reader() { tailrace_reader_close(std::exchange(handle_, nullptr)); }
+    void close() {  // may wait for the file system, where a file was the last of its name
+        const nb::gil_scoped_release release;
+        tailrace_reader_close(std::exchange(handle_, nullptr));
+    }
 
     static std::unique_ptr<Reader> open_directory(const std::string& directory,
                                                   const std::optional<std::string>& job,

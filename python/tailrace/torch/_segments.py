@@ -98,7 +98,7 @@ class Writer:
         try:
             skeleton, arrays = _tree.encode({segment: make()}, self._pickle)
             stager = self._stagers.setdefault(segment, AsyncStager())
-            begun.parts[segment] = _Part(skeleton, stager.stage(arrays))
+            begun.parts[segment] = _Part(skeleton, stager.stage_again(arrays))
         except Exception as error:
             self.fail(error)
 
@@ -317,7 +317,8 @@ def _gather(group: Any, value: Any) -> list[Any]:
     if group is None:
         return [value]
     values = [None] * dist.get_world_size(group) if dist.get_rank(group) == 0 else None
-    dist.gather_object(value, values, dst=dist.get_global_rank(group, 0), group=group)
+    with _groups.failures_told():
+        dist.gather_object(value, values, dst=dist.get_global_rank(group, 0), group=group)
     return values or []
 
 
@@ -326,5 +327,6 @@ def _broadcast(group: Any, value: Any) -> Any:
     if group is None:
         return value
     values = [value]
-    dist.broadcast_object_list(values, src=dist.get_global_rank(group, 0), group=group)
+    with _groups.failures_told():
+        dist.broadcast_object_list(values, src=dist.get_global_rank(group, 0), group=group)
     return values[0]

@@ -61,7 +61,7 @@ class TailraceCheckpointIO(_checkpoint_io()):  # type: ignore[misc]
         self._wait()  # the copy that is being written is the memory of the next one
         if self._thread is not None:
             _tree.encode(checkpoint, self._pickle)  # raises what would come too late from the thread
-            checkpoint = self._stager.stage(checkpoint)
+            checkpoint = self._stager.stage_again(checkpoint)
         self._do(lambda: self._save(checkpoint, path))
 
     def load_checkpoint(
