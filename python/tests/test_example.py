@@ -27,10 +27,9 @@ def losses_in(text: str) -> dict[int, str]:
     return {int(step): loss for step, loss in re.findall(r"^step (\d+) loss (\S+)$", text, re.M)}
 
 
-def run(place: Path, steps: int, kill_at: int | None = None) -> dict[int, str]:
+def run(example: str, place: Path, steps: int, kill_at: int | None = None) -> dict[int, str]:
     """The losses by step. kill_at: all ranks get SIGKILL when this step is reported."""
-    example = str(EXAMPLES / "train_bloom.py")
-    command = [*TORCHRUN, example, f"--directory={place}", f"--steps={steps}", "--save-every=2"]
+    command = [*TORCHRUN, str(EXAMPLES / example), f"--directory={place}", f"--steps={steps}", "--save-every=2"]
     losses: dict[int, str] = {}
     log = place.with_suffix(".log")
     with (
@@ -49,16 +48,25 @@ def run(place: Path, steps: int, kill_at: int | None = None) -> dict[int, str]:
     return losses
 
 
-def test_the_model_goes_on_with_the_losses_of_an_uninterrupted_run(tmp_path: Path) -> None:
-    expected = run(tmp_path / "whole", 8)
+@pytest.mark.parametrize(
+    ("example", "embedding"),
+    [
+        ("train_bloom.py", "model.transformer.word_embeddings.weight"),
+        ("train_torchtitan.py", "embedding.weight"),
+    ],
+)
+def test_the_model_goes_on_with_the_losses_of_an_uninterrupted_run(
+    example: str, embedding: str, tmp_path: Path
+) -> None:
+    expected = run(example, tmp_path / "whole", 8)
     assert list(expected) == list(range(1, 9))
     assert sorted(path.name for path in (tmp_path / "whole").iterdir()) == ["step-2", "step-4", "step-6", "step-8"]
     assert len(list((tmp_path / "whole" / "step-8").iterdir())) == 2
-    weights = tailrace.read(tmp_path / "whole" / "step-8")["model.transformer.word_embeddings.weight"]
+    weights = tailrace.read(tmp_path / "whole" / "step-8")[embedding]
     assert weights.shape == (512, 64)
 
-    killed = run(tmp_path / "killed", 8, kill_at=5)  # step 4 may be complete, or not
-    resumed = run(tmp_path / "killed", 8)
+    killed = run(example, tmp_path / "killed", 8, kill_at=5)  # step 4 may be complete, or not
+    resumed = run(example, tmp_path / "killed", 8)
     assert min(resumed) in (3, 5) and max(resumed) == 8
     assert {**killed, **resumed} == expected
 
