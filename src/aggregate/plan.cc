@@ -284,6 +284,13 @@ SharedHeader FlushPlan::header(uint32_t file) const {
     }
     if (leaders.size() > 1) extent_count *= 2;
     header.index_area_bytes = align_up(index_bytes_bound(stream_count, extent_count), block_bytes);
+    if (header.leader_count > 1 && stripe_align != 0) {
+        // The head has pieces of its own, but for a few blocks: whoever commits writes there while others
+        // still write their data.
+        const uint64_t areas = slot_offset(header, header.leader_count);
+        const uint64_t all = align_up(data_offset(header), stripe_align) - areas;
+        header.index_area_bytes = all / header.leader_count / block_bytes * block_bytes;
+    }
     return header;
 }
 

@@ -273,6 +273,15 @@ TEST(PlanTest, AlignedStripesLeaveAsFewHolesAsTheirAlignmentAllows) {
     EXPECT_EQ(stripe(150 * MiB, MiB), 75 * MiB);
     EXPECT_EQ(stripe(20 * MiB + 1, MiB), 21 * MiB);
     EXPECT_EQ(stripe(0, MiB), MiB);
+
+    FlushPlan plan = plan_of_nodes({GiB, GiB, GiB}, 3);
+    const uint64_t areas = plan.header(0).index_area_bytes;
+    plan.stripe_align = 64 * MiB;
+    EXPECT_GE(plan.header(0).index_area_bytes, areas);
+    EXPECT_LE(data_offset(plan.header(0)), 64 * MiB);
+    EXPECT_GT(data_offset(plan.header(0)), 64 * MiB - 3 * plan.block_bytes)
+        << "the head has a piece of its own";
+
     for (uint64_t seed : seeds(1, 200)) {
         SCOPED_TRACE(seed);
         Random random(seed);
