@@ -445,6 +445,14 @@ def test_a_stager_that_dcp_calls_itself_leaves_a_save_under_way_alone(tmp_path: 
     stager.close()
 
 
+def test_a_tensor_whose_memory_was_freed_is_not_staged() -> None:
+    freed = torch.ones(1000)
+    freed.untyped_storage().resize_(0)
+    with pytest.raises(tailrace.Error, match="memory was freed") as raised:
+        AsyncStager().stage({"model": {"w": freed}})
+    assert "model" in str(raised.value) and "w" in str(raised.value)
+
+
 def test_lazy_views_of_the_same_memory_are_staged_with_their_own_values() -> None:
     z = torch.tensor([1 + 2j, 3 - 4j])
     state = {"z": z, "conjugate": z.conj(), "imaginary": z.imag, "negative": z.conj().imag}

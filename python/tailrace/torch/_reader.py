@@ -62,7 +62,7 @@ class StorageReader(_Reader):
 
     # No **kwargs: with these DCP would ask a rank that has failed once more, for a checkpoint of its own, and leave the
     # other ranks waiting for it.
-    def read_metadata(self) -> Metadata:  # type: ignore[override]
+    def read_metadata(self) -> Metadata:
         self._core = None  # what is there now, not at the last load
         reader = self._open()
         for name, nbytes, _ in reader.regions(0):

@@ -121,6 +121,10 @@ class AsyncStager(_Protocol):
         if tensor.layout != torch.strided or tensor.device.type == "meta" or tensor.is_quantized:
             copied: torch.Tensor = copy.deepcopy(tensor)
             return copied
+        if tensor.device.type == "cpu" and tensor.numel() > 0 and tensor.untyped_storage().data_ptr() == 0:
+            raise Error(
+                Code.INVALID_ARGUMENT, f"{_tree.path_text(path)}: a tensor whose memory was freed; nothing was saved"
+            )
         # Conjugate and negative views are lazy: the same memory, other values.
         lazy = (tensor.is_conj(), tensor.is_neg())
         same = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), lazy)
