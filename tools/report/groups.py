@@ -37,10 +37,12 @@ def differing(many: list[Facts]) -> list[str]:
 
 
 def short_paths(paths: list[str]) -> dict[str, str]:
-    """Without the components that all begin and end with; at least one stays."""
+    """Without the components that all begin and end with, where they begin with more than the root."""
     parts = [path.split("/") for path in paths]
     most = min(map(len, parts)) - 1
     head = next((i for i in range(most) if len({part[i] for part in parts}) > 1), most)
+    if head == 1:  # nothing but the root is the same
+        return {path: path for path in paths}
     tail = next((i for i in range(most - head) if len({part[-1 - i] for part in parts}) > 1), most - head)
     return {path: "/".join(part[head : len(part) - tail]) for path, part in zip(paths, parts, strict=True)}
 
