@@ -56,14 +56,14 @@ uint64_t fitting_stripe_bytes(const FlushPlan& plan) {
     }
     const uint64_t share = std::max(most, chunks_of(all, plan.leaders.size()));
     const uint64_t rounds = std::max<uint64_t>(1, share / least_stripe_bytes);
-    const uint64_t unit = plan.stripe_align != 0 ? plan.stripe_align : plan.chunk_bytes;
-    const auto whole_units = [&](uint64_t bytes) {
+    const auto whole = [](uint64_t bytes, uint64_t unit) {
         return std::max<uint64_t>(1, chunks_of(bytes, unit)) * unit;
     };
-    const uint64_t even = whole_units(chunks_of(share, rounds));
+    const uint64_t unit = plan.stripe_align != 0 ? plan.stripe_align : plan.chunk_bytes;
+    const uint64_t even = whole(chunks_of(share, rounds), unit);
     // Large units may leave less of the last round empty when stripes are the smallest that can be.
-    const uint64_t smallest = whole_units(least_stripe_bytes);
-    const bool fits_better = chunks_of(share, smallest) * smallest < rounds * even;
+    const uint64_t smallest = whole(least_stripe_bytes, unit);
+    const bool fits_better = whole(share, smallest) < whole(share, even);
     return plan.stripe_align != 0 && fits_better ? smallest : even;
 }
 

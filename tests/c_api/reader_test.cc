@@ -246,6 +246,7 @@ TEST_F(ReaderTest, AnEpochThatIsReplacedMeanwhileIsFound) {
     std::string newer(100, 'n');
     ASSERT_TRUE(ok(tailrace_register(session_, "plain", newer.data(), newer.size())));
     ASSERT_TRUE(ok(tailrace_save(session_, 20)));
+    ASSERT_TRUE(ok(tailrace_wait(session_, 20, -1)));
     fs::rename(next.committed, next.held);
     tailrace_set_log_level(TAILRACE_LOG_INFO);
     tailrace_set_log(
