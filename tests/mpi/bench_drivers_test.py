@@ -5,6 +5,8 @@ which order they measure, and what they leave; never at times.
 """
 
 import argparse
+import contextlib
+import io
 import json
 import os
 import pathlib
@@ -89,7 +91,9 @@ class ParticlesTest(DriverTest):
     def test_each_way_is_measured_in_each_place(self):
         with open(os.path.join(OPTIONS.build, "benchmarks", "bench.json"), encoding="utf-8") as file:
             program = json.load(file)["particles_program"]
-        computing = bench.Computing([*OPTIONS.launch, "2", program], 5000, 2, 0.01, {"files": 1, "ranks_per_node": 1})
+        # One rank: this is about orders. (Two ranks of MPICH 4.0 over UCX can wait for each other in MPI_Finalize when
+        # the machine is busy.)
+        computing = bench.Computing([*OPTIONS.launch, "1", program], 5000, 1, 0.01, {"files": 1, "ranks_per_node": 1})
         for turn in range(2):
             computing.repeat(self.local, self.disk, None, turn)
         ways = list(bench.ADDED)
@@ -100,14 +104,12 @@ class ParticlesTest(DriverTest):
             for way in line["ways"].values():
                 self.assertGreaterEqual(way["seconds"], way["saving"])
         self.assertEqual([*self.disk.iterdir(), *self.local.iterdir()], [])
-
-    def test_its_table_names_every_way(self):
-        said = self.drive("bench.py", "--only", "particles", "--particles", "5000", "--seconds", "0.01", "--repeats", "1",
-                          "--directory", self.disk, "--local", self.local)
-        self.assertEqual(said.count("  added "), 3, said)
-        for name in bench.ADDED:
-            if name != "none":
-                self.assertIn(f"{name}: blocked", said)
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            computing.print()
+        self.assertEqual(said.getvalue().count("  added "), 3, said.getvalue())
+        for name in ways[1:]:
+            self.assertIn(f"{name}: blocked", said.getvalue())
 
 
 if __name__ == "__main__":
