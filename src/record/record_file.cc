@@ -11,7 +11,8 @@ namespace tailrace {
 
 namespace {
 
-constexpr std::string_view suffix = ".jsonl";
+constexpr std::string_view suffix = ".jsonl", suffix_before = ".1";
+constexpr size_t hash_digits = 16;
 
 // FNV-1a: names only have to differ.
 uint64_t hash_text(std::string_view text) {
@@ -23,6 +24,16 @@ uint64_t hash_text(std::string_view text) {
 std::string directory_of(const std::string& path) {
     const size_t slash = path.rfind('/');
     return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+// NAME-<hash>.jsonl, or what that was before: a directory may hold other people's JSON lines.
+bool is_record(std::string_view name) {
+    if (name.ends_with(suffix_before)) name.remove_suffix(suffix_before.size());
+    if (!name.ends_with(suffix)) return false;
+    name.remove_suffix(suffix.size());
+    const size_t dash = name.rfind('-');
+    return dash != std::string_view::npos && name.size() - dash - 1 == hash_digits &&
+           name.find_first_not_of("0123456789abcdef", dash + 1) == std::string_view::npos;
 }
 
 // Does the file end within a line? A writer that was killed, or a full disk, leaves it so.
@@ -41,7 +52,7 @@ Status RecordFile::append(std::string_view text) {
     TAILRACE_ASSIGN(uint64_t size, file->size());
     if (size > 0 && size + text.size() > most_bytes_) {
         TAILRACE_TRY(file->close());
-        TAILRACE_TRY(storage_.rename(path_, path_ + ".1"));
+        TAILRACE_TRY(storage_.rename(path_, path_ + std::string(suffix_before)));
         TAILRACE_ASSIGN(file, storage_.open(path_, {Access::write, DirectIo::off}));
         size = 0;
     }
@@ -52,15 +63,14 @@ Status RecordFile::append(std::string_view text) {
 }
 
 std::string record_path(const std::string& directory, const std::string& job, const std::string& shared_dir) {
-    return join_path(directory, fmt::format("{}-{:016x}{}", job, hash_text(shared_dir), suffix));
+    return join_path(directory, fmt::format("{}-{:0{}x}{}", job, hash_text(shared_dir), hash_digits, suffix));
 }
 
 void drop_old_records(Storage& storage, const std::string& directory, size_t keep) {
     auto entries = storage.list(directory);
     if (!entries.ok()) return;
-    std::erase_if(*entries, [](const DirectoryEntry& entry) {
-        return entry.is_directory || !(entry.name.ends_with(suffix) || entry.name.ends_with(".jsonl.1"));
-    });
+    std::erase_if(*entries,
+                  [](const DirectoryEntry& entry) { return entry.is_directory || !is_record(entry.name); });
     std::sort(entries->begin(), entries->end(),
               [](const DirectoryEntry& a, const DirectoryEntry& b) { return a.modified > b.modified; });
     for (size_t i = keep; i < entries->size(); ++i) {

@@ -37,7 +37,8 @@ class RecordFile {
 // Where a job's records go: <directory>/<job>-<hash of the shared directory's path>.jsonl.
 std::string record_path(const std::string& directory, const std::string& job, const std::string& shared_dir);
 
-// Removes the oldest record files of a directory beyond `keep`. What cannot be removed stays.
+// Removes the oldest record files of a directory, known by such names, beyond `keep`. What cannot be removed
+// stays.
 void drop_old_records(Storage& storage, const std::string& directory, size_t keep);
 
 }  // namespace tailrace

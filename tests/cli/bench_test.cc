@@ -177,6 +177,12 @@ TEST(BenchCaseTest, NonsenseIsRefusedWithAReason) {
     EXPECT_THAT(why([](BenchCase& bench) { bench.block_bytes = 6000; }), HasSubstr("power of two"));
     EXPECT_THAT(why([](BenchCase& bench) { bench.imbalance_percent = 100; }), HasSubstr("imbalance"));
     EXPECT_THAT(why([](BenchCase& bench) {
+                    bench.followers = 4095;
+                    bench.processes = 4096;
+                    bench.process_bytes = uint64_t{1} << 40;  // 2 to the 64th in all
+                }),
+                HasSubstr("1PiB"));
+    EXPECT_THAT(why([](BenchCase& bench) {
                     bench.followers = 0;
                     bench.local = false;
                 }),
@@ -411,20 +417,44 @@ TEST(BenchSpaceTest, MoreMemoryThanThereIsIsRefused) {
 
 TEST(BenchSpaceTest, OnlyWhatABenchmarkLeftIsRemoved) {
     MemoryStorage storage;
-    auto put = [&](const std::string& directory) {
+    const std::string file = "bench.e000000001.r0001.1of1.tailrace.unfinished";
+    auto put = [&](const std::string& directory, const std::string& name) {
         ASSERT_TRUE(storage.make_directories(directory).ok());
-        ASSERT_TRUE(storage.open(directory + "/x", {Access::create_new, DirectIo::off}).ok());
+        ASSERT_TRUE(storage.open(join_path(directory, name), {Access::create_new, DirectIo::off}).ok());
     };
     const std::vector<std::string> theirs = {"mine",           "",      "12x", "parts", ".parts",
                                              "12.parts.parts", "12.old"};
-    for (const std::string& name : theirs) put("/shared/tailrace-bench." + name);
-    put("/shared/tailrace-bench.99999999");
-    put("/local/tailrace-bench.99999999.parts");
+    for (const std::string& name : theirs) put("/shared/tailrace-bench." + name, file);
+    put("/shared/tailrace-bench.99999999", file);
+    put("/local/tailrace-bench.99999999.parts", "part0");
+    // Nor is anything removed beside what no benchmark has made.
+    const std::vector<std::string> others = {"results.json", "part", "part1.txt",
+                                             "bench.e000000001.r0001.1of1.tailrace",
+                                             "job.e000000001.r0001.1of1.tailrace.unfinished"};
+    for (size_t i = 0; i < others.size(); ++i) {
+        put("/shared/tailrace-bench." + std::to_string(i), file);
+        put("/shared/tailrace-bench." + std::to_string(i), others[i]);
+    }
     auto space = BenchSpace::create(storage, "/shared", "/local").value();
     for (const std::string& name : theirs)
         EXPECT_THAT(*storage.list("/shared/tailrace-bench." + name), SizeIs(1)) << name;
+    for (size_t i = 0; i < others.size(); ++i)
+        EXPECT_THAT(*storage.list("/shared/tailrace-bench." + std::to_string(i)), SizeIs(2)) << others[i];
     EXPECT_THAT(*storage.list("/shared/tailrace-bench.99999999"), SizeIs(0));
     EXPECT_THAT(*storage.list("/local/tailrace-bench.99999999.parts"), SizeIs(0));
+}
+
+// As in two containers that share a file system.
+TEST(BenchSpaceTest, TwoOfOneProcessNumberLeaveEachOtherAlone) {
+    MemoryStorage storage;
+    auto first = BenchSpace::create(storage, "/shared", "/local").value();
+    const std::string file = join_path(first->shared_dir(), "file");
+    ASSERT_TRUE(storage.open(file, {Access::create_new, DirectIo::off}).ok());
+    auto second = BenchSpace::create(storage, "/shared", "/local");
+    ASSERT_TRUE(second.ok()) << second.status().to_string();
+    EXPECT_NE(first->shared_dir(), (*second)->shared_dir());
+    second.value().reset();
+    EXPECT_TRUE(storage.open(file, {Access::read, DirectIo::off}).ok());
 }
 
 // ---- results -----------------------------------------------------------------------------------------

@@ -71,15 +71,23 @@ TEST(RecordFileTest, ItsNameFollowsFromJobAndSharedDirectory) {
 
 TEST(RecordFileTest, OldFilesGoAndOthersStay) {
     MemoryStorage storage;
-    for (const char* name : {"a.jsonl", "b.jsonl", "b.jsonl.1", "mine.txt"}) {
-        ASSERT_TRUE(storage.make_directories("/r").ok());
-        ASSERT_TRUE(storage.open(join_path("/r", name), {Access::create_new, DirectIo::off}).ok());
-    }
+    const std::string a = record_path("/r", "a", "/s"), b = record_path("/r", "b-c", "/s");
+    const std::vector<std::string> theirs = {"mine.txt",
+                                             "train.jsonl",
+                                             "train.jsonl.1",
+                                             "eval-0123456789abcdef.json",
+                                             "eval-0123456789abcdefg.jsonl",
+                                             "0123456789abcdef.jsonl"};
+    std::vector<std::string> paths = {a, b, b + ".1"};
+    for (const std::string& name : theirs) paths.push_back(join_path("/r", name));
+    ASSERT_TRUE(storage.make_directories("/r").ok());
+    for (const std::string& path : paths)
+        ASSERT_TRUE(storage.open(path, {Access::create_new, DirectIo::off}).ok());
     drop_old_records(storage, "/r", 3);
-    EXPECT_THAT(names(storage, "/r"), SizeIs(4));
+    EXPECT_THAT(names(storage, "/r"), SizeIs(3 + theirs.size()));
     drop_old_records(storage, "/r", 1);
-    EXPECT_THAT(names(storage, "/r"), SizeIs(2));
-    EXPECT_THAT(names(storage, "/r"), testing::Contains("mine.txt"));
+    EXPECT_THAT(names(storage, "/r"), SizeIs(1 + theirs.size()));
+    for (const std::string& name : theirs) EXPECT_THAT(names(storage, "/r"), testing::Contains(name));
 }
 
 }  // namespace

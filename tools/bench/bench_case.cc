@@ -12,6 +12,7 @@ namespace tailrace::tool {
 
 namespace {
 
+constexpr uint64_t most_run_bytes = uint64_t{1} << 50;  // no sum of sizes overflows
 constexpr std::array<std::string_view, 3> placement_names = {"append", "contiguous", "interleaved"};
 constexpr std::array<std::string_view, 3> engine_names = {"auto", "posix", "io_uring"};
 constexpr std::array<std::string_view, 3> direct_names = {"off", "auto", "on"};
@@ -92,6 +93,8 @@ Status check_case(const BenchCase& bench) {
     if (bench.process_bytes < 4096 || bench.process_bytes > (uint64_t{1} << 40))
         return bad(bench, "a process has 4KiB to 1TiB");
     if (bench.imbalance_percent > 90) return bad(bench, "an imbalance of 0 to 90 percent is possible");
+    if (bench.process_bytes > most_run_bytes / bench.processes / (bench.followers + uint64_t{1}))
+        return bad(bench, "a run has 1PiB at most");
     return Status();
 }
 
@@ -149,8 +152,9 @@ Result<FlushPlan> plan_of(const BenchCase& bench, uint64_t block_bytes) {
     Group group;
     group.last_node = static_cast<int>(bench.followers) + 1;
     group.last_file = bench.files;
-    TAILRACE_ASSIGN(auto plan, make_plan("bench", {1, 1}, bench.seed, (bench.followers + 1) * bench.processes,
-                                         group, offers_of(bench), settings));
+    TAILRACE_ASSIGN(auto plan,
+                    make_plan(std::string(bench_job), {1, 1}, bench.seed,
+                              (bench.followers + 1) * bench.processes, group, offers_of(bench), settings));
     plan.leaders = {0};  // whoever has most: this is a benchmark of one node
     // Whatever fits so little data: a grid is to measure what it names.
     if (!bench.fit_chunks) plan.chunk_bytes = bench.buffer_bytes;

@@ -67,7 +67,8 @@ std::string_view end_text(const BenchCase& bench);
 
 // The block of a run on a file system that likes `file_system_block`.
 uint64_t block_of(const BenchCase& bench, uint64_t file_system_block);
-// The library's plan for it.
+// The library's plan for it, and the job's name in it, with which its files' names begin.
+constexpr std::string_view bench_job = "bench";
 Result<FlushPlan> plan_of(const BenchCase& bench, uint64_t block_bytes);
 // What its files take on a disk at most: the library reserves for each as much as can come to it, which in
 // sum may be well above the data.

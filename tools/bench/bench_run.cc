@@ -20,6 +20,7 @@
 #include "base/buffer_pool.h"
 #include "base/units.h"
 #include "bench/writer_team.h"
+#include "format/epoch_key.h"
 
 namespace tailrace::tool {
 
@@ -27,7 +28,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::string_view directory_prefix = "tailrace-bench.", parts_suffix = ".parts";
+constexpr std::string_view directory_prefix = "tailrace-bench.", parts_suffix = ".parts",
+                           part_prefix = "part";
+constexpr int most_names = 100;
 constexpr size_t pool_alignment = 4096;
 constexpr uint64_t huge_page_bytes = 2 * MiB;
 // Left free beside a run: a tenth of it, and at least this.
@@ -253,12 +256,38 @@ void remove_directory(Storage& storage, const std::string& path) {
     (void)::rmdir(path.c_str());
 }
 
-// tailrace-bench.PID or tailrace-bench.PID.parts: whatever else begins like that is not ours.
-bool is_ours(std::string_view name) {
+bool is_number(std::string_view text) {
+    return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+// A benchmark's own directory or file, by its name.
+bool is_own_directory(std::string_view name) {
     if (!name.starts_with(directory_prefix)) return false;
     name.remove_prefix(directory_prefix.size());
     if (name.ends_with(parts_suffix)) name.remove_suffix(parts_suffix.size());
-    return !name.empty() && name.find_first_not_of("0123456789") == std::string_view::npos;
+    return is_number(name);
+}
+bool is_own_file(const DirectoryEntry& entry) {
+    if (entry.is_directory) return false;
+    const std::string_view name = entry.name;
+    if (name.starts_with(part_prefix)) return is_number(name.substr(part_prefix.size()));
+    const auto shared = parse_shared_file_name(name);
+    return shared && shared->unfinished && shared->job == bench_job;
+}
+
+// Removes the directories that killed benchmarks have left. One that holds anything else is somebody's.
+Status remove_left(Storage& storage, const std::string& parent) {
+    TAILRACE_ASSIGN(const auto entries, storage.list(parent));
+    for (const DirectoryEntry& entry : entries) {
+        if (!entry.is_directory || !is_own_directory(entry.name)) continue;
+        const std::string left = join_path(parent, entry.name);
+        const auto lock = storage.lock_directory(left);
+        if (!lock.ok()) continue;
+        const auto files = storage.list(left);
+        if (files.ok() && std::all_of(files->begin(), files->end(), is_own_file))
+            remove_directory(storage, left);
+    }
+    return Status();
 }
 
 std::vector<uint64_t> wanted_parts(const BenchCase& bench) {
@@ -275,20 +304,29 @@ bool share_a_device(const std::string& a, const std::string& b) {
     return ::stat(a.c_str(), &of_a) != 0 || ::stat(b.c_str(), &of_b) != 0 || of_a.st_dev == of_b.st_dev;
 }
 
-// Makes a directory of our own and locks it; removes those that nobody holds any more.
-Result<std::unique_ptr<DirectoryLock>> take_directory(Storage& storage, const std::string& parent,
-                                                      const std::string& own) {
+// Makes an empty directory of our own and locks it. Process numbers are the same in many containers, which
+// may share a file system: where another has the name, the next number is tried.
+Result<BenchSpace::OwnDirectory> take_directory(Storage& storage, const std::string& parent,
+                                                std::string_view suffix) {
     TAILRACE_TRY(storage.make_directories(parent));
-    TAILRACE_ASSIGN(const auto entries, storage.list(parent));
-    for (const DirectoryEntry& entry : entries) {
-        if (!entry.is_directory || !is_ours(entry.name)) continue;
-        const std::string left = join_path(parent, entry.name);
-        if (auto lock = storage.lock_directory(left); lock.ok()) remove_directory(storage, left);
+    TAILRACE_TRY(remove_left(storage, parent));
+    Status taken;
+    for (int i = 0; i < most_names; ++i) {
+        std::string path = join_path(parent, fmt::format("{}{}{}", directory_prefix, ::getpid() + i, suffix));
+        TAILRACE_TRY(storage.make_directories(path));
+        auto lock = storage.lock_directory(path);
+        if (!lock.ok() && lock.status().code() != Code::unsupported && lock.status().code() != Code::busy &&
+            lock.status().code() != Code::not_found)
+            return lock.status();
+        const bool locked = lock.ok() || lock.status().code() == Code::unsupported;
+        // Another that cleans up may have removed it before it was locked.
+        const auto there = storage.list(path);
+        if (locked && there.ok() && there->empty())
+            return BenchSpace::OwnDirectory{std::move(path), lock.ok() ? std::move(*lock) : nullptr};
+        taken = !locked ? lock.status() : there.status();
     }
-    TAILRACE_TRY(storage.make_directories(own));
-    auto lock = storage.lock_directory(own);
-    if (!lock.ok() && lock.status().code() != Code::unsupported) return lock.status();
-    return lock.ok() ? std::move(*lock) : std::unique_ptr<DirectoryLock>();
+    return taken.ok() ? Status(Code::busy, fmt::format("all names of a benchmark are taken in '{}'", parent))
+                      : taken;
 }
 
 }  // namespace
@@ -297,18 +335,16 @@ Result<std::unique_ptr<DirectoryLock>> take_directory(Storage& storage, const st
 
 Result<std::unique_ptr<BenchSpace>> BenchSpace::create(Storage& storage, const std::string& shared_dir,
                                                        const std::string& local_dir) {
-    const std::string name = fmt::format("{}{}", directory_prefix, ::getpid());
-    std::unique_ptr<BenchSpace> space(new BenchSpace(
-        storage, join_path(shared_dir, name), join_path(local_dir, fmt::format("{}{}", name, parts_suffix))));
-    TAILRACE_ASSIGN(space->shared_lock_, take_directory(storage, shared_dir, space->shared_dir_));
-    TAILRACE_ASSIGN(space->local_lock_, take_directory(storage, local_dir, space->local_dir_));
+    std::unique_ptr<BenchSpace> space(new BenchSpace(storage));
+    TAILRACE_ASSIGN(space->shared_, take_directory(storage, shared_dir, ""));
+    TAILRACE_ASSIGN(space->local_, take_directory(storage, local_dir, parts_suffix));
     return space;
 }
 
 BenchSpace::~BenchSpace() {
     remove_parts();
-    remove_directory(storage_, shared_dir_);
-    remove_directory(storage_, local_dir_);
+    for (const OwnDirectory* own : {&shared_, &local_})
+        if (!own->path.empty()) remove_directory(storage_, own->path);
 }
 
 void BenchSpace::remove_parts() {
@@ -329,8 +365,8 @@ Status BenchSpace::check_room(const BenchCase& bench) {
                                   format_bytes(needed), directory, format_bytes(margin),
                                   format_bytes(space.free_bytes)));
     };
-    TAILRACE_ASSIGN(const auto shared, storage_.space(shared_dir_));
-    TAILRACE_ASSIGN(const auto local, storage_.space(local_dir_));
+    TAILRACE_ASSIGN(const auto shared, storage_.space(shared_.path));
+    TAILRACE_ASSIGN(const auto local, storage_.space(local_.path));
     TAILRACE_ASSIGN(const auto plan, plan_of(bench, block_of(bench, shared.block_bytes)));
     const uint64_t of_files = disk_bytes(plan);
     uint64_t of_parts = 0;
@@ -340,11 +376,11 @@ Status BenchSpace::check_room(const BenchCase& bench) {
         const uint64_t bytes = std::accumulate(wanted.begin(), wanted.end(), uint64_t{0});
         of_parts = bytes - std::min(bytes, there);
     }
-    if (share_a_device(shared_dir_, local_dir_)) {
-        TAILRACE_TRY(check(fmt::format("{} and {}", shared_dir_, local_dir_), shared, of_files + of_parts));
+    if (share_a_device(shared_.path, local_.path)) {
+        TAILRACE_TRY(check(fmt::format("{} and {}", shared_.path, local_.path), shared, of_files + of_parts));
     } else {
-        TAILRACE_TRY(check(shared_dir_, shared, of_files));
-        TAILRACE_TRY(check(local_dir_, local, of_parts));
+        TAILRACE_TRY(check(shared_.path, shared, of_files));
+        TAILRACE_TRY(check(local_.path, local, of_parts));
     }
 
     const auto available = memory_info("MemAvailable");
@@ -368,7 +404,7 @@ Result<std::vector<std::string>> BenchSpace::parts(const BenchCase& bench, const
     std::vector<std::byte> block(4 * MiB);
     fill(block, bench.seed);
     for (size_t i = 0; i < wanted.size(); ++i) {
-        parts_.push_back(join_path(local_dir_, fmt::format("part{}", i)));
+        parts_.push_back(join_path(local_.path, fmt::format("{}{}", part_prefix, i)));
         TAILRACE_ASSIGN(auto file, storage_.open(parts_.back(), {Access::create_new, DirectIo::off}));
         for (uint64_t at = 0; at < wanted[i]; at += block.size()) {
             if (stop) return Status(Code::aborted, "the run was interrupted");

@@ -41,10 +41,15 @@ struct BenchResult {
 };
 
 // The directories of the benchmark: one of its own in the shared directory, one for the parts. Both are
-// removed by the destructor, and what a killed benchmark has left there by the next one. Other directories,
-// whatever they are called, are left alone.
+// removed by the destructor, and what a killed benchmark has left there by the next one. Directories that
+// hold anything else, whatever they are called, are left alone.
 class BenchSpace {
   public:
+    struct OwnDirectory {
+        std::string path;                     // empty until it is ours
+        std::unique_ptr<DirectoryLock> lock;  // none where the file system has no locks
+    };
+
     // `storage` makes both directories and outlives the space.
     static Result<std::unique_ptr<BenchSpace>> create(Storage& storage, const std::string& shared_dir,
                                                       const std::string& local_dir);
@@ -57,16 +62,14 @@ class BenchSpace {
     Result<std::vector<std::string>> parts(const BenchCase& bench, const std::atomic<bool>& stop);
 
     Storage& storage() { return storage_; }
-    const std::string& shared_dir() const { return shared_dir_; }
+    const std::string& shared_dir() const { return shared_.path; }
 
   private:
-    BenchSpace(Storage& storage, std::string shared_dir, std::string local_dir)
-        : storage_(storage), shared_dir_(std::move(shared_dir)), local_dir_(std::move(local_dir)) {}
+    explicit BenchSpace(Storage& storage) : storage_(storage) {}
     void remove_parts();
 
     Storage& storage_;
-    const std::string shared_dir_, local_dir_;
-    std::unique_ptr<DirectoryLock> shared_lock_, local_lock_;
+    OwnDirectory shared_, local_;
     std::vector<uint64_t> part_bytes_;
     std::vector<std::string> parts_;
 };
