@@ -178,6 +178,8 @@ Status run_all(BenchSuite& suite, const Options& options, Storage& storage, Benc
 Exit run(Options& options, Storage& storage) {
     auto suite = begin_suite(options, storage);
     if (!suite.ok()) return report(suite.status());
+    if (const Status status = check_text_file(storage, options.output + ".json"); !status.ok())
+        return report(status);
     Interrupt interrupt;
     auto space = BenchSpace::create(storage, options.load.directory, options.load.local_dir);
     if (!space.ok()) return report(space.status());
@@ -201,8 +203,10 @@ Exit run(Options& options, Storage& storage) {
         return exit_interrupted;
     }
     if (!status.ok())
-        return report(status.with_context(
-            fmt::format("{} results are kept in {}.json", suite->runs.size(), options.output)));
+        return report(suite->runs.empty() ? status
+                                          : status.with_context(fmt::format(
+                                                "{} are kept in {}.json",
+                                                counted(suite->runs.size(), "result"), options.output)));
     if (options.json)
         print_json(nlohmann::ordered_json::parse(to_json(*suite)));
     else

@@ -144,6 +144,21 @@ void print_json_choice(const TuneSearch& search, const std::string& output) {
                 {"tried", std::move(tried)}});
 }
 
+// Everything that will be written.
+std::vector<std::string> files_of(const Options& options) {
+    std::vector<std::string> files{options.output};
+    if (!options.results.empty())
+        for (const char* kind : {".json", ".csv"}) files.push_back(options.results + kind);
+    return files;
+}
+
+Status check_output(Storage& storage, const std::string& path, bool replace) {
+    if (auto there = storage.open(path, {Access::read, DirectIo::off}); there.ok() && !replace)
+        return Status(Code::already_exists,
+                      fmt::format("{} is there: --force replaces it, another name keeps it", path));
+    return check_text_file(storage, path);
+}
+
 Exit run(Options& options, Storage& storage) {
     if (const Status status = options.load.complete(); !status.ok()) return report(status);
     const auto budget = parse_age(options.budget);
@@ -160,11 +175,9 @@ Exit run(Options& options, Storage& storage) {
                                                                  format_bytes(least_tuned_memory_bytes))));
     const auto defaults = default_case(options.load);
     if (!defaults.ok()) return report(defaults.status());
-    if (!options.force)
-        if (auto there = storage.open(options.output, {Access::read, DirectIo::off}); there.ok())
-            return report(
-                Status(Code::already_exists,
-                       fmt::format("{} is there: --force replaces it, -o names another", options.output)));
+    for (const std::string& path : files_of(options))
+        if (const Status status = check_output(storage, path, options.force); !status.ok())
+            return report(status);
 
     Interrupt interrupt;
     auto space = BenchSpace::create(storage, options.load.directory, options.load.local_dir);
@@ -234,7 +247,7 @@ Command add_tune(CLI::App& program) {
     command->add_option("-o,--output", options->output, "The configuration file")
         ->capture_default_str()
         ->type_name("FILE");
-    command->add_flag("--force", options->force, "Replace an earlier file");
+    command->add_flag("--force", options->force, "Replace earlier files");
     command->add_option("--results", options->results, "Also keep all runs, in PREFIX.json and PREFIX.csv")
         ->type_name("PREFIX");
     command->add_flag("--json", options->json, "Print one JSON document");

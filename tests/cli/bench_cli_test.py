@@ -165,7 +165,7 @@ class BenchTest(unittest.TestCase):
         self.assert_clean()
 
     def test_it_refuses_to_fill_a_disk(self):
-        done = self.run_bench("--no-local", "--size", "512GiB", "--followers", 4096, code=4)
+        done = self.run_bench("--no-local", "--size", "512GiB", "--followers", 512, code=4)
         self.assertIn("free there", done.stderr)
         self.assert_clean()
 
@@ -203,6 +203,15 @@ class TuneTest(unittest.TestCase):
         left = [path for top in ("disk", "local") for path in (self.root / top).rglob("*")]
         self.assertEqual(left, [])
         return done
+
+    def test_what_would_be_written_is_looked_at_first(self):
+        kept = self.root / "kept.csv"
+        kept.write_text("mine", encoding="utf-8")
+        self.assertIn("kept.csv is there", self.run_tune("--results", self.root / "kept", code=2).stderr)
+        self.assertEqual(kept.read_text(encoding="utf-8"), "mine")
+        self.assertIn("does not exist", self.run_tune("--results", self.root / "no" / "r", code=3).stderr)
+        self.assertFalse((self.root / "disk").exists(), "nothing was begun")
+        self.assertFalse(self.toml.exists())
 
     def test_it_writes_what_it_chose_and_why(self):
         prefix = self.root / "runs"

@@ -9,6 +9,15 @@
 
 namespace tailrace::tool {
 
+namespace {
+
+Status remove_if_there(Storage& storage, const std::string& path) {
+    const Status removed = storage.remove(path);
+    return removed.code() == Code::not_found ? Status() : removed;
+}
+
+}  // namespace
+
 void BenchOptions::add_to(CLI::App& command) {
     command.add_option("dir", directory, "A directory on the file system to measure; made when missing")
         ->required()
@@ -63,12 +72,19 @@ Result<Storage*> BenchEngines::of(const BenchCase& bench) {
 
 Status write_text_file(Storage& storage, const std::string& path, const std::string& text) {
     const std::string partial = path + ".partial";
-    if (const Status removed = storage.remove(partial); !removed.ok() && removed.code() != Code::not_found)
-        return removed;
+    TAILRACE_TRY(remove_if_there(storage, partial));
     TAILRACE_ASSIGN(auto file, storage.open(partial, {Access::create_new, DirectIo::off}));
     TAILRACE_TRY(file->write_at(std::as_bytes(std::span(text.data(), text.size())), 0));
     TAILRACE_TRY(file->close());
     return storage.rename(partial, path);
+}
+
+Status check_text_file(Storage& storage, const std::string& path) {
+    const std::string partial = path + ".partial";
+    TAILRACE_TRY(remove_if_there(storage, partial));
+    TAILRACE_ASSIGN(auto file, storage.open(partial, {Access::create_new, DirectIo::off}));
+    TAILRACE_TRY(file->close());
+    return storage.remove(partial);
 }
 
 Result<std::string> read_text_file(Storage& storage, const std::string& path) {

@@ -40,6 +40,8 @@ class BenchEngines {
 
 // Replaces a file as a whole.
 Status write_text_file(Storage& storage, const std::string& path, const std::string& text);
+// Whether that could be done now: hours of measuring must not end with results that cannot be kept.
+Status check_text_file(Storage& storage, const std::string& path);
 Result<std::string> read_text_file(Storage& storage, const std::string& path);
 
 }  // namespace tailrace::tool
