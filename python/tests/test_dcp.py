@@ -563,3 +563,22 @@ def test_metadata_in_a_hostile_file_is_corrupt() -> None:
         with pytest.raises(tailrace.Error) as refused:
             _metadata.decode(buffer.getvalue())
         assert refused.value.code is tailrace.Code.CORRUPT
+
+
+def test_what_cannot_be_staged_is_an_error() -> None:
+    freed = torch.zeros(1 << 16)
+    freed.untyped_storage().resize_(0)  # as FSDP does between its steps
+    cut = torch.zeros(1 << 16)
+    cut.untyped_storage().resize_(8)
+    cycle: dict[str, Any] = {}
+    cycle["again"] = [cycle]
+    for state, said in (
+        ({"a": [freed]}, r"\['a'\]\[0\]: a Tensor on device cpu has no memory"),
+        ({"a": cut}, r"\['a'\]: a Tensor on device cpu has no memory"),
+        (cycle, "contains itself"),
+    ):
+        for background in (False, True):
+            with pytest.raises(tailrace.Error, match=f"{said}.*; nothing was saved") as refused:
+                staged = AsyncStager(background=background).stage(state)
+                staged.result()
+            assert refused.value.code is tailrace.Code.INVALID_ARGUMENT
