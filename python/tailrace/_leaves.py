@@ -89,7 +89,7 @@ def storage(value: Any) -> Any:
     if not is_tensor(value) or value.layout != torch_module().strided or value.numel() == 0 or any(_conjugate(value)):
         return None
     torch = torch_module()
-    if value.is_quantized or type(value) not in (torch.Tensor, torch.nn.Parameter):
+    if value.is_quantized or value.is_nested or type(value) not in (torch.Tensor, torch.nn.Parameter):
         return None
     return _storage_key(value), torch.empty(0, dtype=torch.uint8, device=value.device).set_(value.untyped_storage())
 
@@ -157,18 +157,24 @@ def _why_not(value: Any) -> str | None:
         return None
     if _is_wrapper(value):
         return f"a {type(value).__name__} is made of other tensors: save it with tailrace.torch.StorageWriter"
-    lacking = _lacking_memory(value)
+    lacking = lacking_memory(value)
     return None if lacking is None else f"{lacking} to save"
 
 
-def _lacking_memory(tensor: Any) -> str | None:
+def lacking_memory(tensor: Any) -> str | None:
     """Of a tensor that no memory, or not one alone, stands behind: what it is."""
     if tensor.layout != torch_module().strided or tensor.is_quantized:
         what = "quantized tensor" if tensor.is_quantized else f"tensor of layout {tensor.layout}"
         return f"a {what} has no plain memory"
-    if tensor.is_meta or (tensor.device.type == "cpu" and tensor.numel() and not tensor.data_ptr()):
+    if tensor.is_meta or (tensor.numel() and _is_without_memory(tensor)):
         return f"a {type(tensor).__name__} on device {tensor.device} has no memory"
     return None
+
+
+def _is_without_memory(tensor: Any) -> bool:
+    """Of a strided one: there is none, or less than its shape needs (FSDP takes it away from parameters)."""
+    last = tensor.storage_offset() + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    return not tensor.data_ptr() or (last + 1) * tensor.itemsize > tensor.untyped_storage().nbytes()
 
 
 def _is_wrapper(value: Any) -> bool:
@@ -215,9 +221,11 @@ class Target(_Buffered):
         else:
             if _is_wrapper(value):
                 raise TypeError(f"a {type(value).__name__} cannot be filled: load it with tailrace.torch.StorageReader")
-            lacking = _lacking_memory(value)
+            lacking = lacking_memory(value)
             if lacking is not None:
                 raise TypeError(f"{lacking} to fill")
+            if any(s == 0 and n > 1 for n, s in zip(shape, value.stride(), strict=True)):
+                raise TypeError("a tensor whose elements are the same memory cannot be filled")
             value = value.detach()
             if value.device.type == "cpu" and value.is_contiguous() and not value.is_conj() and not value.is_neg():
                 self.leaf = _torch_leaf(value, dtype)

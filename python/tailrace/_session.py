@@ -95,7 +95,7 @@ def _leave_all() -> None:
 def _setting_text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return os.fspath(value) if isinstance(value, os.PathLike) else str(value)
+    return os.fsdecode(value) if isinstance(value, (bytes, os.PathLike)) else str(value)
 
 
 class Session:

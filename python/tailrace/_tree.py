@@ -17,6 +17,7 @@ import collections
 import dataclasses
 import json
 import math
+import operator
 import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -40,6 +41,16 @@ class Shard:
     array: Any
     global_shape: Sequence[int]
     offset: Sequence[int]
+
+    def __post_init__(self) -> None:
+        try:  # numpy's integers are no JSON
+            for field in ("global_shape", "offset"):
+                object.__setattr__(self, field, tuple(operator.index(n) for n in getattr(self, field)))
+        except TypeError:
+            raise Error(
+                Code.INVALID_ARGUMENT,
+                f"a Shard at {self.offset!r} of an array of {self.global_shape!r}: both are sequences of integers",
+            ) from None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,9 +83,20 @@ class ArrayRef:
             ) from None
 
     def empty(self, shape: tuple[int, ...] | None = None, device: Any = "cpu") -> Any:
-        """Memory for the array, or for a box of it; a tensor's is on `device`. Error as of element_type."""
+        """Memory for the array, or for a box of it; a tensor's is on `device`. Error as of element_type, and
+        (unsupported) where there is no such device, or no array of such a shape."""
         _ = self.element_type
-        return _leaves.empty(self.kind, self.dtype, self.shape if shape is None else shape, device)
+        shape = self.shape if shape is None else shape
+        try:
+            return _leaves.empty(self.kind, self.dtype, shape, device)
+        except MemoryError:
+            raise
+        except Exception as error:  # whatever numpy and torch raise
+            raise Error(
+                Code.UNSUPPORTED,
+                f"there is no memory for the array in region {self.region!r}, of shape {shape}, on {device}: {error}; "
+                "nothing was read",
+            ) from error
 
 
 # ---- writing ---------------------------------------------------------------------------------------------
@@ -145,11 +167,15 @@ class _Encoder:
             self.within.discard(id(value))
 
     def array(self, value: Any, path: tuple[Any, ...], shard: Shard | None) -> Any:
-        place = None if shard is None else (tuple(shard.global_shape), tuple(shard.offset))
+        place = None if shard is None else (shard.global_shape, shard.offset)
         if not _leaves.is_array(value):
             raise Error(Code.INVALID_ARGUMENT, f"{path_text(path)} is a Shard of no array; nothing was saved")
         if place is not None:
             _check_place(place, _leaves.describe(value)[2], path)
+        if getattr(value, "is_nested", False):
+            raise Error(
+                Code.INVALID_ARGUMENT, f"{path_text(path)} is a nested tensor: save its parts; nothing was saved"
+            )
         identity = (_leaves.identity(value), place)
         known = self.known.get(identity)
         if known is not None:
@@ -233,8 +259,13 @@ def encode(tree: Any, allow_pickle: bool = False, with_views: bool = False) -> t
     one storage after loading. Otherwise each is saved by itself.
     """
     encoder = _Encoder(allow_pickle, _shared_storages(tree) if with_views else frozenset())
-    root = encoder.node(tree, ())
-    text = json.dumps({"tailrace": 1, "tree": root}, separators=(",", ":"), allow_nan=False)
+    try:
+        root = encoder.node(tree, ())
+        text = json.dumps({"tailrace": 1, "tree": root}, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:  # a slice of objects; an integer of 5000 digits
+        raise Error(
+            Code.INVALID_ARGUMENT, f"the tree holds what has no safe encoding: {error}; nothing was saved"
+        ) from error
     return text.encode("ascii"), encoder.arrays
 
 

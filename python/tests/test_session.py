@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import os
 import sys
 import threading
 import time
@@ -387,3 +388,28 @@ def test_an_error_about_a_path_that_is_no_text_is_an_error(tmp_path: Path, monke
     monkeypatch.setenv("TAILRACE_SHARED_DIR", str(blocked))
     with pytest.raises(tailrace.Error):
         tailrace.open(local_dir=tmp_path)
+
+
+def test_a_shard_is_placed_by_any_integers(settings: Settings) -> None:
+    numbers: Any = np.array([4])
+    with tailrace.open(**settings) as session:
+        session.save(1, {"x": tailrace.Shard(np.arange(4), numbers, numbers - 4)})
+        target = tailrace.Shard(np.zeros(4, np.int64), [np.int64(4)], [0])
+        session.restore(1, {"x": target})
+    assert target.array.tolist() == [0, 1, 2, 3]
+    for place in (4, [4.0], None, "4"):
+        with pytest.raises(tailrace.Error, match="sequences of integers"):
+            tailrace.Shard(np.arange(4), place, [0])  # type: ignore[arg-type]
+
+
+def test_directories_may_be_bytes(tmp_path: Path) -> None:
+    with tailrace.open(shared_dir=os.fsencode(tmp_path / "s"), local_dir=tmp_path / "l") as session:  # type: ignore[arg-type]
+        assert session.setting("shared_dir") == str(tmp_path / "s")
+
+
+def test_parts_that_are_no_json_are_an_error(settings: Settings) -> None:
+    overlapping = np.dtype({"names": ["a", "b"], "formats": ["i4", "i2"], "offsets": [0, 2]})
+    with tailrace.open(**settings) as session:
+        for value in (slice(object(), None), 10**5000, np.zeros(2, overlapping)):
+            with pytest.raises(tailrace.Error, match=r"no safe encoding: .*nothing was saved"):
+                session.save(1, {"x": value})

@@ -387,3 +387,28 @@ def test_filling_takes_bounded_memory(tmp_path: Path, layout: str) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) <= 64, done.stdout
+
+
+def test_a_tensor_whose_elements_are_one_cannot_be_filled(tmp_path: Path) -> None:
+    tailrace.torch.save({name: torch.ones(3) for name in "abc"}, tmp_path / "f")
+    live = {"a": torch.zeros(3), "b": torch.zeros(1).expand(3), "c": torch.zeros(3)}
+    with pytest.raises(tailrace.Error, match=r"\['b'\]: a tensor whose elements are the same memory"):
+        tailrace.torch.load(tmp_path / "f", into=live)
+    assert not any(tensor.any() for tensor in live.values())
+
+
+def test_tensors_that_the_format_cannot_hold_are_refused(tmp_path: Path) -> None:
+    parts = [torch.ones(2), torch.ones(3)]
+    for layout in (torch.strided, torch.jagged):
+        with pytest.raises(tailrace.Error, match=r"\['w'\] is a nested tensor.*nothing was saved"):
+            tailrace.torch.save({"w": torch.nested.nested_tensor(parts, layout=layout)}, tmp_path / "f")
+    cut = torch.zeros(1 << 16)
+    cut.untyped_storage().resize_(8)
+    with pytest.raises(tailrace.Error, match="'w': a Tensor on device cpu has no memory"):
+        tailrace.torch.save({"w": cut}, tmp_path / "f")
+
+
+def test_a_device_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    tailrace.torch.save({"w": torch.ones(3)}, tmp_path / "f")
+    with pytest.raises(tailrace.Error, match=r"region 'w', of shape \(3,\), on cuda:99: .*nothing was read"):
+        tailrace.torch.load(tmp_path / "f", map_location="cuda:99")

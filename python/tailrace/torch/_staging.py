@@ -16,7 +16,7 @@ import torch
 from torch.distributed.checkpoint.staging import AsyncStager as _Protocol
 from torch.distributed.tensor import DTensor
 
-from tailrace import _core, _tree
+from tailrace import _core, _leaves, _tree
 from tailrace._errors import Code, Error
 
 
@@ -51,7 +51,12 @@ class AsyncStager(_Protocol):
 
     def _stage(self, state_dict: dict[str, Any], again: bool) -> Any:
         # What the program has queued so far comes first; another thread has other current streams.
-        queued = {gpu: torch.cuda.current_stream(gpu).record_event() for gpu in set(_gpus(state_dict))}
+        try:
+            queued = {gpu: torch.cuda.current_stream(gpu).record_event() for gpu in set(_gpus(state_dict))}
+        except RecursionError:
+            raise Error(
+                Code.INVALID_ARGUMENT, "the state contains itself, or is nested too deep; nothing was saved"
+            ) from None
         if self._executor is None:
             return self._copy_all(state_dict, queued, again)
         future: Future[dict[str, Any]] = self._executor.submit(self._copy_all, state_dict, queued, again)
@@ -105,26 +110,17 @@ class AsyncStager(_Protocol):
             )
         if type(value) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
             return self._copy_tensor(value.detach(), path, used, memo)
-        try:
-            return copy.deepcopy(value)
-        except MemoryError:
-            raise
-        except Exception as error:
-            raise Error(
-                Code.INVALID_ARGUMENT,
-                f"{_tree.path_text(path)}: a {type(value).__name__} cannot be copied ({error}); nothing was saved",
-            ) from error
+        return _deep_copy(value, path)
 
     def _copy_tensor(
         self, tensor: torch.Tensor, path: tuple[Any, ...], used: dict[Any, Any], memo: dict[Any, Any]
     ) -> torch.Tensor:
-        if tensor.layout != torch.strided or tensor.device.type == "meta" or tensor.is_quantized:
-            copied: torch.Tensor = copy.deepcopy(tensor)
+        if tensor.layout != torch.strided or tensor.device.type == "meta" or tensor.is_quantized or tensor.is_nested:
+            copied: torch.Tensor = _deep_copy(tensor, path)
             return copied
-        if tensor.device.type == "cpu" and tensor.numel() > 0 and tensor.untyped_storage().data_ptr() == 0:
-            raise Error(
-                Code.INVALID_ARGUMENT, f"{_tree.path_text(path)}: a tensor whose memory was freed; nothing was saved"
-            )
+        lacking = _leaves.lacking_memory(tensor)
+        if lacking is not None:
+            raise Error(Code.INVALID_ARGUMENT, f"{_tree.path_text(path)}: {lacking} to copy; nothing was saved")
         # Conjugate and negative views are lazy: the same memory, other values.
         lazy = (tensor.is_conj(), tensor.is_neg())
         same = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), lazy)
@@ -142,6 +138,18 @@ class AsyncStager(_Protocol):
         used[path] = kept
         memo[same] = kept
         return kept
+
+
+def _deep_copy(value: Any, path: tuple[Any, ...]) -> Any:
+    try:
+        return copy.deepcopy(value)
+    except (MemoryError, RecursionError):
+        raise
+    except Exception as error:
+        raise Error(
+            Code.INVALID_ARGUMENT,
+            f"{_tree.path_text(path)}: a {type(value).__name__} cannot be copied ({error}); nothing was saved",
+        ) from error
 
 
 def _gpus(value: Any) -> Iterator[torch.device]:
