@@ -167,7 +167,7 @@ class _Encoder:
             self.within.discard(id(value))
 
     def array(self, value: Any, path: tuple[Any, ...], shard: Shard | None) -> Any:
-        place = None if shard is None else (shard.global_shape, shard.offset)
+        place = None if shard is None else (tuple(shard.global_shape), tuple(shard.offset))
         if not _leaves.is_array(value):
             raise Error(Code.INVALID_ARGUMENT, f"{path_text(path)} is a Shard of no array; nothing was saved")
         if place is not None:

@@ -412,3 +412,21 @@ def test_a_device_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     tailrace.torch.save({"w": torch.ones(3)}, tmp_path / "f")
     with pytest.raises(tailrace.Error, match=r"region 'w', of shape \(3,\), on cuda:99: .*nothing was read"):
         tailrace.torch.load(tmp_path / "f", map_location="cuda:99")
+
+
+def test_a_directory_of_the_users_is_not_taken(tmp_path: Path) -> None:
+    mine = tmp_path / "model.unfinished"
+    mine.mkdir()
+    (mine / "notes.txt").write_text("mine")
+    with pytest.raises(tailrace.Error, match="other files") as raised:
+        tailrace.torch.save({"a": torch.ones(3)}, tmp_path / "model")
+    assert raised.value.code == tailrace.Code.ALREADY_EXISTS
+    assert (mine / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("buffer_bytes", [0, 4095])
+def test_buffers_of_an_odd_size_are_refused(tmp_path: Path, buffer_bytes: int) -> None:
+    with pytest.raises(tailrace.Error, match="buffer_bytes") as raised:
+        tailrace.torch.save({"a": torch.ones(3)}, tmp_path / "model", buffer_bytes=buffer_bytes)
+    assert raised.value.code == tailrace.Code.INVALID_ARGUMENT
+    assert os.listdir(tmp_path) == []

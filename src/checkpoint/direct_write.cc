@@ -180,6 +180,10 @@ Result<std::vector<std::vector<uint32_t>>> write_runs(Storage& storage, const Re
             Code::invalid_argument,
             fmt::format("{} regions in {} places, and the layout is of {} in {}; nothing was written",
                         memory.size(), places.size(), layout.offsets.size(), layout.runs.size()));
+    if (options.buffer_bytes == 0 || options.buffer_bytes % stream_alignment != 0)
+        return Status(Code::invalid_argument,
+                      fmt::format("buffer_bytes = {}: a multiple of {} is expected; nothing was written",
+                                  options.buffer_bytes, stream_alignment));
     Job job(layout, memory, places, options.buffer_bytes);
     TAILRACE_TRY(job.open(storage, options.direct));
     const size_t threads = std::clamp<size_t>(options.threads, 1, std::max<size_t>(1, job.chunk_count()));

@@ -36,6 +36,11 @@ def save(
     # Everything is written in a directory of its own beside the target, whose lock keeps a second save out; then
     # the file takes its name. What a killed save has left is removed by the next one.
     place = target + ".unfinished"
+    if os.path.isdir(place) and not all(name.startswith("tailrace.") for name in os.listdir(place)):
+        raise Error(
+            Code.ALREADY_EXISTS,
+            f"saving '{target}' takes '{place}' for a while, which holds other files; nothing was saved",
+        )
     epoch = _core.DirectEpoch(place, "tailrace", 0, 1, 1)
     try:
         (written,) = epoch.paths
