@@ -191,9 +191,10 @@ int parse_and_run(int argc, char** argv, int rank) {
     program.add_option("dir", options.directory, "A directory that all nodes see; made when missing")
         ->type_name("DIR");
     program.add_option("--size", options.bytes, "Bytes of a rank")
-        ->transform(CLI::AsSizeValue(false))
-        ->check(CLI::Range(uint64_t{8}, uint64_t{1} << 40))
-        ->capture_default_str();
+        ->transform(CLI::AsSizeValue(false).description(""))
+        ->check(CLI::Range(uint64_t{8}, uint64_t{1} << 40).description("8 B to 1 TiB"))
+        ->type_name("SIZE")
+        ->default_str("64MiB");
     program.add_option("--imbalance", options.imbalance, "Sizes differ by up to that many percent")
         ->check(CLI::Range(0, 90))
         ->capture_default_str();
