@@ -247,6 +247,8 @@ TEST_F(ReaderTest, AnEpochThatIsReplacedMeanwhileIsFound) {
     ASSERT_TRUE(ok(tailrace_register(session_, "plain", newer.data(), newer.size())));
     ASSERT_TRUE(ok(tailrace_save(session_, 20)));
     ASSERT_TRUE(ok(tailrace_wait(session_, 20, -1)));
+    ASSERT_TRUE(ok(tailrace_close(session_)));  // its background would log, too
+    session_ = nullptr;
     fs::rename(next.committed, next.held);
     tailrace_set_log_level(TAILRACE_LOG_INFO);
     tailrace_set_log(
