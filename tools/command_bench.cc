@@ -243,7 +243,8 @@ Command add_bench(CLI::App& program) {
     list("--block", options->block_bytes, "Alignment; 0 asks the file system");
     list("--engine", options->engines, "auto, posix or io_uring");
     list("--queue-depth", options->grid.queue_depths, "Requests in flight per writer (io_uring)");
-    list("--direct", options->directs, "Around the page cache: off, auto or on");
+    list("--direct", options->directs,
+         "Around the page cache: off, auto or on; or out of it at once: uncached");
     command->add_option("--repeat", options->repetitions, "Runs of each configuration, interleaved")
         ->capture_default_str();
     command->add_option("-o,--output", options->output, "Results go to PREFIX.json and PREFIX.csv")

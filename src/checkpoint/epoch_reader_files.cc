@@ -35,6 +35,11 @@ Result<std::shared_ptr<File>> ReadableFiles::open(uint32_t number) {
     return file;
 }
 
+Route ReadableFiles::route(uint32_t number) {
+    const auto file = open(number);
+    return file.ok() ? (*file)->route() : Route::cached;
+}
+
 Status ReadableFiles::open_all() {
     const auto count = static_cast<uint32_t>(std::min(files_.size(), most_open_));
     for (uint32_t number = 0; number < count; ++number) TAILRACE_TRY(open(number).status());

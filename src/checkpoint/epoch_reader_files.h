@@ -27,8 +27,8 @@ class ReadableFiles {
     // Opens the first ones, as many as are kept open.
     Status open_all();
 
-    // Whether the file is to be read around the page cache, where that can be had.
-    bool past_cache(uint32_t number) const { return files_[number].direct != DirectIo::off; }
+    // File::route; cached for a file that cannot be opened.
+    Route route(uint32_t number);
     const std::string& path(uint32_t number) const { return files_[number].path; }
 
   private:

@@ -19,7 +19,8 @@ namespace tailrace {
 
 namespace {
 
-constexpr uint64_t least_call_bytes = 8 << 20;  // smaller ones would keep the storage waiting in between
+constexpr uint64_t least_call_bytes = 8 << 20;      // smaller ones would keep the storage waiting in between
+constexpr uint64_t uncached_call_bytes = 52 << 20;  // 20 calls per GiB
 constexpr uint64_t page_bytes = 4096;
 // What writers wrote in pieces of least_call_bytes takes no more calls to read, although a call ends with a
 // block.
@@ -125,18 +126,22 @@ class Attempt {
         for (uint64_t bytes : missing_) total += bytes;
         const bool checks = std::any_of(blocks_.begin(), blocks_.end(),
                                         [](const StreamBlock& block) { return block.crc.has_value(); });
-        const bool past_cache = !source_.extents.empty() && files_.past_cache(source_.extents.front().file);
+        const Route route =
+            source_.extents.empty() ? Route::cached : files_.route(source_.extents.front().file);
         const auto throw_away = std::make_unique<std::byte[]>(limits.gap_bytes);
         std::vector<ReadCall> calls;  // these two outlive what the finisher's thread does
         std::unique_ptr<BufferPool> buffers;
-        Finisher finisher(blocks_, throw_away.get(), (checks || past_cache) && total > second_thread_bytes);
-        if (past_cache && finisher.has_thread()) {
+        Finisher finisher(blocks_, throw_away.get(),
+                          (checks || route == Route::direct) && total > second_thread_bytes);
+        if (route == Route::direct && finisher.has_thread()) {
             auto made = BufferPool::create(Finisher::most_buffers, buffer_bytes, page_bytes);
             if (made.ok()) buffers = std::move(*made);
         }
-        // So that no more than an eighth of the checksums is left to do when the last byte has come.
-        limits.call_bytes = std::min(
-            limits.call_bytes, buffers ? buffered_call_bytes : std::max(total / 8, buffered_call_bytes));
+        // Through buffers as much as one holds. Else so that no more than an eighth of the checksums is left
+        // to do when the last byte has come; but from a disk in few calls, since it waits in between.
+        const uint64_t least = route == Route::uncached ? uncached_call_bytes : buffered_call_bytes;
+        limits.call_bytes =
+            std::min(limits.call_bytes, buffers ? buffered_call_bytes : std::max(total / 8, least));
         calls = plan_reads(source_.extents, blocks_, limits, std::span(throw_away.get(), limits.gap_bytes));
         for (size_t c = 0; c < calls.size(); ++c) {
             const ReadCall* next = c + 1 < calls.size() ? &calls[c + 1] : nullptr;

@@ -68,8 +68,10 @@ constexpr Choice<Exchange> exchange_choices[] = {
     {"auto", Exchange::automatic}, {"always", Exchange::always}, {"never", Exchange::never}};
 constexpr Choice<Sieve> sieve_choices[] = {
     {"auto", Sieve::automatic}, {"always", Sieve::always}, {"never", Sieve::never}};
-constexpr Choice<DirectIo> direct_choices[] = {
-    {"off", DirectIo::off}, {"auto", DirectIo::automatic}, {"on", DirectIo::on}};
+constexpr Choice<DirectIo> direct_choices[] = {{"off", DirectIo::off},
+                                               {"auto", DirectIo::automatic},
+                                               {"on", DirectIo::on},
+                                               {"uncached", DirectIo::uncached}};
 constexpr Choice<bool> yes_or_no[] = {{"yes", true}, {"no", false}};
 
 const std::vector<Hint>& table() {
@@ -137,7 +139,7 @@ const std::vector<Hint>& table() {
              return choose(options.sieve_writes, text, sieve_choices);
          },
          [](const Options& options) { return chosen(options.sieve_writes, sieve_choices); }},
-        {{"direct_io", "off | auto | on", "whether aggregators go around the page cache"},
+        {{"direct_io", "off | auto | on | uncached", "whether aggregators go around the page cache"},
          [](Options& options, std::string_view text) {
              return choose(options.direct_io, text, direct_choices);
          },

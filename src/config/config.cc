@@ -78,7 +78,7 @@ constexpr uint64_t most_stripe_align = uint64_t{1} << 40;
 
 static_assert(static_cast<int>(Placement::append) == 0 && static_cast<int>(Placement::contiguous) == 1);
 static_assert(static_cast<int>(DirectIo::off) == 0 && static_cast<int>(DirectIo::automatic) == 1 &&
-              static_cast<int>(DirectIo::on) == 2);
+              static_cast<int>(DirectIo::on) == 2 && static_cast<int>(DirectIo::uncached) == 3);
 static_assert(static_cast<int>(IoEngine::automatic) == 0 && static_cast<int>(IoEngine::posix) == 1 &&
               static_cast<int>(IoEngine::io_uring) == 2);
 static_assert(static_cast<int>(QueuePolicy::wait) == 0 && static_cast<int>(QueuePolicy::skip) == 1 &&
@@ -113,9 +113,9 @@ const std::vector<Key>& keys() {
          "a piece in which the file system locks; 0: 64MiB on MooseFS, elsewhere whole chunks."},
         {"placement", choice<&Config::placement>({"append", "contiguous"}),
          "Where chunks go: to the next free place, or to one place per rank that is known before."},
-        {"direct_io", choice<&Config::direct_io>({"off", "auto", "on"}),
-         "Whether shared files are written and read around the page cache; auto does so where the file "
-         "system can, on refuses one that cannot."},
+        {"direct_io", choice<&Config::direct_io>({"off", "auto", "on", "uncached"}),
+         "Whether data of shared files go around the page cache (on), stay in it (off) or leave it at once "
+         "(uncached: Linux 6.16 and later); auto goes around it where the file system can."},
         {"io_engine", choice<&Config::io_engine>({"auto", "posix", "io_uring"}),
          "How the shared files are written and read; auto takes io_uring where the kernel allows it."},
         {"queue_depth", Number{&Config::queue_depth, 1, 4096},

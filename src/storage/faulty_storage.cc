@@ -188,6 +188,7 @@ class FaultyStorage::FaultyFile : public File {
         TAILRACE_TRY(fate_->maybe(&FaultPlan::read_error, &FaultCounts::read_error, "viewing", path()));
         return inner_->view(offset, bytes);
     }
+    Route route() const override { return inner_->route(); }
     void will_read(uint64_t offset, uint64_t bytes) override { inner_->will_read(offset, bytes); }
     void drop_cache() override { inner_->drop_cache(); }
     Status close() override {  // always releases the file, as the death of a process does

@@ -15,6 +15,9 @@
 // buffers shall cost nothing. The kernel may refuse (an old one, or the limit of locked memory); then that
 // ring writes from it like from any memory. What is registered belongs to one set of regions (`generation`).
 //
+// The uncached route goes the plain way: the kernel cannot start a write into the page cache without waiting,
+// so a ring would hand each to one of its own threads, and a read finds its read-ahead by itself.
+//
 // A broken ring (the kernel refuses to take requests) is never reused; what it had taken is awaited first,
 // because the kernel holds the caller's memory until then.
 #include "storage/io_uring_storage.h"
@@ -169,13 +172,15 @@ class IoUringEngine : public TransferEngine {
 
     std::string_view name() const override { return "io_uring"; }
 
-    Moved read(int descriptor, std::span<const iovec> targets, uint64_t offset, size_t unit) override {
-        return transfer(descriptor, targets, offset, unit, /*writing=*/false);
+    Moved read(int descriptor, std::span<const iovec> targets, uint64_t offset, Route route) override {
+        if (route == Route::uncached) return plain_.read(descriptor, targets, offset, route);
+        return transfer(descriptor, targets, offset, route, /*writing=*/false);
     }
 
-    Moved write(int descriptor, std::span<const std::byte> source, uint64_t offset, size_t unit) override {
+    Moved write(int descriptor, std::span<const std::byte> source, uint64_t offset, Route route) override {
+        if (route == Route::uncached) return plain_.write(descriptor, source, offset, route);
         const iovec piece{const_cast<std::byte*>(source.data()), source.size()};
-        return transfer(descriptor, std::span<const iovec>(&piece, 1), offset, unit, /*writing=*/true);
+        return transfer(descriptor, std::span<const iovec>(&piece, 1), offset, route, /*writing=*/true);
     }
 
     int sync(int descriptor) override { return plain_.sync(descriptor); }
@@ -198,7 +203,7 @@ class IoUringEngine : public TransferEngine {
     }
 
   private:
-    Moved transfer(int descriptor, std::span<const iovec> pieces, uint64_t offset, size_t unit,
+    Moved transfer(int descriptor, std::span<const iovec> pieces, uint64_t offset, Route route,
                    bool writing) {
         std::vector<Request> requests = cut(pieces, offset);
         std::unique_ptr<Ring> ring;
@@ -207,7 +212,7 @@ class IoUringEngine : public TransferEngine {
         // What is left, in order.
         Moved total;
         for (Request& request : requests) {
-            if (request.done < request.bytes) total.error = finish(descriptor, request, unit, writing);
+            if (request.done < request.bytes) total.error = finish(descriptor, request, route, writing);
             total.bytes += request.done;
             if (request.done < request.bytes) break;
         }
@@ -301,8 +306,9 @@ class IoUringEngine : public TransferEngine {
     }
 
     // The part of a request that the ring did not do; 0 or an errno value.
-    int finish(int descriptor, Request& request, size_t unit, bool writing) {
-        if (request.done % unit != 0) return 0;  // the caller goes on without direct I/O
+    int finish(int descriptor, Request& request, Route route, bool writing) {
+        if (route == Route::direct && request.done % direct_unit_bytes != 0)
+            return 0;  // the caller goes on without direct I/O
         size_t skip = request.done;
         auto first = request.pieces.begin();
         while (skip >= first->iov_len) skip -= (first++)->iov_len;
@@ -314,9 +320,9 @@ class IoUringEngine : public TransferEngine {
         if (writing) {  // a write has one piece
             const iovec& piece = request.pieces.front();
             moved = plain_.write(descriptor, {static_cast<const std::byte*>(piece.iov_base), piece.iov_len},
-                                 offset, unit);
+                                 offset, route);
         } else {
-            moved = plain_.read(descriptor, request.pieces, offset, unit);
+            moved = plain_.read(descriptor, request.pieces, offset, route);
         }
         request.done += moved.bytes;
         return moved.error;

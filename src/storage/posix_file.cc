@@ -7,6 +7,9 @@
 // coherent. A file system may accept O_DIRECT at open and refuse it at the first transfer: then `automatic`
 // goes on without, and `on` says unsupported.
 //
+// Uncached. All transfers go through the plain descriptor, and the kernel drops what they bring into the page
+// cache: what was read at once, what was written when it is on the disk. Nothing has to be aligned.
+//
 // Failed sync. The kernel reports a lost write once and then forgets it; so a file remembers, and every later
 // sync of it fails as well.
 #include "storage/posix_file.h"
@@ -51,14 +54,14 @@ uint64_t page_bytes() {
 class PosixFile : public File {
   public:
     PosixFile(std::shared_ptr<TransferEngine> engine, std::string path, Descriptor plain, Descriptor direct,
-              DirectIo wish, bool in_memory)
+              DirectIo wish, Route route, bool in_memory)
         : engine_(std::move(engine)),
           path_(std::move(path)),
           plain_(std::move(plain)),
           direct_(std::move(direct)),
           wish_(wish),
           in_memory_(in_memory),
-          use_direct_(direct_.valid()) {}
+          route_(route) {}
 
     ~PosixFile() override {
         if (Status status = close(); !status.ok()) log(LogLevel::warning, "{}", status.message());
@@ -86,7 +89,7 @@ class PosixFile : public File {
     Status write_at(std::span<const std::byte> source, uint64_t offset) override {
         TAILRACE_TRY(check_range("writing", source.size(), offset));
         DirectPart part;
-        if (use_direct_.load()) part = direct_part(source.data(), source.size(), offset);
+        if (route() == Route::direct) part = direct_part(source.data(), source.size(), offset);
         // In ascending order, so that a growing file is written from front to back.
         TAILRACE_TRY(write_plain(source.first(part.begin), offset));
         TAILRACE_TRY(write_direct(source.subspan(part.begin, part.end - part.begin), offset + part.begin));
@@ -183,8 +186,10 @@ class PosixFile : public File {
         return View(std::move(mapping), static_cast<const std::byte*>(memory) + before);
     }
 
+    Route route() const override { return route_.load(); }
+
     void will_read(uint64_t offset, uint64_t bytes) override {
-        if (use_direct_.load()) return;  // the cache would fetch what goes around it
+        if (route() != Route::cached) return;  // the cache would fetch, and keep, what shall not stay in it
         (void)posix_fadvise(plain_.get(), static_cast<off_t>(offset), static_cast<off_t>(bytes),
                             POSIX_FADV_WILLNEED);
     }
@@ -225,7 +230,7 @@ class PosixFile : public File {
         };
         for (const Piece& target : targets) {
             DirectPart part;
-            if (use_direct_.load()) part = direct_part(target.data(), target.size(), offset);
+            if (route() == Route::direct) part = direct_part(target.data(), target.size(), offset);
             add(target.first(part.begin), false);
             add(target.subspan(part.begin, part.end - part.begin), true);
             add(target.subspan(part.end), false);
@@ -238,7 +243,7 @@ class PosixFile : public File {
         std::vector<iovec> rest = run.pieces;
         size_t done = 0;
         if (run.direct) {
-            const Moved moved = engine_->read(direct_.get(), rest, offset, direct_unit_bytes);
+            const Moved moved = engine_->read(direct_.get(), rest, offset, Route::direct);
             TAILRACE_TRY(judge_direct(moved, run.bytes, offset, "reading"));
             done = moved.bytes;
             if (done == run.bytes) return done;
@@ -250,21 +255,24 @@ class PosixFile : public File {
             first->iov_len -= skip;
             rest.erase(rest.begin(), first);
         }
-        const Moved moved = engine_->read(plain_.get(), rest, offset + done, 1);
+        const Moved moved = engine_->read(plain_.get(), rest, offset + done, plain_route());
         if (moved.error != 0) return transfer_error(moved, run.bytes - done, offset + done, "reading", "of");
         return done + moved.bytes;
     }
 
+    // Of what goes through the plain descriptor.
+    Route plain_route() const { return route() == Route::uncached ? Route::uncached : Route::cached; }
+
     Status write_plain(std::span<const std::byte> source, uint64_t offset) {
         if (source.empty()) return Status();
-        const Moved moved = engine_->write(plain_.get(), source, offset, 1);
+        const Moved moved = engine_->write(plain_.get(), source, offset, plain_route());
         if (moved.error != 0) return transfer_error(moved, source.size(), offset, "writing", "to");
         return Status();
     }
 
     Status write_direct(std::span<const std::byte> source, uint64_t offset) {
         if (source.empty()) return Status();
-        const Moved moved = engine_->write(direct_.get(), source, offset, direct_unit_bytes);
+        const Moved moved = engine_->write(direct_.get(), source, offset, Route::direct);
         TAILRACE_TRY(judge_direct(moved, source.size(), offset, "writing"));
         return write_plain(source.subspan(moved.bytes), offset + moved.bytes);
     }
@@ -284,7 +292,7 @@ class PosixFile : public File {
                             "direct_io to off or auto",
                             doing, bytes, offset, path_));
         }
-        if (use_direct_.exchange(false)) {
+        if (route_.exchange(Route::cached) == Route::direct) {
             log(LogLevel::info, "'{}' goes without direct I/O: the file system refused it", path_);
         }
         return Status();
@@ -301,7 +309,7 @@ class PosixFile : public File {
     Descriptor plain_, direct_;
     const DirectIo wish_;
     const bool in_memory_;
-    std::atomic<bool> use_direct_;
+    std::atomic<Route> route_;  // of what can take it
     std::atomic<bool> direct_worked_{false};
     std::atomic<int> failed_sync_{0};  // the errno value of the first sync that failed
     std::mutex mappings_mutex_;
@@ -311,9 +319,10 @@ class PosixFile : public File {
 }  // namespace
 
 std::unique_ptr<File> make_posix_file(std::shared_ptr<TransferEngine> engine, std::string path,
-                                      Descriptor plain, Descriptor direct, DirectIo wish, bool in_memory) {
+                                      Descriptor plain, Descriptor direct, DirectIo wish, Route route,
+                                      bool in_memory) {
     return std::make_unique<PosixFile>(std::move(engine), std::move(path), std::move(plain),
-                                       std::move(direct), wish, in_memory);
+                                       std::move(direct), wish, route, in_memory);
 }
 
 }  // namespace tailrace

@@ -146,8 +146,12 @@ class PosixStorage : public Storage {
         (void)fcntl(plain.get(), F_SETFL, fcntl(plain.get(), F_GETFL) & ~O_NONBLOCK);
 
         const bool in_memory = is_in_memory(file_system_magic(plain.get()));
+        const bool uncached =
+            options.direct == DirectIo::uncached && !in_memory && engine_->can_go_uncached(plain.get());
+        if (options.direct == DirectIo::uncached && !uncached)
+            return unsupported(doing, path, "uncached", plain.get());
         Descriptor direct;
-        if (options.direct != DirectIo::off && !in_memory) {
+        if (options.direct != DirectIo::off && !uncached && !in_memory) {
             direct = open_descriptor(path, mode | O_DIRECT);
             // Should the path name another file by now, direct I/O must not reach it.
             struct stat again {};
@@ -156,13 +160,11 @@ class PosixStorage : public Storage {
                 direct = Descriptor();
             }
         }
-        if (options.direct == DirectIo::on && !direct.valid()) {
-            return Status(Code::unsupported,
-                          fmt::format("{} '{}' for direct I/O: its file system ({}) does not offer it; set "
-                                      "direct_io to off or auto",
-                                      doing, path, file_system_name(file_system_magic(plain.get()))));
-        }
-        return make_posix_file(engine_, path, std::move(plain), std::move(direct), options.direct, in_memory);
+        if (options.direct == DirectIo::on && !direct.valid())
+            return unsupported(doing, path, "direct", plain.get());
+        const Route route = uncached ? Route::uncached : direct.valid() ? Route::direct : Route::cached;
+        return make_posix_file(engine_, path, std::move(plain), std::move(direct), options.direct, route,
+                               in_memory);
     }
 
     Status rename(const std::string& from, const std::string& to) override {
@@ -305,6 +307,16 @@ class PosixStorage : public Storage {
     }
 
   private:
+    static Status unsupported(std::string_view doing, const std::string& path, std::string_view way,
+                              int descriptor) {
+        return Status(
+            Code::unsupported,
+            fmt::format("{} '{}' for {} I/O: its file system ({}){} does not offer it; set direct_io "
+                        "to off or auto",
+                        doing, path, way, file_system_name(file_system_magic(descriptor)),
+                        way == "uncached" ? " or this kernel" : ""));
+    }
+
     // A directory that may be written but not read cannot be synced; what was made in it is there all the
     // same.
     Status sync_name_in(const std::string& parent) {

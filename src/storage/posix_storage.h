@@ -15,7 +15,4 @@ std::shared_ptr<Storage> make_posix_storage();
 // The same files, their bytes moved by `engine`.
 std::shared_ptr<Storage> make_file_storage(std::shared_ptr<TransferEngine> engine);
 
-// What direct I/O asks of memory, offset and length: no logical block of today's disks is larger.
-inline constexpr size_t direct_unit_bytes = 4096;
-
 }  // namespace tailrace

@@ -28,10 +28,16 @@ enum class Access {
     create_new,  // read and write; already_exists when there
 };
 
-// Direct I/O leaves the page cache out. `automatic`: tried, and plain I/O for what is not aligned or not
-// supported. `on`: unsupported when the file system cannot. Callers need not align: a backend sends
-// unaligned heads and tails through the cache by itself.
-enum class DirectIo { off, automatic, on };
+// What a file's data have to do with the page cache. `off`: they stay in it. `on`: they go around it, by
+// O_DIRECT; callers need not align, a backend sends unaligned heads and tails through the cache by itself.
+// `automatic`: as `on` where the file system can, else `off`. `uncached`: they pass through it and leave it
+// at once (RWF_DONTCACHE of Linux 6.16 and later). `on` and `uncached` are unsupported where the file system
+// cannot.
+enum class DirectIo { off, automatic, on, uncached };
+
+// How bytes travel: through the page cache, where they stay; through it, and out of it as soon as they are
+// where they belong; around it.
+enum class Route { cached, uncached, direct };
 
 struct OpenOptions {
     Access access = Access::read;
@@ -80,6 +86,10 @@ class File {
     // the file short while a view of it is there makes writes from it fail, and a program that looks into it
     // die of SIGBUS.
     virtual Result<View> view(uint64_t offset, uint64_t bytes);
+
+    // How transfers go now. Where it is direct, those whose memory, offset and length are multiples of 4 KiB
+    // do, so that aligning them is worth a copy.
+    virtual Route route() const { return Route::cached; }
 
     // Tells the system that [offset, offset + bytes) will be read soon, or (drop_cache) will not be needed
     // again. Wishes: failures do not matter.

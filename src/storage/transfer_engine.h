@@ -3,6 +3,9 @@
 //
 // Data enters and leaves through the caller's memory, which is in use only while a call runs. Failures are
 // errno values, because only the caller knows path and purpose. Any number of threads may call.
+//
+// Route::uncached needs a file that can_go_uncached(), Route::direct a descriptor with O_DIRECT and multiples
+// of direct_unit_bytes.
 #pragma once
 
 #include <sys/uio.h>
@@ -13,7 +16,12 @@
 #include <span>
 #include <string_view>
 
+#include "storage/storage.h"
+
 namespace tailrace {
+
+// What direct I/O asks of memory, offset and length: no logical block of today's disks is larger.
+inline constexpr size_t direct_unit_bytes = 4096;
 
 // What a transfer came to: the first `bytes` were moved, then it met `error` (an errno value), or 0.
 struct Moved {
@@ -26,15 +34,19 @@ class TransferEngine {
     virtual ~TransferEngine() = default;
 
     // Adjacent bytes of the file, from `offset` on, into `targets` one after the other; retries short reads
-    // and interruptions. Stops without an error where the file ends and, since an O_DIRECT descriptor takes
-    // multiples of `unit` only, after a part that is none.
-    virtual Moved read(int descriptor, std::span<const iovec> targets, uint64_t offset, size_t unit) = 0;
+    // and interruptions. Stops without an error where the file ends and, on the direct route, after a part
+    // that is no multiple of direct_unit_bytes.
+    virtual Moved read(int descriptor, std::span<const iovec> targets, uint64_t offset, Route route) = 0;
 
-    // As read, the other way. Moves everything, but for an error or a part that is no multiple of `unit`.
-    virtual Moved write(int descriptor, std::span<const std::byte> source, uint64_t offset, size_t unit) = 0;
+    // As read, the other way. Moves everything, but for an error or, on the direct route, such a part.
+    virtual Moved write(int descriptor, std::span<const std::byte> source, uint64_t offset, Route route) = 0;
 
     // Makes data and size durable; 0 or an errno value.
     virtual int sync(int descriptor) = 0;
+
+    // Whether an open file can be read and written on the uncached route: asks the kernel, touches no data.
+    // Never before Linux 6.16: what offered it before could drop pages that had been written to again.
+    virtual bool can_go_uncached(int descriptor);
 
     // As Storage::use_memory and forget_memory.
     virtual void use_memory(std::span<std::byte>) {}
@@ -43,11 +55,11 @@ class TransferEngine {
     virtual std::string_view name() const = 0;
 };
 
-// Plain system calls: preadv, pwrite, fdatasync.
+// Plain system calls: preadv2, pwritev2, fdatasync.
 class PosixEngine : public TransferEngine {
   public:
-    Moved read(int descriptor, std::span<const iovec> targets, uint64_t offset, size_t unit) override;
-    Moved write(int descriptor, std::span<const std::byte> source, uint64_t offset, size_t unit) override;
+    Moved read(int descriptor, std::span<const iovec> targets, uint64_t offset, Route route) override;
+    Moved write(int descriptor, std::span<const std::byte> source, uint64_t offset, Route route) override;
     int sync(int descriptor) override;
     std::string_view name() const override { return "posix"; }
 };

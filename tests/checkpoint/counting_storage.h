@@ -29,6 +29,7 @@ struct CallLog {
     std::mutex mutex;
     std::vector<Call> calls;
     std::atomic<int> open_files{0};
+    Route route = Route::direct;  // what files say that are not to stay in the page cache
 
     void add(Call call) {
         std::lock_guard lock(mutex);
@@ -54,7 +55,8 @@ struct CallLog {
 
 class CountingFile final : public File {
   public:
-    CountingFile(std::unique_ptr<File> file, CallLog& log) : file_(std::move(file)), log_(log) {
+    CountingFile(std::unique_ptr<File> file, Route route, CallLog& log)
+        : file_(std::move(file)), route_(route), log_(log) {
         ++log_.open_files;
     }
     ~CountingFile() override { --log_.open_files; }
@@ -77,9 +79,11 @@ class CountingFile final : public File {
     Result<uint64_t> size() override { return file_->size(); }
     Status close() override { return file_->close(); }
     const std::string& path() const override { return file_->path(); }
+    Route route() const override { return route_; }
 
   private:
     std::unique_ptr<File> file_;
+    const Route route_;
     CallLog& log_;
 };
 
@@ -88,7 +92,8 @@ class CountingStorage final : public Storage {
     CountingStorage(Storage& storage, CallLog& log) : storage_(storage), log_(log) {}
     Result<std::unique_ptr<File>> open(const std::string& path, const OpenOptions& options) override {
         TAILRACE_ASSIGN(auto file, storage_.open(path, options));
-        return std::unique_ptr<File>(std::make_unique<CountingFile>(std::move(file), log_));
+        return std::unique_ptr<File>(std::make_unique<CountingFile>(
+            std::move(file), options.direct == DirectIo::off ? Route::cached : log_.route, log_));
     }
     Status rename(const std::string& from, const std::string& to) override {
         return storage_.rename(from, to);

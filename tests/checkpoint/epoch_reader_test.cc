@@ -152,6 +152,25 @@ TEST_F(EpochReaderTest, APageInWhichTwoCallsMeetIsReadOnce) {
     expect_whole_pages_forwards();
 }
 
+TEST_F(EpochReaderTest, UncachedReadsAreLongAndGoToTheirPlaceAtOnce) {
+    log_.route = Route::uncached;
+    BuiltEpoch epoch;
+    epoch.file_count = 1;
+    epoch.chunk_bytes = 128 * MiB;
+    epoch.ranks.resize(1);
+    epoch.ranks[0].push_back({"u", pattern(1, 100 * MiB + 12345), {}});
+    auto reader = write_and_open(epoch, From::shared);
+    Bytes found(epoch.ranks[0][0].data.size());
+    const std::vector<RegionTarget> targets = {{"u", found}};
+    ASSERT_TRUE(reader->manifest(0).ok());
+    log_.clear();
+    ASSERT_TRUE(reader->read_regions(0, targets).ok());
+    EXPECT_EQ(found, epoch.ranks[0][0].data);
+    EXPECT_EQ(log_.calls.size(), 2u);  // of 52 MiB: 20 for a GiB
+    EXPECT_EQ(log_.bytes(), found.size());
+    EXPECT_EQ(log_.backward_steps(), 0u);
+}
+
 TEST_F(EpochReaderTest, TenThousandSmallRegionsCostAHandfulOfReads) {
     BuiltEpoch epoch;
     epoch.chunk_bytes = 4 * MiB;

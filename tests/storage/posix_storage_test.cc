@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -14,8 +15,11 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <filesystem>
 #include <functional>
+#include <thread>
 
+#include "base/units.h"
 #include "storage/conformance.h"
 #include "storage/scratch.h"
 #include "storage/system_cases.h"
@@ -68,31 +72,35 @@ TEST(OpenOrCreateTest, WhoComesSecondOpensTheFile) {
 class WatchedEngine : public PosixEngine {
   public:
     struct Call {
-        bool direct = false;
+        Route route = Route::cached;
         uint64_t offset = 0;
         size_t bytes = 0;
         bool operator==(const Call&) const = default;
     };
     std::vector<Call> calls;
+    bool refuse_uncached = false;
     int refuse_direct = 0;         // the errno value of every direct transfer
     size_t shorten_direct_to = 0;  // the next direct transfer stops there
     std::vector<int> sync_errors;  // of the next syncs
     bool all_close_on_exec = true;
 
-    Moved write(int descriptor, std::span<const std::byte> source, uint64_t offset, size_t unit) override {
-        if (note(descriptor, offset, source.size())) {
+    Moved write(int descriptor, std::span<const std::byte> source, uint64_t offset, Route route) override {
+        if (note(descriptor, offset, source.size(), route)) {
             if (refuse_direct != 0) return {0, refuse_direct};
             if (size_t limit = std::exchange(shorten_direct_to, 0); limit != 0) {
-                return PosixEngine::write(descriptor, source.first(limit), offset, unit);
+                return PosixEngine::write(descriptor, source.first(limit), offset, route);
             }
         }
-        return PosixEngine::write(descriptor, source, offset, unit);
+        return PosixEngine::write(descriptor, source, offset, route);
     }
-    Moved read(int descriptor, std::span<const iovec> targets, uint64_t offset, size_t unit) override {
+    Moved read(int descriptor, std::span<const iovec> targets, uint64_t offset, Route route) override {
         size_t bytes = 0;
         for (const iovec& target : targets) bytes += target.iov_len;
-        if (note(descriptor, offset, bytes) && refuse_direct != 0) return {0, refuse_direct};
-        return PosixEngine::read(descriptor, targets, offset, unit);
+        if (note(descriptor, offset, bytes, route) && refuse_direct != 0) return {0, refuse_direct};
+        return PosixEngine::read(descriptor, targets, offset, route);
+    }
+    bool can_go_uncached(int descriptor) override {
+        return !refuse_uncached && PosixEngine::can_go_uncached(descriptor);
     }
     int sync(int descriptor) override {
         if (sync_errors.empty()) return PosixEngine::sync(descriptor);
@@ -102,10 +110,11 @@ class WatchedEngine : public PosixEngine {
     }
 
   private:
-    bool note(int descriptor, uint64_t offset, size_t bytes) {
+    bool note(int descriptor, uint64_t offset, size_t bytes, Route route) {
         const bool direct = (fcntl(descriptor, F_GETFL) & O_DIRECT) != 0;
+        EXPECT_EQ(direct, route == Route::direct);
         all_close_on_exec = all_close_on_exec && (fcntl(descriptor, F_GETFD) & FD_CLOEXEC) != 0;
-        calls.push_back({direct, offset, bytes});
+        calls.push_back({route, offset, bytes});
         return direct;
     }
 };
@@ -130,6 +139,19 @@ class PosixStorageTest : public testing::Test {
         return std::span(memory).subspan((4096 - address % 4096) % 4096 + shift, bytes);
     }
 
+    // How many pages of a file the system holds in memory.
+    static size_t pages_in_cache(const std::string& path) {
+        const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+        const auto bytes = static_cast<size_t>(std::filesystem::file_size(path));
+        void* memory = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, file.get(), 0);
+        EXPECT_NE(memory, MAP_FAILED);
+        std::vector<unsigned char> there((bytes + 4095) / 4096);
+        EXPECT_EQ(mincore(memory, bytes, there.data()), 0);
+        munmap(memory, bytes);
+        return static_cast<size_t>(
+            std::count_if(there.begin(), there.end(), [](auto page) { return page & 1; }));
+    }
+
     ScratchDirectory scratch_;
     std::shared_ptr<WatchedEngine> engine_ = std::make_shared<WatchedEngine>();
     std::shared_ptr<Storage> storage_ = make_file_storage(engine_);
@@ -142,19 +164,21 @@ TEST_F(PosixStorageTest, OnlyAlignedPartsGoDirect) {
     if (!file) GTEST_SKIP() << "no direct I/O here: " << reason_;
     std::vector<std::byte> memory(64 << 10);
     TAILRACE_ASSERT_OK(file->write_at(aligned(memory, 100, 20'000), 100));  // head, middle, tail
-    EXPECT_EQ(engine_->calls, (Calls{{false, 100, 3996}, {true, 4096, 12'288}, {false, 16'384, 3716}}));
+    EXPECT_EQ(
+        engine_->calls,
+        (Calls{{Route::cached, 100, 3996}, {Route::direct, 4096, 12'288}, {Route::cached, 16'384, 3716}}));
     engine_->calls.clear();
     TAILRACE_ASSERT_OK(file->write_at(aligned(memory, 0, 8192), 4096));  // all of it
-    EXPECT_EQ(engine_->calls, (Calls{{true, 4096, 8192}}));
+    EXPECT_EQ(engine_->calls, (Calls{{Route::direct, 4096, 8192}}));
     engine_->calls.clear();
     TAILRACE_ASSERT_OK(file->write_at(aligned(memory, 1, 20'000), 0));  // memory and file never agree
-    EXPECT_EQ(engine_->calls, (Calls{{false, 0, 20'000}}));
+    EXPECT_EQ(engine_->calls, (Calls{{Route::cached, 0, 20'000}}));
     engine_->calls.clear();
     TAILRACE_ASSERT_OK(file->write_at(aligned(memory, 100, 8000), 100));  // no whole unit in it
-    EXPECT_EQ(engine_->calls, (Calls{{false, 100, 8000}}));
+    EXPECT_EQ(engine_->calls, (Calls{{Route::cached, 100, 8000}}));
     engine_->calls.clear();
     EXPECT_EQ(*file->read_at(aligned(memory, 0, 12'388), 4096), 12'388u);
-    EXPECT_EQ(engine_->calls, (Calls{{true, 4096, 12'288}, {false, 16'384, 100}}));
+    EXPECT_EQ(engine_->calls, (Calls{{Route::direct, 4096, 12'288}, {Route::cached, 16'384, 100}}));
     EXPECT_TRUE(engine_->all_close_on_exec);
 }
 
@@ -167,7 +191,7 @@ TEST_F(PosixStorageTest, PiecesThatAreAlignedGoDirectTogether) {
     std::vector<std::byte> a(16 << 10), b(16 << 10), c(16 << 10);
     const std::vector<Piece> pieces = {aligned(a, 0, 8192), aligned(b, 0, 4096), aligned(c, 0, 5000)};
     EXPECT_EQ(*file->read_pieces(pieces, 0), 17'288u);
-    EXPECT_EQ(engine_->calls, (Calls{{true, 0, 16'384}, {false, 16'384, 904}}));
+    EXPECT_EQ(engine_->calls, (Calls{{Route::direct, 0, 16'384}, {Route::cached, 16'384, 904}}));
 }
 
 TEST_F(PosixStorageTest, DirectOffUsesThePageCacheAlone) {
@@ -175,7 +199,37 @@ TEST_F(PosixStorageTest, DirectOffUsesThePageCacheAlone) {
     ASSERT_NE(file, nullptr);
     std::vector<std::byte> memory(64 << 10);
     TAILRACE_ASSERT_OK(file->write_at(aligned(memory, 0, 8192), 0));
-    EXPECT_EQ(engine_->calls, (Calls{{false, 0, 8192}}));
+    EXPECT_EQ(engine_->calls, (Calls{{Route::cached, 0, 8192}}));
+}
+
+TEST_F(PosixStorageTest, UncachedTransfersGoInOnePieceAndLeaveThePageCache) {
+    const auto content = pattern(32 * MiB + 5000, 7);
+    const size_t half = content.size() / 4096 / 2;  // the kernel keeps some, of large pages and for a while
+    std::vector<std::byte> found(content.size());
+    auto file = storage_->open(scratch_ / "a", {Access::write, DirectIo::uncached});
+    const Descriptor descriptor(::open((scratch_ / "a").c_str(), O_RDWR | O_CLOEXEC));
+    if (!PosixEngine().can_go_uncached(descriptor.get()))
+        GTEST_SKIP() << "this kernel, or the file system of " << scratch_.path() << ", has no uncached I/O";
+    TAILRACE_ASSERT_OK(file);
+    EXPECT_EQ((*file)->route(), Route::uncached);
+    TAILRACE_ASSERT_OK((*file)->write_at(content, 100));
+    TAILRACE_ASSERT_OK((*file)->sync());
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (pages_in_cache(scratch_ / "a") > half && std::chrono::steady_clock::now() < deadline)
+        std::this_thread::yield();  // the kernel drops them when it gets to it
+    EXPECT_LE(pages_in_cache(scratch_ / "a"), half);
+    (*file)->drop_cache();
+    EXPECT_EQ(*(*file)->read_at(found, 100), content.size());
+    EXPECT_EQ(found, content);
+    EXPECT_LE(pages_in_cache(scratch_ / "a"), half);
+    EXPECT_EQ(engine_->calls,
+              (Calls{{Route::uncached, 100, content.size()}, {Route::uncached, 100, content.size()}}));
+}
+
+TEST_F(PosixStorageTest, WhatCannotGoUncachedIsRefused) {
+    engine_->refuse_uncached = true;
+    TAILRACE_EXPECT_FAILS(storage_->open(scratch_ / "a", {Access::write, DirectIo::uncached}),
+                          Code::unsupported, "direct_io to off or auto");
 }
 
 TEST_F(PosixStorageTest, ARefusalOfDirectIoAtFirstUseIsNoticed) {
@@ -189,8 +243,10 @@ TEST_F(PosixStorageTest, ARefusalOfDirectIoAtFirstUseIsNoticed) {
         TAILRACE_ASSERT_OK(file->write_at(aligned(memory, 0, 8192), 0));
         EXPECT_EQ(*file->read_at(found, 0), 8192u);
         EXPECT_EQ(found.back(), std::byte{5});
-        EXPECT_EQ(engine_->calls,
-                  (Calls{{true, 0, 8192}, {false, 0, 8192}, {false, 0, 8192}, {false, 0, 8192}}));
+        EXPECT_EQ(engine_->calls, (Calls{{Route::direct, 0, 8192},
+                                         {Route::cached, 0, 8192},
+                                         {Route::cached, 0, 8192},
+                                         {Route::cached, 0, 8192}}));
         auto strict = direct_file(DirectIo::on);
         ASSERT_NE(strict, nullptr);
         TAILRACE_EXPECT_FAILS(strict->write_at(aligned(memory, 0, 8192), 0), Code::unsupported,
@@ -220,7 +276,7 @@ TEST_F(PosixStorageTest, AShortDirectWriteIsFinishedThePlainWay) {
     std::copy(content.begin(), content.end(), aligned(memory, 0, 16'384).begin());
     engine_->shorten_direct_to = 4096;
     TAILRACE_ASSERT_OK(file->write_at(aligned(memory, 0, 16'384), 0));
-    EXPECT_EQ(engine_->calls, (Calls{{true, 0, 16'384}, {false, 4096, 12'288}}));
+    EXPECT_EQ(engine_->calls, (Calls{{Route::direct, 0, 16'384}, {Route::cached, 4096, 12'288}}));
     EXPECT_EQ(*file->read_at(found, 0), 16'384u);
     EXPECT_EQ(found, content);
 }

@@ -1,5 +1,5 @@
 // The conformance cases of a storage over the system's files: a disk (TMPDIR, else /tmp) and a file system in
-// memory (/dev/shm), with and without direct I/O.
+// memory (/dev/shm), through the page cache and past it.
 #pragma once
 
 #include <unistd.h>
@@ -21,6 +21,9 @@ inline std::vector<StorageCase> system_cases(const std::string& name,
     };
     std::vector<StorageCase> cases = {{name + "_disk", in(""), DirectIo::off},
                                       {name + "_disk_direct", in(""), DirectIo::automatic}};
+    const ScratchDirectory disk("");
+    if (make()->open(disk / "a", {Access::write, DirectIo::uncached}).ok())
+        cases.push_back({name + "_disk_uncached", in(""), DirectIo::uncached});
     if (access("/dev/shm", W_OK) == 0) {
         cases.push_back({name + "_shm", in("/dev/shm"), DirectIo::off});
         cases.push_back({name + "_shm_direct", in("/dev/shm"), DirectIo::automatic});

@@ -15,7 +15,7 @@ namespace {
 constexpr uint64_t most_run_bytes = uint64_t{1} << 50;  // no sum of sizes overflows
 constexpr std::array<std::string_view, 3> placement_names = {"append", "contiguous", "interleaved"};
 constexpr std::array<std::string_view, 3> engine_names = {"auto", "posix", "io_uring"};
-constexpr std::array<std::string_view, 3> direct_names = {"off", "auto", "on"};
+constexpr std::array<std::string_view, 4> direct_names = {"off", "auto", "on", "uncached"};
 
 template <class Value, size_t count>
 Result<Value> parse_name(std::string_view what, const std::array<std::string_view, count>& names,
