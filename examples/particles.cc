@@ -43,13 +43,14 @@ void save(tailrace::Session& session, Simulation& simulation, uint64_t step) {
     session.save(step);
 }
 
-// The newest epoch, or nothing on a first run. The number of ranks may differ from the one that saved it:
-// each rank takes over some of the saved ranks' particles and sends them home; of the grid it reads the box
-// that it owns now.
+// The newest epoch of which every byte is right, or nothing on a first run. The number of ranks may differ
+// from the one that saved it: each rank takes over some of the saved ranks' particles and sends them home; of
+// the grid it reads the box that it owns now.
 std::optional<uint64_t> restore(tailrace::Session& session, Simulation& simulation, const Ranks& ranks) {
     std::optional<tailrace::Reader> reader;
     try {
-        reader.emplace(session.open_epoch());
+        // Particles are read rank by rank: what is damaged is to be noticed before, and an older epoch taken.
+        reader.emplace(session.open_epoch(TAILRACE_NEWEST, TAILRACE_NEWEST, true));
     } catch (const tailrace::Error& error) {
         if (error.code() == TAILRACE_NOT_FOUND) return std::nullopt;
         throw;

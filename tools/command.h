@@ -24,7 +24,8 @@ enum Exit : int {
     exit_interrupted = 130,  // by Ctrl-C, after cleaning up
 };
 
-// Prints the sentence to stderr and chooses the exit status.
+// Prints the sentence to stderr and chooses the exit status. With --json, a command that ends so without a
+// document of its own has {"ok": false, "error": the sentence} printed.
 Exit report(const Status& failure);
 
 // Runs after parsing.

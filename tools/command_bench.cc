@@ -45,9 +45,10 @@ Result<std::vector<Value>> parse_all(const std::vector<std::string>& texts,
 
 Result<std::vector<BenchCase>> cases_of(Options& options) {
     BenchGrid& grid = options.grid;
+    TAILRACE_TRY(check_file_name("--output", options.output));
     TAILRACE_TRY(options.load.complete());
-    TAILRACE_ASSIGN(grid.buffer_bytes, parse_sizes(options.buffer_bytes));
-    TAILRACE_ASSIGN(grid.block_bytes, parse_sizes(options.block_bytes));
+    TAILRACE_ASSIGN(grid.buffer_bytes, parse_sizes("--buffer", options.buffer_bytes));
+    TAILRACE_ASSIGN(grid.block_bytes, parse_sizes("--block", options.block_bytes));
     TAILRACE_ASSIGN(grid.placements, parse_all(options.placements, parse_placement));
     TAILRACE_ASSIGN(grid.engines, parse_all(options.engines, parse_engine));
     TAILRACE_ASSIGN(grid.directs, parse_all(options.directs, parse_direct));
@@ -175,11 +176,16 @@ Status run_all(BenchSuite& suite, const Options& options, Storage& storage, Benc
     return Status();
 }
 
+std::string kept(const BenchSuite& suite) {
+    return counted(suite.runs.size(), "result") + (suite.runs.size() == 1 ? " is kept" : " are kept");
+}
+
 Exit run(Options& options, Storage& storage) {
     auto suite = begin_suite(options, storage);
     if (!suite.ok()) return report(suite.status());
-    if (const Status status = check_text_file(storage, options.output + ".json"); !status.ok())
-        return report(status);
+    for (const char* kind : {".json", ".csv"})
+        if (const Status status = check_text_file(storage, options.output + kind); !status.ok())
+            return report(status);
     Interrupt interrupt;
     auto space = BenchSpace::create(storage, options.load.directory, options.load.local_dir);
     if (!space.ok()) return report(space.status());
@@ -197,16 +203,15 @@ Exit run(Options& options, Storage& storage) {
     if (status.code() == Code::aborted && interrupt.flag()) {
         std::fprintf(
             stderr,
-            "tailrace: interrupted; its files are removed, and %s are kept in %s.json: the same command "
-            "with --resume goes on\n",
-            counted(suite->runs.size(), "result").c_str(), printable(options.output).c_str());
+            "tailrace: interrupted; its files are removed, and %s in %s.json: the same command with --resume "
+            "goes on\n",
+            kept(*suite).c_str(), printable(options.output).c_str());
         return exit_interrupted;
     }
     if (!status.ok())
-        return report(suite->runs.empty() ? status
-                                          : status.with_context(fmt::format(
-                                                "{} are kept in {}.json",
-                                                counted(suite->runs.size(), "result"), options.output)));
+        return report(suite->runs.empty()
+                          ? status
+                          : status.with_context(fmt::format("{} in {}.json", kept(*suite), options.output)));
     if (options.json)
         print_json(nlohmann::ordered_json::parse(to_json(*suite)));
     else

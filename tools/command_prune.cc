@@ -126,7 +126,7 @@ Exit run(const Options& options, Storage& storage) {
     rule.keep_newest = options.keep;
     if (!options.older_than.empty()) {
         auto age = parse_age(options.older_than);
-        if (!age.ok()) return report(age.status());
+        if (!age.ok()) return report(age.status().with_context("--older-than"));
         rule.older_than_seconds = *age;
     }
     const bool by_rule = rule.keep_newest || rule.older_than_seconds;

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/units.h"
 #include "bench/bench_options.h"
@@ -22,7 +23,8 @@ using Clock = std::chrono::steady_clock;
 
 struct Options {
     BenchOptions load;
-    std::string budget = "2min", output = "tailrace.toml", results, memory = "512MiB";
+    std::string budget = "2min", output = "tailrace.toml", memory = "512MiB";
+    std::optional<std::string> results;
     uint32_t most_writers = 16;
     bool force = false, json = false;
 };
@@ -147,8 +149,8 @@ void print_json_choice(const TuneSearch& search, const std::string& output) {
 // Everything that will be written.
 std::vector<std::string> files_of(const Options& options) {
     std::vector<std::string> files{options.output};
-    if (!options.results.empty())
-        for (const char* kind : {".json", ".csv"}) files.push_back(options.results + kind);
+    if (options.results)
+        for (const char* kind : {".json", ".csv"}) files.push_back(*options.results + kind);
     return files;
 }
 
@@ -162,7 +164,7 @@ Status check_output(Storage& storage, const std::string& path, bool replace) {
 Exit run(Options& options, Storage& storage) {
     if (const Status status = options.load.complete(); !status.ok()) return report(status);
     const auto budget = parse_age(options.budget);
-    if (!budget.ok()) return report(budget.status());
+    if (!budget.ok()) return report(budget.status().with_context("--time"));
     TuneLimits limits;
     limits.most_writers = options.most_writers;
     const auto memory = parse_bytes(options.memory);
@@ -175,6 +177,9 @@ Exit run(Options& options, Storage& storage) {
                                                                  format_bytes(least_tuned_memory_bytes))));
     const auto defaults = default_case(options.load);
     if (!defaults.ok()) return report(defaults.status());
+    Status named = check_file_name("--output", options.output);
+    if (named.ok() && options.results) named = check_file_name("--results", *options.results);
+    if (!named.ok()) return report(named);
     for (const std::string& path : files_of(options))
         if (const Status status = check_output(storage, path, options.force); !status.ok())
             return report(status);
@@ -205,9 +210,9 @@ Exit run(Options& options, Storage& storage) {
         return report(Status(Code::unsupported, "none of the settings within the limits could be run here"));
     const auto explanation = search.explanation();
     Status written = write_text_file(storage, options.output, tune_toml(*chosen, explanation, suite.machine));
-    if (written.ok() && !options.results.empty()) {
-        written = write_text_file(storage, options.results + ".json", to_json(suite));
-        if (written.ok()) written = write_text_file(storage, options.results + ".csv", to_csv(suite));
+    if (written.ok() && options.results) {
+        written = write_text_file(storage, *options.results + ".json", to_json(suite));
+        if (written.ok()) written = write_text_file(storage, *options.results + ".csv", to_csv(suite));
     }
     if (!written.ok()) return report(written);
     if (options.json) {

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -39,9 +40,12 @@ Exit status: 0 well; 1 something is damaged or incomplete; 2 wrong usage; 3 not 
 4 the system or a running session refused; 130 interrupted; profile: its command's own.
 `tailrace COMMAND --help` has each command's options.)";
 
+std::string last_reported;
+
 }  // namespace
 
 Exit report(const Status& failure) {
+    last_reported = failure.message();
     std::fprintf(stderr, "tailrace: %s\n", printable(failure.message()).c_str());
     switch (failure.code()) {
         case Code::ok:
@@ -98,7 +102,14 @@ int run(int argc, char** argv) {
     auto storage = make_system_storage({.engine = IoEngine::posix});
     if (!storage.ok()) return report(storage.status());
     for (const auto& [app, command] : commands)
-        if (app->parsed()) return command(**storage);
+        if (app->parsed()) {
+            const Exit exit = command(**storage);
+            const CLI::Option* json = app->get_option_no_throw("--json");
+            if (exit != exit_ok && json != nullptr && json->count() > 0 && !last_reported.empty() &&
+                !printed_json())
+                print_json({{"ok", false}, {"error", last_reported}});
+            return exit;
+        }
     return exit_usage;
 }
 

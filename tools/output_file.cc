@@ -13,6 +13,8 @@ namespace tailrace::tool {
 
 Result<std::unique_ptr<OutputFile>> OutputFile::create(const std::string& path, uint64_t bytes,
                                                        bool replace) {
+    if (path.empty() || path.back() == '/')
+        return Status(Code::invalid_argument, fmt::format("'{}': a file's name is expected", path));
     struct stat there;
     if (!replace && lstat(path.c_str(), &there) == 0)
         return Status(Code::already_exists, fmt::format("'{}' exists already; --force replaces it", path));

@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "base/text.h"
+
 namespace tailrace::tool {
 
 namespace {
@@ -33,6 +35,8 @@ bool is_control(std::string_view character) {
     if (character.size() == 1) return first < 0x20 || first == 0x7f;
     return first == 0xc2 && static_cast<unsigned char>(character[1]) < 0xa0;  // C1 controls
 }
+
+bool document_is_out = false;
 
 size_t width(std::string_view text) {
     return static_cast<size_t>(std::count_if(
@@ -79,7 +83,8 @@ Result<uint64_t> parse_age(std::string_view text) {
     if (digits == 0 || digits > 9 || factor == 0)
         return Status(
             Code::invalid_argument,
-            fmt::format("'{}' is no age: give a number and a unit, like 90s, 15min, 12h, 7d or 2w", text));
+            fmt::format("'{}' is no length of time: give a number and a unit, like 90s, 15min, 12h, 7d or 2w",
+                        shortened(text)));
     return std::stoull(std::string(text.substr(0, digits))) * factor;
 }
 
@@ -146,7 +151,12 @@ void print(const std::string& text) {
 }
 
 void print_json(const nlohmann::ordered_json& json) {
+    document_is_out = true;
     print(json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + '\n');
+}
+
+bool printed_json() {
+    return document_is_out;
 }
 
 }  // namespace tailrace::tool

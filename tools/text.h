@@ -56,5 +56,6 @@ class Table {
 
 void print(const std::string& text);                  // to stdout
 void print_json(const nlohmann::ordered_json& json);  // to stdout, one document, valid whatever names hold
+bool printed_json();                                  // whether that was done
 
 }  // namespace tailrace::tool

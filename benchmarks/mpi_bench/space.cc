@@ -101,6 +101,9 @@ SignalWatch::SignalWatch(std::function<void()> clean) : parts_(std::make_unique<
         action.sa_handler = on_signal;
         action.sa_flags = SA_RESTART;
         (void)::sigaction(watched[i], &action, &parts_->before[i]);
+        // Where a lost terminal is to end nothing (nohup), it does not end this either.
+        if (watched[i] == SIGHUP && parts_->before[i].sa_handler == SIG_IGN)
+            (void)::sigaction(SIGHUP, &parts_->before[i], nullptr);
     }
 }
 

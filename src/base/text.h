@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <string_view>
 
 namespace tailrace {
@@ -13,6 +14,12 @@ inline std::string_view cut_text(std::string_view text, size_t most) {
     size_t end = most;
     while (end > 0 && most - end < 3 && continues(end)) --end;
     return text.substr(0, continues(end) ? most : end);
+}
+
+// As much of what somebody gave us as a message can repeat.
+inline std::string shortened(std::string_view text) {
+    constexpr size_t most = 100;
+    return text.size() <= most ? std::string(text) : std::string(cut_text(text, most)) + "...";
 }
 
 }  // namespace tailrace

@@ -6,6 +6,8 @@
 #include <cctype>
 #include <charconv>
 
+#include "base/text.h"
+
 namespace tailrace {
 
 namespace {
@@ -47,7 +49,7 @@ Result<uint64_t> parse_bytes(std::string_view text) {
     return Status(Code::invalid_argument,
                   fmt::format("\"{}\" is no size: write a whole number of bytes or one with a unit, such as "
                               "4096, 64KiB, 256MiB, 2GiB",
-                              text));
+                              shortened(text)));
 }
 
 std::string format_bytes(uint64_t bytes) {

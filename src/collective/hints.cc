@@ -7,6 +7,7 @@
 #include <charconv>
 
 #include "base/environment.h"
+#include "base/text.h"
 #include "base/units.h"
 
 namespace tailrace::collective {
@@ -183,13 +184,14 @@ Status set_hint(Options& options, std::string_view name, std::string_view value)
         if (hint.info.name != name) continue;
         if (hint.set(options, value)) return Status();
         return Status(Code::invalid_argument,
-                      fmt::format("tailrace_{} = \"{}\": it may be {}", name, value, hint.info.values));
+                      fmt::format("tailrace_{} = \"{}\": it may be {}", shortened(name), shortened(value),
+                                  hint.info.values));
     }
     std::string known;
     for (const Hint& hint : table())
         known += fmt::format("{}tailrace_{}", known.empty() ? "" : ", ", hint.info.name);
     return Status(Code::invalid_argument,
-                  fmt::format("there is no setting tailrace_{}; there are: {}", name, known));
+                  fmt::format("there is no setting tailrace_{}; there are: {}", shortened(name), known));
 }
 
 std::map<std::string, std::string> hints_in_effect(const Options& options) {

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sched.h>
+#include <sys/stat.h>
 #include <toml++/toml.h>
 #include <unistd.h>
 
@@ -25,6 +26,7 @@
 
 #include "base/environment.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "config/nearest.h"
 #include "format/epoch_key.h"
@@ -174,12 +176,12 @@ std::string nearest_key(std::string_view name, std::initializer_list<std::string
 }
 
 Status unknown_key(std::string_view name) {
-    return Status(Code::invalid_argument,
-                  fmt::format("there is no key \"{}\"; the nearest is \"{}\"", name, nearest_key(name)));
+    return Status(Code::invalid_argument, fmt::format("there is no key \"{}\"; the nearest is \"{}\"",
+                                                      shortened(name), nearest_key(name)));
 }
 
 Status refused(const Key& key, std::string_view value, std::string_view why) {
-    return Status(Code::invalid_argument, fmt::format("{} = \"{}\": {}", key.name, value, why));
+    return Status(Code::invalid_argument, fmt::format("{} = \"{}\": {}", key.name, shortened(value), why));
 }
 
 constexpr std::array<std::pair<std::string_view, bool>, 8> yes_no_names = {{{"yes", true},
@@ -293,8 +295,17 @@ std::string type_of(const Choice& kind) {
 
 Result<std::string> read_text_file(const std::string& path) {
     const std::string attempted = fmt::format("reading the configuration file {}", path);
-    const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    // Without waiting: neither a pipe that nobody writes nor a terminal is to hold a job up.
+    const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (file < 0) return errno_status(errno, attempted);
+    struct stat info {};
+    if (::fstat(file, &info) == 0 && S_ISFIFO(info.st_mode)) {
+        ::close(file);
+        return Status(Code::invalid_argument,
+                      attempted +
+                          ": it is a pipe, which gives its text to one reader once, and there may be "
+                          "many: name a file");
+    }
     std::string text;
     std::array<char, 16384> piece;
     for (;;) {

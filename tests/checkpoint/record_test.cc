@@ -3,10 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <sstream>
 
+#include "base/log.h"
 #include "checkpoint/recorder.h"
 #include "checkpoint/sample_program.h"
 #include "record/record_file.h"
@@ -151,6 +153,35 @@ TEST(RecordTest, CanBeSwitchedOffAndAFailureIsNoneOfTheEpochs) {
     ASSERT_TRUE(machines.local_of("m0")->open("/records", {Access::create_new, DirectIo::off}).ok());
     job.config.record = true;
     save_epochs(job, 2, 2);
+}
+
+TEST(RecordTest, WhatFillsUpUnderwayIsToldOnce) {
+    MemoryStorage storage;
+    Config config;
+    config.record_dir = "/records";
+    SessionRecord session;
+    session.nodes = 1;
+    std::mutex mutex;
+    std::vector<std::string> told;
+    set_log_level(LogLevel::info);
+    set_log_callback([&](LogLevel, std::string_view message) {
+        std::lock_guard lock(mutex);
+        told.emplace_back(message);
+    });
+    {
+        Recorder recorder(config, session, 0, true, storage);
+        recorder.begin({});
+        storage.set_capacity(0);
+        for (uint64_t epoch = 1; epoch <= 3; ++epoch)
+            recorder.hear(AgentMessage(EpochEnded{
+                {epoch, 1}, EpochState::failed, Status(Code::io_error, std::string(5000, 'x')), 0, true}));
+        recorder.finish();
+    }
+    set_log_callback({});
+    set_log_level(LogLevel::warning);
+    ASSERT_THAT(told, SizeIs(1));
+    EXPECT_THAT(told.front(),
+                testing::HasSubstr("the record of this session's epochs ends; checkpoints go on"));
 }
 
 TEST(RecordTest, EveryNodeWritesATraceWithEveryChunk) {

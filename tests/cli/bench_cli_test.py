@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import pty
+import resource
 import shutil
 import signal
 import subprocess
@@ -132,7 +133,7 @@ class BenchTest(unittest.TestCase):
         self.assertIn("100 %", lines[-1])
 
     def test_ctrl_c_cleans_up_and_resume_finishes(self):
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             options = ["--repeat", 500]
             with subprocess.Popen(self.command(*options), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL,
                                   text=True) as process:
@@ -152,6 +153,37 @@ class BenchTest(unittest.TestCase):
             self.assertGreater(len(results["runs"]), 0)
             for suffix in (".json", ".csv"):
                 self.prefix.with_suffix(suffix).unlink()
+
+    def test_without_a_terminal_it_goes_on_where_that_was_wanted(self):
+        with subprocess.Popen(self.command("--repeat", 50), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                              preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)) as process:
+            while process.poll() is None and not self.prefix.with_suffix(".csv").exists():
+                time.sleep(0.01)
+            process.send_signal(signal.SIGHUP)
+            process.wait(timeout=120)
+        self.assertEqual(process.returncode, 0, "as under nohup")
+
+    def test_more_writers_than_the_system_has_threads_for_are_refused(self):
+        def limit():
+            resource.setrlimit(resource.RLIMIT_STACK, (8 << 20, 8 << 20))
+            resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
+
+        if subprocess.run([TAILRACE, "--version"], preexec_fn=limit, capture_output=True, check=False).returncode:
+            self.skipTest("a sanitizer's program does not start in so little memory")
+        done = subprocess.run(self.command("--writers", "1,1024", "--repeat", 1), preexec_fn=limit, capture_output=True,
+                              text=True, timeout=120, check=False)
+        self.assertEqual(done.returncode, 4, done.stderr)
+        self.assertIn("1024 threads were asked for: the system gives", done.stderr)
+        self.assertFalse(self.prefix.with_suffix(".json").exists(), "that is known before the first run")
+        self.assert_clean()
+
+    def test_results_that_cannot_be_kept_are_noticed_before_a_run(self):
+        self.prefix.with_suffix(".csv").mkdir()
+        self.assertIn("directory, not a file", self.run_bench("--repeat", 1, code=2).stderr)
+        self.assertFalse(self.target.exists(), "nothing was begun")
+        for name in ("", f"{self.root}/"):
+            self.prefix = name
+            self.assertIn("--output", self.run_bench("--repeat", 1, code=2).stderr)
 
     def test_what_a_killed_benchmark_left_is_removed_by_the_next(self):
         with subprocess.Popen(self.command("--repeat", 500), stderr=subprocess.DEVNULL,
@@ -182,9 +214,9 @@ class BenchTest(unittest.TestCase):
         self.assertIn("direct=on", done.stdout)
 
     def test_wrong_usage_says_what_is_right(self):
-        for arguments, part in ((["--writers", "0"], "1 to 1024 writers"), (["--placement", "random"], "append"),
-                                (["--buffer", "1000"], "256KiB"), (["--repeat", "0"], "1 to 1000"),
-                                (["--size", "much"], "much")):
+        for arguments, part in ((["--writers", "0"], "tailrace: 0 writers: 1 to 1024 are possible"), (["--placement", "random"], "append"),
+                                (["--buffer", "1000"], "tailrace: a buffer of 1000 bytes: a multiple of 256KiB"), (["--repeat", "0"], "1 to 1000"),
+                                (["--size", "much"], 'tailrace: --size: "much"')):
             self.assertIn(part, self.run_bench(*arguments, code=2).stderr)
         self.assertFalse(self.prefix.with_suffix(".json").exists())
 
@@ -259,7 +291,10 @@ class TuneTest(unittest.TestCase):
         self.assertEqual(list((self.root / "disk").iterdir()), [])
 
     def test_wrong_usage_says_what_is_right(self):
-        self.assertIn("90s", self.run_tune("--time", "long", code=2).stderr)
+        self.assertIn("--time: 'long' is no length of time", self.run_tune("--time", "long", code=2).stderr)
+        self.assertIn("--results", self.run_tune("--results", "", code=2).stderr)
+        self.toml = ""
+        self.assertIn('--output ""', self.run_tune(code=2).stderr)
         self.assertIn("--memory", self.run_tune("--memory", "lots", code=2).stderr)
         self.assertIn("--memory takes 1 MiB", self.run_tune("--memory", "1000KiB", code=2).stderr)
         self.assertIn("--most-writers", self.run_tune("--most-writers", "0", code=2).stderr)

@@ -272,6 +272,10 @@ class VerifyTest(CommandTest):
         run("verify", own_name, 2, code=3)
         own_name.write_bytes(b"text")
         self.assertIn(str(own_name), run("verify", own_name, code=1).stderr)
+        for command in (["verify"], ["ls"], ["show"], ["extract", 1, "--array", "density", "-o", self.root / "x"]):
+            failure = run_json(command[0], own_name, *command[1:], code=1)
+            self.assertFalse(failure["ok"])
+            self.assertIn(str(own_name), failure["error"])
         os.mkfifo(self.root / "pipe")
         self.assertIn("not a file", run("verify", self.root / "pipe", code=2).stderr)
 
@@ -408,6 +412,8 @@ class ExtractTest(CommandTest):
         run("extract", self.dir, -3, "--array", "density", *to, code=2)
         run("extract", self.dir, "three", "--array", "density", *to, code=2)
         run("extract", self.dir, 3, "--array", "density", "-o", self.root / "none" / "x", code=4)
+        for name in ("", f"{self.root}/"):
+            self.assertIn("file's name", run("extract", self.dir, 3, "--array", "density", "-o", name, code=2).stderr)
 
     def test_the_last_run_of_an_epoch_counts_unless_another_is_named(self):
         make(self.dir, epoch=3, run=1, ranks=2)

@@ -17,6 +17,9 @@ import tempfile
 import unittest
 import xml.etree.ElementTree
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools" / "report"))
+import data  # noqa: E402
+
 TAILRACE, MAKE_ENVIRONMENT = sys.argv[1:3]
 MIB = 2**20
 
@@ -476,7 +479,58 @@ class ReportTest(unittest.TestCase):
         for name in names:
             self.assertTrue((self.root / "pictures" / name).read_bytes().startswith(b"\x89PNG"), name)
 
+    def test_what_is_damaged_is_named_with_the_place(self):
+        def changed(document, change):
+            document = json.loads(json.dumps(document))
+            change(document)
+            return document
+
+        def refusal(path):
+            with self.assertRaises(data.NotReadable) as caught:
+                data.read([str(path)], str(self.root))
+            return str(caught.exception)
+
+        results = bench([settings()], [run_of(0, 100)])
+        lines = [json.loads(line) for line in record("aa", 1).splitlines()]
+        for change, said in (
+            (lambda d: d["runs"][0].update(bytes_per_second="fast"), "runs[0].bytes_per_second: a number"),
+            (lambda d: d["runs"][0].update(bytes_per_second=float("nan")), "runs[0].bytes_per_second: a number"),
+            (lambda d: d["runs"][0].update(received_bytes_per_second=1e300), "runs[0].received_bytes_per_second: a number"),
+            (lambda d: d["runs"][0].update(case=-1), "runs[0].case: a whole number"),
+            (lambda d: d["runs"][0].update(case=1), "runs[0].case: the number of a case"),
+            (lambda d: d["cases"][0].pop("writers"), 'cases[0]: "writers"'),
+            (lambda d: d["cases"][0].update(seed=[1]), "cases[0].seed: text or a number"),
+            (lambda d: d["machine"].update(began_unix_ms=10**18), "machine.began_unix_ms: a time"),
+            (lambda d: d.update(cases=7), "cases: a list"),
+        ):
+            self.assertIn(f"x.json is damaged: {said}", refusal(self.put("x.json", changed(results, change))))
+        for number, change, said in (
+            (0, lambda d: d.update(nodes="4"), "line 1: nodes: a whole number"),
+            (0, lambda d: d["settings"].update(files="many"), "line 1: settings.files: a number in quotes"),
+            (0, lambda d: d.update(run_uid=[]), "line 1: run_uid: text"),
+            (1, lambda d: d["nodes"][0]["threads"][0].pop("idle_seconds"), 'line 2: nodes[0].threads[0]: "idle_seconds"'),
+            (1, lambda d: d["capture"].update(bytes=None), "line 2: capture.bytes: a whole number"),
+            (5, lambda d: d.update(seconds=True), "line 6: seconds: a number"),
+        ):
+            text = "\n".join(json.dumps(changed(line, change) if i == number else line) for i, line in enumerate(lines))
+            self.assertIn(f"x.jsonl is damaged: {said}", refusal(self.put("x.jsonl", text)))
+        for text in ("[" * 200000, '{"tailrace_bench":' + "[" * 3000 + "]" * 3000 + "}", '{"record":' * 50000):
+            self.assertIn("x.json holds neither", refusal(self.put("x.json", text)))
+        results["machine"] = None
+        self.assertIn("x.json is damaged: machine", self.report(self.put("x.json", results), code=3).stderr)
+        self.assertFalse(self.page.exists())
+
+    def test_any_text_can_be_drawn(self):
+        texts = ("$a_{", "\ud800", "\x00\x1b", "</svg><script>")
+        paths = [self.put(f"{number}.json", bench([settings()], [run_of(0, 100)], host=text, directory=f"/{text}"))
+                 for number, text in enumerate(texts)]  # fmt: skip
+        self.report(*paths)
+        self.assertEqual(len(self.read_page()["configurations"]["rows"]), 1 + len(texts))
+
     def test_what_cannot_be_read_is_named(self):
+        self.page = ""
+        self.assertIn("--output", self.report(self.put("a.jsonl", record("aa", 1)), code=2).stderr)
+        self.page = self.root / "page.html"
         self.assertIn("No such file", self.report(self.root / "none.json", code=3).stderr)
         self.assertIn("neither results", self.report(self.put("x.json", "[]"), code=3).stderr)
         self.assertIn("damaged", self.report(self.put("y.json", {"tailrace_bench": 1}), code=3).stderr)

@@ -200,6 +200,14 @@ TEST(TuneSearchTest, WhatWasNotComparedIsNotCalledSlower) {
                                                     : "this says nothing about them"))
             << runs;
     }
+    TuneSearch coarse(defaults(), {});  // better settings were seen, but once
+    search_on(coarse, with_peak, 5);
+    EXPECT_EQ(coarse.choice()->bench, defaults());
+    EXPECT_THAT(all(coarse), HasSubstr("this says nothing about them"));
+    TuneSearch small(defaults(), {1, 512 * MiB});  // the defaults are not allowed
+    search_on(small, with_peak, 2);
+    EXPECT_NE(small.choice()->bench, defaults());
+    EXPECT_THAT(all(small), HasSubstr("this says little"));
     TuneSearch once(defaults(), {});
     search_on(once, with_peak, 1);
     EXPECT_THAT(all(once), HasSubstr("2 % is assumed"));

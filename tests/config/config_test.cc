@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -238,6 +239,23 @@ TEST_F(ConfigTest, FilesThatCannotBeReadAreNamed) {
     };
     EXPECT_THAT(nested(1000), HasSubstr("line 1"));
     EXPECT_THAT(nested(50000), HasSubstr("1000 dots"));
+    const std::string pipe = directory_ + "/pipe";
+    ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+    const Status piped = load_config_file(config, pipe);  // nobody will ever write there
+    EXPECT_EQ(piped.code(), Code::invalid_argument);
+    EXPECT_THAT(piped.message(), HasSubstr("it is a pipe"));
+    EXPECT_TRUE(load_config_file(config, "/dev/null").ok());
+}
+
+TEST_F(ConfigTest, WhatIsLongIsRepeatedInPart) {
+    const std::string endless(512 * KiB, 'x');
+    for (const std::string& text :
+         {endless + " = 1", "files = \"" + endless + "\"", "checksum = \"" + endless + "\"",
+          "block_bytes = \"" + endless + "\"", "name = \"" + endless + "\"", "name = \"" + endless + "/\"",
+          "x = " + endless, "shared_dir = " + endless, "\"" + endless}) {
+        const std::string sentence = refusal(text);
+        EXPECT_LT(sentence.size(), 600u) << text.substr(0, 30) << " gave " << sentence.size();
+    }
 }
 
 TEST_F(ConfigTest, LaterSourcesWin) {

@@ -34,7 +34,7 @@ def check_leaders(flush, total):
     expect(abs(flush["slowest_by_mean"] - max(seconds) * 2 / sum(seconds)) < 1e-9, f"slowest by mean: {flush}")
 
 
-def end_by_signal(options, disk, local):
+def end_by_signal(options, disk, local, number):
     """A run that is told to end takes its files along."""
     with subprocess.Popen([*options.launch, "1", options.program, disk, "--local-dir", local, "--size", "1MiB",
                            "--repeat", "1000", "--only", "posix"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -43,11 +43,11 @@ def end_by_signal(options, disk, local):
             if line.startswith("posix "):  # it has begun
                 break
         name, = os.listdir(disk)
-        os.kill(int(name.rsplit("-", 1)[1]), signal.SIGTERM)
+        os.kill(int(name.rsplit("-", 1)[1]), number)
         said = process.stdout.read()
         process.wait(100)
-    expect(process.returncode != 0, f"SIGTERM ends it:\n{said}")
-    expect(os.listdir(disk) == [] and os.listdir(local) == [], f"SIGTERM leaves files:\n{said}")
+    expect(process.returncode != 0, f"{number.name} ends it:\n{said}")
+    expect(os.listdir(disk) == [] and os.listdir(local) == [], f"{number.name} leaves files:\n{said}")
 
 
 def main():
@@ -127,7 +127,8 @@ def main():
         expect(os.listdir(disk) == [] and os.listdir(local) == [], f"a failure leaves files:\n{said}")
         with open(results, encoding="utf-8") as file:
             expect([run["files"] for run in json.load(file)["runs"]] == [2], "results of the K that worked are there")
-        end_by_signal(options, disk, local)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            end_by_signal(options, disk, local, number)
     except (Failure, subprocess.TimeoutExpired) as failure:
         print(failure)
         return 1

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <random>
+#include <type_traits>
 
 #include "base/units.h"
 
@@ -27,8 +28,15 @@ Result<Value> parse_name(std::string_view what, const std::array<std::string_vie
     return static_cast<Value>(found - names.begin());
 }
 
-Status bad(const BenchCase& bench, const std::string& why) {
-    return Status(Code::invalid_argument, fmt::format("{}: {}", text_of(bench), why));
+Status bad(std::string_view why) {
+    return Status(Code::invalid_argument, std::string(why));
+}
+
+template <class Value>
+Status check_range(Value value, std::type_identity_t<Value> least, std::type_identity_t<Value> most,
+                   std::string_view what) {
+    if (value >= least && value <= most) return Status();
+    return bad(fmt::format("{} {}: {} to {} are possible", value, what, least, most));
 }
 
 // All received chunks in the order of the plan: by rank, then by place in the stream.
@@ -76,25 +84,29 @@ std::string text_of(const BenchCase& bench) {
 }
 
 Status check_case(const BenchCase& bench) {
-    if (bench.writers == 0 || bench.writers > 1024) return bad(bench, "1 to 1024 writers are possible");
-    if (bench.files == 0 || bench.files > 1024) return bad(bench, "1 to 1024 files are possible");
-    if (bench.buffers == 0 || bench.buffers > 65536) return bad(bench, "1 to 65536 buffers are possible");
-    if (bench.buffer_bytes == 0 || bench.buffer_bytes % (256 * KiB) != 0 || bench.buffer_bytes > GiB)
-        return bad(bench, "a buffer is a multiple of 256KiB, at most 1GiB");
-    const uint64_t block = bench.block_bytes;
-    if (block != 0 && (block < 4096 || (block & (block - 1)) != 0 || bench.buffer_bytes % block != 0))
-        return bad(bench,
-                   "a block is a power of two from 4KiB that divides the buffer, or 0 for the file system's");
-    if (bench.queue_depth == 0 || bench.queue_depth > 4096)
-        return bad(bench, "1 to 4096 requests are possible");
-    if (bench.processes == 0 || bench.processes > 4096) return bad(bench, "1 to 4096 processes are possible");
-    if (bench.followers > 4096) return bad(bench, "0 to 4096 followers are possible");
-    if (bench.followers == 0 && !bench.local) return bad(bench, "there is nothing to write");
+    TAILRACE_TRY(check_range(bench.writers, 1, 1024, "writers"));
+    TAILRACE_TRY(check_range(bench.files, 1, 1024, "files"));
+    TAILRACE_TRY(check_range(bench.buffers, 1, 65536, "buffers"));
+    const uint64_t buffer = bench.buffer_bytes, block = bench.block_bytes;
+    if (buffer == 0 || buffer % (256 * KiB) != 0 || buffer > GiB)
+        return bad(
+            fmt::format("a buffer of {} bytes: a multiple of 256KiB, at most 1GiB, is expected", buffer));
+    if (block != 0 && (block < 4096 || (block & (block - 1)) != 0 || buffer % block != 0))
+        return bad(
+            fmt::format("a block of {} bytes and a buffer of {}: a block is a power of two from 4KiB "
+                        "that divides the buffer, or 0 for the file system's",
+                        block, buffer));
+    TAILRACE_TRY(check_range(bench.queue_depth, 1, 4096, "requests in flight"));
+    TAILRACE_TRY(check_range(bench.processes, 1, 4096, "processes"));
+    TAILRACE_TRY(check_range(bench.followers, 0, 4096, "followers"));
+    if (bench.followers == 0 && !bench.local)
+        return bad("0 followers and a leader without data of its own: there is nothing to write");
     if (bench.process_bytes < 4096 || bench.process_bytes > (uint64_t{1} << 40))
-        return bad(bench, "a process has 4KiB to 1TiB");
-    if (bench.imbalance_percent > 90) return bad(bench, "an imbalance of 0 to 90 percent is possible");
+        return bad(fmt::format("processes of {} bytes: 4KiB to 1TiB are possible", bench.process_bytes));
+    TAILRACE_TRY(check_range(bench.imbalance_percent, 0, 90, "percent of imbalance"));
     if (bench.process_bytes > most_run_bytes / bench.processes / (bench.followers + uint64_t{1}))
-        return bad(bench, "a run has 1PiB at most");
+        return bad(fmt::format("{} nodes with {} processes of {} bytes: a run has 1PiB at most",
+                               bench.followers + uint64_t{1}, bench.processes, bench.process_bytes));
     return Status();
 }
 

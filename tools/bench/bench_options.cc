@@ -34,7 +34,9 @@ void BenchOptions::add_to(CLI::App& command) {
 }
 
 Status BenchOptions::complete() {
-    TAILRACE_ASSIGN(common.process_bytes, parse_bytes(size));
+    const auto bytes = parse_bytes(size);
+    if (!bytes.ok()) return bytes.status().with_context("--size");
+    common.process_bytes = *bytes;
     common.local = !no_local;
     common.durable = !no_sync;
     Config config;
@@ -52,13 +54,19 @@ void announce_end(const BenchCase& bench) {
                stderr);
 }
 
-Result<std::vector<uint64_t>> parse_sizes(const std::vector<std::string>& texts) {
+Result<std::vector<uint64_t>> parse_sizes(std::string_view option, const std::vector<std::string>& texts) {
     std::vector<uint64_t> sizes;
     for (const std::string& text : texts) {
-        TAILRACE_ASSIGN(const uint64_t bytes, parse_bytes(text));
-        sizes.push_back(bytes);
+        const auto bytes = parse_bytes(text);
+        if (!bytes.ok()) return bytes.status().with_context(option);
+        sizes.push_back(*bytes);
     }
     return sizes;
+}
+
+Status check_file_name(std::string_view option, std::string_view name) {
+    if (!name.empty() && !name.ends_with('/')) return Status();
+    return Status(Code::invalid_argument, fmt::format("{} \"{}\": a file's name is expected", option, name));
 }
 
 Result<Storage*> BenchEngines::of(const BenchCase& bench) {
@@ -76,10 +84,16 @@ Status write_text_file(Storage& storage, const std::string& path, const std::str
     TAILRACE_ASSIGN(auto file, storage.open(partial, {Access::create_new, DirectIo::off}));
     TAILRACE_TRY(file->write_at(std::as_bytes(std::span(text.data(), text.size())), 0));
     TAILRACE_TRY(file->close());
-    return storage.rename(partial, path);
+    const Status renamed = storage.rename(partial, path);
+    if (!renamed.ok()) (void)storage.remove(partial);
+    return renamed;
 }
 
 Status check_text_file(Storage& storage, const std::string& path) {
+    // Nothing replaces a directory, and a device or pipe is not to be replaced.
+    if (const auto there = storage.open(path, {Access::read, DirectIo::off});
+        there.status().code() == Code::invalid_argument)
+        return there.status();
     const std::string partial = path + ".partial";
     TAILRACE_TRY(remove_if_there(storage, partial));
     TAILRACE_ASSIGN(auto file, storage.open(partial, {Access::create_new, DirectIo::off}));

@@ -26,8 +26,11 @@ struct BenchOptions {
 // Says on stderr when a run ends, and what is measured then.
 void announce_end(const BenchCase& bench);
 
-// Comma-separated sizes.
-Result<std::vector<uint64_t>> parse_sizes(const std::vector<std::string>& texts);
+// The sizes that were given to `option`.
+Result<std::vector<uint64_t>> parse_sizes(std::string_view option, const std::vector<std::string>& texts);
+
+// Whether what was given to `option` can name a file, or begin its name.
+Status check_file_name(std::string_view option, std::string_view name);
 
 // The storage of each engine and depth, made when it is first asked for.
 class BenchEngines {

@@ -355,6 +355,7 @@ void BenchSpace::remove_parts() {
 
 // 1. the parts and the files fit on their disks, or together on the one that both are on
 // 2. the buffers fit in memory, with whatever lies in a file system there
+// 3. there are threads enough
 Status BenchSpace::check_room(const BenchCase& bench) {
     auto check = [](const std::string& directory, const SpaceInfo& space, uint64_t needed) {
         const uint64_t margin = std::max(least_margin, needed / 10);
@@ -384,11 +385,11 @@ Status BenchSpace::check_room(const BenchCase& bench) {
     }
 
     const auto available = memory_info("MemAvailable");
-    if (!available) return Status();
+    if (!available) return check_team(bench.writers);
     const uint64_t buffer = std::min(bench.buffer_bytes, align_up(used_buffer_bytes(plan), huge_page_bytes));
     const uint64_t needed =
         bench.buffers * buffer + (shared.in_memory ? of_files : 0) + (local.in_memory ? of_parts : 0);
-    if (needed <= *available) return Status();
+    if (needed <= *available) return check_team(bench.writers);
     return Status(Code::out_of_memory,
                   fmt::format("a run needs {} of memory ({} buffers of {}, and what lies in memory of its "
                               "files), but {} are available: choose fewer --buffers, a smaller --buffer or "

@@ -1,6 +1,7 @@
 #include "bench/interrupt.h"
 
 #include <csignal>
+#include <cstddef>
 
 namespace tailrace::tool {
 
@@ -8,6 +9,7 @@ namespace {
 
 static_assert(std::atomic<bool>::is_always_lock_free);
 std::atomic<bool> interrupted{false};
+constexpr std::array watched = {SIGINT, SIGTERM, SIGHUP};
 
 void note(int signal) {
     if (interrupted.exchange(true)) {
@@ -20,13 +22,19 @@ void note(int signal) {
 
 Interrupt::Interrupt() {
     interrupted = false;
-    std::signal(SIGINT, note);
-    std::signal(SIGTERM, note);
+    for (size_t i = 0; i < watched.size(); ++i) {
+        // Where a lost terminal is to end nothing (nohup), it does not end this either.
+        const auto before = std::signal(watched[i], note);
+        if (watched[i] == SIGHUP && before == SIG_IGN) std::signal(SIGHUP, SIG_IGN);
+        before_[i] = before;
+    }
+    // A reader that goes, as `| head` does, must not end it before it has cleaned up.
+    before_pipe_ = std::signal(SIGPIPE, SIG_IGN);
 }
 
 Interrupt::~Interrupt() {
-    std::signal(SIGINT, SIG_DFL);
-    std::signal(SIGTERM, SIG_DFL);
+    for (size_t i = 0; i < watched.size(); ++i) std::signal(watched[i], before_[i]);
+    std::signal(SIGPIPE, before_pipe_);
 }
 
 const std::atomic<bool>& Interrupt::flag() const {

@@ -1,7 +1,8 @@
-// Ctrl-C (and SIGTERM) as a flag, so that whoever works can stop at a good place and clean up. A second one
-// ends the program at once.
+// Ctrl-C (and SIGTERM, and a terminal that goes) as a flag, so that whoever works can stop at a good place
+// and clean up. A second one ends the program at once.
 #pragma once
 
+#include <array>
 #include <atomic>
 
 namespace tailrace::tool {
@@ -14,6 +15,11 @@ class Interrupt {
     Interrupt& operator=(const Interrupt&) = delete;
 
     const std::atomic<bool>& flag() const;
+
+  private:
+    using Handler = void (*)(int);
+    std::array<Handler, 3> before_ = {};
+    Handler before_pipe_ = nullptr;
 };
 
 }  // namespace tailrace::tool

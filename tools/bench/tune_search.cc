@@ -220,7 +220,11 @@ double TuneSearch::noise() const {
 
 const TuneSearch::Tried* TuneSearch::choice() const {
     const Tried* best = fastest(2);
-    if (best == nullptr) return fastest(1);
+    if (best == nullptr) {
+        // One run of each decides nothing: the defaults stay where they were measured and are allowed.
+        const Tried* defaults = known(defaults_);
+        return defaults != nullptr && !defaults->rates.empty() && fits(defaults_) ? defaults : fastest(1);
+    }
     const double enough = best->median() / (1 + noise());
     const Tried* chosen = best;
     for (const Tried& tried : tried_) {
@@ -275,6 +279,9 @@ std::vector<std::string> TuneSearch::explanation() const {
             settings_text(defaults->bench), rate_text(defaults->median()), rate.median / defaults->median(),
             fits(defaults_) ? "" : " They take more threads or memory than was allowed."));
     }
+    if (!is_default(*chosen) && rate.count < 2)
+        lines.emplace_back(
+            "Nothing was run twice in the time there was, so this says little: give it more with --time.");
     if (const Tried* best = fastest(2); best != nullptr && best != chosen)
         lines.push_back(
             fmt::format("The fastest, {}, reaches {}: {:.2f} times the choice, which is within the noise "

@@ -11,6 +11,9 @@
 
 namespace tailrace::tool {
 
+// Whether the system gives so many threads at once. OpenMP's library ends the program where it does not.
+Status check_team(uint32_t threads);
+
 // Calls body(0) .. body(threads - 1), each on a thread of its own, and returns when all have. A failure means
 // that the system gave fewer threads; then not every call was made. `body` must not throw.
 Status run_team(uint32_t threads, const std::function<void(uint32_t)>& body);

@@ -50,7 +50,7 @@ def complain(sentence: str, status: int) -> int:
 def write(path: str, content: str) -> None:
     """As a whole or not at all."""
     partial = path + ".partial"
-    with open(partial, "w", encoding="utf-8") as file:
+    with open(partial, "w", encoding="utf-8", errors="backslashreplace") as file:
         file.write(content)
     os.replace(partial, path)
 
@@ -60,6 +60,8 @@ def main(arguments: list[str]) -> int:
     if matplotlib is None:
         print(MISSING.format(sys.executable, sys.executable), file=sys.stderr)
         return 4
+    if not os.path.basename(options.output):
+        return complain(f'--output "{options.output}": a file\'s name is expected', 2)
     if os.path.exists(options.output) and not options.force:
         return complain(f"{options.output} is there: --force replaces it, -o names another", 2)
     try:

@@ -10,6 +10,8 @@ import statistics
 from dataclasses import dataclass, field
 from typing import Any
 
+import shapes
+
 Json = dict[str, Any]
 
 
@@ -139,26 +141,27 @@ def read_file(path: str, material: Material) -> None:
     except OSError as error:
         raise NotReadable(f"{path}: {error.strerror}") from error
     try:
-        whole = json.loads(text)
-    except ValueError:
+        whole = shapes.cleaned(json.loads(text))
+    except (ValueError, RecursionError):
         whole = None
     try:
         if isinstance(whole, dict) and "tailrace_bench" in whole:
             add_results(whole, material)
             return
         if isinstance(whole, dict) and "tailrace_profile" in whole:
-            add_profile(os.path.basename(path).removesuffix(".json"), whole, material)
+            add_profile(shapes.clean_text(os.path.basename(path).removesuffix(".json")), whole, material)
             return
         before = len(material.sessions)
         add_records(text, material)
-    except (KeyError, TypeError, IndexError, AttributeError) as error:
-        raise NotReadable(f"{path} is damaged: {error!r}") from error
+    except shapes.Misshapen as error:
+        raise NotReadable(f"{path} is damaged: {error}") from error
     if len(material.sessions) == before:
         raise NotReadable(f"{path} holds neither results of `tailrace bench` or `profile` nor records of sessions")
 
 
 def add_results(results: Json, material: Material) -> None:
     """Adds the runs of one benchmark."""
+    shapes.check_bench(results)
     machine = results["machine"]
     place = {key: machine[key] for key in PLACE}
     for run in results["runs"]:
@@ -167,22 +170,28 @@ def add_results(results: Json, material: Material) -> None:
 
 
 def add_profile(label: str, profile: Json, material: Material) -> None:
-    """Adds what was counted of one program. KeyError when it is not whole."""
-    for key in ("phases", "files", "size_bins", "unseen", "command", "began_unix_ms", "seconds"):
-        profile[key]
+    """Adds what was counted of one program."""
+    shapes.check_profile(profile)
     material.profiles.append((label, profile))
 
 
 def add_records(text: str, material: Material) -> None:
     """Adds the sessions of one record. A last line without end, as a killed program leaves it, is passed over."""
     by_uid = {session.head["run_uid"]: session for session in material.sessions}
-    for line in text.splitlines():
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
         try:
-            entry = json.loads(line)
+            entry = shapes.cleaned(json.loads(line))
             kind, uid = entry["record"], entry["run_uid"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             material.passed_over += 1
             continue
+        try:
+            shapes.check(uid, shapes.is_text, "run_uid")
+            shapes.check_entry(entry)
+        except shapes.Misshapen as error:
+            raise shapes.Misshapen(f"line {number}: {error}") from error
         if kind == "session":
             if uid not in by_uid:
                 by_uid[uid] = Session(entry)

@@ -228,8 +228,8 @@ def per_leader(material: data.Material, theme: Theme) -> Figure | None:
     axes.set_ylabel("seconds")
     figures.legend_below(drawing, 4)
     rows = [[leader["node"], leader["group"], leader["received_bytes"], leader["local_bytes"],
-             round(data.leader_seconds(leader), 4), round(data.leader_seconds(leader) / mean, 3),
-             round((leader["received_bytes"] + leader["local_bytes"]) / MIB / data.leader_seconds(leader))]
+             round(data.leader_seconds(leader), 4), round(data.leader_seconds(leader) / max(1e-9, mean), 3),
+             round((leader["received_bytes"] + leader["local_bytes"]) / MIB / max(1e-9, data.leader_seconds(leader)))]
             for leader in leaders]  # fmt: skip
     about = (
         f"Leaders of {name_of(chosen)}, slowest first, fastest last: the time of their writers for received and for "
