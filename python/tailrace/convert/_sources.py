@@ -243,6 +243,8 @@ def _read_dcp(path: str, reader: Any, scratch: Scratch) -> Any:
         for fqn, entry in metadata.state_dict_metadata.items():
             if isinstance(entry, BytesStorageMetadata):
                 flat[fqn] = None
+            elif not isinstance(entry.size, tuple):
+                raise ValueError(f"the size of {fqn!r} is a {type(entry.size).__name__}")
             else:
                 flat[fqn] = scratch.empty(tuple(entry.size), entry.properties.dtype)
         # Asked before anything is read; the tree is built of what was.
