@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tailrace import _core, _leaves, _restore, _tree
+from tailrace import _arguments, _core, _leaves, _restore, _tree
 from tailrace._errors import Code, Error
 
 
@@ -299,7 +299,12 @@ def read(
 
     Raises Error: not found when there is no complete epoch, corrupt when what is there is damaged.
     """
-    place = os.fspath(path)
+    place = _arguments.path(path, "path", "nothing was read")
+    if step is not None:
+        step = _arguments.number(step, "step", "nothing was read")
+    if name is not None:
+        name = _arguments.checked(name, "name", "nothing was read")
+    rank = _arguments.number(rank, "rank", "nothing was read")
     if os.path.isdir(place):
         return Checkpoint(_core.Reader.open_directory(place, name, step), rank)
     reader = _core.Reader.open_file(place)

@@ -107,7 +107,7 @@ def check_view(node: Any, nbytes: int) -> Any:
 
     element, shape, stride = getattr(torch, node["dtype"]), node["shape"], node["stride"]
     numbers = [node["offset"], *shape, *stride]
-    if not isinstance(element, torch.dtype) or len(shape) != len(stride) or not all(type(n) is int for n in numbers):
+    if not _has_plain_elements(element) or len(shape) != len(stride) or not all(type(n) is int for n in numbers):
         raise ValueError("a view of no tensor")
     last = node["offset"] + sum((n - 1) * s for n, s in zip(shape, stride, strict=True))
     if min(numbers) < 0 or 0 in shape or (last + 1) * element.itemsize > nbytes:
@@ -135,30 +135,32 @@ def describe(value: Any) -> tuple[str, Any, tuple[int, ...]]:
 def to_save(value: Any, name: str = "") -> Leaf:
     """The memory to copy from: the array's own where it is contiguous and the host can read it, else a copy. Error
     (invalid argument), with the name, for what has none."""
-    kind, dtype, shape = describe(value)
-    why = _why_not(value)
-    if why is not None:
-        what = "array" if kind == "numpy" else "tensor"
+    if not is_array(value):  # a tailrace.Shard, which is of several ranks
         raise Error(
-            Code.INVALID_ARGUMENT, f"{f'the {what} {name!r}' if name else 'an array'}: {why}; nothing was saved"
+            Code.INVALID_ARGUMENT, f"{name!r} is a {type(value).__name__}: a Session saves it; nothing was saved"
         )
+    kind, dtype, shape = describe(value)
+    why = why_not(value)
+    if why is not None:
+        what = f"the {'array' if kind == 'numpy' else 'tensor'} {name!r}" if name else "an array"
+        instead = ": save it with tailrace.torch.StorageWriter" if _is_wrapper(value) else ""
+        raise Error(Code.INVALID_ARGUMENT, f"{what}: {why}{instead}; nothing was saved")
     if kind == "numpy":
         return _numpy_leaf(np.ascontiguousarray(value).reshape(shape), dtype)
     return _torch_leaf(value.detach().resolve_conj().resolve_neg().to("cpu").contiguous(), dtype)
 
 
-def _why_not(value: Any) -> str | None:
-    """Why an array has no memory that could be saved."""
+def why_not(value: Any) -> str | None:
+    """Why an array has no memory whose bytes are all of it; None where it has."""
     if isinstance(value, np.ndarray):
         if value.dtype.hasobject:
-            return "an array of Python objects has no bytes to save"
+            return "an array of Python objects has no bytes of its own"
         if isinstance(value, np.ma.MaskedArray):
-            return "a masked array is two, its data and its mask: save both"
+            return "a masked array is two, its data and its mask"
         return None
     if _is_wrapper(value):
-        return f"a {type(value).__name__} is made of other tensors: save it with tailrace.torch.StorageWriter"
-    lacking = lacking_memory(value)
-    return None if lacking is None else f"{lacking} to save"
+        return f"a {type(value).__name__} is made of other tensors"
+    return lacking_memory(value)
 
 
 def lacking_memory(tensor: Any) -> str | None:
@@ -270,6 +272,13 @@ class StorageTarget(_Buffered):
 
 
 def _copy(source: Any, target: Any) -> None:
+    if isinstance(source, np.ndarray) != isinstance(target, np.ndarray):  # the same elements, of the other library
+        plain: Any = to_save(source).owner
+        if isinstance(target, np.ndarray):
+            plain = plain.reshape(-1).view(torch_module().uint8).numpy().view(target.dtype)
+        else:
+            plain = torch_module().from_numpy(plain.reshape(-1).view(np.uint8)).view(target.dtype)
+        source = plain.reshape(target.shape)
     if isinstance(target, np.ndarray):
         target[...] = source
     else:
@@ -297,9 +306,15 @@ def empty(kind: str, dtype: Any, shape: tuple[int, ...], device: Any = "cpu") ->
     import torch
 
     found = getattr(torch, str(dtype), None)
-    if not isinstance(found, torch.dtype):
-        raise ValueError(f"torch has no element type {dtype!r}")
+    if not _has_plain_elements(found):
+        raise ValueError(f"torch has no element type {dtype!r} whose bytes are all of it")
     return torch.empty(shape, dtype=found, device=device)
+
+
+def _has_plain_elements(dtype: Any) -> bool:
+    """False of what is no dtype, or a quantized one."""
+    torch = torch_module()
+    return isinstance(dtype, torch.dtype) and not torch.empty(0, dtype=dtype).is_quantized
 
 
 def _numpy_name(dtype: np.dtype[Any]) -> Any:

@@ -8,7 +8,7 @@ the arrays of one rank, in the order of the file and with bounded buffers.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tailrace import _core, _leaves, _tree
@@ -34,12 +34,14 @@ class Plan:
     differences: list[str] = dataclasses.field(default_factory=list)
     # By region: a storage that was saved whole, and the program's tensors with what was a view of it.
     views: dict[str, tuple[_tree.ArrayRef, list[tuple[Any, Any]]]] = dataclasses.field(default_factory=dict)
+    # By region, where the checkpoint is in memory already: what the program's are filled from.
+    sources: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
-def compare(skeleton: Any, into: Any, what: str, trust_pickle: bool) -> Plan:
+def compare(skeleton: Any, into: Any, what: str, trust_pickle: bool, sources: Mapping[str, Any] | None = None) -> Plan:
     """Raises Error: invalid argument with all differences when the checkpoint, `what`, is not of this state, corrupt
     when its skeleton cannot be understood."""
-    plan = Plan()
+    plan = Plan(sources=sources or {})
     try:
         _compare(skeleton, into, (), plan, None, trust_pickle)
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
@@ -131,6 +133,9 @@ def _compare_array(ref: _tree.ArrayRef | None, target: Any, path: tuple[Any, ...
     if ref is None or not _leaves.is_array(array):
         plan.differences.append(f"{where} is an array {'here' if ref is None else 'in the checkpoint'} only")
         return
+    if getattr(array, "is_nested", False):
+        plan.differences.append(f"{where}: a nested tensor cannot be filled")
+        return
     _, dtype, shape = _leaves.describe(array)
     if dtype != ref.dtype:
         plan.differences.append(f"{where} is of {ref.dtype} in the checkpoint, and of {dtype} here")
@@ -139,6 +144,10 @@ def _compare_array(ref: _tree.ArrayRef | None, target: Any, path: tuple[Any, ...
     if wanted_shape != saved_shape:
         plan.differences.append(f"{where} has shape {saved_shape} in the checkpoint, and {wanted_shape} here")
     if dtype != ref.dtype or wanted_shape != saved_shape:
+        return
+    lacking = _leaves.why_not(plan.sources[ref.region]) if ref.region in plan.sources else None
+    if lacking is not None:
+        plan.differences.append(f"{where} in the checkpoint: {lacking}")
         return
     try:
         filled = _leaves.Target(array)

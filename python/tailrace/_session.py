@@ -14,13 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from tailrace import _checkpoint, _core, _leaves, _ranks, _restore, _tree
+from tailrace import _arguments, _checkpoint, _core, _leaves, _ranks, _restore, _tree
 from tailrace._errors import Code, Error, sentence_of
 
 # A rank that fails waits so long for the flush of what it has saved: the others may never save that.
 _LONGEST_AFTER_FAILURE_SECONDS = 10.0
 
 _ALONE: Any = object()
+_NOT_OPEN = "no session was opened"
 
 
 class State(enum.Enum):
@@ -72,10 +73,13 @@ def open(
     Raises Error: invalid argument for a setting that does not exist or has no such value, busy when another
     session holds the directory.
     """
+    given: dict[str, Any] = {"files": files, **settings}
+    texts = [(key, _setting_text(key, value)) for key, value in given.items() if value is not None]
+    paths = {"shared_dir": shared_dir, "local_dir": local_dir, "config_file": config_file}
+    places = {key: _arguments.path(value, key, _NOT_OPEN) for key, value in paths.items() if value is not None}
+    config = places.pop("config_file", None)
     primitives = None if comm is _ALONE else _ranks.primitives_of(comm)
-    given: dict[str, Any] = {"shared_dir": shared_dir, "local_dir": local_dir, "files": files, **settings}
-    texts = [(key, _setting_text(value)) for key, value in given.items() if value is not None]
-    core = _core.Session(texts, None if config_file is None else os.fspath(config_file), primitives)
+    core = _core.Session([*places.items(), *texts], config, primitives)
     session = Session(core, primitives is None or primitives.concurrent)
     if primitives is not None:
         _over_ranks.add(session)
@@ -92,10 +96,11 @@ def _leave_all() -> None:
         session._leave()
 
 
-def _setting_text(value: Any) -> str:
+def _setting_text(key: str, value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return os.fsdecode(value) if isinstance(value, (bytes, os.PathLike)) else str(value)
+    text = os.fsdecode(value) if isinstance(value, (bytes, os.PathLike)) else str(value)
+    return _arguments.checked(text, key, _NOT_OPEN)
 
 
 class Session:
@@ -144,6 +149,7 @@ class Session:
         on no rank, and earlier ones are intact.
         """
         try:
+            step = _arguments.number(step, "step", "nothing was saved")
             regions, leaves = self._regions_of(tree, pickle)
         except BaseException as error:  # an interrupt is one
             self._give_up(step, error)
@@ -186,13 +192,15 @@ class Session:
 
     def state(self, step: int) -> Epoch:
         """Where an epoch is. Never blocks."""
-        return _epoch(self._core.state(step))
+        return _epoch(self._core.state(_arguments.number(step, "step", "nothing was done")))
 
     def wait(self, step: int | None = None, timeout: float | None = None) -> bool:
         """Waits until the epoch (None: every epoch) is committed or kept local; raises its failure.
 
         timeout: in seconds; False when it was over first, and the work goes on.
         """
+        if step is not None:
+            step = _arguments.number(step, "step", "nothing was waited for")
         return self._core.wait(step, -1.0 if timeout is None else max(0.0, timeout))
 
     # ---- restoring (collective) --------------------------------------------------------------------------
@@ -273,6 +281,8 @@ class Session:
     # ---- parts -------------------------------------------------------------------------------------------
 
     def _open(self, step: int | None, before: int | None) -> _core.Reader:
+        if step is not None:
+            step = _arguments.number(step, "step", "nothing was read")
         return _core.Reader.open_session(self._core.handle, step, before, False)
 
     def _fill(self, reader: _core.Reader, into: Any, trust_pickle: bool) -> int:

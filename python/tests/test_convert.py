@@ -254,6 +254,125 @@ def test_a_directory_that_cannot_take_the_name_leaves_the_earlier_one(
     assert (earlier / "mine").exists() and sorted(os.listdir(tmp_path)) == ["a.pt", earlier.name]
 
 
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("in/a.pt", "in"),  # a directory that holds the source
+        ("in/a.pt", "to_in"),
+        ("to_in/a.pt", "in"),
+        ("in", "in"),
+        ("in", "to_in"),
+        ("to_in", "in"),
+        ("in/a.pt", "in/a.pt"),
+        ("in/a.pt", "link.pt"),
+        ("link.pt", "in/a.pt"),
+        ("in/a.pt", "hard.pt"),
+        ("hard.pt", "in/a.pt"),
+        ("ranks", "in"),  # whose file is a link into it
+        ("in", "in/a.pt"),  # a part of the source
+        ("x.partial", "x"),  # where the new target is written, and the earlier one waits
+        ("x.replaced", "x"),
+        ("d.partial.unfinished/a.pt", "d"),
+    ],
+)
+def test_a_target_does_not_take_the_source_away(
+    source: str, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for directory in ("in", "ranks", "d.partial.unfinished"):
+        Path(directory).mkdir()
+    for file in ("in/a.pt", "x.partial", "x.replaced", "d.partial.unfinished/a.pt"):
+        torch.save({"w": torch.ones(5)}, file)
+    Path("in/rank0.pt").symlink_to("a.pt")
+    Path("in/precious").write_text("mine")
+    Path("to_in").symlink_to("in")
+    Path("link.pt").symlink_to("in/a.pt")
+    Path("hard.pt").hardlink_to("in/a.pt")
+    Path("ranks/rank0.pt").symlink_to("../in/a.pt")
+    before = {path: path.stat().st_ino for path in Path().rglob("*")}
+    assert main(["--force", "--to", "ranks", source, target]) == 2
+    assert "of the source" in capsys.readouterr().err
+    assert {path: path.stat().st_ino for path in Path().rglob("*")} == before
+
+
+def metadata_of(place: Path) -> Any:
+    return pickle.loads((place / ".metadata").read_bytes())
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        lambda: {"l.0": ("l", 1 << 60), "l.1": ("l", 1), "s": ("s",)},
+        lambda: {"l.0": ("l", 1 << 22), "l.1": ("l", 1), "s": ("s",)},
+        lambda: {"l.0": ("l", -1), "l.1": ("l", 1), "s": ("s",)},
+        lambda: {"l.0": ("l", "0"), "l.1": ("l", 1), "s": ("s",)},
+        lambda: {"l.0": ("l", True), "l.1": ("l", 1), "s": ("s",)},
+        lambda: {"l.0": ("l", 1.5), "l.1": ("l", 1), "s": ("s",)},
+        lambda: {"l.0": ("l", 1), "l.1": ("l", 1), "s": ("s",)},
+        lambda: {"l.0": ("l",), "l.1": ("l", 1), "s": ("s",)},
+        lambda: {"l.0": ("l", 1, 0), "l.1": ("l", 1), "s": ("s",)},
+        lambda: {"l.0": (0,), "l.1": (1 << 40,), "s": (-5,)},
+        lambda: {"l.0": (), "l.1": ("l", 1), "s": ("s",)},
+        lambda: {"l.0": ("l",) * 100_000, "l.1": ("l", 1), "s": ("s",)},
+        lambda: {"l.0": "l0", "l.1": ["l", 1], "s": None},
+        lambda: {"l.0": cyclic(), "l.1": (cyclic(),), "s": ("s",)},
+        lambda: cyclic(),
+        lambda: ["l.0", "l.1", "s"],
+        lambda: 7,
+    ],
+)
+def test_a_tree_that_dcp_would_not_write_is_corrupt(said: Any, tmp_path: Path) -> None:
+    place = tmp_path / "dcp"
+    dcp.save({"l": [torch.zeros(2), torch.ones(2)], "s": 1}, checkpoint_id=place)
+    metadata = metadata_of(place)
+    assert metadata.planner_data == {"l.0": ("l", 0), "l.1": ("l", 1), "s": ("s",)}
+    metadata.planner_data = said()
+    (place / ".metadata").write_bytes(pickle.dumps(metadata))
+    with pytest.raises(Error, match=f"the metadata of '{place}'.*nothing was read") as caught:
+        convert(place, tmp_path / "out.pt")
+    assert caught.value.code is Code.CORRUPT and caught.value.path == str(place)
+    assert os.listdir(tmp_path) == ["dcp"]
+
+
+def cyclic() -> list[Any]:
+    made: list[Any] = []
+    made.append(made)
+    return made
+
+
+def test_an_empty_container_in_a_list_of_dcp_is_none(tmp_path: Path) -> None:
+    state = {"l": [{}, {"w": torch.ones(2)}, [torch.zeros(1)]], "d": {"0": 1}}
+    dcp.save(state, checkpoint_id=tmp_path / "dcp")
+    convert(tmp_path / "dcp", tmp_path / "out.pt")
+    assert same(torch.load(tmp_path / "out.pt"), {**state, "l": [None, *state["l"][1:]]})
+
+
+@pytest.mark.parametrize("broken", ["state_dict_metadata", "storage_data", "size"])
+def test_metadata_of_other_types_is_an_error_with_the_path(broken: str, tmp_path: Path) -> None:
+    place = tmp_path / "dcp"
+    dcp.save({"w": torch.ones(2)}, checkpoint_id=place)
+    for value in (None, 7, "text", [1], {"w": 1}, {1: None}, (1 << 62,), (-5,)):
+        metadata = metadata_of(place)
+        if broken == "size":
+            metadata.state_dict_metadata["w"].size = value
+        else:
+            setattr(metadata, broken, value)
+        (place / ".metadata").write_bytes(pickle.dumps(metadata))
+        with pytest.raises(Error, match=str(place)):
+            convert(place, tmp_path / "out.pt")
+        metadata_of(place)
+        (place / ".metadata").unlink()
+        dcp.save({"w": torch.ones(2)}, checkpoint_id=place)
+    assert os.listdir(tmp_path) == ["dcp"]
+
+
+def test_a_target_without_its_directory_is_told(tmp_path: Path) -> None:
+    torch.save({}, tmp_path / "a.pt")
+    with pytest.raises(Error, match=r"no directory '.*/none'") as caught:
+        convert(tmp_path / "a.pt", tmp_path / "none" / "b.safetensors")
+    assert caught.value.code is Code.NOT_FOUND
+
+
 LIMITED = """
 import sys, threading, time
 import torch, tailrace.torch

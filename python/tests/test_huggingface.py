@@ -196,5 +196,31 @@ def test_a_checkpoint_that_cannot_take_the_name_leaves_the_older_one(tmp_path: P
     assert caught.value.intact == "older checkpoints are intact" and place.is_dir()
 
 
+def test_links_are_replaced_and_what_they_name_stays(tmp_path: Path) -> None:
+    elsewhere, run = tmp_path / "elsewhere", tmp_path / "run"
+    elsewhere.mkdir()
+    (elsewhere / "weights").write_text("mine")
+    unfinished = run / ".checkpoint-2.unfinished"
+    unfinished.mkdir(parents=True)
+    (unfinished / "trainer_state.json").write_text("new")
+    (run / "checkpoint-2").symlink_to(elsewhere)
+    huggingface._take_its_name(str(unfinished), str(run / "checkpoint-2"))
+    assert os.listdir(run) == ["checkpoint-2"] and not (run / "checkpoint-2").is_symlink()
+    (run / ".checkpoint-2.replaced").symlink_to(elsewhere)  # as a kill would leave it
+    (run / ".checkpoint-3.unfinished").symlink_to(elsewhere)
+    (run / ".checkpoint-4.unfinished").touch()
+    (run / ".checkpoint-5.replaced").symlink_to(elsewhere)
+    huggingface._clear(str(run))
+    assert sorted(os.listdir(run)) == ["checkpoint-2", "checkpoint-5"]  # that one got its name back
+    assert (run / "checkpoint-2" / "trainer_state.json").read_text() == "new"
+    (run / "checkpoint-5").unlink()
+    (run / "checkpoint-5").symlink_to("nowhere")
+    unfinished.mkdir()
+    (unfinished / "trainer_state.json").write_text("newer")
+    huggingface._take_its_name(str(unfinished), str(run / "checkpoint-5"))
+    assert (run / "checkpoint-5" / "trainer_state.json").read_text() == "newer"
+    assert (elsewhere / "weights").read_text() == "mine"
+
+
 if __name__ == "__main__":
     be_killed(sys.argv[1])

@@ -5,9 +5,11 @@ from __future__ import annotations
 import collections
 import io
 import os
+import re
 import subprocess
 import sys
 import threading
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -339,6 +341,57 @@ def test_tensors_without_memory_cannot_be_filled(tmp_path: Path, save: Any) -> N
             assert refused.value.code is tailrace.Code.INVALID_ARGUMENT and not live[1].any()
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_what_a_torch_file_cannot_fill_is_told_before_anything_is_filled(tmp_path: Path) -> None:
+    plain = torch.ones(3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # quantized tensors will be gone some day
+        quantized = torch.quantize_per_tensor(plain, 0.1, 0, torch.qint8)
+    nested = torch.nested.nested_tensor([plain, plain])
+    for number, (said, saved, live) in enumerate(
+        [
+            ("in the checkpoint: a tensor of layout torch.sparse_coo", plain.to_sparse(), torch.zeros(3)),
+            ("in the checkpoint: a tensor of layout torch.sparse_csr", torch.eye(3).to_sparse_csr(), torch.zeros(3, 3)),
+            ("a tensor of layout torch.sparse_coo has no plain memory", plain, plain.to_sparse()),
+            ("in the checkpoint: a quantized tensor", quantized, quantized.clone()),
+            ("is of qint8 in the checkpoint", quantized, torch.zeros(3)),
+            ("in the checkpoint: a Tensor on device meta", plain.to("meta"), torch.zeros(3)),
+            ("a nested tensor cannot be filled", plain, nested),
+        ]
+    ):
+        path = tmp_path / str(number)
+        torch.save({"a": plain, "b": plain, "x": saved, "z": plain, "n": 1, "more": plain}, path)
+        state = {"a": torch.zeros(3), "b": torch.zeros(4), "x": live, "z": torch.zeros(3), "n": 0}
+        with pytest.raises(tailrace.Error, match=re.escape(f"{path}' is not of this state")) as refused:
+            tailrace.torch.load(path, into=state)
+        for part in (said, "['b'] has shape (3,)", "['more'] is in the checkpoint only"):
+            assert part in str(refused.value), (said, str(refused.value))
+        assert refused.value.code is tailrace.Code.INVALID_ARGUMENT
+        assert state["n"] == 0 and not any(state[name].any() for name in "abz"), said
+
+
+@pytest.mark.parametrize("save", [tailrace.torch.save, torch.save])
+def test_tensors_and_arrays_of_one_type_fill_each_other(tmp_path: Path, save: Any) -> None:
+    saved = {"t": torch.nn.Parameter(torch.arange(6.0).view(2, 3)), "n": np.arange(6, dtype=np.float32).reshape(2, 3)}
+    save(saved, tmp_path / "f")
+    live = {"t": np.zeros((2, 3), np.float32), "n": torch.zeros(3, 2).t()}
+    tailrace.torch.load(tmp_path / "f", into=live, weights_only=save is tailrace.torch.save)
+    assert live["t"].tolist() == live["n"].tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_quantized_elements_in_a_file_are_refused() -> None:
+    from tailrace import _tree
+
+    node = {"$": "array", "region": "b", "kind": "torch", "dtype": "qint8", "shape": [64]}
+    with pytest.raises(tailrace.Error, match="qint8") as refused:
+        _tree.decode(node, lambda ref: ref.empty())
+    assert refused.value.code is tailrace.Code.UNSUPPORTED
+    view = {"$": "view", "v": {**node, "dtype": "uint8"}, "dtype": "quint8", "offset": 0, "shape": [4], "stride": [1]}
+    with pytest.raises(tailrace.Error) as refused:
+        _tree.decode(view, lambda ref: ref.empty())
+    assert refused.value.code is tailrace.Code.CORRUPT
+
+
 def test_arrays_are_filled_from_views_of_tensors(tmp_path: Path) -> None:
     base = torch.arange(6.0)
     tailrace.torch.save({"a": base, "b": base[2:4]}, tmp_path / "f")
@@ -412,6 +465,45 @@ def test_a_device_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     tailrace.torch.save({"w": torch.ones(3)}, tmp_path / "f")
     with pytest.raises(tailrace.Error, match=r"region 'w', of shape \(3,\), on cuda:99: .*nothing was read"):
         tailrace.torch.load(tmp_path / "f", map_location="cuda:99")
+
+
+def test_a_link_is_followed_as_torch_follows_it(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    real, link, second = tmp_path / "disk" / "model", tmp_path / "link", tmp_path / "second"
+    link.symlink_to("disk/model")  # nothing is there yet
+    second.symlink_to("link")
+    for number, path in enumerate((link, second, real)):
+        tailrace.torch.save({"n": number}, path)
+        assert link.is_symlink() and second.is_symlink() and not real.is_symlink()
+        assert tailrace.torch.load(real) == tailrace.torch.load(second) == {"n": number}
+    assert os.listdir(tmp_path / "disk") == ["model"]
+    assert sorted(os.listdir(tmp_path)) == ["disk", "link", "second"]
+
+
+def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "directory").mkdir()
+    (tmp_path / "to_directory").symlink_to("directory")
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    (tmp_path / "taken.unfinished").symlink_to("directory")
+    before = sorted(os.listdir(tmp_path))
+    for name, said in {
+        "directory": "is no file",
+        "to_directory": "is no file",
+        "fifo": "is no file",
+        "a": "leads to itself",
+        "taken": "which is a link",
+    }.items():
+        with pytest.raises(tailrace.Error, match=f"{said}.*; nothing was saved"):
+            tailrace.torch.save({"n": 1}, tmp_path / name)
+        assert sorted(os.listdir(tmp_path)) == before, name
+    assert os.listdir(tmp_path / "directory") == []
+
+
+def test_a_shard_is_a_sessions_to_save(tmp_path: Path) -> None:
+    with pytest.raises(tailrace.Error, match=r"'w' is a Shard.*nothing was saved"):
+        tailrace.torch.save({"w": tailrace.Shard(torch.ones(3), (3,), (0,))}, tmp_path / "f")
 
 
 def test_a_directory_of_the_users_is_not_taken(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ namespace tailrace {
 namespace {
 
 constexpr uint64_t block_bytes = stream_alignment;
+constexpr int most_lock_tries = 100;
 
 uint64_t random_number() {
     std::random_device device;
@@ -105,9 +106,14 @@ Result<std::unique_ptr<DirectEpoch>> DirectEpoch::begin(Storage& storage,
             fmt::format("{} files of {} ranks: at least one, and at most 64 per rank, are possible; nothing "
                         "was written",
                         settings.files, settings.ranks));
-    TAILRACE_TRY(storage.make_directories(settings.directory));
     std::unique_ptr<DirectEpoch> epoch(new DirectEpoch(storage, settings));
+    TAILRACE_TRY(storage.make_directories(settings.directory));
     auto lock = storage.lock_directory(settings.directory);
+    // A save that ends may remove the directory in between, as tailrace.torch.save's do.
+    for (int tries = 0; tries < most_lock_tries && lock.status().code() == Code::not_found; ++tries) {
+        TAILRACE_TRY(storage.make_directories(settings.directory));
+        lock = storage.lock_directory(settings.directory);
+    }
     if (lock.ok())
         epoch->lock_ = std::move(lock).value();
     else if (lock.status().code() != Code::unsupported)

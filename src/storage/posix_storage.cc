@@ -32,6 +32,7 @@ namespace tailrace {
 namespace {
 
 constexpr long tmpfs_magic = 0x01021994, ramfs_magic = static_cast<long>(0x858458f6);
+constexpr int most_lock_tries = 100;
 
 long file_system_magic(int descriptor) {
     struct statfs info {};
@@ -281,6 +282,27 @@ class PosixStorage : public Storage {
 
     Result<std::unique_ptr<DirectoryLock>> lock_directory(const std::string& path) override {
         TAILRACE_TRY(check_path("locking the directory", path));
+        for (int tries = 0; tries < most_lock_tries; ++tries) {
+            TAILRACE_ASSIGN(Descriptor directory, locked_directory(path));
+            // Who had the lock may have removed the directory before letting go of it, and another made it
+            // anew: what is locked has to be what others find under the name.
+            struct stat locked {
+            }, found{};
+            if (fstat(directory.get(), &locked) != 0) return path_error(errno, "locking the directory", path);
+            if (stat(path.c_str(), &found) != 0) {
+                if (errno == ENOENT) continue;
+                return path_error(errno, "locking the directory", path);
+            }
+            if (found.st_dev == locked.st_dev && found.st_ino == locked.st_ino)
+                return std::unique_ptr<DirectoryLock>(std::make_unique<PosixLock>(std::move(directory)));
+        }
+        return Status(Code::busy,
+                      fmt::format("locking the directory '{}': it is replaced all the time", path));
+    }
+
+  private:
+    // not_found when it is not there.
+    static Result<Descriptor> locked_directory(const std::string& path) {
         Descriptor directory = open_descriptor(path, O_RDONLY | O_DIRECTORY);
         if (!directory.valid()) return path_error(errno, "locking the directory", path);
         while (flock(directory.get(), LOCK_EX | LOCK_NB) != 0) {
@@ -303,10 +325,9 @@ class PosixStorage : public Storage {
                     return path_error(errno, "locking the directory", path);
             }
         }
-        return std::unique_ptr<DirectoryLock>(std::make_unique<PosixLock>(std::move(directory)));
+        return directory;
     }
 
-  private:
     static Status unsupported(std::string_view doing, const std::string& path, std::string_view way,
                               int descriptor) {
         return Status(

@@ -12,6 +12,7 @@
 #include "checkpoint/epoch_reader.h"
 #include "format/catalog.h"
 #include "storage/faulty_storage.h"
+#include "storage/forwarding_storage.h"
 #include "storage/memory_storage.h"
 
 namespace tailrace {
@@ -265,6 +266,30 @@ TEST_F(OneRankTest, ACrashAtAnyPointLeavesTheOldEpochOrTheNewOne) {
     EXPECT_GT(crashes, 15 * times);
     EXPECT_GT(committed, 0u);
     EXPECT_LT(committed, crashes - times);
+}
+
+// Another save ends, and removes the directory, between the making of it and the locking.
+class VanishingStorage : public test::ForwardingStorage {
+  public:
+    using ForwardingStorage::ForwardingStorage;
+    Status make_directories(const std::string& path) override {
+        ++made;
+        return ForwardingStorage::make_directories(path);
+    }
+    Result<std::unique_ptr<DirectoryLock>> lock_directory(const std::string& path) override {
+        if (vanishes > 0 && vanishes-- > 0) return Status(Code::not_found, "it is gone");
+        return ForwardingStorage::lock_directory(path);
+    }
+    int made = 0, vanishes = 0;
+};
+
+TEST_F(OneRankTest, ADirectoryThatIsRemovedBeforeItIsLockedIsMadeAgain) {
+    VanishingStorage vanishing(std::make_shared<MemoryStorage>());
+    vanishing.vanishes = 2;
+    EXPECT_TRUE(save(vanishing, older, 1).ok());
+    EXPECT_EQ(vanishing.made, 3);
+    vanishing.vanishes = 1 << 20;
+    EXPECT_EQ(save(vanishing, newer, 2).code(), Code::not_found) << "it must give up some time";
 }
 
 TEST_F(OneRankTest, RefusesWhatCannotBe) {

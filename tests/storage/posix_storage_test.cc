@@ -7,6 +7,7 @@
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,12 +19,23 @@
 #include <filesystem>
 #include <functional>
 #include <thread>
+#include <utility>
 
 #include "base/units.h"
 #include "storage/conformance.h"
 #include "storage/scratch.h"
 #include "storage/system_cases.h"
 #include "storage/system_path.h"
+
+namespace {
+std::function<void()> before_next_flock;  // what another process does between our open and our lock
+}
+
+// In the place of the C library's.
+extern "C" int flock(int descriptor, int operation) {
+    if (auto act = std::exchange(before_next_flock, nullptr)) act();
+    return static_cast<int>(syscall(SYS_flock, descriptor, operation));
+}
 
 namespace tailrace::test {
 namespace {
@@ -399,6 +411,31 @@ TEST_F(PosixStorageTest, ALockConflictsAcrossProcessesAndDiesWithItsHolder) {
     TAILRACE_EXPECT_OK(storage_->lock_directory(scratch_.path()));
     close(ready[0]);
     close(ready[1]);
+}
+
+TEST_F(PosixStorageTest, ALockOnADirectoryThatWasRemovedMeanwhileIsNone) {
+    const std::string path = scratch_ / "place";
+    ASSERT_EQ(mkdir(path.c_str(), 0777), 0);
+    before_next_flock = [&] { ASSERT_EQ(rmdir(path.c_str()), 0); };
+    TAILRACE_EXPECT_FAILS(storage_->lock_directory(path), Code::not_found, path);
+    ASSERT_EQ(mkdir(path.c_str(), 0777), 0);
+    std::unique_ptr<DirectoryLock> others;  // on what is there now
+    before_next_flock = [&] {
+        ASSERT_EQ(rename(path.c_str(), (path + ".old").c_str()), 0);
+        ASSERT_EQ(mkdir(path.c_str(), 0777), 0);
+        auto lock = make_posix_storage()->lock_directory(path);
+        TAILRACE_ASSERT_OK(lock);
+        others = std::move(lock).value();
+    };
+    TAILRACE_EXPECT_FAILS(storage_->lock_directory(path), Code::busy, path);
+    others.reset();
+    before_next_flock = [&] {
+        ASSERT_EQ(rmdir(path.c_str()), 0);
+        ASSERT_EQ(mkdir(path.c_str(), 0777), 0);
+    };
+    auto lock = storage_->lock_directory(path);
+    TAILRACE_ASSERT_OK(lock);
+    TAILRACE_EXPECT_FAILS(make_posix_storage()->lock_directory(path), Code::busy, path);
 }
 
 TEST_F(PosixStorageTest, AProcessThatLeftItsLockToAnotherIsNotNamed) {

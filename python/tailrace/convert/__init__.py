@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 
+from tailrace import _arguments
 from tailrace._errors import Code, Error
 from tailrace.convert import _sources, _targets
 from tailrace.convert._scratch import Scratch
@@ -22,11 +23,15 @@ FORMATS = ("torch", "ranks", "safetensors", "dcp", "tailrace", "tailrace-dcp")
 
 __all__ = ["FORMATS", "convert", "format_of", "target_format"]
 
-format_of = _sources.format_of
+
+def format_of(source: str | os.PathLike[str]) -> str:
+    """The format of what is there, by its first bytes or its files."""
+    return _sources.format_of(_arguments.path(source, "source", "nothing was read"))
 
 
-def target_format(target: str) -> str:
+def target_format(target: str | os.PathLike[str]) -> str:
     """The format that a name asks for by its ending. Error (invalid argument) where it asks for none."""
+    target = _arguments.path(target, "target", "nothing was written")
     for ending, name in ((".pt", "torch"), (".pth", "torch"), (".bin", "torch"), (".ckpt", "torch"),
                          (".safetensors", "safetensors"), (".tailrace", "tailrace")):  # fmt: skip
         if target.endswith(ending):
@@ -54,22 +59,27 @@ def convert(
     rank: of a source of several ranks, this one alone.
     files: K, how many files a `tailrace` directory of several ranks, or a `tailrace-dcp` one, gets.
     tensors_only: what is no tensor is left out, for safetensors, which holds nothing else.
-    replace: take the place of an earlier target, which stays until the new one is complete.
+    replace: take the place of an earlier target, which stays until the new one is complete. Refused where that would
+        take a part of the source away.
 
     Raises Error; then the source is as it was, and an earlier target too.
     """
-    source, target = os.fspath(source), os.path.normpath(os.fspath(target))
+    source = _arguments.path(source, "source", "nothing was written")
+    target = os.path.normpath(_arguments.path(target, "target", "nothing was written"))
+    files = _arguments.number(files, "files", "nothing was written")
     to = to or target_format(target)
     source_format = source_format or format_of(source)
     for name in (to, source_format):
         if name not in FORMATS:
             raise Error(Code.INVALID_ARGUMENT, f"there is no format {name!r}; there are {', '.join(FORMATS)}")
+    _targets.check_apart(source, target)
     _targets.put_back(target)
     if os.path.lexists(target) and not replace:
         raise Error(Code.ALREADY_EXISTS, f"'{target}' is there already, and is left as it is")
-    if os.path.realpath(source) == os.path.realpath(target):
-        raise Error(Code.INVALID_ARGUMENT, f"'{target}' is the source itself; nothing was done")
-    with Scratch(os.path.dirname(os.path.abspath(target))) as scratch:
+    directory = os.path.dirname(os.path.abspath(target))
+    if not os.path.isdir(directory):
+        raise Error(Code.NOT_FOUND, f"there is no directory '{directory}' to write into; nothing was written")
+    with Scratch(directory) as scratch:
         try:
             trees = _sources.read(source, source_format, rank, scratch)
         except (OSError, RuntimeError) as error:

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.distributed.checkpoint import metadata as dcp_metadata
-from torch.distributed.checkpoint._nested_dict import unflatten_state_dict
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from torch.distributed.checkpoint.filesystem import FileSystemReader, _StorageInfo
@@ -26,6 +25,7 @@ from tailrace import _leaves, _tree
 from tailrace._checkpoint import Checkpoint, LazyArray
 from tailrace._checkpoint import read as open_checkpoint
 from tailrace._errors import Code, Error
+from tailrace.convert._nested import nested
 from tailrace.convert._scratch import Scratch
 from tailrace.torch import StorageReader
 from tailrace.torch._metadata import REGION
@@ -213,7 +213,9 @@ class _Reader(FileSystemReader):
                 raise pickle.UnpicklingError(f"it is a {type(metadata).__name__}")
         except OSError as error:
             raise Error(Code.NOT_FOUND, f"opening '{place}': {error.strerror}; nothing was read") from None
-        except (pickle.UnpicklingError, EOFError, AttributeError, TypeError, ValueError, KeyError) as error:
+        except MemoryError:
+            raise
+        except Exception as error:  # whatever a hostile pickle makes of its classes
             raise Error(Code.CORRUPT, f"'{place}' cannot be understood: {error}; nothing was read") from None
         return metadata
 
@@ -237,12 +239,19 @@ def _read_dcp(path: str, reader: Any, scratch: Scratch) -> Any:
     """Whole tensors, put together from all ranks' pieces, one piece after the other."""
     metadata = reader.read_metadata()
     flat: dict[str, Any] = {}
-    for fqn, entry in metadata.state_dict_metadata.items():
-        if isinstance(entry, BytesStorageMetadata):
-            flat[fqn] = None
-        else:
-            flat[fqn] = scratch.empty(tuple(entry.size), entry.properties.dtype)
+    try:
+        for fqn, entry in metadata.state_dict_metadata.items():
+            if isinstance(entry, BytesStorageMetadata):
+                flat[fqn] = None
+            elif not isinstance(entry.size, tuple):
+                raise ValueError(f"the size of {fqn!r} is a {type(entry.size).__name__}")
+            else:
+                flat[fqn] = scratch.empty(tuple(entry.size), entry.properties.dtype)
+        # Asked before anything is read; the tree is built of what was.
+        paths = metadata.planner_data
+        nested(dict.fromkeys(flat), paths)
+    except (AttributeError, TypeError, ValueError, OverflowError) as error:
+        raise Error(Code.CORRUPT, f"the metadata of '{path}' cannot be understood: {error}; nothing was read") from None
     planner = _Planner(flatten_state_dict=False, flatten_sharded_tensors=False)
     alone(dcp_load, flat, checkpoint_id=path, storage_reader=reader, planner=planner)
-    nested = metadata.planner_data
-    return unflatten_state_dict(flat, nested) if nested and set(flat) <= set(nested) else flat
+    return nested(flat, paths)

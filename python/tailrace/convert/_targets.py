@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import shutil
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ import tailrace.torch
 from tailrace import _core, _leaves, _tree
 from tailrace._errors import Code, Error
 from tailrace.convert._sources import alone, refused
-from tailrace.torch._durable import sync_directory_of
+from tailrace.torch._durable import remove, sync_directory_of
 
 # Element types of safetensors.
 _SAFETENSORS = {
@@ -49,7 +48,7 @@ def write(trees: list[Any], target: str, name: str, files: int, tensors_only: bo
     if name not in ("tailrace", "tailrace-dcp"):
         trees = [_with_tensors(tree, ()) for tree in trees]
     partial = target + ".partial"
-    _remove(partial)
+    remove(partial)
     try:
         if name == "torch":
             _write_torch(trees[0], partial)
@@ -75,7 +74,7 @@ def write(trees: list[Any], target: str, name: str, files: int, tensors_only: bo
             Code.IO_ERROR, f"writing '{target}': {error}; the source is intact, nothing else is left"
         ) from error
     finally:
-        _remove(partial)
+        remove(partial)
     return sum(_bytes(tree) for tree in trees)
 
 
@@ -85,7 +84,7 @@ def _give_name(partial: str, target: str) -> None:
     # A directory cannot take the place of another, nor of a file.
     makes_room = os.path.isdir(target) or (os.path.isdir(partial) and os.path.lexists(target))
     if makes_room:
-        _remove(_replaced(target))
+        remove(_replaced(target))
         os.rename(target, _replaced(target))
     try:
         os.rename(partial, target)
@@ -94,7 +93,39 @@ def _give_name(partial: str, target: str) -> None:
         raise
     sync_directory_of(target)
     if makes_room:
-        _remove(_replaced(target))
+        remove(_replaced(target))
+
+
+def check_apart(source: str, target: str) -> None:
+    """Error (invalid argument) where the source, or a part of it, is by whatever name at a place that is about to be
+    replaced or removed; or the target is a part of the source."""
+    own = [source]
+    if os.path.isdir(source):
+        own += [entry.path for entry in os.scandir(source) if entry.is_symlink()]
+    parts = [os.path.realpath(part) for part in own]
+    for taken in (target, target + ".partial", target + ".partial.unfinished", _replaced(target)):
+        place = os.path.realpath(taken)
+        for part in parts:
+            if _is_in(part, place) or _is_same_file(part, place):
+                raise Error(
+                    Code.INVALID_ARGUMENT,
+                    f"'{target}' would take the place of the source '{source}', or of a part of it; nothing was done",
+                )
+    if os.path.lexists(target) and any(_is_in(os.path.realpath(target), part) for part in parts):
+        raise Error(
+            Code.INVALID_ARGUMENT,
+            f"'{target}' is there already and may be a part of the source '{source}'; nothing was done",
+        )
+
+
+def _is_same_file(one: str, other: str) -> bool:
+    """Also by a hard link."""
+    return os.path.exists(one) and os.path.exists(other) and os.path.samefile(one, other)
+
+
+def _is_in(path: str, place: str) -> bool:
+    """Of real paths: whether one is the other, or below it."""
+    return path == place or path.startswith(os.path.join(place, ""))
 
 
 def _replaced(target: str) -> str:
@@ -113,13 +144,6 @@ def put_back(target: str) -> None:
                 Code.IO_ERROR,
                 f"giving '{target}' its name again: {error.strerror}; it lies in '{replaced}', and is intact",
             ) from error
-
-
-def _remove(path: str) -> None:
-    if os.path.isdir(path) and not os.path.islink(path):
-        shutil.rmtree(path)
-    elif os.path.lexists(path):
-        os.remove(path)
 
 
 def _with_tensors(node: Any, path: tuple[Any, ...]) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
@@ -25,6 +26,14 @@ def replace(path: str, write: Callable[[BinaryIO], Any]) -> None:
         with contextlib.suppress(OSError):
             os.remove(unfinished)
         raise Error(Code.IO_ERROR, f"writing '{path}': {error.strerror}; what was there is intact") from error
+
+
+def remove(path: str) -> None:
+    """A file, a link (what it names stays), or a directory with all that is in it; nothing where nothing is."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    elif os.path.lexists(path):
+        os.remove(path)
 
 
 def sync_directory_of(path: str) -> None:

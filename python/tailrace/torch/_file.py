@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from tailrace import _core, _leaves, _restore, _tree
+from tailrace import _arguments, _core, _leaves, _restore, _tree
 from tailrace._checkpoint import read
 from tailrace._errors import Code, Error
 from tailrace.torch import _durable
@@ -24,22 +24,26 @@ def save(
     """Saves tensors, arrays and plain objects in nested containers (a state dict, say) to one file.
 
     Returns when the file is durable under its name. An older file of that name stays until then, and after a
-    failure. Memory beyond the state: threads x buffer_bytes, and a copy of each tensor that is not contiguous or
-    not on the host.
+    failure. A symbolic link is followed, as torch.save follows it: the file that it names is replaced. Memory beyond
+    the state: threads x buffer_bytes, and a copy of each tensor that is not contiguous or not on the host.
 
     pickle: objects that have no safe encoding are pickled; load then needs weights_only=False.
     """
-    target = _path_text(path, "saved")
+    target = _target(path)
+    threads = _arguments.number(threads, "threads", "nothing was saved")
+    buffer_bytes = _arguments.number(buffer_bytes, "buffer_bytes", "nothing was saved")
     skeleton, arrays = _tree.encode(obj, pickle, with_views=True)
     leaves = {name: _leaves.to_save(array, name) for name, array in arrays.items()}
     regions = [(name, leaf.nbytes, leaf.piece()) for name, leaf in leaves.items()]
     # Everything is written in a directory of its own beside the target, whose lock keeps a second save out; then
     # the file takes its name. What a killed save has left is removed by the next one.
     place = target + ".unfinished"
-    if os.path.isdir(place) and not all(name.startswith("tailrace.") for name in os.listdir(place)):
+    if os.path.islink(place) or (
+        os.path.isdir(place) and not all(name.startswith("tailrace.") for name in os.listdir(place))
+    ):
         raise Error(
             Code.ALREADY_EXISTS,
-            f"saving '{target}' takes '{place}' for a while, which holds other files; nothing was saved",
+            f"saving '{target}' takes '{place}' for a while, which is a link, or holds other files; nothing was saved",
         )
     epoch = _core.DirectEpoch(place, "tailrace", 0, 1, 1)
     try:
@@ -72,7 +76,7 @@ def load(path: str | os.PathLike[str], *, into: Any = None, map_location: Any = 
 
     Every byte is compared with its checksum; Error (corrupt) names file and offset where they differ.
     """
-    place = _path_text(path, "loaded")
+    place = _arguments.path(path, "path", "nothing was loaded")
     if into is not None and map_location is not None:
         raise Error(Code.INVALID_ARGUMENT, f"'{place}': map_location goes with no `into`; nothing was loaded")
     if _is_torch_file(place):
@@ -92,19 +96,21 @@ def _fill_from_torch_file(place: str, into: Any, weights_only: bool) -> Any:
     # Mapped, so that the file is its own buffer.
     loaded = torch.load(place, map_location="cpu", weights_only=weights_only, mmap=True)
     text, arrays = _tree.encode(loaded, allow_pickle=not weights_only)
-    plan = _restore.compare(_tree.parse(text), into, f"'{place}'", not weights_only)
+    plan = _restore.compare(_tree.parse(text), into, f"'{place}'", not weights_only, arrays)
     for fill in plan.fills:
         fill.target.copy_from(arrays[fill.ref.region])
     return _finish(plan, into)
 
 
-def _path_text(path: Any, done: str) -> str:
-    try:
-        return os.fsdecode(path)
-    except TypeError:
-        raise Error(
-            Code.INVALID_ARGUMENT, f"a {type(path).__name__} is given, where a path is needed; nothing was {done}"
-        ) from None
+def _target(path: Any) -> str:
+    """Where the file goes: behind all links, so that everything beside it is on its file system."""
+    given = _arguments.path(path, "path", "nothing was saved")
+    target = os.path.realpath(given)
+    if os.path.islink(target):
+        raise Error(Code.INVALID_ARGUMENT, f"'{given}' is a symbolic link that leads to itself; nothing was saved")
+    if os.path.exists(given) and not os.path.isfile(given):  # a device, say, which the file would replace
+        raise Error(Code.INVALID_ARGUMENT, f"'{given}' is there, and is no file; nothing was saved")
+    return target
 
 
 def _device(map_location: Any, place: str) -> torch.device:

@@ -22,7 +22,7 @@ from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPla
 from torch.distributed.checkpoint.storage import StorageReader as _Reader
 from torch.futures import Future
 
-from tailrace import _core
+from tailrace import _arguments, _core
 from tailrace._errors import Code, Error
 from tailrace.torch import _metadata
 
@@ -48,15 +48,15 @@ class StorageReader(_Reader):
 
     def __init__(self, path: str | os.PathLike[str] = "", *, name: str | None = None, trust_pickle: bool = False):
         super().__init__()
-        self._path = os.fspath(path)
-        self._name = name
+        self._path = "" if path == "" else _arguments.path(path, "path", "nothing was read")
+        self._name = None if name is None else _arguments.checked(name, "name", "nothing was read")
         self._trust_pickle = trust_pickle
         self._core: _core.Reader | None = None
         self._metadata: Metadata | None = None
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         if checkpoint_id is not None:
-            self._path = os.fspath(checkpoint_id)
+            self._path = _arguments.path(checkpoint_id, "checkpoint_id", "nothing was read")
         self._core = None
         self._metadata = None
 
@@ -145,7 +145,7 @@ class StorageReader(_Reader):
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        return os.path.isdir(os.fspath(checkpoint_id))
+        return os.path.isdir(_arguments.path(checkpoint_id, "checkpoint_id", "nothing was read"))
 
     def _open(self) -> _core.Reader:
         if self._core is None:

@@ -32,7 +32,7 @@ from torch.distributed.checkpoint.storage import StorageWriter as _Writer
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
-from tailrace import _core, _leaves
+from tailrace import _arguments, _core, _leaves
 from tailrace._errors import Code, Error
 from tailrace.torch import _groups, _metadata, _runs
 from tailrace.torch._staging import AsyncStager
@@ -87,9 +87,9 @@ class StorageWriter(_Writer, _Stager):
         buffer_bytes: int = 8 << 20,
     ) -> None:
         super().__init__()
-        self._path = os.fspath(path)
+        self._path = "" if path == "" else _arguments.path(path, "path", "nothing was saved")
         self._files = files
-        self._name = name
+        self._name = _arguments.checked(name, "name", "nothing was saved")
         self._threads = threads
         self._buffer_bytes = buffer_bytes
         self._group = _groups.own_group(self, process_group)
@@ -113,7 +113,7 @@ class StorageWriter(_Writer, _Stager):
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         self._take_turn(checkpoint_id)
         if checkpoint_id is not None:
-            self._path = os.fspath(checkpoint_id)
+            self._path = _arguments.path(checkpoint_id, "checkpoint_id", "nothing was saved")
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         self._take_turn(self._path)
@@ -312,7 +312,7 @@ class StorageWriter(_Writer, _Stager):
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        return "://" not in os.fspath(checkpoint_id)
+        return "://" not in _arguments.path(checkpoint_id, "checkpoint_id", "nothing was saved")
 
     def storage_meta(self) -> StorageMeta:
         return StorageMeta(checkpoint_id=self._path, save_id=self._save_id)

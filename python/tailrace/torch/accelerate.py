@@ -19,15 +19,14 @@ from __future__ import annotations
 import functools
 import os
 import re
-import shutil
 from collections.abc import Callable
 from typing import Any
 
 from accelerate.utils import DistributedType
 
-from tailrace import _restore, _tree
+from tailrace import _arguments, _restore, _tree
 from tailrace._errors import Code, Error
-from tailrace.torch import _hugging_face, _segments
+from tailrace.torch import _durable, _hugging_face, _segments
 
 
 class AcceleratorCheckpoints:
@@ -79,7 +78,7 @@ class AcceleratorCheckpoints:
         if not project.automatic_checkpoint_naming:
             if given is None:
                 raise Error(Code.INVALID_ARGUMENT, "save_state without a directory; nothing was saved")
-            return os.path.expanduser(os.fspath(given)), lambda: None
+            return os.path.expanduser(_arguments.path(given, "output_dir", "nothing was saved")), lambda: None
         directory = os.path.join(accelerator.project_dir, "checkpoints")
         place = os.path.join(directory, f"checkpoint_{accelerator.save_iteration}")
         if _is_complete(place):
@@ -94,7 +93,7 @@ class AcceleratorCheckpoints:
             # The new one stays, whatever its number: the program may have begun to count anew.
             others = [other for other in _numbered(directory) if other != place]
             for old in others[: max(0, len(others) + 1 - limit) if limit else 0]:
-                shutil.rmtree(old)
+                _durable.remove(old)
 
         return place, remove_old
 
@@ -120,7 +119,7 @@ class AcceleratorCheckpoints:
         accelerator = self._accelerator
         self._writer.wait()
         if input_dir is not None:
-            place = os.path.expanduser(os.fspath(input_dir))
+            place = os.path.expanduser(_arguments.path(input_dir, "input_dir", "nothing was loaded"))
         elif accelerator.project_configuration.automatic_checkpoint_naming:
             place = _newest(os.path.join(accelerator.project_dir, "checkpoints"))
         else:

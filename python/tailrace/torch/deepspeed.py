@@ -25,6 +25,7 @@ from typing import Any
 import torch
 from deepspeed.runtime.checkpoint_engine.checkpoint_engine import CheckpointEngine
 
+from tailrace import _arguments
 from tailrace._errors import Code, Error
 from tailrace.torch import _deepspeed_state, _durable, _segments
 
@@ -224,7 +225,8 @@ def export(checkpoint: str | os.PathLike[str], target: str | os.PathLike[str]) -
     """Writes DeepSpeed's own files (torch.save) of a checkpoint, DIRECTORY/TAG, into the directory `target` and
     nowhere else, for zero_to_fp32.py, universal checkpoints, and engines without tailrace. Memory: one file's state at
     a time."""
-    with _segments.Reader(os.fspath(checkpoint)) as reader:
+    target = _arguments.path(target, "target", "nothing was written")
+    with _segments.Reader(_arguments.path(checkpoint, "checkpoint", "nothing was read")) as reader:
         for segment in reader.owners:
             path = os.path.join(target, segment)
             os.makedirs(os.path.dirname(path), exist_ok=True)

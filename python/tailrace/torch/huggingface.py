@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
-import shutil
 from typing import Any
 
 import torch.distributed as dist
@@ -210,17 +209,17 @@ def install(
 def _clear(run_dir: str) -> None:
     """Removes what killed saves have left."""
     for place in glob.glob(os.path.join(glob.escape(run_dir), ".checkpoint-*.unfinished")):
-        shutil.rmtree(place)
+        _durable.remove(place)
     _give_names_back(run_dir)
     for replaced in _replaced(run_dir):
-        shutil.rmtree(replaced)
+        _durable.remove(replaced)
 
 
 def _give_names_back(run_dir: str) -> None:
     """To checkpoints that had made room for ones that never came."""
     for replaced in _replaced(run_dir):
         place = os.path.join(run_dir, os.path.basename(replaced)[1:].removesuffix(".replaced"))
-        if not os.path.isdir(place):
+        if not os.path.lexists(place):
             try:
                 os.rename(replaced, place)
             except OSError as error:
@@ -241,15 +240,16 @@ def _take_its_name(unfinished: str, place: str) -> None:
     directory, name = os.path.split(place)
     replaced = os.path.join(directory, f".{name}.replaced")
     try:
-        if os.path.isdir(place):
+        if os.path.lexists(place):
             os.rename(place, replaced)
         os.rename(unfinished, place)
         _durable.sync_directory_of(place)
     except OSError as error:
-        if not os.path.isdir(place):
+        if not os.path.lexists(place):
             with contextlib.suppress(OSError):
                 os.rename(replaced, place)
         raise Error(
             Code.IO_ERROR, f"giving '{place}' its name: {error.strerror}; older checkpoints are intact"
         ) from error
-    shutil.rmtree(replaced, ignore_errors=True)  # else by the next save
+    with contextlib.suppress(OSError):  # else by the next save
+        _durable.remove(replaced)

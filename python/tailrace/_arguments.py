@@ -1,0 +1,49 @@
+"""What callers pass, as the core takes it: text in UTF-8 without NUL bytes, at which C would end it."""
+
+from __future__ import annotations
+
+import operator
+import os
+from typing import Any
+
+from tailrace._errors import Code, Error
+
+
+def path(value: Any, name: str, intact: str) -> str:
+    """The path that the argument `name` gives. Error (invalid argument) for what is none; `intact` ends its words."""
+    try:
+        text = os.fsdecode(value)
+    except TypeError:
+        raise Error(
+            Code.INVALID_ARGUMENT,
+            f"{name}: a {type(value).__name__} is given, where a path is needed; {intact}",
+        ) from None
+    if not text:
+        raise Error(Code.INVALID_ARGUMENT, f"{name}: the path is empty; {intact}")
+    return checked(text, name, intact)
+
+
+def checked(text: Any, name: str, intact: str) -> str:
+    """`text`, where it is such; Error (invalid argument) where it is not."""
+    if not isinstance(text, str):
+        raise Error(
+            Code.INVALID_ARGUMENT, f"{name}: a {type(text).__name__} is given, where a string is needed; {intact}"
+        )
+    if "\0" in text:
+        raise Error(Code.INVALID_ARGUMENT, f"{name}: {text!r} has a NUL byte; {intact}")
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # bytes of another encoding, as os.fsdecode keeps them
+        raise Error(Code.INVALID_ARGUMENT, f"{name}: {text!r} is not UTF-8; {intact}") from None
+    return text
+
+
+def number(value: Any, name: str, intact: str) -> int:
+    """An integer that is not negative, numpy's too; Error (invalid argument) for anything else."""
+    try:
+        found = operator.index(value)
+    except TypeError:
+        found = -1
+    if not 0 <= found < 1 << 64:
+        raise Error(Code.INVALID_ARGUMENT, f"{name}: {value!r} is given, where a number from 0 on is needed; {intact}")
+    return found
