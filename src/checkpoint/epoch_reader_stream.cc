@@ -20,7 +20,7 @@ namespace tailrace {
 namespace {
 
 constexpr uint64_t least_call_bytes = 8 << 20;      // smaller ones would keep the storage waiting in between
-constexpr uint64_t uncached_call_bytes = 52 << 20;  // 20 calls per GiB
+constexpr uint64_t uncached_call_bytes = 52 << 20;  // few enough: 20 calls for a GiB
 constexpr uint64_t page_bytes = 4096;
 // What writers wrote in pieces of least_call_bytes takes no more calls to read, although a call ends with a
 // block.
@@ -138,7 +138,7 @@ class Attempt {
             if (made.ok()) buffers = std::move(*made);
         }
         // Through buffers as much as one holds. Else so that no more than an eighth of the checksums is left
-        // to do when the last byte has come; but from a disk in few calls, since it waits in between.
+        // to do when the last byte has come; but uncached in few calls, since the disk waits in between.
         const uint64_t least = route == Route::uncached ? uncached_call_bytes : buffered_call_bytes;
         limits.call_bytes =
             std::min(limits.call_bytes, buffers ? buffered_call_bytes : std::max(total / 8, least));

@@ -140,7 +140,8 @@ const std::vector<Hint>& table() {
              return choose(options.sieve_writes, text, sieve_choices);
          },
          [](const Options& options) { return chosen(options.sieve_writes, sieve_choices); }},
-        {{"direct_io", "off | auto | on | uncached", "whether aggregators go around the page cache"},
+        {{"direct_io", "off | auto | on | uncached",
+          "whether aggregators go around the page cache, or through it and out of it at once"},
          [](Options& options, std::string_view text) {
              return choose(options.direct_io, text, direct_choices);
          },

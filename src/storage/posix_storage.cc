@@ -32,7 +32,8 @@ namespace tailrace {
 namespace {
 
 constexpr long tmpfs_magic = 0x01021994, ramfs_magic = static_cast<long>(0x858458f6);
-constexpr int most_lock_tries = 100;
+// A directory that is made anew between each open and lock of ours is not one to wait for.
+constexpr int most_lock_tries = 10;
 
 long file_system_magic(int descriptor) {
     struct statfs info {};

@@ -30,18 +30,19 @@ size_t unit_of(Route route) {
     return route == Route::direct ? direct_unit_bytes : 1;
 }
 
-bool kernel_at_least(int major, int minor) {
-    utsname system{};
+}  // namespace
+
+bool release_at_least(const char* release, int major, int minor) {
     int found_major = 0, found_minor = 0;
-    if (uname(&system) != 0 || std::sscanf(system.release, "%d.%d", &found_major, &found_minor) != 2)
-        return false;
+    if (std::sscanf(release, "%d.%d", &found_major, &found_minor) != 2) return false;
     return found_major > major || (found_major == major && found_minor >= minor);
 }
 
-}  // namespace
-
 bool TransferEngine::can_go_uncached(int descriptor) {
-    static const bool kernel_can = kernel_at_least(6, 16);
+    static const bool kernel_can = [] {
+        utsname system{};
+        return uname(&system) == 0 && release_at_least(system.release, 6, 16);
+    }();
     if (!kernel_can) return false;
     // No file reaches that far, so nothing is read; but flags that the file system does not know are refused.
     std::byte byte{};

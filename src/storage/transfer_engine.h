@@ -29,6 +29,9 @@ struct Moved {
     int error = 0;
 };
 
+// Whether a kernel's release, as uname() tells it ("6.18.44-1-amd64"), is at least major.minor.
+bool release_at_least(const char* release, int major, int minor);
+
 class TransferEngine {
   public:
     virtual ~TransferEngine() = default;

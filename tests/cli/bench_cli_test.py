@@ -176,6 +176,12 @@ class BenchTest(unittest.TestCase):
         self.assertIn("1024 threads were asked for: the system gives", done.stderr)
         self.assertFalse(self.prefix.with_suffix(".json").exists(), "that is known before the first run")
         self.assert_clean()
+        # 16 small stacks would fit, but not those that OpenMP is told to give.
+        done = subprocess.run(self.command("--writers", "16", "--repeat", 1), preexec_fn=limit, capture_output=True,
+                              env={**os.environ, "OMP_STACKSIZE": "1G"}, text=True, timeout=120, check=False)
+        self.assertEqual(done.returncode, 4, done.stderr)
+        self.assertIn("OMP_STACKSIZE", done.stderr)
+        self.assert_clean()
 
     def test_results_that_cannot_be_kept_are_noticed_before_a_run(self):
         self.prefix.with_suffix(".csv").mkdir()

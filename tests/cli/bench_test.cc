@@ -189,6 +189,21 @@ TEST(BenchCaseTest, NonsenseIsRefusedWithAReason) {
                 HasSubstr("nothing to write"));
 }
 
+TEST(WriterTeamTest, StacksAreWhatOpenMpIsToldToGive) {
+    for (const auto& [text, bytes] :
+         std::vector<std::pair<const char*, size_t>>{{"2000", 2000 << 10},
+                                                     {"1G", size_t{1} << 30},
+                                                     {"3 m", 3 << 20},
+                                                     {"4096B", 4096},
+                                                     {"7k", 7 << 10},
+                                                     {"", 0},
+                                                     {"much", 0},
+                                                     {"1T", 0},
+                                                     {"18446744073709551615G", 0}})
+        EXPECT_EQ(team_stack_bytes(text), bytes) << text;
+    EXPECT_EQ(team_stack_bytes(nullptr), 0u);
+}
+
 TEST(WriterTeamTest, EveryMemberRunsOnce) {
     std::vector<int> calls(7);
     ASSERT_TRUE(run_team(7, [&](uint32_t member) { ++calls[member]; }).ok());

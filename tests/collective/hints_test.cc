@@ -25,7 +25,7 @@ TEST(HintsTest, EveryOneChangesItsOption) {
                                     {"exchange", "always"},
                                     {"sieve_reads", "never"},
                                     {"sieve_writes", "always"},
-                                    {"direct_io", "on"},
+                                    {"direct_io", "uncached"},
                                     {"ranks_per_node", "4"},
                                     {"shared_memory", "no"}})
                     .ok());
@@ -38,7 +38,7 @@ TEST(HintsTest, EveryOneChangesItsOption) {
     EXPECT_EQ(options.plan.exchange, Exchange::always);
     EXPECT_EQ(options.sieve_reads, Sieve::never);
     EXPECT_EQ(options.sieve_writes, Sieve::always);
-    EXPECT_EQ(options.direct_io, DirectIo::on);
+    EXPECT_EQ(options.direct_io, DirectIo::uncached);
     EXPECT_EQ(options.ranks_per_node, 4u);
     EXPECT_FALSE(options.shared_memory);
     EXPECT_EQ(all_hints().size(), 12u);

@@ -35,7 +35,7 @@ const std::map<std::string, std::string>& other_values() {
                                                               {"block_bytes", "64KiB"},
                                                               {"stripe_align", "1MiB"},
                                                               {"placement", "contiguous"},
-                                                              {"direct_io", "on"},
+                                                              {"direct_io", "uncached"},
                                                               {"io_engine", "posix"},
                                                               {"queue_depth", "7"},
                                                               {"checksum", "no"},

@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/utsname.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -222,6 +223,9 @@ TEST_F(PosixStorageTest, UncachedTransfersGoInOnePieceAndLeaveThePageCache) {
     const Descriptor descriptor(::open((scratch_ / "a").c_str(), O_RDWR | O_CLOEXEC));
     if (!PosixEngine().can_go_uncached(descriptor.get()))
         GTEST_SKIP() << "this kernel, or the file system of " << scratch_.path() << ", has no uncached I/O";
+    utsname system{};
+    ASSERT_EQ(uname(&system), 0);
+    EXPECT_TRUE(release_at_least(system.release, 6, 16)) << system.release;
     TAILRACE_ASSERT_OK(file);
     EXPECT_EQ((*file)->route(), Route::uncached);
     TAILRACE_ASSERT_OK((*file)->write_at(content, 100));
@@ -236,6 +240,13 @@ TEST_F(PosixStorageTest, UncachedTransfersGoInOnePieceAndLeaveThePageCache) {
     EXPECT_LE(pages_in_cache(scratch_ / "a"), half);
     EXPECT_EQ(engine_->calls,
               (Calls{{Route::uncached, 100, content.size()}, {Route::uncached, 100, content.size()}}));
+}
+
+TEST(TransferEngineTest, KernelsThatCouldLosePagesAreToldByTheirRelease) {
+    for (const char* release : {"6.16.0", "6.18.44-1-amd64", "7.0-rc1", "10.2"})
+        EXPECT_TRUE(release_at_least(release, 6, 16)) << release;
+    for (const char* release : {"6.15.9", "6.1.0-18-amd64", "5.20", "6", "", "linux"})
+        EXPECT_FALSE(release_at_least(release, 6, 16)) << release;
 }
 
 TEST_F(PosixStorageTest, WhatCannotGoUncachedIsRefused) {

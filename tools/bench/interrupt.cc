@@ -2,6 +2,7 @@
 
 #include <csignal>
 #include <cstddef>
+#include <tuple>
 
 namespace tailrace::tool {
 
@@ -21,6 +22,7 @@ void note(int signal) {
 }  // namespace
 
 Interrupt::Interrupt() {
+    static_assert(std::tuple_size_v<decltype(before_)> == watched.size());
     interrupted = false;
     for (size_t i = 0; i < watched.size(); ++i) {
         // Where a lost terminal is to end nothing (nohup), it does not end this either.
@@ -28,7 +30,7 @@ Interrupt::Interrupt() {
         if (watched[i] == SIGHUP && before == SIG_IGN) std::signal(SIGHUP, SIG_IGN);
         before_[i] = before;
     }
-    // A reader that goes, as `| head` does, must not end it before it has cleaned up.
+    // A reader that goes, as `| head` does, ends nothing: results are files.
     before_pipe_ = std::signal(SIGPIPE, SIG_IGN);
 }
 

@@ -266,9 +266,8 @@ std::vector<std::string> TuneSearch::explanation() const {
         });
         lines.push_back(
             compared == 0 || rate.count < 2
-                ? "These are the defaults. Nothing else could be compared with them in the time there was, "
-                  "so "
-                  "this says nothing about them: give it more with --time."
+                ? "These are the defaults. Too little was run twice in the time there was to tell whether "
+                  "other settings are faster: give it more with --time."
                 : fmt::format(
                       "These are the defaults; of {} other setting{} that {} run twice or more, none was "
                       "faster by more than the noise.",

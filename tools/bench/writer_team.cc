@@ -1,11 +1,15 @@
 #include "bench/writer_team.h"
 
 #include <fmt/format.h>
+#include <pthread.h>
 
-#include <algorithm>
+#include <cctype>
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <latch>
+#include <limits>
+#include <string_view>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -26,9 +30,10 @@ Status too_few(uint32_t threads, const std::string& what) {
 // Those that OpenMP keeps from the last team: a smaller one ends the rest.
 uint32_t kept_threads = 1;
 
+// A directory has as many links as entries, and two more. Some kernels give a constant: then nobody waits.
 uintmax_t threads_now() {
     std::error_code none;
-    return std::filesystem::hard_link_count("/proc/self/task", none);  // two more, or a constant
+    return std::filesystem::hard_link_count("/proc/self/task", none);
 }
 
 }  // namespace
@@ -37,25 +42,43 @@ Status check_team(uint32_t threads) {
     if (threads <= kept_threads) return Status();
     const uintmax_t before = threads_now();
     std::latch enough(1);
-    std::vector<std::thread> team(threads - kept_threads);
-    Status status;
-    for (uint32_t i = 0; i < team.size() && status.ok(); ++i) {
-        try {
-            team[i] = std::thread([&] { enough.wait(); });
-        } catch (const std::system_error&) {
-            status =
-                too_few(threads, fmt::format("the system gives {}; ulimit -u, ulimit -v or a control group "
-                                             "may hold more back",
-                                             kept_threads + i));
-        }
-    }
+    std::vector<pthread_t> team(threads - kept_threads);
+    size_t started = 0;
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    if (const size_t bytes = team_stack_bytes(std::getenv("OMP_STACKSIZE")); bytes != 0)
+        pthread_attr_setstacksize(&attributes, bytes);  // EINVAL for one that is too small: the default stays
+    const auto wait = [](void* latch) -> void* {
+        static_cast<std::latch*>(latch)->wait();
+        return nullptr;
+    };
+    while (started < team.size() && pthread_create(&team[started], &attributes, wait, &enough) == 0)
+        ++started;
+    pthread_attr_destroy(&attributes);
     enough.count_down();
-    for (std::thread& thread : team)
-        if (thread.joinable()) thread.join();
+    for (size_t i = 0; i < started; ++i) pthread_join(team[i], nullptr);
     // The system counts a thread for a moment after it was joined, and OpenMP is to have its place.
     for (int i = 0; i < 1000 && threads_now() > before; ++i)
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    return status;
+    if (started == team.size()) return Status();
+    return too_few(threads,
+                   fmt::format("the system gives {}; ulimit -u, ulimit -v, OMP_STACKSIZE or a control group "
+                               "may hold more back",
+                               kept_threads + started));
+}
+
+size_t team_stack_bytes(const char* text) {
+    if (text == nullptr) return 0;
+    char* end = nullptr;
+    const unsigned long long number = std::strtoull(text, &end, 10);
+    if (end == text) return 0;
+    while (*end == ' ') ++end;
+    const std::string_view unit(end);
+    static constexpr std::string_view units = "BKMG";
+    const size_t step = unit.empty() ? 1 : units.find(static_cast<char>(std::toupper(unit.front())));
+    if (step == std::string_view::npos || number > (std::numeric_limits<size_t>::max() >> (10 * step)))
+        return 0;
+    return static_cast<size_t>(number) << (10 * step);
 }
 
 #ifdef _OPENMP

@@ -11,8 +11,12 @@
 
 namespace tailrace::tool {
 
-// Whether the system gives so many threads at once. OpenMP's library ends the program where it does not.
+// Whether the system gives so many threads at once, with the stacks that OpenMP is told to give them.
+// OpenMP's library ends the program where it does not.
 Status check_team(uint32_t threads);
+
+// What OMP_STACKSIZE asks for: a number with B, K, M or G, or of KiB; 0 for nothing and what is none.
+size_t team_stack_bytes(const char* text);
 
 // Calls body(0) .. body(threads - 1), each on a thread of its own, and returns when all have. A failure means
 // that the system gave fewer threads; then not every call was made. `body` must not throw.
