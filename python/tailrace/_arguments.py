@@ -8,6 +8,8 @@ from typing import Any
 
 from tailrace._errors import Code, Error
 
+MOST_32 = (1 << 32) - 1  # where the core takes a uint32_t
+
 
 def path(value: Any, name: str, intact: str) -> str:
     """The path that the argument `name` gives. Error (invalid argument) for what is none; `intact` ends its words."""
@@ -38,12 +40,14 @@ def checked(text: Any, name: str, intact: str) -> str:
     return text
 
 
-def number(value: Any, name: str, intact: str) -> int:
-    """An integer that is not negative, numpy's too; Error (invalid argument) for anything else."""
+def number(value: Any, name: str, intact: str, most: int = (1 << 64) - 1) -> int:
+    """An integer from 0 to `most`, numpy's too; Error (invalid argument) for anything else."""
     try:
         found = operator.index(value)
     except TypeError:
         found = -1
-    if not 0 <= found < 1 << 64:
-        raise Error(Code.INVALID_ARGUMENT, f"{name}: {value!r} is given, where a number from 0 on is needed; {intact}")
+    if not 0 <= found <= most:
+        raise Error(
+            Code.INVALID_ARGUMENT, f"{name}: {value!r} is given, where a number from 0 to {most} is needed; {intact}"
+        )
     return found

@@ -63,6 +63,13 @@ def test_none_and_nothing_are_no_paths() -> None:
                 CALLS[call](path)
 
 
+@pytest.mark.parametrize("kind", [StorageReader, StorageWriter])
+@pytest.mark.parametrize("wrong", ["", None, "nu\0l"])
+def test_dcps_question_whether_it_is_a_path_is_answered(kind: Any, wrong: Any, tmp_path: Path) -> None:
+    assert kind.validate_checkpoint_id(tmp_path) is True
+    assert kind.validate_checkpoint_id(wrong) is False
+
+
 @pytest.mark.parametrize("kind", [str, Path, os.fsencode])
 def test_paths_are_taken_of_every_type(kind: Callable[[str], Any], tmp_path: Path) -> None:
     def place(name: str) -> Any:
@@ -98,11 +105,22 @@ def test_what_is_no_number_is_refused_by_name(wrong: Any, tmp_path: Path) -> Non
             ("threads", lambda: tailrace.torch.save({}, tmp_path / "g", threads=wrong)),
             ("buffer_bytes", lambda: tailrace.torch.save({}, tmp_path / "g", buffer_bytes=wrong)),
             ("files", lambda: convert.convert(tmp_path / "f", tmp_path / "d", to="tailrace-dcp", files=wrong)),
+            ("rank", lambda: convert.convert(tmp_path / "f", tmp_path / "d.pt", rank=wrong)),
+            ("files", lambda: StorageWriter(files=wrong)),
+            ("threads", lambda: StorageWriter(threads=wrong)),
+            ("buffer_bytes", lambda: StorageWriter(buffer_bytes=wrong)),
         ]
         for name, call in calls:
             with pytest.raises(tailrace.Error, match=f"{name}: .* is given, where a number") as refused:
                 call()
             assert refused.value.code is tailrace.Code.INVALID_ARGUMENT
+    for name, call in (
+        ("threads", lambda: tailrace.torch.save({}, tmp_path / "g", threads=1 << 32)),
+        ("threads", lambda: StorageWriter(threads=1 << 32)),
+        ("files", lambda: StorageWriter(files=1 << 32)),
+    ):
+        with pytest.raises(tailrace.Error, match=f"{name}: 4294967296 is given, where a number from 0 to 4294967295"):
+            call()
     with pytest.raises(tailrace.Error, match="name: "):
         tailrace.read(tmp_path / "shared", name="nu\0l")
     assert sorted(os.listdir(tmp_path)) == ["f", "local", "shared"]

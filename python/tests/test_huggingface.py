@@ -196,6 +196,16 @@ def test_a_checkpoint_that_cannot_take_the_name_leaves_the_older_one(tmp_path: P
     assert caught.value.intact == "older checkpoints are intact" and place.is_dir()
 
 
+def test_a_file_in_the_place_of_a_checkpoint_stops_the_save_and_stays(tmp_path: Path) -> None:
+    unfinished, place = tmp_path / ".checkpoint-5.unfinished", tmp_path / "checkpoint-5"
+    unfinished.mkdir()
+    (unfinished / "trainer_state.json").write_text("new")
+    place.write_text("mine")
+    with pytest.raises(tailrace.Error, match=f"giving '{place}' its name: Not a directory"):
+        huggingface._take_its_name(str(unfinished), str(place))
+    assert place.read_text() == "mine" and (unfinished / "trainer_state.json").read_text() == "new"
+
+
 def test_links_are_replaced_and_what_they_name_stays(tmp_path: Path) -> None:
     elsewhere, run = tmp_path / "elsewhere", tmp_path / "run"
     elsewhere.mkdir()

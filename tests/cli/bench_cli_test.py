@@ -220,9 +220,13 @@ class BenchTest(unittest.TestCase):
         self.assertIn("direct=on", done.stdout)
 
     def test_wrong_usage_says_what_is_right(self):
-        for arguments, part in ((["--writers", "0"], "tailrace: 0 writers: 1 to 1024 are possible"), (["--placement", "random"], "append"),
-                                (["--buffer", "1000"], "tailrace: a buffer of 1000 bytes: a multiple of 256KiB"), (["--repeat", "0"], "1 to 1000"),
-                                (["--size", "much"], 'tailrace: --size: "much"')):
+        for arguments, part in (
+            (["--writers", "0"], "tailrace: 0 writers: 1 to 1024 are possible"),
+            (["--placement", "random"], "append"),
+            (["--buffer", "1000"], "tailrace: a buffer of 1000 bytes: a multiple of 256KiB"),
+            (["--repeat", "0"], "1 to 1000"),
+            (["--size", "much"], 'tailrace: --size: "much"'),
+        ):
             self.assertIn(part, self.run_bench(*arguments, code=2).stderr)
         self.assertFalse(self.prefix.with_suffix(".json").exists())
 

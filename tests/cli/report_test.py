@@ -18,7 +18,8 @@ import unittest
 import xml.etree.ElementTree
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools" / "report"))
-import data  # noqa: E402
+import data
+import shapes
 
 TAILRACE, MAKE_ENVIRONMENT = sys.argv[1:3]
 MIB = 2**20
@@ -425,6 +426,7 @@ class ReportTest(unittest.TestCase):
         state.mkdir(parents=True)
         (state / "job-1.jsonl").write_text(record("aa", 1, str(shared)))
         (state / "job-2.jsonl").write_text(record("bb", 2, "/elsewhere"))
+        (state / "job-3.jsonl").write_text("[" * 200000)
         link = self.root / "link"
         link.symlink_to(shared)
         self.report(link, XDG_STATE_HOME=str(self.root / "state"))
@@ -495,11 +497,16 @@ class ReportTest(unittest.TestCase):
         for change, said in (
             (lambda d: d["runs"][0].update(bytes_per_second="fast"), "runs[0].bytes_per_second: a number"),
             (lambda d: d["runs"][0].update(bytes_per_second=float("nan")), "runs[0].bytes_per_second: a number"),
-            (lambda d: d["runs"][0].update(received_bytes_per_second=1e300), "runs[0].received_bytes_per_second: a number"),
+            (
+                lambda d: d["runs"][0].update(received_bytes_per_second=1e300),
+                "runs[0].received_bytes_per_second: a number",
+            ),
             (lambda d: d["runs"][0].update(case=-1), "runs[0].case: a whole number"),
             (lambda d: d["runs"][0].update(case=1), "runs[0].case: the number of a case"),
             (lambda d: d["cases"][0].pop("writers"), 'cases[0]: "writers"'),
             (lambda d: d["cases"][0].update(seed=[1]), "cases[0].seed: text or a number"),
+            (lambda d: d["cases"][0].update(seed=10**400), "cases[0].seed: text or a number"),
+            (lambda d: d["cases"][0].update(seed=float("nan")), "cases[0].seed: text or a number"),
             (lambda d: d["machine"].update(began_unix_ms=10**18), "machine.began_unix_ms: a time"),
             (lambda d: d.update(cases=7), "cases: a list"),
         ):
@@ -507,8 +514,13 @@ class ReportTest(unittest.TestCase):
         for number, change, said in (
             (0, lambda d: d.update(nodes="4"), "line 1: nodes: a whole number"),
             (0, lambda d: d["settings"].update(files="many"), "line 1: settings.files: a number in quotes"),
+            (0, lambda d: d["settings"].update(writers=10**400), "line 1: settings.writers: text or a number"),
             (0, lambda d: d.update(run_uid=[]), "line 1: run_uid: text"),
-            (1, lambda d: d["nodes"][0]["threads"][0].pop("idle_seconds"), 'line 2: nodes[0].threads[0]: "idle_seconds"'),
+            (
+                1,
+                lambda d: d["nodes"][0]["threads"][0].pop("idle_seconds"),
+                'line 2: nodes[0].threads[0]: "idle_seconds"',
+            ),
             (1, lambda d: d["capture"].update(bytes=None), "line 2: capture.bytes: a whole number"),
             (5, lambda d: d.update(seconds=True), "line 6: seconds: a number"),
         ):
@@ -520,6 +532,9 @@ class ReportTest(unittest.TestCase):
         self.assertIn("x.json is damaged: machine", self.report(self.put("x.json", results), code=3).stderr)
         self.assertFalse(self.page.exists())
 
+    def test_what_cannot_be_printed_is_escaped(self):
+        self.assertEqual(shapes.clean_text("a\x1b\xa0\u3000\U000e0001b"), r"a\x1b\xa0\u{3000}\u{e0001}b")
+
     def test_any_text_can_be_drawn(self):
         texts = ("$a_{", "\ud800", "\x00\x1b", "</svg><script>")
         paths = [self.put(f"{number}.json", bench([settings()], [run_of(0, 100)], host=text, directory=f"/{text}"))
@@ -529,7 +544,8 @@ class ReportTest(unittest.TestCase):
 
     def test_what_cannot_be_read_is_named(self):
         self.page = ""
-        self.assertIn("--output", self.report(self.put("a.jsonl", record("aa", 1)), code=2).stderr)
+        named = '--output "": a file\'s name is expected'
+        self.assertIn(named, self.report(self.put("a.jsonl", record("aa", 1)), code=2).stderr)
         self.page = self.root / "page.html"
         self.assertIn("No such file", self.report(self.root / "none.json", code=3).stderr)
         self.assertIn("neither results", self.report(self.put("x.json", "[]"), code=3).stderr)

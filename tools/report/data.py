@@ -102,7 +102,7 @@ def record_files(directory: str, state: str, material: Material) -> list[str]:
             except OSError as error:
                 if (note := f"{path}: {error.strerror}") not in material.unread:
                     material.unread.append(note)
-            except (ValueError, AttributeError, TypeError):
+            except (ValueError, AttributeError, TypeError, RecursionError):
                 continue
     return found
 

@@ -4,7 +4,6 @@ anybody. Only what is drawn is looked at; what else a file holds is left alone. 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -40,7 +39,7 @@ def is_time(value: Any) -> bool:
 
 
 def is_setting(value: Any) -> bool:
-    return isinstance(value, (str, bool)) or (isinstance(value, (int, float)) and math.isfinite(value))
+    return isinstance(value, (str, bool)) or (isinstance(value, (int, float)) and abs(value) < 2**64)
 
 
 def is_digits(value: Any) -> bool:
@@ -172,7 +171,7 @@ def check_profile(profile: Any) -> None:
 
 
 def cleaned(value: Any) -> Any:
-    """The document with what cannot be printed written as \\xNN: in names too."""
+    """The document with what cannot be printed written as \\xNN or \\uNNNN: in names too."""
     if isinstance(value, str):
         return clean_text(value)
     if isinstance(value, list):
@@ -185,4 +184,8 @@ def cleaned(value: Any) -> Any:
 def clean_text(text: str) -> str:
     if text.isprintable():
         return text
-    return "".join(one if one.isprintable() else f"\\x{ord(one):02x}" for one in text)
+    return "".join(one if one.isprintable() else escaped(ord(one)) for one in text)
+
+
+def escaped(point: int) -> str:
+    return f"\\x{point:02x}" if point <= 0xFF else f"\\u{{{point:04x}}}"

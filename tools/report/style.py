@@ -39,7 +39,8 @@ def matplotlib_settings(theme: dict[str, str]) -> dict[str, object]:
         "axes.grid": True, "axes.grid.axis": "y", "axes.axisbelow": True, "axes.spines.top": False,
         "axes.spines.right": False, "axes.titlesize": "medium", "axes.titleweight": "bold",
         "font.family": "sans-serif", "font.size": 10, "legend.fontsize": 9, "legend.title_fontsize": 9,
-        "text.parse_math": False, "svg.fonttype": "none", "svg.hashsalt": "tailrace", "figure.dpi": 96, "savefig.dpi": 144,
+        "text.parse_math": False, "svg.fonttype": "none", "svg.hashsalt": "tailrace",
+        "figure.dpi": 96, "savefig.dpi": 144,
     }  # fmt: skip
 
 

@@ -66,7 +66,8 @@ def convert(
     """
     source = _arguments.path(source, "source", "nothing was written")
     target = os.path.normpath(_arguments.path(target, "target", "nothing was written"))
-    files = _arguments.number(files, "files", "nothing was written")
+    files = _arguments.number(files, "files", "nothing was written", _arguments.MOST_32)
+    rank = None if rank is None else _arguments.number(rank, "rank", "nothing was written")
     to = to or target_format(target)
     source_format = source_format or format_of(source)
     for name in (to, source_format):

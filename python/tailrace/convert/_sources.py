@@ -245,8 +245,12 @@ def _read_dcp(path: str, reader: Any, scratch: Scratch) -> Any:
                 flat[fqn] = None
             elif not isinstance(entry.size, tuple):
                 raise ValueError(f"the size of {fqn!r} is a {type(entry.size).__name__}")
+            elif any(length < 0 for length in entry.size):
+                raise ValueError(f"the size of {fqn!r} is negative")
             else:
                 flat[fqn] = scratch.empty(tuple(entry.size), entry.properties.dtype)
+        if not isinstance(metadata.storage_data, dict):
+            raise ValueError(f"its storage_data is a {type(metadata.storage_data).__name__}")
         # Asked before anything is read; the tree is built of what was.
         paths = metadata.planner_data
         nested(dict.fromkeys(flat), paths)

@@ -30,7 +30,7 @@ def save(
     pickle: objects that have no safe encoding are pickled; load then needs weights_only=False.
     """
     target = _target(path)
-    threads = _arguments.number(threads, "threads", "nothing was saved")
+    threads = _arguments.number(threads, "threads", "nothing was saved", _arguments.MOST_32)
     buffer_bytes = _arguments.number(buffer_bytes, "buffer_bytes", "nothing was saved")
     skeleton, arrays = _tree.encode(obj, pickle, with_views=True)
     leaves = {name: _leaves.to_save(array, name) for name, array in arrays.items()}

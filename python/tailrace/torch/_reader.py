@@ -145,7 +145,10 @@ class StorageReader(_Reader):
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        return os.path.isdir(_arguments.path(checkpoint_id, "checkpoint_id", "nothing was read"))
+        try:
+            return os.path.isdir(_arguments.path(checkpoint_id, "checkpoint_id", "nothing was read"))
+        except Error:
+            return False
 
     def _open(self) -> _core.Reader:
         if self._core is None:

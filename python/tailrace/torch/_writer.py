@@ -88,10 +88,10 @@ class StorageWriter(_Writer, _Stager):
     ) -> None:
         super().__init__()
         self._path = "" if path == "" else _arguments.path(path, "path", "nothing was saved")
-        self._files = files
+        self._files = _arguments.number(files, "files", "nothing was saved", _arguments.MOST_32)
         self._name = _arguments.checked(name, "name", "nothing was saved")
-        self._threads = threads
-        self._buffer_bytes = buffer_bytes
+        self._threads = _arguments.number(threads, "threads", "nothing was saved", _arguments.MOST_32)
+        self._buffer_bytes = _arguments.number(buffer_bytes, "buffer_bytes", "nothing was saved")
         self._group = _groups.own_group(self, process_group)
         self._stager = stager or AsyncStager()
         self._save_id = ""
@@ -312,7 +312,10 @@ class StorageWriter(_Writer, _Stager):
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        return "://" not in _arguments.path(checkpoint_id, "checkpoint_id", "nothing was saved")
+        try:
+            return "://" not in _arguments.path(checkpoint_id, "checkpoint_id", "nothing was saved")
+        except Error:
+            return False
 
     def storage_meta(self) -> StorageMeta:
         return StorageMeta(checkpoint_id=self._path, save_id=self._save_id)

@@ -240,7 +240,7 @@ def _take_its_name(unfinished: str, place: str) -> None:
     directory, name = os.path.split(place)
     replaced = os.path.join(directory, f".{name}.replaced")
     try:
-        if os.path.lexists(place):
+        if os.path.isdir(place) or os.path.islink(place):  # a file of that name is not ours to remove
             os.rename(place, replaced)
         os.rename(unfinished, place)
         _durable.sync_directory_of(place)
