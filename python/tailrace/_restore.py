@@ -121,7 +121,8 @@ def _compare(
         plan.differences.append(f"{_tree.path_text(path)} holds arrays on one side only, or in another container")
     elif put is None:
         if _tree.decode(node, None, trust) != target:
-            plan.differences.append(f"{_tree.path_text(path)} cannot be set, because it is in a tuple, or the root")
+            why = "is in a tuple" if path else "is no dict or list"
+            plan.differences.append(f"{_tree.path_text(path)} {why}, so it cannot be set, and has another value here")
     else:
         _set_later(node, plan, put, trust)
     return None

@@ -207,6 +207,15 @@ def test_another_models_state_is_listed_and_nothing_is_changed(settings: Setting
     assert "['same']" not in text and not mine["same"].any() and mine["plain"] == 2
 
 
+def test_a_plain_value_in_a_tuple_has_to_be_the_one_that_was_saved(settings: Settings) -> None:
+    with tailrace.open(**settings) as session:
+        session.save(1, {"pair": (1, np.ones(2))})
+        with pytest.raises(tailrace.Error, match=r"\['pair'\]\[0\] is in a tuple, so it cannot be set"):
+            session.restore_latest(into={"pair": (2, np.zeros(2))})
+        state = {"pair": (1, np.zeros(2))}
+        assert session.restore_latest(into=state) == 1 and state["pair"][1].all()
+
+
 def test_plain_values_are_taken_as_saved(settings: Settings) -> None:
     with tailrace.open(**settings) as session:
         session.save(1, {"u": np.ones(2), "meta": {"epoch": 7, "new": [1, 2]}})
