@@ -82,11 +82,11 @@ Status write_text_file(Storage& storage, const std::string& path, const std::str
     const std::string partial = path + ".partial";
     TAILRACE_TRY(remove_if_there(storage, partial));
     TAILRACE_ASSIGN(auto file, storage.open(partial, {Access::create_new, DirectIo::off}));
-    TAILRACE_TRY(file->write_at(std::as_bytes(std::span(text.data(), text.size())), 0));
-    TAILRACE_TRY(file->close());
-    const Status renamed = storage.rename(partial, path);
-    if (!renamed.ok()) (void)storage.remove(partial);
-    return renamed;
+    Status written = file->write_at(std::as_bytes(std::span(text.data(), text.size())), 0);
+    if (const Status closed = file->close(); written.ok()) written = closed;
+    if (written.ok()) written = storage.rename(partial, path);
+    if (!written.ok()) (void)storage.remove(partial);
+    return written;
 }
 
 Status check_text_file(Storage& storage, const std::string& path) {
