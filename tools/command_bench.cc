@@ -147,7 +147,7 @@ void print_table(const BenchSuite& suite) {
 }
 
 Status run_all(BenchSuite& suite, const Options& options, Storage& storage, BenchSpace& space,
-               const std::atomic<bool>& stop) {
+               const std::atomic<bool>& stop, size_t& kept) {
     for (const BenchCase& bench : suite.cases) TAILRACE_TRY(space.check_room(bench));
 
     BenchEngines engines;
@@ -171,13 +171,14 @@ Status run_all(BenchSuite& suite, const Options& options, Storage& storage, Benc
                 return failure;
             progress.expect(suite.bytes_left());
             TAILRACE_TRY(write_results(storage, options, suite));
+            kept = suite.runs.size();
         }
     }
     return Status();
 }
 
-std::string kept(const BenchSuite& suite) {
-    return counted(suite.runs.size(), "result") + (suite.runs.size() == 1 ? " is kept" : " are kept");
+std::string kept_text(size_t kept) {
+    return counted(kept, "result") + (kept == 1 ? " is kept" : " are kept");
 }
 
 Exit run(Options& options, Storage& storage) {
@@ -199,19 +200,24 @@ Exit run(Options& options, Storage& storage) {
                                          "another --output, or --force to begin anew",
                                          options.output, why)));
     announce(*suite, options);
-    const Status status = run_all(*suite, options, storage, **space, interrupt.flag());
+    size_t kept = suite->runs.size();
+    const Status status = run_all(*suite, options, storage, **space, interrupt.flag(), kept);
     if (status.code() == Code::aborted && interrupt.flag()) {
+        if (kept == 0) {
+            std::fputs("tailrace: interrupted before the first result; its files are removed\n", stderr);
+            return exit_interrupted;
+        }
         std::fprintf(
             stderr,
             "tailrace: interrupted; its files are removed, and %s in %s.json: the same command with --resume "
             "goes on\n",
-            kept(*suite).c_str(), printable(options.output).c_str());
+            kept_text(kept).c_str(), printable(options.output).c_str());
         return exit_interrupted;
     }
     if (!status.ok())
-        return report(suite->runs.empty()
-                          ? status
-                          : status.with_context(fmt::format("{} in {}.json", kept(*suite), options.output)));
+        return report(
+            kept == 0 ? status
+                      : status.with_context(fmt::format("{} in {}.json", kept_text(kept), options.output)));
     if (options.json)
         print_json(nlohmann::ordered_json::parse(to_json(*suite)));
     else

@@ -209,6 +209,8 @@ Exit run(Options& options, Storage& storage) {
     if (chosen == nullptr)
         return report(Status(Code::unsupported, "none of the settings within the limits could be run here"));
     const auto explanation = search.explanation();
+    if (!options.json)
+        for (const std::string& sentence : explanation) print(sentence + "\n");
     Status written = write_text_file(storage, options.output, tune_toml(*chosen, explanation, suite.machine));
     if (written.ok() && options.results) {
         written = write_text_file(storage, *options.results + ".json", to_json(suite));
@@ -219,7 +221,6 @@ Exit run(Options& options, Storage& storage) {
         print_json_choice(search, options.output);
         return exit_ok;
     }
-    for (const std::string& sentence : explanation) print(sentence + "\n");
     print(fmt::format("Written to {0}. To use it: TAILRACE_CONFIG={0}\n", printable(options.output)));
     return exit_ok;
 }

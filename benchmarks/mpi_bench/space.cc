@@ -30,8 +30,11 @@ constexpr uint64_t shared_margin = uint64_t{256} << 20;
 constexpr uint64_t local_margin = uint64_t{16} << 20;
 
 // Ranks of a job that fails may still be making files.
+// The lock goes last: by it the next run tells what was left, should this be the last that this process does.
 void remove_tree(const std::string& path) {
     std::error_code ignored;
+    for (const auto& entry : fs::directory_iterator(path, ignored))
+        if ("/" + entry.path().filename().string() != lock_name) fs::remove_all(entry.path(), ignored);
     for (int i = 0; i < 100 && fs::exists(path, ignored); ++i) fs::remove_all(path, ignored);
 }
 

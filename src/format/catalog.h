@@ -57,7 +57,7 @@ std::vector<EpochKey> whole_epochs(Storage& storage, const std::vector<SharedEpo
                                    const std::vector<EpochKey>& others, const std::vector<EpochKey>& proved);
 
 // Opens a shared file for reading. One that a running session has renamed since it was listed is found under
-// its final name.
+// its final name. Where the file system cannot read it as `direct` says, it is read through the page cache.
 Result<std::unique_ptr<File>> open_shared_file(Storage& storage, const std::string& path,
                                                DirectIo direct = DirectIo::off);
 

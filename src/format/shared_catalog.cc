@@ -10,6 +10,7 @@
 #include <set>
 #include <tuple>
 
+#include "base/log.h"
 #include "format/catalog.h"
 #include "format/frame.h"
 
@@ -250,6 +251,12 @@ Status check_cover(const StreamMap& stream, const SharedEpoch& epoch, uint32_t l
 
 Result<std::unique_ptr<File>> open_shared_file(Storage& storage, const std::string& path, DirectIo direct) {
     auto file = storage.open(path, {Access::read, direct});
+    // A setting that does not suit the file system, or this kernel any more, is no damage: what is there is
+    // read.
+    if (file.status().code() == Code::unsupported && direct != DirectIo::off) {
+        log(LogLevel::info, "{}; reading it through the page cache", file.status().message());
+        return open_shared_file(storage, path, DirectIo::off);
+    }
     if (file.ok() || file.status().code() != Code::not_found) return file;
     const auto renamed_to = finished_path(path);
     if (renamed_to.empty()) return file;

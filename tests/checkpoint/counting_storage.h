@@ -30,6 +30,7 @@ struct CallLog {
     std::vector<Call> calls;
     std::atomic<int> open_files{0};
     Route route = Route::direct;  // what files say that are not to stay in the page cache
+    bool only_cached = false;     // others are unsupported
 
     void add(Call call) {
         std::lock_guard lock(mutex);
@@ -91,6 +92,8 @@ class CountingStorage final : public Storage {
   public:
     CountingStorage(Storage& storage, CallLog& log) : storage_(storage), log_(log) {}
     Result<std::unique_ptr<File>> open(const std::string& path, const OpenOptions& options) override {
+        if (log_.only_cached && options.direct != DirectIo::off)
+            return Status(Code::unsupported, path + " is only for the page cache");
         TAILRACE_ASSIGN(auto file, storage_.open(path, options));
         return std::unique_ptr<File>(std::make_unique<CountingFile>(
             std::move(file), options.direct == DirectIo::off ? Route::cached : log_.route, log_));

@@ -171,6 +171,15 @@ TEST_F(EpochReaderTest, UncachedReadsAreLongAndGoToTheirPlaceAtOnce) {
     EXPECT_EQ(log_.backward_steps(), 0u);
 }
 
+TEST_F(EpochReaderTest, AWayThatTheFileSystemHasNotIsNoDamage) {
+    log_.only_cached = true;
+    BuiltEpoch epoch;
+    epoch.ranks.resize(1);
+    epoch.ranks[0].push_back({"u", pattern(1, 100'000), {}});
+    auto reader = write_and_open(epoch, From::shared);
+    ASSERT_NO_FATAL_FAILURE(expect_rank_reads_back(*reader, epoch, 0));
+}
+
 TEST_F(EpochReaderTest, TenThousandSmallRegionsCostAHandfulOfReads) {
     BuiltEpoch epoch;
     epoch.chunk_bytes = 4 * MiB;

@@ -154,6 +154,24 @@ class BenchTest(unittest.TestCase):
             for suffix in (".json", ".csv"):
                 self.prefix.with_suffix(suffix).unlink()
 
+    def test_interrupted_before_the_first_result_it_promises_none(self):
+        earlier = self.prefix.with_suffix(".json")
+        earlier.write_text("earlier", encoding="utf-8")
+        with subprocess.Popen(self.command("--size", "128MiB", "--repeat", 500, "--force"), stderr=subprocess.PIPE,
+                              stdout=subprocess.DEVNULL, text=True) as process:
+            try:
+                while process.poll() is None and not (self.target.exists() and any(self.target.iterdir())):
+                    time.sleep(0.001)
+                process.send_signal(signal.SIGINT)
+                said = process.communicate(timeout=60)[1]
+            finally:
+                process.kill()
+        self.assertEqual(process.returncode, 130, said)
+        self.assertIn("before the first result", said)
+        self.assertNotIn("--resume", said)
+        self.assertEqual(earlier.read_text(encoding="utf-8"), "earlier")
+        self.assert_clean()
+
     def test_without_a_terminal_it_goes_on_where_that_was_wanted(self):
         with subprocess.Popen(self.command("--repeat", 50), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                               preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)) as process:
@@ -273,6 +291,24 @@ class TuneTest(unittest.TestCase):
         self.assertIn("--force", self.run_tune("--time", "1s", code=2).stderr)
         self.assertEqual(self.toml.read_bytes(), before)
         self.assertIn("Chosen: ", self.run_tune("--time", "1s", "--force").stdout)
+
+    def test_what_it_found_is_told_where_the_file_cannot_be_written(self):
+        place = self.root / "place"
+        place.mkdir()
+        with subprocess.Popen([TAILRACE, "tune", self.root / "disk", "--local-dir", self.root / "local", "-o",
+                               place / "found.toml", "--time", "3s", "--processes", "2", "--size", "1MiB"],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            try:
+                while process.poll() is None and not any((self.root / "disk").rglob("*.unfinished")):
+                    time.sleep(0.001)
+                place.rmdir()  # the file's place was looked at before
+                told, said = process.communicate(timeout=60)
+            finally:
+                process.kill()
+        self.assertNotEqual(process.returncode, 0)
+        self.assertIn("found.toml", said)
+        self.assertIn("Chosen: ", told)
+        self.assertNotIn("Written to", told)
 
     def test_memory_is_kept_and_nothing_unsynced_is_called_durable(self):
         done = self.run_tune("--time", "1s", "--memory", "32MiB", "--most-writers", "2", "--no-sync", "--json")

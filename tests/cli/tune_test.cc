@@ -15,6 +15,8 @@
 #include "bench/bench_options.h"
 #include "bench/tune_search.h"
 #include "config/config.h"
+#include "storage/faulty_storage.h"
+#include "storage/memory_storage.h"
 
 namespace tailrace::tool {
 namespace {
@@ -221,6 +223,13 @@ TEST(TuneSearchTest, TheNoiseIsHowFarEqualRunsLieApart) {
               [&](const BenchCase& bench) { return ++runs[text_of(bench)] % 2 == 0 ? 1100.0 : 900.0; });
     EXPECT_GT(search.noise(), 0.05);
     EXPECT_LT(search.noise(), 0.15);
+}
+
+TEST(TextFileTest, WhatCannotBeWrittenIsNotLeftHalfWritten) {
+    FaultyStorage storage(std::make_shared<MemoryStorage>(), 1, {.write_no_space = 1});
+    ASSERT_TRUE(storage.make_directories("/d").ok());
+    EXPECT_EQ(write_text_file(storage, "/d/found.toml", "text").code(), Code::no_space);
+    EXPECT_TRUE(storage.list("/d").value().empty());
 }
 
 TEST(TuneTomlTest, TheLibraryReadsWhatIsWritten) {

@@ -28,9 +28,9 @@ struct Way {
     IoEngine engine;
     DirectIo direct;
 };
-constexpr std::array<Way, 5> ways = {{{IoEngine::io_uring, DirectIo::automatic},
+// Uncached is left out: alone it is fast, beside a program it is not (docs/performance.md).
+constexpr std::array<Way, 4> ways = {{{IoEngine::io_uring, DirectIo::automatic},
                                       {IoEngine::posix, DirectIo::automatic},
-                                      {IoEngine::posix, DirectIo::uncached},
                                       {IoEngine::io_uring, DirectIo::off},
                                       {IoEngine::posix, DirectIo::off}}};
 
@@ -235,17 +235,13 @@ const TuneSearch::Tried* TuneSearch::choice() const {
     return chosen;
 }
 
-std::string_view cache_text(DirectIo direct) {
-    if (direct == DirectIo::off) return "through the page cache";
-    return direct == DirectIo::uncached ? "uncached" : "around the page cache";
-}
-
 std::string settings_text(const BenchCase& bench) {
     const std::string engine = bench.engine == IoEngine::io_uring
                                    ? fmt::format("io_uring ({} requests in flight)", bench.queue_depth)
                                : bench.engine == IoEngine::posix ? "plain system calls"
                                                                  : "the default engine";
-    return fmt::format("{} {}, {} writer{}, {} buffers of {}", engine, cache_text(bench.direct),
+    return fmt::format("{} {}, {} writer{}, {} buffers of {}", engine,
+                       bench.direct == DirectIo::off ? "through the page cache" : "around the page cache",
                        bench.writers, bench.writers == 1 ? "" : "s", bench.buffers,
                        format_bytes(bench.buffer_bytes));
 }
@@ -299,7 +295,7 @@ std::vector<std::string> TuneSearch::explanation() const {
         }
         const std::string name =
             fmt::format("{} {}", way.engine == IoEngine::posix ? "Plain system calls" : "io_uring",
-                        cache_text(way.direct));
+                        way.direct == DirectIo::off ? "through the page cache" : "around the page cache");
         if (best != nullptr)
             lines.push_back(fmt::format("{} reach{} {} at best, with {} writer{}: {:.2f} of the choice.",
                                         name, way.engine == IoEngine::posix ? "" : "es",
