@@ -289,7 +289,7 @@ def best_of(variants):
 
 def file_system(path):
     try:
-        return run(["stat", "-f", "-c", "%T", path]).strip()
+        return run(["findmnt", "-n", "-o", "FSTYPE", "-T", path]).strip()
     except FileNotFoundError:
         return "unknown"
 

@@ -258,7 +258,9 @@ std::vector<std::string> absent_strategies() {
     absent.push_back("hdf5: no parallel HDF5 for this MPI library was found when this was built");
 #endif
 #if !TAILRACE_BENCH_ADIOS2
-    absent.push_back("adios2-bp5: no MPI-enabled ADIOS2 was found when this was built");
+    absent.push_back(
+        "adios2-bp5: no MPI-enabled ADIOS2 was found when this was built; CMAKE_PREFIX_PATH leads cmake to "
+        "one");
 #endif
 #if !TAILRACE_BENCH_GENERICIO
     absent.push_back(

@@ -342,6 +342,12 @@ class ReportTest(unittest.TestCase):
         self.assertIn("1 writer, interleaved", text)
         self.assertEqual(self.drawn("throughput-xtick"), 2 * 3, "0, 1 and 4 followers in both panels")
 
+    def test_the_axis_that_panels_share_reaches_to_the_top_of_all(self):
+        cases = [settings(files=k, followers=f) for k in (1, 4) for f in (1, 4)]
+        runs = [run_of(i, 90 if case["files"] == 1 else 970) for i, case in enumerate(cases)]
+        self.report(self.put("bench.json", bench(cases, runs)))
+        self.assertIn("800", self.read_page()["throughput"]["text"], "a tick of the second panel's range")
+
     def test_records_become_the_papers_figures(self):
         self.report(self.put("a.jsonl", record("aa", 1)), self.put("b.jsonl", record("bb", 2)))
         sections = self.read_page()

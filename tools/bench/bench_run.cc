@@ -360,11 +360,12 @@ Status BenchSpace::check_room(const BenchCase& bench) {
     auto check = [](const std::string& directory, const SpaceInfo& space, uint64_t needed) {
         const uint64_t margin = std::max(least_margin, needed / 10);
         if (needed + margin <= space.free_bytes) return Status();
-        return Status(Code::no_space,
-                      fmt::format("a run needs {} in {} and leaves {} free beside it, but {} are free there: "
-                                  "choose a smaller --size, fewer --processes or --followers",
-                                  format_bytes(needed), directory, format_bytes(margin),
-                                  format_bytes(space.free_bytes)));
+        return Status(
+            Code::no_space,
+            fmt::format("a run needs {} in {}, and {} are to stay free beside it, but {} are free there: "
+                        "choose a smaller --size, fewer --processes or --followers",
+                        format_bytes(needed), directory, format_bytes(margin),
+                        format_bytes(space.free_bytes)));
     };
     TAILRACE_ASSIGN(const auto shared, storage_.space(shared_.path));
     TAILRACE_ASSIGN(const auto local, storage_.space(local_.path));

@@ -110,7 +110,7 @@ def throughput_over_followers(material: data.Material, theme: Theme) -> Figure |
         axes.set_title(f"{file_count} file{'s' if file_count > 1 else ''}")
         scale_of_counts(axes, values_of(material, over))
         axes.set_xlabel(over)
-        axes.set_ylim(bottom=0)
+    grid[0].set_ylim(bottom=0)  # after all panels: it fixes the top of the axis that they share
     grid[0].set_ylabel("received data, MiB/s")
     legend_below(drawing, 2 if len(files) < 3 else 4)
     about = (
