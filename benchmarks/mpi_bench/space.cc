@@ -34,7 +34,8 @@ constexpr uint64_t local_margin = uint64_t{16} << 20;
 void remove_tree(const std::string& path) {
     std::error_code ignored;
     for (const auto& entry : fs::directory_iterator(path, ignored))
-        if ("/" + entry.path().filename().string() != lock_name) fs::remove_all(entry.path(), ignored);
+        if (entry.path().filename() != lock_name + 1)
+            fs::remove_all(entry.path(), ignored);  // without the slash
     for (int i = 0; i < 100 && fs::exists(path, ignored); ++i) fs::remove_all(path, ignored);
 }
 

@@ -226,7 +226,9 @@ TEST(TuneSearchTest, TheNoiseIsHowFarEqualRunsLieApart) {
 }
 
 TEST(TextFileTest, WhatCannotBeWrittenIsNotLeftHalfWritten) {
-    FaultyStorage storage(std::make_shared<MemoryStorage>(), 1, {.write_no_space = 1});
+    FaultPlan full;
+    full.write_no_space = 1;
+    FaultyStorage storage(std::make_shared<MemoryStorage>(), 1, full);
     ASSERT_TRUE(storage.make_directories("/d").ok());
     EXPECT_EQ(write_text_file(storage, "/d/found.toml", "text").code(), Code::no_space);
     EXPECT_TRUE(storage.list("/d").value().empty());
