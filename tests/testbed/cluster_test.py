@@ -176,7 +176,7 @@ def same_state(right, dump, what):
 def disturb_in_mid_flush(cluster, what, ranks, leaders, least_start, fault):
     """Runs the job, and calls fault() while an epoch after the first is being flushed. Returns the newest
     epoch that was complete before. When the flush ends in the very moment of the fault, it is tried again."""
-    for _ in range(3):
+    for _ in range(8):
         before, under_way = cluster.complete_epochs(), 0
         job = Job(cluster, ranks, None, leaders)
         while job.running():
@@ -203,7 +203,7 @@ def disturb_in_mid_flush(cluster, what, ranks, leaders, least_start, fault):
                 % (what, job.facts.get("step", 0), under_way, newest[-1]))
             return newest[-1]
         say("%s: the flush had just ended; once more" % what)
-    raise Failure("%s: no flush was hit in three tries" % what)
+    raise Failure("%s: no flush was hit in eight tries" % what)
 
 
 def scenario(cluster):
