@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 // Only directories with both are a benchmark's own.
 constexpr const char* prefix = "tailrace-mpi-bench-";
-constexpr const char* lock_name = "/.tailrace-mpi-bench.lock";
+constexpr const char* lock_name = ".tailrace-mpi-bench.lock";
 
 // Beside the data: indexes, space that is reserved ahead, what else lives there.
 constexpr uint64_t shared_margin = uint64_t{256} << 20;
@@ -34,8 +34,7 @@ constexpr uint64_t local_margin = uint64_t{16} << 20;
 void remove_tree(const std::string& path) {
     std::error_code ignored;
     for (const auto& entry : fs::directory_iterator(path, ignored))
-        if (entry.path().filename() != lock_name + 1)
-            fs::remove_all(entry.path(), ignored);  // without the slash
+        if (entry.path().filename() != lock_name) fs::remove_all(entry.path(), ignored);
     for (int i = 0; i < 100 && fs::exists(path, ignored); ++i) fs::remove_all(path, ignored);
 }
 
@@ -44,7 +43,7 @@ void remove_left(const std::string& parent) {
     std::error_code ignored;
     for (const auto& entry : fs::directory_iterator(parent, ignored)) {
         if (!entry.path().filename().string().starts_with(prefix)) continue;
-        const int lock = ::open((entry.path().string() + lock_name).c_str(), O_RDWR | O_CLOEXEC);
+        const int lock = ::open((entry.path() / lock_name).c_str(), O_RDWR | O_CLOEXEC);
         if (lock < 0) continue;
         if (::flock(lock, LOCK_EX | LOCK_NB) == 0) remove_tree(entry.path());
         ::close(lock);
@@ -54,7 +53,7 @@ void remove_left(const std::string& parent) {
 // Where there are no locks, or another rank of the job holds this one, the run goes on without: the next one
 // then cannot tell, and leaves the directory.
 int lock_directory(const std::string& path) {
-    const int lock = ::open((path + lock_name).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    const int lock = ::open((fs::path(path) / lock_name).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (lock < 0) fail("making a file in " + path);
     (void)::flock(lock, LOCK_EX | LOCK_NB);
     return lock;
