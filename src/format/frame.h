@@ -22,7 +22,7 @@ namespace tailrace::format {
 
 inline constexpr size_t frame_bytes = 32;
 inline constexpr uint16_t version_major = 1;
-inline constexpr uint16_t version_minor = 0;
+inline constexpr uint16_t version_minor = 1;
 inline constexpr uint32_t known_required_features = 0;
 
 // Magic numbers, 8 characters each.

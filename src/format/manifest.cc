@@ -21,6 +21,8 @@ constexpr uint64_t region_record_bytes = 32;  // without name, shape and checksu
 constexpr size_t field_alignment = 8;
 constexpr uint8_t kind_plain = 0;
 constexpr uint8_t kind_array = 1;
+constexpr uint8_t flag_gaps = 1;      // of an array, since version 1.1
+constexpr uint8_t flag_overlaps = 2;  // the same
 
 struct TypeRow {
     std::string_view name;
@@ -49,6 +51,11 @@ uint64_t alignment_of(uint64_t region_bytes) {
 
 uint64_t block_count(uint64_t region_bytes) {
     return region_bytes / check_block_bytes + (region_bytes % check_block_bytes != 0 ? 1 : 0);
+}
+
+uint8_t array_flags(const ArrayPiece& piece) {
+    return static_cast<uint8_t>((piece.may_have_gaps ? flag_gaps : 0) |
+                                (piece.may_overlap ? flag_overlaps : 0));
 }
 
 // Elements times their size; nothing when it does not fit 64 bits.
@@ -200,7 +207,7 @@ std::vector<std::byte> encode(const PartManifest& manifest) {
         writer.put(region.array ? kind_array : kind_plain);
         writer.put(region.array ? static_cast<uint8_t>(region.array->type) : uint8_t{0});
         writer.put(region.array ? static_cast<uint8_t>(region.array->global_shape.size()) : uint8_t{0});
-        writer.put(uint8_t{0});
+        writer.put(region.array ? array_flags(*region.array) : uint8_t{0});
         writer.put(region.stream_offset);
         writer.put(region.bytes);
         writer.put(static_cast<uint64_t>(region.block_crcs.size()));
@@ -227,7 +234,7 @@ Status read_region(ByteReader& reader, const PartManifest& manifest, Region& reg
     auto kind = reader.get<uint8_t>();
     auto type = reader.get<uint8_t>();
     auto dimensions = reader.get<uint8_t>();
-    reader.get<uint8_t>();
+    auto flags = reader.get<uint8_t>();
     region.stream_offset = reader.get<uint64_t>();
     region.bytes = reader.get<uint64_t>();
     auto crc_count = reader.get<uint64_t>();
@@ -242,6 +249,8 @@ Status read_region(ByteReader& reader, const PartManifest& manifest, Region& reg
     if (kind == kind_array) {
         auto& piece = region.array.emplace();
         piece.type = static_cast<ElementType>(type);
+        piece.may_have_gaps = (flags & flag_gaps) != 0;
+        piece.may_overlap = (flags & flag_overlaps) != 0;
         for (auto* numbers : {&piece.global_shape, &piece.offset, &piece.local_shape})
             for (unsigned d = 0; d < dimensions; ++d) numbers->push_back(reader.get<uint64_t>());
     } else if (kind != kind_plain || type != 0 || dimensions != 0) {

@@ -51,12 +51,16 @@ inline constexpr uint64_t max_stream_bytes = uint64_t{1} << 48;  // of regions i
 inline constexpr uint32_t check_block_bytes = 256 * 1024;        // data under one checksum
 
 // A rank's piece of a global array, row-major (C order). The three vectors have one entry per dimension,
-// 1 to max_dimensions of them; offset + local <= global in each.
+// 1 to max_dimensions of them; offset + local <= global in each. The last two are declarations about the
+// whole array, so that all ranks make the same ones. Without them the ranks' pieces cover each element
+// exactly once.
 struct ArrayPiece {
     ElementType type = ElementType::bytes;
     std::vector<uint64_t> global_shape;
     std::vector<uint64_t> offset;
     std::vector<uint64_t> local_shape;
+    bool may_have_gaps = false;  // some elements may be in no rank's piece
+    bool may_overlap = false;    // an element may be in several pieces; that of the lowest rank counts
     bool operator==(const ArrayPiece&) const = default;
 };
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cassert>
+
 #include "format/frame.h"
 #include "format/manifest.h"
 #include "format/shared_file.h"
@@ -30,6 +32,10 @@ std::vector<std::byte> encode(const PartHeader& header) {
     writer.put(header.stream.manifest_crc);
     writer.put(static_cast<uint32_t>(header.job.size()));
     format::put_job(writer, header.job);
+    assert(header.shared_dir.size() <= max_part_directory_bytes);
+    writer.put(static_cast<uint32_t>(header.shared_dir.size()));
+    writer.put(uint32_t{0});
+    writer.put_bytes(std::as_bytes(std::span(header.shared_dir.data(), header.shared_dir.size())));
     return format::seal(std::move(writer), part_header_bytes);
 }
 
@@ -49,10 +55,22 @@ Result<PartHeader> decode_part_header(std::span<const std::byte> bytes) {
     header.stream.manifest_crc = reader.get<uint32_t>();
     auto job_bytes = reader.get<uint32_t>();
     header.job = format::get_job(reader, job_bytes);
+    auto directory_bytes = reader.get<uint32_t>();
+    reader.get<uint32_t>();
 
     constexpr std::string_view what = "the captured part's header is wrong";
     if (auto status = check_job_name(header.job); !status.ok())
         return Status(Code::corrupt, fmt::format("{}: {}", what, status.message()));
+    if (directory_bytes > max_part_directory_bytes)
+        return Status(Code::corrupt, fmt::format("{}: the path of its shared directory has {} bytes and may "
+                                                 "have {}",
+                                                 what, directory_bytes, max_part_directory_bytes));
+    auto directory = reader.get_bytes(directory_bytes);
+    header.shared_dir.assign(reinterpret_cast<const char*>(directory.data()), directory.size());
+    if (!header.shared_dir.empty() &&
+        (header.shared_dir.front() != '/' || header.shared_dir.find('\0') != std::string::npos))
+        return Status(Code::corrupt,
+                      fmt::format("{}: the path of its shared directory is not an absolute path", what));
     if (header.rank_count == 0 || header.rank_count > max_ranks)
         return Status(Code::corrupt, fmt::format("{}: it speaks of {} ranks", what, header.rank_count));
     TAILRACE_TRY(format::check_stream_info(header.stream, header.rank_count).with_context(what));

@@ -17,6 +17,7 @@
 namespace tailrace {
 
 inline constexpr uint64_t part_header_bytes = 4096;
+inline constexpr uint64_t max_part_directory_bytes = part_header_bytes - 208;
 
 // Identifies one rank's stream anywhere: in a part header and in a shared file's index.
 struct StreamInfo {
@@ -35,6 +36,9 @@ struct PartHeader {
     uint64_t sequence = 0;   // how many saves the run had made before this one
     bool for_shared = true;  // false: this epoch was meant to stay in the node-local tier
     StreamInfo stream;
+    // The shared directory that the part belongs to, at most max_part_directory_bytes of an absolute path.
+    // Empty in parts of version 1.0, which do not say it.
+    std::string shared_dir;
     bool operator==(const PartHeader&) const = default;
 };
 

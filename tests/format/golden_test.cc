@@ -1,5 +1,5 @@
-// The golden files were written when version 1 of the format was made, and stay: whoever changes the codec
-// reads them still, and writes the same bytes from the same values. They are never made anew.
+// The golden files of a version were written when the version was made, and stay. The codec reads all of
+// them, and it writes the same bytes as the newest ones from the same values. They are never made anew.
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -12,8 +12,8 @@
 namespace tailrace {
 namespace {
 
-Bytes read_golden(const std::string& name) {
-    auto path = std::filesystem::path(TAILRACE_GOLDEN_DIR) / name;
+Bytes read_golden(const std::string& version, const std::string& name) {
+    auto path = std::filesystem::path(TAILRACE_GOLDEN_DIR) / version / name;
     std::ifstream file(path, std::ios::binary);
     std::vector<char> characters{std::istreambuf_iterator<char>(file), {}};
     auto bytes = std::as_bytes(std::span(characters));
@@ -24,9 +24,11 @@ const std::string first_name = "golden.e000000012.r0003.1of2.tailrace";
 const std::string second_name = "golden.e000000012.r0003.2of2.tailrace";
 const std::string part_name = "golden.e000000012.r0003.p00001.capture";
 
-TEST(GoldenTest, EpochOfVersion1StaysReadable) {
+// `region_count`: version 1.1 has a third region, with declarations about its array.
+void expect_epoch(const std::string& version, size_t region_count) {
     MapStorage storage;
-    for (const auto& name : {first_name, second_name}) storage.files["d/" + name] = read_golden(name);
+    for (const auto& name : {first_name, second_name})
+        storage.files["d/" + name] = read_golden(version, name);
     auto listed = list_shared(storage, "d", "golden");
     ASSERT_TRUE(listed.ok() && listed->size() == 1);
     auto epoch = load_shared_epoch(storage, listed->front());
@@ -48,7 +50,7 @@ TEST(GoldenTest, EpochOfVersion1StaysReadable) {
         auto manifest = decode_manifest(head);
         ASSERT_TRUE(manifest.ok()) << manifest.status().to_string();
         EXPECT_EQ(manifest->rank, rank);
-        ASSERT_EQ(manifest->regions.size(), 2u);
+        ASSERT_EQ(manifest->regions.size(), region_count);
         const auto& particles = manifest->regions[0];
         EXPECT_EQ(particles.name, "particles");
         EXPECT_EQ(particles.bytes, 100u + 10 * rank);
@@ -57,11 +59,14 @@ TEST(GoldenTest, EpochOfVersion1StaysReadable) {
         EXPECT_EQ(particles.block_crcs, std::vector<uint32_t>{crc32c(data)});
         const auto& grid = manifest->regions[1];
         EXPECT_EQ(grid.array, (ArrayPiece{ElementType::uint16, {6, 5}, {2 * rank, 0}, {2, 5}}));
+        if (region_count < 3) continue;
+        EXPECT_EQ(manifest->regions[2].array,
+                  (ArrayPiece{ElementType::uint16, {6, 5}, {2 * rank, 0}, {2, 5}, true, true}));
     }
 }
 
-TEST(GoldenTest, PartOfVersion1StaysReadable) {
-    auto bytes = read_golden(part_name);
+void expect_part(const std::string& version, const std::string& shared_dir) {
+    auto bytes = read_golden(version, part_name);
     auto header = decode_part_header(bytes);
     ASSERT_TRUE(header.ok()) << header.status().to_string();
     EXPECT_EQ(header->job, "golden");
@@ -69,16 +74,35 @@ TEST(GoldenTest, PartOfVersion1StaysReadable) {
     EXPECT_EQ(header->sequence, 4u);
     EXPECT_TRUE(header->for_shared);
     EXPECT_EQ(header->rank_count, 3u);
-    EXPECT_EQ(header->stream, golden_plan().streams[1].info());
-    EXPECT_EQ(encode(*header), Bytes(bytes.begin(), bytes.begin() + part_header_bytes));
+    EXPECT_EQ(header->shared_dir, shared_dir);
+    auto manifest =
+        decode_manifest(std::span(bytes).subspan(part_header_bytes, header->stream.manifest_bytes));
+    ASSERT_TRUE(manifest.ok()) << manifest.status().to_string();
+    EXPECT_EQ(manifest->rank, 1u);
+}
+
+TEST(GoldenTest, EpochOfVersion1_0StaysReadable) {
+    expect_epoch("1.0", 2);
+}
+
+TEST(GoldenTest, EpochOfVersion1_1StaysReadable) {
+    expect_epoch("1.1", 3);
+}
+
+TEST(GoldenTest, PartOfVersion1_0StaysReadable) {
+    expect_part("1.0", "");
+}
+
+TEST(GoldenTest, PartOfVersion1_1StaysReadable) {
+    expect_part("1.1", "/scratch/run 7");
 }
 
 TEST(GoldenTest, SameValuesGiveTheSameBytes) {
     auto written = write_epoch(golden_plan());
     ASSERT_EQ(written.size(), 2u);
-    EXPECT_TRUE(written.at(first_name) == read_golden(first_name));
-    EXPECT_TRUE(written.at(second_name) == read_golden(second_name));
-    EXPECT_TRUE(make_part(golden_plan().streams[1], golden_part_header()) == read_golden(part_name));
+    EXPECT_TRUE(written.at(first_name) == read_golden("1.1", first_name));
+    EXPECT_TRUE(written.at(second_name) == read_golden("1.1", second_name));
+    EXPECT_TRUE(make_part(golden_plan().streams[1], golden_part_header()) == read_golden("1.1", part_name));
 }
 
 }  // namespace

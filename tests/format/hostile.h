@@ -65,7 +65,7 @@ template <class Decode>
 void expect_version_rules(const Bytes& bytes, size_t record_bytes, const Decode& decode) {
     auto original = decode(std::span<const std::byte>(bytes));
     ASSERT_TRUE(original.ok());
-    expect_code(decode(with(bytes, record_bytes, 8, uint16_t{2})), Code::unsupported, "version 2.0");
+    expect_code(decode(with(bytes, record_bytes, 8, uint16_t{2})), Code::unsupported, "version 2.");
     expect_code(decode(with(bytes, record_bytes, 12, uint32_t{0x80})), Code::unsupported, "features 0x80");
     auto newer_minor = decode(with(bytes, record_bytes, 10, uint16_t{7}));
     ASSERT_TRUE(newer_minor.ok());

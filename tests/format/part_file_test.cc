@@ -7,7 +7,9 @@ namespace {
 
 Bytes sample() {
     Random random(1);
-    return encode(random_part_header(random));
+    auto header = random_part_header(random);
+    header.shared_dir = "/scratch";
+    return encode(header);
 }
 
 TEST(PartHeaderTest, EveryHeaderComesBack) {
@@ -49,6 +51,9 @@ TEST(PartHeaderTest, WrongFieldsAreCorrupt) {
     expect_code(decode_with(80, uint64_t{4095}), Code::corrupt, "manifest");  // not aligned
     expect_code(decode_with(92, uint32_t{0}), Code::corrupt, "job name");
     expect_code(decode_with(92, UINT32_MAX), Code::corrupt, "job name");
+    expect_code(decode_with(200, uint32_t{3889}), Code::corrupt, "shared directory");
+    expect_code(decode_with(208, uint8_t{0}), Code::corrupt, "absolute path");
+    expect_code(decode_with(208, uint8_t{'d'}), Code::corrupt, "absolute path");
     expect_code(decode_with(96, uint8_t{'.'}), Code::corrupt, "job name");
 }
 

@@ -2,7 +2,7 @@
 """Reads regions out of tailrace's files. Written from docs/format.md alone, to show that the page is complete.
 
 read_by_spec.py DIR JOB EPOCH RUN RANK NAME   writes the region's bytes to standard output
-read_by_spec.py --check GOLDEN_DIR PAGE       reads the golden epoch and captured part whole, and compares the
+read_by_spec.py --check GOLDEN_DIR PAGE       reads the golden epochs and captured parts whole, and compares the
                                               page's hex dumps with the file they show
 """
 import pathlib
@@ -47,13 +47,13 @@ def read_manifest(data):
     must(block_bytes == 262144, "check block bytes")
     at, regions = 64, {}
     for _ in range(region_count):
-        name_bytes, kind, element, dimensions, _, offset, size, crc_count = struct.unpack_from("<IBBBBQQQ", data, at)
+        name_bytes, kind, element, dimensions, flags, offset, size, crc_count = struct.unpack_from("<IBBBBQQQ", data, at)
         name = data[at + 32:at + 32 + name_bytes].decode()
         at = (at + 32 + name_bytes + 7) // 8 * 8
         array = None
         if kind == 1:
             numbers = struct.unpack_from(f"<{3 * dimensions}Q", data, at)
-            array = (element, *(numbers[i * dimensions:(i + 1) * dimensions] for i in range(3)))
+            array = (element, *(numbers[i * dimensions:(i + 1) * dimensions] for i in range(3)), flags)
             at += 24 * dimensions
         crcs = struct.unpack_from(f"<{crc_count}I", data, at)
         at = (at + 4 * crc_count + 7) // 8 * 8
@@ -126,9 +126,11 @@ def read_part(path):
     header = open_record(file, "TRCPARTH", 4096)
     (_epoch, _run, _ranks, _uid, _sequence, rank, _flags, stream_bytes, manifest_bytes, crc,
      _job_bytes) = struct.unpack_from("<QIIQQIIQQII", header, 32)
+    directory_bytes = struct.unpack_from("<I", header, 200)[0]
+    directory = header[208:208 + directory_bytes].decode()
     stream = file[4096:4096 + stream_bytes]
     must(len(stream) == stream_bytes and crc32c(stream[:manifest_bytes]) == crc, f"{path}: stream")
-    return rank, stream, manifest_bytes
+    return rank, stream, manifest_bytes, directory
 
 
 def read_regions(rank, stream, manifest_bytes):
@@ -148,15 +150,24 @@ def expected_data(rank, region, size):
     return bytes((rank * 83 + region * 29 + i * 7 + (i >> 8) * 13) & 0xFF for i in range(size))
 
 
-def check(golden, page):
-    must(crc32c(b"123456789") == 0xE3069283, "crc32c")
+def check_version(golden, more_regions, expected_directory):
     streams = read_epoch(golden, "golden", 12, 3)
     for rank in range(3):
         regions = read_regions(rank, *streams[rank])
+        shapes = ((6, 5), (2 * rank, 0), (2, 5))
         must(regions == {"particles": (expected_data(rank, 0, 100 + 10 * rank), None),
-                         "grid": (expected_data(rank, 1, 20), (4, (6, 5), (2 * rank, 0), (2, 5)))}, f"rank {rank}")
-    rank, stream, manifest_bytes = read_part(golden / "golden.e000000012.r0003.p00001.capture")
+                         "grid": (expected_data(rank, 1, 20), (4, *shapes, 0)),
+                         **({"halo": (expected_data(rank, 2, 20), (4, *shapes, 3))} if more_regions else {})},
+             f"rank {rank}")
+    rank, stream, manifest_bytes, directory = read_part(golden / "golden.e000000012.r0003.p00001.capture")
     must(rank == 1 and stream == streams[1][0] and manifest_bytes == streams[1][1], "captured part")
+    must(directory == expected_directory, "the part's shared directory")
+
+
+def check(golden, page):
+    must(crc32c(b"123456789") == 0xE3069283, "crc32c")
+    check_version(golden / "1.0", False, "")
+    check_version(golden / "1.1", True, "/scratch/run 7")
 
     text = page.read_text()
     dumped = (golden / re.search(r"tests/format/golden/(\S+?1of2\.tailrace)`", text)[1]).read_bytes()
@@ -165,7 +176,7 @@ def check(golden, page):
     for offset, shown in lines:
         shown = bytes.fromhex(shown)
         must(dumped[int(offset, 16):][:len(shown)] == shown, f"the page's line {offset} is not what the file holds")
-    print(f"read 3 ranks, a captured part and {len(lines)} lines of the page")
+    print(f"read 3 ranks and a captured part of both versions, and {len(lines)} lines of the page")
 
 
 if __name__ == "__main__":

@@ -66,6 +66,8 @@ ArrayPiece random_piece(Random& random) {
         piece.offset.push_back(offset);
         piece.local_shape.push_back(below(random, whole - offset + 1));
     }
+    piece.may_have_gaps = below(random, 4) == 0;
+    piece.may_overlap = below(random, 4) == 0;
     return piece;
 }
 
@@ -103,6 +105,10 @@ PartHeader random_part_header(Random& random) {
     header.stream.manifest_bytes = stream_alignment * (1 + below(random, 100));
     header.stream.stream_bytes = header.stream.manifest_bytes + below(random, uint64_t{1} << 50);
     header.stream.manifest_crc = static_cast<uint32_t>(random());
+    if (below(random, 4) != 0) {
+        header.shared_dir.assign(1 + below(random, max_part_directory_bytes), 'd');
+        header.shared_dir.front() = '/';
+    }
     return header;
 }
 
@@ -277,7 +283,11 @@ EpochPlan golden_plan() {
         grid.name = "grid";
         grid.array = ArrayPiece{ElementType::uint16, {6, 5}, {2 * rank, 0}, {2, 5}};
         grid.bytes = 20;
-        manifest.regions = {plain, grid};
+        Region halo = grid;
+        halo.name = "halo";
+        halo.array->may_have_gaps = true;
+        halo.array->may_overlap = true;
+        manifest.regions = {plain, grid, halo};
         plan.streams.push_back(make_stream(manifest));
     }
     return plan;
@@ -289,6 +299,7 @@ PartHeader golden_part_header() {
     header.key = {12, 3};
     header.run_uid = 0x1122334455667788;
     header.sequence = 4;
+    header.shared_dir = "/scratch/run 7";
     return header;
 }
 
