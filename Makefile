@@ -19,7 +19,7 @@ $(error MPI=$(MPI) is not known; choose MPI=mpich, MPI=openmpi or MPI=none)
 endif
 
 .PHONY: help setup build demo test test-python bench bench-llm bench-peers bench-collective test-cluster asan tsan \
-    fuzz format check-format install clean
+    fuzz release-check format check-format install clean
 .NOTPARALLEL:
 
 help:
@@ -40,6 +40,7 @@ help:
 	@echo '  make test-cluster  the demo and a kill test on four simulated nodes with MooseFS (root)'
 	@echo '  make asan, tsan    build with sanitizers and run the tests that need no MPI'
 	@echo '  make fuzz          run every fuzz target for $(FUZZ_SECONDS) s (FUZZ_SECONDS=N)'
+	@echo '  make release-check what a release needs besides: sanitizers, fuzzing, the simulated cluster (root)'
 	@echo '  make format        format the sources;  make check-format  fails when that would change something'
 	@echo '  make install       install into PREFIX (now $(PREFIX))'
 	@echo '  make clean         remove build/'
@@ -100,6 +101,9 @@ asan tsan:
 fuzz:
 	@MPI=none scripts/setup build fuzz
 	@scripts/fuzz
+
+release-check:
+	@.ci/run release
 
 format check-format:
 	@MPI=none scripts/setup format
