@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <new>
 #include <system_error>
 
 #include "base/crc32c.h"
@@ -56,8 +57,14 @@ void CopyTeam::take(std::unique_lock<std::mutex>& lock) {
         const size_t mine = next_++;
         const auto* work = work_;
         lock.unlock();
-        (*work)(mine);
+        std::exception_ptr thrown;
+        try {
+            (*work)(mine);
+        } catch (...) {
+            thrown = std::current_exception();
+        }
         lock.lock();
+        if (thrown && !thrown_) thrown_ = thrown;
         if (++finished_ == count_) done_.notify_all();
     }
 }
@@ -80,6 +87,7 @@ void CopyTeam::run(size_t count, const std::function<void(size_t)>& work) {
     done_.wait(lock, [&] { return finished_ == count_; });
     count_ = next_ = 0;
     work_ = nullptr;
+    if (thrown_) std::rethrow_exception(std::exchange(thrown_, nullptr));
 }
 
 // ---- Capture -----------------------------------------------------------------------------------------
@@ -124,10 +132,14 @@ Result<OwnPart> Capture::capture(PartHeader header, std::span<const RegionSource
 
     Result<OwnPart> part = Status(Code::aborted, "not tried");
     const std::string recycled_path = recycled ? recycled->path : std::string();
-    if (auto laid_out = lay_out(manifest); laid_out.ok())
-        part = write_part(header, manifest, regions, std::move(recycled), unfinished_path);
-    else
-        part = laid_out;
+    try {
+        if (auto laid_out = lay_out(manifest); laid_out.ok())
+            part = write_part(header, manifest, regions, std::move(recycled), unfinished_path);
+        else
+            part = laid_out;
+    } catch (const std::bad_alloc&) {
+        part = Status(Code::out_of_memory, "there is no memory for the tables or the small regions");
+    }
     if (part.ok()) return part;
 
     // The failed part must not linger; neither must the one it was to replace, whose turn was over.

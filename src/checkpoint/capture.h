@@ -13,6 +13,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -50,7 +51,9 @@ class CopyTeam {
   public:
     explicit CopyTeam(size_t helpers);
     ~CopyTeam();
-    // Calls work(i) for every i below count, from the caller and the helpers; returns when all are done.
+    // Calls work(i) for every i below count, from the caller and the helpers. Returns when all calls are
+    // over, because `work` uses what its maker has on the stack. If calls threw, the first exception is
+    // thrown on.
     void run(size_t count, const std::function<void(size_t)>& work);
     size_t threads() const { return helpers_.size() + 1; }
 
@@ -62,6 +65,7 @@ class CopyTeam {
     std::condition_variable has_work_, done_;
     const std::function<void(size_t)>* work_ = nullptr;
     size_t count_ = 0, next_ = 0, finished_ = 0;
+    std::exception_ptr thrown_;
     bool stopping_ = false;
     std::vector<Worker> helpers_;  // last: they use the members above
 };

@@ -6,10 +6,15 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <mutex>
+#include <new>
 #include <numeric>
+#include <thread>
 
 #include "base/crc32c.h"
 #include "base/no_threads.h"
@@ -238,6 +243,46 @@ TEST(CopyTeamTest, EveryPieceIsDoneOnce) {
         team.run(count, [&](size_t i) { ++done[i]; });
         for (const auto& times : done) EXPECT_EQ(times, 1);
     }
+}
+
+// What a call of `work` uses lies on the caller's stack: it must still be there when a helper comes to its
+// end.
+TEST(CopyTeamTest, AnExceptionOfTheCallersShareWaitsForTheHelpers) {
+    CopyTeam team(1);
+    const auto caller = std::this_thread::get_id();
+    std::atomic<bool> helper_is_inside = false, helper_is_done = false;
+    auto work = [&](size_t) {
+        if (std::this_thread::get_id() == caller) {
+            while (!helper_is_inside) std::this_thread::yield();
+            throw std::bad_alloc();
+        }
+        helper_is_inside = true;
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        helper_is_done = true;
+    };
+    EXPECT_THROW(team.run(2, work), std::bad_alloc);
+    EXPECT_TRUE(helper_is_done);
+    int done = 0;
+    std::mutex mutex;
+    team.run(10, [&](size_t) {
+        std::lock_guard lock(mutex);
+        ++done;
+    });
+    EXPECT_EQ(done, 10);
+}
+
+TEST(CopyTeamTest, AnExceptionOfAHelperReachesTheCaller) {
+    CopyTeam team(1);
+    const auto caller = std::this_thread::get_id();
+    std::atomic<bool> thrown = false;
+    auto work = [&](size_t) {
+        if (std::this_thread::get_id() != caller) {
+            thrown = true;
+            throw std::bad_alloc();
+        }
+        while (!thrown) std::this_thread::yield();
+    };
+    EXPECT_THROW(team.run(2, work), std::bad_alloc);
 }
 
 TEST(CopyTeamTest, TheCallerDoesAllWhereThereAreNoThreads) {
