@@ -236,13 +236,19 @@ class RanksTransfer : public Transfer {
     Result<std::optional<uint64_t>> test() final {
         if (end_) return *end_;
         const Status status = link_->advance();
-        if (number_ && link_->take_end(*number_)) finish(outcome());
+        if (number_ && link_->take_end(*number_)) {
+            memory_is_free_ = true;
+            finish(outcome());
+        }
         if (!end_ && !status.ok()) end_ = status.with_context(attempted_);
         if (!end_) return std::optional<uint64_t>();
         return *end_;
     }
 
-    bool take_back() override { return end_.has_value() || link_->released(); }
+    // A transfer can fail because the link has, while its memory is still being moved.
+    bool take_back() override {
+        return (end_.has_value() && (!number_ || memory_is_free_)) || link_->released();
+    }
 
   protected:
     virtual Result<std::optional<uint64_t>> outcome() = 0;
@@ -259,6 +265,7 @@ class RanksTransfer : public Transfer {
 
   private:
     std::optional<Result<std::optional<uint64_t>>> end_;
+    bool memory_is_free_ = false;  // of what `number_` moves
 };
 
 class Send final : public RanksTransfer {

@@ -486,7 +486,7 @@ bool NodeAggregator::test_orphans() {
     const size_t before = orphans_.size();
     orphans_.remove_if([](Orphan& orphan) {
         auto done = orphan.transfer->test();
-        return !done.ok() || done->has_value();
+        return done.ok() ? done->has_value() : orphan.transfer->take_back();
     });
     return orphans_.size() != before;
 }

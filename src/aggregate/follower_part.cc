@@ -32,20 +32,21 @@ bool FollowerPart::test_sends() {
     bool moved = false;
     for (auto send = sends_.begin(); send != sends_.end();) {
         auto done = send->transfer->test();
-        if (done.ok() && !done->has_value()) {
+        if (!done.ok()) {
+            // It stays with its buffer, which the transport may still read, until disconnect() takes it.
+            services_.broken(done.status());
+            return moved;
+        }
+        if (!done->has_value()) {
             ++send;
             continue;
         }
-        if (done.ok()) {
-            statistics_.sent_bytes += **done;
-            ++statistics_.chunks_sent;
-            const Chunk& chunk = *send->chunk;
-            if (services_.options.trace && statistics_.events.size() < most_flush_events)
-                statistics_.events.push_back(
-                    {FlushEvent::Kind::send, -1, chunk.begin, Clock::now(), chunk.bytes, chunk.rank});
-        } else {
-            services_.broken(done.status());
-        }
+        statistics_.sent_bytes += **done;
+        ++statistics_.chunks_sent;
+        const Chunk& chunk = *send->chunk;
+        if (services_.options.trace && statistics_.events.size() < most_flush_events)
+            statistics_.events.push_back(
+                {FlushEvent::Kind::send, -1, chunk.begin, Clock::now(), chunk.bytes, chunk.rank});
         send = sends_.erase(send);
         moved = true;
     }

@@ -256,6 +256,11 @@ bool LeaderPart::test_receives() {
     bool moved = false;
     for (auto receive = receives_.begin(); receive != receives_.end();) {
         auto done = receive->what.transfer->test();
+        if (!done.ok() && !receive->what.transfer->take_back()) {
+            // It stays with its buffer, which the transport may still write to, until disconnect() takes it.
+            services_.broken(done.status());
+            return moved;
+        }
         if (done.ok() && !done->has_value()) {
             ++receive;
             continue;

@@ -94,17 +94,17 @@ class MpiTransfer : public Transfer {
         return *end_;
     }
 
+    bool take_back() final { return data_request_ == MPI_REQUEST_NULL && !data_lost_; }
+
   protected:
     virtual Result<std::optional<uint64_t>> advance() = 0;
 
-    // Is this request over? A null request is.
-    Result<bool> over(MPI_Request& request) {
-        int complete = 0;
-        const int code = MPI_Test(&request, &complete, MPI_STATUS_IGNORE);
-        if (code == MPI_SUCCESS) return complete != 0;
-        request = MPI_REQUEST_NULL;  // whatever is left of it: MPI promises nothing after an error
-        return mpi_status(code, attempted_);
-    }
+    // Is this request over? A null request is. MPI promises nothing about a request after an error, neither
+    // that it may be used again nor that MPI is done with its memory.
+    Result<bool> announced() { return over(announcement_request_, announcement_lost_); }
+    Result<bool> moved() { return over(data_request_, data_lost_); }
+    // The announcement's memory is left to MPI where it may still look at it.
+    void abandon_announcement() { (void)announcement_.release(); }
 
     const std::shared_ptr<MpiProgress> progress_;
     const MpiChannel channel_;
@@ -112,8 +112,18 @@ class MpiTransfer : public Transfer {
     std::unique_ptr<Announcement> announcement_ = std::make_unique<Announcement>();
     MPI_Request announcement_request_ = MPI_REQUEST_NULL;
     MPI_Request data_request_ = MPI_REQUEST_NULL;
+    bool announcement_lost_ = false, data_lost_ = false;  // the request ended with an error
 
   private:
+    Result<bool> over(MPI_Request& request, bool& lost) {
+        int complete = 0;
+        const int code = MPI_Test(&request, &complete, MPI_STATUS_IGNORE);
+        if (code == MPI_SUCCESS) return complete != 0;
+        request = MPI_REQUEST_NULL;
+        lost = true;
+        return mpi_status(code, attempted_);
+    }
+
     std::optional<Result<std::optional<uint64_t>>> end_;
 };
 
@@ -124,11 +134,9 @@ class MpiSend final : public MpiTransfer {
     // MPI has no way to take back a send; what it may still read is left to it. Only after a failure
     // elsewhere.
     ~MpiSend() override {
-        for (MPI_Request* request : {&announcement_request_, &data_request_}) {
-            if (*request == MPI_REQUEST_NULL) continue;
-            MPI_Request_free(request);
-            (void)announcement_.release();
-        }
+        if (announcement_request_ != MPI_REQUEST_NULL || announcement_lost_) abandon_announcement();
+        for (MPI_Request* request : {&announcement_request_, &data_request_})
+            if (*request != MPI_REQUEST_NULL) MPI_Request_free(request);
     }
 
     Status start(std::span<const std::byte> source, int data_tag) {
@@ -145,9 +153,9 @@ class MpiSend final : public MpiTransfer {
 
   private:
     Result<std::optional<uint64_t>> advance() override {
-        TAILRACE_ASSIGN(const bool announced, over(announcement_request_));
-        TAILRACE_ASSIGN(const bool sent, over(data_request_));
-        if (!announced || !sent) return std::optional<uint64_t>();
+        TAILRACE_ASSIGN(const bool announcement_sent, announced());
+        TAILRACE_ASSIGN(const bool data_sent, moved());
+        if (!announcement_sent || !data_sent) return std::optional<uint64_t>();
         return std::optional<uint64_t>(announcement_->bytes);
     }
 
@@ -162,6 +170,8 @@ class MpiReceive final : public MpiTransfer {
     // after a failure elsewhere.
     ~MpiReceive() override {
         std::erase(progress_->unannounced, this);
+        if (announcement_lost_) abandon_announcement();
+        if (data_lost_) (void)spare_.release();
         for (MPI_Request* request : {&announcement_request_, &data_request_}) {
             if (*request == MPI_REQUEST_NULL) continue;
             MPI_Cancel(request);
@@ -180,10 +190,10 @@ class MpiReceive final : public MpiTransfer {
 
     // True once this transfer no longer waits for its announcement: it came, or cannot come.
     bool look_for_announcement() {
-        Result<bool> announced = over(announcement_request_);
-        if (announced.ok() && !*announced) return false;
+        Result<bool> came = announced();
+        if (came.ok() && !*came) return false;
         announced_ = true;
-        trouble_ = announced.ok() ? receive_data() : announced.status();
+        trouble_ = came.ok() ? receive_data() : came.status();
         progress_->nap.reset();
         return true;
     }
@@ -192,7 +202,7 @@ class MpiReceive final : public MpiTransfer {
     Result<std::optional<uint64_t>> advance() override {
         if (!announced_) return std::optional<uint64_t>();
         TAILRACE_TRY(trouble_);
-        TAILRACE_ASSIGN(const bool received, over(data_request_));
+        TAILRACE_ASSIGN(const bool received, moved());
         if (!received) return std::optional<uint64_t>();
         if (announcement_->bytes > target_.size()) return too_large();
         return std::optional<uint64_t>(announcement_->bytes);

@@ -107,9 +107,13 @@ class MpiTransport final : public Transport {
         if (!arrival_) TAILRACE_TRY(probe());
         if (!arrival_) return std::optional<Message>();
         int complete = 0;
-        TAILRACE_MPI_TRY(MPI_Test(&arrival_->request, &complete, MPI_STATUS_IGNORE),
-                         "receiving a message of {} bytes from rank {}", arrival_->message.bytes.size(),
-                         arrival_->message.source);
+        const int code = MPI_Test(&arrival_->request, &complete, MPI_STATUS_IGNORE);
+        if (code != MPI_SUCCESS) {
+            // MPI may still write to its memory, and a later look would take it for complete.
+            const Message& lost = arrival_.release()->message;
+            return mpi_status(code, fmt::format("receiving a message of {} bytes from rank {}",
+                                                lost.bytes.size(), lost.source));
+        }
         if (complete == 0) return std::optional<Message>();
         progress_->nap.reset();
         std::optional<Message> message(std::move(arrival_->message));
@@ -289,6 +293,7 @@ class MpiTransport final : public Transport {
             const int code = MPI_Test(&post.request, &complete, MPI_STATUS_IGNORE);
             if (code == MPI_SUCCESS) return complete != 0;
             worst = mpi_status(code, fmt::format("delivering a message of {} bytes", post.bytes.size()));
+            (void)new std::vector<std::byte>(std::move(post.bytes));  // MPI may still read it
             return true;
         });
         return worst;
@@ -305,12 +310,13 @@ class MpiTransport final : public Transport {
         int bytes = 0;
         TAILRACE_MPI_TRY(MPI_Get_count(&status, MPI_BYTE, &bytes), "looking at a message from rank {}",
                          status.MPI_SOURCE);
-        arrival_ = std::make_unique<Arrival>();
-        arrival_->message.source = status.MPI_SOURCE;
-        arrival_->message.bytes.resize(static_cast<size_t>(bytes));
+        auto arrival = std::make_unique<Arrival>();
+        arrival->message.source = status.MPI_SOURCE;
+        arrival->message.bytes.resize(static_cast<size_t>(bytes));
         TAILRACE_MPI_TRY(
-            MPI_Imrecv(arrival_->message.bytes.data(), bytes, MPI_BYTE, &matched, &arrival_->request),
+            MPI_Imrecv(arrival->message.bytes.data(), bytes, MPI_BYTE, &matched, &arrival->request),
             "receiving a message of {} bytes from rank {}", bytes, status.MPI_SOURCE);
+        arrival_ = std::move(arrival);
         return Status();
     }
 

@@ -35,11 +35,12 @@ struct Message {
 class Transfer {
   public:
     virtual ~Transfer() = default;
-    // Nothing while it goes on; then the number of bytes moved, the same at every later call.
+    // Nothing while it goes on; then the number of bytes moved, or the failure, the same at every later call.
+    // After a failure the backend may still touch the memory: take_back() tells.
     virtual Result<std::optional<uint64_t>> test() = 0;
-    // Gives up a transfer that is not complete, so that it may be destroyed. True when nobody touches its
-    // memory any more; false when the backend cannot promise that: the memory must then outlive the
-    // transport.
+    // Gives up a transfer that is not complete or has failed, so that it may be destroyed. True when nobody
+    // touches its memory any more; false when the backend cannot promise that: the memory must then outlive
+    // the transport.
     virtual bool take_back() { return false; }
 };
 

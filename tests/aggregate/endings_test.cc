@@ -21,10 +21,16 @@ using testing::HasSubstr;
 using testing_support::BreakingTransport;
 using testing_support::TransportCall;
 
-// Three nodes driven in turn by this thread. Node `broken` loses its transport after `good_calls`. Runs until
-// that node has its result, or `most_turns` are over; then everything is torn down where it stands.
-std::optional<FlushResult> run_in_turn(const std::vector<FlushJob>& jobs, Storage& local, Storage& shared,
-                                       size_t broken, uint64_t good_calls, int most_turns) {
+struct BrokenRun {
+    std::optional<FlushResult> result;  // of the node whose transport broke
+    size_t lost_transfers = 0;          // that failed under way
+};
+
+// Three nodes driven in turn by this thread. Node `broken` loses its transport after `good_calls`: later
+// posts and transfers fail at their start, or transfers alone fail `under_way`. Runs until that node has its
+// result, or `most_turns` are over; then everything is torn down where it stands.
+BrokenRun run_in_turn(const std::vector<FlushJob>& jobs, Storage& local, Storage& shared, size_t broken,
+                      uint64_t good_calls, int most_turns, bool under_way = false) {
     auto transports = make_in_process_transports({"machine", "machine", "machine"});
     const Topology topology = make_topology({"machine", "machine", "machine"}, 1);
     auto options = small(3, 1).options;
@@ -35,14 +41,17 @@ std::optional<FlushResult> run_in_turn(const std::vector<FlushJob>& jobs, Storag
         const auto breaks = [node, broken, good_calls](TransportCall, uint64_t calls) {
             return node == broken && calls >= good_calls;
         };
-        breaking.push_back(std::make_unique<BreakingTransport>(*transports[node], breaks));
+        const auto never = [](TransportCall, uint64_t) { return false; };
+        breaking.push_back(under_way ? std::make_unique<BreakingTransport>(*transports[node], never, breaks)
+                                     : std::make_unique<BreakingTransport>(*transports[node], breaks));
         auto made = Aggregator::create(options, topology, static_cast<int>(node), *breaking[node], local,
                                        shared, [transport = transports[0].get()] { transport->wake(); });
         EXPECT_TRUE(made.ok());
         nodes.push_back(std::move(made).value());
         nodes.back()->start(jobs[node]);
     }
-    for (int turn = 0; turn < most_turns; ++turn) {
+    BrokenRun run;
+    for (int turn = 0; turn < most_turns && !run.result; ++turn) {
         for (size_t node = 0; node < 3; ++node) {
             while (true) {
                 auto message = transports[node]->poll();
@@ -51,11 +60,18 @@ std::optional<FlushResult> run_in_turn(const std::vector<FlushJob>& jobs, Storag
             }
             nodes[node]->step();
             auto results = nodes[node]->take_results();
-            if (node == broken && !results.empty()) return results.front();
+            if (node == broken && !results.empty()) run.result = results.front();
         }
         transports[0]->wait(std::chrono::milliseconds(1), true);
     }
-    return std::nullopt;
+    // What a transport may still touch is there after the aggregators, which is where a freed pool shows.
+    nodes.clear();
+    for (const std::span<const std::byte> memory : breaking[broken]->lost()) {
+        const volatile std::byte* bytes = memory.data();
+        for (size_t i = 0; i < memory.size(); i += 512) (void)bytes[i];
+        ++run.lost_transfers;
+    }
+    return run;
 }
 
 TEST_F(AggregatorFaultsTest, NodeWithoutTransportEndsItsJobsWithThatReason) {
@@ -65,7 +81,7 @@ TEST_F(AggregatorFaultsTest, NodeWithoutTransportEndsItsJobsWithThatReason) {
         for (uint64_t good_calls : {0u, 1u, 2u, 3u, 5u, 8u, 13u}) {
             SCOPED_TRACE(fmt::format("node {} after {} calls", broken, good_calls));
             const auto jobs = cluster.capture({1, 1}, sizes);
-            const auto result = run_in_turn(jobs, *local, *memory, broken, good_calls, 20'000);
+            const auto result = run_in_turn(jobs, *local, *memory, broken, good_calls, 20'000).result;
             ASSERT_TRUE(result.has_value());
             EXPECT_EQ(result->status.code(), Code::transport);
             EXPECT_THAT(result->status.message(), HasSubstr("the network is gone"));
@@ -73,11 +89,31 @@ TEST_F(AggregatorFaultsTest, NodeWithoutTransportEndsItsJobsWithThatReason) {
     }
 }
 
+TEST_F(AggregatorFaultsTest, MemoryOfATransferThatFailedUnderWayIsKept) {
+    const std::vector<uint64_t> sizes = {60'000, 90'000, 50'000};
+    Cluster cluster(small(3, 1), local, memory);
+    size_t sends = 0, receives = 0;
+    for (size_t broken = 0; broken < 3; ++broken) {
+        for (uint64_t good_calls : {0u, 3u, 8u}) {
+            SCOPED_TRACE(fmt::format("node {} after {} calls", broken, good_calls));
+            const auto jobs = cluster.capture({1, 1}, sizes);
+            const auto run = run_in_turn(jobs, *local, *memory, broken, good_calls, 20'000, true);
+            (broken == 1 ? receives : sends) += run.lost_transfers;  // node 1 has most, and leads
+            if (run.lost_transfers == 0) continue;                   // it was done before
+            ASSERT_TRUE(run.result.has_value());
+            EXPECT_EQ(run.result->status.code(), Code::transport);
+            EXPECT_THAT(run.result->status.message(), HasSubstr("the network went away"));
+        }
+    }
+    EXPECT_GT(sends, 0u);
+    EXPECT_GT(receives, 0u);
+}
+
 TEST_F(AggregatorFaultsTest, MissingSharedDirectoryIsAnErrorThatNamesIt) {
     Cluster cluster(small(3, 1), local, memory);
     const auto jobs = cluster.capture({1, 1}, {40'000, 60'000, 0});
     MemoryStorage without_directory;
-    const auto result = run_in_turn(jobs, *local, without_directory, 0, UINT64_MAX, 20'000);
+    const auto result = run_in_turn(jobs, *local, without_directory, 0, UINT64_MAX, 20'000).result;
     ASSERT_TRUE(result.has_value());
     EXPECT_EQ(result->status.code(), Code::not_found);
     EXPECT_THAT(result->status.message(), HasSubstr(Cluster::shared_dir));
@@ -89,7 +125,7 @@ TEST_F(AggregatorFaultsTest, AggregatorsMayEndWhileEverythingIsUnderWay) {
     const auto jobs = cluster.capture({1, 1}, sizes);
     int unfinished = 0;
     for (int turns = 0; turns < 40; ++turns)
-        unfinished += run_in_turn(jobs, *local, *memory, 0, UINT64_MAX, turns).has_value() ? 0 : 1;
+        unfinished += run_in_turn(jobs, *local, *memory, 0, UINT64_MAX, turns).result.has_value() ? 0 : 1;
     EXPECT_GT(unfinished, 3);
 }
 
