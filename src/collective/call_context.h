@@ -4,6 +4,8 @@
 // Only the thread that drives the call uses these.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <deque>
 #include <memory>
@@ -85,10 +87,15 @@ struct CallContext {
     // Something has arrived that is the end of a chain of so many.
     void note_step(uint64_t step) { steps = std::max(steps, step); }
 
-    // A slot's place among the packed bytes of its local aggregator.
-    std::span<std::byte> slot_of(std::span<std::byte> packed, const Word& word) const {
-        return packed.subspan(static_cast<size_t>(word.slot * domains.window_bytes()),
-                              static_cast<size_t>(word.bytes));
+    // The place of a word's slot among the packed bytes of its local aggregator. transport when the word
+    // speaks of more than there is.
+    Result<std::span<std::byte>> slot_of(std::span<std::byte> packed, const Word& word) const {
+        const uint64_t begin = word.slot * domains.window_bytes();
+        if (word.slot >= most_local_slots || begin > packed.size() || word.bytes > packed.size() - begin)
+            return Status(Code::transport,
+                          fmt::format("a rank speaks of {} bytes in slot {} of {} bytes of packed data",
+                                      word.bytes, word.slot, packed.size()));
+        return packed.subspan(static_cast<size_t>(begin), static_cast<size_t>(word.bytes));
     }
     bool same_node(int other) const {
         return topology.node_of_rank[static_cast<size_t>(other)] ==
@@ -99,8 +106,12 @@ struct CallContext {
 // Which of a rank's memories an attachment is to (Attachments::at); behind them the runs of each slot.
 enum Attached : int { attached_list = 0, attached_packed = 1, attached_runs = 2 };
 
-inline std::span<const Request> as_requests(std::span<const std::byte> memory, uint64_t count) {
-    return {reinterpret_cast<const Request*>(memory.data()), static_cast<size_t>(count)};
+// transport when the memory holds fewer than a peer says.
+inline Result<std::span<const Request>> as_requests(std::span<const std::byte> memory, uint64_t count) {
+    if (count > memory.size() / sizeof(Request))
+        return Status(Code::transport, fmt::format("a rank speaks of {} requests in {} bytes of memory",
+                                                   count, memory.size()));
+    return std::span(reinterpret_cast<const Request*>(memory.data()), static_cast<size_t>(count));
 }
 inline std::span<const std::byte> as_bytes(std::span<const Request> requests) {
     return std::as_bytes(requests);

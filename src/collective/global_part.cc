@@ -1,5 +1,7 @@
 #include "collective/global_part.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -63,7 +65,11 @@ Status GlobalPart::handle(int source, const Word& word) {
     if (contribution == nullptr)
         return Status(Code::transport, "a global aggregator received a message out of order");
     window->steps = std::max(window->steps, word.step);
-    if (word.kind == Word::Kind::offer) return offered(*window, *contribution, word);
+    using Stage = Contribution::Stage;
+    const bool is_offer = word.kind == Word::Kind::offer;
+    if (contribution->stage != (is_offer ? Stage::expected : Stage::waiting))
+        return Status(Code::transport, "a global aggregator received a message out of order");
+    if (is_offer) return offered(*window, *contribution, word);
     contribution->grant = word;
     return serve(*window, *contribution);
 }
@@ -71,7 +77,15 @@ Status GlobalPart::handle(int source, const Word& word) {
 // A group has said to which windows it contributes. Those of the first rounds are open from then on.
 Status GlobalPart::announced(int source, const std::vector<uint64_t>& ids) {
     if (!ids.empty()) ++context_.statistics.receives;
+    if (groups_missing_ == 0)
+        return Status(Code::transport, "a global aggregator was told twice what a group contributes");
     for (const uint64_t id : ids) {
+        if (context_.domains.owner(id) != index_ || context_.domains.round(id) >= context_.domains.rounds())
+            return Status(
+                Code::transport,
+                fmt::format("rank {} contributes to window {}, which this global aggregator does not "
+                            "own",
+                            source, id));
         if (!context_.open_from_the_beginning(id)) {
             contributors_[id].push_back(source);
             continue;
@@ -129,6 +143,10 @@ Status GlobalPart::offered(Window& window, Contribution& contribution, const Wor
     contribution.stage = Contribution::Stage::described;
     contribution.bytes = word.bytes;
     context_.statistics.requests_after_local += word.count;
+    if (word.count > word.bytes || word.bytes > window.range.bytes())
+        return Status(Code::transport,
+                      fmt::format("rank {} offers {} runs of {} bytes for a window of {} bytes",
+                                  contribution.source, word.count, word.bytes, window.range.bytes()));
     if (word.granted) contribution.grant = word;
     if (word.failed && context_.writes) {
         contribution.stage = Contribution::Stage::settled;
@@ -145,14 +163,18 @@ Status GlobalPart::offered(Window& window, Contribution& contribution, const Wor
         return Status();
     }
     if (context_.writes && word.shared) {
+        if (word.slot >= most_local_slots)
+            return Status(Code::transport, "a global aggregator was told of a slot that does not exist");
         Attachments& attachments = context_.memory.attachments;
         auto packed = attachments.at(contribution.source, attached_packed, word.data);
         auto runs =
             attachments.at(contribution.source, attached_runs + static_cast<int>(word.slot), word.list);
         if (packed.ok() && runs.ok()) {
-            const std::span<const Request> seen = as_requests(*runs, word.count);
+            TAILRACE_ASSIGN(const auto seen, as_requests(*runs, word.count));
             contribution.runs.assign(seen.begin(), seen.end());
-            scatter(window, contribution.runs, context_.slot_of(*packed, word));
+            TAILRACE_TRY(check_runs(contribution.runs, window.range, word.bytes));
+            TAILRACE_ASSIGN(const auto place, context_.slot_of(*packed, word));
+            scatter(window, contribution.runs, place);
         } else {
             context_.fail(packed.ok() ? runs.status() : packed.status());
         }
@@ -160,7 +182,8 @@ Status GlobalPart::offered(Window& window, Contribution& contribution, const Wor
         return word.answer ? say_done(contribution.source, window) : Status();
     }
     contribution.runs = word.runs;
-    if (contribution.runs.size() == word.count) return Status();
+    if (contribution.runs.size() == word.count)
+        return check_runs(contribution.runs, window.range, word.bytes);
     contribution.runs.resize(static_cast<size_t>(word.count));
     TAILRACE_ASSIGN(
         contribution.runs_transfer,
@@ -181,10 +204,12 @@ Status GlobalPart::serve(Window& window, Contribution& contribution) {
     }
     if (word.shared) {
         auto packed = context_.memory.attachments.at(contribution.source, attached_packed, word.data);
-        if (packed.ok())
-            gather(window, contribution.runs, context_.slot_of(*packed, word));
-        else
+        if (packed.ok()) {
+            TAILRACE_ASSIGN(const auto place, context_.slot_of(*packed, word));
+            gather(window, contribution.runs, place);
+        } else {
             context_.fail(packed.status());
+        }
         return say_done(contribution.source, window);
     }
     contribution.stage = Contribution::Stage::moving;
@@ -251,6 +276,7 @@ Result<bool> GlobalPart::advance(Window& window, Contribution& contribution) {
         TAILRACE_ASSIGN(const auto complete, contribution.runs_transfer->test());
         if (!complete) return false;
         contribution.runs_transfer.reset();
+        TAILRACE_TRY(check_runs(contribution.runs, window.range, contribution.bytes));
     }
     if (context_.writes && contribution.stage == Contribution::Stage::described)
         contribution.stage = Contribution::Stage::moving;

@@ -1,5 +1,7 @@
 #include "collective/local_part.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -12,6 +14,16 @@ bool touches(const RequestList& list, const FileWindow& window) {
     for (size_t i = range.first; i < range.last; ++i)
         if (clip(list.all()[i], window).bytes > 0) return true;
     return false;
+}
+
+// ok when a member's list is what its summary says. All plans and places follow from the summaries.
+Status check_list(int rank, std::span<const Request> requests, const ListSummary& said) {
+    const auto found = summarise(requests, false, "a member's list");
+    if (found.ok() && *found == said) return Status();
+    return Status(Code::transport,
+                  fmt::format("the list of {} requests that rank {} shows in shared memory is not what it "
+                              "announced{}",
+                              requests.size(), rank, found.ok() ? "" : ": " + found.status().message()));
 }
 
 }  // namespace
@@ -39,8 +51,14 @@ Status LocalPart::start() {
         const RankSummary& member = context_.ranks[static_cast<size_t>(rank)];
         auto memory = context_.memory.attachments.at(rank, attached_list, member.memory);
         if (memory.ok()) {
-            lists_[rank] = RequestList(as_requests(*memory, member.list.requests), member.list.overlapping);
-            const size_t list_bytes = static_cast<size_t>(member.list.requests) * sizeof(Request);
+            TAILRACE_ASSIGN(const auto requests, as_requests(*memory, member.list.requests));
+            TAILRACE_TRY(check_list(rank, requests, member.list));
+            lists_[rank] = RequestList(requests, member.list.overlapping);
+            const size_t list_bytes = requests.size_bytes();
+            if (member.shares_bytes && member.list.bytes > memory->size() - list_bytes)
+                return Status(Code::transport,
+                              fmt::format("rank {} says that it has laid {} bytes where there are {}", rank,
+                                          member.list.bytes, memory->size() - list_bytes));
             if (member.shares_bytes)
                 laid_.try_emplace(rank, lists_[rank],
                                   memory->subspan(list_bytes, static_cast<size_t>(member.list.bytes)));
@@ -283,10 +301,11 @@ Status LocalPart::take_up(size_t index) {
         slot.failed = true;
     }
     TAILRACE_TRY(tell_members(index, Word::Kind::place));
-    copy_own(slot);
+    TAILRACE_TRY(copy_own(slot));
     if (!slot.failed) {
         const Stopwatch stopwatch(context_.statistics.copy);
-        for (const auto& [rank, laid] : laid_) laid.stream.copy_out(window, slot.runs, slot.packed);
+        for (const auto& [rank, laid] : laid_)
+            TAILRACE_TRY(laid.stream.copy_out(window, slot.runs, slot.packed));
     }
     return slot.members_left == 0 ? offer(index) : Status();
 }
@@ -415,17 +434,17 @@ Status LocalPart::filled(size_t index) {
     Slot& slot = slots_[index];
     slot.stage = Stage::emptying;
     TAILRACE_TRY(tell_members(index, Word::Kind::take));
-    copy_own(slot);
+    TAILRACE_TRY(copy_own(slot));
     if (slot.members_left == 0) release(index);
     return Status();
 }
 
 // Between this rank's memory and the slot, unless the slot is that memory.
-void LocalPart::copy_own(Slot& slot) {
-    if (slot.failed || !lists_.contains(context_.rank())) return;
+Status LocalPart::copy_own(Slot& slot) {
+    if (slot.failed || !lists_.contains(context_.rank())) return Status();
     const FileWindow window = context_.domains.window(slot.window);
-    if (alone() && slot.packed.data() == own_.stream().memory_of(window).data()) return;
-    own_.copy(window, slot.runs, slot.packed);
+    if (alone() && slot.packed.data() == own_.stream().memory_of(window).data()) return Status();
+    return own_.copy(window, slot.runs, slot.packed);
 }
 
 Result<bool> LocalPart::advance(size_t index) {

@@ -81,7 +81,7 @@ class LocalPart {
     Status grant(size_t slot);
     Status filled(size_t slot);
     Status prepare(size_t slot);
-    void copy_own(Slot& slot);
+    Status copy_own(Slot& slot);
     Result<bool> advance(size_t slot);
     void release(size_t slot);
 

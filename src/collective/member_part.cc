@@ -14,14 +14,19 @@ Status MemberPart::handle(int source, const Word& word) {
         windows_left_ = 0;
         return Status();
     }
+    if (windows_left_ == 0)
+        return Status(Code::transport, "a rank received a message about a window that it has nothing in");
     --windows_left_;
     if (!word.failed) {
+        if (word.slot >= most_local_slots)
+            return Status(Code::transport, "a rank received a message about a slot that does not exist");
         Attachments& attachments = context_.memory.attachments;
         auto packed = attachments.at(source, attached_packed, word.data);
         auto runs = attachments.at(source, attached_runs + static_cast<int>(word.slot), word.list);
         if (packed.ok() && runs.ok()) {
-            copy(context_.domains.window(word.window), as_requests(*runs, word.count),
-                 context_.slot_of(*packed, word));
+            TAILRACE_ASSIGN(const auto requests, as_requests(*runs, word.count));
+            TAILRACE_ASSIGN(const auto place, context_.slot_of(*packed, word));
+            TAILRACE_TRY(copy(context_.domains.window(word.window), requests, place));
         } else {
             context_.fail(packed.ok() ? runs.status() : packed.status());
         }
@@ -33,12 +38,10 @@ Status MemberPart::handle(int source, const Word& word) {
     return context_.post(source, answer, word.step);
 }
 
-void MemberPart::copy(const FileWindow& window, std::span<const Request> runs, std::span<std::byte> packed) {
+Status MemberPart::copy(const FileWindow& window, std::span<const Request> runs,
+                        std::span<std::byte> packed) {
     const Stopwatch stopwatch(context_.statistics.copy);
-    if (context_.writes)
-        stream_.copy_out(window, runs, packed);
-    else
-        stream_.copy_in(window, runs, packed);
+    return context_.writes ? stream_.copy_out(window, runs, packed) : stream_.copy_in(window, runs, packed);
 }
 
 }  // namespace tailrace::collective

@@ -17,7 +17,8 @@ class MemberPart {
     bool done() const { return windows_left_ == 0; }
 
     // Copies this rank's bytes of the window between its memory and `packed`, the bytes of `runs`.
-    void copy(const FileWindow& window, std::span<const Request> runs, std::span<std::byte> packed);
+    // As Stream's.
+    Status copy(const FileWindow& window, std::span<const Request> runs, std::span<std::byte> packed);
 
     const Stream& stream() const { return stream_; }
 

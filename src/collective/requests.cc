@@ -189,6 +189,26 @@ MergeCounts merge(std::span<const std::span<const Request>> lists, std::vector<R
     return merge(lists, FileWindow{0, UINT64_MAX}, runs);
 }
 
+Status check_runs(std::span<const Request> runs, const FileWindow& window, uint64_t bytes) {
+    uint64_t end = window.begin, total = 0;
+    for (const Request& run : runs) {
+        if (run.offset < end || run.offset > window.end || run.bytes > window.end - run.offset)
+            return Status(
+                Code::transport,
+                fmt::format("a rank says that it has {} bytes at {} in the window from {} to {} of a "
+                            "collective call, behind others that end at {}",
+                            run.bytes, run.offset, window.begin, window.end, end));
+        end = run.end();
+        total += run.bytes;
+    }
+    if (total == bytes) return Status();
+    return Status(
+        Code::transport,
+        fmt::format("a rank announces {} bytes in the window from {} to {} of a collective call, and "
+                    "lists {}",
+                    bytes, window.begin, window.end, total));
+}
+
 uint64_t total_bytes(std::span<const Request> requests) {
     uint64_t bytes = 0;
     for (const Request& request : requests) bytes += request.bytes;

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -69,6 +70,7 @@ struct ListSummary {
     uint64_t bytes = 0;
     uint64_t begin = 0, end = 0;  // of the file's range it touches; 0, 0 when it is empty
     bool overlapping = false;
+    bool operator==(const ListSummary&) const = default;
 };
 
 // invalid_argument when offsets decrease, or a range ends beyond what a file offset can say, or, for a write,
@@ -91,15 +93,23 @@ MergeCounts merge(std::span<const std::span<const Request>> lists, std::vector<R
 
 uint64_t total_bytes(std::span<const Request> requests);
 
+// What a peer says of a window: ok when these are runs that lie in the window and have `bytes` bytes
+// together; transport otherwise. Memory is addressed by them, so nothing of them is believed before.
+Status check_runs(std::span<const Request> runs, const FileWindow& window, uint64_t bytes);
+
 // Walks a list of runs in step with requests that lie in them, and says where in the packed bytes of the runs
 // (one after the other, without gaps) each request's bytes are. Requests come in non-decreasing order.
 class RunWalk {
   public:
     explicit RunWalk(std::span<const Request> runs) : runs_(runs) {}
 
-    // `request` lies within one run: true of every request of a list that was merged into the runs.
-    uint64_t place(const Request& request) {
-        while (runs_[at_].end() <= request.offset) packed_before_ += runs_[at_++].bytes;
+    // Where the request's bytes are: it lies within one run, as is true of every request of a list that was
+    // merged into the runs. Nothing when it does not: then these are not the runs of its list.
+    std::optional<uint64_t> place(const Request& request) {
+        while (at_ < runs_.size() && runs_[at_].end() <= request.offset) packed_before_ += runs_[at_++].bytes;
+        if (at_ == runs_.size() || request.offset < runs_[at_].offset ||
+            request.bytes > runs_[at_].end() - request.offset)
+            return std::nullopt;
         return packed_before_ + (request.offset - runs_[at_].offset);
     }
 

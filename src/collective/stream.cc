@@ -1,5 +1,7 @@
 #include "collective/stream.h"
 
+#include <fmt/format.h>
+
 namespace tailrace::collective {
 
 Stream::Stream(const RequestList& list, const MemoryList& memory) : list_(list), memory_(memory) {
@@ -12,29 +14,36 @@ Stream::Stream(const RequestList& list, const MemoryList& memory) : list_(list),
 }
 
 template <class Copy>
-void Stream::for_each(const FileWindow& window, std::span<const Request> runs, std::span<std::byte> packed,
-                      Copy copy) const {
+Status Stream::for_each(const FileWindow& window, std::span<const Request> runs, std::span<std::byte> packed,
+                        Copy copy) const {
     const std::span<const Request> all = list_.all();
     const RequestList::Range range = list_.within(window);
     RunWalk walk(runs);
     for (size_t i = range.first; i < range.last; ++i) {
         const Request part = clip(all[i], window);
         if (part.bytes == 0) continue;
+        const std::optional<uint64_t> place = walk.place(part);
+        if (!place || *place > packed.size() || part.bytes > packed.size() - *place)
+            return Status(Code::transport,
+                          fmt::format("a group's packed data of a collective call have no place for the {} "
+                                      "bytes at {} of one of its ranks",
+                                      part.bytes, part.offset));
         copy(begins_[i] + (part.offset - all[i].offset),
-             packed.subspan(static_cast<size_t>(walk.place(part)), static_cast<size_t>(part.bytes)));
+             packed.subspan(static_cast<size_t>(*place), static_cast<size_t>(part.bytes)));
     }
+    return Status();
 }
 
-void Stream::copy_out(const FileWindow& window, std::span<const Request> runs,
-                      std::span<std::byte> packed) const {
-    for_each(window, runs, packed,
-             [&](uint64_t begin, std::span<std::byte> place) { memory_.copy_out(begin, place); });
+Status Stream::copy_out(const FileWindow& window, std::span<const Request> runs,
+                        std::span<std::byte> packed) const {
+    return for_each(window, runs, packed,
+                    [&](uint64_t begin, std::span<std::byte> place) { memory_.copy_out(begin, place); });
 }
 
-void Stream::copy_in(const FileWindow& window, std::span<const Request> runs,
-                     std::span<std::byte> packed) const {
-    for_each(window, runs, packed,
-             [&](uint64_t begin, std::span<std::byte> place) { memory_.copy_in(begin, place); });
+Status Stream::copy_in(const FileWindow& window, std::span<const Request> runs,
+                       std::span<std::byte> packed) const {
+    return for_each(window, runs, packed,
+                    [&](uint64_t begin, std::span<std::byte> place) { memory_.copy_in(begin, place); });
 }
 
 std::span<std::byte> Stream::memory_of(const FileWindow& window) const {

@@ -16,17 +16,20 @@ class Stream {
 
     const RequestList& list() const { return list_; }
 
-    // Copies the bytes of the window from the memory to `packed`, the bytes of `runs`, or back.
-    void copy_out(const FileWindow& window, std::span<const Request> runs, std::span<std::byte> packed) const;
-    void copy_in(const FileWindow& window, std::span<const Request> runs, std::span<std::byte> packed) const;
+    // Copies the bytes of the window from the memory to `packed`, the bytes of `runs`, or back. transport
+    // when these are not the runs of a group that this list belongs to; then some bytes may have been copied.
+    Status copy_out(const FileWindow& window, std::span<const Request> runs,
+                    std::span<std::byte> packed) const;
+    Status copy_in(const FileWindow& window, std::span<const Request> runs,
+                   std::span<std::byte> packed) const;
 
     // The memory of the window's bytes, if that is one piece in their order; else empty.
     std::span<std::byte> memory_of(const FileWindow& window) const;
 
   private:
     template <class Copy>
-    void for_each(const FileWindow& window, std::span<const Request> runs, std::span<std::byte> packed,
-                  Copy copy) const;
+    Status for_each(const FileWindow& window, std::span<const Request> runs, std::span<std::byte> packed,
+                    Copy copy) const;
 
     const RequestList& list_;
     const MemoryList& memory_;
