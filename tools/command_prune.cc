@@ -37,13 +37,21 @@ struct Removal {
     std::string why;
 };
 
-std::vector<Removal> choose(const std::vector<JudgedEpoch>& epochs, const RetentionRule& rule, bool by_rule,
-                            bool leftovers) {
+// An epoch that cannot be restored must not push out one that can.
+bool is_restorable(Storage& storage, const JudgedEpoch& epoch) {
+    const Status restorable = check_restorable(storage, *epoch.shared);
+    if (!restorable.ok())
+        std::fprintf(stderr, "tailrace: not counted: %s\n", printable(restorable.message()).c_str());
+    return restorable.ok();
+}
+
+std::vector<Removal> choose(Storage& storage, const std::vector<JudgedEpoch>& epochs,
+                            const RetentionRule& rule, bool by_rule, bool leftovers) {
     std::vector<EpochAge> ages;
     for (const JudgedEpoch& epoch : epochs)
         if (epoch.found.files)
-            ages.push_back(
-                {epoch.found.key, epoch.completeness == Completeness::complete, epoch.age_seconds()});
+            ages.push_back({epoch.found.key, epoch.completeness == Completeness::complete,
+                            epoch.age_seconds(), !by_rule || !epoch.shared || is_restorable(storage, epoch)});
     std::set<EpochKey> chosen;
     if (by_rule)
         for (const EpochKey& key : choose_removals(ages, rule)) chosen.insert(key);
@@ -155,7 +163,7 @@ Exit run(const Options& options, Storage& storage) {
     auto found = find_job(storage, options.choice);
     if (!found.ok()) return report(found.status());
     const auto epochs = judge_all(storage, std::move(*found));
-    const auto removals = choose(epochs, rule, by_rule, options.leftovers);
+    const auto removals = choose(storage, epochs, rule, by_rule, options.leftovers);
 
     if (!options.json) print_plan(removals);
     if (options.yes && !removals.empty())
@@ -195,7 +203,8 @@ Command add_prune(CLI::App& program) {
     command->add_flag("--yes", options->yes, "Do it");
     command->add_flag("--json", options->json, "Print one JSON document");
     command->footer(
-        "The newest complete epoch always stays, and so does what is damaged or cannot be read. With --keep\n"
+        "The newest epoch that can be restored always stays, and so does what is damaged or cannot be read. "
+        "With --keep\n"
         "and --older-than, an epoch must match both. Refused while a session holds the directory.\n\n"
         "  tailrace prune /scratch/run7 --keep 5\n"
         "  tailrace prune /scratch/run7 --keep 2 --older-than 7d --leftovers --yes");

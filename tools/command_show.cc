@@ -135,6 +135,11 @@ Exit show_rank(const Options& options, const JudgedEpoch& epoch, EpochReader& re
     return exit_ok;
 }
 
+std::string completeness_text(const GlobalArray& array) {
+    if (array.complete) return array.fault ? "yes; but " + printable(array.fault->sentence) : "yes";
+    return "no: " + (array.fault ? printable(array.fault->sentence) : "it is declared to have gaps");
+}
+
 Exit show_all_ranks(const Options& options, const JudgedEpoch& epoch, EpochReader& reader) {
     std::vector<const PartManifest*> manifests;
     std::vector<uint32_t> ranks;
@@ -161,7 +166,8 @@ Exit show_all_ranks(const Options& options, const JudgedEpoch& epoch, EpochReade
             json["arrays"].push_back({{"name", array.name},
                                       {"type", element_type_name(array.type)},
                                       {"shape", array.shape},
-                                      {"complete", array.complete}});
+                                      {"complete", array.complete},
+                                      {"fault", array.fault ? Json(array.fault->sentence) : Json()}});
         json["regions"] = Json::array();
         for (const RegionSummary& region : regions)
             json["regions"].push_back({{"name", region.name},
@@ -177,7 +183,7 @@ Exit show_all_ranks(const Options& options, const JudgedEpoch& epoch, EpochReade
         Table table({"ARRAY", "TYPE", "GLOBAL SHAPE", "COMPLETE"});
         for (const GlobalArray& array : arrays)
             table.add({printable(array.name), std::string(element_type_name(array.type)),
-                       shape_text(array.shape), array.complete ? "yes" : "no: no rank saved some of it"});
+                       shape_text(array.shape), completeness_text(array)});
         print("\n" + table.text());
     }
     if (!regions.empty()) {

@@ -1,4 +1,4 @@
-// tailrace verify: reads everything and checks every checksum.
+// tailrace verify: reads everything, checks every checksum, and that every array can be restored.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -51,6 +51,7 @@ struct Verdict {
     uint64_t read_bytes = 0;
     double seconds = 0;
     bool has_checksums = true;
+    bool all_bytes_right = false;  // the problems are arrays that cannot be put together
 };
 
 // The ranks that this directory should be able to give: all of a complete epoch, the captured parts there.
@@ -97,14 +98,28 @@ Verdict verify(Storage& storage, const JudgedEpoch& epoch) {
         verdict.problems.insert(verdict.problems.end(), caught.begin(), caught.end());
     }
     verdict.seconds = progress.seconds();
+    if (verdict.problems.empty() && ranks_of(epoch).size() == epoch.rank_count()) {
+        const auto arrays = (*reader)->arrays();
+        if (!arrays.ok()) {
+            verdict.problems.push_back(arrays.status().message());
+            refuse(arrays.status());
+            return verdict;
+        }
+        for (const GlobalArray& array : *arrays)
+            if (array.fault && array.fault->unrestorable()) {
+                verdict.problems.push_back(array.fault->sentence);
+                verdict.all_bytes_right = true;
+            }
+    }
     return verdict;
 }
 
 void print_verdict(const JudgedEpoch& epoch, const Verdict& verdict) {
     const std::string name = to_string(epoch.found.key);
     if (!verdict.problems.empty()) {
-        const auto state =
-            epoch.why.ok() ? std::string_view("damaged") : completeness_name(epoch.completeness);
+        const std::string_view state = verdict.all_bytes_right ? "cannot be restored"
+                                       : epoch.why.ok()        ? "damaged"
+                                                               : completeness_name(epoch.completeness);
         print(fmt::format("{}: {}\n", name, state));
         for (const std::string& problem : verdict.problems) print(fmt::format("  {}\n", printable(problem)));
         return;
@@ -174,8 +189,10 @@ Command add_verify(CLI::App& program) {
     command->add_flag("--json", options->json, "Print one JSON document");
     command->footer(
         "Without EPOCH, every epoch in the directory is read; one that was never committed counts as a\n"
-        "failure. Every damaged place is named: file, offset, rank and region. Exit status 0 means that a\n"
-        "restore will get exactly the bytes that were saved.\n\n"
+        "failure. Every damaged place is named: file, offset, rank and region; and so is every array that\n"
+        "cannot be put together from what the ranks saved of it. Exit status 0 means that a restore will "
+        "get\n"
+        "exactly the bytes that were saved.\n\n"
         "  tailrace verify /scratch/run7 newest && sbatch continue.sh\n"
         "  tailrace verify model.tailrace");
     return [options](Storage& storage) { return run(*options, storage); };

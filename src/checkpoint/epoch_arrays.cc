@@ -1,7 +1,6 @@
 #include "checkpoint/epoch_arrays.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstring>
@@ -17,17 +16,6 @@ namespace {
 
 constexpr uint64_t scratch_bytes = 16 << 20;  // what boxes hold at most, besides their own memory
 constexpr uint64_t long_row_bytes = 1 << 20;  // rows from here on are read straight into a box
-
-Box box_of(const ArrayPiece& piece) {
-    return Box{piece.offset, piece.local_shape};
-}
-
-std::string box_text(const Box& box) {
-    std::vector<std::string> ranges;
-    for (size_t d = 0; d < box.shape.size(); ++d)
-        ranges.push_back(fmt::format("{}:{}", box.offset[d], box.offset[d] + box.shape[d]));
-    return fmt::format("[{}]", fmt::join(ranges, ", "));
-}
 
 // ok when the box lies in the array and the memory is as large as the box.
 Status check_box(const GlobalArray& array, const Box& box, uint64_t memory_bytes) {
@@ -72,21 +60,29 @@ Result<const EpochArrays::Table*> EpochArrays::table() {
             if (!regions[r].array) continue;
             const ArrayPiece& piece = *regions[r].array;
             auto [found, is_new] = by_name.try_emplace(regions[r].name, table->size());
-            if (is_new) table->push_back({{regions[r].name, piece.type, piece.global_shape, false}, {}, {}});
-            Array& array = (*table)[found->second];
-            if (piece.type == array.global.type && piece.global_shape == array.global.shape)
-                array.pieces.push_back({rank, r});
-            else if (!array.differing)
-                array.differing = rank;
+            if (is_new) table->push_back({{regions[r].name, piece.type, piece.global_shape, false, {}}, {}});
+            (*table)[found->second].pieces.push_back({rank, r});
         }
     }
-    for (Array& array : *table) {
-        const Box whole{std::vector<uint64_t>(array.global.shape.size(), 0), array.global.shape};
-        array.global.complete = !array.differing && assign_parts(array, whole).ok();
-    }
+    for (Array& array : *table) TAILRACE_TRY(judge(array));
     std::lock_guard lock(mutex_);
     if (table_ == nullptr) table_ = std::move(table);
     return table_.get();
+}
+
+Status EpochArrays::judge(Array& array) {
+    std::vector<RankPiece> pieces;
+    for (const PieceRef& from : array.pieces) {
+        TAILRACE_ASSIGN(const SavedRank* saved, streams_.saved(from.rank));
+        pieces.push_back({from.rank, &*saved->manifest.regions[from.region].array});
+    }
+    array.global.fault = check_array(array.global.name, pieces, streams_.rank_count());
+    std::vector<Box> boxes;
+    for (const RankPiece& one : pieces) boxes.push_back(box_of(*one.piece));
+    const bool gaps_declared = pieces.front().piece->may_have_gaps;
+    array.global.complete = !(array.global.fault && array.global.fault->unrestorable()) &&
+                            !(gaps_declared && first_gap(array.global.shape, std::move(boxes)));
+    return {};
 }
 
 Result<std::vector<GlobalArray>> EpochArrays::list() {
@@ -126,12 +122,9 @@ Status EpochArrays::read_boxes(std::span<const BoxTarget> boxes) {
         TAILRACE_ASSIGN(const Array* array, find(target.name));
         const Box box{target.offset, target.shape};
         TAILRACE_TRY(check_box(array->global, box, target.memory.size()));
-        if (array->differing)
-            return Status(
-                Code::corrupt,
-                fmt::format("array '{}' of {}: rank {} saved it with another type or "
-                            "global shape than rank {}; its pieces can be read as regions",
-                            target.name, streams_.name(), *array->differing, array->pieces.front().rank));
+        if (array->differing())
+            return Status(Code::corrupt, fmt::format("{}: {}; its pieces can be read as regions",
+                                                     streams_.name(), array->global.fault->sentence));
         TAILRACE_ASSIGN(auto parts, assign_parts(*array, box));
         for (Part& part : parts) {
             const uint64_t place = place_of[part.from.rank];

@@ -2,9 +2,8 @@
 // them read into memory.
 //
 //   read_boxes   which rank's piece serves which part of each box (assign_parts); all parts in file order;
-//   what a
-//                batch of them wants is read together: blocks in long rows straight into their box, others
-//                into bounded memory, from which rows are copied
+//                what a batch of them wants is read together: blocks in long rows straight into their box,
+//                others into bounded memory, from which rows are copied
 //
 // Invariant: every element comes from the lowest rank that saved it; a box with an element that nobody saved
 // is not read.
@@ -45,8 +44,9 @@ class EpochArrays {
     };
     struct Array {
         GlobalArray global;
-        std::vector<PieceRef> pieces;       // ascending by rank
-        std::optional<uint32_t> differing;  // the first rank whose piece has another type or global shape
+        std::vector<PieceRef> pieces;  // ascending by rank
+        // In type or global shape: no box of it can be put together.
+        bool differing() const { return global.fault && global.fault->kind == ArrayFault::Kind::differing; }
     };
     using Table = std::vector<Array>;
     // What one rank's piece gives to a box.
@@ -78,6 +78,7 @@ class EpochArrays {
     };
 
     Result<const Table*> table();
+    Status judge(Array& array);  // sets what the pieces say about the whole
     Result<const Array*> find(std::string_view name);
     Result<std::vector<Part>> assign_parts(const Array& array, const Box& box);
     Status add_part(const Part& part, const Box& box, std::span<std::byte> memory, Batch& batch);

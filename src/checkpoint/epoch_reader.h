@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "checkpoint/array_check.h"
 #include "format/catalog.h"
 #include "format/manifest.h"
 #include "storage/storage.h"
@@ -51,7 +52,8 @@ struct GlobalArray {
     std::string name;
     ElementType type = ElementType::bytes;
     std::vector<uint64_t> shape;
-    bool complete = false;  // the pieces cover the whole shape
+    bool complete = false;            // the pieces cover the whole shape
+    std::optional<ArrayFault> fault;  // why it would be refused when it is saved, or cannot be restored
 };
 
 class EpochReader {

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/log.h"
+#include "checkpoint/epoch_reader.h"
 #include "format/lineage.h"
 
 namespace tailrace {
@@ -153,6 +154,16 @@ std::vector<LocalEpoch> choose_recoveries(const std::vector<LocalEpoch>& capture
     return chosen;
 }
 
+Status check_restorable(Storage& storage, const SharedEpoch& epoch) {
+    TAILRACE_ASSIGN(const auto reader,
+                    EpochReader::open(storage, storage, {epoch.key, epoch.rank_count, {}, epoch}));
+    TAILRACE_ASSIGN(const auto arrays, reader->arrays());
+    for (const auto& array : arrays)
+        if (array.fault && array.fault->unrestorable())
+            return Status(Code::corrupt, fmt::format("{}: {}", to_string(epoch.key), array.fault->sentence));
+    return {};
+}
+
 namespace {
 
 void finish_names_or_warn(Storage& storage, const std::string& directory, const SharedEpochFiles& files,
@@ -161,6 +172,15 @@ void finish_names_or_warn(Storage& storage, const std::string& directory, const 
     if (!named.ok())
         log(LogLevel::warning, "{} is complete, but its files keep their unfinished names: {}",
             to_string(files.key), named.message());
+}
+
+// For what would replace others, or count as one of the newest.
+bool is_restorable(Storage& storage, const std::string& directory, const SharedEpoch& epoch) {
+    const Status restorable = check_restorable(storage, epoch);
+    if (!restorable.ok())
+        log(LogLevel::warning, "{} in {} does not count when older epochs are removed: {}",
+            to_string(epoch.key), directory, restorable.message());
+    return restorable.ok();
 }
 
 // Removes an epoch that was never finished; says whether nothing of it is left.
@@ -220,15 +240,17 @@ Result<SharedInventory> clean_shared(Storage& storage, const std::string& direct
     for (const size_t i : order) {
         const auto& files = epochs[i];
         if (has_unfinished(files) && !loaded.contains(files.key)) continue;
-        bool complete = loaded.contains(files.key);
-        if (!complete && inventory.newest_committed && !replaces_another(epochs, i)) {
+        const bool replaces = replaces_another(epochs, i);
+        bool complete = loaded.contains(files.key), restorable = true;
+        if (!replaces && !complete && inventory.newest_committed) {
             complete = looks_complete(files);
-        } else if (!complete) {
+        } else if (replaces || !complete) {
             const auto epoch = load_shared_epoch(storage, files);
             complete = epoch.ok();
             if (!complete) left_as_it_is(files, epoch.status());
+            if (complete && replaces) restorable = is_restorable(storage, directory, *epoch);
         }
-        ages.push_back({files.key, complete, 0});
+        ages.push_back({files.key, complete, 0, restorable});
         if (!complete) continue;
         if (!inventory.newest_committed) inventory.newest_committed = files.key;
         inventory.committed.push_back(files.key);
@@ -279,13 +301,16 @@ Status apply_shared_retention(Storage& storage, const std::string& directory, co
     const Lineage lineage(whole_epochs(storage, epochs, {}, known_complete));
     for (size_t i = epochs.size(); i-- > 0;) {
         const auto& files = epochs[i];
-        bool complete = looks_complete(files);
-        if (complete && (proved.size() <= keep_shared || replaces_another(epochs, i))) {
-            complete = contains(known_complete, files.key) || load_shared_epoch(storage, files).ok();
-            if (complete && !contains(known_complete, files.key)) known_complete.push_back(files.key);
+        bool complete = looks_complete(files), restorable = true;
+        const bool must_prove = proved.size() <= keep_shared || replaces_another(epochs, i);
+        if (complete && must_prove && !contains(known_complete, files.key)) {
+            const auto epoch = load_shared_epoch(storage, files);
+            complete = epoch.ok();
+            restorable = complete && is_restorable(storage, directory, *epoch);
+            if (restorable) known_complete.push_back(files.key);
         }
-        if (complete && !lineage.left_behind(files.key)) proved.insert(files.key.epoch);
-        ages.push_back({files.key, complete, 0});
+        if (complete && restorable && !lineage.left_behind(files.key)) proved.insert(files.key.epoch);
+        ages.push_back({files.key, complete, 0, restorable});
     }
     for (const auto& key : choose_removals(ages, rule)) {
         TAILRACE_TRY(remove_shared_epoch(storage, directory, job, key));

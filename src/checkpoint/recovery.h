@@ -46,7 +46,12 @@ Status name_shared_epoch(Storage& storage, const std::string& directory, const s
 Status remove_shared_epoch(Storage& storage, const std::string& directory, const std::string& job,
                            EpochKey key);
 
-// Applies keep_shared (0: all) and removes replaced attempts. `known_complete` are not opened again.
+// Whether the arrays of a complete epoch can be put together from what its ranks saved of them: corrupt, and
+// the first one's fault, when not. Reads every rank's table of regions.
+Status check_restorable(Storage& storage, const SharedEpoch& epoch);
+
+// Applies keep_shared (0: all) and removes replaced attempts. `known_complete` are not opened again; what
+// else counts as one of the newest must prove that it can be restored.
 Status apply_shared_retention(Storage& storage, const std::string& directory, const std::string& job,
                               uint32_t keep_shared, std::vector<EpochKey>& known_complete);
 

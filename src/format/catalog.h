@@ -126,6 +126,7 @@ struct EpochAge {
     EpochKey key;
     bool complete = false;
     uint64_t age_seconds = 0;
+    bool restorable = true;  // of a complete one: its arrays can be put together (checkpoint/array_check.h)
 };
 struct RetentionRule {
     std::optional<uint64_t> keep_newest;         // complete epochs to keep
@@ -137,7 +138,8 @@ struct RetentionRule {
 // (lineage.h) do not count among the newest, and are chosen for being too many once the run that left them
 // behind has passed them: before, they are what a program that began anew by mistake has lost. Never chooses
 // the newest complete epoch, nor the newest that is not left behind. With both fields, an epoch must match
-// both. Ascending.
+// both. What is complete and cannot be restored neither counts nor replaces: it is chosen when the rule would
+// choose one of its age and at least one newer epoch, or keep_newest of them, can be restored. Ascending.
 std::vector<EpochKey> choose_removals(const std::vector<EpochAge>& epochs, const RetentionRule& rule);
 
 }  // namespace tailrace

@@ -9,7 +9,7 @@ namespace tailrace {
 std::vector<EpochKey> choose_removals(const std::vector<EpochAge>& epochs, const RetentionRule& rule) {
     std::vector<EpochAge> complete;
     for (const auto& epoch : epochs)
-        if (epoch.complete) complete.push_back(epoch);
+        if (epoch.complete && epoch.restorable) complete.push_back(epoch);
     std::sort(complete.begin(), complete.end(),
               [](const EpochAge& a, const EpochAge& b) { return b.key < a.key; });
 
@@ -34,7 +34,18 @@ std::vector<EpochKey> choose_removals(const std::vector<EpochAge>& epochs, const
         bool old_enough = !rule.older_than_seconds || attempt.age_seconds > *rule.older_than_seconds;
         if ((replaced || too_many || by_age_alone) && old_enough) removals.push_back(attempt.key);
     }
-    std::reverse(removals.begin(), removals.end());
+    for (const auto& attempt : epochs) {
+        if (!attempt.complete || attempt.restorable || (!rule.keep_newest && !rule.older_than_seconds))
+            continue;
+        const auto newer =
+            static_cast<uint64_t>(std::count_if(complete.begin(), complete.end(), [&](const EpochAge& other) {
+                return attempt.key < other.key;
+            }));
+        const bool old_enough = !rule.older_than_seconds || attempt.age_seconds > *rule.older_than_seconds;
+        if (newer >= std::max<uint64_t>(1, rule.keep_newest.value_or(1)) && old_enough)
+            removals.push_back(attempt.key);
+    }
+    std::sort(removals.begin(), removals.end());
     return removals;
 }
 

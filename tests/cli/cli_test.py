@@ -121,7 +121,8 @@ class ShowTest(CommandTest):
         make(self.dir, epoch=7, ranks=3)
         shown = run_json("show", self.dir, 7)
         self.assertEqual(shown["arrays"][0],
-                         {"name": "density", "type": "int32", "shape": [12, 10], "complete": True})
+                         {"name": "density", "type": "int32", "shape": [12, 10], "complete": True,
+                          "fault": None})
         regions = {r["name"]: r for r in shown["regions"]}
         self.assertEqual(regions["particles"],
                          {"name": "particles", "ranks": 3, "bytes": 3300, "least_bytes": 1000, "most_bytes": 1200})
@@ -198,6 +199,19 @@ class VerifyTest(CommandTest):
         self.assertIn("epoch 3 of run 1: ok, 7 ranks", text)
         self.assertIn("without checksums", text)
         self.assertEqual(run("verify", self.dir).stderr, "")
+
+    def test_arrays_that_cannot_be_restored_fail(self):
+        make(self.dir, epoch=1)
+        make(self.dir, epoch=2, gap=1)
+        make(self.dir, epoch=3, shapes=1)
+        text = run("verify", self.dir, code=1).stdout
+        self.assertIn("epoch 1 of run 1: ok", text)
+        self.assertIn("epoch 2 of run 1: cannot be restored\n  elements [10:12, 0:10] of array 'density' (int32 "
+                      "[12, 10]) are in no rank's piece: the nearest is [8:10, 0:10] of rank 2", text)
+        self.assertIn("epoch 3 of run 1: cannot be restored\n  array 'density' cannot be put together: rank 0 saves "
+                      "[0:4, 0:10] of int32 [12, 10], and rank 2 saves [8:12, 0:10] of int32 [13, 10]", text)
+        self.assertEqual([e["ok"] for e in run_json("verify", self.dir, code=1)["epochs"]], [True, False, False])
+        self.assertIn("no: array 'density' cannot be put together", run("show", self.dir, 3).stdout)
 
     def test_a_flipped_byte_is_named(self):
         make(self.dir, epoch=1)
@@ -443,6 +457,16 @@ class PruneTest(CommandTest):
         self.assertIn("removed 3", run("prune", self.dir, "--keep", 2, "--yes").stdout)
         self.assertEqual(self.left(), [(4, 1), (5, 1)])
         self.assertIn("nothing to remove", run("prune", self.dir, "--keep", 2, "--yes").stdout)
+
+    def test_what_cannot_be_restored_pushes_nothing_out(self):
+        make(self.dir, epoch=1)
+        make(self.dir, epoch=2, gap=1)
+        pruned = run("prune", self.dir, "--keep", 1, "--yes")
+        self.assertIn("nothing to remove", pruned.stdout)
+        self.assertIn("not counted: epoch 2 of run 1: elements [10:12, 0:10] of array 'density'", pruned.stderr)
+        make(self.dir, epoch=3)
+        self.assertIn("removed 2", run("prune", self.dir, "--keep", 1, "--yes").stdout)
+        self.assertEqual(self.left(), [(3, 1)])
 
     def test_the_newest_complete_epoch_stays_whatever_its_age(self):
         make(self.dir, epoch=1, age=10 * 86400)

@@ -33,6 +33,17 @@ TEST(RetentionTest, IncompleteEpochsAreNeitherCountedNorChosen) {
     EXPECT_EQ(choose_removals(epochs, {1, {}}), (Keys{{10, 1}}));
 }
 
+TEST(RetentionTest, WhatCannotBeRestoredPushesNothingOut) {
+    const EpochAge good{{10, 1}, true, 300}, bad{{20, 1}, true, 200, false}, newer{{30, 1}, true, 100};
+    EXPECT_EQ(choose_removals({good, bad}, {1, {}}), Keys());
+    EXPECT_EQ(choose_removals({good, bad}, {{}, 50}), Keys());
+    EXPECT_EQ(choose_removals({good, bad, newer}, {1, {}}), (Keys{{10, 1}, {20, 1}}));
+    EXPECT_EQ(choose_removals({good, bad, newer}, {2, {}}), Keys());
+    EXPECT_EQ(choose_removals({bad, newer}, {{}, 150}), (Keys{{20, 1}}));
+    // Nor does it replace an earlier attempt.
+    EXPECT_EQ(choose_removals({good, {{10, 2}, true, 0, false}}, {}), Keys());
+}
+
 TEST(RetentionTest, OlderThanRemovesOnlyWhatIsOlder) {
     std::vector<EpochAge> epochs = {{{10, 1}, true, 300}, {{20, 1}, true, 200}, {{30, 1}, true, 100}};
     EXPECT_EQ(choose_removals(epochs, {{}, 200}), (Keys{{10, 1}}));
