@@ -11,6 +11,7 @@
 #include "checkpoint/epoch_reader.h"
 #include "command.h"
 #include "epoch_directory.h"
+#include "format/table.h"
 #include "text.h"
 
 namespace tailrace::tool {
@@ -289,6 +290,12 @@ Result<PartManifest> read_part_manifest(File& file, const StreamInfo& info) {
         return Status(Code::corrupt,
                       fmt::format("'{}' is cut off: it has {} bytes, its header speaks of {}", file.path(),
                                   file_bytes, part_header_bytes + info.stream_bytes));
+    TAILRACE_TRY(confirm_table(TableKind::manifest, info.manifest_bytes, info.manifest_crc,
+                               "table of regions",
+                               [&](std::span<std::byte> piece, uint64_t at) {
+                                   return file.read_at(piece, part_header_bytes + at);
+                               })
+                     .with_context(file.path()));
     std::vector<std::byte> bytes(info.manifest_bytes);
     TAILRACE_ASSIGN(const size_t got, file.read_at(bytes, part_header_bytes));
     if (got < bytes.size() || crc32c(bytes) != info.manifest_crc)

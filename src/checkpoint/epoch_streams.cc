@@ -10,6 +10,7 @@
 #include "base/crc32c.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "format/table.h"
 
 namespace tailrace {
 
@@ -113,13 +114,8 @@ Result<const SavedRank*> EpochStreams::saved(uint32_t rank) {
 }
 
 Result<std::unique_ptr<SavedRank>> EpochStreams::read_saved(uint32_t rank) {
-    TAILRACE_ASSIGN(const Memory memory, read_manifest(rank));
-    return decode_saved(rank, std::span(memory.get(), infos_[rank].manifest_bytes));
-}
-
-Result<std::vector<std::byte>> EpochStreams::manifest_bytes(uint32_t rank) {
-    TAILRACE_ASSIGN(const Memory memory, read_manifest(rank));
-    return std::vector<std::byte>(memory.get(), memory.get() + infos_[rank].manifest_bytes);
+    TAILRACE_ASSIGN(const auto bytes, read_manifest(rank));
+    return decode_saved(rank, bytes);
 }
 
 Status EpochStreams::keep_manifest(uint32_t rank, std::span<const std::byte> bytes) {
@@ -133,20 +129,47 @@ Status EpochStreams::keep_manifest(uint32_t rank, std::span<const std::byte> byt
     return Status();
 }
 
-Result<Memory> EpochStreams::read_manifest(uint32_t rank) {
+Result<std::vector<std::byte>> EpochStreams::read_manifest(uint32_t rank) {
     TAILRACE_TRY(check(rank));
     const StreamInfo& info = infos_[rank];
     if (info.manifest_bytes == 0 || info.manifest_bytes > info.stream_bytes)
         return Status(Code::corrupt,
                       fmt::format("the table of regions of {} cannot have {} bytes in a stream of {}",
                                   name_of(rank), info.manifest_bytes, info.stream_bytes));
-    TAILRACE_ASSIGN(auto memory,
-                    allocate(info.manifest_bytes, fmt::format("the table of regions of {}", name_of(rank))));
-    const std::span bytes(memory.get(), info.manifest_bytes);
-    TAILRACE_TRY(read_blocks(files_, streams_[rank],
-                             {StreamBlock{0, bytes, info.manifest_crc, manifest_region}},
+    TAILRACE_ASSIGN(const auto sources, sources_of_manifest(rank));
+    std::vector<std::byte> bytes;
+    try {
+        bytes.resize(info.manifest_bytes);
+    } catch (const std::bad_alloc&) {
+        return Status(Code::out_of_memory, fmt::format("no memory for the table of regions of {} ({})",
+                                                       name_of(rank), format_bytes(info.manifest_bytes)));
+    }
+    TAILRACE_TRY(read_blocks(files_, sources, {StreamBlock{0, bytes, info.manifest_crc, manifest_region}},
                              [&](const StreamBlock& block) { return describe(rank, nullptr, block); }));
-    return memory;
+    return bytes;
+}
+
+Result<std::span<const StreamSource>> EpochStreams::sources_of_manifest(uint32_t rank) {
+    const std::span<const StreamSource> sources = streams_[rank];
+    const StreamInfo& info = infos_[rank];
+    const std::string what = fmt::format("table of regions of {}", name_of(rank));
+    std::string reasons;
+    for (size_t s = 0; s < sources.size(); ++s) {
+        const auto only = sources.subspan(s, 1);
+        const Status confirmed =
+            confirm_table(TableKind::manifest, info.manifest_bytes, info.manifest_crc, what,
+                          [&](std::span<std::byte> piece, uint64_t offset) -> Result<size_t> {
+                              TAILRACE_TRY(read_blocks(
+                                  files_, only, {StreamBlock{offset, piece, std::nullopt, manifest_region}},
+                                  [&](const StreamBlock& block) { return describe(rank, nullptr, block); }));
+                              return piece.size();
+                          });
+        if (confirmed.ok()) return sources.subspan(s);
+        log(LogLevel::warning, "{}: {}", only.front().tier, confirmed.message());
+        reasons +=
+            fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", only.front().tier, confirmed.message());
+    }
+    return Status(Code::corrupt, reasons);
 }
 
 Result<std::unique_ptr<SavedRank>> EpochStreams::decode_saved(uint32_t rank,

@@ -15,6 +15,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -68,7 +69,7 @@ class EpochStreams {
     Result<std::unique_ptr<SavedRank>> read_saved(uint32_t rank);
 
     // EpochReader::manifest_bytes and EpochReader::keep_manifest.
-    Result<std::vector<std::byte>> manifest_bytes(uint32_t rank);
+    Result<std::vector<std::byte>> manifest_bytes(uint32_t rank) { return read_manifest(rank); }
     Status keep_manifest(uint32_t rank, std::span<const std::byte> bytes);
 
     // Fills the blocks, made by block_of() from this rank's manifest, from the first source that has them
@@ -83,7 +84,10 @@ class EpochStreams {
     void add_part(Storage& local, const LocalPart& part, const std::optional<SharedEpoch>& shared);
     void add_shared(Storage& storage, const SharedEpoch& shared, DirectIo direct);
     // Encoded, infos_[rank].manifest_bytes long, the checksum checked.
-    Result<Memory> read_manifest(uint32_t rank);
+    Result<std::vector<std::byte>> read_manifest(uint32_t rank);
+    // The sources from the first on that may be asked for the manifest as a whole: a large one is confirmed
+    // there (format/table.h).
+    Result<std::span<const StreamSource>> sources_of_manifest(uint32_t rank);
     // From bytes whose checksum was checked.
     Result<std::unique_ptr<SavedRank>> decode_saved(uint32_t rank, std::span<const std::byte> bytes) const;
     std::string describe(uint32_t rank, const PartManifest* manifest, const StreamBlock& block) const;

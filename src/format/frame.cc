@@ -44,25 +44,35 @@ uint32_t record_crc(std::span<const std::byte> record) {
     return crc32c(record.subspan(size_at), crc);
 }
 
+Status check_frame(std::span<const std::byte> bytes, std::string_view magic, uint64_t record_bytes,
+                   std::string_view what) {
+    ByteReader reader(bytes);
+    const auto found_magic = reader.get_bytes(magic.size());
+    if (std::memcmp(found_magic.data(), magic.data(), magic.size()) != 0)
+        return Status(Code::corrupt,
+                      fmt::format("the {} does not start with \"{}\": these are not its bytes", what, magic));
+    reader.get_bytes(size_at - reader.position());
+    const auto size = reader.get<uint64_t>();
+    if (size != record_bytes)
+        return Status(Code::corrupt, fmt::format("the {} says it has {} bytes where {} were expected", what,
+                                                 size, record_bytes));
+    return Status();
+}
+
 Result<ByteReader> open_record(std::span<const std::byte> bytes, std::string_view magic,
                                uint64_t record_bytes, std::string_view what) {
     if (bytes.size() < frame_bytes || bytes.size() < record_bytes)
         return Status(Code::corrupt, fmt::format("the {} is cut off: {} bytes are there and {} are needed",
                                                  what, bytes.size(), std::max(record_bytes, frame_bytes)));
+    TAILRACE_TRY(check_frame(bytes, magic, record_bytes, what));
     ByteReader reader(bytes.first(record_bytes));
-    auto found_magic = reader.get_bytes(magic.size());
-    if (std::memcmp(found_magic.data(), magic.data(), magic.size()) != 0)
-        return Status(Code::corrupt,
-                      fmt::format("the {} does not start with \"{}\": these are not its bytes", what, magic));
+    reader.get_bytes(magic.size());
     auto major = reader.get<uint16_t>();
     auto minor = reader.get<uint16_t>();
     auto required = reader.get<uint32_t>();
     reader.get<uint32_t>();  // optional features: none that this version would use
     auto crc = reader.get<uint32_t>();
-    auto size = reader.get<uint64_t>();
-    if (size != record_bytes)
-        return Status(Code::corrupt, fmt::format("the {} says it has {} bytes where {} were expected", what,
-                                                 size, record_bytes));
+    reader.get<uint64_t>();  // the size
     uint32_t computed = record_crc(bytes.first(record_bytes));
     if (computed != crc)
         return Status(Code::corrupt, fmt::format("the {}'s checksum is {:08x} and its bytes give {:08x}",

@@ -44,6 +44,11 @@ std::vector<std::byte> seal(ByteWriter&& writer, uint64_t record_bytes);
 // The checksum of a record as its frame must hold it. `record` has at least frame_bytes.
 uint32_t record_crc(std::span<const std::byte> record);
 
+// corrupt unless `bytes`, at least frame_bytes, begin with this magic and with the size that the record must
+// have. Says nothing of its checksum.
+Status check_frame(std::span<const std::byte> bytes, std::string_view magic, uint64_t record_bytes,
+                   std::string_view what);
+
 // Checks the frame of the record at the start of `bytes`. `record_bytes` is the size it must have; `what`
 // names it in sentences ("part header"). corrupt, or unsupported where another version wrote it.
 Result<ByteReader> open_record(std::span<const std::byte> bytes, std::string_view magic,

@@ -1,6 +1,7 @@
 // The shared tier's half of the catalog: directory -> names -> heads -> one checked map of every stream.
 // Nothing is believed before it was checked, and nothing is allocated on the word of a count: a head that
-// claims a million ranks must bring a million records.
+// claims a million ranks must bring a million records. A large index is confirmed before it is read whole
+// (format/table.h).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include "base/log.h"
 #include "format/catalog.h"
 #include "format/frame.h"
+#include "format/table.h"
 
 namespace tailrace {
 
@@ -45,7 +47,12 @@ class HeadReader {
         return Status();
     }
 
-    // At most `bytes` bytes: fewer where the file ends.
+    // At most as many bytes as `target` has: fewer where the file ends.
+    Result<size_t> read_into(std::span<std::byte> target, uint64_t offset) {
+        return file_->read_at(target, offset);
+    }
+
+    // At most `bytes` bytes: fewer where the file ends. More than unconfirmed_table_bytes were confirmed.
     Result<std::vector<std::byte>> read(uint64_t offset, uint64_t bytes) {
         if (offset >= file_bytes_) return std::vector<std::byte>();
         bytes = std::min(bytes, file_bytes_ - offset);
@@ -56,7 +63,7 @@ class HeadReader {
         std::vector<std::byte> target;
         try {
             target.resize(bytes);
-        } catch (const std::bad_alloc&) {  // a file of holes can be larger than any memory
+        } catch (const std::bad_alloc&) {
             return Status(Code::out_of_memory,
                           fmt::format("reading {} bytes of the head at offset {}", bytes, offset));
         }
@@ -87,7 +94,12 @@ Result<LeaderSlot> read_slot(HeadReader& reader, const SharedHeader& header, uin
 }
 
 Result<SegmentIndex> read_index(HeadReader& reader, const SharedHeader& header, const LeaderSlot& slot) {
-    TAILRACE_ASSIGN(auto bytes, reader.read(index_offset(header, slot.leader), slot.index_bytes));
+    const uint64_t start = index_offset(header, slot.leader);
+    TAILRACE_TRY(confirm_table(
+        TableKind::index, slot.index_bytes, slot.index_crc,
+        fmt::format("index of leader {}", slot.leader + 1),
+        [&](std::span<std::byte> piece, uint64_t at) { return reader.read_into(piece, start + at); }));
+    TAILRACE_ASSIGN(auto bytes, reader.read(start, slot.index_bytes));
     return decode_segment_index(bytes, header, slot, reader.file_bytes());
 }
 

@@ -4,6 +4,7 @@
 
 #include "checkpoint/epoch_reader_fixture.h"
 #include "checkpoint/epoch_reader_stream.h"
+#include "format/table.h"
 
 namespace tailrace {
 namespace {
@@ -69,6 +70,36 @@ TEST_F(EpochReaderTest, DamagedTableOfRegionsIsCorruptWhenItIsTheOnlyOne) {
     auto reader = write_and_open(epoch);
     flip_in_shared(epoch, 0, 20);
     EXPECT_EQ(reader->manifest(0).status().code(), Code::corrupt);
+}
+
+TEST_F(EpochReaderTest, TheLengthOfATableOfRegionsIsNotBelievedBeforeItsChecksum) {
+    const BuiltEpoch epoch = one_region(48 * MiB);
+    write_and_open(epoch, From::both);
+    auto claimed = sources(epoch, From::both);
+    claimed.shared->streams[0].info.manifest_bytes = 32 * MiB;
+    claimed.local_parts[0].header.stream.manifest_bytes = 32 * MiB;
+    log_.clear();
+    auto reader = EpochReader::open(counted_, counted_, std::move(claimed));
+    ASSERT_TRUE(reader.ok()) << reader.status().to_string();
+    const Status status = (*reader)->manifest(0).status();
+    EXPECT_EQ(status.code(), Code::corrupt);
+    EXPECT_THAT(status.message(), AllOf(HasSubstr("the captured part"), HasSubstr("the shared files")));
+    ASSERT_FALSE(log_.calls.empty());
+    for (const Call& call : log_.calls) EXPECT_LE(call.bytes, unconfirmed_table_bytes);
+}
+
+TEST_F(EpochReaderTest, ALargeTableOfRegionsIsReadBackFromTheNextTier) {
+    BuiltEpoch epoch;
+    auto& regions = epoch.ranks.emplace_back();
+    for (int r = 0; r < 45000; ++r)
+        regions.push_back({std::string(100, 'n') + std::to_string(r), pattern(1, 1), {}});
+    auto reader = write_and_open(epoch, From::both);
+    flip_in_local(epoch, 0, unconfirmed_table_bytes + 5);
+    auto manifest = reader->manifest(0);
+    ASSERT_TRUE(manifest.ok()) << manifest.status().to_string();
+    EXPECT_GT((*manifest)->manifest_bytes, unconfirmed_table_bytes);
+    EXPECT_EQ((*manifest)->regions.size(), regions.size());
+    EXPECT_THAT(warnings_, Contains(AllOf(HasSubstr("the captured part"), HasSubstr("checksum"))));
 }
 
 TEST_F(EpochReaderTest, FileCutOffAfterItWasOpenedIsNamed) {
