@@ -222,12 +222,17 @@ typedef struct tailrace_reader tailrace_reader;
 #define TAILRACE_VERIFY 1u /* read and check every byte first, all ranks together */
 
 /* Opens `epoch` or TAILRACE_NEWEST. `before` (else TAILRACE_NEWEST) limits the newest to epochs below it, to
- * go on to an older one after a failure. Collective. Close the reader before the session; one that is still
- * open then reads nothing any more, but must be closed all the same. */
+ * go on to an older one after a failure. Where a newer epoch is known to be damaged, TAILRACE_NEWEST opens
+ * the next older one, as tailrace_restore does: tailrace_reader_passed_over tells. Collective. Close the
+ * reader before the session; one that is still open then reads nothing any more, but must be closed all the
+ * same. */
 TAILRACE_API tailrace_code tailrace_reader_open(tailrace_session* session, uint64_t epoch, uint64_t before,
                                                 unsigned flags, tailrace_reader** reader);
 /* Opens an epoch of a shared directory without a session. `job` may be NULL when the directory holds only
- * one job's files. Not collective. */
+ * one job's files. TAILRACE_NEWEST opens the newest epoch that is complete. One that is newer and damaged,
+ * or has lost a file since it was committed, is passed over: the log has a warning, and
+ * tailrace_reader_passed_over tells. Who must not go on from an older epoch asks for one by its number, or
+ * asks that. Heads are checked here, data when they are read. Not collective. */
 TAILRACE_API tailrace_code tailrace_reader_open_directory(const char* shared_dir, const char* job,
                                                           uint64_t epoch, tailrace_reader** reader);
 /* Opens the epoch that a shared file belongs to: `path` alone when the epoch is that one file, which may then
@@ -239,6 +244,10 @@ TAILRACE_API void tailrace_reader_close(tailrace_reader* reader);
 /* TAILRACE_NEWEST and 0 for no reader. */
 TAILRACE_API uint64_t tailrace_reader_epoch(const tailrace_reader* reader);
 TAILRACE_API uint32_t tailrace_reader_rank_count(const tailrace_reader* reader); /* when it was saved */
+/* The epochs that this one was opened in place of, since they are damaged, with their reasons: "epoch 9 of
+ * run 2: ...". "" when there are none, or no reader. Never NULL; it stays until the reader is closed. What a
+ * run that was killed has left unfinished was never an epoch and is not named. */
+TAILRACE_API const char* tailrace_reader_passed_over(const tailrace_reader* reader);
 
 typedef struct tailrace_region_info {
     const char* name;

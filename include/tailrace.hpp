@@ -233,6 +233,8 @@ class Reader {
 
     uint64_t epoch() const noexcept { return tailrace_reader_epoch(get()); }
     uint32_t rank_count() const noexcept { return tailrace_reader_rank_count(get()); }
+    // The epochs that this one was opened in place of, since they are damaged, and why; empty: none.
+    std::string passed_over() const { return tailrace_reader_passed_over(get()); }
 
     RegionInfo region(uint32_t rank, std::string_view name) const {
         tailrace_region_info info;

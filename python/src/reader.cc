@@ -49,6 +49,7 @@ class Reader {
     uint64_t epoch() const { return alive()->key().epoch; }
     uint32_t run() const { return alive()->key().run; }
     uint32_t rank_count() const { return alive()->rank_count(); }
+    std::string passed_over() const { return tailrace_reader_passed_over(handle_); }
 
     // Name, bytes and piece of every region of a rank, as they lie in its stream.
     std::vector<std::tuple<std::string, uint64_t, std::optional<PieceTuple>>> regions(uint32_t rank) const {
@@ -118,6 +119,7 @@ void bind_reader(nb::module_& module) {
         .def_prop_ro("epoch", &Reader::epoch)
         .def_prop_ro("run", &Reader::run)
         .def_prop_ro("rank_count", &Reader::rank_count)
+        .def_prop_ro("passed_over", &Reader::passed_over)
         .def("regions", &Reader::regions, nb::arg("rank"))
         .def("arrays", &Reader::arrays)
         .def("read", &Reader::read, nb::arg("rank"), nb::arg("targets"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import operator
 import os
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -182,6 +183,11 @@ class Checkpoint(Mapping[str, LazyArray]):
         """How many ranks saved it."""
         return self._reader.rank_count
 
+    @property
+    def passed_over(self) -> str:
+        """The epochs that this one was opened in place of, since they are damaged, and why; empty: none."""
+        return self._reader.passed_over
+
     def at_rank(self, rank: int) -> Checkpoint:
         """The same epoch as another rank saved it."""
         return Checkpoint(self._reader, rank)
@@ -288,13 +294,29 @@ class Checkpoint(Mapping[str, LazyArray]):
                 self._lazy[name] = LazyArray(self, ref, rank, name in whole)
 
 
+def open_directory(place: str, name: str | None, step: int | None) -> _core.Reader:
+    """The newest complete epoch of a directory, or `step`, with a warning where that is not the newest there was."""
+    reader = _core.Reader.open_directory(place, name, step)
+    warn_of_passed_over(reader)
+    return reader
+
+
+def warn_of_passed_over(reader: _core.Reader) -> None:
+    if reader.passed_over:
+        warnings.warn(
+            f"epoch {reader.epoch} is opened in place of what is damaged: {reader.passed_over}",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+
+
 def read(
     path: str | os.PathLike[str], *, step: int | None = None, rank: int = 0, name: str | None = None
 ) -> Checkpoint:
     """Opens a checkpoint without a running job.
 
     path: a directory of checkpoints (its newest complete epoch, or `step`; `name` where it holds several jobs'),
-        or one of an epoch's files.
+        or one of an epoch's files. Where a newer epoch is damaged, or has lost a file, there is a RuntimeWarning.
     rank: whose view of the epoch.
 
     Raises Error: not found when there is no complete epoch, corrupt when what is there is damaged.
@@ -306,7 +328,7 @@ def read(
         name = _arguments.checked(name, "name", "nothing was read")
     rank = _arguments.number(rank, "rank", "nothing was read")
     if os.path.isdir(place):
-        return Checkpoint(_core.Reader.open_directory(place, name, step), rank)
+        return Checkpoint(open_directory(place, name, step), rank)
     reader = _core.Reader.open_file(place)
     if step is not None and step != reader.epoch:
         raise Error(Code.NOT_FOUND, f"'{place}' is of epoch {reader.epoch}, not {step}; nothing was read")

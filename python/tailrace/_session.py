@@ -283,7 +283,9 @@ class Session:
     def _open(self, step: int | None, before: int | None) -> _core.Reader:
         if step is not None:
             step = _arguments.number(step, "step", "nothing was read")
-        return _core.Reader.open_session(self._core.handle, step, before, False)
+        reader = _core.Reader.open_session(self._core.handle, step, before, False)
+        _checkpoint.warn_of_passed_over(reader)
+        return reader
 
     def _fill(self, reader: _core.Reader, into: Any, trust_pickle: bool) -> int:
         failure: BaseException | None = None

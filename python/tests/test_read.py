@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,33 @@ def test_what_dcp_saved_on_any_rank_is_there(tmp_path: Path) -> None:
             assert view["sharded"][7:20].tolist() == list(range(7, 20))
         of_one = [{name for name, _, _ in checkpoint._reader.regions(rank)} & set("abcd") for rank in range(2)]
         assert all(of_one) and not of_one[0] & of_one[1]  # or the test would prove nothing
+
+
+def test_a_newest_epoch_that_is_damaged_is_passed_over_aloud(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    with tailrace.open(shared_dir=shared, local_dir=tmp_path / "local", files=2) as session:
+        for step in (1, 2):
+            session.save(step, {"u": np.arange(3.0)})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with tailrace.read(shared) as checkpoint:
+            assert (checkpoint.step, checkpoint.passed_over) == (2, "")
+    next(shared.glob("*e000000002*.2of2.tailrace")).unlink()
+    with pytest.warns(RuntimeWarning, match="epoch 1 is opened in place .* epoch 2 of run 1: .* is missing") as told:
+        checkpoint = tailrace.read(shared)
+    assert told[0].filename == __file__
+    with checkpoint:
+        assert checkpoint.step == 1 and "epoch 2 of run 1" in checkpoint.passed_over
+    with pytest.raises(tailrace.Error, match="2of2.tailrace is missing"):
+        tailrace.read(shared, step=2)
+    shutil.rmtree(tmp_path / "local")
+    with tailrace.open(shared_dir=shared, local_dir=tmp_path / "local", files=2) as session:
+        with pytest.warns(RuntimeWarning, match="epoch 2 of run 1"):
+            assert session.read().step == 1
+        state = {"u": np.zeros(3)}
+        with pytest.warns(RuntimeWarning, match="epoch 2 of run 1"):
+            assert session.restore_latest(state) == 1
+        assert state["u"].tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ struct tailrace_reader {
     std::shared_ptr<tailrace::Storage> storage;  // of a reader without a session
     std::mutex mutex;                            // guards `reader`
     std::shared_ptr<tailrace::EpochReader> reader;
+    std::string passed_over;  // EpochReader::passed_over, for pointers that outlive it
 
     // Null once the session is closed.
     std::shared_ptr<tailrace::EpochReader> get() {

@@ -44,17 +44,24 @@ Result<Reader> open_epoch(Storage& storage, const SharedEpochFiles& files) {
     return reader;
 }
 
-// The first candidate that is complete. One that is damaged is passed over with a warning, one that is
-// unfinished is the ordinary trace of a run that was killed.
+// The first candidate that is complete. One that is damaged, or has lost a file, is noted in the reader; one
+// that is unfinished is the ordinary trace of a run that was killed.
 Result<Reader> open_first(Storage& storage, const std::vector<SharedEpochFiles>& found,
                           const std::string& directory, std::optional<uint64_t> epoch) {
     Status newest_failure;
+    std::string damaged;
     for (const auto& files : found) {
         Result<Reader> opened = open_epoch(storage, files);
-        if (opened.ok()) return opened;
-        if (newest_failure.ok()) newest_failure = opened.status();
-        log(opened.status().code() == Code::not_found ? LogLevel::info : LogLevel::warning,
-            "{} in {} is passed over: {}", to_string(files.key), directory, opened.status().message());
+        if (opened.ok()) {
+            (*opened)->set_passed_over(std::move(damaged));
+            return opened;
+        }
+        const Status why = opened.status();
+        if (newest_failure.ok()) newest_failure = why;
+        log(LogLevel::info, "{} in {} is passed over: {}", to_string(files.key), directory, why.message());
+        if (why.code() != Code::not_found || !has_unfinished(files))
+            damaged +=
+                fmt::format("{}{}: {}", damaged.empty() ? "" : "; ", to_string(files.key), why.message());
     }
     const std::string what = epoch ? fmt::format("no complete epoch {} in {}", *epoch, directory)
                                    : fmt::format("no complete epoch in {}", directory);
@@ -71,6 +78,7 @@ std::vector<std::string> paths_of(const std::vector<SharedEpochFiles>& found) {
 
 // The newest complete epoch. What was passed over on the way may have been completed since it was tried, and
 // what was tried later removed, as having been replaced: so while the directory changes, it is listed again.
+// What is damaged after that is told: a program that goes on from an older epoch must be able to know.
 Result<Reader> open_newest(Storage& storage, const std::string& directory, const std::string& job,
                            std::optional<uint64_t> epoch) {
     TAILRACE_ASSIGN(auto found, candidates(storage, directory, job, epoch));
@@ -78,7 +86,12 @@ Result<Reader> open_newest(Storage& storage, const std::string& directory, const
         Result<Reader> opened = open_first(storage, found, directory, epoch);
         if (opened.ok() && (*opened)->key() == found.front().key) return opened;
         TAILRACE_ASSIGN(auto again, candidates(storage, directory, job, epoch));
-        if (paths_of(again) == paths_of(found)) return opened;
+        if (paths_of(again) == paths_of(found)) {
+            if (opened.ok() && !(*opened)->passed_over().empty())
+                log(LogLevel::warning, "{} in {} is opened in place of what is damaged: {}",
+                    to_string((*opened)->key()), directory, (*opened)->passed_over());
+            return opened;
+        }
         found = std::move(again);
     }
 }
@@ -91,6 +104,7 @@ Result<tailrace_reader*> open_shared(Open&& open) {
     auto object = std::make_shared<tailrace_reader>();
     TAILRACE_ASSIGN(object->storage, make_system_storage(options));
     TAILRACE_ASSIGN(object->reader, open(*object->storage));
+    object->passed_over = object->reader->passed_over();
     return HandleTable<tailrace_reader>::instance().add(std::move(object));
 }
 
@@ -155,6 +169,7 @@ tailrace_code tailrace_reader_open(tailrace_session* handle, uint64_t epoch, uin
                                                                        (flags & TAILRACE_VERIFY) != 0));
         auto object = std::make_shared<tailrace_reader>();
         object->reader = std::move(opened);
+        object->passed_over = object->reader->passed_over();
         std::lock_guard lock(session->mutex);
         std::erase_if(session->readers, [](const auto& weak) { return weak.expired(); });
         session->readers.push_back(object);
@@ -211,6 +226,13 @@ uint32_t tailrace_reader_rank_count(const tailrace_reader* handle) {
     return tailrace::call_for(uint32_t{0}, [&] {
         auto reader = tailrace::alive_reader(handle);
         return reader.ok() ? (*reader)->rank_count() : 0;
+    });
+}
+
+const char* tailrace_reader_passed_over(const tailrace_reader* handle) {
+    return tailrace::call_for("", [&]() -> const char* {
+        auto object = tailrace::alive(handle, "reader");
+        return object.ok() ? (*object)->passed_over.c_str() : "";
     });
 }
 

@@ -15,6 +15,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -69,6 +70,11 @@ class EpochReader {
     // one is gone already.
     virtual Status open_files() = 0;
 
+    // Which epochs would have come before this one and are damaged, each with the reason: "epoch 9 of run 2:
+    // ...". Empty: none. For who opens the reader to set before anybody else has it.
+    const std::string& passed_over() const { return passed_over_; }
+    void set_passed_over(std::string epochs) { passed_over_ = std::move(epochs); }
+
     virtual EpochKey key() const = 0;
     virtual uint32_t rank_count() const = 0;
 
@@ -108,6 +114,9 @@ class EpochReader {
 
     // Reads and checks everything `rank` saved. `progress` is called with bytes done since the last call.
     virtual Status verify(uint32_t rank, const std::function<void(uint64_t)>& progress) = 0;
+
+  private:
+    std::string passed_over_;
 };
 
 }  // namespace tailrace

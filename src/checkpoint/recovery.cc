@@ -18,11 +18,6 @@ bool contains(const std::vector<EpochKey>& keys, EpochKey key) {
     return std::find(keys.begin(), keys.end(), key) != keys.end();
 }
 
-bool has_unfinished(const SharedEpochFiles& files) {
-    return std::any_of(files.files.begin(), files.files.end(),
-                       [](const SharedFileEntry& file) { return file.name.unfinished; });
-}
-
 // Of a file by itself. `foreign`: by its header it is another than its name says, or it cannot be read.
 enum class Writing { begun, done, foreign };
 Writing look_at(Storage& storage, const SharedFileEntry& file) {

@@ -93,9 +93,7 @@ Result<Session::Candidates> Session::find_candidates() {
             for (const auto& files : *listed) {
                 out.put(files.key.epoch);
                 out.put(files.key.run);
-                out.put(
-                    static_cast<uint8_t>(std::any_of(files.files.begin(), files.files.end(),
-                                                     [](const auto& file) { return file.name.unfinished; })));
+                out.put(static_cast<uint8_t>(has_unfinished(files)));
                 out.put(
                     static_cast<uint8_t>(std::find(whole.begin(), whole.end(), files.key) != whole.end()));
             }
@@ -308,12 +306,14 @@ Result<EpochKey> Session::use_newest(std::optional<uint64_t> epoch, std::optiona
     TAILRACE_TRY(agree_on_request(epoch, before));
     TAILRACE_ASSIGN(const auto candidates, find_candidates());
     Status damage, incomplete;  // of the newest epoch each
+    std::string passed_over;    // every damaged one
     for (const auto& candidate : candidates.newest_first) {
         if (epoch && candidate.key.epoch != *epoch) continue;
         if (!epoch && before && candidate.key.epoch >= *before) continue;
         auto attempt = try_candidate(candidate, any_rank, use, reader);
         switch (attempt.outcome) {
             case Attempt::Outcome::used:
+                reader->set_passed_over(std::move(passed_over));
                 return candidate.key;
             case Attempt::Outcome::refused: {
                 // A program takes not_found for a first run, and would begin anew where a name is misspelt.
@@ -327,6 +327,8 @@ Result<EpochKey> Session::use_newest(std::optional<uint64_t> epoch, std::optiona
                     log(LogLevel::warning, "{} cannot be restored, the next older one is tried: {}",
                         to_string(candidate.key), attempt.why.message());
                 if (damage.ok()) damage = attempt.why.with_context(to_string(candidate.key));
+                passed_over += fmt::format("{}{}: {}", passed_over.empty() ? "" : "; ",
+                                           to_string(candidate.key), attempt.why.message());
                 break;
             case Attempt::Outcome::nothing_there:
                 if (rank() == 0)

@@ -46,6 +46,10 @@ Result<std::vector<SharedEpochFiles>> list_shared(Storage& storage, const std::s
 // under another one).
 Result<SharedEpochFiles> epoch_of_file(Storage& storage, const std::string& path);
 
+// Some of them have unfinished names: the ordinary trace of a run that was killed, or a flush under way. An
+// epoch that is not whole and has none was committed once, and has lost what is missing.
+bool has_unfinished(const SharedEpochFiles& files);
+
 // By its names alone: all K files are there under their final names. What is decided before files are read
 // (which epochs are left behind, lineage.h) takes these for complete.
 bool looks_complete(const SharedEpochFiles& files);

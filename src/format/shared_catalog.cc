@@ -276,6 +276,11 @@ Result<std::unique_ptr<File>> open_shared_file(Storage& storage, const std::stri
     return renamed.ok() ? std::move(renamed) : std::move(file);
 }
 
+bool has_unfinished(const SharedEpochFiles& files) {
+    return std::any_of(files.files.begin(), files.files.end(),
+                       [](const SharedFileEntry& file) { return file.name.unfinished; });
+}
+
 bool looks_complete(const SharedEpochFiles& files) {
     std::map<uint32_t, uint32_t> finished;  // by K: whoever copies files about may leave several
     for (const auto& file : files.files)

@@ -6,6 +6,7 @@
 
 #include "c_api/fixture.h"
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 namespace {
@@ -224,6 +225,47 @@ TEST_F(ReaderTest, ADamagedEpochInADirectoryIsPassedOver) {
     tailrace_reader_close(reader);
     EXPECT_TRUE(fails(TAILRACE_CORRUPT, tailrace_reader_open_directory(shared_.c_str(), nullptr, 20, &reader),
                       "e000000020"));
+}
+
+TEST_F(ReaderTest, AnEpochThatHasLostAFileIsPassedOverAloud) {
+    ASSERT_TRUE(ok(tailrace_close(session_)));
+    settings_ = {{"files", "2"}};
+    session_ = open(settings_);
+    ASSERT_TRUE(ok(tailrace_register(session_, "plain", plain_.data(), plain_.size())));
+    ASSERT_TRUE(ok(tailrace_save(session_, 30)));
+    ASSERT_TRUE(ok(tailrace_close(session_)));
+    session_ = nullptr;
+    const std::string lost = shared_ + "/tailrace.e000000030.r0002.2of2.tailrace";
+    ASSERT_TRUE(std::filesystem::remove(lost));
+    tailrace_reader* reader = nullptr;
+    ASSERT_TRUE(ok(tailrace_reader_open_directory(shared_.c_str(), nullptr, TAILRACE_NEWEST, &reader)));
+    EXPECT_EQ(tailrace_reader_epoch(reader), 20u);
+    EXPECT_THAT(logged(), HasSubstr("tailrace.e000000030.r0002.2of2.tailrace is missing"));
+    EXPECT_THAT(tailrace_reader_passed_over(reader),
+                AllOf(HasSubstr("epoch 30 of run 2"), HasSubstr("2of2.tailrace is missing")));
+    tailrace_reader_close(reader);
+
+    // As a run that was killed while it flushed leaves it: nothing that was ever an epoch.
+    const std::string kept = shared_ + "/tailrace.e000000030.r0002.1of2.tailrace";
+    std::filesystem::rename(kept, kept + ".unfinished");
+    const auto before = logged();
+    ASSERT_TRUE(ok(tailrace_reader_open_directory(shared_.c_str(), nullptr, TAILRACE_NEWEST, &reader)));
+    EXPECT_EQ(tailrace_reader_epoch(reader), 20u);
+    EXPECT_EQ(logged(), before);
+    EXPECT_STREQ(tailrace_reader_passed_over(reader), "");
+    tailrace_reader_close(reader);
+    EXPECT_STREQ(tailrace_reader_passed_over(reader), "");
+}
+
+TEST_F(ReaderTest, ASessionsReaderTellsWhatWasPassedOver) {
+    EXPECT_STREQ(tailrace_reader_passed_over(reader_), "");
+    std::filesystem::remove_all(directory_ + "/local dir");
+    std::filesystem::resize_file(shared_ + "/tailrace.e000000020.r0001.1of1.tailrace", 6000);
+    tailrace_reader* reader = nullptr;
+    ASSERT_TRUE(ok(tailrace_reader_open(session_, TAILRACE_NEWEST, TAILRACE_NEWEST, 0, &reader)));
+    EXPECT_EQ(tailrace_reader_epoch(reader), 10u);
+    EXPECT_THAT(tailrace_reader_passed_over(reader), HasSubstr("epoch 20 of run 1: "));
+    tailrace_reader_close(reader);
 }
 
 // What another process does while a directory is looked at: after the newest attempt at epoch 20, unfinished

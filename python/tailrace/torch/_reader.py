@@ -22,7 +22,7 @@ from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPla
 from torch.distributed.checkpoint.storage import StorageReader as _Reader
 from torch.futures import Future
 
-from tailrace import _arguments, _core
+from tailrace import _arguments, _checkpoint, _core
 from tailrace._errors import Code, Error
 from tailrace.torch import _metadata
 
@@ -152,7 +152,7 @@ class StorageReader(_Reader):
 
     def _open(self) -> _core.Reader:
         if self._core is None:
-            self._core = _core.Reader.open_directory(self._path, self._name, None)
+            self._core = _checkpoint.open_directory(self._path, self._name, None)
         return self._core
 
     def _request(self, item: ReadItem) -> _Request:

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import torch.distributed as dist
 
-from tailrace import _core, _leaves, _restore, _tree
+from tailrace import _checkpoint, _core, _leaves, _restore, _tree
 from tailrace._checkpoint import Checkpoint
 from tailrace._errors import Code, Error
 from tailrace.torch import _groups, _runs
@@ -206,7 +206,7 @@ class Reader:
 
     def __init__(self, place: str) -> None:
         self._place = place
-        self._reader = _core.Reader.open_directory(place, None, None)
+        self._reader = _checkpoint.open_directory(place, None, None)
         self._ranks: dict[int, Checkpoint] = {}
         try:
             self.owners = self._read_index()  # by segment the rank that saved it
