@@ -223,9 +223,9 @@ typedef struct tailrace_reader tailrace_reader;
 
 /* Opens `epoch` or TAILRACE_NEWEST. `before` (else TAILRACE_NEWEST) limits the newest to epochs below it, to
  * go on to an older one after a failure. Where a newer epoch is known to be damaged, TAILRACE_NEWEST opens
- * the next older one, as tailrace_restore does: tailrace_reader_passed_over tells. Collective. Close the
- * reader before the session; one that is still open then reads nothing any more, but must be closed all the
- * same. */
+ * the next older one, as tailrace_restore does: tailrace_reader_passed_over tells. What is damaged
+ * in one tier only is read from the other, also when that is found later. Collective. Close the reader before
+ * the session; one that is still open then reads nothing any more, but must be closed all the same. */
 TAILRACE_API tailrace_code tailrace_reader_open(tailrace_session* session, uint64_t epoch, uint64_t before,
                                                 unsigned flags, tailrace_reader** reader);
 /* Opens an epoch of a shared directory without a session. `job` may be NULL when the directory holds only

@@ -32,6 +32,9 @@ struct EpochSources {
     uint32_t rank_count = 0;
     std::vector<LocalPart> local_parts;  // those this node can open; any subset of the ranks
     std::optional<SharedEpoch> shared;
+    // Without `shared`: where the shared files are, asked when captured parts are not sound. Called from
+    // whichever thread reads, not from two at once; it must work as long as the reader.
+    std::function<Result<SharedEpoch>()> find_shared = nullptr;
 };
 
 // A region's memory for read_regions.

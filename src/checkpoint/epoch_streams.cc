@@ -36,7 +36,11 @@ EpochStreams::EpochStreams(Storage& local, Storage& shared, EpochSources sources
       rank_count_(sources.rank_count),
       files_(most_open_files),
       streams_(sources.rank_count),
-      infos_(sources.rank_count) {
+      infos_(sources.rank_count),
+      shared_(shared),
+      direct_(direct),
+      run_uid_(sources.local_parts.empty() ? 0 : sources.local_parts.front().header.run_uid),
+      find_shared_(sources.shared ? nullptr : std::move(sources.find_shared)) {
     for (const LocalPart& part : sources.local_parts) add_part(local, part, sources.shared);
     if (sources.shared) add_shared(shared, *sources.shared, direct);
 }
@@ -130,6 +134,13 @@ Status EpochStreams::keep_manifest(uint32_t rank, std::span<const std::byte> byt
 }
 
 Result<std::vector<std::byte>> EpochStreams::read_manifest(uint32_t rank) {
+    auto bytes = read_own_manifest(rank);
+    if (bytes.ok()) return bytes;
+    EpochStreams* spare = spare_for(rank);
+    return spare != nullptr ? spare->read_manifest(rank) : bytes;
+}
+
+Result<std::vector<std::byte>> EpochStreams::read_own_manifest(uint32_t rank) {
     TAILRACE_TRY(check(rank));
     const StreamInfo& info = infos_[rank];
     if (info.manifest_bytes == 0 || info.manifest_bytes > info.stream_bytes)
@@ -211,8 +222,32 @@ uint64_t block_count(const Region& region) {
 
 Status EpochStreams::read(const SavedRank& saved, std::vector<StreamBlock> blocks) {
     const uint32_t rank = saved.manifest.rank;
-    return read_blocks(files_, streams_[rank], std::move(blocks),
-                       [&](const StreamBlock& block) { return describe(rank, &saved.manifest, block); });
+    const auto named = [&](const StreamBlock& block) { return describe(rank, &saved.manifest, block); };
+    if (!find_shared_) return read_blocks(files_, streams_[rank], std::move(blocks), named);
+    Status status = read_blocks(files_, streams_[rank], blocks, named);
+    if (status.ok()) return status;
+    EpochStreams* spare = spare_for(rank);
+    return spare != nullptr ? spare->read(saved, std::move(blocks)) : status;
+}
+
+EpochStreams* EpochStreams::spare_for(uint32_t rank) {
+    if (!find_shared_ || rank >= rank_count_) return nullptr;
+    std::lock_guard lock(spare_mutex_);
+    if (spare_ == nullptr) {
+        auto found = find_shared_();
+        if (found.ok() && (found->run_uid != run_uid_ || found->streams.size() != rank_count_))
+            found = Status(Code::corrupt, fmt::format("what is there as {} is of another run", name()));
+        if (!found.ok()) {
+            log(LogLevel::info, "the shared files do not serve {} either: {}", name_of(rank),
+                found.status().message());
+            return nullptr;
+        }
+        EpochSources sources{key_, rank_count_, {}, std::move(*found)};
+        spare_ = std::make_unique<EpochStreams>(shared_, shared_, std::move(sources), direct_);
+    }
+    if (!(spare_->infos_[rank] == infos_[rank])) return nullptr;
+    log(LogLevel::warning, "{} is read from the shared files in place of its captured part", name_of(rank));
+    return spare_.get();
 }
 
 // The block as messages name it.

@@ -4,6 +4,9 @@
 // Invariants:
 // - A rank's sources hold one and the same stream: a captured part that differs from what was committed is
 //   passed over. They are in the order in which they are tried: captured parts, then the shared files.
+// - Where the shared files are not known, they are looked for when no captured part of a rank is sound, and
+// serve
+//   if they hold the same stream. Who reads from sound parts never touches the shared tier.
 // - A manifest that is kept was checked against the checksum, the rank and the sizes that its sources name.
 //   It is neither changed nor dropped before this object ends.
 //
@@ -12,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -83,13 +87,17 @@ class EpochStreams {
   private:
     void add_part(Storage& local, const LocalPart& part, const std::optional<SharedEpoch>& shared);
     void add_shared(Storage& storage, const SharedEpoch& shared, DirectIo direct);
-    // Encoded, infos_[rank].manifest_bytes long, the checksum checked.
+    // Encoded, infos_[rank].manifest_bytes long, the checksum checked; from own sources, or from anywhere.
+    Result<std::vector<std::byte>> read_own_manifest(uint32_t rank);
     Result<std::vector<std::byte>> read_manifest(uint32_t rank);
     // The sources from the first on that may be asked for the manifest as a whole: a large one is confirmed
     // there (format/table.h).
     Result<std::span<const StreamSource>> sources_of_manifest(uint32_t rank);
     // From bytes whose checksum was checked.
     Result<std::unique_ptr<SavedRank>> decode_saved(uint32_t rank, std::span<const std::byte> bytes) const;
+    // The shared files of EpochSources::find_shared, for a rank whose captured parts are not sound; null when
+    // they hold another stream of it, or there are none.
+    EpochStreams* spare_for(uint32_t rank);
     std::string describe(uint32_t rank, const PartManifest* manifest, const StreamBlock& block) const;
 
     const EpochKey key_;
@@ -100,6 +108,13 @@ class EpochStreams {
 
     std::mutex mutex_;  // guards the table; what is in it stays where it is
     std::unordered_map<uint32_t, std::unique_ptr<SavedRank>> saved_;
+
+    Storage& shared_;
+    const DirectIo direct_;
+    const uint64_t run_uid_;  // of the captured parts
+    std::function<Result<SharedEpoch>()> find_shared_;
+    std::mutex spare_mutex_;               // guards what follows; held while the files are looked for
+    std::unique_ptr<EpochStreams> spare_;  // stays once it is there
 };
 
 }  // namespace tailrace

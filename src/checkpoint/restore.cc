@@ -128,18 +128,19 @@ Result<Session::Candidates> Session::find_candidates() {
     return candidates;
 }
 
+// The heads of the K files, read by this rank.
+Result<SharedEpoch> Session::load_here(EpochKey key) const {
+    TAILRACE_ASSIGN(const auto listed, list_shared(*shared_, config_.shared_dir, config_.name));
+    for (const auto& files : listed)
+        if (files.key == key) return load_shared_epoch(*shared_, files);
+    return Status(Code::not_found, fmt::format("{} has no files in {}", to_string(key), config_.shared_dir));
+}
+
 // Rank 0 reads the heads of the K files and tells the others. Collective; the same outcome everywhere.
 Result<SharedEpoch> Session::load_everywhere(EpochKey key) {
     ByteWriter out;
     if (rank() == 0) {
-        Result<SharedEpoch> loaded =
-            Status(Code::not_found, fmt::format("{} has no files in {}", to_string(key), config_.shared_dir));
-        auto listed = list_shared(*shared_, config_.shared_dir, config_.name);
-        if (!listed.ok())
-            loaded = listed.status();
-        else
-            for (const auto& files : *listed)
-                if (files.key == key) loaded = load_shared_epoch(*shared_, files);
+        const auto loaded = load_here(key);
         out.put(static_cast<uint8_t>(loaded.status().code()));
         if (loaded.ok())
             out.put_bytes(encode_shared_epoch(*loaded));
@@ -195,6 +196,9 @@ Status Session::try_sources(const Candidate& candidate, bool any_rank, std::opti
     const std::string_view where = !shared                       ? "the node-local tier"
                                    : sources.local_parts.empty() ? "the shared directory"
                                                                  : "the shared directory, and captured parts";
+    // A reader reads when it is asked to, in no step with other ranks: it looks for the shared files by
+    // itself when a part turns out to be damaged. A restore goes on with them on all ranks.
+    if (!shared && any_rank) sources.find_shared = [this, key = candidate.key] { return load_here(key); };
     sources.shared = std::move(shared);
     auto opened = EpochReader::open(*local_, *shared_, std::move(sources), config_.direct_io);
     Status mine = opened.status();

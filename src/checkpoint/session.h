@@ -147,6 +147,7 @@ class Session : public Checkpointer {
                           std::unique_ptr<EpochReader>& reader);
     Status try_sources(const Candidate& candidate, bool any_rank, std::optional<SharedEpoch> shared,
                        const Use& use, std::unique_ptr<EpochReader>& reader);
+    Result<SharedEpoch> load_here(EpochKey key) const;
     Result<SharedEpoch> load_everywhere(EpochKey key);
     Status agree_on_request(std::optional<uint64_t> epoch, std::optional<uint64_t> before) const;
     Result<EpochKey> use_newest(std::optional<uint64_t> epoch, std::optional<uint64_t> before, bool any_rank,

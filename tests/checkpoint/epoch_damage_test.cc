@@ -102,6 +102,75 @@ TEST_F(EpochReaderTest, ALargeTableOfRegionsIsReadBackFromTheNextTier) {
     EXPECT_THAT(warnings_, Contains(AllOf(HasSubstr("the captured part"), HasSubstr("checksum"))));
 }
 
+class SparePartsTest : public EpochReaderTest {
+  protected:
+    // From captured parts, with the shared files to be found.
+    std::unique_ptr<EpochReader> open_parts(const BuiltEpoch& epoch) {
+        auto parts = sources(epoch, From::local);
+        parts.find_shared = [this, &epoch]() -> Result<SharedEpoch> {
+            ++searches_;
+            if (!there_.ok()) return there_;
+            auto found = *sources(epoch, From::shared).shared;
+            if (of_another_run_) ++found.run_uid;
+            return found;
+        };
+        auto reader = EpochReader::open(counted_, counted_, std::move(parts));
+        EXPECT_TRUE(reader.ok()) << reader.status().to_string();
+        return std::move(*reader);
+    }
+    int searches_ = 0;
+    bool of_another_run_ = false;
+    Status there_;
+};
+
+TEST_F(SparePartsTest, SoundPartsNeverAskForTheSharedFiles) {
+    const BuiltEpoch epoch = random_epoch();
+    write_and_open(epoch, From::both);
+    auto reader = open_parts(epoch);
+    for (uint32_t rank = 0; rank < epoch.ranks.size(); ++rank)
+        ASSERT_NO_FATAL_FAILURE(expect_rank_reads_back(*reader, epoch, rank));
+    EXPECT_EQ(searches_, 0);
+}
+
+TEST_F(SparePartsTest, ADamagedPartIsReadFromTheSharedFilesAndNamed) {
+    const BuiltEpoch epoch = one_region(3 * MiB);
+    write_and_open(epoch, From::both);
+    auto reader = open_parts(epoch);
+    flip_in_local(epoch, 0, place_of(*reader, 0, "density") + MiB);
+    ASSERT_NO_FATAL_FAILURE(expect_rank_reads_back(*reader, epoch, 0));
+    ASSERT_NO_FATAL_FAILURE(expect_rank_reads_back(*reader, epoch, 0));
+    EXPECT_EQ(searches_, 1);
+    EXPECT_THAT(warnings_, Contains(AllOf(HasSubstr("rank 0"), HasSubstr("is read from the shared files"))));
+    EXPECT_THAT(warnings_, Contains(AllOf(HasSubstr("'density'"), HasSubstr("checksum mismatch"))));
+    EXPECT_TRUE(reader->verify(0, {}).ok());
+}
+
+TEST_F(SparePartsTest, ADamagedTableOrAPartThatIsGoneIsReadFromTheSharedFiles) {
+    const BuiltEpoch epoch = one_region(MiB);
+    write_and_open(epoch, From::both);
+    auto reader = open_parts(epoch);
+    const auto part = sources(epoch, From::local).local_parts.front().path;
+    flip_in_local(epoch, 0, 20);
+    EXPECT_TRUE(reader->manifest(0).ok());
+    ASSERT_TRUE(memory_.remove(part).ok());
+    ASSERT_NO_FATAL_FAILURE(expect_rank_reads_back(*reader, epoch, 0));
+}
+
+TEST_F(SparePartsTest, WhatIsNotTheSameEpochDoesNotServe) {
+    const BuiltEpoch epoch = one_region(MiB);
+    write_and_open(epoch, From::both);
+    auto reader = open_parts(epoch);
+    flip_in_local(epoch, 0, place_of(*reader, 0, "density"));
+    Bytes memory(MiB);
+    of_another_run_ = true;
+    EXPECT_EQ(read_one(*reader, 0, "density", memory).code(), Code::corrupt);
+    there_ = Status(Code::not_found, "no files");
+    EXPECT_EQ(read_one(*reader, 0, "density", memory).code(), Code::corrupt);
+    of_another_run_ = false;
+    there_ = Status();  // a flush has ended meanwhile
+    ASSERT_NO_FATAL_FAILURE(expect_rank_reads_back(*reader, epoch, 0));
+}
+
 TEST_F(EpochReaderTest, FileCutOffAfterItWasOpenedIsNamed) {
     const BuiltEpoch epoch = one_region(3 * MiB);
     auto reader = write_and_open(epoch, From::local);

@@ -61,6 +61,38 @@ TEST(SpoiledFilesTest, AnEpochWhoseCapturedPartIsCutOrGoneBeforeItsFlushIsSaidTo
         }
 }
 
+// Readers are not verified by default: damage shows when they read. Ranks read on their own, in no step.
+TEST(SpoiledFilesTest, AReaderGoesOnWithTheSharedCopyOfADamagedPart) {
+    Machines machines;
+    auto job = job_on(machines, hosts_of(1, 2));
+    run(job, [&](Checkpointer& session) {
+        State state;
+        ASSERT_TRUE(save(session, state, 1).ok());
+        ASSERT_TRUE(session.wait(1, for_ever).ok());
+    });
+    const auto tier = local_tier(job.config.local_dir, job.config.shared_dir, job.config.name);
+    const auto path = join_path(tier.directory(0), to_string(PartFileName{"job", {1, 1}, 1, false}));
+    auto part = machines.local_of("m0")->open(path, {Access::write, DirectIo::off});
+    ASSERT_TRUE(part.ok()) << part.status().to_string();
+    const std::vector<std::byte> damage(100, std::byte{0xee});
+    ASSERT_TRUE((*part)->write_at(damage, (*part)->size().value() - damage.size()).ok());
+    run(job, [&](Checkpointer& session) {
+        for (const bool verify : {false, true}) {
+            auto reader = session.open_epoch(std::nullopt, std::nullopt, verify);
+            ASSERT_TRUE(reader.ok()) << reader.status().to_string();
+            EXPECT_EQ((*reader)->passed_over(), "");
+            for (int rank = 1; session.rank() == 0 && rank >= 0; --rank) {
+                const auto wanted = content(1, rank, 2, second_bytes(1, rank));
+                std::vector<std::byte> got(wanted.size());
+                const RegionTarget target{"second", got};
+                const auto read = (*reader)->read_regions(static_cast<uint32_t>(rank), {&target, 1});
+                EXPECT_TRUE(read.ok()) << read.to_string();
+                EXPECT_TRUE(got == wanted);
+            }
+        }
+    });
+}
+
 // The newest committed epoch is in the shared tier only, and damaged; what was captured before it may be all
 // there is. It goes when a newer one is there, not before.
 TEST(SpoiledFilesTest, ADamagedEpochOfTheSharedTierCostsNoCapturedOne) {
