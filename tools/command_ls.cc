@@ -8,6 +8,7 @@
 #include "base/units.h"
 #include "command.h"
 #include "epoch_directory.h"
+#include "node_local.h"
 #include "text.h"
 
 namespace tailrace::tool {
@@ -17,6 +18,7 @@ namespace {
 struct Options {
     std::string directory;
     std::string job;
+    std::vector<std::string> local_dirs;
     bool json = false;
 };
 
@@ -52,6 +54,20 @@ nlohmann::ordered_json to_json(const JudgedEpoch& epoch) {
         json["saved"] = time_text(epoch.saved_unix_ms());
         json["age_seconds"] = epoch.age_seconds();
     }
+    return json;
+}
+
+nlohmann::ordered_json to_json(const NodeLocalEpoch& epoch) {
+    nlohmann::ordered_json json{{"job", epoch.job},
+                                {"epoch", epoch.key.epoch},
+                                {"run", epoch.key.run},
+                                {"ranks_here", epoch.ranks_here}};
+    if (epoch.ranks_here > 0) {
+        json["ranks"] = epoch.rank_count;
+        json["for_shared"] = epoch.for_shared;
+    }
+    if (!epoch.host.empty()) json["host"] = epoch.host;
+    json["directories"] = epoch.directories;
     return json;
 }
 
@@ -95,9 +111,18 @@ Exit run(const Options& options, Storage& storage) {
     auto found = find_epochs(storage, options.directory, options.job);
     if (!found.ok()) return report(found.status());
     const auto epochs = judge_all(storage, std::move(found->epochs));
+    // A directory that is a node-local tier itself, or one file, says what is there and no more.
+    const bool shared =
+        storage.list(options.directory).ok() &&
+        std::all_of(epochs.begin(), epochs.end(), [](const auto& epoch) { return epoch.found.files; });
+    std::vector<NodeLocalEpoch> elsewhere;
+    if (shared)
+        elsewhere = find_node_local(storage, options.directory, options.job, epochs, options.local_dirs);
     if (!options.json) {
         if (epochs.empty()) say_that_none_is_there(options, storage);
         print_table(epochs, found->leftovers);
+        for (const NodeLocalEpoch& epoch : elsewhere)
+            print(fmt::format("note: {}\n", printable(epoch.text())));
         return exit_ok;
     }
     nlohmann::ordered_json json{{"directory", options.directory}};
@@ -106,6 +131,8 @@ Exit run(const Options& options, Storage& storage) {
     json["leftovers"] = nlohmann::ordered_json::array();
     for (const Leftover& leftover : found->leftovers)
         json["leftovers"].push_back({{"path", leftover.path}, {"why", leftover.why.message()}});
+    json["node_local"] = nlohmann::ordered_json::array();
+    for (const NodeLocalEpoch& epoch : elsewhere) json["node_local"].push_back(to_json(epoch));
     print_json(json);
     return exit_ok;
 }
@@ -120,13 +147,20 @@ Command add_ls(CLI::App& program) {
                      "Directory with the checkpoint's files, or one of an epoch's files")
         ->required();
     command->add_option("--job", options->job, "Only this job's epochs");
+    command
+        ->add_option("--local-dir", options->local_dirs,
+                     "Look for newer epochs in this node-local tier too; may be repeated")
+        ->allow_extra_args(false);
     command->add_flag("--json", options->json, "Print one JSON document");
     command->footer(
         "STATE: complete = can be restored; captured = in a node-local tier; incomplete = a file or slot\n"
-        "is missing, so it was never committed; damaged = something is there and wrong; replaced = a later\n"
+        "is missing: never committed, or not whole any more; damaged = something is there and wrong; "
+        "replaced = a later\n"
         "run saved the same epoch again; left behind = a later run went back to before it, and a restore of\n"
         "the newest takes that run's. FILES: there / belonging to it. A directory without epochs is no\n"
         "error: that is said on standard error, and the exit status is 0.\n\n"
+        "A note names each newer epoch that lies in a node-local tier only, as far as this node and the\n"
+        "records of sessions tell: who copies the directory leaves it behind.\n\n"
         "  tailrace ls /scratch/run7\n"
         "  tailrace ls --json /scratch/run7 | jq '.epochs[] | select(.state == \"complete\") | .epoch'");
     return [options](Storage& storage) { return run(*options, storage); };

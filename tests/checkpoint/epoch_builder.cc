@@ -200,6 +200,7 @@ Status write_captured_parts(Storage& storage, const std::string& directory, cons
         header.run_uid = epoch.run_uid;
         header.rank_count = static_cast<uint32_t>(epoch.ranks.size());
         header.stream = stream.info;
+        header.shared_dir = epoch.shared_dir;
         const std::string path =
             join_path(directory, to_string(PartFileName{epoch.job, epoch.key, rank, false}));
         TAILRACE_ASSIGN(auto file, storage.open(path, {Access::create_new}));

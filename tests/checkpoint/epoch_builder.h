@@ -37,6 +37,7 @@ struct BuiltEpoch {
     uint64_t seed = 1;  // of the order of chunks
     // Leaders of the last file that have written data and index but no slot: an epoch that was cut off.
     bool last_slot_missing = false;
+    std::string shared_dir;  // that captured parts name
     std::vector<std::vector<BuiltRegion>> ranks;
 };
 

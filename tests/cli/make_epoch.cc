@@ -2,9 +2,9 @@
 // configuration file and fails unless every setting then has its default.
 //
 // Keys: job, epoch, run, uid, files, leaders, ranks, age (seconds since its commit), checksums (0 or 1),
-// unfinished=1 (the last file has no slot), captured=1 (captured parts instead of shared files),
-// gap=1 (no rank saved the array's last rows), shapes=1 (the last rank says that it has a row more),
-// megabytes (adds a region of that size to each rank).
+// unfinished=1 (the last file has no slot), captured=1 (captured parts instead of shared files), shared_dir
+// (that these name), gap=1 (no rank saved the array's last rows), shapes=1 (the last rank says that it has a
+// row more), megabytes (adds a region of that size to each rank).
 //
 // Every rank r saves
 //   particles   1000 + 100 r bytes: byte i is (r * 31 + i * (7 + 2 r)) mod 256
@@ -85,6 +85,7 @@ int main(int argc, char** argv) {
                                                   .count());
     BuiltEpoch epoch;
     if (given.count("job") > 0) epoch.job = given["job"];
+    if (given.count("shared_dir") > 0) epoch.shared_dir = given["shared_dir"];
     epoch.key = {number("epoch", 1), static_cast<uint32_t>(number("run", 1))};
     epoch.run_uid = number("uid", 0x5eed);
     epoch.file_count = static_cast<uint32_t>(number("files", 2));

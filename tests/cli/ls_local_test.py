@@ -1,0 +1,99 @@
+"""`tailrace ls`: what it says of epochs that a copy of the directory leaves behind.   ls_local_test.py TAILRACE MAKE_EPOCH
+"""
+
+import json
+import os
+import shutil
+import sys
+import unittest
+
+from cli_support import CommandTest, make, run, run_json
+
+
+def fnv(text):  # of docs/records.md's file names
+    value = 14695981039346656037
+    for byte in os.fsencode(text):
+        value = (value ^ byte) * 1099511628211 % 2**64
+    return value
+
+
+class NodeLocalTest(CommandTest):
+    def setUp(self):
+        super().setUp()
+        self.local = self.root / "local"
+        os.environ["XDG_STATE_HOME"] = str(self.root / "state")  # nobody else's records
+        os.environ["TAILRACE_LOCAL_DIR"] = str(self.root / "nothing here")
+        self.addCleanup(os.environ.pop, "TAILRACE_LOCAL_DIR")
+        make(self.dir, epoch=10)
+
+    def capture(self, epoch, directory="job-1234.node0000", **keys):
+        keys = {"shared_dir": self.dir, **keys}
+        make(self.local / directory, epoch=epoch, captured=1, **keys)
+
+    def newer(self, *more, directory=None):
+        return run_json("ls", directory or self.dir, *more)["node_local"]
+
+    def test_a_newer_epoch_of_this_node_is_named(self):
+        self.capture(20)
+        epoch, = self.newer("--local-dir", self.local)
+        self.assertEqual((epoch["job"], epoch["epoch"], epoch["run"], epoch["ranks_here"], epoch["ranks"]),
+                         ("built", 20, 1, 3, 3))
+        self.assertEqual(epoch["directories"], [str(self.local / "job-1234.node0000")])
+        said = run("ls", self.dir, "--local-dir", self.local).stdout
+        self.assertIn("note: epoch 20 of run 1 of job built is newer and not in this directory: 3 of its 3 ranks", said)
+        self.assertIn("a copy of this directory is without it", said)
+        self.assertEqual(self.newer(), [])
+        os.environ["TAILRACE_LOCAL_DIR"] = str(self.local)  # as the program that saved it
+        self.assertEqual(len(self.newer()), 1)
+
+    def test_parts_on_several_nodes_of_this_machine_count_together(self):
+        self.capture(20)
+        shutil.move(self.local / "job-1234.node0000", self.local / "job-1234.node0001")
+        (self.local / "job-1234.node0000").mkdir()
+        moved = sorted((self.local / "job-1234.node0001").iterdir())[0]
+        shutil.move(moved, self.local / "job-1234.node0000")
+        epoch, = self.newer("--local-dir", self.local)
+        self.assertEqual((epoch["ranks_here"], len(epoch["directories"])), (3, 2))
+
+    def test_what_is_here_or_older_or_elsewheres_is_not_named(self):
+        self.capture(10)
+        self.capture(9)
+        self.capture(30, "other-1.node0000", shared_dir=self.root)
+        self.assertEqual(self.newer("--local-dir", self.local), [])
+        self.assertNotIn("note:", run("ls", self.dir, "--local-dir", self.local).stdout)
+
+    def test_an_epoch_that_did_not_become_complete_here_is_named(self):
+        make(self.dir, epoch=20, unfinished=1)
+        self.capture(20)
+        self.assertEqual([epoch["epoch"] for epoch in self.newer("--local-dir", self.local)], [20])
+
+    def test_a_link_to_the_directory_is_the_directory(self):
+        self.capture(20)
+        (self.root / "link").symlink_to(self.dir)
+        self.assertEqual(len(self.newer("--local-dir", self.local, directory=self.root / "link")), 1)
+
+    def test_a_tier_and_a_file_have_no_notes(self):
+        self.capture(20)
+        for place in (self.local / "job-1234.node0000", self.files(10)[0]):
+            self.assertEqual(self.newer("--local-dir", self.local, directory=place), [])
+
+    def test_records_tell_of_other_nodes_and_of_other_tiers(self):
+        records = self.root / "state" / "tailrace"
+        records.mkdir(parents=True)
+        lines = [{"record": "session", "job": "built", "host": "node7", "settings": {"local_dir": str(self.local)}},
+                 {"record": "epoch", "epoch": 20, "run": 1, "state": "kept_local"},
+                 {"record": "epoch", "epoch": 30, "run": 1, "state": "kept_local"},
+                 {"record": "epoch", "epoch": 40, "run": 1, "state": "failed"}]
+        text = "\n".join(map(json.dumps, lines)) + '\n{"record": "epo'
+        (records / f"built-{fnv(self.dir):016x}.jsonl").write_text(text)
+        self.capture(20)
+        here, there = self.newer()
+        self.assertEqual((here["epoch"], here["ranks_here"]), (20, 3))
+        self.assertEqual((there["epoch"], there["ranks_here"], there["host"]), (30, 0, "node7"))
+        said = run("ls", self.dir).stdout
+        self.assertIn("epoch 30 of run 1 of job built is newer and not in this directory: it stayed in the node-local "
+                      "tier of a job whose first node was node7", said)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1] + sys.argv[3:])

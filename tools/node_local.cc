@@ -1,0 +1,182 @@
+#include "node_local.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "checkpoint/local_tier.h"
+#include "config/config.h"
+#include "format/lineage.h"
+#include "record/record_file.h"
+
+namespace tailrace::tool {
+
+namespace {
+
+using Json = nlohmann::json;
+using ByEpoch = std::map<std::pair<std::string, EpochKey>, NodeLocalEpoch>;
+
+// The paths that a session of this user would have here. Of the environment only what is asked for: this is
+// no place to complain of other variables.
+Config paths_here(const std::string& shared_dir) {
+    Config config;
+    const auto of_environment = [](const char* name) {
+        const char* value = std::getenv(name);
+        return std::string(value != nullptr ? value : "");
+    };
+    const std::string file = of_environment("TAILRACE_CONFIG");
+    if (!file.empty() && !load_config_file(config, file).ok()) config = Config();
+    for (const auto& [path, name] : {std::pair(&Config::local_dir, "TAILRACE_LOCAL_DIR"),
+                                     std::pair(&Config::record_dir, "TAILRACE_RECORD_DIR")})
+        if (auto value = of_environment(name); !value.empty()) config.*path = std::move(value);
+    config.shared_dir = shared_dir;
+    (void)complete_config(config, 1);  // what is wrong in a file is told by the session that uses it
+    return config;
+}
+
+bool same_directory(const std::string& a, const std::string& b) {
+    std::error_code error;
+    return a == b || (!a.empty() && std::filesystem::equivalent(a, b, error));
+}
+
+// Parts of version 1.0 do not say whose they are, but the directory around them does.
+bool belongs_to(const LocalPart& part, const std::string& local_dir, const std::string& directory,
+                const std::string& shared_dir) {
+    if (!part.header.shared_dir.empty()) return same_directory(part.header.shared_dir, shared_dir);
+    return directory.starts_with(local_tier(local_dir, shared_dir, part.header.job).prefix);
+}
+
+void look_into(Storage& storage, const std::string& local_dir, const std::string& shared_dir,
+               const std::string& job, ByEpoch& found) {
+    const auto entries = storage.list(local_dir);
+    if (!entries.ok()) return;
+    for (const DirectoryEntry& entry : *entries) {
+        if (!entry.is_directory) continue;
+        const std::string directory = join_path(local_dir, entry.name);
+        const auto listed = list_local(storage, directory, job);
+        if (!listed.ok()) continue;
+        for (const LocalPart& part : listed->parts) {
+            if (!belongs_to(part, local_dir, entry.name, shared_dir)) continue;
+            auto& epoch = found[{part.header.job, part.header.key}];
+            epoch.job = part.header.job;
+            epoch.key = part.header.key;
+            epoch.rank_count = part.header.rank_count;
+            epoch.for_shared = part.header.for_shared;
+            ++epoch.ranks_here;
+            if (epoch.directories.empty() || epoch.directories.back() != directory)
+                epoch.directories.push_back(directory);
+        }
+    }
+}
+
+// A session's record: where its node-local tier was, and which epochs stayed there.
+void read_record(Storage& storage, const std::string& path, std::set<std::string>& local_dirs,
+                 ByEpoch& kept) {
+    auto file = storage.open(path, {Access::read, DirectIo::off});
+    if (!file.ok()) return;
+    const auto bytes = (*file)->size();
+    constexpr uint64_t most_bytes = 64 << 20;
+    if (!bytes.ok() || *bytes > most_bytes) return;
+    std::string text(*bytes, '\0');
+    const auto got = (*file)->read_at(std::as_writable_bytes(std::span(text.data(), text.size())), 0);
+    if (!got.ok()) return;
+    std::string_view rest = std::string_view(text).substr(0, *got);
+    std::string host, job;
+    while (!rest.empty()) {
+        const auto line = rest.substr(0, rest.find('\n'));
+        rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+        const Json json = Json::parse(line, nullptr, false);  // the last line may be cut off
+        if (!json.is_object()) continue;
+        const auto text_of = [&](const Json& of, const char* key) {
+            return of.contains(key) && of[key].is_string() ? of[key].get<std::string>() : std::string();
+        };
+        const auto number_of = [&](const char* key) {
+            return json.contains(key) && json[key].is_number_unsigned() ? json[key].get<uint64_t>() : 0;
+        };
+        const std::string kind = text_of(json, "record");
+        if (kind == "session") {
+            host = text_of(json, "host");
+            job = text_of(json, "job");
+            if (json.contains("settings") && json["settings"].is_object())
+                local_dirs.insert(text_of(json["settings"], "local_dir"));
+        } else if (kind == "epoch") {
+            const EpochKey key{number_of("epoch"), static_cast<uint32_t>(number_of("run"))};
+            if (text_of(json, "state") == "kept_local") {
+                auto& epoch = kept[{job, key}];
+                epoch.job = job;
+                epoch.key = key;
+                epoch.host = host;
+            } else {
+                kept.erase({job, key});
+            }
+        }
+    }
+}
+
+// Of the directory's sessions, all jobs'.
+void read_records(Storage& storage, const Config& config, const std::string& job,
+                  std::set<std::string>& local_dirs, ByEpoch& kept) {
+    const auto entries = storage.list(config.record_dir);
+    if (!entries.ok()) return;
+    const std::string any_job = record_path(config.record_dir, "", config.shared_dir);
+    const std::string ending = any_job.substr(any_job.rfind('/') + 1);
+    for (const DirectoryEntry& entry : *entries)
+        if (job.empty() ? entry.name.ends_with(ending) : entry.name == job + ending)
+            read_record(storage, join_path(config.record_dir, entry.name), local_dirs, kept);
+}
+
+}  // namespace
+
+std::string NodeLocalEpoch::text() const {
+    std::string sentence =
+        fmt::format("{} of job {} is newer and not in this directory: ", to_string(key), job);
+    if (ranks_here > 0)
+        sentence += fmt::format("{} of its {} ranks lie in the node-local tier of this node, {}", ranks_here,
+                                rank_count, fmt::join(directories, ", "));
+    else
+        sentence += fmt::format("it stayed in the node-local tier of a job whose first node was {}", host);
+    sentence += "; a copy of this directory is without it";
+    if (ranks_here > 0 && for_shared)
+        sentence += ", until the next session on the directory has brought it here";
+    return sentence;
+}
+
+std::vector<NodeLocalEpoch> find_node_local(Storage& storage, const std::string& shared_dir,
+                                            const std::string& job, const std::vector<JudgedEpoch>& there,
+                                            const std::vector<std::string>& local_dirs) {
+    std::error_code error;
+    const std::string absolute = std::filesystem::absolute(shared_dir, error).lexically_normal().string();
+    const Config config = paths_here(error ? shared_dir : absolute);
+    std::set<std::string> places(local_dirs.begin(), local_dirs.end());
+    places.insert(config.local_dir);
+    ByEpoch found, remembered;
+    read_records(storage, config, job, places, remembered);
+    for (const std::string& place : places)
+        if (!place.empty()) look_into(storage, place, config.shared_dir, job, found);
+    found.merge(remembered);
+
+    std::map<std::string, std::vector<EpochKey>> complete, all;
+    for (const JudgedEpoch& epoch : there)
+        if (epoch.completeness == Completeness::complete)
+            complete[epoch.found.job].push_back(epoch.found.key);
+    all = complete;
+    for (const auto& [key, epoch] : found) all[epoch.job].push_back(epoch.key);
+    std::vector<NodeLocalEpoch> newer;
+    for (auto& [key, epoch] : found) {
+        const Lineage lineage(all[epoch.job]);
+        const auto& rest = complete[epoch.job];
+        if (std::all_of(rest.begin(), rest.end(), [&](EpochKey other) {
+                return other != epoch.key && lineage.goes_first(epoch.key, other);
+            }))
+            newer.push_back(std::move(epoch));
+    }
+    return newer;
+}
+
+}  // namespace tailrace::tool
