@@ -24,6 +24,10 @@
 #ifndef TAILRACE_HPP
 #define TAILRACE_HPP
 
+#if __cplusplus < 201709L  // what GCC 10 says of its C++20
+#error "tailrace.hpp needs C++20 (-std=c++20); tailrace.h, the C interface, can be used from any C++"
+#else
+
 #include <array>
 #include <chrono>
 #include <complex>
@@ -512,5 +516,7 @@ class Session {
 
 }  // namespace v0
 }  // namespace tailrace
+
+#endif  // C++20
 
 #endif

@@ -8,6 +8,9 @@
 #define TAILRACE_MPI_HPP
 
 #include "tailrace.hpp"
+
+#if __cplusplus >= 201709L  // else tailrace.hpp has said what is missing
+
 #include "tailrace_mpi.h"
 
 namespace tailrace {
@@ -34,5 +37,7 @@ inline Session open_mpi(MPI_Comm communicator) {
 
 }  // namespace v0
 }  // namespace tailrace
+
+#endif  // C++20
 
 #endif

@@ -9,11 +9,14 @@
 #ifndef TAILRACE_MPI_COLLECTIVE_HPP
 #define TAILRACE_MPI_COLLECTIVE_HPP
 
+#include "tailrace.hpp"
+
+#if __cplusplus >= 201709L  // else tailrace.hpp has said what is missing
+
 #include <exception>
 #include <span>
 #include <utility>
 
-#include "tailrace.hpp"
 #include "tailrace_mpi_collective.h"
 
 namespace tailrace {
@@ -140,5 +143,7 @@ class CollectiveFile {
 
 }  // namespace v0
 }  // namespace tailrace
+
+#endif  // C++20
 
 #endif

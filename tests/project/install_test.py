@@ -49,6 +49,36 @@ def runs_and_goes_on(what, command, directory, environment):
     expect(run(command, cwd=directory, env=environment), "going on at step 1000", what + " (second run)")
 
 
+def finds_package_by_old_policies(cmake, top, prefix, compiler):
+    if int(re.search(r"version (\d+)", run([cmake, "--version"])).group(1)) >= 4:
+        print("this CMake has no policies older than those of 3.5: a program with an older minimum is left out")
+        return
+    source = os.path.join(top, "old program")
+    os.makedirs(source)
+    with open(os.path.join(source, "CMakeLists.txt"), "w", encoding="utf-8") as f:
+        f.write("cmake_minimum_required(VERSION 3.0)\nproject(old C)\nfind_package(tailrace REQUIRED)\n"
+                "if(x IN_LIST y)\nendif()\n")
+    command = [cmake, "-S", source, "-B", os.path.join(top, "old build"), "-G", "Ninja", "-DCMAKE_PREFIX_PATH=" + prefix,
+               "-DCMAKE_C_COMPILER=" + compiler, "-Wno-deprecated"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=240)
+    # The program's own IN_LIST fails, as it must by its policies, which the package leaves alone; nothing else does.
+    where = re.findall(r"CMake Error at (.*) \(if\)", done.stdout)
+    if done.returncode == 0 or where != ["CMakeLists.txt:4"]:
+        raise Failure("a program of CMake 3.0 does not find the package:\n" + done.stdout)
+
+
+def one_sentence_below_cxx20(compiler, top, include, with_mpi):
+    source = os.path.join(top, "old.cc")
+    for header in ["tailrace.hpp"] + (["tailrace_mpi.hpp", "tailrace_mpi_collective.hpp"] if with_mpi else []):
+        with open(source, "w", encoding="utf-8") as f:
+            f.write("#include <%s>\n" % header)
+        done = subprocess.run([compiler, "-std=c++17", "-fsyntax-only", "-I", include, source], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, timeout=240)
+        if done.returncode == 0 or done.stdout.count("error:") != 1:
+            raise Failure("%s below C++20 was to say one sentence:\n%s" % (header, done.stdout))
+        expect(done.stdout, "needs C++20 (-std=c++20)", header)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("--build", "--source", "--cmake", "--cc", "--cxx"):
@@ -100,6 +130,10 @@ def main():
              "-DCMAKE_C_COMPILER=" + options.cc, "-DCMAKE_CXX_COMPILER=" + options.cxx])
         run([options.cmake, "--build", binary])
         programs = {"find_package": binary}
+
+        # A program that asks for an old CMake, and one that asks for an older C++: what is wrong is one sentence.
+        finds_package_by_old_policies(options.cmake, top, prefix, options.cc)
+        one_sentence_below_cxx20(options.cxx, top, os.path.join(prefix, "include"), with_mpi)
 
         # 3. pkg-config. The README's plain names of compilers stand for the ones of this build.
         by_hand = os.path.join(top, "by hand")
