@@ -32,6 +32,8 @@ import sys
 import tempfile
 import time
 
+from progress import Progress
+
 MIB = 1 << 20
 
 # The known good ways to write a file fast. All of them allocate first, as tailrace does, and end in a sync.
@@ -365,14 +367,15 @@ def main():
           f"{options.repeats} repeats")
     print("Cold: page cache of the files dropped (a virtual disk's host may still cache them)")
 
+    sys.stdout.flush()
+    progress = Progress(options.repeats * len(cases))
     for turn in range(options.repeats):  # cases take turns too
         for case in cases:
-            if sys.stderr.isatty():
-                print(f"\rrepeat {turn + 1} of {options.repeats}: {case.title}   ", end="", file=sys.stderr,
-                      flush=True)
+            step = f"repeat {turn + 1} of {options.repeats}, {case.title}"
+            progress.begin(step)
             case.repeat(options.local, shared_base, options, turn)
-    if sys.stderr.isatty():
-        print("\r" + " " * 78 + "\r", end="", file=sys.stderr)
+            progress.end(step)
+    progress.close()
     for case in cases:
         case.print()
     try:

@@ -35,6 +35,7 @@ import torch.multiprocessing as mp
 import llm_aims
 import llm_state
 from llm_ways import WAYS
+from progress import Progress
 
 RANKS = 2
 RAW_WRITE, RAW_READ = "raw, one file, direct", "raw, one file per rank"
@@ -141,9 +142,13 @@ def rank_main(rank, options, results):
         except (ImportError, OSError) as error:
             absent[name] = str(error)
     rounds = {name: [] for name in ways}
+    progress = Progress((options.rounds + 1) * len(ways)) if rank == 0 and options.rounds > 0 else None
     for number in range(options.rounds + 1):  # the first warms up what each way keeps
         for name, way in ways.items():
             place = place_of(options, number, name)
+            step = f"round {number} of {options.rounds}, {name}" if number > 0 else f"warm-up, {name}"
+            if progress:
+                progress.begin(step)
             mine = measure(way, state, blank, place)
             everybody = [None] * RANKS
             dist.all_gather_object(everybody, mine)
@@ -151,11 +156,11 @@ def rank_main(rank, options, results):
             worst["bytes"] = llm_state.local_bytes(state) * RANKS
             if number > 0:
                 rounds[name].append(worst)
-            if rank == 0 and sys.stderr.isatty():
-                print(f"\rround {number} of {options.rounds}: {name}".ljust(70), end="", file=sys.stderr, flush=True)
+            if progress:
+                progress.end(step)
+    if progress:
+        progress.close()
     if rank == 0:
-        if sys.stderr.isatty():
-            print(file=sys.stderr)
         results.put((rounds, absent))
     dist.barrier()
     dist.destroy_process_group()
@@ -269,6 +274,8 @@ def main():
             rounds, absent = run(options)
         if options.rounds == 0:
             return  # for count_calls()
+        if options.calls:
+            print("the last round: the calls of each way are counted", file=sys.stderr, flush=True)
         calls = count_calls(options) if options.calls else {}
     rows = summarize(rounds, calls)
     print_table(rows, absent)

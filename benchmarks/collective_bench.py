@@ -26,6 +26,8 @@ import subprocess
 import sys
 import tempfile
 
+from progress import Progress
+
 # The library's local aggregators, None without it; the first way is what the others are compared with.
 WAYS = {"MPI": None, "two layers": "auto", "p_l = p": "all"}
 # The same through PnetCDF, whose own aggregation has one local aggregator per node too.
@@ -42,8 +44,8 @@ def patterns(scale):
 
 
 class Bench:
-    def __init__(self, arguments, config):
-        self.arguments = arguments
+    def __init__(self, arguments, config, progress):
+        self.arguments, self.progress = arguments, progress
         self.programs = {"MPI": config["collective_program"], "PnetCDF": config.get("pnetcdf_program")}
         self.library = config["mpiio_library"]
         self.launch = arguments.launch or "%s %s {ranks}" % (config["mpiexec"], config["mpiexec_ranks"])
@@ -79,11 +81,14 @@ class Bench:
         times = {way: {"write": [], "read": []} for way in ways}
         lines = {}
         base = next(iter(ways))
+        self.progress.begin(pattern)
         for _ in range(self.arguments.rounds):
             for way in ways:
                 result, lines[way] = self.run(pattern, size, ranks, nodes, ways, way, directory)
                 for what in ("write", "read"):
                     times[way][what].append(result[what])
+        self.progress.end("%s, %d ranks, %d nodes, %s" % (pattern, ranks, nodes, next(iter(ways))))
+        self.progress.close()
         row = "%-11s %3d ranks %d nodes %7.1f MiB" % (pattern, ranks, nodes, result["bytes"] / 2**20)
         if pattern == "btio" and math.isqrt(ranks)**2 != ranks:
             row += " (of %d ranks: the pattern needs a square)" % math.isqrt(ranks)**2
@@ -124,6 +129,20 @@ def without_pnetcdf():
     return "PnetCDF's own intra-node aggregation (nc_num_aggrs_per_node): absent, " + why
 
 
+def comparisons(arguments, config):
+    """Pattern, size, ranks, nodes and ways of each."""
+    for pattern, size in patterns(arguments.scale):
+        if arguments.pattern and pattern not in arguments.pattern:
+            continue
+        for ranks in map(int, arguments.ranks.split(",")):
+            for nodes in map(int, arguments.nodes.split(",")):
+                yield pattern, size, ranks, nodes, WAYS
+            if config.get("pnetcdf_program"):
+                # PnetCDF sees the nodes there are: this machine, or with --launch the real ones.
+                nodes = int(arguments.nodes.split(",")[-1]) if arguments.launch else 1
+                yield pattern, size, ranks, nodes, PNETCDF_WAYS
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", required=True, help="build directory")
@@ -144,21 +163,14 @@ def main():
     merge_rates(config)
     if not config.get("pnetcdf_program"):
         print(without_pnetcdf())
-    bench = Bench(arguments, config)
+    steps = list(comparisons(arguments, config))
+    bench = Bench(arguments, config, Progress(len(steps)))
     with contextlib.ExitStack() as stack:
         # On real nodes the directory need not be there on this machine.
         directory = arguments.directory if arguments.launch else stack.enter_context(
             tempfile.TemporaryDirectory(dir=arguments.directory or arguments.build))
-        for pattern, size in patterns(arguments.scale):
-            if arguments.pattern and pattern not in arguments.pattern:
-                continue
-            for ranks in map(int, arguments.ranks.split(",")):
-                for nodes in map(int, arguments.nodes.split(",")):
-                    bench.compare(pattern, size, ranks, nodes, WAYS, directory)
-                if config.get("pnetcdf_program"):
-                    # PnetCDF sees the nodes there are: this machine, or with --launch the real ones.
-                    nodes = int(arguments.nodes.split(",")[-1]) if arguments.launch else 1
-                    bench.compare(pattern, size, ranks, nodes, PNETCDF_WAYS, directory)
+        for pattern, size, ranks, nodes, ways in steps:
+            bench.compare(pattern, size, ranks, nodes, ways, directory)
 
 
 main()

@@ -19,6 +19,7 @@ import sys
 import tempfile
 
 from bench import FIO_VARIANTS, MIB, file_system, fio_rate, run, version_of
+from progress import Progress
 
 
 def options_of():
@@ -122,11 +123,11 @@ def write_samples(options, results):
 
 
 def measure(options, build, place, cases, results, only, with_fio):
+    progress = Progress(options.turns * len(cases))
     for turn in range(options.turns):
         for case in cases:
-            if sys.stderr.isatty():
-                print(f"\rturn {turn + 1} of {options.turns}: K = {case[1]}, +-{case[0]} %   ", end="",
-                      file=sys.stderr, flush=True)
+            step = f"turn {turn + 1} of {options.turns}, K = {case[1]}, +-{case[0]} %"
+            progress.begin(step)
             text = strategies_turn(options, place, case, results, only)
             if with_fio:
                 for name, flags in FIO_VARIANTS.items():
@@ -139,8 +140,10 @@ def measure(options, build, place, cases, results, only, with_fio):
                 print(f"{options.ranks} ranks x {options.rank_mib} MiB{where}; {os.cpu_count()} cores, load "
                       f"{os.getloadavg()[0]:.1f}; {build['build_type']} build by {build['compiler']}; "
                       f"fio: {version_of(['fio', '--version'])}")
-                print(text.split("\nK = ")[0].strip())
+                print(text.split("\nK = ")[0].strip(), flush=True)
             write_samples(options, results)
+            progress.end(step)
+    progress.close()
 
 
 def main():

@@ -170,6 +170,8 @@ Status run_all(BenchSuite& suite, const Options& options, Storage& storage, Benc
             else if (!failure.ok())
                 return failure;
             progress.expect(suite.bytes_left());
+            progress.finished(fmt::format("repetition {} of {}, {}", repetition + 1, suite.repetitions,
+                                          label_of(bench, suite.cases)));
             TAILRACE_TRY(write_results(storage, options, suite));
             kept = suite.runs.size();
         }

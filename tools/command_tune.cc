@@ -29,10 +29,13 @@ struct Options {
     bool force = false, json = false;
 };
 
-// A line on a terminal's stderr with what is going on.
+// A line on a terminal's stderr with what is going on; elsewhere a line for what has been done.
 class StatusLine {
   public:
     ~StatusLine() { clear(); }
+    void done(const std::string& text) const {
+        if (!on_terminal_) std::fprintf(stderr, "%s\n", text.c_str());
+    }
     void show(const std::string& text) {
         if (!on_terminal_) return;
         std::fprintf(stderr, "\r%s\x1b[K", text.c_str());
@@ -115,6 +118,9 @@ Status search_within(TuneSearch& search, BenchSuite& suite, BenchSpace& space, d
                     search.take(bench, result->rate());
                     note_run(suite, bench, *result);
                     ++runs;
+                    line.done(fmt::format("tune: {:.0f} of {:.0f} s, run {}: {:.0f} MiB/s by {}", elapsed(),
+                                          budget_seconds, runs, result->rate() / static_cast<double>(MiB),
+                                          settings_text(bench)));
                 }
             }
             if (failure.code() == Code::unsupported)

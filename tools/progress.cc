@@ -44,23 +44,31 @@ double Progress::seconds() const {
     return std::chrono::duration<double>(Clock::now() - start_).count();
 }
 
-void Progress::draw() const {
-    const double share =
-        total_bytes_ == 0
-            ? 1
-            : std::min(1.0, static_cast<double>(done_bytes_) / static_cast<double>(total_bytes_));
+void Progress::finished(std::string_view step) const {
+    if (!on_terminal_) std::fputs(fmt::format("{}: {}: {}\n", label_, step, numbers()).c_str(), stderr);
+}
+
+double Progress::share() const {
+    if (total_bytes_ == 0) return 1;
+    return std::min(1.0, static_cast<double>(done_bytes_) / static_cast<double>(total_bytes_));
+}
+
+std::string Progress::numbers() const {
     const double rate = seconds() > 0 ? static_cast<double>(done_bytes_) / seconds() : 0;
-    const auto filled = static_cast<size_t>(share * bar_characters);
     std::string left;
     if (rate > 0 && done_bytes_ < total_bytes_) {
         const auto seconds_left =
             static_cast<uint64_t>(static_cast<double>(total_bytes_ - done_bytes_) / rate + 0.5);
         left = fmt::format(", {} left", age_text(seconds_left));
     }
-    const std::string line =
-        fmt::format("\r{} [{}{}] {:3.0f} % of {}, {:.0f} MiB/s{}\x1b[K", label_, std::string(filled, '#'),
-                    std::string(bar_characters - filled, '.'), share * 100, format_bytes(total_bytes_),
-                    rate / static_cast<double>(MiB), left);
+    return fmt::format("{:3.0f} % of {}, {:.0f} MiB/s{}", share() * 100, format_bytes(total_bytes_),
+                       rate / static_cast<double>(MiB), left);
+}
+
+void Progress::draw() const {
+    const auto filled = static_cast<size_t>(share() * bar_characters);
+    const std::string line = fmt::format("\r{} [{}{}] {}\x1b[K", label_, std::string(filled, '#'),
+                                         std::string(bar_characters - filled, '.'), numbers());
     std::fputs(line.c_str(), stderr);
 }
 

@@ -1,4 +1,5 @@
-// A progress line on a terminal's stderr: bar, bytes, MiB/s, time left. On anything else it stays silent.
+// A progress line on a terminal's stderr: bar, bytes, MiB/s, time left. On anything else it stays silent, but
+// for the steps that finished() names: who reads a job's log sees that it goes on.
 //
 // Thread-compatible. The line is gone when the object is.
 #pragma once
@@ -6,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace tailrace::tool {
 
@@ -19,6 +21,8 @@ class Progress {
     void add(uint64_t bytes);
     // From now on so many bytes are to come, whatever was said before.
     void expect(uint64_t bytes);
+    // A step has ended: where there is no terminal, a line says so, with the time left.
+    void finished(std::string_view step) const;
     // Takes the line away, so that something else can be printed; the next add() brings it back.
     void clear();
 
@@ -27,6 +31,8 @@ class Progress {
   private:
     using Clock = std::chrono::steady_clock;
     void draw() const;
+    double share() const;         // of the bytes
+    std::string numbers() const;  // "40 % of 1.0 GiB, 512 MiB/s, 3 s left"
 
     const std::string label_;
     uint64_t total_bytes_;

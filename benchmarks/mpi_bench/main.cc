@@ -138,6 +138,9 @@ void run(const Options& options) {
     if (rank == 0) announce(strategies);
     const bool has_tier = std::any_of(strategies.begin(), strategies.end(),
                                       [](const auto& one) { return one->name().starts_with("tailrace"); });
+    const size_t steps = options.files.size() * options.repetitions * strategies.size();
+    size_t done = 0;
+    const double start = MPI_Wtime();
     bool first_time = true;
     uint64_t dump = 0;
     for (const int files : options.files) {
@@ -160,6 +163,14 @@ void run(const Options& options) {
             for (size_t i = 0; i < strategies.size(); ++i) {
                 Strategy& strategy = *strategies[(i + repetition) % strategies.size()];
                 run_once(strategy, load, space.new_place(), dump, results[strategy.name()]);
+                ++done;
+                // Tables come when all of a K is done, perhaps after an hour.
+                if (rank == 0)
+                    std::fprintf(
+                        stderr, "%zu of %zu done: K = %d, repetition %u of %u, %s; about %.0f s left\n", done,
+                        steps, files, repetition + 1, options.repetitions, strategy.name().c_str(),
+                        (MPI_Wtime() - start) / static_cast<double>(done) *
+                            static_cast<double>(steps - done));
                 space.remove_parts();
                 turn.push_back(strategy.name());
             }

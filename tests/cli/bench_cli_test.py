@@ -67,6 +67,11 @@ class BenchTest(unittest.TestCase):
         for key in ("kernel", "processor", "tailrace", "threads", "directory"):
             self.assertEqual({row[key] for row in rows}, {results["machine"][key]})
         self.assertIn("durable: synced", done.stderr)
+        steps = [line for line in done.stderr.splitlines() if line.startswith("bench: repetition ")]
+        self.assertEqual([line.split(", ")[0].split()[2:] for line in steps],
+                         [[str(repetition), "of", "2"] for repetition in (1, 2) for _ in range(12)])
+        self.assertIn(" left", steps[0])
+        self.assertIn("100 % of ", steps[-1])
         self.assertIn("DIRTY MiB", done.stdout)
         self.assertIn("placement=interleaved files=2 writers=2", done.stdout)
         self.assert_clean()

@@ -69,6 +69,10 @@ class PeersTest(DriverTest):
                 self.assertEqual(len(kinds["cold"]), 2)
                 self.assertEqual(len(kinds.get("slowest by mean", [])), 2 if name == "tailrace" else 0)
         self.assertEqual(said.count("tailrace: slowest leader / mean of leaders"), 2)
+        # Into a file or a job's log a line for each turn and case, while it goes on.
+        for number, step in enumerate(f"turn {turn} of 2, K = {files}, " for turn in (1, 2) for files in (1, 2)):
+            self.assertIn(f"{number + 1} of 4 done: {step}", said)
+        self.assertEqual(said.count(" left\n"), 3)
         self.assertEqual(list(self.disk.iterdir()), [])
 
     def test_samples_outlive_a_failure(self):

@@ -89,6 +89,8 @@ def main():
                    f"tailrace tells of leaders: {run}")
         for name in (*wanted, "adios2-bp5", "genericio"):
             expect(name in said, f"{name} is neither a strategy nor named as absent:\n{said}")
+        expect(f"\n{4 * len(wanted)} of {4 * len(wanted)} done: K = 2, repetition 2 of 2, " in said,
+               f"a line for each step as it ends:\n{said}")
         turns = [wanted[i:] + wanted[:i] for i in range(2)]
         expect(document["turns"] == 2 * turns, f"each is first in turn: {document['turns']}")
         expect("Wrote " not in said, f"what GenericIO prints is not among the results:\n{said}")
