@@ -17,6 +17,7 @@ import concurrent.futures
 import dataclasses
 import math
 import os
+import sys
 import threading
 import uuid
 import weakref
@@ -59,6 +60,28 @@ _PATIENCE_SECONDS = 60
 _unfinished: weakref.WeakValueDictionary[str, StorageWriter] = weakref.WeakValueDictionary()
 
 
+@dataclasses.dataclass
+class _Save:
+    """One save of a writer, from DCP's first call on; all of its calls come from one thread."""
+
+    thread: threading.Thread
+    place: str  # absolute, or nothing where no path was given
+    of_staged: bool = False  # the thread is one that DCP has made to save what was staged
+    refusal: Error | None = None  # raised by set_up_storage_writer, of which all ranks hear
+    save_id: str = dataclasses.field(default_factory=lambda: str(uuid.uuid4()))
+    is_set_up: bool = False
+    is_coordinator: bool = False
+    ranks: int = 1
+    epoch: _core.DirectEpoch | None = None
+    is_writing: bool = False  # within write_data or finish
+
+    def give_up(self) -> None:
+        """Lets go of the directory; files that were not committed are removed."""
+        epoch, self.epoch = self.epoch, None
+        if epoch is not None:
+            epoch.close()
+
+
 class StorageWriter(_Writer, _Stager):
     """Writes DCP checkpoints into `files` files, whatever the number of ranks and tensors.
 
@@ -70,7 +93,7 @@ class StorageWriter(_Writer, _Stager):
 
     Making one is collective over the process group. A checkpoint that is saved again replaces the old one when it
     is complete, not before; one that is interrupted leaves nothing that can be loaded. One save at a time: a
-    second one waits for an asynchronous one, and raises Error (busy) beside one that another thread is writing.
+    second one waits for an asynchronous one, and fails with Error (busy), on all ranks, beside one of another thread.
     """
 
     _synchronize_after_execute = False
@@ -94,36 +117,36 @@ class StorageWriter(_Writer, _Stager):
         self._buffer_bytes = _arguments.number(buffer_bytes, "buffer_bytes", "nothing was saved")
         self._group = _groups.own_group(self, process_group)
         self._stager = stager or AsyncStager()
-        self._save_id = ""
-        self._is_coordinator = False
-        self._ranks = 1
-        self._epoch: _core.DirectEpoch | None = None
-        # What is staged and not yet saved: by which thread, and whether its copy is complete.
-        self._staged_by: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._turn: _Save | None = None  # the save that may write; only its thread changes what is in it
+        self._of_thread = threading.local()  # .save: this thread's, with or without the turn
+        # What is staged and not yet saved: beside which threads, from where, and whether its copy is complete.
+        self._stages = threading.Lock()
+        self._staged_beside: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+        self._staged_in = ""
         self._staging: concurrent.futures.Future[Any] | None = None
         self._begun = threading.Event()  # the save of what was staged last
         self._begun.set()
-        # The last save: its thread, whether DCP has made that for it, and whether it is within write_data or finish.
-        self._saving: threading.Thread | None = None
-        self._of_staged = False
-        self._writing = False
 
     # ---- planning ----------------------------------------------------------------------------------------
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        self._take_turn(checkpoint_id)
+        path = None
         if checkpoint_id is not None:
-            self._path = _arguments.path(checkpoint_id, "checkpoint_id", "nothing was saved")
+            path = _arguments.path(checkpoint_id, "checkpoint_id", "nothing was saved")
+        self._begin(path)
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
-        self._take_turn(self._path)
-        self._of_staged = self._is_of_staged()
-        self._saving, self._staging, self._writing = threading.current_thread(), None, False
-        self._begun.set()
-        self._give_up()  # what a save left that failed elsewhere
-        self._save_id = str(uuid.uuid4())
-        self._is_coordinator = is_coordinator
-        if not self._path:
+        save: _Save | None = getattr(self._of_thread, "save", None)
+        if save is None or save.is_set_up:
+            save = self._begin(None)
+        elif save.refusal is None and self._turn is not save:  # it was reset a while ago, by the program itself
+            save = self._begin(save.place)
+        save.is_set_up = True
+        if save.refusal is not None:
+            raise save.refusal
+        save.is_coordinator = is_coordinator
+        if not save.place:
             raise Error(Code.INVALID_ARGUMENT, "neither the writer nor dcp.save was given a path; nothing was saved")
         if not kwargs.get("use_collectives", True):
             raise Error(
@@ -136,39 +159,42 @@ class StorageWriter(_Writer, _Stager):
         return plan
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
-        self._ranks = len(plans)
-        if self._ranks > 1 and (self._group is None or dist.get_world_size(self._group) != self._ranks):
+        save = self._mine()
+        save.ranks = len(plans)
+        if save.ranks > 1 and (self._group is None or dist.get_world_size(self._group) != save.ranks):
             raise Error(
                 Code.INVALID_ARGUMENT,
-                f"dcp.save runs on {self._ranks} ranks, and this writer was made for "
+                f"dcp.save runs on {save.ranks} ranks, and this writer was made for "
                 f"{1 if self._group is None else dist.get_world_size(self._group)}: make it after init_process_group, "
                 "with the process_group that dcp.save gets; nothing was saved",
             )
-        place = os.path.realpath(self._path)
+        real = os.path.realpath(save.place)
         # DCP tells no writer that a save has failed on another rank, and its exception may keep the writer alive.
-        earlier = _unfinished.get(place)
-        if earlier is not None and not earlier._is_saving():
-            earlier._give_up()
-        self._epoch = _core.DirectEpoch(self._path, self._name, _runs.epoch_of(self._path), self._files, self._ranks)
-        _unfinished[place] = self
+        earlier = _unfinished.get(real)
+        if earlier is not None:
+            earlier._give_up_what_has_failed()
+        save.epoch = _core.DirectEpoch(save.place, self._name, _runs.epoch_of(save.place), self._files, save.ranks)
+        _unfinished[real] = self
         return plans
 
     # ---- writing -----------------------------------------------------------------------------------------
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
-        self._writing = True
+        save = self._mine()
+        save.is_writing = True
         try:
             results = self._write(plan, planner)
         except BaseException:
-            self._give_up()
-            self._writing = False
+            save.give_up()
             raise
-        self._writing = self._is_coordinator  # which has been told that all have written, and so finishes
+        finally:
+            save.is_writing = False
         future: Future[list[WriteResult]] = Future()
         future.set_result(results)
         return future
 
     def _write(self, plan: SavePlan, planner: SavePlanner) -> list[WriteResult]:
+        save = self._mine()
         tensors = [item for item in plan.items if item.type != WriteItemType.BYTE_IO]
         names = _region_names(plan.items)
         leaves: list[_leaves.Leaf] = []
@@ -190,13 +216,13 @@ class StorageWriter(_Writer, _Stager):
         except Exception as error:
             failure = error  # the others must hear of it, or they would wait for this rank
         # A coordinator that plans for itself alone needs nobody, also where there are other ranks (no_dist=True).
-        alone = self._is_coordinator and self._ranks == 1
+        alone = save.is_coordinator and save.ranks == 1
         group = None if alone else self._group
         if not alone:
-            self._ranks = dist.get_world_size(group)
+            save.ranks = dist.get_world_size(group)
         written = _runs.write(
             group,
-            self._epoch,
+            save.epoch,
             self._files,
             shapes,
             leaves,
@@ -218,9 +244,11 @@ class StorageWriter(_Writer, _Stager):
     # ---- commit ------------------------------------------------------------------------------------------
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        epoch = self._epoch
+        save = self._mine()
+        epoch = save.epoch
         if epoch is None:
             raise Error(Code.FAILED_STATE, "finish without a save under way; nothing was committed")
+        save.is_writing = True
         try:
             places: dict[MetadataIndex, _metadata.Place] = {}
             ranks: list[Any] = []
@@ -232,7 +260,7 @@ class StorageWriter(_Writer, _Stager):
                 stored = [w for _, w in in_order if w.content is None]
                 tail = [(w.shape[0], w.content) for _, w in in_order if w.content is not None]
                 offsets = (
-                    in_order[0][1].offsets if in_order else _runs.empty_offsets(epoch, rank, self._ranks, self._files)
+                    in_order[0][1].offsets if in_order else _runs.empty_offsets(epoch, rank, save.ranks, self._files)
                 )
                 ranks.append([[w.shape for w in stored], [w.crcs for w in stored], offsets, tail])
             metadata.storage_data = places
@@ -240,25 +268,89 @@ class StorageWriter(_Writer, _Stager):
             ranks[0][3].append((_metadata.REGION, _metadata.encode(metadata)))
             epoch.commit([tuple(rank) for rank in ranks])
         finally:
-            self._give_up()
-            self._writing = False
-
-    def _give_up(self) -> None:
-        """Lets go of the directory; files that were not committed are removed."""
-        epoch, self._epoch = self._epoch, None
-        if epoch is not None:
-            epoch.close()
+            save.give_up()
+            save.is_writing = False
 
     # ---- one save at a time --------------------------------------------------------------------------------
+    # A save has the writer's turn from its first call on, until its thread has left dcp.save: of a save that fails
+    # while it is planned, or on another rank, DCP says nothing to the writer.
+
+    def _begin(self, path: str | None) -> _Save:
+        """A save of this thread to `path`, or to the last one that was given. It gets the turn, or a refusal."""
+        self._end_earlier()
+        if not self._is_of_staged():
+            self._wait_for_staged()
+        with self._lock:
+            of_staged = self._is_of_staged()
+            base = self._staged_in if of_staged else _working_directory()
+            given = self._path if path is None else path
+            save = _Save(threading.current_thread(), os.path.join(base, given) if given else "", of_staged)
+            self._of_thread.save = save
+            if of_staged:
+                self._staging = None
+                self._begun.set()
+            if self._is_under_way(self._turn):
+                save.refusal = Error(
+                    Code.BUSY,
+                    f"saving to '{given}': another thread is saving with this writer. That save goes on, and nothing "
+                    "else was written",
+                )
+                return save
+            if self._turn is not None:
+                self._turn.give_up()
+            self._turn = save
+            self._path = given
+            return save
+
+    def _mine(self) -> _Save:
+        """This thread's save, which has the turn."""
+        save: _Save | None = getattr(self._of_thread, "save", None)
+        if save is None or save.refusal is not None or self._turn is not save:
+            raise Error(
+                Code.FAILED_STATE if save is None else Code.BUSY,
+                "this thread has no save under way with this writer, or another thread has begun one since; nothing "
+                "was saved",
+            )
+        return save
+
+    def _is_under_way(self, save: _Save | None) -> bool:
+        """Whether another thread is in this save: in a call of the writer, or of dcp.save with it."""
+        if save is None or save.thread is threading.current_thread() or not save.thread.is_alive():
+            return False
+        if save.is_writing:
+            return True
+        frame = sys._current_frames().get(save.thread.ident or 0)
+        while frame is not None:
+            # async_save calls no writer but to stage, and what it has staged is another save.
+            of_dcp = frame.f_globals.get("__name__", "").startswith("torch.distributed.checkpoint.")
+            if of_dcp and frame.f_code.co_name != "async_save" and frame.f_locals.get("storage_writer") is self:
+                return True
+            frame = frame.f_back
+        return False
+
+    def _end_earlier(self) -> None:
+        """This thread is about to begin a save or a copy, so its earlier save has ended."""
+        with self._lock:
+            if self._turn is not None and self._turn.thread is threading.current_thread():
+                self._turn.give_up()
+                self._turn = None
+
+    def _give_up_what_has_failed(self) -> None:
+        with self._lock:
+            if self._turn is not None and not self._is_under_way(self._turn):
+                self._turn.give_up()
 
     def stage(self, state_dict: dict[str, Any]) -> Any:
-        self._wait_for_staged()
-        staged = self._stager.stage_again(state_dict)
-        if isinstance(staged, concurrent.futures.Future) and not DCP_TAKES_FUTURES:
-            staged = staged.result()
-        self._staging = staged if isinstance(staged, concurrent.futures.Future) else None
-        self._staged_by = threading.current_thread()
-        self._begun.clear()
+        self._end_earlier()
+        with self._stages:
+            self._wait_for_staged()
+            staged = self._stager.stage_again(state_dict)
+            if isinstance(staged, concurrent.futures.Future) and not DCP_TAKES_FUTURES:
+                staged = staged.result()
+            self._staging = staged if isinstance(staged, concurrent.futures.Future) else None
+            self._staged_beside = weakref.WeakSet(threading.enumerate())
+            self._staged_in = _working_directory()
+            self._begun.clear()
         return staged
 
     def _wait_for_staged(self) -> None:
@@ -271,31 +363,13 @@ class StorageWriter(_Writer, _Stager):
             # Its save failed to begin, or is yet to come: it keeps its copy, and the next gets other memory.
             self._stager.renew()
             self._begun.set()
-        saving = self._saving
-        if self._of_staged and saving is not None and saving is not threading.current_thread():
-            saving.join()
+        save = self._turn
+        if save is not None and save.of_staged and save.thread is not threading.current_thread():
+            save.thread.join()
 
     def _is_of_staged(self) -> bool:
-        """Whether this thread is DCP's for what is staged, and has not begun to save it."""
-        return not self._begun.is_set() and self._staged_by is not threading.current_thread()
-
-    def _take_turn(self, path: str | os.PathLike[str] | None) -> None:
-        if not self._is_of_staged():
-            self._wait_for_staged()
-        if self._is_saving():
-            raise Error(
-                Code.BUSY,
-                f"saving to '{path or self._path}': another thread is saving with this writer. That save goes on, and "
-                "nothing else was written",
-            )
-
-    def _is_saving(self) -> bool:
-        """Whether a save goes on in another thread, as far as a writer can know it: DCP's thread ends with its save;
-        in a thread of the program's a save that failed elsewhere, while it was planned, ends unheard."""
-        thread = self._saving
-        if thread is None or thread is threading.current_thread() or not thread.is_alive():
-            return False
-        return self._of_staged or self._writing
+        """Whether this thread is DCP's for what is staged, and has not begun to save it: DCP makes it after that."""
+        return not self._begun.is_set() and threading.current_thread() not in self._staged_beside
 
     def synchronize_staging(self) -> None:
         self._stager.synchronize_staging()
@@ -310,6 +384,12 @@ class StorageWriter(_Writer, _Stager):
     def checkpoint_id(self) -> str:
         return self._path
 
+    @property
+    def save_id(self) -> str:
+        """Of this thread's last save."""
+        save: _Save | None = getattr(self._of_thread, "save", None)
+        return "" if save is None else save.save_id
+
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
         try:
@@ -318,7 +398,7 @@ class StorageWriter(_Writer, _Stager):
             return False
 
     def storage_meta(self) -> StorageMeta:
-        return StorageMeta(checkpoint_id=self._path, save_id=self._save_id)
+        return StorageMeta(checkpoint_id=self._path, save_id=self.save_id)
 
     def __getstate__(self) -> dict[str, Any]:
         self._begun.set()  # nobody will save what was staged
@@ -327,6 +407,13 @@ class StorageWriter(_Writer, _Stager):
             "a StorageWriter does not go into another process (AsyncCheckpointerType.PROCESS); use THREAD. Nothing "
             "was saved",
         )
+
+
+def _working_directory() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:  # it was removed; an absolute path needs none
+        return ""
 
 
 def _region_names(items: list[WriteItem]) -> dict[MetadataIndex, str]:
