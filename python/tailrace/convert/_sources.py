@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import collections
 import inspect
 import os
-import pathlib
 import pickle
 import re
 import warnings
@@ -14,11 +12,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.checkpoint import metadata as dcp_metadata
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
-from torch.distributed.checkpoint.filesystem import FileSystemReader, _StorageInfo
-from torch.distributed.checkpoint.metadata import BytesStorageMetadata, Metadata
+from torch.distributed.checkpoint.metadata import BytesStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load as dcp_load
 
 from tailrace import _leaves, _tree
@@ -27,7 +23,7 @@ from tailrace._checkpoint import read as open_checkpoint
 from tailrace._errors import Code, Error
 from tailrace.convert._nested import nested
 from tailrace.convert._scratch import Scratch
-from tailrace.torch import StorageReader
+from tailrace.torch import StorageReader, _native
 from tailrace.torch._metadata import REGION
 
 _RANK_FILE = re.compile(r".*?(\d+)\.(pt|pth|bin)$")
@@ -67,7 +63,7 @@ def read(path: str, name: str, rank: int | None, scratch: Scratch) -> list[Any]:
     elif name == "safetensors":
         trees = [_read_safetensors(path)]
     else:
-        trees = [_read_dcp(path, StorageReader(path) if name == "tailrace-dcp" else _Reader(path), scratch)]
+        trees = [_read_dcp(path, StorageReader(path) if name == "tailrace-dcp" else _native.Reader(path), scratch)]
     return trees
 
 
@@ -177,47 +173,6 @@ def alone(call: Callable[..., Any], *arguments: Any, **named: Any) -> None:
             if isinstance(error, Error):
                 raise error from None
             raise RuntimeError(str(error)) from error
-
-
-class _Unpickler(pickle.Unpickler):
-    """Of DCP's .metadata: its own classes and torch's types, nothing that does anything."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        plain = {
-            ("collections", "OrderedDict"): collections.OrderedDict,
-            ("pathlib", "PosixPath"): pathlib.PurePosixPath,
-            ("pathlib._local", "PosixPath"): pathlib.PurePosixPath,
-            ("torch", "Size"): torch.Size,
-            ("torch.serialization", "_get_layout"): torch.serialization._get_layout,
-        }
-        if (module, name) in plain:
-            return plain[module, name]
-        if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
-            return getattr(torch, name)
-        if module == dcp_metadata.__name__ and isinstance(getattr(dcp_metadata, name, None), type):
-            return getattr(dcp_metadata, name)
-        if (module, name) == ("torch.distributed.checkpoint.filesystem", "_StorageInfo"):
-            return _StorageInfo
-        raise pickle.UnpicklingError(f"it speaks of {module}.{name}, which has no place in it")
-
-
-class _Reader(FileSystemReader):
-    """DCP's own reader, but for its metadata, which it would unpickle whatever they are."""
-
-    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
-        place = os.path.join(os.fspath(self.path), ".metadata")
-        try:
-            with open(place, "rb") as file:
-                metadata = _Unpickler(file).load()
-            if not isinstance(metadata, Metadata):
-                raise pickle.UnpicklingError(f"it is a {type(metadata).__name__}")
-        except OSError as error:
-            raise Error(Code.NOT_FOUND, f"opening '{place}': {error.strerror}; nothing was read") from None
-        except MemoryError:
-            raise
-        except Exception as error:  # whatever a hostile pickle makes of its classes
-            raise Error(Code.CORRUPT, f"'{place}' cannot be understood: {error}; nothing was read") from None
-        return metadata
 
 
 class _Planner(DefaultLoadPlanner):

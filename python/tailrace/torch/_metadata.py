@@ -42,7 +42,8 @@ def bytes_about(item: WriteItem) -> int:
     return 256 + 5 * len(json.dumps(item.index.fqn)) + 4 * 12 * dimensions
 
 
-def encode(metadata: Metadata) -> bytes:
+def encode(metadata: Metadata, replaces: str | None = None) -> bytes:
+    """replaces: the mark of the checkpoint of DCP's own writer that goes when this one is complete."""
     entries: list[list[Any]] = []
     for fqn, entry in metadata.state_dict_metadata.items():
         if isinstance(entry, BytesStorageMetadata):
@@ -65,6 +66,7 @@ def encode(metadata: Metadata) -> bytes:
             "checkpoint_id": None if meta is None or meta.checkpoint_id is None else os.fspath(meta.checkpoint_id),
             "save_id": None if meta is None else meta.save_id,
             "modules": list(getattr(meta, "modules", [])),  # since torch 2.6
+            **({} if replaces is None else {"replaces": replaces}),
         }
     )
     if arrays:
@@ -72,7 +74,8 @@ def encode(metadata: Metadata) -> bytes:
     return text
 
 
-def decode(text: bytes) -> Metadata:
+def decode(text: bytes) -> tuple[Metadata, str | None]:
+    """The metadata, and what they replace."""
     tree = _tree.decode(_tree.parse(text), None)
     try:
         entries: dict[str, Any] = {}
@@ -84,9 +87,10 @@ def decode(text: bytes) -> Metadata:
             meta.modules = tree["modules"]
         metadata = Metadata(entries, tree["planner_data"], places, meta)
         metadata.version = tree["version"]
+        replaces = tree.get("replaces")
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise Error(Code.CORRUPT, f"the region {REGION!r} cannot be understood: {error}") from None
-    return metadata
+    return metadata, replaces
 
 
 def _tensor(dtype: str, requires_grad: bool, size: list[int], chunks: list[Any]) -> TensorStorageMetadata:

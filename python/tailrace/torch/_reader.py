@@ -12,7 +12,8 @@ import dataclasses
 import io
 import itertools
 import os
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -24,7 +25,7 @@ from torch.futures import Future
 
 from tailrace import _arguments, _checkpoint, _core
 from tailrace._errors import Code, Error
-from tailrace.torch import _metadata
+from tailrace.torch import _metadata, _native
 
 _BUFFER_BYTES = 24 << 20  # beside what the reader itself takes
 
@@ -39,7 +40,7 @@ class _Request:
 
 
 class StorageReader(_Reader):
-    """Reads DCP checkpoints that tailrace.torch.StorageWriter has written.
+    """Reads DCP checkpoints that tailrace.torch.StorageWriter has written, or DCP's own writer.
 
     path: the checkpoint's directory; checkpoint_id of dcp.load overrides it.
     trust_pickle: byte entries that torch does not load with weights_only=True are handed to the planner all the
@@ -52,18 +53,32 @@ class StorageReader(_Reader):
         self._name = None if name is None else _arguments.checked(name, "name", "nothing was read")
         self._trust_pickle = trust_pickle
         self._core: _core.Reader | None = None
+        self._native: _native.Reader | None = None  # where the checkpoint is of DCP's own writer
         self._metadata: Metadata | None = None
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         if checkpoint_id is not None:
             self._path = _arguments.path(checkpoint_id, "checkpoint_id", "nothing was read")
-        self._core = None
+        self._core = self._native = None
         self._metadata = None
 
     # No **kwargs: with these DCP would ask a rank that has failed once more, for a checkpoint of its own, and leave the
     # other ranks waiting for it.
     def read_metadata(self) -> Metadata:
-        self._core = None  # what is there now, not at the last load
+        self._core = self._native = None  # what is there now, not at the last load
+        native = _native.mark_of(self._path)
+        try:
+            metadata, replaces = self._read_own_metadata()
+        except Error as error:
+            if native is None or error.code is not Code.NOT_FOUND:
+                raise
+            replaces = None
+        if native == replaces or native is None:
+            return metadata
+        self._native = _native.Reader(self._path)
+        return self._native.read_metadata()
+
+    def _read_own_metadata(self) -> tuple[Metadata, str | None]:
         reader = self._open()
         for name, nbytes, _ in reader.regions(0):
             if name == _metadata.REGION:
@@ -78,6 +93,8 @@ class StorageReader(_Reader):
 
     def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         self._metadata = metadata
+        if self._native is not None:
+            self._native.set_up_storage_reader(metadata, is_coordinator)
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
         """The plan, with the save that this rank has found: each looks for the newest by itself."""
@@ -95,8 +112,11 @@ class StorageReader(_Reader):
         return plans
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
-        reader = self._open()
         self._check_shapes(planner)
+        if self._native is not None:
+            guarded = planner if self._trust_pickle else cast(LoadPlanner, _Guarded(planner, self._check_bytes))
+            return self._native.read_data(plan, guarded)
+        reader = self._open()
         requests = [self._request(item) for item in plan.items]
         # Tables of regions and byte entries lie in front of the data, in the ranks' order.
         boxes = any(not request.whole and request.place.in_boxes for request in requests)
@@ -140,6 +160,11 @@ class StorageReader(_Reader):
             raise Error(Code.INVALID_ARGUMENT, f"loading '{self._path}': {'; '.join(wrong)}; nothing was changed")
 
     @property
+    def is_native(self) -> bool:
+        """Whether what read_metadata has found is of DCP's own writer."""
+        return self._native is not None
+
+    @property
     def checkpoint_id(self) -> str:
         return self._path
 
@@ -178,16 +203,35 @@ class StorageReader(_Reader):
 
     def _load_bytes(self, request: _Request, content: bytes, planner: LoadPlanner) -> None:
         if not self._trust_pickle:
-            try:
-                torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
-            except Exception as error:
-                raise Error(
-                    Code.UNSUPPORTED,
-                    f"the entry {request.item.storage_index.fqn!r} of '{self._path}' is a pickle that could run any "
-                    f"code when it is loaded ({str(error).splitlines()[0]}); pass trust_pickle=True to StorageReader "
-                    "if you know who wrote it",
-                ) from None
+            self._check_bytes(request.item, content)
         planner.load_bytes(request.item, io.BytesIO(content))
+
+    def _check_bytes(self, item: ReadItem, content: bytes) -> None:
+        """Error (unsupported) for what torch does not load with weights_only=True."""
+        try:
+            torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
+        except Exception as error:
+            raise Error(
+                Code.UNSUPPORTED,
+                f"the entry {item.storage_index.fqn!r} of '{self._path}' is a pickle that could run any "
+                f"code when it is loaded ({str(error).splitlines()[0]}); pass trust_pickle=True to StorageReader "
+                "if you know who wrote it",
+            ) from None
+
+
+class _Guarded:
+    """A planner that gets only the byte entries that `check` lets through."""
+
+    def __init__(self, planner: LoadPlanner, check: Callable[[ReadItem, bytes], None]) -> None:
+        self._planner = planner
+        self._check = check
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._planner, name)
+
+    def load_bytes(self, item: ReadItem, value: io.BytesIO) -> None:
+        self._check(item, value.getvalue())
+        self._planner.load_bytes(item, value)
 
 
 class _Batch:

@@ -35,7 +35,7 @@ from torch.futures import Future
 
 from tailrace import _arguments, _core, _leaves
 from tailrace._errors import Code, Error
-from tailrace.torch import _groups, _metadata, _runs
+from tailrace.torch import _groups, _metadata, _native, _runs
 from tailrace.torch._staging import AsyncStager
 
 
@@ -73,6 +73,7 @@ class _Save:
     is_coordinator: bool = False
     ranks: int = 1
     epoch: _core.DirectEpoch | None = None
+    replaces: str | None = None  # what DCP's own writer has left there
     is_writing: bool = False  # within write_data or finish
 
     def give_up(self) -> None:
@@ -90,6 +91,8 @@ class StorageWriter(_Writer, _Stager):
     files: K, at most 64 per rank.
     process_group: that of dcp.save, when it is not all ranks.
     stager: staging memory for dcp.async_save; by default one that copies before async_save returns.
+    overwrite: replace a checkpoint that is there already, be it of DCP's own writer; else a save fails with Error
+        (already exists).
 
     Making one is collective over the process group. A checkpoint that is saved again replaces the old one when it
     is complete, not before; one that is interrupted leaves nothing that can be loaded. One save at a time: a
@@ -105,6 +108,7 @@ class StorageWriter(_Writer, _Stager):
         files: int = 1,
         process_group: dist.ProcessGroup | None = None,
         stager: AsyncStager | None = None,
+        overwrite: bool = True,
         name: str = "tailrace",
         threads: int = 2,
         buffer_bytes: int = 8 << 20,
@@ -117,6 +121,8 @@ class StorageWriter(_Writer, _Stager):
         self._buffer_bytes = _arguments.number(buffer_bytes, "buffer_bytes", "nothing was saved")
         self._group = _groups.own_group(self, process_group)
         self._stager = stager or AsyncStager()
+        self._overwrite = overwrite
+        self._first_id = str(uuid.uuid4())  # before any save
         self._lock = threading.Lock()
         self._turn: _Save | None = None  # the save that may write; only its thread changes what is in it
         self._of_thread = threading.local()  # .save: this thread's, with or without the turn
@@ -168,6 +174,9 @@ class StorageWriter(_Writer, _Stager):
                 f"{1 if self._group is None else dist.get_world_size(self._group)}: make it after init_process_group, "
                 "with the process_group that dcp.save gets; nothing was saved",
             )
+        save.replaces = _native.mark_of(save.place)
+        if not self._overwrite:
+            _check_free(save.place, save.replaces)
         real = os.path.realpath(save.place)
         # DCP tells no writer that a save has failed on another rank, and its exception may keep the writer alive.
         earlier = _unfinished.get(real)
@@ -265,8 +274,10 @@ class StorageWriter(_Writer, _Stager):
                 ranks.append([[w.shape for w in stored], [w.crcs for w in stored], offsets, tail])
             metadata.storage_data = places
             metadata.storage_meta = self.storage_meta()
-            ranks[0][3].append((_metadata.REGION, _metadata.encode(metadata)))
+            ranks[0][3].append((_metadata.REGION, _metadata.encode(metadata, save.replaces)))
             epoch.commit([tuple(rank) for rank in ranks])
+            if save.replaces is not None:
+                _native.remove(save.place)
         finally:
             save.give_up()
             save.is_writing = False
@@ -386,9 +397,9 @@ class StorageWriter(_Writer, _Stager):
 
     @property
     def save_id(self) -> str:
-        """Of this thread's last save."""
-        save: _Save | None = getattr(self._of_thread, "save", None)
-        return "" if save is None else save.save_id
+        """Of this thread's last save, or else of the one that has the turn."""
+        save: _Save | None = getattr(self._of_thread, "save", self._turn)
+        return self._first_id if save is None else save.save_id
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
@@ -407,6 +418,18 @@ class StorageWriter(_Writer, _Stager):
             "a StorageWriter does not go into another process (AsyncCheckpointerType.PROCESS); use THREAD. Nothing "
             "was saved",
         )
+
+
+def _check_free(place: str, native: str | None) -> None:
+    """Error (already exists) where a directory holds a checkpoint, of DCP's own writer too."""
+    if native is None:
+        try:
+            _core.Reader.open_directory(place, None, None).close()
+        except Error as error:
+            if error.code is Code.NOT_FOUND:
+                return
+            raise
+    raise Error(Code.ALREADY_EXISTS, f"'{place}' holds a checkpoint, and overwrite is False; nothing was saved")
 
 
 def _working_directory() -> str:

@@ -102,10 +102,11 @@ class TailraceCheckpointManager(CheckpointManager):  # type: ignore[misc]
 
 def _is_complete(place: str) -> bool:
     """Whether a directory holds a checkpoint that StorageWriter has completed."""
+    reader = StorageReader(place)
     try:
-        StorageReader(place).read_metadata()
+        reader.read_metadata()
     except Error as error:
         if error.code == Code.NOT_FOUND:
             return False
         raise
-    return True
+    return not reader.is_native
