@@ -79,7 +79,10 @@ Result<Session::Candidates> Session::find_candidates() {
     }
     ByteWriter out;
     if (rank() == 0) {
-        if (quiet() && agent_) agent_->wait_idle();  // while files get their names, a listing may miss some
+        // While files get their names, a listing may miss some.
+        std::shared_lock lock(agent_mutex_);
+        if (quiet() && agent_) agent_->wait_idle();
+        lock.unlock();
         auto listed = list_shared(*shared_, config_.shared_dir, config_.name);
         out.put(static_cast<uint8_t>(listed.status().code()));
         out.put_string(listed.status().message());
@@ -172,6 +175,7 @@ Status Session::wait_for_flush(EpochKey key) {
                    is_final(found->second.info.state);
         },
         std::nullopt);
+    std::shared_lock lock(agent_mutex_);
     if (agent_) agent_->wait_recovered(key);
     return {};
 }
@@ -468,7 +472,12 @@ Status Session::verify_share(EpochReader& reader) const {
 
 Result<std::unique_ptr<EpochReader>> Session::open_epoch(std::optional<uint64_t> epoch,
                                                          std::optional<uint64_t> before, bool verify) {
-    reader_was_opened_ = true;
+    {
+        // A save that runs now recycles no part that this reader could find: it is over before the reader
+        // looks.
+        std::lock_guard lock(save_mutex_);
+        reader_was_opened_ = true;
+    }
     std::unique_ptr<EpochReader> reader;
     auto used = use_newest(
         epoch, before, true, [&](EpochReader& opened) { return verify ? verify_share(opened) : Status(); },

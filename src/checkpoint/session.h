@@ -5,7 +5,8 @@
 //   session_quiet.cc  the same steps where ranks may only communicate in collective calls
 //   restore.cc        list, restore, open_epoch
 //
-// Locks, in the order they may be taken: save_mutex_ (one save at a time), regions_mutex_, mail_mutex_
+// Locks, in the order they may be taken: save_mutex_ (one save at a time), agent_mutex_ (shared by whoever
+// uses the agent without save_mutex_; close() takes it alone to end the agent), regions_mutex_, mail_mutex_
 // (whoever polls this rank's messages; ranks without an agent).
 #pragma once
 
@@ -15,6 +16,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <shared_mutex>
 #include <string>
 #include <vector>
 
@@ -56,7 +58,10 @@ class Session : public Checkpointer {
     const Config& config() const override { return config_; }
     int rank() const override { return transport_->rank(); }
     int rank_count() const override { return transport_->size(); }
-    uint64_t agent_bytes() const override { return agent_ ? agent_->buffer_bytes_used() : 0; }
+    uint64_t agent_bytes() const override {
+        std::shared_lock lock(agent_mutex_);
+        return agent_ ? agent_->buffer_bytes_used() : 0;
+    }
 
   private:
     using Clock = std::chrono::steady_clock;
@@ -177,7 +182,8 @@ class Session : public Checkpointer {
     std::unique_ptr<DirectoryLock> shared_lock_, local_lock_;
 
     EpochTable table_;
-    std::unique_ptr<NodeAgent> agent_;  // of the representative
+    mutable std::shared_mutex agent_mutex_;
+    std::unique_ptr<NodeAgent> agent_;  // of the representative, until the session is closed
     std::mutex mail_mutex_;
     std::atomic<int> mail_wanted_{0};  // threads that want mail_mutex_ to post: a waiting one gives way
 
@@ -194,7 +200,7 @@ class Session : public Checkpointer {
     std::vector<EpochKey> recovered_;  // being flushed, or flushed, since
     std::optional<uint64_t> newest_saved_;
     uint64_t sequence_ = 0;
-    bool reader_was_opened_ = false;
+    bool reader_was_opened_ = false;  // guarded by save_mutex_
 
     // quiet only: the same on every rank.
     std::unique_ptr<RootLedger> ledger_;

@@ -479,7 +479,10 @@ Status Session::close() {
     if (closed_) return close_status_;
     close_status_ = close_once();
     closed_ = true;
-    agent_.reset();
+    {
+        std::lock_guard agent_lock(agent_mutex_);
+        agent_.reset();
+    }
     parts_.clear();
     capture_.reset();
     local_lock_.reset();

@@ -281,7 +281,7 @@ void Session::leave_background(const Status& why) {
 // ---- state and wait ------------------------------------------------------------------------------------
 
 void Session::read_mail() {
-    if (agent_ || quiet() || closed_) return;
+    if (representative_ || quiet() || closed_) return;
     std::unique_lock lock(mail_mutex_, std::try_to_lock);
     if (lock.owns_lock()) read_mail_locked();
 }
@@ -300,7 +300,7 @@ void Session::read_mail_locked() {
 }
 
 bool Session::wait_until(const std::function<bool(const EpochTable::Entries&)>& done, Deadline deadline) {
-    if (agent_) return table_.wait_until(done, deadline);
+    if (representative_) return table_.wait_until(done, deadline);
     while (true) {
         while (mail_wanted_ > 0) std::this_thread::yield();
         std::lock_guard lock(mail_mutex_);
