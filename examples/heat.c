@@ -75,7 +75,11 @@ int main(int argc, char** argv) {
     /* This rank's rows are rows first .. first + rows of the plate. The copies of neighbours' rows are not
      * saved: the first exchange brings them back. */
     const uint64_t whole[2] = {size, size}, offset[2] = {first, 0}, mine[2] = {rows, size};
-    const tailrace_array plate = {TAILRACE_FLOAT64, 2, whole, offset, mine};
+    const tailrace_array plate = {.type = TAILRACE_FLOAT64,
+                                  .dimensions = 2,
+                                  .global_shape = whole,
+                                  .offset = offset,
+                                  .local_shape = mine};
     check(tailrace_register_array(session, "plate", u + size, &plate), "registering the plate");
 
     uint64_t step = 0;

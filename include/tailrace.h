@@ -128,14 +128,26 @@ typedef enum tailrace_type {
 
 #define TAILRACE_MAX_DIMENSIONS 16
 
+/* What is declared of a global array, by all ranks alike. Without a declaration the ranks' pieces cover every
+ * element exactly once, and an epoch where they do not is not committed. */
+#define TAILRACE_ARRAY_GAPS 1u /* some elements may be in no rank's piece; nobody can read those */
+/* An element may be in several ranks' pieces. That of the lowest rank counts; only a rank that restores the
+ * very piece that it saved gets its own back. */
+#define TAILRACE_ARRAY_OVERLAP 2u
+
 /* A rank's piece of a global array, row-major (C order): element i of dimension d of the piece is element
- * offset[d] + i of the whole. The arrays have `dimensions` entries and are copied. */
+ * offset[d] + i of the whole. The arrays have `dimensions` entries and are copied.
+ *
+ * The struct grows in later versions. So begin with zeros, as `tailrace_array array = {0};` or an initialiser
+ * does: where what is reserved is not zero, the call is TAILRACE_INVALID_ARGUMENT. */
 typedef struct tailrace_array {
     tailrace_type type;
     int dimensions; /* 1..TAILRACE_MAX_DIMENSIONS */
     const uint64_t* global_shape;
     const uint64_t* offset;
     const uint64_t* local_shape;
+    uint64_t flags; /* TAILRACE_ARRAY_..., or 0 */
+    uint64_t reserved[8];
 } tailrace_array;
 
 /* Registers memory under a name (unique in the rank, 1 to 4096 bytes of UTF-8). `bytes` may be 0, then
@@ -178,6 +190,7 @@ typedef struct tailrace_epoch_info {
     double blocked_seconds;  /* how long save kept this rank */
     double flush_seconds;    /* from the flush's start to the commit, as known on this rank */
     int in_local, in_shared; /* where a restore could take it from (tailrace_list only) */
+    uint64_t reserved[8];    /* for later versions; 0 */
 } tailrace_epoch_info;
 
 /* Never blocks. */
@@ -258,6 +271,8 @@ typedef struct tailrace_region_info {
     uint64_t global_shape[TAILRACE_MAX_DIMENSIONS];
     uint64_t offset[TAILRACE_MAX_DIMENSIONS];
     uint64_t local_shape[TAILRACE_MAX_DIMENSIONS];
+    uint64_t flags;       /* TAILRACE_ARRAY_... as the array was saved with */
+    uint64_t reserved[8]; /* for later versions; 0 */
 } tailrace_region_info;
 
 TAILRACE_API tailrace_code tailrace_reader_region_count(tailrace_reader* reader, uint32_t rank,

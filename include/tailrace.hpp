@@ -206,12 +206,22 @@ struct Epoch {
 struct RegionInfo {
     std::string name;
     uint64_t bytes = 0;
-    // Of arrays: the piece that the rank saved.
+    // Of arrays: the piece that the rank saved, and what was declared of the whole (ArrayOptions).
     struct Array {
         tailrace_type type;
         Extents global_shape, offset, local_shape;
+        bool may_have_gaps = false, may_overlap = false;
     };
     std::optional<Array> array;
+};
+
+// What is declared of a global array, by all ranks alike; without that, the ranks' pieces cover every element
+// exactly once, and an epoch where they do not is not committed.
+struct ArrayOptions {
+    bool may_have_gaps = false;  // some elements may be in no rank's piece; nobody can read those
+    // An element may be in several ranks' pieces. That of the lowest rank counts; only a rank that restores
+    // the very piece that it saved gets its own back.
+    bool may_overlap = false;
 };
 
 // An epoch that can be read: sizes first, any rank's regions, any box of a global array.
@@ -306,9 +316,12 @@ class Reader {
         RegionInfo region{info.name, info.bytes, std::nullopt};
         if (info.is_array != 0) {
             const auto dimensions = static_cast<size_t>(info.dimensions);
-            region.array = RegionInfo::Array{info.type, std::span(info.global_shape, dimensions),
+            region.array = RegionInfo::Array{info.type,
+                                             std::span(info.global_shape, dimensions),
                                              std::span(info.offset, dimensions),
-                                             std::span(info.local_shape, dimensions)};
+                                             std::span(info.local_shape, dimensions),
+                                             (info.flags & TAILRACE_ARRAY_GAPS) != 0,
+                                             (info.flags & TAILRACE_ARRAY_OVERLAP) != 0};
         }
         return region;
     }
@@ -373,15 +386,17 @@ class Session {
     template <class T>
     requires(!std::is_const_v<T>) void add_array(std::string_view name, std::span<T> memory,
                                                  const Extents& global_shape, const Extents& offset,
-                                                 const Extents& local_shape) {
-        const tailrace_array array = piece<T>(memory, global_shape, offset, local_shape);
+                                                 const Extents& local_shape,
+                                                 const ArrayOptions& options = {}) {
+        const tailrace_array array = piece<T>(memory, global_shape, offset, local_shape, options);
         detail::check(tailrace_register_array(get(), detail::c_text(name).c_str(), memory.data(), &array));
     }
     template <class T>
     requires(!std::is_const_v<T>) void update_array(std::string_view name, std::span<T> memory,
                                                     const Extents& global_shape, const Extents& offset,
-                                                    const Extents& local_shape) {
-        const tailrace_array array = piece<T>(memory, global_shape, offset, local_shape);
+                                                    const Extents& local_shape,
+                                                    const ArrayOptions& options = {}) {
+        const tailrace_array array = piece<T>(memory, global_shape, offset, local_shape, options);
         detail::check(tailrace_update_array(get(), detail::c_text(name).c_str(), memory.data(), &array));
     }
 
@@ -474,7 +489,7 @@ class Session {
 
     template <class T>
     static tailrace_array piece(std::span<T> memory, const Extents& global_shape, const Extents& offset,
-                                const Extents& local_shape) {
+                                const Extents& local_shape, const ArrayOptions& options) {
         if (offset.size() != global_shape.size() || local_shape.size() != global_shape.size())
             throw Error(TAILRACE_INVALID_ARGUMENT,
                         "an array whose global shape, offset and local shape differ in dimensions");
@@ -482,8 +497,15 @@ class Session {
             throw Error(TAILRACE_INVALID_ARGUMENT, "an array's memory has " + std::to_string(memory.size()) +
                                                        " elements, its local shape " +
                                                        std::to_string(local_shape.elements()));
-        return {detail::element_type<T>(), static_cast<int>(global_shape.size()), global_shape.data(),
-                offset.data(), local_shape.data()};
+        tailrace_array array{};
+        array.type = detail::element_type<T>();
+        array.dimensions = static_cast<int>(global_shape.size());
+        array.global_shape = global_shape.data();
+        array.offset = offset.data();
+        array.local_shape = local_shape.data();
+        array.flags = (options.may_have_gaps ? TAILRACE_ARRAY_GAPS : 0u) |
+                      (options.may_overlap ? TAILRACE_ARRAY_OVERLAP : 0u);
+        return array;
     }
 
     static Epoch convert(const tailrace_epoch_info& info) {

@@ -35,6 +35,8 @@ Json to_json(const Region& region) {
         json["global_shape"] = region.array->global_shape;
         json["offset"] = region.array->offset;
         json["local_shape"] = region.array->local_shape;
+        json["may_have_gaps"] = region.array->may_have_gaps;
+        json["may_overlap"] = region.array->may_overlap;
     }
     return json;
 }
@@ -48,18 +50,24 @@ Json to_json(const PartManifest& manifest) {
     return json;
 }
 
+std::string declared_text(bool may_have_gaps, bool may_overlap) {
+    if (may_have_gaps) return may_overlap ? "gaps, overlap" : "gaps";
+    return may_overlap ? "overlap" : "-";
+}
+
 std::string table_of(const PartManifest& manifest) {
-    Table table({"REGION", "BYTES", "TYPE", "GLOBAL SHAPE", "OFFSET", "LOCAL SHAPE"}, {1});
+    Table table({"REGION", "BYTES", "TYPE", "GLOBAL SHAPE", "OFFSET", "LOCAL SHAPE", "DECLARED"}, {1});
     for (const Region& region : manifest.regions) {
         if (!region.array) {
-            table.add({printable(region.name), std::to_string(region.bytes), "-", "-", "-", "-"});
+            table.add({printable(region.name), std::to_string(region.bytes), "-", "-", "-", "-", "-"});
             continue;
         }
         std::string offset;
         for (uint64_t at : region.array->offset) offset += (offset.empty() ? "" : ", ") + std::to_string(at);
         table.add({printable(region.name), std::to_string(region.bytes),
                    std::string(element_type_name(region.array->type)), shape_text(region.array->global_shape),
-                   offset, shape_text(region.array->local_shape)});
+                   offset, shape_text(region.array->local_shape),
+                   declared_text(region.array->may_have_gaps, region.array->may_overlap)});
     }
     return table.text();
 }
@@ -168,6 +176,8 @@ Exit show_all_ranks(const Options& options, const JudgedEpoch& epoch, EpochReade
                                       {"type", element_type_name(array.type)},
                                       {"shape", array.shape},
                                       {"complete", array.complete},
+                                      {"may_have_gaps", array.may_have_gaps},
+                                      {"may_overlap", array.may_overlap},
                                       {"fault", array.fault ? Json(array.fault->sentence) : Json()}});
         json["regions"] = Json::array();
         for (const RegionSummary& region : regions)
@@ -181,10 +191,11 @@ Exit show_all_ranks(const Options& options, const JudgedEpoch& epoch, EpochReade
     }
     print_epoch_head(epoch);
     if (!arrays.empty()) {
-        Table table({"ARRAY", "TYPE", "GLOBAL SHAPE", "COMPLETE"});
+        Table table({"ARRAY", "TYPE", "GLOBAL SHAPE", "COMPLETE", "DECLARED"});
         for (const GlobalArray& array : arrays)
             table.add({printable(array.name), std::string(element_type_name(array.type)),
-                       shape_text(array.shape), completeness_text(array)});
+                       shape_text(array.shape), completeness_text(array),
+                       declared_text(array.may_have_gaps, array.may_overlap)});
         print("\n" + table.text());
     }
     if (!regions.empty()) {

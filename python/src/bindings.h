@@ -49,8 +49,10 @@ T value_of(Result<T> result) {
     return std::move(result).value();
 }
 
-// An array's piece as Python passes it: element type, global shape, offset, local shape.
-using PieceTuple = std::tuple<int, std::vector<uint64_t>, std::vector<uint64_t>, std::vector<uint64_t>>;
+// An array's piece as Python passes it: element type, global shape, offset, local shape, TAILRACE_ARRAY_
+// flags.
+using PieceTuple =
+    std::tuple<int, std::vector<uint64_t>, std::vector<uint64_t>, std::vector<uint64_t>, uint64_t>;
 // A region to save: name, address, bytes, and its piece where it is one of a global array.
 using RegionTuple = std::tuple<std::string, uintptr_t, uint64_t, std::optional<PieceTuple>>;
 // Memory to fill: name of the region, address, bytes.
@@ -58,7 +60,10 @@ using TargetTuple = std::tuple<std::string, uintptr_t, uint64_t>;
 
 inline std::optional<PieceTuple> to_tuple(const std::optional<ArrayPiece>& piece) {
     if (!piece) return std::nullopt;
-    return PieceTuple{static_cast<int>(piece->type), piece->global_shape, piece->offset, piece->local_shape};
+    const unsigned flags = (piece->may_have_gaps ? TAILRACE_ARRAY_GAPS : 0u) |
+                           (piece->may_overlap ? TAILRACE_ARRAY_OVERLAP : 0u);
+    return PieceTuple{static_cast<int>(piece->type), piece->global_shape, piece->offset, piece->local_shape,
+                      flags};
 }
 inline std::span<std::byte> memory_at(uintptr_t address, uint64_t bytes) {
     return {reinterpret_cast<std::byte*>(address), bytes};

@@ -24,10 +24,15 @@ RegionShape to_shape(const ShapeTuple& from) {
     const auto& [name, bytes, piece] = from;
     RegionShape shape{name, bytes, std::nullopt};
     if (piece) {
-        const auto& [type, global_shape, offset, local_shape] = *piece;
+        const auto& [type, global_shape, offset, local_shape, flags] = *piece;
         if (type < 0 || type >= element_type_count)
             throw Failure{TAILRACE_INVALID_ARGUMENT, "there is no element type " + std::to_string(type)};
-        shape.array = ArrayPiece{static_cast<ElementType>(type), global_shape, offset, local_shape};
+        shape.array = ArrayPiece{static_cast<ElementType>(type),
+                                 global_shape,
+                                 offset,
+                                 local_shape,
+                                 (flags & TAILRACE_ARRAY_GAPS) != 0,
+                                 (flags & TAILRACE_ARRAY_OVERLAP) != 0};
     }
     return shape;
 }

@@ -152,11 +152,16 @@ class Session {
         const auto& [name, address, bytes, piece] = region;
         void* const memory = reinterpret_cast<void*>(address);
         if (!piece) return tailrace_register(session_, name.c_str(), memory, bytes);
-        const auto& [type, global_shape, offset, local_shape] = *piece;
+        const auto& [type, global_shape, offset, local_shape, flags] = *piece;
         if (offset.size() != global_shape.size() || local_shape.size() != global_shape.size())
             return set_last_error(Status(Code::invalid_argument, "shapes and offset differ in dimensions"));
-        const tailrace_array array{static_cast<tailrace_type>(type), static_cast<int>(global_shape.size()),
-                                   global_shape.data(), offset.data(), local_shape.data()};
+        tailrace_array array{};
+        array.type = static_cast<tailrace_type>(type);
+        array.dimensions = static_cast<int>(global_shape.size());
+        array.global_shape = global_shape.data();
+        array.offset = offset.data();
+        array.local_shape = local_shape.data();
+        array.flags = flags;
         return tailrace_register_array(session_, name.c_str(), memory, &array);
     }
 

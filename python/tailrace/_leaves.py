@@ -37,8 +37,9 @@ TYPES = {
 NAMES = {number: name for name, number in TYPES.items()}
 MOST_DIMENSIONS = 16
 
-# An array's piece as the extension takes it: type, global shape, offset, local shape.
-Piece = tuple[int, Sequence[int], Sequence[int], Sequence[int]]
+# An array's piece as the extension takes it: type, global shape, offset, local shape, what is declared of the whole.
+Piece = tuple[int, Sequence[int], Sequence[int], Sequence[int], int]
+GAPS, OVERLAP = 1, 2  # declarations, as in tailrace.h
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,11 +54,13 @@ class Leaf:
     type: int | None  # of the file format; None for element types that it does not have
     owner: object
 
-    def piece(self, global_shape: Sequence[int] | None = None, offset: Sequence[int] | None = None) -> Piece | None:
+    def piece(
+        self, global_shape: Sequence[int] | None = None, offset: Sequence[int] | None = None, declared: int = 0
+    ) -> Piece | None:
         """This memory as a piece of a global array; None where the format has no word for it."""
         if self.type is None or not 1 <= len(self.shape) <= MOST_DIMENSIONS:
             return None
-        return (self.type, global_shape or self.shape, offset or [0] * len(self.shape), self.shape)
+        return (self.type, global_shape or self.shape, offset or [0] * len(self.shape), self.shape, declared)
 
 
 def torch_module() -> Any:

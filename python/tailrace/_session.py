@@ -177,7 +177,7 @@ class Session:
             leaf = _leaves.to_save(shard.array if shard else value, name)
             leaves.append(leaf)
             if shard is not None:
-                piece = leaf.piece(shard.global_shape, shard.offset)
+                piece = leaf.piece(shard.global_shape, shard.offset, shard.declared)
                 if piece is None:
                     raise Error(
                         Code.INVALID_ARGUMENT,

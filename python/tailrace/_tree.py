@@ -35,12 +35,23 @@ _MOST_DEPTH = 200
 class Shard:
     """This rank's piece of a global array, row-major: element i of dimension d is element offset[d] + i.
 
-    Restoring assembles the piece asked for from whatever pieces were saved, on any number of ranks.
+    Restoring assembles the piece asked for from whatever pieces were saved, on any number of ranks. All ranks' pieces
+    cover every element exactly once: an epoch where they do not is not committed, unless every rank declares it.
+
+    gaps: some elements may be in no rank's piece; nobody can read those.
+    overlap: an element may be in several ranks' pieces; that of the lowest rank counts.
     """
 
     array: Any
     global_shape: Sequence[int]
     offset: Sequence[int]
+    _: dataclasses.KW_ONLY
+    gaps: bool = False
+    overlap: bool = False
+
+    @property
+    def declared(self) -> int:
+        return (_leaves.GAPS if self.gaps else 0) | (_leaves.OVERLAP if self.overlap else 0)
 
     def __post_init__(self) -> None:
         try:  # numpy's integers are no JSON

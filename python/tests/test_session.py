@@ -411,6 +411,20 @@ def test_a_shard_is_placed_by_any_integers(settings: Settings) -> None:
             tailrace.Shard(np.arange(4), place, [0])  # type: ignore[arg-type]
 
 
+def test_what_is_declared_of_a_shard_is_saved_with_it(settings: Settings) -> None:
+    with tailrace.open(**settings) as session:
+        session.save(
+            1,
+            {
+                "gaps": tailrace.Shard(np.arange(4), [9], [2], gaps=True),
+                "overlap": tailrace.Shard(np.arange(4), [4], [0], overlap=True),
+                "plain": tailrace.Shard(np.arange(4), [4], [0]),
+            },
+        )
+        regions = {name: piece for name, _, piece in session.read()._reader.regions(0) if piece is not None}
+    assert {name: piece[4] for name, piece in regions.items()} == {"gaps": 1, "overlap": 2, "plain": 0}
+
+
 def test_directories_may_be_bytes(tmp_path: Path) -> None:
     with tailrace.open(shared_dir=os.fsencode(tmp_path / "s"), local_dir=tmp_path / "l") as session:  # type: ignore[arg-type]
         assert session.setting("shared_dir") == str(tmp_path / "s")

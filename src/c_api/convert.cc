@@ -1,6 +1,7 @@
 // Between the structs of tailrace.h and those of the core.
 #include <algorithm>
 #include <cstring>
+#include <span>
 
 #include "c_api/objects.h"
 
@@ -32,6 +33,20 @@ static_assert(static_cast<int>(EpochState::committed) == TAILRACE_STATE_COMMITTE
 static_assert(static_cast<int>(EpochState::kept_local) == TAILRACE_STATE_KEPT_LOCAL);
 static_assert(static_cast<int>(EpochState::failed) == TAILRACE_STATE_FAILED);
 
+namespace {
+
+// A program that was built for a later version, or one that left its struct uninitialised, must not get
+// something else than it asks for.
+Status all_zero(std::span<const uint64_t> reserved, const char* what) {
+    if (std::all_of(reserved.begin(), reserved.end(), [](uint64_t word) { return word == 0; })) return {};
+    return Status(Code::invalid_argument,
+                  fmt::format("the reserved fields of a {0} are not zero: begin with \"{0} array = {{0}};\", "
+                              "or use the library that the program was built for; nothing was done",
+                              what));
+}
+
+}  // namespace
+
 Result<ArrayPiece> to_piece(const tailrace_array* array) {
     TAILRACE_TRY(not_null(array, "array"));
     const int type = number_of(array->type);
@@ -45,11 +60,19 @@ Result<ArrayPiece> to_piece(const tailrace_array* array) {
     TAILRACE_TRY(not_null(array->global_shape, "array.global_shape"));
     TAILRACE_TRY(not_null(array->offset, "array.offset"));
     TAILRACE_TRY(not_null(array->local_shape, "array.local_shape"));
+    if ((array->flags & ~uint64_t{TAILRACE_ARRAY_GAPS | TAILRACE_ARRAY_OVERLAP}) != 0)
+        return Status(Code::invalid_argument,
+                      fmt::format("array.flags is {:#x}, and only TAILRACE_ARRAY_GAPS and "
+                                  "TAILRACE_ARRAY_OVERLAP are known; nothing was done",
+                                  array->flags));
+    TAILRACE_TRY(all_zero(array->reserved, "tailrace_array"));
     auto vector_of = [&](const uint64_t* values) {
         return std::vector<uint64_t>(values, values + array->dimensions);
     };
     ArrayPiece piece{static_cast<ElementType>(type), vector_of(array->global_shape), vector_of(array->offset),
                      vector_of(array->local_shape)};
+    piece.may_have_gaps = (array->flags & TAILRACE_ARRAY_GAPS) != 0;
+    piece.may_overlap = (array->flags & TAILRACE_ARRAY_OVERLAP) != 0;
     TAILRACE_TRY(check_array_piece(piece));
     return piece;
 }
@@ -93,6 +116,8 @@ void to_c(const Region& region, tailrace_region_info& out) {
     std::copy(piece.global_shape.begin(), piece.global_shape.end(), out.global_shape);
     std::copy(piece.offset.begin(), piece.offset.end(), out.offset);
     std::copy(piece.local_shape.begin(), piece.local_shape.end(), out.local_shape);
+    out.flags =
+        (piece.may_have_gaps ? TAILRACE_ARRAY_GAPS : 0u) | (piece.may_overlap ? TAILRACE_ARRAY_OVERLAP : 0u);
 }
 
 }  // namespace tailrace

@@ -60,7 +60,15 @@ Result<const EpochArrays::Table*> EpochArrays::table() {
             if (!regions[r].array) continue;
             const ArrayPiece& piece = *regions[r].array;
             auto [found, is_new] = by_name.try_emplace(regions[r].name, table->size());
-            if (is_new) table->push_back({{regions[r].name, piece.type, piece.global_shape, false, {}}, {}});
+            if (is_new)
+                table->push_back({{regions[r].name,
+                                   piece.type,
+                                   piece.global_shape,
+                                   piece.may_have_gaps,
+                                   piece.may_overlap,
+                                   false,
+                                   {}},
+                                  {}});
             (*table)[found->second].pieces.push_back({rank, r});
         }
     }

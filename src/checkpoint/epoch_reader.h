@@ -56,6 +56,8 @@ struct GlobalArray {
     std::string name;
     ElementType type = ElementType::bytes;
     std::vector<uint64_t> shape;
+    // As declared by the first rank that saved it; another declaration of a later one is a fault.
+    bool may_have_gaps = false, may_overlap = false;
     bool complete = false;            // the pieces cover the whole shape
     std::optional<ArrayFault> fault;  // why it would be refused when it is saved, or cannot be restored
 };

@@ -39,7 +39,11 @@ static void save_and_restore(tailrace_session* session) {
     static double field[12][10];
     int counter = 1;
     const uint64_t whole[2] = {12, 10}, origin[2] = {0, 0};
-    const tailrace_array array = {TAILRACE_FLOAT64, 2, whole, origin, whole};
+    const tailrace_array array = {.type = TAILRACE_FLOAT64,
+                                  .dimensions = 2,
+                                  .global_shape = whole,
+                                  .offset = origin,
+                                  .local_shape = whole};
     EXPECT(tailrace_rank(session) == 0 && tailrace_rank_count(session) == 1);
     EXPECT(strcmp(tailrace_setting(session, "files"), "2") == 0);
     EXPECT(tailrace_register(session, "counter", NULL, 0) == TAILRACE_OK);

@@ -108,6 +108,7 @@ TEST_F(CppInterfaceTest, ArraysAreTyped) {
     EXPECT_EQ(info.array->type, TAILRACE_FLOAT32);
     EXPECT_EQ(info.array->global_shape, (tailrace::Extents{6, 4}));
     EXPECT_EQ(info.bytes, 96u);
+    EXPECT_FALSE(info.array->may_have_gaps || info.array->may_overlap);
     EXPECT_THAT(reader.read_box<float>("plate", {1, 1}, {2, 2}), ElementsAre(5, 6, 9, 10));
     EXPECT_EQ(reader.read<float>(0, "plate"), plate);
     EXPECT_EQ(reader.regions(0).size(), 1u);
@@ -139,6 +140,19 @@ TEST_F(CppInterfaceTest, ArraysAreTyped) {
     EXPECT_EQ(thrown([&] { reader.read_box<float>("plate", {1}, {2, 2}); }), TAILRACE_INVALID_ARGUMENT);
     EXPECT_EQ(thrown([] { tailrace::Extents too_many(std::vector<uint64_t>(17, 1)); }),
               TAILRACE_INVALID_ARGUMENT);
+}
+
+TEST_F(CppInterfaceTest, WhatIsDeclaredOfAnArrayIsSavedWithIt) {
+    std::vector<int> memory(4);
+    tailrace::Session session(options());
+    session.add_array("gaps", std::span(memory), {9}, {2}, {4}, {.may_have_gaps = true});
+    session.add_array("overlap", std::span(memory), {4}, {0}, {4});
+    session.update_array("overlap", std::span(memory), {4}, {0}, {4}, {.may_overlap = true});
+    session.save(1);
+    tailrace::Reader reader = session.open_epoch();
+    const auto gaps = *reader.region(0, "gaps").array, overlap = *reader.region(0, "overlap").array;
+    EXPECT_TRUE(gaps.may_have_gaps && !gaps.may_overlap);
+    EXPECT_TRUE(overlap.may_overlap && !overlap.may_have_gaps);
 }
 
 TEST_F(CppInterfaceTest, FailuresAreThrownWithTheirSentence) {

@@ -35,6 +35,19 @@ inline testing::AssertionResult fails(tailrace_code expected, tailrace_code code
     return testing::AssertionSuccess();
 }
 
+// Of any number of dimensions. What is not named is zero, as a program's `tailrace_array array = {0};` makes
+// it.
+inline tailrace_array array_of(tailrace_type type, int dimensions, const uint64_t* global_shape,
+                               const uint64_t* offset, const uint64_t* local_shape) {
+    tailrace_array array{};
+    array.type = type;
+    array.dimensions = dimensions;
+    array.global_shape = global_shape;
+    array.offset = offset;
+    array.local_shape = local_shape;
+    return array;
+}
+
 class CApiTest : public testing::Test {
   protected:
     using Settings = std::vector<std::pair<std::string, std::string>>;

@@ -50,7 +50,7 @@ TEST_F(LargeRegionTest, MoreThan4GiBComeBack) {
     for (uint64_t mark : marks) std::memcpy(bytes + mark, "marks the place", 15);
 
     const uint64_t shape[] = {array_bytes}, zero[] = {0};
-    const tailrace_array array = {TAILRACE_UINT8, 1, shape, zero, shape};
+    const tailrace_array array = array_of(TAILRACE_UINT8, 1, shape, zero, shape);
     // Every second save stays in the node-local tier; that one is a file of more than 4 GiB.
     tailrace_session* session = open({{"local_dir", memory_directory_}, {"shared_every", "2"}});
     ASSERT_TRUE(ok(tailrace_save(session, 1)));

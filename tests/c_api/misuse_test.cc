@@ -14,7 +14,7 @@ TEST_F(MisuseTest, EveryCallRefusesASessionThatIsNone) {
     tailrace_session* closed = open();
     ASSERT_TRUE(ok(tailrace_close(closed)));
     const uint64_t one = 1, zero = 0;
-    const tailrace_array array = {TAILRACE_INT8, 1, &one, &zero, &one};
+    const tailrace_array array = array_of(TAILRACE_INT8, 1, &one, &zero, &one);
     char byte = 0;
     const char* names[] = {"a"};
     tailrace_epoch_info info;
@@ -112,7 +112,7 @@ TEST_F(MisuseTest, BadArraysAreRefused) {
         EXPECT_TRUE(fails(TAILRACE_INVALID_ARGUMENT,
                           tailrace_register_array(session, "a", memory.data(), &array), part));
     };
-    const tailrace_array good = {TAILRACE_FLOAT64, 1, ten, zero, ten};
+    const tailrace_array good = array_of(TAILRACE_FLOAT64, 1, ten, zero, ten);
     tailrace_array bad = good;
     bad.dimensions = 0, refused(bad, "dimensions");
     bad.dimensions = -3, refused(bad, "dimensions");
@@ -124,6 +124,10 @@ TEST_F(MisuseTest, BadArraysAreRefused) {
     bad = good, bad.offset = nullptr, refused(bad, "offset");
     bad = good, bad.local_shape = nullptr, refused(bad, "local_shape");
     bad = good, bad.offset = five, bad.local_shape = six, refused(bad, "");
+    bad = good, bad.flags = TAILRACE_ARRAY_GAPS | 4u, refused(bad, "array.flags is 0x5");
+    bad.flags = uint64_t{1} << 63, refused(bad, "array.flags");
+    for (size_t i = 0; i < std::size(good.reserved); ++i)
+        bad = good, bad.reserved[i] = 1, refused(bad, "tailrace_array array = {0}");
     bad = good, bad.global_shape = huge, bad.offset = zero, bad.local_shape = huge, refused(bad, "");
     EXPECT_TRUE(fails(TAILRACE_INVALID_ARGUMENT,
                       tailrace_register_array(session, "a", memory.data(), nullptr), "array"));

@@ -17,7 +17,7 @@ class ReaderTest : public CApiTest {
     void save_two() {
         tailrace_session* session = open(settings_);
         const uint64_t shape[] = {4, 5}, zero[] = {0, 0};
-        const tailrace_array array = {TAILRACE_INT32, 2, shape, zero, shape};
+        const tailrace_array array = array_of(TAILRACE_INT32, 2, shape, zero, shape);
         ASSERT_TRUE(ok(tailrace_register(session, "plain", plain_.data(), plain_.size())));
         ASSERT_TRUE(ok(tailrace_register(session, "empty", nullptr, 0)));
         ASSERT_TRUE(ok(tailrace_register_array(session, "plate", plate_.data(), &array)));

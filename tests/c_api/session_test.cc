@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <fstream>
 #include <numeric>
 
 #include "c_api/fixture.h"
 
+using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::UnorderedElementsAre;
 
@@ -146,7 +148,7 @@ TEST_F(SessionTest, ArraysComeBackInAnyBox) {
     std::vector<double> whole(48);
     std::iota(whole.begin(), whole.end(), 0.5);
     const uint64_t shape[] = {6, 8}, zero[] = {0, 0}, corner[] = {3, 4}, part_shape[] = {3, 4};
-    tailrace_array array = {TAILRACE_FLOAT64, 2, shape, zero, shape};
+    tailrace_array array = array_of(TAILRACE_FLOAT64, 2, shape, zero, shape);
     tailrace_session* session = open();
     ASSERT_TRUE(ok(tailrace_register_array(session, "plate", whole.data(), &array)));
     ASSERT_TRUE(ok(tailrace_save(session, 1)));
@@ -159,6 +161,35 @@ TEST_F(SessionTest, ArraysComeBackInAnyBox) {
         for (size_t j = 0; j < 4; ++j)
             EXPECT_EQ(part[i * 4 + j], whole[(i + 3) * 8 + j + 4]) << i << ", " << j;
     }
+    ASSERT_TRUE(ok(tailrace_close(session)));
+}
+
+TEST_F(SessionTest, WhatIsDeclaredOfAnArrayIsSavedWithIt) {
+    std::vector<double> memory(10);
+    const uint64_t ten[] = {10}, zero[] = {0};
+    tailrace_session* session = open();
+    for (const uint64_t flags :
+         {0u, TAILRACE_ARRAY_GAPS, TAILRACE_ARRAY_OVERLAP, TAILRACE_ARRAY_GAPS | TAILRACE_ARRAY_OVERLAP}) {
+        tailrace_array array = array_of(TAILRACE_FLOAT64, 1, ten, zero, ten);
+        array.flags = flags;
+        ASSERT_TRUE(ok(
+            tailrace_register_array(session, ("a" + std::to_string(flags)).c_str(), memory.data(), &array)));
+    }
+    ASSERT_TRUE(ok(tailrace_save(session, 1)));
+    tailrace_reader* reader = nullptr;
+    ASSERT_TRUE(ok(tailrace_reader_open(session, 1, TAILRACE_NEWEST, 0, &reader)));
+    for (uint64_t flags = 0; flags < 4; ++flags) {
+        tailrace_region_info info;
+        std::memset(&info, 0xff, sizeof info);
+        ASSERT_TRUE(ok(tailrace_reader_region(reader, 0, ("a" + std::to_string(flags)).c_str(), &info)));
+        EXPECT_EQ(info.flags, flags);
+        EXPECT_THAT(info.reserved, Each(0u));
+    }
+    tailrace_reader_close(reader);
+    tailrace_epoch_info state;
+    std::memset(&state, 0xff, sizeof state);
+    ASSERT_TRUE(ok(tailrace_epoch_state(session, 1, &state)));
+    EXPECT_THAT(state.reserved, Each(0u));
     ASSERT_TRUE(ok(tailrace_close(session)));
 }
 

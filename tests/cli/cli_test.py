@@ -122,13 +122,23 @@ class ShowTest(CommandTest):
         shown = run_json("show", self.dir, 7)
         self.assertEqual(shown["arrays"][0],
                          {"name": "density", "type": "int32", "shape": [12, 10], "complete": True,
-                          "fault": None})
+                          "may_have_gaps": False, "may_overlap": False, "fault": None})
         regions = {r["name"]: r for r in shown["regions"]}
         self.assertEqual(regions["particles"],
                          {"name": "particles", "ranks": 3, "bytes": 3300, "least_bytes": 1000, "most_bytes": 1200})
         text = run("show", self.dir).stdout
         self.assertIn("density", text)
         self.assertIn("12 x 10", text)
+
+    def test_what_is_declared_of_an_array_is_told(self):
+        make(self.dir, epoch=7, ranks=3, overlap=1)
+        array = run_json("show", self.dir, 7)["arrays"][0]
+        self.assertEqual((array["may_have_gaps"], array["may_overlap"]), (False, True))
+        regions = {r["name"]: r for r in run_json("show", self.dir, 7, "--rank", 1)["rank"]["regions"]}
+        self.assertEqual((regions["density"]["may_have_gaps"], regions["density"]["may_overlap"]), (False, True))
+        self.assertIs(regions["half"]["may_overlap"], False)
+        self.assertRegex(run("show", self.dir, 7).stdout, r"density .* yes +overlap\n")
+        self.assertRegex(run("show", self.dir, 7, "--rank", 1).stdout, r"density .* 4 x 10 +overlap\n")
 
     def test_a_rank_has_its_pieces(self):
         make(self.dir, epoch=7, ranks=3)

@@ -4,7 +4,8 @@
 // Keys: job, epoch, run, uid, files, leaders, ranks, age (seconds since its commit), checksums (0 or 1),
 // unfinished=1 (the last file has no slot), captured=1 (captured parts instead of shared files), shared_dir
 // (that these name), gap=1 (no rank saved the array's last rows), shapes=1 (the last rank says that it has a
-// row more), megabytes (adds a region of that size to each rank).
+// row more), overlap=1 (declares that its pieces may overlap), megabytes (adds a region of that size to each
+// rank).
 //
 // Every rank r saves
 //   particles   1000 + 100 r bytes: byte i is (r * 31 + i * (7 + 2 r)) mod 256
@@ -27,7 +28,7 @@ namespace {
 using namespace tailrace;
 using namespace tailrace::testing_support;
 
-std::vector<BuiltRegion> regions_of(uint32_t rank, uint32_t rank_count, bool gap, bool shapes,
+std::vector<BuiltRegion> regions_of(uint32_t rank, uint32_t rank_count, bool gap, bool shapes, bool overlap,
                                     uint64_t megabytes) {
     std::vector<BuiltRegion> regions;
     BuiltRegion particles{"particles", std::vector<std::byte>(1000 + 100 * rank), {}};
@@ -37,6 +38,7 @@ std::vector<BuiltRegion> regions_of(uint32_t rank, uint32_t rank_count, bool gap
     const uint64_t rows = gap && rank + 1 == rank_count ? 2 : 4;
     const uint64_t more_rows = shapes && rank + 1 == rank_count ? 1 : 0;
     regions.push_back(counting_array("density", {4 * rank_count + more_rows, 10}, {4 * rank, 0}, {rows, 10}));
+    regions.back().array->may_overlap = overlap;
     BuiltRegion half{"half", std::vector<std::byte>(2),
                      ArrayPiece{ElementType::bfloat16, {rank_count}, {rank}, {1}}};
     const auto bits = static_cast<uint16_t>(0x3f80 + rank);
@@ -95,8 +97,8 @@ int main(int argc, char** argv) {
     epoch.last_slot_missing = number("unfinished", 0) != 0;
     const auto ranks = static_cast<uint32_t>(number("ranks", 3));
     for (uint32_t rank = 0; rank < ranks; ++rank)
-        epoch.ranks.push_back(
-            regions_of(rank, ranks, number("gap", 0) != 0, number("shapes", 0) != 0, number("megabytes", 0)));
+        epoch.ranks.push_back(regions_of(rank, ranks, number("gap", 0) != 0, number("shapes", 0) != 0,
+                                         number("overlap", 0) != 0, number("megabytes", 0)));
 
     auto storage = make_system_storage({.engine = IoEngine::posix});
     if (!storage.ok()) return 1;

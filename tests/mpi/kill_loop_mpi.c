@@ -72,7 +72,11 @@ static tailrace_array grid_piece(uint64_t* offset, uint64_t* shape) {
     shape[0] = grid_rows * (uint64_t)(rank + 1) / (uint64_t)rank_count - offset[0];
     offset[1] = 0;
     shape[1] = grid_columns;
-    return (tailrace_array){TAILRACE_FLOAT64, 2, whole, offset, shape};
+    return (tailrace_array){.type = TAILRACE_FLOAT64,
+                            .dimensions = 2,
+                            .global_shape = whole,
+                            .offset = offset,
+                            .local_shape = shape};
 }
 static double grid_value(uint64_t start, uint64_t epoch, uint64_t element) {
     return (double)(start * 1000 + epoch) * 4096 + (double)element;

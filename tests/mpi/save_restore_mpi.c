@@ -59,7 +59,11 @@ static piece piece_of(int of_rank, int of_ranks, int by_columns) {
 }
 static tailrace_array array_of(const piece* p) {
     static const uint64_t whole[2] = {rows, columns};
-    tailrace_array array = {TAILRACE_FLOAT64, 2, whole, p->offset, p->shape};
+    tailrace_array array = {.type = TAILRACE_FLOAT64,
+                            .dimensions = 2,
+                            .global_shape = whole,
+                            .offset = p->offset,
+                            .local_shape = p->shape};
     return array;
 }
 static void fill_piece(double* memory, const piece* p, uint64_t epoch) {

@@ -137,7 +137,9 @@ def _tree_of(checkpoint: Checkpoint, scratch: Scratch, in_pieces: bool) -> Any:
             lazy._read(leaf)
             return array
         checkpoint._reader.read(checkpoint.rank, [(ref.region, leaf.address, leaf.nbytes)])
-        return _tree.Shard(array, *piece)
+        declared = checkpoint._regions[ref.region][1][4]
+        gaps, overlap = bool(declared & _leaves.GAPS), bool(declared & _leaves.OVERLAP)
+        return _tree.Shard(array, *piece, gaps=gaps, overlap=overlap)
 
     if _tree.SKELETON in checkpoint._regions:
         return _tree.decode(checkpoint.skeleton, load)

@@ -458,7 +458,9 @@ def _piece(item: WriteItem, leaf: _leaves.Leaf) -> _leaves.Piece | None:
     data = item.tensor_data
     if data is None or math.prod(leaf.shape) == 0:
         return None
-    return leaf.piece(list(data.size), list(data.chunk.offsets))
+    # A rank's further pieces of a tensor are none of its global array (_region_names): that has gaps then. Whether the
+    # plan covers each tensor once is checked by DCP, where its planner wants it.
+    return leaf.piece(list(data.size), list(data.chunk.offsets), _leaves.GAPS | _leaves.OVERLAP)
 
 
 def _bytes_of(planner: SavePlanner, item: WriteItem) -> bytes:
