@@ -235,7 +235,7 @@ class Checkpoint(Mapping[str, LazyArray]):
 
     @property
     def skeleton(self) -> Any:
-        if self._skeleton is None:
+        if _tree.SKELETON not in self._regions:
             raise Error(
                 Code.NOT_FOUND,
                 f"epoch {self.step} was saved by another program than tailrace's Python package: it has arrays, "

@@ -92,7 +92,7 @@ def storage(value: Any) -> Any:
     if not is_tensor(value) or value.layout != torch_module().strided or value.numel() == 0 or any(_conjugate(value)):
         return None
     torch = torch_module()
-    if value.is_quantized or value.is_nested or type(value) not in (torch.Tensor, torch.nn.Parameter):
+    if not _has_plain_elements(value.dtype) or value.is_nested or type(value) not in (torch.Tensor, torch.nn.Parameter):
         return None
     return _storage_key(value), torch.empty(0, dtype=torch.uint8, device=value.device).set_(value.untyped_storage())
 
@@ -168,8 +168,10 @@ def why_not(value: Any) -> str | None:
 
 def lacking_memory(tensor: Any) -> str | None:
     """Of a tensor that no memory, or not one alone, stands behind: what it is."""
-    if tensor.layout != torch_module().strided or tensor.is_quantized:
-        what = "quantized tensor" if tensor.is_quantized else f"tensor of layout {tensor.layout}"
+    if tensor.layout != torch_module().strided or not _has_plain_elements(tensor.dtype):
+        strided = tensor.layout == torch_module().strided
+        # Bytes that are viewed as such elements are no quantized tensor, and no new one of their kind can be made.
+        what = "quantized tensor" if strided else f"tensor of layout {tensor.layout}"
         return f"a {what} has no plain memory"
     if tensor.is_meta or (tensor.numel() and _is_without_memory(tensor)):
         return f"a {type(tensor).__name__} on device {tensor.device} has no memory"

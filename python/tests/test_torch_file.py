@@ -522,3 +522,30 @@ def test_buffers_of_an_odd_size_are_refused(tmp_path: Path, buffer_bytes: int) -
         tailrace.torch.save({"a": torch.ones(3)}, tmp_path / "model", buffer_bytes=buffer_bytes)
     assert raised.value.code == tailrace.Code.INVALID_ARGUMENT
     assert os.listdir(tmp_path) == []
+
+
+def test_a_state_that_is_nothing_comes_back(tmp_path: Path) -> None:
+    for state in (None, [], {}, 5):
+        tailrace.torch.save(state, tmp_path / "f")
+        assert tailrace.torch.load(tmp_path / "f") == state
+        with tailrace.read(tmp_path / "f") as checkpoint:
+            assert checkpoint.tree() == state == checkpoint.lazy_tree()
+
+
+DTYPES = sorted({str(found) for found in vars(torch).values() if isinstance(found, torch.dtype)})
+
+
+@pytest.mark.parametrize("name", DTYPES)
+@pytest.mark.parametrize("shared", [False, True])
+def test_elements_of_every_type_load_or_are_refused_at_the_save(tmp_path: Path, name: str, shared: bool) -> None:
+    bytes_ = torch.arange(16, dtype=torch.uint8)
+    tensor = bytes_.view(getattr(torch, name.removeprefix("torch.")))
+    state = {"t": tensor, **({"bytes": bytes_} if shared else {})}
+    try:
+        tailrace.torch.save(state, tmp_path / "f")
+    except tailrace.Error as refused:
+        assert "quantized" in str(refused) and "nothing was saved" in str(refused)
+        assert "qint" in name or "quint" in name
+        return
+    loaded = tailrace.torch.load(tmp_path / "f")["t"]
+    assert loaded.dtype == tensor.dtype and torch.equal(loaded.view(torch.uint8), bytes_)

@@ -178,12 +178,16 @@ def alone(call: Callable[..., Any], *arguments: Any, **named: Any) -> None:
 
 
 class _Planner(DefaultLoadPlanner):
-    """Objects that are no tensors: as far as torch loads them safely."""
+    """Objects that are no tensors: as far as torch loads them safely, or as a StorageReader gives them, which looks."""
+
+    def __init__(self, looked_at: bool) -> None:
+        super().__init__(flatten_state_dict=False, flatten_sharded_tensors=False)
+        self._looked_at = looked_at
 
     def load_bytes(self, read_item: Any, value: Any) -> None:
         fqn = read_item.dest_index.fqn
         try:
-            self.state_dict[fqn] = torch.load(value, weights_only=True)
+            self.state_dict[fqn] = torch.load(value, weights_only=not self._looked_at)
         except pickle.UnpicklingError as error:
             raise Error(
                 Code.UNSUPPORTED,
@@ -213,6 +217,6 @@ def _read_dcp(path: str, reader: Any, scratch: Scratch) -> Any:
         nested(dict.fromkeys(flat), paths)
     except (AttributeError, TypeError, ValueError, OverflowError) as error:
         raise Error(Code.CORRUPT, f"the metadata of '{path}' cannot be understood: {error}; nothing was read") from None
-    planner = _Planner(flatten_state_dict=False, flatten_sharded_tensors=False)
+    planner = _Planner(isinstance(reader, StorageReader))
     alone(dcp_load, flat, checkpoint_id=path, storage_reader=reader, planner=planner)
     return nested(flat, paths)

@@ -25,7 +25,7 @@ from torch.futures import Future
 
 from tailrace import _arguments, _checkpoint, _core
 from tailrace._errors import Code, Error
-from tailrace.torch import _metadata, _native
+from tailrace.torch import _byte_entries, _metadata, _native
 
 _BUFFER_BYTES = 24 << 20  # beside what the reader itself takes
 
@@ -202,21 +202,21 @@ class StorageReader(_Reader):
             self._load_bytes(request, content.tobytes(), planner)
 
     def _load_bytes(self, request: _Request, content: bytes, planner: LoadPlanner) -> None:
+        if content.startswith(_byte_entries.MARK):
+            planner.load_bytes(request.item, _byte_entries.for_planner(content))
+            return
         if not self._trust_pickle:
             self._check_bytes(request.item, content)
         planner.load_bytes(request.item, io.BytesIO(content))
 
     def _check_bytes(self, item: ReadItem, content: bytes) -> None:
-        """Error (unsupported) for what torch does not load with weights_only=True."""
-        try:
-            torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
-        except Exception as error:
+        why = _byte_entries.refusal_of(content)
+        if why is not None:
             raise Error(
                 Code.UNSUPPORTED,
                 f"the entry {item.storage_index.fqn!r} of '{self._path}' is a pickle that could run any "
-                f"code when it is loaded ({str(error).splitlines()[0]}); pass trust_pickle=True to StorageReader "
-                "if you know who wrote it",
-            ) from None
+                f"code when it is loaded ({why}); pass trust_pickle=True to StorageReader if you know who wrote it",
+            )
 
 
 class _Guarded:

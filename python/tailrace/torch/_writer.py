@@ -23,7 +23,6 @@ import uuid
 import weakref
 from typing import Any
 
-import torch
 import torch.distributed as dist
 from torch.distributed.checkpoint import state_dict_saver
 from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, StorageMeta
@@ -35,7 +34,7 @@ from torch.futures import Future
 
 from tailrace import _arguments, _core, _leaves
 from tailrace._errors import Code, Error
-from tailrace.torch import _groups, _metadata, _native, _runs
+from tailrace.torch import _byte_entries, _groups, _metadata, _native, _runs
 from tailrace.torch._staging import AsyncStager
 
 
@@ -221,7 +220,7 @@ class StorageWriter(_Writer, _Stager):
                 shapes.append((name, leaf.nbytes, _piece(item, leaf) if name == item.index.fqn else None))
             for item in plan.items:
                 if item.type == WriteItemType.BYTE_IO:
-                    contents[item.index] = _bytes_of(planner, item)
+                    contents[item.index] = _byte_entries.of(planner, item)
         except Exception as error:
             failure = error  # the others must hear of it, or they would wait for this rank
         # A coordinator that plans for itself alone needs nobody, also where there are other ranks (no_dist=True).
@@ -461,16 +460,3 @@ def _piece(item: WriteItem, leaf: _leaves.Leaf) -> _leaves.Piece | None:
     # A rank's further pieces of a tensor are none of its global array (_region_names): that has gaps then. Whether the
     # plan covers each tensor once is checked by DCP, where its planner wants it.
     return leaf.piece(list(data.size), list(data.chunk.offsets), _leaves.GAPS | _leaves.OVERLAP)
-
-
-def _bytes_of(planner: SavePlanner, item: WriteItem) -> bytes:
-    name = item.index.fqn
-    try:
-        resolved = planner.resolve_data(item)
-    except Exception as error:
-        raise Error(
-            Code.INVALID_ARGUMENT, f"{name!r} cannot be pickled, as DCP does it ({error}); nothing was saved"
-        ) from error
-    if isinstance(resolved, torch.Tensor):
-        raise Error(Code.INVALID_ARGUMENT, f"{name!r}: the planner gave a tensor for a byte entry; nothing was saved")
-    return bytes(resolved.getbuffer())

@@ -1,0 +1,113 @@
+"""DCP's byte entries: what is no tensor in a state, as bytes that can be loaded without running anything.
+
+DCP pickles such objects. Where torch would not load the pickle with weights_only=True (NumPy's arrays, scalars and
+random state, frozenset, slice, range), the entry is the object in the package's own encoding: MARK, the length of the
+tree in eight bytes, little-endian, the tree, and the arrays' bytes in the order in which the tree comes to them.
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
+from torch.distributed.checkpoint.planner import SavePlanner, WriteItem
+
+from tailrace import _core, _leaves, _tree
+from tailrace._errors import Code, Error
+
+MARK = b"tailrace.object\0"
+_PLAIN = (type(None), bool, int, float, str, bytes)  # what torch loads, whatever the value
+
+
+def of(planner: SavePlanner, item: WriteItem) -> bytes:
+    """The bytes of an entry. Error (invalid argument), with its name, for what cannot be pickled."""
+    name = item.index.fqn
+    try:
+        resolved = planner.resolve_data(item)
+    except Exception as error:
+        raise Error(
+            Code.INVALID_ARGUMENT, f"{name!r} cannot be pickled, as DCP does it ({error}); nothing was saved"
+        ) from error
+    if isinstance(resolved, torch.Tensor):
+        raise Error(Code.INVALID_ARGUMENT, f"{name!r}: the planner gave a tensor for a byte entry; nothing was saved")
+    pickled = bytes(resolved.getbuffer())
+    known, value = _object_of(planner, item)
+    if known and type(value) in _PLAIN:
+        return pickled
+    why = refusal_of(pickled)
+    if why is None:
+        return pickled
+    if known:
+        try:
+            return _pack(value)
+        except Error as error:
+            why = str(error).removesuffix("; nothing was saved")
+    warnings.warn(
+        f"the entry {name!r} is saved as a pickle that loads only with StorageReader(trust_pickle=True): {why}",
+        stacklevel=2,
+    )
+    return pickled
+
+
+def refusal_of(pickled: bytes) -> str | None:
+    """Why torch does not load it with weights_only=True; None where it does."""
+    try:
+        torch.load(io.BytesIO(pickled), weights_only=True, map_location="cpu")
+    except Exception as error:  # whatever it finds in there
+        return (str(error).splitlines() or [type(error).__name__])[0]
+    return None
+
+
+def for_planner(content: bytes) -> io.BytesIO:
+    """An entry of the own encoding as a planner takes it: a pickle, made here of what was decoded."""
+    made = io.BytesIO()
+    torch.save(_unpack(content), made)
+    made.seek(0)
+    return made
+
+
+def _object_of(planner: SavePlanner, item: WriteItem) -> tuple[bool, Any]:
+    """Whether it is known what the planner has pickled, and that: a planner of the program's own may pickle another."""
+    theirs = ("resolve_data", "lookup_object", "transform_object")
+    if not isinstance(planner, DefaultSavePlanner) or any(
+        getattr(type(planner), name) is not getattr(DefaultSavePlanner, name) for name in theirs
+    ):
+        return False, None
+    return True, planner.lookup_object(item.index)
+
+
+def _pack(value: Any) -> bytes:
+    text, arrays = _tree.encode(value)
+    parts = [MARK, len(text).to_bytes(8, "little"), text]
+    for name, array in arrays.items():
+        leaf = _leaves.to_save(array, name)
+        content = np.empty(leaf.nbytes, np.uint8)
+        _core.copy_memory(content.ctypes.data, leaf.address, leaf.nbytes)
+        parts.append(content.tobytes())
+    return b"".join(parts)
+
+
+def _unpack(content: bytes) -> Any:
+    begin = len(MARK) + 8
+    end = begin + int.from_bytes(content[len(MARK) : begin], "little")
+    return _tree.decode(_tree.parse(content[begin:end]), _taker(content, end))
+
+
+def _taker(content: bytes, at: int) -> Callable[[_tree.ArrayRef], Any]:
+    source = np.frombuffer(content, np.uint8)
+
+    def take(ref: _tree.ArrayRef) -> Any:
+        nonlocal at
+        if ref.nbytes > source.nbytes - at:
+            raise Error(Code.CORRUPT, f"an entry ends before the bytes of its array {ref.region!r}; nothing was read")
+        made = ref.empty()
+        _core.copy_memory(_leaves.Target(made).leaf.address, source.ctypes.data + at, ref.nbytes)
+        at += ref.nbytes
+        return made
+
+    return take
