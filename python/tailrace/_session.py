@@ -8,6 +8,7 @@ import dataclasses
 import enum
 import os
 import threading
+import time
 import warnings
 import weakref
 from typing import Any
@@ -35,9 +36,15 @@ class State(enum.Enum):
     FAILED = 5  # not in the shared directory; see `why`
 
 
+_MOST_TIMED_SAVES = 1000
+
+
 @dataclasses.dataclass(frozen=True)
 class Epoch:
-    """What is known of an epoch. `run` counts the sessions on the directory; seconds and bytes are this rank's."""
+    """What is known of an epoch. `run` counts the sessions on the directory; seconds and bytes are this rank's.
+
+    blocked_seconds: how long `save` kept the program, from its call to its return.
+    """
 
     step: int
     run: int
@@ -119,6 +126,7 @@ class Session:
         self._may_wait_alone = may_wait_alone  # else wait is collective
         self._closed = False
         self._ending = threading.Lock()
+        self._blocked_seconds: dict[int, float] = {}  # of the last saves, with what was done in Python before
 
     @property
     def rank(self) -> int:
@@ -148,6 +156,7 @@ class Session:
         tree, for an object that cannot be encoded; no space when the node-local tier is full. Then this epoch exists
         on no rank, and earlier ones are intact.
         """
+        start = time.perf_counter()
         try:
             step = _arguments.number(step, "step", "nothing was saved")
             regions, leaves = self._regions_of(tree, pickle)
@@ -156,6 +165,9 @@ class Session:
             raise
         self._core.save(step, regions)
         del leaves  # the memory that the addresses point to lives until here
+        self._blocked_seconds[step] = time.perf_counter() - start
+        if len(self._blocked_seconds) > _MOST_TIMED_SAVES:
+            del self._blocked_seconds[next(iter(self._blocked_seconds))]
 
     def _give_up(self, step: int, error: BaseException) -> None:
         """The other ranks would wait for this rank's part, and its next save would count as this one."""
@@ -192,7 +204,9 @@ class Session:
 
     def state(self, step: int) -> Epoch:
         """Where an epoch is. Never blocks."""
-        return _epoch(self._core.state(_arguments.number(step, "step", "nothing was done")))
+        epoch = _epoch(self._core.state(_arguments.number(step, "step", "nothing was done")))
+        blocked = self._blocked_seconds.get(epoch.step)
+        return epoch if blocked is None else dataclasses.replace(epoch, blocked_seconds=blocked)
 
     def wait(self, step: int | None = None, timeout: float | None = None) -> bool:
         """Waits until the epoch (None: every epoch) is committed or kept local; raises its failure.

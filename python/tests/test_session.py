@@ -436,3 +436,15 @@ def test_parts_that_are_no_json_are_an_error(settings: Settings) -> None:
         for value in (slice(object(), None), 10**5000, np.zeros(2, overlapping)):
             with pytest.raises(tailrace.Error, match=r"no safe encoding: .*nothing was saved"):
                 session.save(1, {"x": value})
+
+
+class _Slow:
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        time.sleep(0.2)
+        return (dict, ())
+
+
+def test_blocked_seconds_have_what_python_did_before_the_copy(settings: Settings) -> None:
+    with tailrace.open(**settings) as session:
+        session.save(1, {"slow": _Slow()}, pickle=True)
+        assert session.state(1).blocked_seconds >= 0.2

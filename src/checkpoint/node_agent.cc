@@ -337,7 +337,7 @@ void NodeAgent::on_result(const FlushResult& result) {
 
 void NodeAgent::finish(EpochKey key, Epoch& epoch) {
     tell_ranks(epoch, *epoch.ended);
-    epoch.captures.shrink_to_fit();
+    epoch.captures = {};
     std::lock_guard lock(mutex_);
     open_.erase(key);
     recovering_.erase(key);

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <functional>
 #include <map>
 #include <memory>
@@ -185,7 +186,8 @@ class Session : public Checkpointer {
     mutable std::shared_mutex agent_mutex_;
     std::unique_ptr<NodeAgent> agent_;  // of the representative, until the session is closed
     std::mutex mail_mutex_;
-    std::atomic<int> mail_wanted_{0};  // threads that want mail_mutex_ to post: a waiting one gives way
+    std::atomic<int> mail_wanted_{0};  // threads that want mail_mutex_ to post: a waiting one gives way...
+    std::condition_variable mail_posted_;  // ... until this says that they are through
 
     std::mutex regions_mutex_;
     std::vector<Registered> regions_;  // in the order of registration
@@ -217,6 +219,7 @@ class Session : public Checkpointer {
     std::map<EpochKey, QuietEpoch> quiet_epochs_;
 
     bool began_ = false;
+    bool all_ended_ = false;  // every rank has come to the last step of close_once()
     std::atomic<bool> closed_{false};
     Status close_status_;
 };

@@ -483,6 +483,10 @@ Status Session::close() {
         std::lock_guard agent_lock(agent_mutex_);
         agent_.reset();
     }
+    // No agent posts any more, and on no rank: the last step of close_once() was collective.
+    if (all_ended_)
+        if (auto dropped = transport_->drop_messages(); !dropped.ok())
+            log(LogLevel::info, "closing the session: {}", dropped.message());
     parts_.clear();
     capture_.reset();
     local_lock_.reset();
@@ -532,6 +536,7 @@ Status Session::close_once() {
     Status failure = table_.first_failure();
     if (failure.ok() && agent_) failure = agent_->recovery_failure();
     if (failure.ok() && agent_) failure = agent_->over();
+    all_ended_ = true;
     return agree(*transport_, failure);
 }
 

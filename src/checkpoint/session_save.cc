@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <thread>
 
 #include "base/log.h"
 #include "checkpoint/session.h"
@@ -261,7 +260,7 @@ Status Session::post_to_agent(const AgentMessage& message, const std::string& pu
     ++mail_wanted_;
     transport_->wake();
     std::lock_guard lock(mail_mutex_);
-    --mail_wanted_;
+    if (--mail_wanted_ == 0) mail_posted_.notify_all();
     auto posted = transport_->post(topology_.representative(node_), encode(message));
     if (!posted.ok()) leave_background(posted.with_context(purpose));
     read_mail_locked();
@@ -302,8 +301,8 @@ void Session::read_mail_locked() {
 bool Session::wait_until(const std::function<bool(const EpochTable::Entries&)>& done, Deadline deadline) {
     if (representative_) return table_.wait_until(done, deadline);
     while (true) {
-        while (mail_wanted_ > 0) std::this_thread::yield();
-        std::lock_guard lock(mail_mutex_);
+        std::unique_lock lock(mail_mutex_);
+        mail_posted_.wait(lock, [&] { return mail_wanted_ == 0; });
         read_mail_locked();
         const auto now = Clock::now();
         if (table_.wait_until(done, now)) return true;

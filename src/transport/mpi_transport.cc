@@ -38,6 +38,9 @@ constexpr microseconds longest_collective_nap(1000);
 // Messages are small: one that does not fit MPI's counts is a mistake of the caller's.
 constexpr uint64_t largest_message_bytes = 0x7fffffff;
 
+// How long drop_messages() waits for what was posted.
+constexpr std::chrono::seconds longest_drop(5);
+
 // How long a transport that is destroyed goes on delivering what was posted.
 constexpr std::chrono::milliseconds longest_farewell(1000);
 
@@ -89,6 +92,7 @@ class MpiTransport final : public Transport {
             return Status(Code::invalid_argument,
                           fmt::format("posting a message of {} bytes to rank {}: at most {} are possible",
                                       message.size(), target, largest_message_bytes));
+        if (posted_to_.empty()) posted_to_.resize(static_cast<size_t>(size_));
         Post& post = posts_.emplace_back();
         post.bytes.assign(message.begin(), message.end());
         const int code = MPI_Isend(post.bytes.data(), static_cast<int>(post.bytes.size()), MPI_BYTE, target,
@@ -98,6 +102,7 @@ class MpiTransport final : public Transport {
             return mpi_status(
                 code, fmt::format("posting a message of {} bytes to rank {}", message.size(), target));
         }
+        ++posted_to_[static_cast<size_t>(target)];
         return advance();
     }
 
@@ -118,7 +123,30 @@ class MpiTransport final : public Transport {
         progress_->nap.reset();
         std::optional<Message> message(std::move(arrival_->message));
         arrival_.reset();
+        ++taken_;
         return message;
+    }
+
+    // Everybody says how many messages it has posted to whom; then each rank knows how many must still come.
+    Status drop_messages() override {
+        if (!concurrent_) return Status();
+        posted_to_.resize(static_cast<size_t>(size_));
+        const auto deadline = std::chrono::steady_clock::now() + longest_drop;
+        int64_t expected = 0;
+        MPI_Request request = MPI_REQUEST_NULL;
+        TAILRACE_MPI_TRY(MPI_Ireduce_scatter_block(posted_to_.data(), &expected, 1, MPI_INT64_T, MPI_SUM,
+                                                   collectives_, &request),
+                         "counting messages that nobody has taken");
+        TAILRACE_TRY(complete(request, "counting messages that nobody has taken"));
+        while (taken_ < expected || !posts_.empty()) {
+            TAILRACE_ASSIGN(const auto message, poll());
+            if (message) continue;
+            if (std::chrono::steady_clock::now() > deadline)
+                return Status(Code::timeout, fmt::format("{} of {} messages to rank {} did not come",
+                                                         expected - taken_, expected, rank_));
+            std::this_thread::sleep_for(shortest_nap);
+        }
+        return Status();
     }
 
     Result<bool> posts_delivered() override {
@@ -377,6 +405,8 @@ class MpiTransport final : public Transport {
     MPI_Comm messages_ = MPI_COMM_NULL, announcements_ = MPI_COMM_NULL, data_ = MPI_COMM_NULL,
              collectives_ = MPI_COMM_NULL;
     std::map<int, uint32_t> data_tags_;  // the next one, by target
+    std::vector<int64_t> posted_to_;     // messages, by target; empty before the first
+    int64_t taken_ = 0;                  // messages that poll() has returned
     std::list<Post> posts_;              // under way
     std::unique_ptr<Arrival> arrival_;   // being received
     const std::shared_ptr<MpiProgress> progress_ = std::make_shared<MpiProgress>();

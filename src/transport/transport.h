@@ -66,6 +66,11 @@ class Transport {
     // True when nothing posted is still on its way out.
     virtual Result<bool> posts_delivered() = 0;
 
+    // Takes in and drops what has been posted to this rank and nobody will poll, so that the backend has no
+    // message left when the transport ends (MPI libraries warn of such). Collective, after every rank has
+    // posted its last; messages cannot be used any more. Waits for a few seconds at most.
+    virtual Status drop_messages() { return Status(); }
+
     // Data. The memory must stay untouched until the transfer is complete. A receive whose memory is
     // smaller than what is sent is a failure. Any size, also above 2 GiB.
     virtual Result<std::unique_ptr<Transfer>> start_send(int target, uint32_t tag,

@@ -1,5 +1,6 @@
-// MPI calls that fail once, below the MPI transport: what the transport says then, and what it says after
-// that. One process that sends to itself; the calls are intercepted through MPI's profiling interface.
+// The MPI transport seen through its MPI calls: what it says when one fails and after that, and whether it
+// receives what nobody polls. One process that sends to itself; the calls are intercepted through MPI's
+// profiling interface.
 //
 // Exits with 0 when everything was right; says on stderr what was wrong.
 #include <mpi.h>
@@ -14,12 +15,14 @@
 namespace {
 
 bool next_receive_fails = false;
+int receives = 0;
 int tests_until_failure = -1;  // of requests that are under way; -1: none fails
 
 }  // namespace
 
 extern "C" int MPI_Imrecv(void* memory, int count, MPI_Datatype type, MPI_Message* message,
                           MPI_Request* request) {
+    ++receives;
     if (!next_receive_fails) return PMPI_Imrecv(memory, count, type, message, request);
     next_receive_fails = false;
     return MPI_ERR_OTHER;
@@ -78,6 +81,19 @@ bool memory_of_a_failed_send_is_not_free(int failing_test) {
     return !free || say("the memory of a failed transfer is said to be free");
 }
 
+// What nobody polls is received all the same before the transport ends: MPI has nothing left to warn of.
+bool dropped_messages_are_received() {
+    auto transport = make_mpi_transport(MPI_COMM_SELF);
+    if (!transport.ok()) return say(transport.status().to_string());
+    const int before = receives;
+    const std::vector<std::byte> message(100);
+    for (int i = 0; i < 10; ++i)
+        if (!(*transport)->post(0, message).ok()) return say("post");
+    const auto dropped = (*transport)->drop_messages();
+    if (!dropped.ok()) return say(dropped.to_string());
+    return receives - before == 10 || say("messages that nobody polled were left to MPI");
+}
+
 }  // namespace
 }  // namespace tailrace
 
@@ -89,6 +105,7 @@ int main(int argc, char** argv) {
     right = lost_message_is_not_delivered(false) && right;
     right = memory_of_a_failed_send_is_not_free(0) && right;  // its announcement
     right = memory_of_a_failed_send_is_not_free(1) && right;  // its data
+    right = dropped_messages_are_received() && right;
     std::fprintf(stderr, right ? "" : "something was wrong\n");
     std::fflush(stderr);
     // Without MPI_Finalize, which would wait for what was given up.
