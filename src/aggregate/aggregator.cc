@@ -73,6 +73,7 @@ class NodeAggregator final : public Aggregator {
 
     void start(FlushJob job) override;
     void handle(int source, std::span<const std::byte> message) override;
+    void allow(EpochKey key) override;
     void give_up(EpochKey key, Status reason) override;
     void abandon(const Status& reason) override {
         if (broken_.ok()) broken_ = reason;
@@ -260,6 +261,7 @@ void NodeAggregator::begin_parts(Epoch& epoch) {
     auto reader = std::make_shared<LocalReader>(services_.local, epoch.job.streams, epoch.plan->chunk_bytes);
     if (epoch.plan->leader_index(node_) >= 0) {
         epoch.leader = std::make_unique<LeaderPart>(services_, epoch.plan, reader, credit_counter_);
+        if (epoch.job.may_commit) epoch.leader->allow();
         if (!epoch.failure.ok()) epoch.leader->fail(epoch.failure);
         return;
     }
@@ -274,6 +276,13 @@ bool NodeAggregator::remember_fate(EpochKey key, const Status& why) {
     const bool is_new = fates_.emplace(key, why).second;
     if (fates_.size() > most_fates) fates_.erase(fates_.begin());
     return is_new;
+}
+
+void NodeAggregator::allow(EpochKey key) {
+    Epoch* epoch = find(key);
+    if (epoch == nullptr) return;
+    epoch->job.may_commit = true;
+    if (epoch->leader) epoch->leader->allow();
 }
 
 void NodeAggregator::give_up(EpochKey key, Status reason) {

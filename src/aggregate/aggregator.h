@@ -6,8 +6,8 @@
 //   leader     free buffer -> credit to a follower -> receive into the buffer -> write queue
 //   writers    a pool of threads: write queue first, else the next chunk of local data; allocate an aligned
 //              place under a short lock; write outside every lock; give the buffer back
-//   commit     docs/format.md: data, index, sync, slot, sync. The files keep
-//              their unfinished names: only who hears of all groups may give the final ones
+//   commit     docs/format.md: data, index, sync; slot, sync, once the owner allows it. The files keep their
+//              unfinished names: only who hears of all groups may give the final ones
 //
 // A leader is a state machine driven by its owner's thread through start/handle/step, which never block; only
 // writers do file I/O. All communication of the background goes through the one Transport, from the one
@@ -60,6 +60,8 @@ struct FlushJob {
     // Set when ranks may not communicate in the background: the offers of every node of the group, exchanged
     // by the caller. Then every node leads its own segment and no message is sent.
     std::optional<std::vector<NodeOffer>> offers;
+    // Not yet: everything but the slots is written, and those when allow() is called.
+    bool may_commit = true;
 };
 
 // What one writer thread of a leader did for an epoch. Writing includes waiting for the bandwidth cap.
@@ -133,6 +135,9 @@ class Aggregator {
     // Queues a job. Jobs of a node are flushed in the order they were started; every node of the group must
     // start the same keys in the same order (with no streams, if it has none).
     virtual void start(FlushJob job) = 0;
+
+    // A job that was started with may_commit = false may now commit. Of unknown keys nothing is remembered.
+    virtual void allow(EpochKey key) = 0;
 
     // A message that is_aggregator_message() recognised.
     virtual void handle(int source, std::span<const std::byte> message) = 0;

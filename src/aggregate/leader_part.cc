@@ -69,8 +69,13 @@ bool LeaderPart::step(bool may_take_buffers) {
         }
     }
     if (stage_ == Stage::committing && file_tasks_ == 0) {
-        enter(Stage::done);
-        moved = true;
+        if (slots_begun_ || !failure_.ok()) {
+            enter(Stage::done);
+            moved = true;
+        } else if (allowed_) {
+            write_slots();
+            moved = true;
+        }
     }
     return moved;
 }
@@ -151,13 +156,12 @@ void LeaderPart::note_write(const Chunk& chunk, bool is_local) {
 
 // ---- files -------------------------------------------------------------------------------------------
 
-void LeaderPart::begin_preparing() {
-    enter(Stage::preparing);
+void LeaderPart::submit_for_each_file(std::function<Status(SegmentWriter&, uint32_t file)> work) {
     for (uint32_t file = 0; file < segment_->file_count(); ++file) {
         auto status = std::make_shared<Status>();
         ++file_tasks_;
         services_.writers.submit(
-            Urgency::urgent, [segment = segment_, file, status] { *status = segment->prepare(file); },
+            Urgency::urgent, [segment = segment_, file, status, work] { *status = work(*segment, file); },
             [this, status] {
                 --file_tasks_;
                 if (!status->ok()) fail(services_.here(*status));
@@ -165,18 +169,23 @@ void LeaderPart::begin_preparing() {
     }
 }
 
+void LeaderPart::begin_preparing() {
+    enter(Stage::preparing);
+    submit_for_each_file([](SegmentWriter& segment, uint32_t file) { return segment.prepare(file); });
+}
+
 void LeaderPart::begin_committing() {
     enter(Stage::committing);
-    for (uint32_t file = 0; file < segment_->file_count(); ++file) {
-        auto status = std::make_shared<Status>();
-        ++file_tasks_;
-        services_.writers.submit(
-            Urgency::urgent, [segment = segment_, file, status] { *status = segment->commit(file); },
-            [this, status] {
-                --file_tasks_;
-                if (!status->ok()) fail(services_.here(*status));
-            });
-    }
+    slots_begun_ = allowed_;
+    submit_for_each_file([and_commit = allowed_](SegmentWriter& segment, uint32_t file) {
+        Status sealed = segment.seal(file);
+        return sealed.ok() && and_commit ? segment.commit(file) : sealed;
+    });
+}
+
+void LeaderPart::write_slots() {
+    slots_begun_ = true;
+    submit_for_each_file([](SegmentWriter& segment, uint32_t file) { return segment.commit(file); });
 }
 
 // ---- followers' data ---------------------------------------------------------------------------------

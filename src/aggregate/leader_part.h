@@ -10,9 +10,10 @@
 // at first, and one more for each that it has written. So chunks go to where they are written soonest, and a
 // leader with a slow link or disk is not sent what the others would have written long before it.
 //
-// Stages: waiting -> preparing (files are made; buffers fill already) -> moving -> committing -> done.
-// A failure stops everything that has not begun; the part is done when all that had begun has ended: credits
-// answered, receives complete, tasks run.
+// Stages: waiting -> preparing (files are made; buffers fill already) -> moving -> committing -> done. The
+// slots are written only when allow() has been called: data and index do not wait for it. A failure stops
+// everything that has not begun; the part is done when all that had begun has ended: credits answered,
+// receives complete, tasks run.
 //
 // Belongs to the driving thread. Must not be destroyed before done(), but for the end of the program.
 #pragma once
@@ -38,6 +39,7 @@ class LeaderPart {
     void take(int node, const ChunkMessage& message);
     void take(int node, const EmptyMessage& message);
     void fail(const Status& why);
+    void allow() { allowed_ = true; }
 
     bool step(bool may_take_buffers);
 
@@ -67,6 +69,9 @@ class LeaderPart {
     void note_event(const FlushEvent& event);
     void begin_preparing();
     void begin_committing();
+    void write_slots();
+    // Of all files at once; a failure is the part's.
+    void submit_for_each_file(std::function<Status(SegmentWriter&, uint32_t file)> work);
     bool test_receives();
     bool grant_credits();
     bool write_received();
@@ -87,6 +92,8 @@ class LeaderPart {
     CreditBook book_;
 
     Stage stage_ = Stage::waiting;
+    bool allowed_ = false;
+    bool slots_begun_ = false;
     Status failure_;
     std::map<uint32_t, PutAside> credits_;  // open ones
     std::list<Receive> receives_;

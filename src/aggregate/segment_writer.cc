@@ -88,7 +88,7 @@ Status SegmentWriter::write(uint32_t rank, uint64_t stream_offset, std::span<con
     return Status();
 }
 
-Status SegmentWriter::commit(uint32_t file) {
+Status SegmentWriter::seal(uint32_t file) {
     OutputFile& output = files_[file];
     const SharedHeader& header = output.header;
     TAILRACE_TRY(check_not_abandoned(output));
@@ -104,7 +104,7 @@ Status SegmentWriter::commit(uint32_t file) {
     normalize(index.extents);
     if (header.leader_count == 1) TAILRACE_TRY(output.file->truncate(end));
 
-    LeaderSlot slot;
+    LeaderSlot& slot = output.slot;
     for (const Extent& extent : index.extents) slot.data_bytes += extent.bytes;
     std::vector<std::byte> encoded = encode(index);
     if (encoded.size() > header.index_area_bytes) {
@@ -118,9 +118,14 @@ Status SegmentWriter::commit(uint32_t file) {
     TAILRACE_TRY(output.file->write_at(encoded, index_offset(header, leader_)));
     // Everything that the slot vouches for is durable before it: data, index, header and the file's name.
     TAILRACE_TRY(sync(*output.file));
-    TAILRACE_TRY(storage_.sync_directory(directory_));
+    return storage_.sync_directory(directory_);
+}
 
+Status SegmentWriter::commit(uint32_t file) {
+    OutputFile& output = files_[file];
+    const SharedHeader& header = output.header;
     TAILRACE_TRY(check_not_abandoned(output));
+    LeaderSlot& slot = output.slot;
     slot.leader = leader_;
     slot.committed_unix_ms = unix_ms_now();
     slot.run_uid = header.run_uid;

@@ -5,9 +5,9 @@
 //   prepare()  1. create NAME.unfinished; empty our slot, and sync where a file was there before; write the
 //                 header; take the space
 //   write()    2. data, in any order and from any number of threads
-//   commit()   3. cut to size when no other leader writes there; write our index; sync the file and its
+//   seal()     3. cut to size when no other leader writes there; write our index; sync the file and its
 //                 directory: data, index and name are durable
-//              4. write our slot; sync: our segment exists
+//   commit()   4. write our slot; sync: our segment exists
 // A failure anywhere leaves the slot empty, and so the file incomplete. After a failed sync nothing more is
 // written. abandon() keeps work that has not begun from beginning, and the slot from being written.
 #pragma once
@@ -32,10 +32,11 @@ class SegmentWriter {
     SegmentWriter(std::shared_ptr<const FlushPlan> plan, uint32_t leader, Storage& storage,
                   std::string directory, DirectIo direct, Throttle& throttle);
 
-    // `file` counts from 0 within the group. Different files may be prepared, and committed, at once.
+    // `file` counts from 0 within the group. Different files may be prepared, sealed, and committed, at once.
     uint32_t file_count() const { return static_cast<uint32_t>(files_.size()); }
     Status prepare(uint32_t file);
-    Status commit(uint32_t file);
+    Status seal(uint32_t file);
+    Status commit(uint32_t file);  // after seal() went well
 
     // Writes a chunk of a stream, padded with zeros to the next multiple of block_bytes. The chunk is
     // `blocks`, whole ones that are handed to the storage without being looked at, and behind them the first
@@ -55,7 +56,8 @@ class SegmentWriter {
         SharedHeader header;
         std::string path;
         std::unique_ptr<File> file;
-        std::vector<Extent> extents;  // guarded by mutex_ until commit
+        std::vector<Extent> extents;  // guarded by mutex_ until seal
+        LeaderSlot slot;              // since seal
     };
     Status empty_slot(const OutputFile& output);
     Status sync(File& file);

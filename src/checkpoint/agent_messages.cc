@@ -27,6 +27,9 @@ void put(ByteWriter& out, const StreamInfo& stream) {
     out.put(stream.manifest_bytes);
     out.put(stream.manifest_crc);
 }
+void put(ByteWriter& out, const Residues& residues) {
+    for (const uint64_t value : residues) out.put(value);
+}
 void put_flag(ByteWriter& out, bool value) {
     out.put(static_cast<uint8_t>(value));
 }
@@ -57,6 +60,11 @@ StreamInfo get_stream(ByteReader& in) {
     stream.manifest_bytes = in.get<uint64_t>();
     stream.manifest_crc = in.get<uint32_t>();
     return stream;
+}
+Residues get_residues(ByteReader& in) {
+    Residues residues;
+    for (uint64_t& value : residues) value = in.get<uint64_t>();
+    return residues;
 }
 bool get_flag(ByteReader& in) {
     const auto value = in.get<uint8_t>();
@@ -120,6 +128,7 @@ void put_body(ByteWriter& out, const Captured& m) {
     out.put_string(m.path);
     put_seconds(out, m.seconds);
     put_seconds(out, m.wait_seconds);
+    put(out, m.arrays);
 }
 Captured get_captured(ByteReader& in) {
     Captured m;
@@ -131,6 +140,7 @@ Captured get_captured(ByteReader& in) {
     m.path = in.get_string(most_path_bytes);
     m.seconds = get_seconds(in);
     m.wait_seconds = get_seconds(in);
+    m.arrays = get_residues(in);
     return m;
 }
 
@@ -142,6 +152,7 @@ void put_body(ByteWriter& out, const NodeCaptured& m) {
     put_flag(out, m.for_shared);
     put(out, m.status);
     put_numbers(out, m.capture);
+    put(out, m.arrays);
 }
 NodeCaptured get_node_captured(ByteReader& in) {
     NodeCaptured m;
@@ -152,6 +163,7 @@ NodeCaptured get_node_captured(ByteReader& in) {
     m.for_shared = get_flag(in);
     m.status = get_status(in);
     m.capture = get_capture_numbers(in);
+    m.arrays = get_residues(in);
     return m;
 }
 
@@ -188,6 +200,7 @@ void put_body(ByteWriter& out, const EpochEnded& m) {
     put_seconds(out, m.seconds);
     put_flag(out, m.captured_everywhere);
     out.put_string(cut_text(m.note, most_sentence_bytes));
+    put_flag(out, m.refused);
 }
 EpochEnded get_epoch_ended(ByteReader& in) {
     EpochEnded m;
@@ -202,6 +215,7 @@ EpochEnded get_epoch_ended(ByteReader& in) {
     m.seconds = get_seconds(in);
     m.captured_everywhere = get_flag(in);
     m.note = in.get_string(most_sentence_bytes);
+    m.refused = get_flag(in);
     return m;
 }
 
@@ -253,6 +267,40 @@ void put_body(ByteWriter& out, const SavesOver& m) {
     out.put(m.sequence);
 }
 
+void put_body(ByteWriter& out, const ArraysAsked& m) {
+    put(out, m.key);
+    put_flag(out, m.question.of_one);
+    put(out, m.question.name);
+    out.put(m.question.others);
+}
+ArraysAsked get_arrays_asked(ByteReader& in) {
+    ArraysAsked m;
+    m.key = get_key(in);
+    m.question.of_one = get_flag(in);
+    m.question.name = get_residues(in);
+    m.question.others = in.get<uint64_t>();
+    return m;
+}
+
+void put_body(ByteWriter& out, const ArraysAnswered& m) {
+    put(out, m.key);
+    out.put_bytes(encode(m.facts));
+}
+ArraysAnswered get_arrays_answered(ByteReader& in) {
+    ArraysAnswered m;
+    m.key = get_key(in);
+    auto facts = decode_array_facts(in.get_bytes(in.remaining()));
+    if (facts.ok())
+        m.facts = std::move(*facts);
+    else
+        in.set_failed();
+    return m;
+}
+
+void put_body(ByteWriter& out, const MayCommit& m) {
+    put(out, m.key);
+}
+
 AgentMessage get_body(ByteReader& in, uint8_t kind) {
     switch (kind) {
         case 0:
@@ -273,6 +321,12 @@ AgentMessage get_body(ByteReader& in, uint8_t kind) {
             return get_node_flushed(in);
         case 8:
             return SavesOver{in.get<uint64_t>()};
+        case 9:
+            return get_arrays_asked(in);
+        case 10:
+            return get_arrays_answered(in);
+        case 11:
+            return MayCommit{get_key(in)};
         default:
             in.set_failed();
             return EpochFlushing{};

@@ -3,6 +3,9 @@
 //   Captured       rank -> its node's agent    this rank has captured an epoch, or could not
 //   NodeCaptured   agent -> root               all ranks of this node have, or one could not
 //   Decision       root -> agents              flush it, or keep it in the node-local tier only
+//   ArraysAsked    root -> agents              what do the tables of this epoch say (array_judge.h)
+//   ArraysAnswered agent -> the agent above it in a tree of two branches, up to the root
+//   MayCommit      root -> agents              its arrays can be restored: leaders may write their slots
 //   GroupResult    coordinator -> root         how a group's flush ended
 //   NodeFlushed    agent -> root               what this node's part in a flush has cost, for the record
 //   EpochEnded     root -> agents -> ranks     the epoch's fate
@@ -24,6 +27,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "checkpoint/array_judge.h"
 #include "checkpoint/checkpointer.h"
 #include "format/epoch_key.h"
 #include "format/part_file.h"
@@ -43,6 +47,7 @@ struct Captured {
     std::string path;         // of the captured part
     double seconds = 0;       // the capture took
     double wait_seconds = 0;  // before it, for room in the queue
+    Residues arrays = {};     // the digest of this rank's arrays
 };
 
 struct NodeCaptured {
@@ -52,6 +57,7 @@ struct NodeCaptured {
     bool for_shared = true;
     Status status;
     CaptureNumbers capture = {};  // of the ranks of this node
+    Residues arrays = {};         // their digests, combined
 };
 
 struct Decision {
@@ -78,6 +84,21 @@ struct EpochEnded {
     double seconds = 0;
     bool captured_everywhere = false;  // every rank's part exists: restorable from the node-local tiers
     std::string note = {};             // of kept_local: which setting or queue kept it there
+    bool refused = false;              // its arrays cannot be restored: captured parts are removed
+};
+
+struct ArraysAsked {
+    EpochKey key;
+    ArrayQuestion question;
+};
+
+struct ArraysAnswered {
+    EpochKey key;
+    ArrayFacts facts;
+};
+
+struct MayCommit {
+    EpochKey key;
 };
 
 struct EpochFlushing {
@@ -92,8 +113,9 @@ struct SavesOver {
     uint64_t sequence = 0;  // how many saves the rank had tried: this one and later ones will never be whole
 };
 
-using AgentMessage = std::variant<Captured, NodeCaptured, Decision, GroupResult, EpochEnded, EpochFlushing,
-                                  BackgroundOver, NodeFlushed, SavesOver>;
+using AgentMessage =
+    std::variant<Captured, NodeCaptured, Decision, GroupResult, EpochEnded, EpochFlushing, BackgroundOver,
+                 NodeFlushed, SavesOver, ArraysAsked, ArraysAnswered, MayCommit>;
 
 std::vector<std::byte> encode(const AgentMessage& message);
 Result<AgentMessage> decode_agent_message(std::span<const std::byte> bytes);

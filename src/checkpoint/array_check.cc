@@ -125,7 +125,7 @@ std::optional<ArrayFault> check_array(std::string_view name, std::span<const Ran
             pieces[a].rank, box_text(boxes[b]), pieces[b].rank)};
 }
 
-std::optional<ArrayFault> check_arrays(std::span<const PartManifest* const> manifests, bool restorable_only) {
+std::optional<ArrayFault> check_arrays(std::span<const PartManifest* const> manifests) {
     std::vector<std::pair<std::string_view, std::vector<RankPiece>>> arrays;  // in the order of first saving
     std::unordered_map<std::string_view, size_t> by_name;
     for (uint32_t rank = 0; rank < manifests.size(); ++rank)
@@ -135,10 +135,8 @@ std::optional<ArrayFault> check_arrays(std::span<const PartManifest* const> mani
             if (is_new) arrays.push_back({region.name, {}});
             arrays[found->second].second.push_back({rank, &*region.array});
         }
-    for (const auto& [name, pieces] : arrays) {
-        auto fault = check_array(name, pieces, static_cast<uint32_t>(manifests.size()));
-        if (fault && (fault->unrestorable() || !restorable_only)) return fault;
-    }
+    for (const auto& [name, pieces] : arrays)
+        if (auto fault = check_array(name, pieces, static_cast<uint32_t>(manifests.size()))) return fault;
     return std::nullopt;
 }
 

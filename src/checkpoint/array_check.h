@@ -45,8 +45,8 @@ std::optional<ArrayFault> check_array(std::string_view name, std::span<const Ran
                                       uint32_t rank_count);
 
 // All arrays of an epoch, whose manifests are given by rank: the first fault that keeps it from being
-// committed, or (`restorable_only`) from being restored.
-std::optional<ArrayFault> check_arrays(std::span<const PartManifest* const> manifests, bool restorable_only);
+// committed.
+std::optional<ArrayFault> check_arrays(std::span<const PartManifest* const> manifests);
 
 // The first element (row-major) of an array of this shape that none of the boxes has, with what is missing
 // around it. The boxes lie in the array.

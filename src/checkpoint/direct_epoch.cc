@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "base/wall_clock.h"
+#include "checkpoint/array_check.h"
 #include "format/catalog.h"
 
 namespace tailrace {
@@ -208,6 +209,9 @@ Status DirectEpoch::write_segments(const std::vector<DirectRank>& ranks) {
         }
         streams.push_back(std::move(stream));
     }
+    std::vector<const PartManifest*> manifests;
+    for (const Stream& stream : streams) manifests.push_back(&stream.manifest);
+    if (const auto fault = check_arrays(manifests)) return fault->refusal();
     // 2. Manifests and tails, in front of it or behind it.
     for (uint32_t rank = 0; rank < ranks.size(); ++rank) {
         const Stream& stream = streams[rank];

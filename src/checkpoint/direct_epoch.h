@@ -6,7 +6,8 @@
 //   coordinator  1. begin(): locks the directory; creates the K files under unfinished names, header and
 //                   empty slot
 //   every rank   2. write_runs(): its regions' data, at the places that all ranks agree on; synced
-//   coordinator  3. commit(), with every rank's table of regions and checksums: writes the manifests and what
+//   coordinator  3. commit(), with every rank's table of regions and checksums: refuses arrays that cannot be
+//                   restored (array_check.h); writes the manifests and what
 //                   regions it was given with their bytes, in front of the data where the ranks left room
 //                   (head_bytes), else behind it; indexes; sync of files and directory; slots; sync. The
 //                   epoch exists.
@@ -74,6 +75,7 @@ class DirectEpoch {
     uint64_t data_start() const { return data_offset(header_); }      // of every file
 
     // Every rank once, ascending. After a failure nothing exists, and the epoch cannot be committed any more.
+    // invalid_argument also where arrays cannot be restored, or overlap without a declaration.
     Status commit(const std::vector<DirectRank>& ranks);
 
   private:

@@ -20,6 +20,14 @@ bool contains(const std::vector<EpochKey>& keys, EpochKey key) {
 
 }  // namespace
 
+Residues arrays_of_node(const ArrayPoints& points, std::vector<Captured> captures) {
+    std::sort(captures.begin(), captures.end(),
+              [](const Captured& a, const Captured& b) { return a.stream.rank < b.stream.rank; });
+    std::vector<Residues> digests;
+    for (const auto& capture : captures) digests.push_back(capture.arrays);
+    return points.combine(digests);
+}
+
 // ---- NodeLedger --------------------------------------------------------------------------------------
 
 NodeLedger::Complete NodeLedger::complete(uint64_t sequence, std::vector<Captured> captures,
@@ -83,6 +91,8 @@ void RootLedger::captured(const NodeCaptured& news) {
         if (!contains(sequence.keys, key)) sequence.keys.push_back(key);
         auto& epoch = epochs_[key];
         ++epoch.nodes_told;
+        epoch.arrays.resize(nodes_);
+        epoch.arrays[static_cast<size_t>(news.node)] = news.arrays;
         if (news.node == 0) epoch.told_by_root = true;
     }
     if (sequence.failure.ok() && !news.status.ok()) sequence.failure = news.status;
@@ -103,15 +113,30 @@ void RootLedger::captured(const NodeCaptured& news) {
             continue;
         }
         if (news.node == 0) decide(key, news.for_shared);
-        end_if_whole(key);
+        if (auto& epoch = epochs_[key]; epoch.everywhere(nodes_) && !epoch.ended)
+            orders_.emplace_back(JudgeArrays{key, std::exchange(epoch.arrays, {})});
     }
     forget_old();
+}
+
+void RootLedger::judged(EpochKey key, const Status& verdict) {
+    auto& epoch = epochs_[key];
+    if (epoch.ended || epoch.judged) return;
+    if (!verdict.ok()) {
+        epoch.refused = true;
+        end(key, EpochState::failed, verdict);
+        return;
+    }
+    epoch.judged = true;
+    orders_.emplace_back(MayCommit{key});
+    end_if_whole(key);
 }
 
 void RootLedger::recovered(EpochKey key) {
     auto& epoch = epochs_[key];
     epoch.nodes_told = nodes_;
     epoch.told_by_root = true;
+    epoch.judged = true;
     start(key);
 }
 
@@ -178,13 +203,13 @@ void RootLedger::end_if_whole(EpochKey key) {
     auto& epoch = epochs_[key];
     if (epoch.ended) return;
     if (epoch.flush && !*epoch.flush) {
-        if (epoch.everywhere(nodes_)) end(key, EpochState::kept_local, {});
+        if (epoch.judged) end(key, EpochState::kept_local, {});
     } else if (epoch.results == parties_) {
         // A flush can only have gone well when every node took part. When it did not, the word of every node
-        // is awaited: it says whether the epoch exists in the node-local tiers at least.
+        // is awaited, and the verdict: they say whether the epoch exists in the node-local tiers at least.
         if (epoch.failure.ok())
             end(key, EpochState::committed, {});
-        else if (epoch.everywhere(nodes_))
+        else if (epoch.judged)
             end(key, EpochState::failed, epoch.failure);
     }
 }
@@ -193,9 +218,10 @@ void RootLedger::end(EpochKey key, EpochState state, Status why) {
     auto& epoch = epochs_[key];
     if (epoch.ended) return;
     epoch.ended = true;
-    const bool everywhere = state == EpochState::committed ||
-                            (epoch.everywhere(nodes_) && epoch.results == parties_ && !epoch.part_lost) ||
-                            state == EpochState::kept_local;
+    const bool everywhere =
+        state == EpochState::committed ||
+        (epoch.judged && epoch.everywhere(nodes_) && epoch.results == parties_ && !epoch.part_lost) ||
+        state == EpochState::kept_local;
     if (state == EpochState::failed && why.message().find("intact") == std::string::npos) {
         const char* left =
             everywhere ? "its captured parts stay in the node-local tiers, and earlier epochs are intact"
@@ -204,7 +230,8 @@ void RootLedger::end(EpochKey key, EpochState state, Status why) {
         why = Status(why.code(), why.message() + "; " + left);
     }
     auto& ended = orders_.emplace_back(std::in_place_type<EpochEnded>);
-    std::get<EpochEnded>(ended) = {key, state, std::move(why), epoch.seconds, everywhere, epoch.note};
+    std::get<EpochEnded>(ended) = {key,        state,      std::move(why), epoch.seconds,
+                                   everywhere, epoch.note, epoch.refused};
     if (state == EpochState::failed && epoch.results > 0) leftovers_.push_back(key);
     std::erase(waiting_, key);
     running_.erase(key);

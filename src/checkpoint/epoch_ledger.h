@@ -3,9 +3,12 @@
 //
 // NodeLedger   one per node: collects its ranks' captures, epoch by epoch.
 // RootLedger   one per job, at rank 0's node: sees every node's captures and every party's flush result,
-//              decides by the queue policy which epochs are flushed, and declares how each one ended. Where
-//              ranks may not communicate in the background, every rank runs the same RootLedger on the same
-//              inputs in the same order, and comes to the same orders.
+//              decides by the queue policy which epochs are flushed, has the arrays of each judged when all
+//              nodes have captured it, and declares how each one ended. Where ranks may not communicate in
+//              the background, every rank runs the same RootLedger on the same inputs in the same order, and
+//              comes to the same orders.
+//
+// No epoch is committed or kept before its arrays were judged: leaders wait for MayCommit.
 #pragma once
 
 #include <cstdint>
@@ -45,8 +48,17 @@ class NodeLedger {
     Status end_why_;
 };
 
-// What RootLedger wants done, in this order, on every node.
-using Order = std::variant<Decision, EpochEnded>;
+// The digest of a node's arrays: those of its ranks, in their order.
+Residues arrays_of_node(const ArrayPoints& points, std::vector<Captured> captures);
+
+// Find out whether the arrays of this epoch can be restored, and say so by judged().
+struct JudgeArrays {
+    EpochKey key;
+    std::vector<Residues> arrays;  // by node
+};
+
+// What RootLedger wants done, in this order: JudgeArrays by who drives it, the others on every node.
+using Order = std::variant<Decision, EpochEnded, JudgeArrays, MayCommit>;
 
 class RootLedger {
   public:
@@ -58,6 +70,8 @@ class RootLedger {
     // An epoch of an earlier run that every node will flush.
     void recovered(EpochKey key);
     void result(const GroupResult& result);
+    // ok, or why the epoch cannot be restored and is refused.
+    void judged(EpochKey key, const Status& verdict);
     // As NodeLedger's: also what some nodes have captured whole fails, for others never will.
     void end_from(uint64_t first, const Status& why);
 
@@ -69,6 +83,9 @@ class RootLedger {
     struct Epoch {
         size_t nodes_told = 0;
         bool told_by_root = false;
+        std::vector<Residues> arrays;  // by node
+        bool judged = false;           // and found good
+        bool refused = false;
         std::optional<bool> flush;  // decided
         size_t results = 0;
         Status failure;          // of a party

@@ -99,6 +99,7 @@ void NodeAgent::begin() {
         naming_.begin("tailrace names", priority);
         removing_.begin("tailrace remove", priority);
     }
+    if (!setup_.quiet) reading_.begin("tailrace tables", priority);
     if (recorder_) recorder_->begin(priority);
     worker_ = Worker("tailrace agent", priority, [this](const std::stop_token& stop) {
         if (setup_.quiet)
@@ -117,6 +118,7 @@ NodeAgent::~NodeAgent() {
     }
     changed_.notify_all();
     worker_.join();
+    reading_.finish();
     naming_.finish();  // may still hand work to the other
     removing_.finish();
     if (recorder_) recorder_->finish();
@@ -192,6 +194,7 @@ Result<bool> NodeAgent::step() {
         moved = true;
         TAILRACE_TRY(on_message(*message));
     }
+    moved |= take_facts();
     moved |= aggregator_->step();
     for (const auto& result : aggregator_->take_results()) {
         on_result(result);
@@ -233,6 +236,12 @@ Status NodeAgent::on_message(const Message& message) {
     } else if (const auto* saves_over = std::get_if<SavesOver>(&news)) {
         ++words_heard_;
         on_saves_over(*saves_over);
+    } else if (const auto* asked = std::get_if<ArraysAsked>(&news)) {
+        on_asked(*asked);
+    } else if (const auto* answered = std::get_if<ArraysAnswered>(&news)) {
+        on_facts(answered->key, answered->facts);
+    } else if (const auto* may_commit = std::get_if<MayCommit>(&news)) {
+        on_may_commit(*may_commit);
     } else if (root_) {
         root_input(news);
     }
@@ -269,7 +278,9 @@ void NodeAgent::on_node_complete(const NodeLedger::Complete& complete) {
         auto& epoch = epochs_[key];
         epoch.complete = true;
         if (setup_.config->queue_policy == QueuePolicy::wait) epoch.flush = complete.news.for_shared;
-        to_root(complete.news);
+        NodeCaptured news = complete.news;
+        news.arrays = arrays_of_node(*setup_.points, complete.captures);
+        to_root(news);
         maybe_start(key, epochs_[key]);
     } else {
         to_root(complete.news);
@@ -296,6 +307,7 @@ void NodeAgent::maybe_start(EpochKey key, Epoch& epoch) {
             job.streams.push_back({capture.stream, capture.path, part_header_bytes});
         std::sort(job.streams.begin(), job.streams.end(),
                   [](const LocalStream& a, const LocalStream& b) { return a.info.rank < b.info.rank; });
+        job.may_commit = epoch.may_commit;
     }
     epoch.started = true;
     tell_ranks(epoch, EpochFlushing{key});
@@ -336,6 +348,8 @@ void NodeAgent::on_result(const FlushResult& result) {
 }
 
 void NodeAgent::finish(EpochKey key, Epoch& epoch) {
+    if (epoch.ended->refused) remove_refused(epoch);
+    epoch.inquiry = {};
     tell_ranks(epoch, *epoch.ended);
     epoch.captures = {};
     std::lock_guard lock(mutex_);
@@ -382,18 +396,29 @@ void NodeAgent::root_input(const AgentMessage& message) {
     if (const auto* result = std::get_if<GroupResult>(&message)) root_->result(*result);
     if (const auto* over = std::get_if<SavesOver>(&message))
         root_->end_from(over->sequence, saves_over_why());
+    carry_out_orders();
+}
+
+void NodeAgent::carry_out_orders() {
     for (const auto& order : root_->take_orders()) {
-        const auto* decision = std::get_if<Decision>(&order);
-        if (const auto* ended = std::get_if<EpochEnded>(&order)) record(*ended);
-        // With queue policy wait every node starts by itself.
-        if (decision && setup_.config->queue_policy == QueuePolicy::wait) continue;
-        if (decision) {
+        if (const auto* decision = std::get_if<Decision>(&order)) {
+            // With queue policy wait every node starts by itself.
+            if (setup_.config->queue_policy == QueuePolicy::wait) continue;
             post_to_agents(*decision);
             on_decision(*decision);
-        } else if (const auto& ended = std::get<EpochEnded>(order); ended.state == EpochState::committed) {
-            commit(ended);
+        } else if (const auto* to_judge = std::get_if<JudgeArrays>(&order)) {
+            judge(*to_judge);
+        } else if (const auto* may_commit = std::get_if<MayCommit>(&order)) {
+            post_to_agents(*may_commit);
+            on_may_commit(*may_commit);
         } else {
-            announce(ended);
+            const auto& ended = std::get<EpochEnded>(order);
+            record(ended);
+            judging_.erase(ended.key);
+            if (ended.state == EpochState::committed)
+                commit(ended);
+            else
+                announce(ended);
         }
     }
     remove_leftovers(root_->take_leftovers());

@@ -3,7 +3,8 @@
 // remove files in the shared tier.
 //
 // Way of an epoch: captured() from every rank of the node (messages, or the own rank's call) -> NodeLedger ->
-// NodeCaptured to the root; flush started at once (queue policy wait) or on the root's Decision -> the
+// NodeCaptured to the root; flush started at once (queue policy wait) or on the root's Decision; MayCommit
+// from the root when all nodes have captured it and its arrays can be restored (node_agent_arrays.cc) -> the
 // group's coordinator reports GroupResult -> the root gives the files their final names and says EpochEnded
 // to every agent, and they to their ranks. A rank hears that an epoch has ended only after the aggregator has
 // let go of its part.
@@ -53,6 +54,7 @@ class NodeAgent {
         Storage* local = nullptr;
         Storage* shared = nullptr;
         EpochTable* table = nullptr;  // of the representative's own rank
+        const ArrayPoints* points = nullptr;
         uint64_t block_bytes = 4096;
         uint64_t stripe_align = 0;
         uint64_t run_uid = 0;
@@ -103,14 +105,21 @@ class NodeAgent {
     uint64_t buffer_bytes_used() const;
 
   private:
+    // What has come in of the answer to the root's last question, from this node and the branches below it.
+    struct Inquiry {
+        ArrayFacts facts;
+        size_t answers = 0;
+    };
     struct Epoch {
         std::vector<Captured> captures;
         bool complete = false;  // all ranks of the node have captured it
         bool recovered = false;
         FlushJob job;               // of a recovered epoch
         std::optional<bool> flush;  // decided
+        bool may_commit = false;    // the root says so
         bool started = false;       // handed to the aggregator
-        bool let_go = false;        // by the aggregator
+        Inquiry inquiry;
+        bool let_go = false;  // by the aggregator
         std::optional<EpochEnded> ended;
         bool final() const { return ended && (!started || let_go); }
     };
@@ -128,6 +137,16 @@ class NodeAgent {
     void tell_that_it_is_over();
     void post_at_best(int rank, const AgentMessage& message);
 
+    // ---- node_agent_arrays.cc
+    void judge(const JudgeArrays& order);  // at the root
+    void ask(EpochKey key, const ArrayQuestion& question);
+    void on_verdict(EpochKey key, const Status& verdict);
+    void on_asked(const ArraysAsked& asked);
+    void on_facts(EpochKey key, ArrayFacts facts);
+    void on_may_commit(const MayCommit& may_commit);
+    bool take_facts();
+    void remove_refused(const Epoch& epoch);
+
     void on_captured(const Captured& capture);
     void on_saves_over(const SavesOver& over);
     void on_node_complete(const NodeLedger::Complete& complete);
@@ -144,6 +163,7 @@ class NodeAgent {
 
     void to_root(const AgentMessage& message);
     void root_input(const AgentMessage& message);
+    void carry_out_orders();
     void post(int rank, const AgentMessage& message);
     void post_to_agents(const AgentMessage& message);  // all but the root's own
     void tell_own_rank(const AgentMessage& message);
@@ -155,6 +175,12 @@ class NodeAgent {
     std::unique_ptr<RootLedger> root_;  // at rank 0's node, unless quiet
     NodeLedger node_ledger_;
     std::map<EpochKey, Epoch> epochs_;
+    struct Judging {
+        ArrayQuestion asked;
+        Residues digest = {};
+    };
+    std::map<EpochKey, Judging> judging_;  // at the root
+    std::optional<Residues> good_arrays_;  // at the root: the digest of the last epoch that was found good
     Status post_failure_;
     bool closing_ = false;    // the own rank saves no more
     size_t words_heard_ = 0;  // SavesOver of other ranks
@@ -166,6 +192,7 @@ class NodeAgent {
     std::condition_variable changed_;
     std::deque<Captured> inbox_;
     std::deque<FlushJob> jobs_;
+    std::deque<ArraysAnswered> facts_;  // of this node's parts
     std::optional<uint64_t> end_from_;
     Status end_;
     std::vector<FlushResult> results_;
@@ -178,7 +205,7 @@ class NodeAgent {
     bool woken_ = false;  // quiet
 
     // Names come first: a waiting program must not wait for the removal of something old.
-    Chores naming_, removing_;
+    Chores naming_, removing_, reading_;
     std::vector<EpochKey> known_complete_;  // of the removing thread
     std::unique_ptr<Recorder> recorder_;    // where there is something to record
     Worker worker_;

@@ -73,6 +73,7 @@ Result<Session::Candidates> Session::find_candidates() {
     candidates.damaged_part = std::move(known.damaged);
     std::map<EpochKey, Candidate> found;
     for (auto& epoch : gather_local_epochs(known.parts)) {
+        if (std::find(refused_.begin(), refused_.end(), epoch.key) != refused_.end()) continue;
         auto& candidate = found[epoch.key];
         candidate.key = epoch.key;
         candidate.local = std::move(epoch);

@@ -82,6 +82,7 @@ class Session : public Checkpointer {
     Status take_local_directory(uint32_t& greatest_run);
     Status agree_on_run(SharedInventory& inventory, uint32_t greatest_local_run);
     Status recover(const SharedInventory& inventory);
+    Status judge_captured(const std::vector<LocalEpoch>& captured);
     Status verify_recoveries(std::vector<LocalEpoch>& epochs);
     Status make_room_for_recoveries(std::vector<LocalEpoch>& epochs);
     SessionRecord session_record() const;
@@ -120,7 +121,9 @@ class Session : public Checkpointer {
     Result<bool> exchange(const std::optional<Captured>& capture, bool in_time);
     Status quiet_wait(const std::function<bool()>& done, Deadline deadline);
     void take_quiet_captures(const std::vector<std::optional<Captured>>& captures);
-    void carry_out_quiet_orders();
+    Status carry_out_quiet_orders();
+    Status judge_quietly(const JudgeArrays& order);
+    void end_quiet_epoch(const EpochEnded& ended);
     void start_quiet_flush(EpochKey key);
     bool all_quiet_epochs_ended() const;
 
@@ -179,6 +182,7 @@ class Session : public Checkpointer {
     uint64_t run_uid_ = 0;
     uint64_t block_bytes_ = 4096;
     uint64_t stripe_align_ = 0;
+    std::unique_ptr<ArrayPoints> points_;  // of this run
     LocalTier tier_;
     std::unique_ptr<DirectoryLock> shared_lock_, local_lock_;
 
@@ -200,12 +204,14 @@ class Session : public Checkpointer {
     std::optional<EpochKey>
         old_elsewhere_;                // the one of them that is in the shared tier only, if there is one
     std::vector<EpochKey> recovered_;  // being flushed, or flushed, since
+    std::vector<EpochKey> refused_;    // captured by earlier runs, and cannot be restored
     std::optional<uint64_t> newest_saved_;
     uint64_t sequence_ = 0;
     bool reader_was_opened_ = false;  // guarded by save_mutex_
 
     // quiet only: the same on every rank.
     std::unique_ptr<RootLedger> ledger_;
+    std::optional<Residues> good_arrays_;  // the digest of the last epoch that was found good
     struct QuietEpoch {
         std::vector<NodeOffer> offers;     // of all nodes
         std::vector<LocalStream> streams;  // of this node

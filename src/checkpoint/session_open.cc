@@ -113,7 +113,7 @@ Status Session::begin() {
         if (agent_) agent_->begin();
         return {};
     })));
-    if (quiet()) carry_out_quiet_orders();
+    if (quiet()) TAILRACE_TRY(carry_out_quiet_orders());
     began_ = true;
     return {};
 }
@@ -295,9 +295,11 @@ Result<KnownParts> Session::gather_parts() {
 
 Status Session::recover(const SharedInventory& inventory) {
     TAILRACE_ASSIGN(const auto known, gather_parts());
-    const auto captured = gather_local_epochs(known.parts);
-    for (const auto& epoch : captured)
-        if (epoch.complete()) old_safe_.push_back(epoch.key);
+    auto captured = gather_local_epochs(known.parts);
+    TAILRACE_TRY(judge_captured(captured));
+    std::erase_if(captured, [&](const LocalEpoch& epoch) {
+        return std::find(refused_.begin(), refused_.end(), epoch.key) != refused_.end();
+    });
     auto epochs = choose_recoveries(captured, inventory.committed, inventory.unclean);
     TAILRACE_TRY(verify_recoveries(epochs));
     TAILRACE_TRY(make_room_for_recoveries(epochs));
@@ -309,6 +311,32 @@ Status Session::recover(const SharedInventory& inventory) {
     TAILRACE_TRY(agree(*transport_, with_threads([&] { return make_agent(); })));
     queue_recoveries(epochs);
     drop_old_parts();
+    return {};
+}
+
+// What the tables of regions say: a captured epoch whose arrays cannot be put together is neither safe nor
+// flushed, nor offered by restore. Its parts stay for as long as the node-local tier keeps them. Collective.
+Status Session::judge_captured(const std::vector<LocalEpoch>& captured) {
+    for (const auto& epoch : captured) {
+        if (!epoch.complete()) continue;
+        std::vector<PartPlace> mine;
+        for (const auto& part : epoch.parts)
+            if (representative_ && part.node == node_) mine.push_back({epoch.key, part.path});
+        const ArrayPoints points(epoch.run_uid);
+        TAILRACE_ASSIGN(const auto judged,
+                        judge_together(*transport_, epoch.rank_count, [&](const ArrayQuestion& question) {
+                            return facts_of_parts(*local_, points, question, mine);
+                        }));
+        // What cannot be read is told by who reads all of it.
+        if (judged.verdict->code() != Code::invalid_argument) {
+            old_safe_.push_back(epoch.key);
+            continue;
+        }
+        refused_.push_back(epoch.key);
+        if (rank() == 0)
+            log(LogLevel::warning, "{}, captured by an earlier run, is passed over: {}", to_string(epoch.key),
+                judged.verdict->message());
+    }
     return {};
 }
 
@@ -399,6 +427,7 @@ Status Session::make_agent() {
         ledger_ = std::make_unique<RootLedger>(static_cast<size_t>(topology_.node_count()),
                                                static_cast<size_t>(topology_.node_count()),
                                                config_.queue_policy, config_.queue_epochs);
+    points_ = std::make_unique<ArrayPoints>(run_uid_);
     if (!representative_) return {};
     NodeAgent::Setup setup;
     setup.config = &config_;
@@ -408,6 +437,7 @@ Status Session::make_agent() {
     setup.local = local_.get();
     setup.shared = shared_.get();
     setup.table = &table_;
+    setup.points = points_.get();
     setup.block_bytes = block_bytes_;
     setup.stripe_align = stripe_align_;
     setup.run_uid = run_uid_;

@@ -63,7 +63,7 @@ Result<bool> Session::exchange(const std::optional<Captured>& capture, bool in_t
         }
     }
     take_quiet_captures(captures);
-    carry_out_quiet_orders();
+    TAILRACE_TRY(carry_out_quiet_orders());
     return all_in_time;
 }
 
@@ -105,35 +105,75 @@ void Session::take_quiet_captures(const std::vector<std::optional<Captured>>& ca
                 same_sequence.sequence = sequence;
                 (void)collected.captured(same_sequence);
             }
-        for (const auto& whole : collected.end_from(0, incomplete)) {
+        for (auto& whole : collected.end_from(0, incomplete)) {
+            whole.news.arrays = arrays_of_node(*points_, whole.captures);
             if (agent_) agent_->record(whole.news);
             ledger_->captured(whole.news);
         }
     }
 }
 
-void Session::carry_out_quiet_orders() {
-    std::vector<EpochKey> to_start;
-    for (const auto& order : ledger_->take_orders()) {
-        if (const auto* decision = std::get_if<Decision>(&order)) {
-            if (decision->flush) to_start.push_back(decision->key);
-            continue;
-        }
-        const auto& ended = std::get<EpochEnded>(order);
-        quiet_epochs_[ended.key].ended = ended;
-        table_.ended(ended);
-        if (agent_) agent_->record(ended);
-        if (agent_ && node_ == 0 && ended.state == EpochState::committed) agent_->commit(ended);
-        if (rank() == 0 && ended.state == EpochState::failed)
-            log(LogLevel::warning, "{} did not reach {}: {}", to_string(ended.key), config_.shared_dir,
-                ended.why.message());
+void Session::end_quiet_epoch(const EpochEnded& ended) {
+    quiet_epochs_[ended.key].ended = ended;
+    if (ended.refused)
+        std::erase_if(parts_, [&](const OwnPart& part) {
+            if (part.key != ended.key) return false;
+            const Status removed = local_->remove(part.path);
+            if (!removed.ok())
+                log(LogLevel::warning, "a captured part of {}, which was refused, stays: {}",
+                    to_string(part.key), removed.message());
+            return true;
+        });
+    table_.ended(ended);
+    if (agent_) agent_->record(ended);
+    if (agent_ && node_ == 0 && ended.state == EpochState::committed) agent_->commit(ended);
+    if (rank() == 0 && ended.state == EpochState::failed)
+        log(LogLevel::warning, "{} did not reach {}: {}", to_string(ended.key), config_.shared_dir,
+            ended.why.message());
+}
+
+// Collective: every rank comes here with the same digests. Of what is not known to be good each rank tells
+// its own table.
+Status Session::judge_quietly(const JudgeArrays& order) {
+    const Residues digest = points_->combine(order.arrays);
+    if (digest == Residues{} || digest == good_arrays_) {
+        ledger_->judged(order.key, Status());
+        return {};
     }
+    std::vector<PartPlace> mine;
+    for (const auto& part : parts_)
+        if (part.key == order.key) mine.push_back({part.key, part.path});
+    TAILRACE_ASSIGN(
+        const auto judged,
+        judge_together(*transport_, static_cast<uint32_t>(rank_count()), [&](const ArrayQuestion& question) {
+            return facts_of_parts(*local_, *points_, question, mine);
+        }));
+    if (judged.verdict->ok()) good_arrays_ = digest;
+    ledger_->judged(order.key, *judged.verdict);
+    return {};
+}
+
+// Every rank writes its node's part without a word to others, so what is to be flushed starts when it was
+// judged.
+Status Session::carry_out_quiet_orders() {
+    std::vector<EpochKey> to_start;
+    for (auto orders = ledger_->take_orders(); !orders.empty(); orders = ledger_->take_orders())
+        for (const auto& order : orders) {
+            if (const auto* decision = std::get_if<Decision>(&order)) {
+                if (decision->flush) to_start.push_back(decision->key);
+            } else if (const auto* to_judge = std::get_if<JudgeArrays>(&order)) {
+                TAILRACE_TRY(judge_quietly(*to_judge));
+            } else if (const auto* ended = std::get_if<EpochEnded>(&order)) {
+                end_quiet_epoch(*ended);
+            }
+        }
     auto leftovers = ledger_->take_leftovers();
     if (agent_ && node_ == 0) agent_->remove_leftovers(std::move(leftovers));
     for (const auto& key : to_start)
         if (!quiet_epochs_[key].ended) start_quiet_flush(key);
     std::erase_if(quiet_epochs_,
                   [](const auto& entry) { return entry.second.ended && !entry.second.recovered; });
+    return {};
 }
 
 void Session::start_quiet_flush(EpochKey key) {

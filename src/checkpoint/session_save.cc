@@ -201,6 +201,9 @@ Status Session::capture_epoch(uint64_t epoch, const Status& failure, Captured& c
 
     if (!newest_saved_) warn_of_newer_epochs(epoch);
     const auto sources = region_sources();
+    std::vector<NamedPiece> arrays;
+    for (const auto& source : sources)
+        if (source.array) arrays.push_back({source.name, &*source.array});
     auto part = [&]() -> Result<OwnPart> {
         if (!failure.ok()) return failure;
         const FileSizeSignalBlocked blocked;
@@ -211,6 +214,7 @@ Status Session::capture_epoch(uint64_t epoch, const Status& failure, Captured& c
     capture.sequence = header.sequence;
     capture.key = header.key;
     capture.for_shared = header.for_shared;
+    capture.arrays = points_->digest(arrays);
     capture.stream.rank = header.stream.rank;
     EpochInfo info;
     info.epoch = epoch;

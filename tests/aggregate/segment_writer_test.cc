@@ -54,6 +54,11 @@ class SegmentWriterTest : public testing::Test {
     Throttle throttle{0};
 };
 
+Status seal_and_commit(SegmentWriter& writer, uint32_t file) {
+    TAILRACE_TRY(writer.seal(file));
+    return writer.commit(file);
+}
+
 TEST_F(SegmentWriterTest, StepsComeInTheOrderThatMakesTheSlotTheCommit) {
     WatchedStorage watched(memory);
     const auto plan = plan_of({10'000}, 1, 1);
@@ -62,7 +67,7 @@ TEST_F(SegmentWriterTest, StepsComeInTheOrderThatMakesTheSlotTheCommit) {
     ASSERT_TRUE(writer->prepare(0).ok());
     ASSERT_TRUE(write(*writer, 0, 0, 8192).ok());
     ASSERT_TRUE(write(*writer, 0, 8192, 10'000 - 8192).ok());
-    ASSERT_TRUE(writer->commit(0).ok());
+    ASSERT_TRUE(seal_and_commit(*writer, 0).ok());
 
     const uint64_t data = data_offset(header);
     std::vector<std::string> steps;
@@ -87,7 +92,7 @@ TEST_F(SegmentWriterTest, PaddingBehindTheLastByteIsZero) {
     auto writer = writer_of(plan, 0, *memory);
     ASSERT_TRUE(writer->prepare(0).ok());
     ASSERT_TRUE(write(*writer, 0, 0, 5'000).ok());
-    ASSERT_TRUE(writer->commit(0).ok());
+    ASSERT_TRUE(seal_and_commit(*writer, 0).ok());
     auto file = memory->open(unfinished_path("/shared", *plan, 0), {});
     ASSERT_TRUE(file.ok());
     const uint64_t data = data_offset(plan->header(0));
@@ -117,7 +122,7 @@ TEST_F(SegmentWriterTest, BlocksAreWrittenFromWhereTheyLieAndTheRestFromTheBuffe
         }
     }
     EXPECT_EQ(stream, before);
-    ASSERT_TRUE(writer->commit(0).ok() && writer->commit(1).ok());
+    ASSERT_TRUE(seal_and_commit(*writer, 0).ok() && seal_and_commit(*writer, 1).ok());
     // The last chunk is the second of the second file: two writes, of which the second is padded.
     auto file = memory->open(unfinished_path("/shared", *plan, 1), {});
     ASSERT_TRUE(file.ok());
@@ -137,7 +142,7 @@ TEST_F(SegmentWriterTest, StaleSlotOfAnEarlierAttemptIsGoneForGoodBeforeNewDataC
         auto first = writer_of(plan, 0, *memory);
         ASSERT_TRUE(first->prepare(0).ok());
         ASSERT_TRUE(write(*first, 0, 0, 8'192).ok());
-        ASSERT_TRUE(first->commit(0).ok());
+        ASSERT_TRUE(seal_and_commit(*first, 0).ok());
         EXPECT_TRUE(check_epoch(*memory, key, {8'192}, 1).ok());
         auto second = writer_of(plan, 0, *memory);
         ASSERT_TRUE(second->prepare(0).ok());
@@ -155,9 +160,9 @@ TEST_F(SegmentWriterTest, EpochIsThereOnlyWhenEveryLeadersSlotIs) {
     ASSERT_TRUE(second->prepare(0).ok());
     ASSERT_TRUE(write(*first, 0, 0, 8'192).ok());
     ASSERT_TRUE(write(*second, 1, 0, 4'096).ok());
-    ASSERT_TRUE(first->commit(0).ok());
+    ASSERT_TRUE(seal_and_commit(*first, 0).ok());
     EXPECT_EQ(check_epoch(*memory, key, {8'192, 4'096}, 1).code(), Code::not_found);
-    ASSERT_TRUE(second->commit(0).ok());
+    ASSERT_TRUE(seal_and_commit(*second, 0).ok());
     const Status found = check_epoch(*memory, key, {8'192, 4'096}, 1);
     EXPECT_TRUE(found.ok()) << found.message();
 }
@@ -172,7 +177,7 @@ TEST_F(SegmentWriterTest, FailedSyncOfDataLeavesNoSlot) {
     FaultPlan every_sync;
     every_sync.sync_error = 1;
     faulty.set_plan(every_sync);
-    EXPECT_EQ(writer->commit(0).code(), Code::io_error);
+    EXPECT_EQ(seal_and_commit(*writer, 0).code(), Code::io_error);
     EXPECT_EQ(watched->calls().back().offset,
               index_offset(plan->header(0), 0));  // the sync failed above the watch
     EXPECT_EQ(check_epoch(*memory, key, {8'192}, 1).code(), Code::not_found);
@@ -186,7 +191,7 @@ TEST_F(SegmentWriterTest, AbandonedSegmentWritesNothingMoreAndNeverItsSlot) {
     const size_t before = watched.calls().size();
     writer->abandon();
     EXPECT_EQ(write(*writer, 0, 0, 8'192).code(), Code::aborted);
-    EXPECT_EQ(writer->commit(0).code(), Code::aborted);
+    EXPECT_EQ(seal_and_commit(*writer, 0).code(), Code::aborted);
     EXPECT_EQ(watched.calls().size(), before);
 }
 

@@ -193,6 +193,36 @@ TEST_F(SessionTest, WhatIsDeclaredOfAnArrayIsSavedWithIt) {
     ASSERT_TRUE(ok(tailrace_close(session)));
 }
 
+// With keep_shared = 1 a bad epoch that was committed would push the good one out.
+TEST_F(SessionTest, AnEpochThatCannotBeRestoredIsRefusedAndTheOneBeforeItStays) {
+    std::vector<int> memory = {1, 2, 3, 4};
+    const uint64_t shape[] = {4}, zero[] = {0}, half[] = {2};
+    const tailrace_array all = array_of(TAILRACE_INT32, 1, shape, zero, shape);
+    tailrace_array array = all;
+    tailrace_session* session = open({{"keep_shared", "1"}, {"keep_local", "1"}});
+    ASSERT_TRUE(ok(tailrace_register_array(session, "field", memory.data(), &array)));
+    ASSERT_TRUE(ok(tailrace_save(session, 1)));
+    ASSERT_TRUE(ok(tailrace_wait(session, 1, -1)));
+    array.local_shape = half;
+    ASSERT_TRUE(ok(tailrace_update_array(session, "field", memory.data(), &array)));
+    ASSERT_TRUE(ok(tailrace_save(session, 2)));
+    EXPECT_TRUE(
+        fails(TAILRACE_INVALID_ARGUMENT, tailrace_wait(session, 2, -1),
+              "elements [2:4] of array 'field' (int32 [4]) are in no rank's piece: the nearest is [0:2] of "
+              "rank 0"));
+    EXPECT_TRUE(fails(TAILRACE_INVALID_ARGUMENT, tailrace_close(session), "array 'field'"));
+
+    session = open({{"keep_shared", "1"}});
+    memory.assign(4, 0);
+    ASSERT_TRUE(ok(tailrace_register_array(session, "field", memory.data(), &all)));
+    uint64_t epoch = 0;
+    ASSERT_TRUE(ok(tailrace_restore(session, TAILRACE_NEWEST, &epoch)));
+    EXPECT_EQ(epoch, 1u);
+    EXPECT_EQ(memory, (std::vector<int>{1, 2, 3, 4}));
+    ASSERT_TRUE(ok(tailrace_save(session, 3)));
+    ASSERT_TRUE(ok(tailrace_close(session)));
+}
+
 TEST_F(SessionTest, ListNamesWhatCanBeRestoredNewestFirst) {
     std::vector<int> a = pattern(1000, 1);
     tailrace_session* session = open({{"keep_local", "1"}});

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <ctime>
+#include <iostream>
 
 #include "checkpoint/array_summary.h"
 #include "checkpoint/random_arrays.h"
@@ -159,6 +161,68 @@ TEST(ArrayCheckTest, HostileSummariesAreRefused) {
         spoiled[random() % spoiled.size()] ^= static_cast<std::byte>(1u << (random() % 8));
         if (auto decoded = decode_array_summary(spoiled); decoded.ok()) (void)decoded->faulty();
     }
+}
+
+// What the first save of many arrays on 512 nodes costs, and one with nothing changed, printed;
+// TAILRACE_ARRAYS=10000 gives the figures of docs/performance.md. The root hears two answers of the size of
+// one table, whatever the number of nodes.
+TEST(ArrayCheckTest, CostOfManyArraysOnManyNodes) {
+    const char* given_arrays = std::getenv("TAILRACE_ARRAYS");
+    const size_t arrays = given_arrays != nullptr ? std::strtoull(given_arrays, nullptr, 10) : 200;
+    constexpr size_t nodes = 512;
+    const ArrayPoints points(1);
+    std::vector<std::string> names;
+    for (size_t a = 0; a < arrays; ++a)
+        names.push_back("model.layers." + std::to_string(a) + ".self_attn.q_proj.weight");
+    const auto seconds_since = [](std::clock_t start) {  // of the processor
+        return static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+    };
+    double digest_seconds = 0, table_seconds = 0, merge_seconds = 0, judge_seconds = 0;
+    std::vector<Residues> digests(nodes);
+    std::vector<std::vector<std::byte>> answers(nodes);
+    size_t root_bytes = 0, root_messages = 0;
+    for (size_t node = nodes; node-- > 0;) {
+        std::vector<ArrayPiece> pieces(arrays, piece_of({nodes * 8, 4096}, {node * 8, 0}, {8, 4096}));
+        std::vector<NamedPiece> table;
+        for (size_t a = 0; a < arrays; ++a) table.push_back({names[a], &pieces[a]});
+        auto start = std::clock();
+        digests[node] = points.digest(table);
+        digest_seconds += seconds_since(start);
+        start = std::clock();
+        ArraySummary summary;
+        summary.add(points, table);
+        table_seconds += seconds_since(start);
+        start = std::clock();
+        for (const size_t below : {2 * node + 1, 2 * node + 2}) {
+            if (below >= nodes) continue;
+            if (node == 0) {
+                root_bytes += answers[below].size();
+                ++root_messages;
+            }
+            auto decoded = decode_array_summary(std::exchange(answers[below], {}));
+            ASSERT_TRUE(decoded.ok());
+            summary.merge(std::move(*decoded));
+        }
+        if (node > 0) {
+            answers[node] = encode(summary);
+            continue;
+        }
+        merge_seconds = seconds_since(start);
+        start = std::clock();
+        EXPECT_TRUE(summary.faulty().empty());
+        judge_seconds = seconds_since(start);
+    }
+    const auto start = std::clock();
+    const Residues combined = points.combine(digests);
+    EXPECT_NE(combined, Residues{});
+    const double combine_seconds = seconds_since(start);
+    EXPECT_EQ(root_messages, 2u);
+    EXPECT_LT(root_bytes, 2 * arrays * 70);
+    std::cout << "first save: digest " << digest_seconds / nodes * 1e3 << " ms a rank; a node's table "
+              << table_seconds / nodes * 1e3 << " ms; root: " << root_messages << " answers, " << root_bytes
+              << " bytes, merged in " << merge_seconds * 1e3 << " ms, judged in " << judge_seconds * 1e3
+              << " ms\nunchanged: " << nodes * sizeof(Residues) << " bytes in the " << nodes
+              << " messages of captures, compared in " << combine_seconds * 1e6 << " us\n";
 }
 
 }  // namespace

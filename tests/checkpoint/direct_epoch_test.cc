@@ -304,5 +304,32 @@ TEST_F(OneRankTest, RefusesWhatCannotBe) {
     EXPECT_EQ(lay_out_regions({{"a", 1, {}}, {"a", 1, {}}}, 1).status().code(), Code::invalid_argument);
 }
 
+// A rank that saves rows [first, last) of an array of `rows` numbers.
+RankData rows_of(uint64_t rows, uint64_t first, uint64_t last, bool may_overlap = false) {
+    ArrayPiece piece{ElementType::uint8, {rows}, {first}, {last - first}};
+    piece.may_overlap = may_overlap;
+    return {{{"u", last - first, piece}}, {Bytes(last - first)}, {}};
+}
+
+TEST(DirectEpochTest, ArraysThatCannotBeRestoredAreRefusedBeforeTheCommit) {
+    MemoryStorage storage;
+    ASSERT_TRUE(save(storage, {rows_of(8, 0, 4), rows_of(8, 4, 8)}, 1, 1).ok());
+    const auto refused = [&](const std::vector<RankData>& data, const std::string& part) {
+        const Status saved = save(storage, data, 1, 2);
+        EXPECT_EQ(saved.code(), Code::invalid_argument);
+        EXPECT_THAT(saved.message(), testing::HasSubstr(part));
+        auto reader = open_newest(storage);
+        ASSERT_TRUE(reader.ok()) << reader.status().to_string();
+        EXPECT_EQ((*reader)->key().epoch, 1u);
+        EXPECT_EQ(storage.list("dir")->size(), 1u);
+    };
+    refused({rows_of(8, 0, 4), rows_of(8, 4, 6)},
+            "elements [6:8] of array 'u' (uint8 [8]) are in no rank's piece");
+    refused({rows_of(8, 0, 5), rows_of(8, 4, 8)},
+            "elements [4:5] of array 'u' (uint8 [8]) are in two pieces");
+    refused({rows_of(8, 0, 8), rows_of(9, 0, 9)}, "array 'u' cannot be put together");
+    EXPECT_TRUE(save(storage, {rows_of(8, 0, 5, true), rows_of(8, 4, 8, true)}, 1, 2).ok());
+}
+
 }  // namespace
 }  // namespace tailrace

@@ -27,6 +27,12 @@ using ::testing::SizeIs;
 
 std::vector<AgentMessage> sample_messages() {
     const Status failure(Code::no_space, "full");
+    const ArrayPiece piece{ElementType::float32, {4, 6}, {0, 3}, {4, 3}, true, false};
+    const std::vector<NamedPiece> table{{"u", &piece}};
+    ArrayFacts facts;
+    facts.failure = failure;
+    facts.add(ArrayPoints(1), {}, 3, table);
+    facts.add(ArrayPoints(1), {true, ArrayPoints(1).hash_name("u"), 0}, 3, table);
     NodeFlushed flushed{{12, 3}, {4, 1, {}}};
     flushed.node.statistics.leader = true;
     flushed.node.statistics.received_bytes = 77;
@@ -41,7 +47,11 @@ std::vector<AgentMessage> sample_messages() {
             EpochEnded{{12, 3}, EpochState::kept_local, {}, 0.25, true, "by a setting"},
             EpochFlushing{{12, 3}},
             BackgroundOver{failure},
-            SavesOver{7}};
+            SavesOver{7},
+            EpochEnded{{12, 3}, EpochState::failed, failure, 0.25, false, "", true},
+            ArraysAsked{{12, 3}, {true, {5, 6}, 7}},
+            ArraysAnswered{{12, 3}, facts},
+            MayCommit{{12, 3}}};
 }
 
 TEST(AgentMessageTest, EveryKindSurvivesARoundTrip) {
@@ -191,24 +201,58 @@ struct RootDriver {
         for (size_t party = 0; party < parties; ++party)
             ledger.result({{epoch, 1}, static_cast<int>(party), status, 1.0});
     }
-    // "flush 3", "local 4", "committed 3", "kept 4", "failed 5", with "!" when not captured everywhere.
-    std::vector<std::string> orders() {
+    // "flush 3", "local 4", "committed 3", "kept 4", "failed 5", with "!" when not captured everywhere. What
+    // is to be judged is found to be `verdict`.
+    std::vector<std::string> orders(const Status& verdict = {}) {
         std::vector<std::string> words;
-        for (const auto& order : ledger.take_orders()) {
-            if (const auto* decision = std::get_if<Decision>(&order)) {
-                words.push_back((decision->flush ? "flush " : "local ") +
-                                std::to_string(decision->key.epoch));
-                continue;
-            }
-            const auto& ended = std::get<EpochEnded>(order);
-            const char* word = ended.state == EpochState::committed    ? "committed "
-                               : ended.state == EpochState::kept_local ? "kept "
-                                                                       : "failed ";
-            words.push_back(word + std::to_string(ended.key.epoch) + (ended.captured_everywhere ? "" : "!"));
-        }
+        for (auto some = ledger.take_orders(); !some.empty(); some = ledger.take_orders())
+            for (const auto& order : some) add_word(words, order, verdict);
         return words;
     }
+    void add_word(std::vector<std::string>& words, const Order& order, const Status& verdict) {
+        if (const auto* to_judge = std::get_if<JudgeArrays>(&order)) {
+            EXPECT_THAT(to_judge->arrays, SizeIs(nodes));
+            ledger.judged(to_judge->key, verdict);
+        } else if (const auto* decision = std::get_if<Decision>(&order)) {
+            words.push_back((decision->flush ? "flush " : "local ") + std::to_string(decision->key.epoch));
+        } else if (const auto* ended = std::get_if<EpochEnded>(&order)) {
+            const char* word = ended->state == EpochState::committed    ? "committed "
+                               : ended->state == EpochState::kept_local ? "kept "
+                               : ended->refused                         ? "refused "
+                                                                        : "failed ";
+            words.push_back(word + std::to_string(ended->key.epoch) +
+                            (ended->captured_everywhere ? "" : "!"));
+        }
+    }
 };
+
+TEST(RootLedgerTest, LeadersMayCommitWhatWasJudgedAndNothingElse) {
+    RootDriver root(2, 2, QueuePolicy::wait, 2);
+    root.captured_everywhere(0, 1);
+    const auto orders = root.ledger.take_orders();
+    ASSERT_THAT(orders, SizeIs(2));
+    ASSERT_TRUE(std::holds_alternative<JudgeArrays>(orders[1]));
+    root.ledger.judged({1, 1}, {});
+    root.ledger.judged({1, 1}, Status(Code::invalid_argument, "too late"));
+    const auto more = root.ledger.take_orders();
+    ASSERT_THAT(more, SizeIs(1));
+    EXPECT_EQ(std::get<MayCommit>(more[0]).key, (EpochKey{1, 1}));
+}
+
+TEST(RootLedgerTest, WhatCannotBeRestoredFailsAndLeavesFilesToRemove) {
+    const Status gap(Code::invalid_argument, "a gap");
+    RootDriver root(2, 2, QueuePolicy::wait, 2);
+    root.captured_everywhere(0, 1);
+    EXPECT_THAT(root.orders(gap), ElementsAre("flush 1", "refused 1!"));
+    root.flushed(1, Status(Code::aborted, "given up"));
+    EXPECT_THAT(root.orders(), IsEmpty());
+    EXPECT_THAT(root.ledger.take_leftovers(), ElementsAre(EpochKey{1, 1}, EpochKey{1, 1}));
+    root.captured_everywhere(1, 2, false);
+    EXPECT_THAT(root.orders(gap), ElementsAre("local 2", "refused 2!"));
+    root.captured_everywhere(2, 3);
+    root.flushed(3);
+    EXPECT_THAT(root.orders(), ElementsAre("flush 3", "committed 3"));
+}
 
 TEST(RootLedgerTest, CommittedOnlyWhenEveryPartyHas) {
     RootDriver root(3, 2, QueuePolicy::wait, 2);

@@ -43,7 +43,8 @@ Box random_box_in(std::mt19937_64& random, const std::vector<uint64_t>& shape) {
 
 }  // namespace
 
-RandomArray random_array(std::mt19937_64& random, const std::string& name, size_t ranks) {
+RandomArray random_array(std::mt19937_64& random, const std::string& name, size_t ranks,
+                         bool may_be_declared) {
     std::vector<uint64_t> shape;
     for (size_t d = 1 + random() % 3; d > 0; --d) shape.push_back(random() % 12 == 0 ? 0 : 1 + random() % 6);
     RandomArray array{name, {}};
@@ -52,7 +53,7 @@ RandomArray random_array(std::mt19937_64& random, const std::string& name, size_
         ArrayPiece piece{ElementType::uint32, shape, box.offset, box.shape};
         array.pieces.push_back(none ? std::nullopt : std::optional(piece));
     }
-    const bool gaps = random() % 6 == 0, overlap = random() % 6 == 0;
+    const bool gaps = may_be_declared && random() % 6 == 0, overlap = may_be_declared && random() % 6 == 0;
     for (auto& piece : array.pieces)
         if (piece) {
             piece->may_have_gaps = gaps;
@@ -67,7 +68,7 @@ RandomArray random_array(std::mt19937_64& random, const std::string& name, size_
             one.reset();
             break;
         case 1:
-            one->may_have_gaps = !one->may_have_gaps;
+            one->may_have_gaps = may_be_declared && !one->may_have_gaps;
             break;
         case 2:
             one->type = ElementType::float32;

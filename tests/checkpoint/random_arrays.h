@@ -16,7 +16,8 @@ struct RandomArray {
     std::string name;
     std::vector<std::optional<ArrayPiece>> pieces;  // by rank; nothing where the rank registers none
 };
-RandomArray random_array(std::mt19937_64& random, const std::string& name, size_t ranks);
+RandomArray random_array(std::mt19937_64& random, const std::string& name, size_t ranks,
+                         bool may_be_declared = true);
 
 // What the rule of array_check.h says, by counting how many pieces each element is in.
 bool may_be_committed(const RandomArray& array);
