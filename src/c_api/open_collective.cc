@@ -19,6 +19,7 @@ Result<std::unique_ptr<collective::CollectiveFile>> open_collective(
         TAILRACE_TRY(collective::set_hints(options, *hints));
         SystemStorageOptions system;
         system.engine = IoEngine::posix;
+        system.rules.follow_links = true;  // the program's own file, as MPI_File_open takes it
         TAILRACE_ASSIGN(storage, make_system_storage(system));
         if (!path.empty()) absolute = std::filesystem::absolute(path).string();
         return Status();

@@ -374,14 +374,15 @@ class IoUringEngine : public TransferEngine {
 
 }  // namespace
 
-Result<std::shared_ptr<Storage>> make_io_uring_storage(unsigned queue_depth, uint64_t request_bytes) {
+Result<std::shared_ptr<Storage>> make_io_uring_storage(unsigned queue_depth, uint64_t request_bytes,
+                                                       const FileRules& rules) {
     auto engine = std::make_shared<IoUringEngine>(queue_depth, request_bytes);
     if (const int error = engine->probe(); error != 0) {
         return Status(Code::unsupported,
                       fmt::format("the kernel gives no io_uring ring ({}); choose posix or auto",
                                   std::strerror(error)));
     }
-    return make_file_storage(std::move(engine));
+    return make_file_storage(std::move(engine), rules);
 }
 
 }  // namespace tailrace

@@ -1,11 +1,13 @@
 // /proc/locks names the process that took the lock. It may have died since and left the lock to a process
 // that inherited the descriptor, and its number may belong to another by now. So it is believed only when one
-// of the process's own descriptors bears the lock, which /proc/PID/fdinfo tells.
+// of the process's own descriptors bears the lock, which /proc/PID/fdinfo tells. Of another user's process
+// the system does not tell that; then the process is named with its user, who has to be asked anyway.
 #include "storage/lock_owner.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -42,15 +44,22 @@ bool bears_lock(pid_t process, const std::string& inode) {
 
 }  // namespace
 
-std::optional<pid_t> lock_owner(int directory) {
+std::optional<LockOwner> lock_owner(int directory) {
     struct stat info {};
     if (fstat(directory, &info) != 0) return std::nullopt;
     const auto inode =
         fmt::format("{:02x}:{:02x}:{}", major(info.st_dev), minor(info.st_dev), uint64_t{info.st_ino});
     std::ifstream locks("/proc/locks");
     for (std::string line; std::getline(locks, line);)
-        if (const pid_t process = holder(std::istringstream(line), inode); process > 0)
-            return bears_lock(process, inode) ? std::optional(process) : std::nullopt;
+        if (const pid_t process = holder(std::istringstream(line), inode); process > 0) {
+            if (bears_lock(process, inode)) return LockOwner{process, std::nullopt};
+            struct stat of_process {};
+            if (stat(fmt::format("/proc/{}", process).c_str(), &of_process) != 0 ||
+                of_process.st_uid == geteuid() ||
+                access(fmt::format("/proc/{}/fdinfo", process).c_str(), R_OK) == 0)
+                return std::nullopt;
+            return LockOwner{process, of_process.st_uid};
+        }
     return std::nullopt;
 }
 

@@ -7,9 +7,15 @@
 
 namespace tailrace {
 
-// The process that holds the exclusive lock on the directory open as `directory`. Nothing when it is on
-// another machine, out of sight (another user's, another container's), or has just let go. Never another
-// process.
-std::optional<pid_t> lock_owner(int directory);
+struct LockOwner {
+    pid_t process = 0;
+    // Set for a process of another user, into which this one cannot look: it took the lock, but may have left
+    // it to another since.
+    std::optional<uid_t> other_user;
+};
+
+// Who holds the exclusive lock on the directory open as `directory`. Nothing when it is on another machine,
+// out of sight (in another container), or has just let go. Of this user's processes never a wrong one.
+std::optional<LockOwner> lock_owner(int directory);
 
 }  // namespace tailrace

@@ -2,6 +2,9 @@
 //
 // Durability of new directories. make_directories syncs the parent of each directory that it makes: a durable
 // file in a directory that is lost would be lost too.
+//
+// Names. What is in the directories of FileRules::own_in is reached from its directory, which OwnDirectories
+// has opened and checked; everything else by its path.
 #include "storage/posix_storage.h"
 
 #include <dirent.h>
@@ -24,6 +27,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "storage/lock_owner.h"
+#include "storage/own_directories.h"
 #include "storage/posix_file.h"
 #include "storage/system_path.h"
 
@@ -34,6 +38,7 @@ namespace {
 constexpr long tmpfs_magic = 0x01021994, ramfs_magic = static_cast<long>(0x858458f6);
 // A directory that is made anew between each open and lock of ours is not one to wait for.
 constexpr int most_lock_tries = 10;
+constexpr mode_t usual_file_mode = 0666, own_file_mode = 0600, all_file_rights = 07777;
 
 long file_system_magic(int descriptor) {
     struct statfs info {};
@@ -77,14 +82,19 @@ class PosixLock : public DirectoryLock {
     Descriptor directory_;
 };
 
-// "process 1234 on node7", or "another" where nothing is known.
+// "process 1234 on node7 holds it", or "another holds it" where nothing is known.
 std::string lock_owner_text(int directory) {
-    const auto process = lock_owner(directory);
-    if (!process) return "another";
+    const auto owner = lock_owner(directory);
+    if (!owner) return "another holds it";
     std::array<char, 256> host{};
     if (gethostname(host.data(), host.size() - 1) != 0) host = {"this machine"};
-    return fmt::format("process {} on {}{}", *process, host.data(),
-                       *process == getpid() ? " (this one)" : "");
+    if (owner->other_user)
+        return fmt::format(
+            "process {} of {} on {} holds it; whoever may read the directory can lock it, which "
+            "chmod go-r prevents",
+            owner->process, user_text(*owner->other_user), host.data());
+    return fmt::format("process {} on {}{} holds it", owner->process, host.data(),
+                       owner->process == getpid() ? " (this one)" : "");
 }
 
 std::string_view file_system_name(long magic) {
@@ -120,7 +130,8 @@ std::string_view file_system_name(long magic) {
 
 class PosixStorage : public Storage {
   public:
-    explicit PosixStorage(std::shared_ptr<TransferEngine> engine) : engine_(std::move(engine)) {}
+    PosixStorage(std::shared_ptr<TransferEngine> engine, const FileRules& rules)
+        : engine_(std::move(engine)), follow_links_(rules.follow_links), own_(rules.own_in) {}
 
     std::string_view name() const override { return engine_->name(); }
     void use_memory(std::span<std::byte> region) override { engine_->use_memory(region); }
@@ -131,20 +142,38 @@ class PosixStorage : public Storage {
                                                           "creating"};
         const std::string_view doing = doing_what[static_cast<int>(options.access)];
         TAILRACE_TRY(check_path(doing, path));
-        const int mode = options.access == Access::read ? O_RDONLY : O_RDWR;
+        TAILRACE_ASSIGN(const Place place, place_of(path));
+        const bool writes = options.access != Access::read;
+        const bool follow = !place.own() && !options.own && (follow_links_ || !writes);
+        const int mode = (writes ? O_RDWR : O_RDONLY) | (follow ? 0 : O_NOFOLLOW);
+        const auto open_place = [&](const std::string& name, int flags) {
+            return open_descriptor(name, flags, place.above(), place.own() ? own_file_mode : usual_file_mode);
+        };
         const int create = options.access == Access::create_new ? O_CREAT | O_EXCL : 0;
         // O_NONBLOCK: a pipe that lies there must not hold us up.
         const int flags = mode | create | O_NONBLOCK;
-        Descriptor plain =
-            options.access == Access::write ? open_or_create(path, flags) : open_descriptor(path, flags);
-        if (!plain.valid()) return path_error(errno, doing, path);
+        Descriptor plain = options.access == Access::write ? open_or_create(place.name, flags, open_place)
+                                                           : open_place(place.name, flags);
         struct stat info {};
+        if (!plain.valid()) {
+            const int error = errno;
+            if (error == ELOOP &&
+                fstatat(place.above(), place.name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+                S_ISLNK(info.st_mode))
+                return not_believed(doing, path, "it is a symbolic link, and none is followed here");
+            return path_error(error, doing, path);
+        }
         if (fstat(plain.get(), &info) != 0) return path_error(errno, doing, path);
         if (!S_ISREG(info.st_mode)) {
             return Status(Code::invalid_argument,
                           fmt::format("{} '{}': it is {}, not a file", doing, path,
                                       S_ISDIR(info.st_mode) ? "a directory" : "a device, pipe or socket"));
         }
+        if (const auto why = why_not(place, options, info); !why.empty())
+            return not_believed(doing, path, why);
+        if (place.own() && writes && (info.st_mode & all_file_rights) != own_file_mode &&
+            fchmod(plain.get(), own_file_mode) != 0)
+            return path_error(errno, "closing to others", path);
         (void)fcntl(plain.get(), F_SETFL, fcntl(plain.get(), F_GETFL) & ~O_NONBLOCK);
 
         const bool in_memory = is_in_memory(file_system_magic(plain.get()));
@@ -154,7 +183,7 @@ class PosixStorage : public Storage {
             return unsupported(doing, path, "uncached", plain.get());
         Descriptor direct;
         if (options.direct != DirectIo::off && !uncached && !in_memory) {
-            direct = open_descriptor(path, mode | O_DIRECT);
+            direct = open_place(place.name, mode | O_DIRECT);
             // Should the path name another file by now, direct I/O must not reach it.
             struct stat again {};
             if (direct.valid() && (fstat(direct.get(), &again) != 0 || again.st_ino != info.st_ino ||
@@ -172,7 +201,10 @@ class PosixStorage : public Storage {
     Status rename(const std::string& from, const std::string& to) override {
         TAILRACE_TRY(check_path("renaming", from));
         TAILRACE_TRY(check_path("renaming", to));
-        if (::rename(from.c_str(), to.c_str()) == 0) return Status();
+        TAILRACE_ASSIGN(const Place source, place_of(from));
+        TAILRACE_ASSIGN(const Place target, place_of(to));
+        if (renameat(source.above(), source.name.c_str(), target.above(), target.name.c_str()) == 0)
+            return Status();
         const int error = errno;
         return errno_status(error,
                             fmt::format("renaming '{}' to '{}'{}", from, to, directory_hint(to, error)));
@@ -180,13 +212,16 @@ class PosixStorage : public Storage {
 
     Status remove(const std::string& path) override {
         TAILRACE_TRY(check_path("removing", path));
-        return unlink(path.c_str()) == 0 ? Status() : path_error(errno, "removing", path);
+        TAILRACE_ASSIGN(const Place place, place_of(path));
+        return unlinkat(place.above(), place.name.c_str(), 0) == 0 ? Status()
+                                                                   : path_error(errno, "removing", path);
     }
 
     Result<std::vector<DirectoryEntry>> list(const std::string& directory) override {
         TAILRACE_TRY(check_path("listing", directory));
-        Descriptor descriptor = open_descriptor(directory, O_RDONLY | O_DIRECTORY);
-        if (!descriptor.valid()) return path_error(errno, "listing", directory);
+        TAILRACE_ASSIGN(Descriptor descriptor, open_directory("listing", directory));
+        // A link does not belong among what is this user's alone.
+        const int links = own_.is_base(directory) || own_.holds(directory) ? AT_SYMLINK_NOFOLLOW : 0;
         // fdopendir takes the descriptor over, so it gets one of its own.
         const int own = fcntl(descriptor.get(), F_DUPFD_CLOEXEC, 0);
         std::unique_ptr<DIR, int (*)(DIR*)> stream(own < 0 ? nullptr : fdopendir(own), closedir);
@@ -206,7 +241,7 @@ class PosixStorage : public Storage {
             const std::string_view entry_name(found->d_name);
             if (entry_name == "." || entry_name == "..") continue;
             struct stat info {};
-            const bool known = fstatat(descriptor.get(), found->d_name, &info, 0) == 0;
+            const bool known = fstatat(descriptor.get(), found->d_name, &info, links) == 0;
             // What is gone by now, or a link that leads nowhere, holds nothing. Anything else that cannot be
             // looked at is there all the same: nobody may take it for missing.
             if (!known && errno == ENOENT) continue;
@@ -227,37 +262,20 @@ class PosixStorage : public Storage {
 
     Status make_directories(const std::string& path) override {
         TAILRACE_TRY(check_path("making the directory", path));
-        if (mkdir(path.c_str(), 0777) == 0) return sync_name_in(parent_of(path));
-        int error = errno;
-        if (error == ENOENT && parent_of(path) != path) {
-            TAILRACE_TRY(make_directories(parent_of(path)));
-            if (mkdir(path.c_str(), 0777) == 0) return sync_name_in(parent_of(path));
-            error = errno;
-        }
-        struct stat info {};
-        if (stat(path.c_str(), &info) ==
-            0) {  // whatever mkdir says of a directory that is there: it is there
-            if (S_ISDIR(info.st_mode)) return Status();
-            return Status(Code::invalid_argument,
-                          fmt::format("making the directory '{}': a file of that name is in the way", path));
-        }
-        return path_error(error, "making the directory", path);
+        if (!own_.holds(path)) return make_directories(path, own_.is_base(path) ? 0700 : 0777);
+        TAILRACE_TRY(make_directories(own_.base(), 0700));
+        return own_.open(path, true).status();
+    }
+
+    Status make_own_directories(const std::string& path) override {
+        TAILRACE_TRY(check_path("making the directory", path));
+        return own_.holds(path) ? make_directories(path) : make_directories(path, 0700);
     }
 
     Status sync_directory(const std::string& path) override {
         TAILRACE_TRY(check_path("syncing the directory", path));
-        Descriptor directory = open_descriptor(path, O_RDONLY | O_DIRECTORY);
-        if (!directory.valid()) return path_error(errno, "syncing the directory", path);
-        while (fsync(directory.get()) != 0) {
-            if (errno == EINTR) continue;
-            if (errno == EINVAL || errno == EBADF || errno == ENOTSUP) {
-                // A file system without it keeps names in its own way: nothing is left to be done here.
-                log(LogLevel::debug, "the file system of '{}' cannot sync a directory", path);
-                return Status();
-            }
-            return path_error(errno, "syncing the directory", path);
-        }
-        return Status();
+        TAILRACE_ASSIGN(Descriptor directory, open_directory("syncing the directory", path));
+        return sync(directory, path);
     }
 
     Result<SpaceInfo> space(const std::string& path) override {
@@ -302,16 +320,72 @@ class PosixStorage : public Storage {
     }
 
   private:
+    // Where a file is: in this user's own directories its name in an open one, else its path.
+    struct Place {
+        std::shared_ptr<Descriptor> directory;
+        std::string name;
+        bool own() const { return directory != nullptr; }
+        int above() const { return own() ? directory->get() : AT_FDCWD; }
+    };
+    Result<Place> place_of(const std::string& path) {
+        const std::string directory = parent_of(path);
+        if (!own_.holds(directory)) return Place{nullptr, path};
+        TAILRACE_ASSIGN(auto opened, own_.open(directory, false));
+        return Place{std::move(opened), path.substr(path.find_last_of('/') + 1)};
+    }
+
+    // A descriptor of its own for each who asks: a lock belongs to it.
+    Result<Descriptor> open_directory(std::string_view doing, const std::string& path) {
+        constexpr int flags = O_RDONLY | O_DIRECTORY;
+        std::shared_ptr<Descriptor> own;
+        if (own_.holds(path)) {
+            TAILRACE_ASSIGN(own, own_.open(path, false));
+        }
+        Descriptor directory = own ? open_descriptor(".", flags, own->get()) : open_descriptor(path, flags);
+        if (!directory.valid()) return path_error(errno, doing, path);
+        return directory;
+    }
+
+    // What speaks against using the file that was opened there.
+    std::string why_not(const Place& place, const OpenOptions& options, const struct stat& info) const {
+        if (place.own()) return why_no_private_file(info, geteuid());
+        if (options.own) return why_no_own_file(info, geteuid());
+        if (options.access == Access::read || follow_links_ || info.st_nlink <= 1) return "";
+        return fmt::format("it has {} names (hard links), and what is written would be in all of them",
+                           info.st_nlink);
+    }
+    static Status not_believed(std::string_view doing, const std::string& path, std::string_view why) {
+        return Status(Code::io_error,
+                      fmt::format("{} '{}': {}; nothing of it was read or written", doing, path, why));
+    }
+
+    static Status make_directories(const std::string& path, mode_t mode) {
+        if (mkdir(path.c_str(), mode) == 0) return sync_name_in(parent_of(path));
+        int error = errno;
+        if (error == ENOENT && parent_of(path) != path) {
+            TAILRACE_TRY(make_directories(parent_of(path), mode));
+            if (mkdir(path.c_str(), mode) == 0) return sync_name_in(parent_of(path));
+            error = errno;
+        }
+        struct stat info {};
+        if (stat(path.c_str(), &info) ==
+            0) {  // whatever mkdir says of a directory that is there: it is there
+            if (S_ISDIR(info.st_mode)) return Status();
+            return Status(Code::invalid_argument,
+                          fmt::format("making the directory '{}': a file of that name is in the way", path));
+        }
+        return path_error(error, "making the directory", path);
+    }
+
     // not_found when it is not there.
-    static Result<Descriptor> locked_directory(const std::string& path) {
-        Descriptor directory = open_descriptor(path, O_RDONLY | O_DIRECTORY);
-        if (!directory.valid()) return path_error(errno, "locking the directory", path);
+    Result<Descriptor> locked_directory(const std::string& path) {
+        TAILRACE_ASSIGN(Descriptor directory, open_directory("locking the directory", path));
         while (flock(directory.get(), LOCK_EX | LOCK_NB) != 0) {
             switch (errno) {
                 case EINTR:
                     continue;
                 case EWOULDBLOCK:
-                    return Status(Code::busy, fmt::format("locking the directory '{}': {} holds it", path,
+                    return Status(Code::busy, fmt::format("locking the directory '{}': {}", path,
                                                           lock_owner_text(directory.get())));
                 case ENOTSUP:
                 case ENOSYS:
@@ -339,10 +413,26 @@ class PosixStorage : public Storage {
                         way == "uncached" ? " or this kernel" : ""));
     }
 
+    static Status sync(const Descriptor& directory, const std::string& path) {
+        while (fsync(directory.get()) != 0) {
+            if (errno == EINTR) continue;
+            if (errno == EINVAL || errno == EBADF || errno == ENOTSUP) {
+                // A file system without it keeps names in its own way: nothing is left to be done here.
+                log(LogLevel::debug, "the file system of '{}' cannot sync a directory", path);
+                return Status();
+            }
+            return path_error(errno, "syncing the directory", path);
+        }
+        return Status();
+    }
+
     // A directory that may be written but not read cannot be synced; what was made in it is there all the
     // same.
-    Status sync_name_in(const std::string& parent) {
-        return may(parent, R_OK) ? sync_directory(parent) : Status();
+    static Status sync_name_in(const std::string& parent) {
+        if (!may(parent, R_OK)) return Status();
+        const Descriptor directory = open_descriptor(parent, O_RDONLY | O_DIRECTORY);
+        if (!directory.valid()) return path_error(errno, "syncing the directory", parent);
+        return sync(directory, parent);
     }
 
     // The system would silently stop at a NUL and work on another path.
@@ -357,16 +447,18 @@ class PosixStorage : public Storage {
     }
 
     const std::shared_ptr<TransferEngine> engine_;
+    const bool follow_links_;
+    OwnDirectories own_;
 };
 
 }  // namespace
 
-std::shared_ptr<Storage> make_file_storage(std::shared_ptr<TransferEngine> engine) {
-    return std::make_shared<PosixStorage>(std::move(engine));
+std::shared_ptr<Storage> make_file_storage(std::shared_ptr<TransferEngine> engine, const FileRules& rules) {
+    return std::make_shared<PosixStorage>(std::move(engine), rules);
 }
 
-std::shared_ptr<Storage> make_posix_storage() {
-    return make_file_storage(std::make_shared<PosixEngine>());
+std::shared_ptr<Storage> make_posix_storage(const FileRules& rules) {
+    return make_file_storage(std::make_shared<PosixEngine>(), rules);
 }
 
 }  // namespace tailrace

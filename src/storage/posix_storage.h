@@ -10,9 +10,10 @@
 namespace tailrace {
 
 // Plain system calls. Cannot fail.
-std::shared_ptr<Storage> make_posix_storage();
+std::shared_ptr<Storage> make_posix_storage(const FileRules& rules = {});
 
 // The same files, their bytes moved by `engine`.
-std::shared_ptr<Storage> make_file_storage(std::shared_ptr<TransferEngine> engine);
+std::shared_ptr<Storage> make_file_storage(std::shared_ptr<TransferEngine> engine,
+                                           const FileRules& rules = {});
 
 }  // namespace tailrace

@@ -36,6 +36,9 @@ Result<View> File::view(uint64_t offset, uint64_t bytes) {
 
 void File::will_read(uint64_t, uint64_t) {}
 void File::drop_cache() {}
+Status Storage::make_own_directories(const std::string& path) {
+    return make_directories(path);
+}
 void Storage::use_memory(std::span<std::byte>) {}
 void Storage::forget_memory() {}
 
@@ -46,18 +49,18 @@ std::string join_path(const std::string& directory, const std::string& name) {
 }
 
 Result<std::shared_ptr<Storage>> make_system_storage(const SystemStorageOptions& options) {
-    if (options.engine == IoEngine::posix) return make_posix_storage();
+    if (options.engine == IoEngine::posix) return make_posix_storage(options.rules);
 #if TAILRACE_HAVE_IO_URING
-    auto storage = make_io_uring_storage(options.queue_depth, options.request_bytes);
+    auto storage = make_io_uring_storage(options.queue_depth, options.request_bytes, options.rules);
     if (storage.ok() || options.engine == IoEngine::io_uring) return storage;
     log(LogLevel::info, "files go through plain system calls: {}", storage.status().message());
-    return make_posix_storage();
+    return make_posix_storage(options.rules);
 #else
     if (options.engine == IoEngine::io_uring) {
         return Status(Code::unsupported,
                       "this build of tailrace has no io_uring engine; choose posix or auto");
     }
-    return make_posix_storage();
+    return make_posix_storage(options.rules);
 #endif
 }
 

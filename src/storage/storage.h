@@ -42,6 +42,8 @@ enum class Route { cached, uncached, direct };
 struct OpenOptions {
     Access access = Access::read;
     DirectIo direct = DirectIo::off;
+    // Refused when it is another user's file, or has another name as well. Storages without users open it.
+    bool own = false;
 };
 
 // A piece of memory that read_pieces fills.
@@ -140,6 +142,9 @@ class Storage {
     // With parents; ok when it is there already.
     virtual Status make_directories(const std::string& path) = 0;
 
+    // As make_directories, but what it makes is for this user alone. Default: make_directories.
+    virtual Status make_own_directories(const std::string& path);
+
     virtual Status sync_directory(const std::string& path) = 0;
 
     // About the file system that holds `path` (which must exist).
@@ -160,6 +165,17 @@ class Storage {
 
 enum class IoEngine { automatic, posix, io_uring };
 
+// Whose files are believed (docs/security.md). A file that is written is never reached through a link as the
+// last part of its path, nor written when it has another name as well, unless `follow_links` says so.
+// `own_in`: the directories in this one are this user's alone. They are made so (0700), and the files in them
+// (0600); what is another user's, may be written by others or is a link is refused with a sentence. The
+// directory around them may be another's and be shared, if not everybody may replace what is in it. Empty:
+// there is none.
+struct FileRules {
+    bool follow_links = false;
+    std::string own_in = {};
+};
+
 // The storage of this machine's file systems. automatic: io_uring where the kernel allows it, else posix
 // (said in the log). io_uring: unsupported where it cannot be had. queue_depth: requests in flight per
 // writing thread (io_uring only).
@@ -167,6 +183,7 @@ struct SystemStorageOptions {
     IoEngine engine = IoEngine::automatic;
     unsigned queue_depth = 32;
     uint64_t request_bytes = 1 << 20;  // large writes are split into requests of this size (io_uring only)
+    FileRules rules = {};
 };
 Result<std::shared_ptr<Storage>> make_system_storage(const SystemStorageOptions& options);
 

@@ -8,10 +8,10 @@
 
 namespace tailrace {
 
-Descriptor open_descriptor(const std::string& path, int flags) {
+Descriptor open_descriptor(const std::string& path, int flags, int above, mode_t mode) {
     int number = -1;
     do {
-        number = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
+        number = ::openat(above, path.c_str(), flags | O_CLOEXEC, mode);
     } while (number < 0 && errno == EINTR);
     return Descriptor(number);
 }
@@ -45,7 +45,8 @@ bool may(const std::string& directory, int mode) {
 }
 
 std::string directory_hint(const std::string& path, int error) {
-    if (error != ENOENT && error != ENOTDIR && error != EACCES && error != EPERM && error != EROFS) return "";
+    if (error == EROFS) return " (the file system is mounted for reading only)";
+    if (error != ENOENT && error != ENOTDIR && error != EACCES && error != EPERM) return "";
     std::string directory = parent_of(path);
     struct stat info {};
     if (stat(directory.c_str(), &info) == 0) {

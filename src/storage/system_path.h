@@ -1,6 +1,7 @@
 // What the parts of posix_storage share: descriptors, and errors that say what is wrong with a path.
 #pragma once
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -37,15 +38,16 @@ class Descriptor {
     int number_ = -1;
 };
 
-// Closed on exec. Not valid, and errno set, when that fails.
-Descriptor open_descriptor(const std::string& path, int flags);
+// Closed on exec. Not valid, and errno set, when that fails. A relative path begins at the open directory
+// `above`; what is made has the rights `mode`, less the umask.
+Descriptor open_descriptor(const std::string& path, int flags, int above = AT_FDCWD, mode_t mode = 0666);
 
 // As open_descriptor with O_CREAT, for a file that several nodes make at the same time: on a network file
 // system each can find it missing, and who comes second is told that it exists (EEXIST, though nobody asked
 // for O_EXCL), and then for a second or so that it is missing, by what its node remembers. Tries again,
 // pauses `pause`, twice that and so on, eleven times in all: two seconds. `open` is open_descriptor.
 Descriptor open_or_create(const std::string& path, int flags,
-                          const std::function<Descriptor(const std::string&, int)>& open = open_descriptor,
+                          const std::function<Descriptor(const std::string&, int)>& open,
                           std::chrono::milliseconds pause = std::chrono::milliseconds(1));
 
 std::string parent_of(const std::string& path);

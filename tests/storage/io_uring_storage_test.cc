@@ -24,7 +24,9 @@ std::shared_ptr<Storage> small_ring_storage() {
 }
 
 INSTANTIATE_TEST_SUITE_P(IoUring, StorageConformance,
-                         testing::ValuesIn(system_cases("io_uring", small_ring_storage)), case_name);
+                         testing::ValuesIn(system_cases("io_uring",
+                                                        [](const auto&) { return small_ring_storage(); })),
+                         case_name);
 
 class IoUringStorageTest : public testing::Test {
   protected:

@@ -42,7 +42,14 @@ namespace tailrace::test {
 namespace {
 
 INSTANTIATE_TEST_SUITE_P(Posix, StorageConformance,
-                         testing::ValuesIn(system_cases("posix", [] { return make_posix_storage(); })),
+                         testing::ValuesIn(system_cases("posix",
+                                                        [](const auto&) { return make_posix_storage(); })),
+                         case_name);
+INSTANTIATE_TEST_SUITE_P(PosixOwn, StorageConformance,
+                         testing::ValuesIn(system_cases("posix_own",
+                                                        [](const std::string& in) {
+                                                            return make_posix_storage({.own_in = in});
+                                                        })),
                          case_name);
 
 // A network file system: what two clients that make one file at the same time are told.
@@ -511,8 +518,8 @@ TEST_F(PosixStorageTest, ADirectoryThatMayNotBeWrittenIsNamed) {
 // A tmpfs of 1 MiB on a scratch directory.
 class SmallMount {
   public:
-    explicit SmallMount(const std::string& path) : path_(path) {
-        mounted_ = mount("none", path.c_str(), "tmpfs", 0, "size=1m") == 0;
+    explicit SmallMount(const std::string& path, unsigned long flags = 0) : path_(path) {
+        mounted_ = mount("none", path.c_str(), "tmpfs", flags, "size=1m") == 0;
         if (!mounted_) reason_ = std::string("mounting a small tmpfs failed: ") + strerror(errno);
     }
     ~SmallMount() {
@@ -525,6 +532,19 @@ class SmallMount {
     std::string path_, reason_;
     bool mounted_ = false;
 };
+
+TEST_F(PosixStorageTest, AFileSystemForReadingOnlyIsNoMissingPermission) {
+    SmallMount small(scratch_.path(), MS_RDONLY);
+    if (!small.mounted()) GTEST_SKIP() << small.reason();
+    const auto expect_told = [&](const Status& status) {
+        TAILRACE_EXPECT_FAILS(status, Code::io_error, "mounted for reading only");
+        EXPECT_EQ(status.message().find("by this user"), std::string::npos) << status.message();
+    };
+    expect_told(storage_->open(scratch_ / "a", {Access::write, DirectIo::off}).status());
+    expect_told(storage_->open(scratch_ / "a", {Access::create_new, DirectIo::off}).status());
+    expect_told(storage_->make_directories(scratch_ / "d"));
+    expect_told(make_posix_storage({.own_in = scratch_.path()})->make_directories(scratch_ / "d"));
+}
 
 TEST_F(PosixStorageTest, AFullFileSystemIsNoSpace) {
     SmallMount small(scratch_.path());
