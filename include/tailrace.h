@@ -168,7 +168,8 @@ TAILRACE_API tailrace_code tailrace_unregister(tailrace_session* session, const 
 /* Saves what is registered as `epoch`, a number that grows from save to save and is the same on all ranks
  * (a time step, say). Returns when the copy in the node-local tier is complete and checksummed; the memory
  * is the program's again, and the rest happens in the background. Not collective: ranks may call it at
- * different times. */
+ * different times. A save that fails uses its number up, since other ranks may have captured theirs; only
+ * where there is one rank, and nothing was saved (TAILRACE_INVALID_ARGUMENT), the number stays free. */
 TAILRACE_API tailrace_code tailrace_save(tailrace_session* session, uint64_t epoch);
 
 typedef enum tailrace_state {

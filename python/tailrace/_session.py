@@ -154,7 +154,8 @@ class Session:
         Returns when the copy in the node-local tier is complete and checksummed: the arrays are the program's
         again, and the files are written in the background. Raises Error: invalid argument, with its path in the
         tree, for an object that cannot be encoded; no space when the node-local tier is full. Then this epoch exists
-        on no rank, and earlier ones are intact.
+        on no rank, and earlier ones are intact. Where there are several ranks its number is used up, since the others
+        may have captured theirs.
         """
         start = time.perf_counter()
         try:

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/stream_copy.h"
 #include "base/units.h"
+#include "checkpoint/left_intact.h"
 
 namespace tailrace {
 
@@ -115,8 +116,7 @@ Status Capture::with_space(Status failure, uint64_t needed) const {
                                               format_bytes(needed), free, options_.directory));
 }
 
-Result<OwnPart> Capture::capture(PartHeader header, std::span<const RegionSource> regions,
-                                 std::optional<OwnPart> recycled) {
+PartManifest Capture::manifest_of(const PartHeader& header, std::span<const RegionSource> regions) const {
     PartManifest manifest;
     manifest.rank = header.stream.rank;
     manifest.rank_count = header.rank_count;
@@ -127,6 +127,27 @@ Result<OwnPart> Capture::capture(PartHeader header, std::span<const RegionSource
         entry.bytes = region.memory.size();
         entry.array = region.array;
     }
+    return manifest;
+}
+
+Status Capture::check(const PartHeader& header, std::span<const RegionSource> regions) const {
+    auto manifest = manifest_of(header, regions);
+    return lay_out(manifest);
+}
+
+// Somebody may have removed the directory since the session began.
+Result<std::unique_ptr<File>> Capture::open_unfinished(const std::string& path) {
+    auto file = storage_.open(path, {Access::write, DirectIo::off});
+    if (file.status().code() != Code::not_found) return file;
+    TAILRACE_TRY(storage_.make_directories(options_.directory));
+    log(LogLevel::warning, "{} was removed, with what was captured there before, and is made again",
+        options_.directory);
+    return storage_.open(path, {Access::write, DirectIo::off});
+}
+
+Result<OwnPart> Capture::capture(PartHeader header, std::span<const RegionSource> regions,
+                                 std::optional<OwnPart> recycled) {
+    auto manifest = manifest_of(header, regions);
     PartFileName name{header.job, header.key, header.stream.rank, true};
     const auto unfinished_path = join_path(options_.directory, to_string(name));
 
@@ -150,8 +171,8 @@ Result<OwnPart> Capture::capture(PartHeader header, std::span<const RegionSource
             log(LogLevel::info, "after a failed capture, {} stays behind: {}", path, removed.message());
     }
     return with_space(part.status(), part_header_bytes + manifest.stream_bytes)
-        .with_context(fmt::format("capturing {} of rank {} in {}; earlier epochs are intact",
-                                  to_string(header.key), header.stream.rank, options_.directory));
+        .with_context(fmt::format("capturing {} of rank {} in {}; {}", to_string(header.key),
+                                  header.stream.rank, options_.directory, left_intact(part.status())));
 }
 
 // Whether the space of a part that is no longer needed goes to the new one, which it then is called. Much
@@ -190,7 +211,7 @@ Result<OwnPart> Capture::write_part(const PartHeader& header, PartManifest& mani
             if (auto removed = storage_.remove(recycled->path); removed.code() != Code::not_found)
                 TAILRACE_TRY(removed);
         recycled.reset();
-        TAILRACE_ASSIGN(part.file, storage_.open(unfinished_path, {Access::write, DirectIo::off}));
+        TAILRACE_ASSIGN(part.file, open_unfinished(unfinished_path));
     }
     if (part.mapping.size() < file_bytes) {
         // Somewhat more than needed, so that the next, slightly larger epoch still fits.

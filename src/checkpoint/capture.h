@@ -73,7 +73,7 @@ class CopyTeam {
 class Capture {
   public:
     struct Options {
-        std::string directory;  // exists
+        std::string directory;  // exists, and is made again should it be removed
         uint32_t threads = 1;
         bool checksum = true;
         bool sync = false;  // also sync file and directory, for tiers that survive a power cut
@@ -81,6 +81,9 @@ class Capture {
     // `storage` must outlive the capture and every OwnPart it made.
     Capture(Storage& storage, Options options);
     ~Capture();
+
+    // Whether these regions can be captured at all; touches nothing.
+    Status check(const PartHeader& header, std::span<const RegionSource> regions) const;
 
     // header: everything but `stream`, whose rank must be set. `recycled`: a part whose space may be used;
     // it is gone in any case, also after a failure.
@@ -90,6 +93,8 @@ class Capture {
   private:
     struct Piece;  // of work
     struct Sink;   // where the stream goes
+    PartManifest manifest_of(const PartHeader& header, std::span<const RegionSource> regions) const;
+    Result<std::unique_ptr<File>> open_unfinished(const std::string& path);
     bool take_over(const OwnPart& recycled, uint64_t file_bytes, const std::string& unfinished_path);
     Result<OwnPart> write_part(const PartHeader& header, PartManifest& manifest,
                                std::span<const RegionSource> regions, std::optional<OwnPart> recycled,

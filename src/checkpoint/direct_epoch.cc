@@ -10,6 +10,7 @@
 #include "base/units.h"
 #include "base/wall_clock.h"
 #include "checkpoint/array_check.h"
+#include "checkpoint/left_intact.h"
 #include "format/catalog.h"
 
 namespace tailrace {
@@ -169,8 +170,10 @@ Status DirectEpoch::commit(const std::vector<DirectRank>& ranks) {
         return Status(Code::invalid_argument,
                       fmt::format("{} is of {} ranks, and {} were given; nothing was committed",
                                   to_string(header_.key), header_.rank_count, ended_ ? 0 : ranks.size()));
-    TAILRACE_TRY(write_segments(ranks).with_context(
-        fmt::format("{} was not committed, and earlier epochs are intact", to_string(header_.key))));
+    const Status written = write_segments(ranks);
+    if (!written.ok())
+        return written.with_context(
+            fmt::format("{} was not committed; {}", to_string(header_.key), left_intact(written)));
     ended_ = true;
     finish_names();
     remove_replaced();

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "checkpoint/left_intact.h"
+
 namespace tailrace {
 
 namespace {
@@ -223,11 +225,10 @@ void RootLedger::end(EpochKey key, EpochState state, Status why) {
         (epoch.judged && epoch.everywhere(nodes_) && epoch.results == parties_ && !epoch.part_lost) ||
         state == EpochState::kept_local;
     if (state == EpochState::failed && why.message().find("intact") == std::string::npos) {
-        const char* left =
-            everywhere ? "its captured parts stay in the node-local tiers, and earlier epochs are intact"
-            : epoch.part_lost ? "its captured parts are not whole any more; earlier epochs are intact"
-                              : "earlier epochs are intact";
-        why = Status(why.code(), why.message() + "; " + left);
+        const char* own = everywhere        ? "its captured parts stay in the node-local tiers, and "
+                          : epoch.part_lost ? "its captured parts are not whole any more; "
+                                            : "";
+        why = Status(why.code(), fmt::format("{}; {}{}", why.message(), own, left_intact(why)));
     }
     auto& ended = orders_.emplace_back(std::in_place_type<EpochEnded>);
     std::get<EpochEnded>(ended) = {key,        state,      std::move(why), epoch.seconds,

@@ -95,6 +95,8 @@ class Session : public Checkpointer {
     // ---- session_save.cc
     Status put_region(Registered region, bool exists);
     Status check_epoch(uint64_t epoch) const;
+    Status check_regions(uint64_t epoch);
+    PartHeader part_header(uint64_t epoch) const;
     void warn_of_newer_epochs(uint64_t epoch) const;
     // With a `failure` nothing is captured, and that is told in place of a capture.
     Status save_or_fail(uint64_t epoch, const Status& failure);

@@ -21,6 +21,7 @@ Status Session::quiet_save(uint64_t epoch, const Status& failure) {
     // Both come before this rank may refuse: they are collective.
     TAILRACE_TRY(wait_for_room());
     auto saved = check_epoch(epoch);
+    if (saved.ok()) saved = check_regions(epoch);
     std::optional<Captured> capture;
     const double wait_seconds = std::chrono::duration<double>(Clock::now() - start).count();
     if (saved.ok()) saved = capture_epoch(epoch, failure, capture.emplace());

@@ -188,8 +188,7 @@ void Session::warn_of_newer_epochs(uint64_t epoch) const {
         epoch, to_string(*newest), config_.shared_dir, config_.local_dir);
 }
 
-Status Session::capture_epoch(uint64_t epoch, const Status& failure, Captured& capture) {
-    const auto start = Clock::now();
+PartHeader Session::part_header(uint64_t epoch) const {
     PartHeader header;
     header.job = config_.name;
     header.key = {epoch, run_};
@@ -198,7 +197,20 @@ Status Session::capture_epoch(uint64_t epoch, const Status& failure, Captured& c
     header.sequence = sequence_;
     header.for_shared = sequence_ % config_.shared_every == 0;
     header.stream.rank = static_cast<uint32_t>(rank());
+    return header;
+}
 
+// What a rank that is alone cannot save is refused before the epoch's number is used. Of several, the others
+// may have captured theirs: the epoch fails for all then.
+Status Session::check_regions(uint64_t epoch) {
+    if (rank_count() > 1) return {};
+    return capture_->check(part_header(epoch), region_sources())
+        .with_context(fmt::format("epoch {}; nothing was saved, and it can be tried again", epoch));
+}
+
+Status Session::capture_epoch(uint64_t epoch, const Status& failure, Captured& capture) {
+    const auto start = Clock::now();
+    const auto header = part_header(epoch);
     if (!newest_saved_) warn_of_newer_epochs(epoch);
     const auto sources = region_sources();
     std::vector<NamedPiece> arrays;
@@ -239,6 +251,7 @@ Status Session::save_or_fail(uint64_t epoch, const Status& failure) {
     if (closed_) return Status(Code::failed_state, "the session is closed; nothing was saved");
     if (quiet()) return quiet_save(epoch, failure);
     TAILRACE_TRY(check_epoch(epoch));
+    TAILRACE_TRY(check_regions(epoch));
     const auto start = Clock::now();
     TAILRACE_TRY(wait_for_room());
     Captured capture;

@@ -236,6 +236,31 @@ TEST_F(SpoiledPartTest, APartThatSomebodyCutsWhileItIsTakenOverIsNotRecycled) {
     EXPECT_TRUE(cut);
 }
 
+// Somebody who tidies up takes the whole directory, with what is to be recycled.
+TEST_F(SpoiledPartTest, ADirectoryThatSomebodyRemovedIsMadeAgain) {
+    for (const bool own : {false, true}) {
+        SCOPED_TRACE(own);
+        if (own) storage_ = make_posix_storage({.own_in = "/dev/shm"});
+        expect_saved_after([&](const std::string&) { std::filesystem::remove_all(directory_); });
+    }
+}
+
+TEST_F(SpoiledPartTest, ADirectoryThatIsMadeAgainIsCheckedAsTheFirstOneWas) {
+    storage_ = make_posix_storage({.own_in = "/dev/shm"});
+    Capture capture(*storage_, {directory_, 1, true, false});
+    const auto memory = content(1, 2, 0, 3000);
+    const std::vector<RegionSource> regions{{"r", memory, std::nullopt}};
+    ASSERT_TRUE(capture.capture(header_for(1), regions, std::nullopt).ok());
+    const auto elsewhere = directory_ + "-elsewhere";
+    std::filesystem::rename(directory_, elsewhere);
+    std::filesystem::create_directory_symlink(elsewhere, directory_);
+    const auto refused = capture.capture(header_for(2), regions, std::nullopt).status();
+    EXPECT_THAT(refused.message(), HasSubstr("it is a symbolic link"));
+    std::filesystem::remove(directory_);
+    EXPECT_TRUE(capture.capture(header_for(3), regions, std::nullopt).ok());
+    std::filesystem::remove_all(elsewhere);
+}
+
 TEST(CopyTeamTest, EveryPieceIsDoneOnce) {
     CopyTeam team(3);
     for (const size_t count : {size_t{0}, size_t{1}, size_t{2}, size_t{1000}}) {
