@@ -9,18 +9,22 @@
 #include <tuple>
 
 #include "base/bytes.h"
+#include "base/log.h"
 #include "format/lineage.h"
 
 namespace tailrace {
 
 namespace {
 
-// FNV-1a: keeps directories of different jobs apart; no secret, no checksum.
-uint32_t hash_text(std::string_view text) {
-    uint32_t hash = 2166136261u;
-    for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619u;
+// FNV-1a: keeps directories of different jobs apart; no secret, no checksum. Version 1.0 had 32 bits.
+template <class Hash, Hash start, Hash factor>
+Hash hash_text(std::string_view text) {
+    Hash hash = start;
+    for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * factor;
     return hash;
 }
+constexpr auto hash_of_1_0 = hash_text<uint32_t, 2166136261u, 16777619u>;
+constexpr auto hash_of_now = hash_text<uint64_t, 14695981039346656037u, 1099511628211u>;
 
 // The same text for all paths to a directory, whether it exists yet or not: a job that comes back by another
 // symbolic link must find what it has captured.
@@ -49,7 +53,19 @@ constexpr uint32_t most_path_bytes = 1 << 16;
 }  // namespace
 
 LocalTier local_tier(const std::string& local_dir, const std::string& shared_dir, const std::string& job) {
-    return {local_dir, fmt::format("{}-{:08x}.node", job, hash_text(absolute_text(shared_dir)))};
+    auto text = absolute_text(shared_dir);
+    LocalTier tier;
+    tier.local_dir = local_dir;
+    tier.prefix = fmt::format("{}-{:016x}.node", job, hash_of_now(text));
+    tier.old_prefix = fmt::format("{}-{:08x}.node", job, hash_of_1_0(text));
+    if (text.size() > max_part_directory_bytes) text.resize(max_part_directory_bytes);
+    if (text.starts_with('/'))
+        tier.shared_text = std::move(text);  // else there is no telling where it begins
+    return tier;
+}
+
+bool LocalTier::owns(const PartHeader& header) const {
+    return header.shared_dir.empty() || header.shared_dir == shared_text;
 }
 
 std::string LocalTier::directory(int node) const {
@@ -73,12 +89,31 @@ Result<std::vector<std::string>> directories_of_node(Storage& storage, const Loc
     }
     std::vector<std::string> directories;
     for (const auto& entry : *entries) {
-        const auto number = node_number(entry.name, tier.prefix);
+        auto number = node_number(entry.name, tier.prefix);
+        if (!number) number = node_number(entry.name, tier.old_prefix);
         if (!number || !entry.is_directory) continue;
         const bool here = *number < topology.node_count() && host_of(*number) == host_of(node);
         if ((here ? *number : lowest) == node) directories.push_back(join_path(tier.local_dir, entry.name));
     }
     return directories;
+}
+
+Result<LocalListing> list_tier(Storage& storage, const LocalTier& tier, const std::string& directory,
+                               const std::string& job) {
+    auto listing = list_local(storage, directory, job);
+    if (listing.status().code() == Code::invalid_argument) {
+        log(LogLevel::warning, "a directory of the node-local tier is passed over: {}",
+            listing.status().message());
+        return LocalListing{};
+    }
+    TAILRACE_TRY(listing.status());
+    std::erase_if(listing->parts, [&](const LocalPart& part) {
+        if (tier.owns(part.header)) return false;
+        log(LogLevel::info, "{} is passed over: it belongs to the shared directory {}", part.path,
+            part.header.shared_dir);
+        return true;
+    });
+    return listing;
 }
 
 std::vector<std::byte> encode_parts(const OfferedParts& offered) {

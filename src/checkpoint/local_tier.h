@@ -1,8 +1,10 @@
 // The node-local tier: which directories it has, which captured parts lie in them, and which may go.
 //
 // Every node has a directory of its own, <local_dir>/<job>-<hash of shared_dir>.node<number>, so that jobs
-// with different shared directories never meet. A machine may hold directories of nodes that this session
-// does not have (the layout has changed); one of its nodes looks after those.
+// with different shared directories do not meet; should two paths have the same hash all the same, the path
+// in each part's header tells whose it is. Version 1.0 had a shorter hash and no path in its headers: what it
+// left under its names is found. A machine may hold directories of nodes that this session does not have (the
+// layout has changed); one of its nodes looks after those.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +21,12 @@ namespace tailrace {
 
 struct LocalTier {
     std::string local_dir;
-    std::string prefix;  // of the directories' names, up to and with ".node"
+    std::string prefix;       // of the directories' names, up to and with ".node"
+    std::string old_prefix;   // the same as version 1.0 made it
+    std::string shared_text;  // what the headers of its parts say of the shared directory
     std::string directory(int node) const;
+    // By its header: of this shared directory, or of version 1.0, which does not say.
+    bool owns(const PartHeader& header) const;
 };
 LocalTier local_tier(const std::string& local_dir, const std::string& shared_dir, const std::string& job);
 
@@ -30,6 +36,11 @@ LocalTier local_tier(const std::string& local_dir, const std::string& shared_dir
 Result<std::vector<std::string>> directories_of_node(Storage& storage, const LocalTier& tier, int node,
                                                      const Topology& topology,
                                                      const std::vector<std::string>& hosts);
+
+// What lies in one of these directories, less what belongs to another shared directory. Nothing, with a
+// warning, when the directory is not believed (another user's, see storage/own_directories.h).
+Result<LocalListing> list_tier(Storage& storage, const LocalTier& tier, const std::string& directory,
+                               const std::string& job);
 
 // A captured part somewhere in the job, as its node's representative found it.
 struct KnownPart {

@@ -194,7 +194,7 @@ Status Session::take_local_directory(uint32_t& greatest_run) {
         return lock.status();
     TAILRACE_ASSIGN(const auto directories, directories_of_node(*local_, tier_, node_, topology_, hosts_));
     for (const auto& directory : directories) {
-        TAILRACE_ASSIGN(const auto listing, list_local(*local_, directory, config_.name));
+        TAILRACE_ASSIGN(const auto listing, list_tier(*local_, tier_, directory, config_.name));
         for (const auto& part : listing.parts) {
             greatest_run = count_run(greatest_run, part.header.key.run);
             old_parts_.push_back({node_, part.path, part.header});
@@ -269,7 +269,7 @@ Result<KnownParts> Session::gather_parts() {
         auto directories = directories_of_node(*local_, tier_, node_, topology_, hosts_);
         listed = directories.status();
         for (size_t i = 0; listed.ok() && i < directories->size(); ++i) {
-            auto listing = list_local(*local_, (*directories)[i], config_.name);
+            auto listing = list_tier(*local_, tier_, (*directories)[i], config_.name);
             listed = listing.status();
             if (!listed.ok()) break;
             for (auto& part : listing->parts) mine.parts.push_back(std::move(part));

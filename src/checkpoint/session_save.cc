@@ -197,6 +197,7 @@ PartHeader Session::part_header(uint64_t epoch) const {
     header.sequence = sequence_;
     header.for_shared = sequence_ % config_.shared_every == 0;
     header.stream.rank = static_cast<uint32_t>(rank());
+    header.shared_dir = tier_.shared_text;
     return header;
 }
 

@@ -370,6 +370,47 @@ TEST(RootLedgerTest, RecoveredEpochsCountAsRunning) {
     EXPECT_THAT(root.orders(), ElementsAre("committed 9"));
 }
 
+TEST(RootLedgerTest, WhereTheDirectoryIsGoneNothingIsSaidToBeIntact) {
+    const auto why_of = [](const Status& why) {
+        RootDriver root(1, 1, QueuePolicy::wait, 2);
+        root.captured_everywhere(0, 1);
+        root.flushed(1, why);
+        for (const auto& order : root.ledger.take_orders())
+            if (const auto* ended = std::get_if<EpochEnded>(&order)) return ended->why.message();
+        return std::string();
+    };
+    EXPECT_THAT(why_of(Status(Code::io_error, "disk")), HasSubstr("earlier epochs are intact"));
+    const auto gone = why_of(Status(Code::not_found, "the directory '/s' does not exist"));
+    EXPECT_THAT(gone, HasSubstr("its captured parts stay in the node-local tiers"));
+    EXPECT_THAT(gone, HasSubstr("earlier epochs may be gone"));
+    EXPECT_THAT(gone, ::testing::Not(HasSubstr("intact")));
+}
+
+TEST(SaveTest, ASaveThatDidNothingLeavesItsNumberFree) {
+    for (const bool concurrent : {true, false}) {
+        Machines machines;
+        auto job = job_on(machines, {"m"});
+        job.concurrent = concurrent;
+        run(job, [&](Checkpointer& session) {
+            State state;
+            fill(state, 5, 0);
+            put(session, state);
+            // More than a rank can save, which nobody looks at before a save.
+            std::byte any{};
+            ASSERT_TRUE(session.register_region("huge", &any, UINT64_MAX / 2).ok());
+            const auto refused = session.save(5);
+            EXPECT_EQ(refused.code(), Code::invalid_argument);
+            EXPECT_THAT(refused.message(), HasSubstr("nothing was saved"));
+            EXPECT_EQ(session.state(5)->state, EpochState::unknown);
+            ASSERT_TRUE(session.unregister("huge").ok());
+            EXPECT_TRUE(session.save(5).ok());
+            EXPECT_TRUE(session.wait(5, for_ever).ok());
+            expect_restored(session, 5, 5);
+            EXPECT_TRUE(session.close().ok());
+        });
+    }
+}
+
 // ---- the node-local tier
 // -------------------------------------------------------------------------------------
 
@@ -377,7 +418,82 @@ TEST(LocalTierTest, JobsWithDifferentSharedDirectoriesDoNotMeet) {
     const auto one = local_tier("/l", "/shared/a", "job");
     EXPECT_EQ(one.directory(3), local_tier("/l", "/shared/./a/", "job").directory(3));
     EXPECT_NE(one.directory(3), local_tier("/l", "/shared/b", "job").directory(3));
-    EXPECT_THAT(one.directory(3), ::testing::MatchesRegex("/l/job-[0-9a-f]+\\.node0003"));
+    EXPECT_THAT(one.directory(3), ::testing::MatchesRegex("/l/job-[0-9a-f]{16}\\.node0003"));
+}
+
+TEST(LocalTierTest, APartIsOfItsSharedDirectoryOrOfVersion1_0WhichDoesNotSay) {
+    const auto tier = local_tier("/l", "/shared/a", "job");
+    PartHeader header;
+    EXPECT_TRUE(tier.owns(header));
+    header.shared_dir = "/shared/a";
+    EXPECT_TRUE(tier.owns(header));
+    header.shared_dir = "/shared/b";
+    EXPECT_FALSE(tier.owns(header));
+    const std::string longest = "/" + std::string(5000, 'x');
+    EXPECT_EQ(local_tier("/l", longest, "job").shared_text, longest.substr(0, max_part_directory_bytes));
+}
+
+// Moves the captured parts of one machine to another directory, and changes their headers.
+void move_parts(Storage& local, const std::string& from, const std::string& to,
+                const std::function<void(PartHeader&)>& change) {
+    ASSERT_TRUE(local.make_directories(to).ok());
+    const auto listing = list_local(local, from, "job");
+    ASSERT_TRUE(listing.ok());
+    ASSERT_THAT(listing->parts, ::testing::Not(IsEmpty()));
+    for (const auto& part : listing->parts) {
+        auto header = part.header;
+        change(header);
+        auto file = local.open(part.path, {Access::write, DirectIo::off});
+        ASSERT_TRUE(file.ok());
+        ASSERT_TRUE((*file)->write_at(encode(header), 0).ok());
+        ASSERT_TRUE(local.rename(part.path, join_path(to, part.path.substr(part.path.rfind('/') + 1))).ok());
+    }
+}
+
+Job job_of_local_epochs(Machines& machines) {
+    auto job = job_on(machines, {"m"});
+    job.config.keep_local = 4;
+    job.config.shared_every = 100;
+    return job;
+}
+
+TEST(LocalTierTest, PartsOfAnotherSharedDirectoryAreNotTakenWhateverTheNameOfTheirDirectory) {
+    Machines machines;
+    auto one = job_of_local_epochs(machines);
+    run(one, [](Checkpointer& session) {
+        State state;
+        for (const uint64_t epoch : {1, 2}) ASSERT_TRUE(save(session, state, epoch).ok());
+    });
+    auto other = one;
+    other.config.shared_dir = "/shared/other";
+    // As if the paths of both had the same hash.
+    const auto directory = [](const Job& job) {
+        return local_tier(job.config.local_dir, job.config.shared_dir, job.config.name).directory(0);
+    };
+    move_parts(*machines.local_of("m"), directory(one), directory(other), [](PartHeader&) {});
+    run(other, [](Checkpointer& session) {
+        EXPECT_EQ(session.restore(std::nullopt, {}).status().code(), Code::not_found);
+        EXPECT_THAT(*session.list(), IsEmpty());
+        State state;
+        ASSERT_TRUE(save(session, state, 1).ok());
+        EXPECT_TRUE(session.wait(1, for_ever).ok());
+    });
+    EXPECT_THAT(shared_names(machines, other.config), SizeIs(other.config.files));
+}
+
+TEST(LocalTierTest, WhatVersion1_0CapturedIsFoundUnderItsName) {
+    Machines machines;
+    auto job = job_of_local_epochs(machines);
+    run(job, [](Checkpointer& session) {
+        State state;
+        for (const uint64_t epoch : {1, 2}) ASSERT_TRUE(save(session, state, epoch).ok());
+    });
+    const auto tier = local_tier(job.config.local_dir, job.config.shared_dir, job.config.name);
+    EXPECT_THAT(tier.old_prefix, ::testing::MatchesRegex("job-[0-9a-f]{8}\\.node"));
+    move_parts(*machines.local_of("m"), tier.directory(0),
+               join_path(job.config.local_dir, tier.old_prefix + "0000"),
+               [](PartHeader& header) { header.shared_dir.clear(); });
+    run(job, [](Checkpointer& session) { expect_restored(session, std::nullopt, 2); });
 }
 
 TEST(LocalTierTest, AllPathsToOneSharedDirectoryHaveOneTier) {
