@@ -23,6 +23,7 @@ Status prepare(const tailrace_options* options, int rank_count, Prepared& prepar
     SystemStorageOptions local;
     // The node-local tier is written by plain copies from program threads: queues bring nothing there.
     local.engine = IoEngine::posix;
+    local.rules.own_in = prepared.config.local_dir;
     TAILRACE_ASSIGN(prepared.local, make_system_storage(local));
     SystemStorageOptions shared;
     shared.engine = prepared.config.io_engine;

@@ -145,8 +145,8 @@ void Recorder::append_trace(std::string_view text) {
             return Status(Code::no_space,
                           fmt::format("{} has grown to {} bytes, and no trace may become longer", trace_path_,
                                       trace_bytes_));
-        TAILRACE_TRY(storage_.make_directories(trace_path_.substr(0, trace_path_.rfind('/'))));
-        TAILRACE_ASSIGN(auto file, storage_.open(trace_path_, {Access::write, DirectIo::off}));
+        TAILRACE_TRY(storage_.make_own_directories(trace_path_.substr(0, trace_path_.rfind('/'))));
+        TAILRACE_ASSIGN(auto file, storage_.open(trace_path_, {Access::write, DirectIo::off, true}));
         if (trace_bytes_ == 0) TAILRACE_TRY(file->truncate(0));
         TAILRACE_TRY(file->write_at(std::as_bytes(std::span(text.data(), text.size())), trace_bytes_));
         return file->close();

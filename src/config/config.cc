@@ -28,6 +28,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "config/local_directory.h"
 #include "config/nearest.h"
 #include "format/epoch_key.h"
 #include "format/manifest.h"
@@ -362,20 +363,6 @@ Status apply_toml(Config& config, const toml::table& table, const std::string& p
 }
 
 // ---- what the machine says --------------------------------------------------------------------------
-
-bool is_usable_directory(const std::string& path) {
-    std::error_code error;
-    return std::filesystem::is_directory(path, error) && ::access(path.c_str(), W_OK | X_OK) == 0;
-}
-
-std::string default_local_dir() {
-    std::string base = "/dev/shm";
-    if (!is_usable_directory(base)) {
-        const char* temporary = std::getenv("TMPDIR");
-        base = temporary != nullptr && *temporary != '\0' ? temporary : "/tmp";
-    }
-    return fmt::format("{}/tailrace-{}", base, ::getuid());
-}
 
 // Hardware threads this process may run on.
 uint32_t own_hardware_threads() {

@@ -47,13 +47,13 @@ Result<bool> ends_within_line(File& file, uint64_t size) {
 }  // namespace
 
 Status RecordFile::append(std::string_view text) {
-    TAILRACE_TRY(storage_.make_directories(directory_of(path_)));
-    TAILRACE_ASSIGN(auto file, storage_.open(path_, {Access::write, DirectIo::off}));
+    TAILRACE_TRY(storage_.make_own_directories(directory_of(path_)));
+    TAILRACE_ASSIGN(auto file, storage_.open(path_, {Access::write, DirectIo::off, true}));
     TAILRACE_ASSIGN(uint64_t size, file->size());
     if (size > 0 && size + text.size() > most_bytes_) {
         TAILRACE_TRY(file->close());
         TAILRACE_TRY(storage_.rename(path_, path_ + std::string(suffix_before)));
-        TAILRACE_ASSIGN(file, storage_.open(path_, {Access::write, DirectIo::off}));
+        TAILRACE_ASSIGN(file, storage_.open(path_, {Access::write, DirectIo::off, true}));
         size = 0;
     }
     TAILRACE_ASSIGN(const bool torn, ends_within_line(*file, size));
