@@ -38,12 +38,24 @@ void remove_tree(const std::string& path) {
     for (int i = 0; i < 100 && fs::exists(path, ignored); ++i) fs::remove_all(path, ignored);
 }
 
+// Anybody may make directories where benchmarks run: others' are left alone, and links are none.
+bool is_own(const std::string& path) {
+    struct stat info = {};
+    return ::lstat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == ::geteuid();
+}
+
+void make_own(const std::string& path) {
+    if (::mkdir(path.c_str(), S_IRWXU) == 0) return;
+    if (errno == EEXIST) throw std::runtime_error(path + " is there already");
+    fail("making the directory " + path);
+}
+
 // What killed runs have left. Directories that others remove meanwhile are as good as removed.
 void remove_left(const std::string& parent) {
     std::error_code ignored;
     for (const auto& entry : fs::directory_iterator(parent, ignored)) {
-        if (!entry.path().filename().string().starts_with(prefix)) continue;
-        const int lock = ::open((entry.path() / lock_name).c_str(), O_RDWR | O_CLOEXEC);
+        if (!entry.path().filename().string().starts_with(prefix) || !is_own(entry.path())) continue;
+        const int lock = ::open((entry.path() / lock_name).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
         if (lock < 0) continue;
         if (::flock(lock, LOCK_EX | LOCK_NB) == 0) remove_tree(entry.path());
         ::close(lock);
@@ -53,7 +65,8 @@ void remove_left(const std::string& parent) {
 // Where there are no locks, or another rank of the job holds this one, the run goes on without: the next one
 // then cannot tell, and leaves the directory.
 int lock_directory(const std::string& path) {
-    const int lock = ::open((fs::path(path) / lock_name).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    const int lock =
+        ::open((fs::path(path) / lock_name).c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (lock < 0) fail("making a file in " + path);
     (void)::flock(lock, LOCK_EX | LOCK_NB);
     return lock;
@@ -129,13 +142,13 @@ Space::Space(const std::string& shared_parent, const std::string& local_parent, 
     if (rank_ == 0) {
         fs::create_directories(shared_parent);
         remove_left(shared_parent);
-        if (!fs::create_directory(shared_)) throw std::runtime_error(shared_ + " is there already");
+        make_own(shared_);
         shared_lock_ = lock_directory(shared_);
     }
     if (node_.is_mine(0)) {
         fs::create_directories(local_parent);
         remove_left(local_parent);
-        fs::create_directories(local_);
+        make_own(local_);
         local_lock_ = lock_directory(local_);
     }
     MPI_Barrier(MPI_COMM_WORLD);

@@ -1,9 +1,11 @@
 // The benchmark's decisions, and its runs on a storage in memory: counts and bytes, never times.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <filesystem>
 #include <map>
 #include <mutex>
 #include <set>
@@ -16,6 +18,7 @@
 #include "format/catalog.h"
 #include "storage/faulty_storage.h"
 #include "storage/memory_storage.h"
+#include "storage/scratch.h"
 
 namespace tailrace::tool {
 namespace {
@@ -457,6 +460,27 @@ TEST(BenchSpaceTest, OnlyWhatABenchmarkLeftIsRemoved) {
         EXPECT_THAT(*storage.list("/shared/tailrace-bench." + std::to_string(i)), SizeIs(2)) << others[i];
     EXPECT_THAT(*storage.list("/shared/tailrace-bench.99999999"), SizeIs(0));
     EXPECT_THAT(*storage.list("/local/tailrace-bench.99999999.parts"), SizeIs(0));
+}
+
+TEST(BenchSpaceTest, LinksInThePlaceOfItsDirectoriesAreNeitherTakenNorCleaned) {
+    const test::ScratchDirectory scratch;
+    const auto storage = make_system_storage({.engine = IoEngine::posix}).value();
+    const std::string elsewhere = scratch / "elsewhere", empty = scratch / "empty", place = scratch / "place";
+    for (const auto& directory : {elsewhere, empty, place})
+        ASSERT_TRUE(storage->make_directories(directory).ok());
+    const std::string file = elsewhere + "/bench.e000000001.r0001.1of1.tailrace.unfinished";
+    ASSERT_TRUE(storage->open(file, {Access::create_new, DirectIo::off}).ok());
+    std::filesystem::create_directory_symlink(elsewhere, place + "/tailrace-bench.99999999");
+    const auto first_name = place + "/tailrace-bench." + std::to_string(::getpid());
+    std::filesystem::create_directory_symlink(empty, first_name);
+    {
+        auto space = BenchSpace::create(*storage, place, place);
+        ASSERT_TRUE(space.ok() && (*space)->shared_dir() != first_name) << space.status().to_string();
+        EXPECT_EQ(std::filesystem::status((*space)->shared_dir()).permissions(),
+                  std::filesystem::perms::owner_all);
+    }
+    EXPECT_TRUE(std::filesystem::exists(file));
+    EXPECT_TRUE(std::filesystem::exists(first_name));
 }
 
 // As in two containers that share a file system.

@@ -65,7 +65,19 @@ def main():
 
     try:
         results, disk, local = (os.path.join(top, name) for name in ("peers.json", "disk", "local"))
+        # What killed runs have left is removed, but nothing is reached through a link.
+        kept, left = os.path.join(top, "kept"), os.path.join(disk, "tailrace-mpi-bench-left")
+        for directory in (kept, left):
+            os.makedirs(directory)
+            for name in (".tailrace-mpi-bench.lock", "file"):
+                with open(os.path.join(directory, name), "w", encoding="utf-8"):
+                    pass
+        planted = os.path.join(disk, "tailrace-mpi-bench-planted")
+        os.symlink(kept, planted)
         said = bench(disk, "--local-dir", local, "--size", "1MiB", "--files", "1,2", "--repeat", "2", "-o", results)
+        expect(not os.path.exists(left), "what a killed run has left stays")
+        expect(len(os.listdir(kept)) == 2, "what a link names is removed")
+        os.remove(planted)
         with open(results, encoding="utf-8") as file:
             document = json.load(file)
         names = [run["strategy"] for run in document["runs"]]

@@ -21,6 +21,7 @@
 #include "base/units.h"
 #include "bench/writer_team.h"
 #include "format/epoch_key.h"
+#include "storage/own_directories.h"
 
 namespace tailrace::tool {
 
@@ -275,12 +276,20 @@ bool is_own_file(const DirectoryEntry& entry) {
     return shared && shared->unfinished && shared->job == bench_job;
 }
 
+// Anybody may make directories where a benchmark runs: others' are left alone, and links are none. Of what
+// the system does not know, in a storage in memory, there is only one user.
+bool is_ours(const std::string& path) {
+    struct stat info {};
+    return ::lstat(path.c_str(), &info) != 0 || why_no_own_directory(info, ::geteuid()).empty();
+}
+
 // Removes the directories that killed benchmarks have left. One that holds anything else is somebody's.
 Status remove_left(Storage& storage, const std::string& parent) {
     TAILRACE_ASSIGN(const auto entries, storage.list(parent));
     for (const DirectoryEntry& entry : entries) {
         if (!entry.is_directory || !is_own_directory(entry.name)) continue;
         const std::string left = join_path(parent, entry.name);
+        if (!is_ours(left)) continue;
         const auto lock = storage.lock_directory(left);
         if (!lock.ok()) continue;
         const auto files = storage.list(left);
@@ -313,7 +322,11 @@ Result<BenchSpace::OwnDirectory> take_directory(Storage& storage, const std::str
     Status taken;
     for (int i = 0; i < most_names; ++i) {
         std::string path = join_path(parent, fmt::format("{}{}{}", directory_prefix, ::getpid() + i, suffix));
-        TAILRACE_TRY(storage.make_directories(path));
+        TAILRACE_TRY(storage.make_own_directories(path));
+        if (!is_ours(path)) {
+            taken = Status(Code::busy, fmt::format("'{}' is another user's, or a link", path));
+            continue;
+        }
         auto lock = storage.lock_directory(path);
         if (!lock.ok() && lock.status().code() != Code::unsupported && lock.status().code() != Code::busy &&
             lock.status().code() != Code::not_found)
