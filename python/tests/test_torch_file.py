@@ -516,6 +516,35 @@ def test_a_directory_of_the_users_is_not_taken(tmp_path: Path) -> None:
     assert (mine / "notes.txt").read_text() == "mine"
 
 
+def test_the_directory_beside_the_file_is_this_users_alone(tmp_path: Path) -> None:
+    seen: list[int] = []
+    real = _core.write_runs
+
+    def look(*arguments: Any) -> Any:
+        seen.append((tmp_path / "model.unfinished").stat().st_mode & 0o7777)
+        return real(*arguments)
+
+    before = os.umask(0)
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(_core, "write_runs", look)
+            tailrace.torch.save({"a": torch.ones(3)}, tmp_path / "model")
+    finally:
+        os.umask(before)
+    assert seen == [0o700]
+    assert (tmp_path / "model").stat().st_mode & 0o777 == 0o666, "by the umask, as torch.save does it"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be two users in turn")
+def test_another_users_directory_is_not_taken(tmp_path: Path) -> None:
+    place = tmp_path / "model.unfinished"
+    place.mkdir()
+    os.chown(place, 64321, 64321)
+    with pytest.raises(tailrace.Error, match="is not this user's; nothing was saved"):
+        tailrace.torch.save({"a": torch.ones(3)}, tmp_path / "model")
+    assert os.listdir(tmp_path) == ["model.unfinished"]
+
+
 @pytest.mark.parametrize("buffer_bytes", [0, 4095])
 def test_buffers_of_an_odd_size_are_refused(tmp_path: Path, buffer_bytes: int) -> None:
     with pytest.raises(tailrace.Error, match="buffer_bytes") as raised:

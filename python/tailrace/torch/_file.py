@@ -6,8 +6,10 @@ bytes are a region; tensors that are views of one storage are saved as that stor
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import stat
 from typing import Any
 
 import torch
@@ -38,13 +40,7 @@ def save(
     # Everything is written in a directory of its own beside the target, whose lock keeps a second save out; then
     # the file takes its name. What a killed save has left is removed by the next one.
     place = target + ".unfinished"
-    if os.path.islink(place) or (
-        os.path.isdir(place) and not all(name.startswith("tailrace.") for name in os.listdir(place))
-    ):
-        raise Error(
-            Code.ALREADY_EXISTS,
-            f"saving '{target}' takes '{place}' for a while, which is a link, or holds other files; nothing was saved",
-        )
+    _take(place, target)
     epoch = _core.DirectEpoch(place, "tailrace", 0, 1, 1)
     try:
         (written,) = epoch.paths
@@ -60,6 +56,25 @@ def save(
         # Under the lock: afterwards the directory may be another save's.
         shutil.rmtree(place, ignore_errors=True)
         epoch.close()
+
+
+def _take(place: str, target: str) -> None:
+    """Makes the directory `place` for this user alone, or takes what a killed save of this user has left there: anybody
+    may have put something else under the name, whose files would be written or removed."""
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.makedirs(os.path.dirname(place), exist_ok=True)
+            os.mkdir(place, 0o700)
+        there = os.lstat(place)
+        own = stat.S_ISDIR(there.st_mode) and there.st_uid == os.geteuid()
+        free = own and all(name.startswith("tailrace.") for name in os.listdir(place))
+    except OSError:
+        return  # removed by a save that has just ended; anything else is told by the next step, which needs it too
+    if not free:
+        what = "is a link" if stat.S_ISLNK(there.st_mode) else "is not this user's" if not own else "holds other files"
+        raise Error(
+            Code.ALREADY_EXISTS, f"saving '{target}' takes '{place}' for a while, which {what}; nothing was saved"
+        )
 
 
 def load(path: str | os.PathLike[str], *, into: Any = None, map_location: Any = None, weights_only: bool = True) -> Any:
