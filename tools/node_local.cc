@@ -49,7 +49,7 @@ bool same_directory(const std::string& a, const std::string& b) {
 bool belongs_to(const LocalPart& part, const std::string& local_dir, const std::string& directory,
                 const std::string& shared_dir) {
     if (!part.header.shared_dir.empty()) return same_directory(part.header.shared_dir, shared_dir);
-    return directory.starts_with(local_tier(local_dir, shared_dir, part.header.job).prefix);
+    return directory.starts_with(local_tier(local_dir, shared_dir, part.header.job).old_prefix);
 }
 
 void look_into(Storage& storage, const std::string& local_dir, const std::string& shared_dir,

@@ -17,6 +17,13 @@ def fnv(text):  # of docs/records.md's file names
     return value
 
 
+def fnv32(text):  # of the names of version 1.0's directories
+    value = 2166136261
+    for byte in os.fsencode(text):
+        value = (value ^ byte) * 16777619 % 2**32
+    return value
+
+
 class NodeLocalTest(CommandTest):
     def setUp(self):
         super().setUp()
@@ -61,6 +68,13 @@ class NodeLocalTest(CommandTest):
         self.capture(30, "other-1.node0000", shared_dir=self.root)
         self.assertEqual(self.newer("--local-dir", self.local), [])
         self.assertNotIn("note:", run("ls", self.dir, "--local-dir", self.local).stdout)
+
+    def test_what_version_1_0_captured_belongs_to_the_directory_of_its_name(self):
+        name = f"built-{fnv32(self.dir.resolve()):08x}.node0000"
+        self.capture(20, name, shared_dir="")
+        self.capture(30, "built-12345678.node0000", shared_dir="")
+        self.assertEqual([epoch["directories"] for epoch in self.newer("--local-dir", self.local)],
+                         [[str(self.local / name)]])
 
     def test_an_epoch_that_did_not_become_complete_here_is_named(self):
         make(self.dir, epoch=20, unfinished=1)
