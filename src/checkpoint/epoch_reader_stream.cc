@@ -193,12 +193,15 @@ class Attempt {
         return arrived;
     }
 
-    // Reads the call's bytes to their places or, when there are buffers, whole pages into one of them; how
-    // many of the call's bytes there were. The page in which one call ends and the next begins is read once.
+    // Reads the call's bytes to their places (from the page cache in any case) or, when there are buffers,
+    // whole pages into one of them; how many of the call's bytes there were. The page in which one call ends
+    // and the next begins is read once.
     Result<uint64_t> fill(File& file, const ReadCall& call, BufferPool* buffers, Arrived& arrived) {
         const uint64_t before = call.offset % page_bytes;
         const uint64_t whole_pages = align_up(before + call.bytes, page_bytes);
-        if (buffers != nullptr && whole_pages <= buffer_bytes) arrived.buffer = buffers->try_take();
+        if (buffers != nullptr && whole_pages <= buffer_bytes &&
+            file.read_route(call.offset, call.bytes) == Route::direct)
+            arrived.buffer = buffers->try_take();
         if (!arrived.buffer.valid()) {
             TAILRACE_ASSIGN(const size_t got, file.read_pieces(call.pieces, call.offset));
             return got;

@@ -5,7 +5,8 @@
 //
 // Large reads around the page cache go into a few buffers in large pages, and the second thread copies them
 // from there: the storage is given few long pieces of memory instead of many pages from everywhere, which
-// some (virtual disks) serve at half the speed; and the program's memory need not be aligned.
+// some (virtual disks) serve at half the speed; and the program's memory need not be aligned. What lies in
+// the cache is read from there, straight to its place.
 //
 // Only what failed is read again from the next source. Every failure is logged as a warning that names file,
 // offset and region; when no source is left, the status has every source's reason.

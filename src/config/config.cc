@@ -119,7 +119,7 @@ const std::vector<Key>& keys() {
         {"direct_io", choice<&Config::direct_io>({"off", "auto", "on", "uncached"}),
          "Whether data of shared files go around the page cache (on), stay in it (off) or leave it at once "
          "(uncached: Linux 6.16 and later); on and uncached fail to write where "
-         "that cannot be had, auto goes around it where it can."},
+         "that cannot be had, auto goes around it where it can, and reads from it what lies there."},
         {"io_engine", choice<&Config::io_engine>({"auto", "posix", "io_uring"}),
          "How the shared files are written and read; auto takes io_uring where the kernel allows it."},
         {"queue_depth", Number{&Config::queue_depth, 1, 4096},

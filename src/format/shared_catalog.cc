@@ -262,7 +262,9 @@ Status check_cover(const StreamMap& stream, const SharedEpoch& epoch, uint32_t l
 }  // namespace
 
 Result<std::unique_ptr<File>> open_shared_file(Storage& storage, const std::string& path, DirectIo direct) {
-    auto file = storage.open(path, {Access::read, direct});
+    // What a reader needs is committed.
+    const OpenOptions options{.access = Access::read, .direct = direct, .own = false, .unchanging = true};
+    auto file = storage.open(path, options);
     // A setting that does not suit the file system, or this kernel any more, is no damage: what is there is
     // read.
     if (file.status().code() == Code::unsupported && direct != DirectIo::off) {
@@ -272,7 +274,7 @@ Result<std::unique_ptr<File>> open_shared_file(Storage& storage, const std::stri
     if (file.ok() || file.status().code() != Code::not_found) return file;
     const auto renamed_to = finished_path(path);
     if (renamed_to.empty()) return file;
-    auto renamed = storage.open(renamed_to, {Access::read, direct});
+    auto renamed = storage.open(renamed_to, options);
     return renamed.ok() ? std::move(renamed) : std::move(file);
 }
 

@@ -189,6 +189,9 @@ class FaultyStorage::FaultyFile : public File {
         return inner_->view(offset, bytes);
     }
     Route route() const override { return inner_->route(); }
+    Route read_route(uint64_t offset, uint64_t bytes) const override {
+        return inner_->read_route(offset, bytes);
+    }
     void will_read(uint64_t offset, uint64_t bytes) override { inner_->will_read(offset, bytes); }
     void drop_cache() override { inner_->drop_cache(); }
     Status close() override {  // always releases the file, as the death of a process does

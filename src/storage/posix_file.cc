@@ -7,6 +7,11 @@
 // coherent. A file system may accept O_DIRECT at open and refuse it at the first transfer: then `automatic`
 // goes on without, and `on` says unsupported.
 //
+// What lies in the page cache. A large read around the cache comes at the rate of the disk although its bytes
+// may lie in memory. So a file that may choose (`automatic`, and unchanging) asks the kernel before each
+// read, and reads what is all there through the plain descriptor. Both descriptors see the same bytes; a page
+// that goes meanwhile costs its transfer.
+//
 // Uncached. All transfers go through the plain descriptor, and the kernel drops what they bring into the page
 // cache: what was read at once, what was written when it is on the disk. Nothing has to be aligned.
 //
@@ -28,6 +33,7 @@
 
 #include "base/log.h"
 #include "storage/file_range.h"
+#include "storage/page_cache.h"
 #include "storage/posix_storage.h"
 
 namespace tailrace {
@@ -54,12 +60,13 @@ uint64_t page_bytes() {
 class PosixFile : public File {
   public:
     PosixFile(std::shared_ptr<TransferEngine> engine, std::string path, Descriptor plain, Descriptor direct,
-              DirectIo wish, Route route, bool in_memory)
+              const OpenOptions& options, Route route, bool in_memory)
         : engine_(std::move(engine)),
           path_(std::move(path)),
           plain_(std::move(plain)),
           direct_(std::move(direct)),
-          wish_(wish),
+          wish_(options.direct),
+          prefers_cache_(options.unchanging && options.direct == DirectIo::automatic),
           in_memory_(in_memory),
           route_(route) {}
 
@@ -78,7 +85,8 @@ class PosixFile : public File {
         for (const Piece& target : targets) wanted += target.size();
         TAILRACE_TRY(check_range("reading", wanted, offset));
         size_t total = 0;
-        for (const ReadRun& run : read_runs(targets, offset)) {
+        const bool direct = read_route(offset, wanted) == Route::direct;
+        for (const ReadRun& run : read_runs(targets, offset, direct)) {
             TAILRACE_ASSIGN(const size_t count, read_run(run, offset + total));
             total += count;
             if (count < run.bytes) break;  // the file ends here
@@ -188,6 +196,11 @@ class PosixFile : public File {
 
     Route route() const override { return route_.load(); }
 
+    Route read_route(uint64_t offset, uint64_t bytes) const override {
+        const bool may_choose = prefers_cache_ && route() == Route::direct;
+        return may_choose && lies_in_page_cache(plain_.get(), offset, bytes) ? Route::cached : route();
+    }
+
     void will_read(uint64_t offset, uint64_t bytes) override {
         if (route() != Route::cached) return;  // the cache would fetch, and keep, what shall not stay in it
         (void)posix_fadvise(plain_.get(), static_cast<off_t>(offset), static_cast<off_t>(bytes),
@@ -220,7 +233,8 @@ class PosixFile : public File {
         return check_file_range(doing, bytes, offset, path_);
     }
 
-    std::vector<ReadRun> read_runs(std::span<const Piece> targets, uint64_t offset) const {
+    std::vector<ReadRun> read_runs(std::span<const Piece> targets, uint64_t offset,
+                                   bool may_go_direct) const {
         std::vector<ReadRun> runs;
         auto add = [&](std::span<std::byte> bytes, bool direct) {
             if (bytes.empty()) return;
@@ -230,7 +244,7 @@ class PosixFile : public File {
         };
         for (const Piece& target : targets) {
             DirectPart part;
-            if (route() == Route::direct) part = direct_part(target.data(), target.size(), offset);
+            if (may_go_direct) part = direct_part(target.data(), target.size(), offset);
             add(target.first(part.begin), false);
             add(target.subspan(part.begin, part.end - part.begin), true);
             add(target.subspan(part.end), false);
@@ -308,6 +322,7 @@ class PosixFile : public File {
     const std::string path_;
     Descriptor plain_, direct_;
     const DirectIo wish_;
+    const bool prefers_cache_;  // for reading, of what lies there
     const bool in_memory_;
     std::atomic<Route> route_;  // of what can take it
     std::atomic<bool> direct_worked_{false};
@@ -319,10 +334,10 @@ class PosixFile : public File {
 }  // namespace
 
 std::unique_ptr<File> make_posix_file(std::shared_ptr<TransferEngine> engine, std::string path,
-                                      Descriptor plain, Descriptor direct, DirectIo wish, Route route,
-                                      bool in_memory) {
+                                      Descriptor plain, Descriptor direct, const OpenOptions& options,
+                                      Route route, bool in_memory) {
     return std::make_unique<PosixFile>(std::move(engine), std::move(path), std::move(plain),
-                                       std::move(direct), wish, route, in_memory);
+                                       std::move(direct), options, route, in_memory);
 }
 
 }  // namespace tailrace

@@ -12,10 +12,10 @@
 namespace tailrace {
 
 // `direct`: a second descriptor with O_DIRECT; not valid where direct I/O is not wanted or cannot be had.
-// `wish`: what the caller of open() asked for. `route`: how transfers go, direct only with that descriptor.
-// `in_memory`: the file may be mapped.
+// `options`: what the caller of open() asked for. `route`: how transfers go, direct only with that
+// descriptor. `in_memory`: the file may be mapped.
 std::unique_ptr<File> make_posix_file(std::shared_ptr<TransferEngine> engine, std::string path,
-                                      Descriptor plain, Descriptor direct, DirectIo wish, Route route,
-                                      bool in_memory);
+                                      Descriptor plain, Descriptor direct, const OpenOptions& options,
+                                      Route route, bool in_memory);
 
 }  // namespace tailrace

@@ -194,8 +194,7 @@ class PosixStorage : public Storage {
         if (options.direct == DirectIo::on && !direct.valid())
             return unsupported(doing, path, "direct", plain.get());
         const Route route = uncached ? Route::uncached : direct.valid() ? Route::direct : Route::cached;
-        return make_posix_file(engine_, path, std::move(plain), std::move(direct), options.direct, route,
-                               in_memory);
+        return make_posix_file(engine_, path, std::move(plain), std::move(direct), options, route, in_memory);
     }
 
     Status rename(const std::string& from, const std::string& to) override {

@@ -34,6 +34,10 @@ Result<View> File::view(uint64_t offset, uint64_t bytes) {
                               bytes, offset, path()));
 }
 
+Route File::read_route(uint64_t, uint64_t) const {
+    return route();
+}
+
 void File::will_read(uint64_t, uint64_t) {}
 void File::drop_cache() {}
 Status Storage::make_own_directories(const std::string& path) {

@@ -44,6 +44,10 @@ struct OpenOptions {
     DirectIo direct = DirectIo::off;
     // Refused when it is another user's file, or has another name as well. Storages without users open it.
     bool own = false;
+    // Nobody on any node writes the file any more. Then what lies in this node's page cache is as good as the
+    // file, and `automatic` reads it from there. (Of files that do change a network file system's cache may
+    // be behind, so `automatic` reads these around it.)
+    bool unchanging = false;
 };
 
 // A piece of memory that read_pieces fills.
@@ -92,6 +96,11 @@ class File {
     // How transfers go now. Where it is direct, those whose memory, offset and length are multiples of 4 KiB
     // do, so that aligning them is worth a copy.
     virtual Route route() const { return Route::cached; }
+
+    // How a read of [offset, offset + bytes) would go now. As route(), but for an unchanging file that was
+    // opened with `automatic`: bytes that all lie in the page cache come from there, which is faster than any
+    // disk. Cheap: a system call at most.
+    virtual Route read_route(uint64_t offset, uint64_t bytes) const;
 
     // Tells the system that [offset, offset + bytes) will be read soon, or (drop_cache) will not be needed
     // again. Wishes: failures do not matter.

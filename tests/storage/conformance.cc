@@ -433,6 +433,30 @@ TEST_P(StorageConformance, WishesDoNotHarm) {
     expect_content("a", content);
 }
 
+TEST_P(StorageConformance, AReadGoesByTheFilesRouteOrThroughTheCache) {
+    const auto content = pattern(50'000, 12);
+    ASSERT_NE(file_with("a", content), nullptr);
+    auto opened = storage().open(path("a"), {Access::read, GetParam().direct, true});
+    TAILRACE_ASSERT_OK(opened);
+    const auto& file = *opened;
+    for (int round = 0; round < 3; ++round) {
+        for (const auto& [offset, bytes] : {std::pair<uint64_t, uint64_t>{0, 50'000},
+                                            {4096, 8192},
+                                            {49'999, 1},
+                                            {40'000, 20'000},
+                                            {50'000, 4096},
+                                            {0, 0},
+                                            {UINT64_MAX, 1}}) {
+            const Route route = file->read_route(offset, bytes);
+            EXPECT_TRUE(route == file->route() || route == Route::cached);
+        }
+        std::vector<std::byte> found(content.size());
+        EXPECT_EQ(*file->read_at(found, 0), content.size());
+        EXPECT_EQ(found, content);
+        if (round == 1) file->drop_cache();
+    }
+}
+
 TEST_P(StorageConformance, SeveralThreadsWriteOneFile) {
     constexpr size_t threads = 4, pieces = 8, piece_bytes = 70'001;
     auto file = open("a", Access::create_new);

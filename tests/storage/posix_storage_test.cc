@@ -24,6 +24,7 @@
 
 #include "base/units.h"
 #include "storage/conformance.h"
+#include "storage/page_cache.h"
 #include "storage/scratch.h"
 #include "storage/system_cases.h"
 #include "storage/system_path.h"
@@ -214,6 +215,39 @@ TEST_F(PosixStorageTest, PiecesThatAreAlignedGoDirectTogether) {
     EXPECT_EQ(engine_->calls, (Calls{{Route::direct, 0, 16'384}, {Route::cached, 16'384, 904}}));
 }
 
+TEST_F(PosixStorageTest, WhatLiesInThePageCacheIsReadFromThere) {
+    constexpr size_t bytes = 1 << 20;
+    auto writer = direct_file(DirectIo::automatic);
+    if (!writer) GTEST_SKIP() << "no direct I/O here: " << reason_;
+    std::vector<std::byte> memory(bytes + (64 << 10));
+    TAILRACE_ASSERT_OK(writer->write_at(aligned(memory, 0, bytes), 0));
+    auto opened = storage_->open(writer->path(), {Access::read, DirectIo::automatic, true});
+    TAILRACE_ASSERT_OK(opened);
+    File* file = opened->get();
+    auto plain = storage_->open(file->path(), {Access::read, DirectIo::off});
+    TAILRACE_ASSERT_OK(plain);
+    auto always = storage_->open(file->path(), {Access::read, DirectIo::on, true});
+    TAILRACE_ASSERT_OK(always);
+    const auto calls_of_read = [&](File& of, uint64_t offset, size_t count) {
+        engine_->calls.clear();
+        EXPECT_EQ(*of.read_at(aligned(memory, 0, count), offset), count);
+        return std::exchange(engine_->calls, {});
+    };
+    EXPECT_EQ(calls_of_read(*file, 0, bytes), (Calls{{Route::direct, 0, bytes}}));
+    EXPECT_EQ(*(*plain)->read_at(aligned(memory, 0, bytes), 0), bytes);
+    if (!lies_in_page_cache(open_descriptor(file->path(), O_RDONLY).get(), 0, bytes))
+        GTEST_SKIP() << "this system does not say what lies in the page cache";
+    EXPECT_EQ(file->read_route(0, bytes), Route::cached);
+    EXPECT_EQ(calls_of_read(*file, 0, bytes), (Calls{{Route::cached, 0, bytes}}));
+    EXPECT_EQ(calls_of_read(*file, 8192, 4096), (Calls{{Route::cached, 8192, 4096}}));
+    // Not what is asked to go around the cache, nor what may change on another node.
+    EXPECT_EQ(calls_of_read(**always, 0, bytes), (Calls{{Route::direct, 0, bytes}}));
+    EXPECT_EQ(calls_of_read(*writer, 0, bytes), (Calls{{Route::direct, 0, bytes}}));
+
+    (*plain)->drop_cache();
+    EXPECT_EQ(calls_of_read(*file, 0, bytes), (Calls{{Route::direct, 0, bytes}}));
+}
+
 TEST_F(PosixStorageTest, DirectOffUsesThePageCacheAlone) {
     auto file = direct_file(DirectIo::off);
     ASSERT_NE(file, nullptr);
@@ -299,7 +333,7 @@ TEST_F(PosixStorageTest, AnErrorOfADirectTransferIsNoRefusal) {
 }
 
 TEST_F(PosixStorageTest, AShortDirectWriteIsFinishedThePlainWay) {
-    auto file = direct_file(DirectIo::on);
+    auto file = direct_file(DirectIo::automatic);
     if (!file) GTEST_SKIP() << "no direct I/O here: " << reason_;
     std::vector<std::byte> memory(64 << 10), found(16'384);
     const auto content = pattern(16'384, 1);
