@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import operator
 import os
+import re
 from typing import Any
 
 from tailrace._errors import Code, Error
 
+# pathlib leaves one slash of two.
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 MOST_32 = (1 << 32) - 1  # where the core takes a uint32_t
 
 
@@ -22,6 +25,12 @@ def path(value: Any, name: str, intact: str) -> str:
         ) from None
     if not text:
         raise Error(Code.INVALID_ARGUMENT, f"{name}: the path is empty; {intact}")
+    if _URL.match(text):
+        raise Error(
+            Code.INVALID_ARGUMENT,
+            f"{name}: {text!r} is the address of an object store or a server, and tailrace's files lie in directories "
+            f"of a file system: give the path where that is mounted (or './{text}', if it is meant so); {intact}",
+        )
     return checked(text, name, intact)
 
 

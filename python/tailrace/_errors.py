@@ -8,6 +8,8 @@ them; None where the sentence has no such part.
 from __future__ import annotations
 
 import enum
+import errno
+import os
 import re
 
 
@@ -37,12 +39,20 @@ _INTACT = re.compile(r"(?:^|[;.] )([^;.]*\b(?:intact|nothing was \w+|left as it 
 
 
 class Error(Exception):
-    """A call failed. `code` is the kind, str() the sentence; the call's documentation says what then holds."""
+    """A call failed. `code` is the kind, str() the sentence; the call's documentation says what then holds.
+
+    Where Python has an exception of the kind, it is that, too: a file that is not there is a FileNotFoundError, a wrong
+    argument a ValueError, and what the system refuses an OSError with its `filename`, and `errno` where that is known.
+    """
 
     code: Code
     path: str | None
     offset: int | None
     intact: str | None
+
+    def __new__(cls, code: Code, sentence: str) -> Error:
+        kind = _kind_of(Code(code), sentence) if cls is Error else cls
+        return (OSError if issubclass(kind, OSError) else Exception).__new__(kind, sentence)
 
     def __init__(self, code: Code, sentence: str) -> None:
         super().__init__(sentence)
@@ -56,6 +66,65 @@ class Error(Exception):
 
     def __reduce__(self) -> tuple[type[Error], tuple[Code, str]]:
         return type(self), (self.code, str(self))
+
+
+class InvalidArgumentError(Error, ValueError):
+    pass
+
+
+class OutOfMemoryError(Error, MemoryError):
+    pass
+
+
+class SystemCallError(Error, OSError):
+    """`errno` and `filename` are set, and str() is the sentence all the same."""
+
+    _errno: int | None = None
+
+    def __init__(self, code: Code, sentence: str) -> None:
+        super().__init__(code, sentence)
+        self.errno, self.strerror, self.filename = self._errno, sentence, self.path
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class NotFoundError(SystemCallError, FileNotFoundError):
+    _errno = errno.ENOENT
+
+
+class AlreadyExistsError(SystemCallError, FileExistsError):
+    _errno = errno.EEXIST
+
+
+class NoPermissionError(SystemCallError, PermissionError):
+    _errno = errno.EACCES
+
+
+class NoSpaceError(SystemCallError):
+    _errno = errno.ENOSPC
+
+
+class TimedOutError(SystemCallError, TimeoutError):
+    _errno = errno.ETIMEDOUT
+
+
+_KINDS: dict[Code, type[Error]] = {
+    Code.INVALID_ARGUMENT: InvalidArgumentError,
+    Code.NOT_FOUND: NotFoundError,
+    Code.ALREADY_EXISTS: AlreadyExistsError,
+    Code.NO_SPACE: NoSpaceError,
+    Code.IO_ERROR: SystemCallError,
+    Code.OUT_OF_MEMORY: OutOfMemoryError,
+    Code.TIMEOUT: TimedOutError,
+}
+_NO_PERMISSION = tuple(os.strerror(number) for number in (errno.EACCES, errno.EPERM))  # as the core's sentences say it
+
+
+def _kind_of(code: Code, sentence: str) -> type[Error]:
+    if code is Code.IO_ERROR and any(words in sentence for words in _NO_PERMISSION):
+        return NoPermissionError
+    return _KINDS.get(code, Error)
 
 
 def sentence_of(error: BaseException) -> str:

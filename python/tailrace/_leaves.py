@@ -128,6 +128,40 @@ def _conjugate(value: Any) -> tuple[bool, bool]:
     return value.is_conj(), value.is_neg()
 
 
+def notes(value: Any) -> dict[str, Any]:
+    """What a tensor is beside its elements, for its node: noted() makes it again. Nothing of most tensors."""
+    if not is_tensor(value) or not (value.requires_grad or type(value) is torch_module().nn.Parameter):
+        return {}
+    return {"parameter": type(value) is torch_module().nn.Parameter, "requires_grad": value.requires_grad}
+
+
+def noted(value: Any, node: Any) -> Any:
+    """The tensor with what its node says of it, over the same memory."""
+    if not is_tensor(value) or "requires_grad" not in node:
+        return value
+    if node.get("parameter"):
+        return torch_module().nn.Parameter(value, requires_grad=bool(node["requires_grad"]))
+    return value.detach().requires_grad_(bool(node["requires_grad"]))
+
+
+def stride_of(value: Any) -> list[int] | None:
+    """That of a tensor whose elements fill its memory in another order than the rows'; else None."""
+    if not is_tensor(value) or value.layout != torch_module().strided or value.is_contiguous():
+        return None
+    stride = list(value.stride())
+    return stride if _is_dense(value.shape, stride) else None
+
+
+def _is_dense(shape: Sequence[int], stride: Sequence[int]) -> bool:
+    next_stride = 1
+    for step, length in sorted(zip(stride, shape, strict=True)):
+        if length > 1:
+            if step != next_stride:
+                return False
+            next_stride *= length
+    return True
+
+
 def describe(value: Any) -> tuple[str, Any, tuple[int, ...]]:
     """Kind, element type and shape, without touching the memory."""
     if isinstance(value, np.ndarray):
@@ -302,8 +336,10 @@ def _are_all_of(nbytes: int, views: list[Any]) -> bool:
     return end == nbytes
 
 
-def empty(kind: str, dtype: Any, shape: tuple[int, ...], device: Any = "cpu") -> Any:
-    """A new array, or a tensor on `device`, not initialised."""
+def empty(
+    kind: str, dtype: Any, shape: tuple[int, ...], device: Any = "cpu", stride: tuple[int, ...] | None = None
+) -> Any:
+    """A new array, or a tensor on `device`, not initialised. stride: as stride_of, of a tensor."""
     if kind == "numpy":
         return np.empty(shape, _numpy_dtype(dtype))
     if kind != "torch":
@@ -313,6 +349,10 @@ def empty(kind: str, dtype: Any, shape: tuple[int, ...], device: Any = "cpu") ->
     found = getattr(torch, str(dtype), None)
     if not _has_plain_elements(found):
         raise ValueError(f"torch has no element type {dtype!r} whose bytes are all of it")
+    if stride is not None:
+        if not _is_dense(shape, stride):
+            raise ValueError(f"{stride} is no stride of a dense tensor of shape {shape}")
+        return torch.empty_strided(shape, stride, dtype=found, device=device)
     return torch.empty(shape, dtype=found, device=device)
 
 

@@ -44,6 +44,8 @@ def compare(skeleton: Any, into: Any, what: str, trust_pickle: bool, sources: Ma
     plan = Plan(sources=sources or {})
     try:
         _compare(skeleton, into, (), plan, None, trust_pickle)
+    except Error:
+        raise
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
         raise Error(Code.CORRUPT, f"the tree of {what} cannot be understood: {error!r}; nothing was changed") from None
     for ref, members in plan.views.values() if not plan.differences else ():

@@ -15,9 +15,11 @@ from __future__ import annotations
 import base64
 import collections
 import dataclasses
+import datetime
 import json
 import math
 import operator
+import pathlib
 import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -74,6 +76,7 @@ class ArrayRef:
     shape: tuple[int, ...]
     global_shape: tuple[int, ...] | None = None
     offset: tuple[int, ...] | None = None
+    stride: tuple[int, ...] | None = None  # of the tensor in memory; the region is in the rows' order all the same
 
     @property
     def nbytes(self) -> int:
@@ -97,9 +100,10 @@ class ArrayRef:
         """Memory for the array, or for a box of it; a tensor's is on `device`. Error as of element_type, and
         (unsupported) where there is no such device, or no array of such a shape."""
         _ = self.element_type
+        stride = self.stride if shape is None else None
         shape = self.shape if shape is None else shape
         try:
-            return _leaves.empty(self.kind, self.dtype, shape, device)
+            return _leaves.empty(self.kind, self.dtype, shape, device, stride)
         except MemoryError:
             raise
         except Exception as error:  # whatever numpy and torch raise
@@ -138,9 +142,9 @@ class _Encoder:
                 return {"$": kind, "v": to_json(value)}
         if type(value) in _CONTAINERS:
             return self.container(value, path)
-        torch_kind = _torch_plain(value)
-        if torch_kind is not None:
-            return torch_kind
+        other = _torch_plain(value) or _time_plain(value)
+        if other is not None:
+            return other
         if self.allow_pickle:
             return {"$": "pickle", "v": base64.b64encode(pickle.dumps(value)).decode()}
         raise Error(
@@ -162,18 +166,18 @@ class _Encoder:
                 return [self.node(part, (*path, i)) for i, part in enumerate(value)]
             if type(value) is dict and all(type(key) is str and not key.startswith("$") for key in value):
                 return {key: self.node(part, (*path, key)) for key, part in value.items()}
-            if type(value) in (dict, collections.OrderedDict):
+            if type(value) in (dict, collections.OrderedDict, collections.Counter):
                 pairs = [[self.node(key, path), self.node(part, (*path, key))] for key, part in value.items()]
-                node = {"$": "dict" if type(value) is dict else "ordered", "v": pairs}
+                node: dict[str, Any] = {"$": _CONTAINERS[type(value)], "v": pairs}
                 # The versions of a torch module's parts travel as an attribute of its state dict.
                 if getattr(value, "_metadata", None) is not None:
                     node["metadata"] = self.node(value._metadata, (*path, "_metadata"))
                 return node
             parts = sorted(value, key=repr) if type(value) in (set, frozenset) else value
-            return {
-                "$": _CONTAINERS[type(value)],
-                "v": [self.node(p, (*path, i)) for i, p in enumerate(parts)],
-            }
+            node = {"$": _CONTAINERS[type(value)], "v": [self.node(p, (*path, i)) for i, p in enumerate(parts)]}
+            if type(value) is collections.deque:
+                node["most"] = value.maxlen
+            return node
         finally:
             self.within.discard(id(value))
 
@@ -188,9 +192,10 @@ class _Encoder:
                 Code.INVALID_ARGUMENT, f"{path_text(path)} is a nested tensor: save its parts; nothing was saved"
             )
         identity = (_leaves.identity(value), place)
+        notes = _leaves.notes(value)
         known = self.known.get(identity)
         if known is not None:
-            return known
+            return {**known, **notes}
         if self.shared and place is None:
             storage = _leaves.storage(value)
             if storage is not None and storage[0] in self.shared:
@@ -200,9 +205,12 @@ class _Encoder:
         node = {"$": "array", "region": name, "kind": kind, "dtype": dtype, "shape": list(shape)}
         if place is not None:
             node["global_shape"], node["offset"] = list(place[0]), list(place[1])
+        stride = _leaves.stride_of(value) if place is None else None
+        if stride is not None:
+            node["stride"] = stride
         self.arrays[name] = shard if shard is not None else value
         self.known[identity] = node
-        return node
+        return {**node, **notes}
 
     def free_name(self, path: tuple[Any, ...]) -> str:
         """Of a region that no array has yet: keys that differ may read the same, as 1 and '1' do."""
@@ -220,7 +228,7 @@ class _Encoder:
             self.arrays[node["region"]] = base
             self.known[key] = node
         where = {"offset": value.storage_offset(), "shape": list(value.shape), "stride": list(value.stride())}
-        return {"$": "view", "v": node, "dtype": _leaves.describe(value)[1], **where}
+        return {"$": "view", "v": node, "dtype": _leaves.describe(value)[1], **where, **_leaves.notes(value)}
 
 
 def _check_place(place: tuple[tuple[int, ...], ...], shape: Sequence[int], path: tuple[Any, ...]) -> None:
@@ -241,6 +249,12 @@ _PLAIN: list[tuple[type, str, Callable[[Any], Any]]] = [
     (bytearray, "bytearray", lambda v: base64.b64encode(v).decode()),
     (range, "range", lambda v: [v.start, v.stop, v.step]),
     (slice, "slice", lambda v: [v.start, v.stop, v.step]),
+    (datetime.date, "date", lambda v: v.isoformat()),
+    (datetime.timedelta, "timedelta", lambda v: [v.days, v.seconds, v.microseconds]),
+    (pathlib.PosixPath, "Path", str),
+    (pathlib.WindowsPath, "Path", str),
+    (pathlib.PurePosixPath, "PurePosixPath", str),
+    (pathlib.PureWindowsPath, "PureWindowsPath", str),
 ]
 _CONTAINERS: dict[type, str] = {
     list: "list",
@@ -249,6 +263,8 @@ _CONTAINERS: dict[type, str] = {
     collections.OrderedDict: "ordered",
     set: "set",
     frozenset: "frozenset",
+    collections.Counter: "counter",
+    collections.deque: "deque",
 }
 
 
@@ -263,6 +279,22 @@ def _torch_plain(value: Any) -> Any:
     return None
 
 
+def _time_plain(value: Any) -> Any:
+    """Of a time with a time zone only where that is an offset: of others the rules are not ours to keep."""
+    if type(value) is datetime.timezone:
+        arguments = value.__getinitargs__()  # type: ignore[attr-defined]
+        return (
+            {"$": "timezone", "v": [arguments[0].days, arguments[0].seconds, arguments[0].microseconds]}
+            if len(arguments) == 1
+            else None
+        )  # else it has a name of its own
+    if type(value) not in (datetime.datetime, datetime.time):
+        return None
+    if value.tzinfo is not None and _time_plain(value.tzinfo) is None:
+        return None
+    return {"$": type(value).__name__, "v": value.isoformat(), "fold": value.fold}
+
+
 def encode(tree: Any, allow_pickle: bool = False, with_views: bool = False) -> tuple[bytes, dict[str, Any]]:
     """The skeleton's text, and the arrays, tensors and Shards by the names of their regions.
 
@@ -273,6 +305,8 @@ def encode(tree: Any, allow_pickle: bool = False, with_views: bool = False) -> t
     try:
         root = encoder.node(tree, ())
         text = json.dumps({"tailrace": 1, "tree": root}, separators=(",", ":"), allow_nan=False)
+    except Error:
+        raise
     except (TypeError, ValueError, RecursionError) as error:  # a slice of objects; an integer of 5000 digits
         raise Error(
             Code.INVALID_ARGUMENT, f"the tree holds what has no safe encoding: {error}; nothing was saved"
@@ -293,7 +327,7 @@ def _shared_storages(tree: Any) -> frozenset[Any]:
     shared = set()
 
     def look(value: Any, depth: int) -> None:
-        if isinstance(value, (dict, list, tuple)) and depth < _MOST_DEPTH:
+        if isinstance(value, (dict, list, tuple, collections.deque)) and depth < _MOST_DEPTH:
             for part in value.values() if isinstance(value, dict) else value:
                 look(part, depth + 1)
         elif (storage := _leaves.storage(value)) is not None:
@@ -349,7 +383,9 @@ def array_of(node: Any) -> ArrayRef | None:
     shape = sizes("shape")
     if not isinstance(node["region"], str) or shape is None:
         raise ValueError(f"an array without a region or shape: {node!r}")
-    return ArrayRef(node["region"], node["kind"], node["dtype"], shape, sizes("global_shape"), sizes("offset"))
+    return ArrayRef(
+        node["region"], node["kind"], node["dtype"], shape, sizes("global_shape"), sizes("offset"), sizes("stride")
+    )
 
 
 def view_of(node: Any) -> ArrayRef | None:
@@ -362,6 +398,7 @@ def decode(node: Any, array: Callable[[ArrayRef], Any] | None, trust_pickle: boo
     may be none. Raises Error: corrupt for what cannot be understood, unsupported for what needs trust or a library that
     is missing; and what `array` raises."""
     made: dict[str, Any] = {}
+    noted: dict[tuple[str, Any, Any], Any] = {}  # of those that are parameters, or require a gradient
     raised: list[Exception] = []  # by `array`
 
     def one_array(ref: ArrayRef) -> Any:
@@ -386,10 +423,13 @@ def decode(node: Any, array: Callable[[ArrayRef], Any] | None, trust_pickle: boo
         if kind == "array":
             ref = array_of(node)
             assert ref is not None
-            return one_array(ref)
+            one = one_array(ref)
+            return noted.setdefault(
+                (ref.region, node.get("parameter"), node.get("requires_grad")), _leaves.noted(one, node)
+            )
         value: Any = node.get("v")
         if kind == "view":
-            return _leaves.view_of(build(value), node)
+            return _leaves.noted(_leaves.view_of(build(value), node), node)
         if kind == "pickle":
             if trust_pickle:
                 return pickle.loads(base64.b64decode(value))
@@ -454,6 +494,16 @@ _MAKERS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "bytes": lambda build, node, v: base64.b64decode(v, validate=True),
     "bytearray": lambda build, node, v: bytearray(base64.b64decode(v, validate=True)),
     "range": lambda build, node, v: range(*v),
+    "date": lambda build, node, v: datetime.date.fromisoformat(v),
+    "time": lambda build, node, v: datetime.time.fromisoformat(v).replace(fold=node["fold"]),
+    "datetime": lambda build, node, v: datetime.datetime.fromisoformat(v).replace(fold=node["fold"]),
+    "timedelta": lambda build, node, v: datetime.timedelta(*v),
+    "timezone": lambda build, node, v: datetime.timezone(datetime.timedelta(*v)),
+    "Path": lambda build, node, v: pathlib.Path(v),
+    "PurePosixPath": lambda build, node, v: pathlib.PurePosixPath(v),
+    "PureWindowsPath": lambda build, node, v: pathlib.PureWindowsPath(v),
+    "counter": lambda build, node, v: collections.Counter({build(key): build(part) for key, part in v}),
+    "deque": lambda build, node, v: collections.deque([build(part) for part in v], node["most"]),
     "slice": lambda build, node, v: slice(*v),
     "scalar": _scalar,
     "tuple": lambda build, node, v: tuple(build(part) for part in v),

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import warnings
+from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -203,8 +204,8 @@ def test_hooks_and_checkpoints_of_accelerates_own(tmp_path: Path) -> None:
     run.accelerator.load_state()  # the newest
     assert run.train(2) == expected
 
-    run.counter.seen = Path("x")  # type: ignore[assignment]
-    with pytest.raises(tailrace.Error, match=r"\['custom'\]\[0\]\['seen'\] is a pathlib"):
+    run.counter.seen = Fraction(1, 2)  # type: ignore[assignment]
+    with pytest.raises(tailrace.Error, match=r"\['custom'\]\[0\]\['seen'\] is a fractions"):
         run.accelerator.save_state()
     run.accelerator.load_state()
     assert run.train(2) == expected

@@ -13,6 +13,7 @@ from test_dcp import Hostile, blank, load, same, sample, save
 from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 
 import tailrace
+import tailrace.torch
 from tailrace.torch import StorageReader, StorageWriter, _native
 
 pytestmark = [
@@ -88,3 +89,20 @@ def test_what_was_put_in_the_place_of_ours_by_dcp_is_dcps(tmp_path: Path) -> Non
     state = blank(sample())
     dcp.load(state, storage_reader=reader)
     assert same(state, sample(2)) and reader.is_native
+
+
+def test_an_address_is_no_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    writer = StorageWriter()
+    for call in (
+        lambda: StorageWriter("s3://bucket/run"),
+        lambda: StorageReader("s3://bucket/run"),
+        lambda: dcp.save({"w": torch.ones(3)}, checkpoint_id="s3://bucket/run", storage_writer=writer),
+        lambda: tailrace.torch.save({"w": torch.ones(3)}, "s3://bucket/run"),
+        lambda: tailrace.torch.load("s3://bucket/run"),
+    ):
+        with pytest.raises(tailrace.Error, match=r"object store or a server.*nothing was") as refused:
+            call()
+        assert isinstance(refused.value, ValueError)
+    assert not StorageWriter.validate_checkpoint_id("s3://bucket/run")
+    assert os.listdir(tmp_path) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,7 @@ def test_in_the_background_files_are_written_and_removed_in_order(
     weight.fill_(2)
     assert torch.equal(plugin.load_checkpoint(tmp_path / "g")["weight"], torch.ones(8))
     with pytest.raises(tailrace.Error, match=r"\['path'\]"):
-        plugin.save_checkpoint({"path": Path("x")}, tmp_path / "h")
+        plugin.save_checkpoint({"path": Fraction(1, 2)}, tmp_path / "h")
     plugin.teardown()
     assert os.listdir(tmp_path) == ["g"]
 
@@ -136,7 +137,7 @@ def test_after_a_failed_save_in_the_background_nothing_is_removed(
 
 
 def test_objects_without_a_safe_encoding_are_named(tmp_path: Path) -> None:
-    checkpoint = {"hyper_parameters": {"path": Path("x")}}
+    checkpoint = {"hyper_parameters": {"path": Fraction(1, 2)}}
     with pytest.raises(tailrace.Error, match=r"\['hyper_parameters'\]\['path'\]"):
         TailraceCheckpointIO().save_checkpoint(checkpoint, tmp_path / "f")
     plugin = TailraceCheckpointIO(pickle=True)
@@ -147,3 +148,22 @@ def test_objects_without_a_safe_encoding_are_named(tmp_path: Path) -> None:
     plugin.remove_checkpoint(tmp_path / "f")
     plugin.remove_checkpoint(tmp_path / "f")
     assert os.listdir(tmp_path) == []
+
+
+def test_a_relative_path_is_that_of_the_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other").mkdir()
+    plugin = TailraceCheckpointIO(asynchronous=True)
+    go_on = threading.Event()
+    real = lightning.save
+
+    def wait_and_save(*arguments: Any, **options: Any) -> None:
+        assert go_on.wait(60)
+        real(*arguments, **options)
+
+    monkeypatch.setattr(lightning, "save", wait_and_save)
+    plugin.save_checkpoint({"step": 1}, "old")
+    monkeypatch.chdir(tmp_path / "other")
+    go_on.set()
+    plugin.teardown()
+    assert sorted(os.listdir(tmp_path)) == ["old", "other"] and os.listdir(tmp_path / "other") == []

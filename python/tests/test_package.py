@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.metadata
+import os
+import pickle
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 import tailrace
 
@@ -40,3 +46,49 @@ def test_the_codes_are_those_of_the_c_interface() -> None:
 def test_importing_it_does_not_import_torch() -> None:
     code = "import sys, tailrace; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_an_error_is_pythons_own_of_its_kind_too(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as missing:
+        tailrace.read(tmp_path / "missing")
+    assert isinstance(missing.value, tailrace.Error) and missing.value.code is tailrace.Code.NOT_FOUND
+    assert missing.value.errno == errno.ENOENT and missing.value.filename == str(tmp_path / "missing")
+    with pytest.raises(ValueError, match="nothing was read"):
+        tailrace.read("")
+    for code, sentence, kind, number in (
+        (tailrace.Code.IO_ERROR, "opening '/a/b': Permission denied; nothing was read", PermissionError, errno.EACCES),
+        (tailrace.Code.IO_ERROR, "reading '/a/b': Input/output error", OSError, None),
+        (tailrace.Code.NO_SPACE, "writing '/a/b': No space left", OSError, errno.ENOSPC),
+        (tailrace.Code.ALREADY_EXISTS, "'/a/b' is there", FileExistsError, errno.EEXIST),
+        (tailrace.Code.OUT_OF_MEMORY, "no memory for 5 bytes", MemoryError, None),
+        (tailrace.Code.TIMEOUT, "waiting for '/a/b'", TimeoutError, errno.ETIMEDOUT),
+        (tailrace.Code.INVALID_ARGUMENT, "a number is needed", ValueError, None),
+    ):
+        for error in (tailrace.Error(code, sentence), pickle.loads(pickle.dumps(tailrace.Error(code, sentence)))):
+            assert isinstance(error, kind) and isinstance(error, tailrace.Error), kind
+            assert str(error) == sentence and error.code is code and getattr(error, "errno", None) == number
+            if isinstance(error, OSError):
+                assert error.filename == "/a/b" == error.path
+    corrupt = tailrace.Error(tailrace.Code.CORRUPT, "x")
+    assert type(corrupt) is tailrace.Error and not isinstance(corrupt, (OSError, ValueError))
+
+
+def test_what_may_not_be_read_is_a_permission_error(tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("root may read everything: that a refusal is a PermissionError is tested by its sentence only")
+    (tmp_path / "f").write_bytes(b"x")
+    (tmp_path / "f").chmod(0)
+    with pytest.raises(PermissionError):
+        tailrace.read(tmp_path / "f")
+
+
+@pytest.mark.parametrize("address", ["s3://bucket/run", "gs://b", "file:///tmp/x", Path("s3://bucket/run")])
+def test_an_address_is_no_path(address: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for call in (
+        lambda: tailrace.open(shared_dir=address, local_dir=tmp_path / "local"),
+        lambda: tailrace.read(address),
+    ):
+        with pytest.raises(ValueError, match="object store or a server"):
+            call()
+    assert os.listdir(tmp_path) == []

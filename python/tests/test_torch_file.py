@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import io
 import os
 import re
 import subprocess
@@ -255,17 +254,14 @@ def test_what_is_no_path_or_no_device_is_refused(tmp_path: Path) -> None:
     state, place = {"a": torch.ones(3)}, tmp_path / "f"
     tailrace.torch.save(state, place)
     for call in (
-        lambda: tailrace.torch.save(state, io.BytesIO()),  # type: ignore[arg-type]
-        lambda: tailrace.torch.load(io.BytesIO()),  # type: ignore[arg-type]
-        lambda: tailrace.torch.load(place, map_location={"cpu": "cuda"}),
-        lambda: tailrace.torch.load(place, map_location=lambda storage, location: storage),
+        lambda: tailrace.torch.save(state, 5),  # type: ignore[arg-type]
+        lambda: tailrace.torch.load(5),  # type: ignore[arg-type]
+        lambda: tailrace.torch.load(place, map_location={"cpu": "nowhere"}),
         lambda: tailrace.torch.load(place, map_location="nowhere"),
     ):
-        with pytest.raises(tailrace.Error, match=r"a BytesIO is given|map_location is .*not one device") as refused:
+        with pytest.raises(tailrace.Error, match=r"a int is given|map_location is .*not one device") as refused:
             call()
         assert refused.value.code is tailrace.Code.INVALID_ARGUMENT
-    torch.save(state, place)
-    assert tailrace.torch.load(place, map_location={"cpu": "meta"})["a"].is_meta
 
 
 # ---- into live tensors -----------------------------------------------------------------------------------

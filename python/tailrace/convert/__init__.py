@@ -83,6 +83,8 @@ def convert(
     with Scratch(directory) as scratch:
         try:
             trees = _sources.read(source, source_format, rank, scratch)
+        except Error:
+            raise
         except (OSError, RuntimeError) as error:
             raise Error(Code.IO_ERROR, f"reading '{source}': {error}; nothing was written") from error
         return _targets.write(trees, target, to, files, tensors_only)

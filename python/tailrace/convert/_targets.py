@@ -69,6 +69,8 @@ def write(trees: list[Any], target: str, name: str, files: int, tensors_only: bo
             else:
                 _save_dcp(trees[0], tailrace.torch.StorageWriter(files=files), partial)
         _give_name(partial, target)
+    except Error:
+        raise
     except (OSError, RuntimeError) as error:
         raise Error(
             Code.IO_ERROR, f"writing '{target}': {error}; the source is intact, nothing else is left"

@@ -1,16 +1,20 @@
 """tailrace.torch.save and load: one state in one file, in the place of torch.save and torch.load.
 
 The file is an epoch of one rank in one file, so the tailrace command and tailrace.read open it too. Each tensor's
-bytes are a region; tensors that are views of one storage are saved as that storage and come back as views of one.
+bytes are a region; tensors that are views of one storage are saved as that storage and come back as views of one. For a
+file object the file is made in, or copied to, a directory of temporary files that only this user can enter.
 """
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import os
 import shutil
 import stat
-from typing import Any
+import tempfile
+from collections.abc import Callable, Iterator
+from typing import IO, Any, cast
 
 import torch
 
@@ -19,9 +23,16 @@ from tailrace._checkpoint import read
 from tailrace._errors import Code, Error
 from tailrace.torch import _durable
 
+_COPIED_BYTES = 8 << 20  # at a time, between a file and a file object
+
 
 def save(
-    obj: Any, path: str | os.PathLike[str], *, pickle: bool = False, threads: int = 2, buffer_bytes: int = 8 << 20
+    obj: Any,
+    path: str | os.PathLike[str] | IO[bytes],
+    *,
+    pickle: bool = False,
+    threads: int = 2,
+    buffer_bytes: int = 8 << 20,
 ) -> None:
     """Saves tensors, arrays and plain objects in nested containers (a state dict, say) to one file.
 
@@ -29,8 +40,16 @@ def save(
     failure. A symbolic link is followed, as torch.save follows it: the file that it names is replaced. Memory beyond
     the state: threads x buffer_bytes, and a copy of each tensor that is not contiguous or not on the host.
 
+    path: or a file object, io.BytesIO say, to which the file is written where it stands, and which is the caller's to
+        sync. Then there is room for the file among the temporary ones, too.
     pickle: objects that have no safe encoding are pickled; load then needs weights_only=False.
     """
+    if hasattr(path, "write"):
+        with _temporary_file() as made:
+            save(obj, made, pickle=pickle, threads=threads, buffer_bytes=buffer_bytes)
+            with open(made, "rb") as source:
+                shutil.copyfileobj(source, cast(Any, path), _COPIED_BYTES)
+        return
     target = _target(path)
     threads = _arguments.number(threads, "threads", "nothing was saved", _arguments.MOST_32)
     buffer_bytes = _arguments.number(buffer_bytes, "buffer_bytes", "nothing was saved")
@@ -50,6 +69,8 @@ def save(
         epoch.commit([(regions, crcs, [start], [(_tree.SKELETON, skeleton)])])
         os.replace(written.removesuffix(".unfinished"), target)
         _durable.sync_directory_of(target)
+    except Error:
+        raise
     except OSError as error:
         raise Error(Code.IO_ERROR, f"giving '{target}' its name: {error.strerror}; what was there is intact") from error
     finally:
@@ -77,34 +98,62 @@ def _take(place: str, target: str) -> None:
         )
 
 
-def load(path: str | os.PathLike[str], *, into: Any = None, map_location: Any = None, weights_only: bool = True) -> Any:
+def load(
+    path: str | os.PathLike[str] | IO[bytes],
+    map_location: Any = None,
+    *,
+    into: Any = None,
+    weights_only: bool = True,
+    mmap: bool | None = None,
+) -> Any:
     """Loads what tailrace.torch.save has written, or torch.save (then this is torch.load).
 
+    path: or a file object, which is read from where it stands.
+    map_location: as of torch.load: a device for all tensors, or a function or dict that says where each goes. To these
+        every tensor of tailrace's files comes from "cpu", wherever it was when it was saved. By default all are on the
+        host. Not with `into`, whose tensors stay where they are.
     into: a state of the same names, shapes and types (model.state_dict(), say), which is filled and returned: tensors
         in place, without a second copy of the state; plain objects are put into its dicts and lists. What does not
         fit raises Error (invalid argument) with every difference, and nothing is changed. When the file turns out to
         be damaged while it is read, tensors before the damage have been filled already.
-    map_location: a device for all tensors; by default the host's memory, wherever they were. A dict or a function only
-        of a file of torch.save: tailrace's do not say where tensors were. Not with `into`, whose tensors stay where
-        they are.
     weights_only: refuse pickled objects, which could run any code when they are loaded.
+    mmap: of torch.load. A file of tailrace's is read and compared with its checksums whatever this is.
 
     Every byte is compared with its checksum; Error (corrupt) names file and offset where they differ.
     """
-    place = _arguments.path(path, "path", "nothing was loaded")
     if into is not None and map_location is not None:
-        raise Error(Code.INVALID_ARGUMENT, f"'{place}': map_location goes with no `into`; nothing was loaded")
+        raise Error(Code.INVALID_ARGUMENT, f"'{path}': map_location goes with no `into`; nothing was loaded")
+    if hasattr(path, "read"):
+        with _temporary_file() as copied:
+            with open(copied, "wb") as target:
+                shutil.copyfileobj(cast(Any, path), target, _COPIED_BYTES)
+            return load(copied, map_location, into=into, weights_only=weights_only, mmap=mmap)
+    place = _arguments.path(path, "path", "nothing was loaded")
     if _is_torch_file(place):
         if into is not None:
             return _fill_from_torch_file(place, into, weights_only)
-        return torch.load(place, map_location=map_location, weights_only=weights_only)
-    device = _device(map_location, place)
+        return torch.load(place, map_location=map_location, weights_only=weights_only, mmap=mmap)
+    move = map_location if callable(map_location) else None
+    device = _device("cpu" if move else map_location, place)
     with read(place) as checkpoint:
         if into is not None:
             plan = _restore.compare(checkpoint.skeleton, into, f"'{place}'", not weights_only)
             _restore.read_in_place(checkpoint._reader, checkpoint.rank, plan)
             return _finish(plan, into)
-        return checkpoint._load(checkpoint.skeleton, not weights_only, device)
+        loaded = checkpoint._load(checkpoint.skeleton, not weights_only, device)
+    return loaded if move is None else _Moved(move).tree(loaded)
+
+
+@contextlib.contextmanager
+def _temporary_file() -> Iterator[str]:
+    """The name of a file that may be made, in a directory that goes with it."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="tailrace-") as directory:
+            yield os.path.join(directory, "state")
+    except Error:
+        raise
+    except OSError as error:
+        raise Error(Code.IO_ERROR, f"copying a state in '{tempfile.gettempdir()}': {error.strerror}") from error
 
 
 def _fill_from_torch_file(place: str, into: Any, weights_only: bool) -> Any:
@@ -128,7 +177,47 @@ def _target(path: Any) -> str:
     return target
 
 
+class _Moved:
+    """What torch.load does with a map_location that is a function, which says of each storage what takes its place."""
+
+    def __init__(self, move: Callable[[Any, str], Any]) -> None:
+        self._move = move
+        self._storages: dict[int, tuple[Any, Any]] = {}  # by address: the storage, and what takes its place
+        self._tensors: dict[int, tuple[Any, Any]] = {}
+
+    def tree(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return self._tensor(value)
+        if isinstance(value, dict):
+            for key, part in value.items():
+                value[key] = self.tree(part)
+        elif isinstance(value, (list, collections.deque)):
+            for i, part in enumerate(value):
+                value[i] = self.tree(part)
+        elif type(value) is tuple:
+            return tuple(self.tree(part) for part in value)
+        return value
+
+    def _tensor(self, tensor: torch.Tensor) -> Any:
+        if id(tensor) not in self._tensors:
+            self._tensors[id(tensor)] = (tensor, self._moved(tensor))
+        return self._tensors[id(tensor)][1]
+
+    def _moved(self, tensor: torch.Tensor) -> Any:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in self._storages or not storage.nbytes():
+            self._storages[storage.data_ptr()] = (storage, self._move(storage, "cpu"))
+        other = self._storages[storage.data_ptr()][1]
+        if other is None or other is storage:
+            return tensor
+        made: Any = torch.empty(0, dtype=tensor.dtype, device=other.device)
+        made.set_(other, tensor.storage_offset(), tensor.shape, tensor.stride())
+        return _leaves.noted(made, _leaves.notes(tensor))
+
+
 def _device(map_location: Any, place: str) -> torch.device:
+    if isinstance(map_location, dict):
+        map_location = map_location.get("cpu")
     try:
         return torch.device("cpu" if map_location is None else map_location)
     except (TypeError, RuntimeError):

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
-from tailrace import _tree
+from tailrace import _arguments, _tree
 from tailrace._errors import Code, Error
 from tailrace.torch._file import load, save
 from tailrace.torch._staging import AsyncStager
@@ -62,24 +62,25 @@ class TailraceCheckpointIO(_checkpoint_io()):  # type: ignore[misc]
         if self._thread is not None:
             _tree.encode(checkpoint, self._pickle)  # raises what would come too late from the thread
             checkpoint = self._stager.stage_again(checkpoint)
-        self._do(lambda: self._save(checkpoint, path))
+        # The thread may find another working directory.
+        place = os.path.abspath(_arguments.path(path, "path", "nothing was saved"))
+        self._do(lambda: self._save(checkpoint, place))
 
     def load_checkpoint(
         self, path: str | os.PathLike[str], map_location: Any = None, weights_only: bool | None = None
     ) -> dict[str, Any]:
         self._wait()
-        # Lightning's default is a function that leaves every storage on the host.
-        device = None if callable(map_location) else map_location
-        loaded: dict[str, Any] = load(path, map_location=device, weights_only=weights_only is not False)
+        loaded: dict[str, Any] = load(path, map_location, weights_only=weights_only is not False)
         return loaded
 
     def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
         before = list(self._pending)
+        place = os.path.abspath(path)
 
         def remove() -> None:
             # The Trainer removes what the checkpoints before have made superfluous, if they are there.
             if all(future.exception() is None for future in before):
-                _remove(path)
+                _remove(place)
 
         self._do(remove)
 
@@ -87,8 +88,8 @@ class TailraceCheckpointIO(_checkpoint_io()):  # type: ignore[misc]
         """Waits for what is being written, and raises its failure."""
         self._wait()
 
-    def _save(self, checkpoint: dict[str, Any], path: str | os.PathLike[str]) -> None:
-        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+    def _save(self, checkpoint: dict[str, Any], path: str) -> None:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
         save(checkpoint, path, pickle=self._pickle)
 
     def _do(self, action: Callable[[], None]) -> None:
