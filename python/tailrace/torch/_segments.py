@@ -87,7 +87,7 @@ class Writer:
         """Begins a save into the directory `place`. `then` is called on rank 0, in the thread, when the epoch is
         committed; what it raises is raised by wait(), with the word that the checkpoint is complete."""
         self.wait()
-        self._open = _Save(place, then)
+        self._open = _Save(os.path.abspath(place), then)  # the thread may find another working directory
 
     def add(self, segment: str, make: Callable[[], Any]) -> None:
         """Copies the tensors of the tree that `make` gives; its plain objects are encoded at once. What fails here

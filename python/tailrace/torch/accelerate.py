@@ -88,10 +88,11 @@ class AcceleratorCheckpoints:
                 "to go on with; nothing was saved",
             )
         limit = project.total_limit
+        there = os.path.abspath(directory)  # the thread may find another working directory
 
         def remove_old() -> None:
             # The new one stays, whatever its number: the program may have begun to count anew.
-            others = [other for other in _numbered(directory) if other != place]
+            others = [other for other in _numbered(there) if os.path.basename(other) != os.path.basename(place)]
             for old in others[: max(0, len(others) + 1 - limit) if limit else 0]:
                 _durable.remove(old)
 

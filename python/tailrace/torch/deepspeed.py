@@ -27,7 +27,7 @@ from deepspeed.runtime.checkpoint_engine.checkpoint_engine import CheckpointEngi
 
 from tailrace import _arguments
 from tailrace._errors import Code, Error
-from tailrace.torch import _deepspeed_state, _durable, _segments
+from tailrace.torch import _deepspeed_state, _durable, _segments, _zero_to_fp32
 
 
 class _SegmentPath(str):
@@ -75,7 +75,9 @@ class TailraceCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
     # ---- what DeepSpeed calls ----------------------------------------------------------------------------
 
     def create(self, info: Any) -> None:
-        save_dir, tag = os.fspath(info.save_dir), str(info.tag)
+        # The thread may find another working directory.
+        save_dir = os.path.abspath(_arguments.path(info.save_dir, "save_dir", "nothing was saved"))
+        tag = str(info.tag)
         self.end_reading()
 
         def then() -> None:
@@ -89,7 +91,7 @@ class TailraceCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
 
     def save(self, state_dict: Any, path: str) -> None:
         """Copies the tensors. What fails here is raised when all ranks hear of it, from save_checkpoint."""
-        segment = os.path.relpath(path, self._place)
+        segment = os.path.relpath(os.path.abspath(path), self._place)
         if not segment.startswith(os.pardir):
             self._writer.add(segment, lambda: _deepspeed_state.to_plain(state_dict))
             return
@@ -184,10 +186,12 @@ def install(engine: Any, *, asynchronous: bool = True, **options: Any) -> Tailra
     trust_pickle: load pickled objects, and DeepSpeed's own files, whatever they hold. They may run any code.
     name: of the job, part of the files' names. threads, buffer_bytes: per rank, of the writing.
 
-    Checkpoints that DeepSpeed's own engine has written load too. What save_16bit_model writes stays a file of
+    Checkpoints that DeepSpeed's own engine has written load too. DeepSpeed's get_fp32_state_dict_from_zero_checkpoint
+    takes tailrace's from now on, as it takes its own. What save_16bit_model writes stays a file of
     torch.save, since it is for other programs.
     """
     made = TailraceCheckpointEngine(engine._config, **options)
+    _zero_to_fp32.install(made._trust_pickle)
     engine.checkpoint_engine = made
     save_checkpoint, load_checkpoint = engine.save_checkpoint, engine.load_checkpoint
     all_names = engine._get_all_ckpt_names

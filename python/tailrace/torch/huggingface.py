@@ -67,12 +67,14 @@ class TrainerCheckpoints:
                 else:
                     state.stateful_callbacks[name] = of
         limit, best_place = args.save_total_limit, state.best_model_checkpoint
-        unfinished = os.path.join(run_dir, f".checkpoint-{state.global_step}.unfinished")
+        best_place = best_place and os.path.abspath(best_place)
+        there = os.path.abspath(run_dir)  # the thread may find another working directory
+        unfinished = os.path.join(there, f".checkpoint-{state.global_step}.unfinished")
 
         def then() -> None:
-            _take_its_name(unfinished, place)
+            _take_its_name(unfinished, os.path.join(there, os.path.basename(place)))
             rotate_checkpoints(
-                output_dir=run_dir, save_total_limit=limit, best_model_checkpoint=best_place, use_mtime=True
+                output_dir=there, save_total_limit=limit, best_model_checkpoint=best_place, use_mtime=True
             )
 
         self._writer.open(unfinished, then)

@@ -1,0 +1,73 @@
+"""deepspeed.utils.zero_to_fp32 on tailrace's checkpoints: the segments in the place of the files that it looks for.
+
+DeepSpeed puts the weights of ZeRO-3 together with it, past the checkpoint engine, when an engine loads a checkpoint
+without its optimizer states; programs call it to get the weights.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import os
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from deepspeed.runtime import engine as engines
+from deepspeed.utils import zero_to_fp32
+
+from tailrace.torch import _deepspeed_state, _segments
+
+NAME = "get_fp32_state_dict_from_zero_checkpoint"
+_theirs = getattr(zero_to_fp32, NAME)
+_one_at_a_time = threading.Lock()
+
+
+class _Torch:
+    """torch for that module, but for how it loads its files."""
+
+    def __init__(self, reader: _segments.Reader, trust_pickle: bool) -> None:
+        self._reader = reader
+        self._trust_pickle = trust_pickle
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
+
+    def load(self, segment: str, **options: Any) -> Any:
+        return _deepspeed_state.from_plain(self._reader.load(segment, trust_pickle=self._trust_pickle))
+
+
+def install(trust_pickle: bool) -> None:
+    """From now on DeepSpeed's function takes tailrace's checkpoints, too."""
+
+    def weights(checkpoint_dir: Any, tag: str | None = None, *arguments: Any, **options: Any) -> Any:
+        directory = os.fspath(checkpoint_dir)
+        if tag is None and os.path.isfile(os.path.join(directory, "latest")):
+            with open(os.path.join(directory, "latest")) as file:
+                tag = file.read().strip()
+        place = os.path.join(directory, tag or "")
+        if tag is None or not os.path.isdir(place) or _segments.owners_in(place) is None:
+            return _theirs(checkpoint_dir, tag, *arguments, **options)  # DeepSpeed's own, or it says what is missing
+        with _segments.Reader(place) as reader, _answering(reader, trust_pickle):
+            return _theirs(checkpoint_dir, tag, *arguments, **options)
+
+    setattr(zero_to_fp32, NAME, weights)
+    setattr(engines, NAME, weights)
+
+
+@contextlib.contextmanager
+def _answering(reader: _segments.Reader, trust_pickle: bool) -> Iterator[None]:
+    def files(checkpoint_dir: str, pattern: str) -> list[str]:
+        found = sorted(fnmatch.filter(reader.owners, pattern), key=zero_to_fp32.natural_keys)
+        if not found:
+            raise FileNotFoundError(f"'{checkpoint_dir}' has no {pattern}, but {sorted(reader.owners)}")
+        return found
+
+    with _one_at_a_time:
+        before = zero_to_fp32.get_checkpoint_files
+        zero_to_fp32.get_checkpoint_files, zero_to_fp32.torch = files, _Torch(reader, trust_pickle)
+        try:
+            yield
+        finally:
+            zero_to_fp32.get_checkpoint_files, zero_to_fp32.torch = before, torch
