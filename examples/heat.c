@@ -72,15 +72,18 @@ int main(int argc, char** argv) {
 #endif
     tailrace_options_free(options);
 
-    /* This rank's rows are rows first .. first + rows of the plate. The copies of neighbours' rows are not
-     * saved: the first exchange brings them back. */
+    /* This rank's rows are rows first .. first + rows of the plate. The copies of neighbours' rows around
+     * them are not saved: the first exchange brings them back. */
     const uint64_t whole[2] = {size, size}, offset[2] = {first, 0}, mine[2] = {rows, size};
+    const uint64_t with_copies[2] = {rows + 2, size}, below_a_copy[2] = {1, 0};
     const tailrace_array plate = {.type = TAILRACE_FLOAT64,
                                   .dimensions = 2,
                                   .global_shape = whole,
                                   .offset = offset,
-                                  .local_shape = mine};
-    check(tailrace_register_array(session, "plate", u + size, &plate), "registering the plate");
+                                  .local_shape = mine,
+                                  .memory_shape = with_copies,
+                                  .memory_offset = below_a_copy};
+    check(tailrace_register_array(session, "plate", u, &plate), "registering the plate");
 
     uint64_t step = 0;
     tailrace_code found = tailrace_restore(session, TAILRACE_NEWEST, &step);

@@ -138,6 +138,20 @@ typedef enum tailrace_type {
 /* A rank's piece of a global array, row-major (C order): element i of dimension d of the piece is element
  * offset[d] + i of the whole. The arrays have `dimensions` entries and are copied.
  *
+ * Without more the memory is exactly the piece. Where it is more, such as a block with ghost cells around
+ * what is the rank's own, save reads the piece's elements alone and restore writes these alone:
+ *
+ *     memory_shape         elements of the memory in each dimension
+ *     memory_offset        where the piece begins in it; NULL: at its beginning
+ *     memory_stride_bytes  from an element to its neighbour in each dimension; NULL: row-major in
+ * memory_shape. So for every other element, one member of a struct, or dimensions in another order (those of
+ * Fortran are this one's backwards: {8, 8 * rows}). With strides memory_shape may be NULL. Strides are
+ * positive, and by them no two elements of the piece share memory; those of a dimension with one element mean
+ * nothing. memory_bytes         how many there are; the shape must not reach beyond. 0: not said
+ *
+ * For a grid of ny x nx own cells with 2 ghost cells on each side: local_shape {ny, nx}, memory_shape
+ * {ny + 4, nx + 4}, memory_offset {2, 2}.
+ *
  * The struct grows in later versions. So begin with zeros, as `tailrace_array array = {0};` or an initialiser
  * does: where what is reserved is not zero, the call is TAILRACE_INVALID_ARGUMENT. */
 typedef struct tailrace_array {
@@ -147,6 +161,10 @@ typedef struct tailrace_array {
     const uint64_t* offset;
     const uint64_t* local_shape;
     uint64_t flags; /* TAILRACE_ARRAY_..., or 0 */
+    const uint64_t* memory_shape;
+    const uint64_t* memory_offset;
+    const uint64_t* memory_stride_bytes;
+    uint64_t memory_bytes;
     uint64_t reserved[8];
 } tailrace_array;
 

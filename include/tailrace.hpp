@@ -154,6 +154,7 @@ class Options {
 // Shapes and offsets of arrays: {rows, columns}, or a span, or a vector. At most TAILRACE_MAX_DIMENSIONS.
 class Extents {
   public:
+    Extents() = default;  // none
     Extents(std::initializer_list<uint64_t> values) : Extents(std::span(values.begin(), values.size())) {}
     Extents(std::span<const uint64_t> values) {
         if (values.size() > TAILRACE_MAX_DIMENSIONS)
@@ -215,13 +216,24 @@ struct RegionInfo {
     std::optional<Array> array;
 };
 
-// What is declared of a global array, by all ranks alike; without that, the ranks' pieces cover every element
-// exactly once, and an epoch where they do not is not committed.
+// What there is to say of a global array and this rank's memory of it, beside shapes and offset.
+//
+// What is declared of the whole array is declared by all ranks alike. Without that, the ranks' pieces cover
+// every element exactly once, and an epoch where they do not is not committed.
+//
+// Without a description the memory is exactly the piece. Else it is a block of memory_shape elements in which
+// the piece begins at memory_offset, with ghost cells around, say; or its elements lie memory_stride_bytes
+// from their neighbours in each dimension (tailrace_array in tailrace.h). The piece alone is read and
+// written:
+//
+//     session.add_array("u", std::span(u), {rows, columns}, {first, 0}, {own, columns},
+//                       {.memory_shape = {own + 2, columns}, .memory_offset = {1, 0}});
 struct ArrayOptions {
     bool may_have_gaps = false;  // some elements may be in no rank's piece; nobody can read those
     // An element may be in several ranks' pieces. That of the lowest rank counts; only a rank that restores
     // the very piece that it saved gets its own back.
     bool may_overlap = false;
+    Extents memory_shape = {}, memory_offset = {}, memory_stride_bytes = {};
 };
 
 // An epoch that can be read: sizes first, any rank's regions, any box of a global array.
@@ -382,7 +394,7 @@ class Session {
     }
 
     // This rank's piece of a global array, row-major: element i of a dimension is element offset + i of the
-    // whole. `memory` holds exactly local_shape's elements.
+    // whole. `memory` holds exactly local_shape's elements, unless the options describe it.
     template <class T>
     requires(!std::is_const_v<T>) void add_array(std::string_view name, std::span<T> memory,
                                                  const Extents& global_shape, const Extents& offset,
@@ -493,7 +505,9 @@ class Session {
         if (offset.size() != global_shape.size() || local_shape.size() != global_shape.size())
             throw Error(TAILRACE_INVALID_ARGUMENT,
                         "an array whose global shape, offset and local shape differ in dimensions");
-        if (memory.size() != local_shape.elements())
+        const bool is_described = options.memory_shape.size() + options.memory_stride_bytes.size() > 0;
+        if (is_described ? memory.empty() && local_shape.elements() > 0
+                         : memory.size() != local_shape.elements())
             throw Error(TAILRACE_INVALID_ARGUMENT, "an array's memory has " + std::to_string(memory.size()) +
                                                        " elements, its local shape " +
                                                        std::to_string(local_shape.elements()));
@@ -505,6 +519,16 @@ class Session {
         array.local_shape = local_shape.data();
         array.flags = (options.may_have_gaps ? TAILRACE_ARRAY_GAPS : 0u) |
                       (options.may_overlap ? TAILRACE_ARRAY_OVERLAP : 0u);
+        for (const auto& [given, field] : {std::pair{&options.memory_shape, &array.memory_shape},
+                                           {&options.memory_offset, &array.memory_offset},
+                                           {&options.memory_stride_bytes, &array.memory_stride_bytes}}) {
+            if (given->size() == 0) continue;
+            if (given->size() != global_shape.size())
+                throw Error(TAILRACE_INVALID_ARGUMENT,
+                            "an array's memory is described in other dimensions than the array has");
+            *field = given->data();
+        }
+        if (is_described) array.memory_bytes = memory.size_bytes();
         return array;
     }
 

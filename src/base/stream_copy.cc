@@ -71,9 +71,8 @@ void stream_copy(std::span<const std::byte> source, std::byte* target) {
     if (any) finish_steps();
 }
 
-uint32_t stream_copy_crc32c(std::span<const std::byte> source, std::byte* target) {
+uint32_t stream_copy_crc32c(std::span<const std::byte> source, std::byte* target, uint32_t crc) {
     const std::span<const std::byte> whole = source;
-    uint32_t crc = 0;
     while (!source.empty()) {
         // So long that all but the ends are whole steps, so short that the checksum finds it cached.
         const auto piece = source.first(std::min(source.size(), 4 * step_bytes));

@@ -15,7 +15,8 @@ namespace tailrace {
 // `target` has room for source.size() bytes and does not overlap it.
 void stream_copy(std::span<const std::byte> source, std::byte* target);
 
-// The same, and the checksum of the bytes that were copied: each byte comes from memory once.
-uint32_t stream_copy_crc32c(std::span<const std::byte> source, std::byte* target);
+// The same, and the checksum of the bytes that were copied, continued from `crc`: each byte comes from memory
+// once.
+uint32_t stream_copy_crc32c(std::span<const std::byte> source, std::byte* target, uint32_t crc = 0);
 
 }  // namespace tailrace

@@ -77,6 +77,15 @@ Result<ArrayPiece> to_piece(const tailrace_array* array) {
     return piece;
 }
 
+MemoryLayout to_layout(const tailrace_array& array) {
+    const auto vector_of = [&](const uint64_t* values) {
+        return values == nullptr ? std::vector<uint64_t>()
+                                 : std::vector<uint64_t>(values, values + array.dimensions);
+    };
+    return {vector_of(array.memory_shape), vector_of(array.memory_offset),
+            vector_of(array.memory_stride_bytes), array.memory_bytes};
+}
+
 namespace {
 
 // Copies as many whole UTF-8 characters as fit.

@@ -91,6 +91,8 @@ Status agree_on_arguments(tailrace_session& session, const Status& mine);
 Result<Config> settings_of(const tailrace_options* options, int rank_count);
 
 Result<ArrayPiece> to_piece(const tailrace_array* array);
+// Of an array that to_piece has taken.
+MemoryLayout to_layout(const tailrace_array& array);
 void to_c(const EpochInfo& info, tailrace_epoch_info& out);
 void to_c(const Region& region, tailrace_region_info& out);
 

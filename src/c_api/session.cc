@@ -180,7 +180,7 @@ tailrace_code tailrace_register_array(tailrace_session* session, const char* nam
     return tailrace::on_session(session, [&](Checkpointer& checkpointer) -> Status {
         TAILRACE_TRY(not_null(name, "name"));
         TAILRACE_ASSIGN(const auto piece, tailrace::to_piece(array));
-        return checkpointer.register_array(name, memory, piece);
+        return checkpointer.register_array(name, memory, piece, tailrace::to_layout(*array));
     });
 }
 
@@ -196,7 +196,7 @@ tailrace_code tailrace_update_array(tailrace_session* session, const char* name,
     return tailrace::on_session(session, [&](Checkpointer& checkpointer) -> Status {
         TAILRACE_TRY(not_null(name, "name"));
         TAILRACE_ASSIGN(const auto piece, tailrace::to_piece(array));
-        return checkpointer.update_array(name, memory, piece);
+        return checkpointer.update_array(name, memory, piece, tailrace::to_layout(*array));
     });
 }
 

@@ -290,15 +290,18 @@ Status Capture::copy_regions(PartManifest& manifest, std::span<const RegionSourc
         if (failure.ok()) failure = status;
     };
     auto copy_region = [&](size_t index, uint64_t from, uint64_t bytes, std::byte* target) {
-        auto& region = manifest.regions[index];
-        const auto source = regions[index].memory.subspan(from, bytes);
+        auto& crcs = manifest.regions[index].block_crcs;
+        const std::byte* const memory = regions[index].memory.data();
+        const Strides& strides = regions[index].strides;
         if (!options_.checksum) {
-            stream_copy(source, target);
+            stream_gather(memory, strides, from, {target, bytes}, nullptr);
             return;
         }
-        for (uint64_t at = 0; at < bytes; at += check_block_bytes)
-            region.block_crcs[(from + at) / check_block_bytes] = stream_copy_crc32c(
-                source.subspan(at, std::min<uint64_t>(check_block_bytes, bytes - at)), target + at);
+        for (uint64_t at = 0; at < bytes; at += check_block_bytes) {
+            const auto block =
+                std::span(target, bytes).subspan(at).first(std::min<uint64_t>(check_block_bytes, bytes - at));
+            stream_gather(memory, strides, from + at, block, &crcs[(from + at) / check_block_bytes]);
+        }
     };
     // Small regions side by side, with zeros between, into memory that stands for the stream from `start`.
     auto copy_small = [&](const Piece& piece, uint64_t start, std::byte* target) {
@@ -313,7 +316,13 @@ Status Capture::copy_regions(PartManifest& manifest, std::span<const RegionSourc
     auto write_large = [&](const Piece& piece) {
         const auto& region = regions[piece.first_region];
         auto& entry = manifest.regions[piece.first_region];
-        const auto source = region.memory.subspan(piece.region_offset, piece.bytes);
+        auto source = region.memory.subspan(piece.region_offset, piece.bytes);
+        std::vector<std::byte> gathered;
+        if (!region.strides.one_block()) {
+            gathered.resize(piece.bytes);
+            gather(region.memory.data(), region.strides, piece.region_offset, gathered);
+            source = gathered;
+        }
         if (options_.checksum)
             for (uint64_t at = 0; at < piece.bytes; at += check_block_bytes)
                 entry.block_crcs[(piece.region_offset + at) / check_block_bytes] =

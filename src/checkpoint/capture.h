@@ -24,17 +24,20 @@
 
 #include "base/status.h"
 #include "base/worker.h"
+#include "checkpoint/strides.h"
 #include "format/manifest.h"
 #include "format/part_file.h"
 #include "storage/storage.h"
 
 namespace tailrace {
 
-// A region of the program's memory, as it is registered now.
+// A region of the program's memory, as it is registered now. `memory` begins with its first byte and is as
+// long as the region; where strides are given the bytes lie by these.
 struct RegionSource {
     std::string name;
     std::span<const std::byte> memory;
     std::optional<ArrayPiece> array;
+    Strides strides = {};
 };
 
 // A part in the node-local tier that this rank has written.

@@ -22,6 +22,7 @@
 
 #include "base/status.h"
 #include "checkpoint/epoch_reader.h"
+#include "checkpoint/strides.h"
 #include "config/config.h"
 #include "storage/storage.h"
 #include "transport/transport.h"
@@ -62,12 +63,15 @@ class Checkpointer {
 
     // The memory stays the caller's and must be valid during save and restore. A name registered again is
     // already_exists; to change a region, use update_region or unregister it. bytes may be 0, then memory
-    // may be null.
+    // may be null. Of an array's memory only the piece's elements are read and written, which lie in it as
+    // the layout says.
     virtual Status register_region(std::string_view name, void* memory, uint64_t bytes) = 0;
-    virtual Status register_array(std::string_view name, void* memory, const ArrayPiece& piece) = 0;
+    virtual Status register_array(std::string_view name, void* memory, const ArrayPiece& piece,
+                                  const MemoryLayout& layout = {}) = 0;
     // New place and size of a region that exists.
     virtual Status update_region(std::string_view name, void* memory, uint64_t bytes) = 0;
-    virtual Status update_array(std::string_view name, void* memory, const ArrayPiece& piece) = 0;
+    virtual Status update_array(std::string_view name, void* memory, const ArrayPiece& piece,
+                                const MemoryLayout& layout = {}) = 0;
     virtual Status unregister(std::string_view name) = 0;
 
     // Captures the registered regions as `epoch` (greater than every epoch saved before in this session, and

@@ -120,7 +120,7 @@ Status EpochArrays::read_boxes(std::span<const BoxTarget> boxes) {
         Part part;
         uint64_t rank_place = 0;  // the rank's, in file order
         Box box;
-        std::span<std::byte> memory;
+        const BoxTarget* target = nullptr;
     };
     TAILRACE_ASSIGN(const auto ranks, streams_.ranks_in_file_order());
     std::vector<uint64_t> place_of(ranks.size());
@@ -136,7 +136,7 @@ Status EpochArrays::read_boxes(std::span<const BoxTarget> boxes) {
         TAILRACE_ASSIGN(auto parts, assign_parts(*array, box));
         for (Part& part : parts) {
             const uint64_t place = place_of[part.from.rank];
-            wanted.push_back({std::move(part), place, box, target.memory});
+            wanted.push_back({std::move(part), place, box, &target});
         }
     }
     std::stable_sort(wanted.begin(), wanted.end(), [](const Wanted& a, const Wanted& b) {
@@ -144,7 +144,7 @@ Status EpochArrays::read_boxes(std::span<const BoxTarget> boxes) {
                std::tie(b.rank_place, b.part.from.region, b.part.box.offset);
     });
     Batch batch;
-    for (const Wanted& one : wanted) TAILRACE_TRY(add_part(one.part, one.box, one.memory, batch));
+    for (const Wanted& one : wanted) TAILRACE_TRY(add_part(one.part, one.box, *one.target, batch));
     return flush(batch);
 }
 
@@ -188,7 +188,7 @@ Result<std::vector<EpochArrays::Part>> EpochArrays::assign_parts(const Array& ar
     return parts;
 }
 
-Status EpochArrays::add_part(const Part& part, const Box& box, std::span<std::byte> memory, Batch& batch) {
+Status EpochArrays::add_part(const Part& part, const Box& box, const BoxTarget& target, Batch& batch) {
     TAILRACE_ASSIGN(const SavedRank* saved, streams_.saved(part.from.rank));
     if (batch.saved != saved) TAILRACE_TRY(flush(batch));
     batch.saved = saved;
@@ -197,27 +197,31 @@ Status EpochArrays::add_part(const Part& part, const Box& box, std::span<std::by
     const uint64_t run_elements = common_run_elements(part.box, piece.box, box);
     const bool single = run_elements == part.box.elements();
     if (single || run_elements * piece.element_width() >= long_row_bytes)
-        return add_long_rows(piece, part.box, box, memory, batch);
-    return add_short_rows(piece, part.box, box, memory, batch);
+        return add_long_rows(piece, part.box, box, target, batch);
+    return add_short_rows(piece, part.box, box, target, batch);
 }
 
 // Check blocks that lie wholly in a row are read where they belong; those at its ends go through memory of
 // their own, from which the row's share is copied.
 Status EpochArrays::add_long_rows(const Piece& piece, const Box& part, const Box& box,
-                                  std::span<std::byte> memory, Batch& batch) {
+                                  const BoxTarget& target, Batch& batch) {
     Status status;
     const uint64_t width = piece.element_width();
     for_each_common_run(part, piece.box, box, [&](uint64_t start, uint64_t target_start, uint64_t count) {
         const uint64_t from = start * width, to = from + count * width;
-        std::byte* const target = memory.data() + target_start * width;
+        const uint64_t to_target = target_start * width;
         for (uint64_t b = from / check_block_bytes; status.ok() && b * check_block_bytes < to; ++b) {
             const uint64_t block_from = b * check_block_bytes;
             const uint64_t block_to =
                 std::min<uint64_t>(block_from + check_block_bytes, piece.region().bytes);
             if (block_from >= from && block_to <= to) {
-                batch.blocks.push_back(
-                    block_of(piece.saved.manifest, piece.number, b, target + (block_from - from)));
-                continue;
+                std::byte* const place =
+                    one_after_another(target.memory.data(), target.strides, to_target + (block_from - from),
+                                      block_to - block_from);
+                if (place != nullptr) {
+                    batch.blocks.push_back(block_of(piece.saved.manifest, piece.number, b, place));
+                    continue;
+                }
             }
             if (batch.own_bytes >= scratch_bytes) {
                 status = flush(batch);
@@ -230,9 +234,10 @@ Status EpochArrays::add_long_rows(const Piece& piece, const Box& part, const Box
                 return;
             }
             const uint64_t share_from = std::max(from, block_from), share_to = std::min(to, block_to);
-            batch.copies.push_back([source = *own + (share_from - block_from),
-                                    share = target + (share_from - from),
-                                    bytes = share_to - share_from] { std::memcpy(share, source, bytes); });
+            batch.copies.push_back([source = *own + (share_from - block_from), &target,
+                                    share = to_target + (share_from - from), bytes = share_to - share_from] {
+                scatter({source, bytes}, target.memory.data(), target.strides, share);
+            });
         }
     });
     return status;
@@ -240,7 +245,7 @@ Status EpochArrays::add_long_rows(const Piece& piece, const Box& part, const Box
 
 // A few blocks join the batch, and their rows are copied when they are there; many go through a buffer.
 Status EpochArrays::add_short_rows(const Piece& piece, const Box& part, const Box& box,
-                                   std::span<std::byte> memory, Batch& batch) {
+                                   const BoxTarget& target, Batch& batch) {
     const uint64_t width = piece.element_width();
     std::vector<uint64_t> needed;  // block numbers, ascending
     for_each_run(piece.box, part, [&](uint64_t start, uint64_t count) {
@@ -254,25 +259,25 @@ Status EpochArrays::add_short_rows(const Piece& piece, const Box& part, const Bo
         TAILRACE_TRY(flush(batch));
         batch.saved = &piece.saved;
     }
-    if (bytes > scratch_bytes) return read_short_rows(piece, part, box, memory, needed);
+    if (bytes > scratch_bytes) return read_short_rows(piece, part, box, target, needed);
     std::vector<const std::byte*> sources;
     for (const uint64_t block : needed) {
         TAILRACE_ASSIGN(const std::byte* own, own_block(piece, block, batch));
         sources.push_back(own);
     }
     batch.copies.push_back([sources = std::move(sources), needed = std::move(needed), piece_box = piece.box,
-                            part, box, memory, width] {
+                            part, box, &target, width] {
         size_t slot = 0;
         for_each_common_run(part, piece_box, box, [&](uint64_t start, uint64_t target_start, uint64_t count) {
             uint64_t from = start * width;
             uint64_t left = count * width;
-            std::byte* target = memory.data() + target_start * width;
+            uint64_t to = target_start * width;
             while (left > 0) {
                 while (needed[slot] < from / check_block_bytes) ++slot;
                 const uint64_t into = from % check_block_bytes;
                 const uint64_t share = std::min<uint64_t>(left, check_block_bytes - into);
-                std::memcpy(target, sources[slot] + into, share);
-                target += share;
+                scatter({sources[slot] + into, share}, target.memory.data(), target.strides, to);
+                to += share;
                 from += share;
                 left -= share;
             }
@@ -300,7 +305,7 @@ Result<const std::byte*> EpochArrays::own_block(const Piece& piece, uint64_t blo
 // The part's rows, in the order in which they lie in the region, pull the blocks that any of them touches
 // (`needed`, ascending) through one scratch buffer.
 Status EpochArrays::read_short_rows(const Piece& piece, const Box& part, const Box& box,
-                                    std::span<std::byte> memory, std::span<const uint64_t> needed) {
+                                    const BoxTarget& target, std::span<const uint64_t> needed) {
     const uint64_t width = piece.element_width();
     const uint64_t slots = std::min<uint64_t>(needed.size(), scratch_bytes / check_block_bytes);
     TAILRACE_ASSIGN(auto scratch, allocate(slots * check_block_bytes, "the rows of a box"));
@@ -320,7 +325,7 @@ Status EpochArrays::read_short_rows(const Piece& piece, const Box& part, const B
     for_each_common_run(part, piece.box, box, [&](uint64_t start, uint64_t target_start, uint64_t count) {
         uint64_t from = start * width;
         uint64_t left = count * width;
-        std::byte* target = memory.data() + target_start * width;
+        uint64_t to = target_start * width;
         while (status.ok() && left > 0) {
             const uint64_t b = from / check_block_bytes;
             while (cursor < batch_count && needed[batch_first + cursor] < b) ++cursor;
@@ -330,8 +335,9 @@ Status EpochArrays::read_short_rows(const Piece& piece, const Box& part, const B
             }
             const uint64_t into = from - b * check_block_bytes;
             const uint64_t bytes = std::min<uint64_t>(left, check_block_bytes - into);
-            std::memcpy(target, scratch.get() + cursor * check_block_bytes + into, bytes);
-            target += bytes;
+            scatter({scratch.get() + cursor * check_block_bytes + into, bytes}, target.memory.data(),
+                    target.strides, to);
+            to += bytes;
             from += bytes;
             left -= bytes;
         }

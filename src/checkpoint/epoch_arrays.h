@@ -81,12 +81,12 @@ class EpochArrays {
     Status judge(Array& array);  // sets what the pieces say about the whole
     Result<const Array*> find(std::string_view name);
     Result<std::vector<Part>> assign_parts(const Array& array, const Box& box);
-    Status add_part(const Part& part, const Box& box, std::span<std::byte> memory, Batch& batch);
-    Status add_long_rows(const Piece& piece, const Box& part, const Box& box, std::span<std::byte> memory,
+    Status add_part(const Part& part, const Box& box, const BoxTarget& target, Batch& batch);
+    Status add_long_rows(const Piece& piece, const Box& part, const Box& box, const BoxTarget& target,
                          Batch& batch);
-    Status add_short_rows(const Piece& piece, const Box& part, const Box& box, std::span<std::byte> memory,
+    Status add_short_rows(const Piece& piece, const Box& part, const Box& box, const BoxTarget& target,
                           Batch& batch);
-    Status read_short_rows(const Piece& piece, const Box& part, const Box& box, std::span<std::byte> memory,
+    Status read_short_rows(const Piece& piece, const Box& part, const Box& box, const BoxTarget& target,
                            std::span<const uint64_t> needed);
     // Own memory for block `block`, which is read with the batch.
     Result<const std::byte*> own_block(const Piece& piece, uint64_t block, Batch& batch);

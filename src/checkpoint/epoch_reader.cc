@@ -17,7 +17,7 @@ namespace tailrace {
 
 namespace {
 
-constexpr uint64_t scratch_bytes = 32 << 20;  // what verify() holds at most
+constexpr uint64_t scratch_bytes = 32 << 20;  // what verify() and read_scattered() hold at most
 
 class Reader final : public EpochReader {
   public:
@@ -44,6 +44,7 @@ class Reader final : public EpochReader {
 
   private:
     Result<uint32_t> region_number(const SavedRank& saved, std::string_view name) const;
+    Status read_scattered(const SavedRank& saved, uint32_t number, const RegionTarget& target);
 
     EpochStreams streams_;
     EpochArrays arrays_;
@@ -75,6 +76,7 @@ Result<uint64_t> Reader::region_bytes(uint32_t rank, std::string_view name) {
 Status Reader::read_regions(uint32_t rank, std::span<const RegionTarget> targets) {
     TAILRACE_ASSIGN(const SavedRank* saved, streams_.saved(rank));
     std::vector<StreamBlock> blocks;
+    std::vector<std::pair<uint32_t, const RegionTarget*>> scattered;
     for (const RegionTarget& target : targets) {
         TAILRACE_ASSIGN(const uint32_t number, region_number(*saved, target.name));
         const Region& region = saved->manifest.regions[number];
@@ -84,11 +86,34 @@ Status Reader::read_regions(uint32_t rank, std::span<const RegionTarget> targets
                 fmt::format("region '{}' of {} has {} bytes, the memory given for it {}; nothing "
                             "was read",
                             region.name, streams_.name_of(rank), region.bytes, target.memory.size()));
+        if (!target.strides.one_block()) {
+            scattered.emplace_back(number, &target);
+            continue;
+        }
         for (uint64_t b = 0; b < block_count(region); ++b)
             blocks.push_back(
                 block_of(saved->manifest, number, b, target.memory.data() + b * check_block_bytes));
     }
-    return streams_.read(*saved, std::move(blocks));
+    TAILRACE_TRY(streams_.read(*saved, std::move(blocks)));
+    for (const auto& [number, target] : scattered) TAILRACE_TRY(read_scattered(*saved, number, *target));
+    return {};
+}
+
+// A region whose bytes do not lie one after another in memory: stretch by stretch through a buffer.
+Status Reader::read_scattered(const SavedRank& saved, uint32_t number, const RegionTarget& target) {
+    const uint64_t bytes = target.memory.size();
+    const uint64_t most = std::min(scratch_bytes, bytes);
+    TAILRACE_ASSIGN(auto scratch, allocate(most, fmt::format("region '{}'", target.name)));
+    for (uint64_t from = 0; from < bytes; from += scratch_bytes) {
+        const uint64_t stretch = std::min(scratch_bytes, bytes - from);
+        std::vector<StreamBlock> blocks;
+        for (uint64_t at = 0; at < stretch; at += check_block_bytes)
+            blocks.push_back(
+                block_of(saved.manifest, number, (from + at) / check_block_bytes, scratch.get() + at));
+        TAILRACE_TRY(streams_.read(saved, std::move(blocks)));
+        scatter({scratch.get(), stretch}, target.memory.data(), target.strides, from);
+    }
+    return {};
 }
 
 Status Reader::verify(uint32_t rank, const std::function<void(uint64_t)>& progress) {

@@ -20,6 +20,7 @@
 
 #include "base/status.h"
 #include "checkpoint/array_check.h"
+#include "checkpoint/strides.h"
 #include "format/catalog.h"
 #include "format/manifest.h"
 #include "storage/storage.h"
@@ -41,6 +42,7 @@ struct EpochSources {
 struct RegionTarget {
     std::string name;
     std::span<std::byte> memory;  // exactly the region's bytes
+    Strides strides = {};  // where given: `memory` begins with the first of them, and they lie by these
 };
 
 // A box [offset, offset + shape) of a global array, and memory for it: row-major, exactly the box's bytes.
@@ -49,6 +51,7 @@ struct BoxTarget {
     std::vector<uint64_t> offset;
     std::vector<uint64_t> shape;
     std::span<std::byte> memory;
+    Strides strides = {};  // as of a RegionTarget
 };
 
 // A global array as the union of what the ranks saved.

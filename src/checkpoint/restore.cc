@@ -41,6 +41,12 @@ uint64_t manifest_bytes(const std::optional<LocalEpoch>& local, const std::optio
     return sum;
 }
 
+// Whatever is declared of the whole: a program may begin to declare it between two runs.
+bool is_same_piece(const ArrayPiece& a, const ArrayPiece& b) {
+    return a.type == b.type && a.global_shape == b.global_shape && a.offset == b.offset &&
+           a.local_shape == b.local_shape;
+}
+
 }  // namespace
 
 bool Session::reachable(const KnownPart& part, int rank) const {
@@ -382,10 +388,11 @@ Status Session::restore_regions(EpochReader& reader, const std::vector<Registere
         TAILRACE_ASSIGN(saved, reader.manifest(own));
     }
     std::vector<RegionTarget> whole;
-    std::vector<const Registered*> boxes;
+    std::vector<BoxTarget> boxes;
     for (const auto& region : regions) {
         const auto* before = saved ? find_region(*saved, region.name) : nullptr;
-        const bool same_piece = before && before->array == region.array;
+        const bool same_piece = before && before->array.has_value() == region.array.has_value() &&
+                                (!region.array || is_same_piece(*before->array, *region.array));
         if (region.array && !same_piece) {
             if (before && before->array &&
                 (before->array->type != region.array->type ||
@@ -395,7 +402,12 @@ Status Session::restore_regions(EpochReader& reader, const std::vector<Registere
                     fmt::format("array \"{}\" was saved with another element type or global shape than "
                                 "is registered now",
                                 region.name));
-            boxes.push_back(&region);
+            if (region.bytes > 0)
+                boxes.push_back({region.name,
+                                 region.array->offset,
+                                 region.array->local_shape,
+                                 {region.memory, region.bytes},
+                                 region.strides});
         } else if (!saved) {
             return Status(
                 Code::not_found,
@@ -403,15 +415,11 @@ Status Session::restore_regions(EpochReader& reader, const std::vector<Registere
                             "saved by {} ranks",
                             region.name, own, to_string(reader.key()), reader.rank_count()));
         } else {
-            whole.push_back({region.name, {region.memory, region.bytes}});
+            whole.push_back({region.name, {region.memory, region.bytes}, region.strides});
         }
     }
     if (!whole.empty()) TAILRACE_TRY(reader.read_regions(own, whole));
-    for (const auto* region : boxes)
-        if (region->bytes > 0)
-            TAILRACE_TRY(reader.read_box(region->name, region->array->offset, region->array->local_shape,
-                                         {region->memory, region->bytes}));
-    return {};
+    return boxes.empty() ? Status() : reader.read_boxes(boxes);
 }
 
 Result<uint64_t> Session::restore(std::optional<uint64_t> epoch, std::span<const std::string> names) {

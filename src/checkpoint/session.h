@@ -39,9 +39,11 @@ class Session : public Checkpointer {
     Status begin();  // collective: everything open() does
 
     Status register_region(std::string_view name, void* memory, uint64_t bytes) override;
-    Status register_array(std::string_view name, void* memory, const ArrayPiece& piece) override;
+    Status register_array(std::string_view name, void* memory, const ArrayPiece& piece,
+                          const MemoryLayout& layout) override;
     Status update_region(std::string_view name, void* memory, uint64_t bytes) override;
-    Status update_array(std::string_view name, void* memory, const ArrayPiece& piece) override;
+    Status update_array(std::string_view name, void* memory, const ArrayPiece& piece,
+                        const MemoryLayout& layout) override;
     Status unregister(std::string_view name) override;
 
     Status save(uint64_t epoch) override { return save_or_fail(epoch, {}); }
@@ -71,9 +73,10 @@ class Session : public Checkpointer {
 
     struct Registered {
         std::string name;
-        std::byte* memory = nullptr;
+        std::byte* memory = nullptr;  // the region's first byte
         uint64_t bytes = 0;
         std::optional<ArrayPiece> array;
+        Strides strides = {};
     };
 
     // ---- session_open.cc
@@ -94,6 +97,8 @@ class Session : public Checkpointer {
 
     // ---- session_save.cc
     Status put_region(Registered region, bool exists);
+    Status put_array(std::string_view name, void* memory, const ArrayPiece& piece, const MemoryLayout& layout,
+                     bool exists);
     Status check_epoch(uint64_t epoch) const;
     Status check_regions(uint64_t epoch);
     PartHeader part_header(uint64_t epoch) const;

@@ -64,14 +64,26 @@ Status Session::update_region(std::string_view name, void* memory, uint64_t byte
     return put_region({std::string(name), static_cast<std::byte*>(memory), bytes, std::nullopt}, true);
 }
 
-Status Session::register_array(std::string_view name, void* memory, const ArrayPiece& piece) {
-    TAILRACE_TRY(check_array_piece(piece).with_context(fmt::format("array \"{}\"", name)));
-    return put_region({std::string(name), static_cast<std::byte*>(memory), array_bytes(piece), piece}, false);
+Status Session::put_array(std::string_view name, void* memory, const ArrayPiece& piece,
+                          const MemoryLayout& layout, bool exists) {
+    const auto context = fmt::format("array \"{}\"", name);
+    TAILRACE_TRY(check_array_piece(piece).with_context(context));
+    auto place = place_in_memory(piece, layout);
+    if (!place.ok()) return place.status().with_context(context);
+    auto* first = static_cast<std::byte*>(memory);
+    if (first != nullptr) first += place->first_byte;
+    return put_region({std::string(name), first, array_bytes(piece), piece, std::move(place->strides)},
+                      exists);
 }
 
-Status Session::update_array(std::string_view name, void* memory, const ArrayPiece& piece) {
-    TAILRACE_TRY(check_array_piece(piece).with_context(fmt::format("array \"{}\"", name)));
-    return put_region({std::string(name), static_cast<std::byte*>(memory), array_bytes(piece), piece}, true);
+Status Session::register_array(std::string_view name, void* memory, const ArrayPiece& piece,
+                               const MemoryLayout& layout) {
+    return put_array(name, memory, piece, layout, false);
+}
+
+Status Session::update_array(std::string_view name, void* memory, const ArrayPiece& piece,
+                             const MemoryLayout& layout) {
+    return put_array(name, memory, piece, layout, true);
 }
 
 Status Session::unregister(std::string_view name) {
@@ -88,7 +100,7 @@ std::vector<RegionSource> Session::region_sources() {
     std::lock_guard lock(regions_mutex_);
     std::vector<RegionSource> sources;
     for (const auto& region : regions_)
-        sources.push_back({region.name, {region.memory, region.bytes}, region.array});
+        sources.push_back({region.name, {region.memory, region.bytes}, region.array, region.strides});
     return sources;
 }
 

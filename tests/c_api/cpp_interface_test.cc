@@ -142,6 +142,27 @@ TEST_F(CppInterfaceTest, ArraysAreTyped) {
               TAILRACE_INVALID_ARGUMENT);
 }
 
+TEST_F(CppInterfaceTest, MemoryWithGhostCellsIsDescribedInALine) {
+    std::vector<float> grid(4 * 5);
+    std::iota(grid.begin(), grid.end(), 0.0f);
+    tailrace::Session session(options());
+    session.add_array("u", std::span(grid), {2, 3}, {0, 0}, {2, 3},
+                      {.memory_shape = {4, 5}, .memory_offset = {1, 1}});
+    session.save(1);
+    EXPECT_THAT(session.open_epoch().read<float>(0, "u"), ElementsAre(6, 7, 8, 11, 12, 13));
+    std::vector<float> other(4 * 5, -1);
+    session.update_array("u", std::span(other), {2, 3}, {0, 0}, {2, 3}, {.memory_stride_bytes = {4, 12}});
+    session.restore();
+    EXPECT_THAT(std::vector(other.begin(), other.begin() + 9), ElementsAre(6, 11, -1, 7, 12, -1, 8, 13, -1));
+    const auto refused = [&](const tailrace::ArrayOptions& how) {
+        return thrown([&] { session.update_array("u", std::span(other), {2, 3}, {0, 0}, {2, 3}, how); });
+    };
+    EXPECT_EQ(refused({.memory_shape = {4, 6}, .memory_offset = {1, 1}}), TAILRACE_INVALID_ARGUMENT)
+        << "more than there is";
+    EXPECT_EQ(refused({.memory_shape = {4}}), TAILRACE_INVALID_ARGUMENT);
+    EXPECT_EQ(refused({.memory_offset = {1, 1}}), TAILRACE_INVALID_ARGUMENT) << "of what memory?";
+}
+
 TEST_F(CppInterfaceTest, WhatIsDeclaredOfAnArrayIsSavedWithIt) {
     std::vector<int> memory(4);
     tailrace::Session session(options());

@@ -126,6 +126,13 @@ TEST_F(MisuseTest, BadArraysAreRefused) {
     bad = good, bad.offset = five, bad.local_shape = six, refused(bad, "");
     bad = good, bad.flags = TAILRACE_ARRAY_GAPS | 4u, refused(bad, "array.flags is 0x5");
     bad.flags = uint64_t{1} << 63, refused(bad, "array.flags");
+    const uint64_t sixteen[] = {16};
+    bad = good, bad.memory_shape = ten, bad.memory_offset = five, refused(bad, "dimension 0");
+    bad = good, bad.memory_offset = five, refused(bad, "memory's shape");
+    bad = good, bad.memory_shape = ten, bad.memory_bytes = 79, refused(bad, "has 79 bytes");
+    bad = good, bad.memory_stride_bytes = five, refused(bad, "share memory");
+    bad = good, bad.memory_stride_bytes = sixteen, bad.memory_bytes = 80, refused(bad, "reaches 152");
+    bad = good, bad.memory_shape = huge, refused(bad, "further than addresses");
     for (size_t i = 0; i < std::size(good.reserved); ++i)
         bad = good, bad.reserved[i] = 1, refused(bad, "tailrace_array array = {0}");
     bad = good, bad.global_shape = huge, bad.offset = zero, bad.local_shape = huge, refused(bad, "");

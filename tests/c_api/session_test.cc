@@ -10,6 +10,7 @@
 #include "c_api/fixture.h"
 
 using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::UnorderedElementsAre;
 
@@ -161,6 +162,47 @@ TEST_F(SessionTest, ArraysComeBackInAnyBox) {
         for (size_t j = 0; j < 4; ++j)
             EXPECT_EQ(part[i * 4 + j], whole[(i + 3) * 8 + j + 4]) << i << ", " << j;
     }
+    ASSERT_TRUE(ok(tailrace_close(session)));
+}
+
+TEST_F(SessionTest, OfMemoryWithGhostCellsOnlyTheOwnAreSavedAndRestored) {
+    // 4 x 3 cells with one ghost cell around, and every other element of a line, row-major backwards.
+    const uint64_t own[] = {4, 3}, zero[] = {0, 0}, with_ghosts[] = {6, 5}, one[] = {1, 1};
+    const uint64_t backwards[] = {2 * sizeof(double), 8 * sizeof(double)};
+    std::vector<double> grid(30), line(24);
+    std::iota(grid.begin(), grid.end(), 0.0);
+    std::iota(line.begin(), line.end(), 100.0);
+    tailrace_array inside = array_of(TAILRACE_FLOAT64, 2, own, zero, own);
+    inside.memory_shape = with_ghosts;
+    inside.memory_offset = one;
+    inside.memory_bytes = grid.size() * sizeof(double);
+    tailrace_array strided = array_of(TAILRACE_FLOAT64, 2, own, zero, own);
+    strided.memory_stride_bytes = backwards;
+    tailrace_session* session = open();
+    ASSERT_TRUE(ok(tailrace_register_array(session, "inside", grid.data(), &inside)));
+    ASSERT_TRUE(ok(tailrace_register(session, "strided", nullptr, 0)));
+    ASSERT_TRUE(ok(tailrace_update_array(session, "strided", line.data(), &strided)));
+    ASSERT_TRUE(ok(tailrace_save(session, 1)));
+
+    tailrace_reader* reader = nullptr;
+    ASSERT_TRUE(ok(tailrace_reader_open(session, 1, TAILRACE_NEWEST, 0, &reader)));
+    std::vector<double> saved(12);
+    ASSERT_TRUE(ok(tailrace_reader_read(reader, 0, "inside", saved.data(), 96)));
+    EXPECT_THAT(saved, ElementsAre(6, 7, 8, 11, 12, 13, 16, 17, 18, 21, 22, 23));
+    ASSERT_TRUE(ok(tailrace_reader_read(reader, 0, "strided", saved.data(), 96)));
+    EXPECT_THAT(saved, ElementsAre(100, 108, 116, 102, 110, 118, 104, 112, 120, 106, 114, 122));
+    tailrace_reader_close(reader);
+
+    const auto grid_before = grid, line_before = line;
+    for (size_t i = 0; i < 4; ++i)
+        for (size_t j = 0; j < 3; ++j) grid[(i + 1) * 5 + j + 1] = line[2 * i + 8 * j] = -1;
+    ASSERT_TRUE(ok(tailrace_restore(session, 1, nullptr)));
+    EXPECT_EQ(grid, grid_before);
+    EXPECT_EQ(line, line_before);
+    grid.assign(30, -1);
+    const char* names[] = {"inside"};
+    ASSERT_TRUE(ok(tailrace_restore_some(session, 1, names, 1, nullptr)));
+    EXPECT_EQ(std::count(grid.begin(), grid.end(), -1), 30 - 12) << "ghost cells are left as they are";
     ASSERT_TRUE(ok(tailrace_close(session)));
 }
 

@@ -121,6 +121,45 @@ TEST_P(CaptureTest, RegionsOfEverySizeArriveWithTheirChecksumsAlsoInARecycledPar
     }
 }
 
+// What lies between a piece's elements is not saved. Rows are short, long, and single elements; the region is
+// small, and large enough for several threads.
+TEST_P(CaptureTest, StridedRegionsArriveAsTheirElementsInOrder) {
+    MemoryStorageOptions memory_options;
+    memory_options.offer_map = GetParam().map;
+    MemoryStorage storage(memory_options);
+    ASSERT_TRUE(storage.make_directories("/l").ok());
+    Capture capture(storage, {"/l", GetParam().threads, GetParam().checksum, false});
+    std::vector<std::vector<std::byte>> memory, expected;
+    std::vector<RegionSource> regions;
+    for (const auto& [run_bytes, dimensions] :
+         std::vector<std::pair<uint64_t, std::vector<Strides::Dimension>>>{
+             {8, {{100, 8 * 128}, {30, 24}}},
+             {8, {{1500, 8 * 3100}, {1500, 16}}},
+             {480, {{200, 500 * 110}, {100, 500}}},
+             {70000, {{100, 70001}}},
+             {4096, {{3, 5000}}}}) {
+        const Strides strides{run_bytes, dimensions};
+        const bool plane = dimensions.size() == 2;
+        const uint64_t outer = plane ? dimensions[0].count : 1, inner = dimensions.back().count;
+        const uint64_t outer_stride = plane ? dimensions[0].stride_bytes : 0;
+        memory.push_back(
+            content(1, 2, static_cast<int>(regions.size()),
+                    (outer - 1) * outer_stride + (inner - 1) * dimensions.back().stride_bytes + run_bytes));
+        auto& bytes = expected.emplace_back();
+        for (uint64_t i = 0; i < outer; ++i)
+            for (uint64_t j = 0; j < inner; ++j) {
+                const auto* run =
+                    memory.back().data() + i * outer_stride + j * dimensions.back().stride_bytes;
+                bytes.insert(bytes.end(), run, run + run_bytes);
+            }
+        regions.push_back({"r" + std::to_string(regions.size()), {}, std::nullopt, strides});
+    }
+    for (size_t i = 0; i < regions.size(); ++i) regions[i].memory = {memory[i].data(), expected[i].size()};
+    auto part = capture.capture(header_for(1), regions, std::nullopt);
+    ASSERT_TRUE(part.ok()) << part.status().to_string();
+    expect_part(storage, *part, expected, GetParam().checksum);
+}
+
 INSTANTIATE_TEST_SUITE_P(Ways, CaptureTest,
                          ::testing::Values(CaptureCase{true, true, 1}, CaptureCase{true, true, 3},
                                            CaptureCase{false, true, 3}, CaptureCase{false, false, 1},

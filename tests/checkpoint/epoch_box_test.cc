@@ -160,6 +160,35 @@ TEST_F(EpochReaderTest, BoxesOfManyArraysShareReadsAndGoForwards) {
     EXPECT_GE(log_.calls.size(), 1u);
 }
 
+// Into the inside of larger memory: short rows, long ones, and whole pieces; what is around stays.
+TEST_F(EpochReaderTest, BoxesAndRegionsGoIntoStridedMemory) {
+    const std::vector<uint64_t> global{1200, 1500};
+    BuiltEpoch epoch;
+    epoch.ranks = {{counting_array("u", global, {0, 0}, {700, 1500})},
+                   {counting_array("u", global, {700, 0}, {500, 1500})}};
+    auto reader = write_and_open(epoch);
+    for (const Box& box : {Box{{3, 2}, {1100, 7}}, Box{{0, 0}, {1200, 1500}}, Box{{690, 0}, {20, 1500}},
+                           Box{{5, 8}, {900, 1400}}, Box{{700, 0}, {500, 1500}}}) {
+        for (const uint64_t step : {1u, 3u}) {
+            const uint64_t stride = (box.shape[1] * step + 5) * 4;
+            const Bytes wanted = counted_box(global, box);
+            const Strides strides = step == 1
+                                        ? Strides{box.shape[1] * 4, {{box.shape[0], stride}}}
+                                        : Strides{4, {{box.shape[0], stride}, {box.shape[1], step * 4}}};
+            Bytes memory(box.shape[0] * stride, std::byte{0x5a}), expected = memory;
+            scatter(wanted, expected.data() + 8, strides, 0);
+            const BoxTarget target{"u", box.offset, box.shape, {memory.data() + 8, wanted.size()}, strides};
+            ASSERT_EQ(reader->read_boxes({&target, 1}).to_string(), "ok");
+            ASSERT_EQ(memory, expected) << box.shape[0] << " x " << box.shape[1] << ", every " << step;
+            if (box.offset != std::vector<uint64_t>{700, 0}) continue;
+            std::fill(memory.begin(), memory.end(), std::byte{0x5a});
+            const RegionTarget region{"u", {memory.data() + 8, wanted.size()}, strides};
+            ASSERT_EQ(reader->read_regions(1, {&region, 1}).to_string(), "ok");
+            ASSERT_EQ(memory, expected);
+        }
+    }
+}
+
 TEST_F(EpochReaderTest, DamageUnderABoxIsFoundAndBesideItIsNot) {
     const std::vector<uint64_t> global{1000, 1000};
     BuiltEpoch epoch;
