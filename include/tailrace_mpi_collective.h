@@ -167,6 +167,7 @@ typedef struct tailrace_file_statistics {
     uint64_t local_aggregators, global_aggregators; /* of the last call that had any */
     uint64_t memory_bytes;                          /* the most buffers that one rank took */
     double total_seconds, gather_seconds, copy_seconds, exchange_seconds, scatter_seconds, file_seconds;
+    uint64_t reserved[8]; /* for later versions; 0 */
 } tailrace_file_statistics;
 
 TAILRACE_API tailrace_code tailrace_file_get_statistics(tailrace_file* file,

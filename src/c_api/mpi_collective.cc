@@ -385,6 +385,7 @@ tailrace_code tailrace_file_get_statistics(tailrace_file* file, tailrace_file_st
         TAILRACE_ASSIGN(const collective::Statistics sum, object->file->statistics());
         if (statistics == nullptr) return Status(Code::invalid_argument, "the place for statistics is NULL");
         tailrace_file_statistics& out = *statistics;
+        out = {};
         out.calls = sum.calls;
         out.direct_calls = sum.direct_calls;
         out.two_phase_calls = sum.two_phase_calls;

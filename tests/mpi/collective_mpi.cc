@@ -175,6 +175,9 @@ void test_views(const std::string& path, const Setting& setting) {
     expect(same, title + ": what was read");
     expect(got == record_bytes - skipped * sizeof(int), title + ": the count ends with the file");
     expect(back[0] == -7, title + ": the border is left alone");
+    // Programs allocate it: a field is added by taking words from `reserved`.
+    static_assert(offsetof(tailrace_file_statistics, total_seconds) == 152 &&
+                  sizeof(tailrace_file_statistics) == 264);
     tailrace_file_statistics statistics;
     expect(tailrace_file_get_statistics(file, &statistics) == TAILRACE_OK &&
                statistics.calls == records + 1 && tailrace_file_describe(file, &statistics) != nullptr,
