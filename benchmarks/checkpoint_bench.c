@@ -3,7 +3,10 @@
  *
  *   checkpoint_bench save    --bytes N --spread PERCENT --epochs E --warm-up W key=value...
  *   checkpoint_bench restore --bytes N --spread PERCENT key=value...
+ *   checkpoint_bench layouts --bytes N --epochs E --warm-up W key=value...
  *
+ * `layouts` saves a cube of doubles that lies in one block, and one that lies inside two ghost cells on every
+ * side, in turn.
  * key=value are settings of tailrace. Built twice: without MPI (rank 0 of 1), and with it (BENCH_WITH_MPI).
  * Every epoch of `save` first copies the same bytes with memcpy into memory that has been touched before, all
  * ranks at once, then saves; so the two times compared are taken a moment apart.
@@ -181,6 +184,56 @@ static int restore_newest(tailrace_session* session, const uint64_t* data, uint6
     return all_wrong == 0 ? 0 : 2;
 }
 
+/* Of the largest cube of doubles that has at most so many bytes. */
+static void save_layouts(tailrace_session* session, uint64_t bytes, uint64_t epochs, uint64_t warm_up) {
+    const uint64_t ghosts = 2;
+    uint64_t edge = 1;
+    while ((edge + 1) * (edge + 1) * (edge + 1) * sizeof(double) <= bytes) ++edge;
+    const uint64_t around = edge + 2 * ghosts;
+    const uint64_t cube_bytes = edge * edge * edge * sizeof(double);
+    const uint64_t own[3] = {edge, edge, edge}, ranks[3] = {(uint64_t)sum(1) * edge, edge, edge};
+    const uint64_t offset[3] = {(uint64_t)rank * edge, 0, 0};
+    const uint64_t memory_shape[3] = {around, around, around}, memory_offset[3] = {ghosts, ghosts, ghosts};
+    tailrace_array block = {0};
+    block.type = TAILRACE_FLOAT64;
+    block.dimensions = 3;
+    block.global_shape = ranks;
+    block.offset = offset;
+    block.local_shape = own;
+    tailrace_array inside = block;
+    inside.memory_shape = memory_shape;
+    inside.memory_offset = memory_offset;
+    char* copy = take_memory(cube_bytes);
+    char* plain = take_memory(cube_bytes);
+    char* with_ghosts = take_memory(around * around * around * sizeof(double));
+    check(tailrace_register(session, "cube", NULL, 0), "registering");
+    for (uint64_t epoch = 1; epoch <= warm_up + epochs; ++epoch) {
+        barrier();
+        double start = now();
+        memcpy(copy, plain, cube_bytes);
+        const double copy_seconds = most(now() - start);
+        double seconds[2];
+        for (uint64_t way = 0; way < 2; ++way) {
+            check(tailrace_update_array(session, "cube", way == 0 ? plain : with_ghosts,
+                                        way == 0 ? &block : &inside),
+                  "registering the cube");
+            barrier();
+            start = now();
+            check(tailrace_save(session, 2 * epoch + way), "saving");
+            seconds[way] = most(now() - start);
+            check(tailrace_wait(session, 2 * epoch + way, -1), "waiting");
+        }
+        if (rank == 0 && epoch > warm_up) {
+            printf("{\"edge\": %" PRIu64 ", \"bytes\": %" PRIu64 ", \"copy_seconds\": %.6f, ", edge,
+                   cube_bytes, copy_seconds);
+            printf("\"block_seconds\": %.6f, \"inside_seconds\": %.6f}\n", seconds[0], seconds[1]);
+        }
+    }
+    free(copy);
+    free(plain);
+    free(with_ghosts);
+}
+
 int main(int argc, char** argv) {
 #if BENCH_WITH_MPI
     int provided = 0;
@@ -190,10 +243,12 @@ int main(int argc, char** argv) {
     uint64_t bytes = 64 << 20, epochs = 1, warm_up = 0;
     double spread = 0;
     const char* mode = argc > 1 ? argv[1] : "";
-    if (strcmp(mode, "save") != 0 && strcmp(mode, "restore") != 0) {
-        fprintf(stderr,
-                "usage: checkpoint_bench save|restore --bytes N --spread PERCENT --epochs E --warm-up W "
-                "key=value...\n");
+    const int layouts = strcmp(mode, "layouts") == 0;
+    if (strcmp(mode, "save") != 0 && strcmp(mode, "restore") != 0 && !layouts) {
+        fprintf(
+            stderr,
+            "usage: checkpoint_bench save|restore|layouts --bytes N --spread PERCENT --epochs E --warm-up W "
+            "key=value...\n");
         return 64;
     }
     tailrace_options* options = tailrace_options_new();
@@ -227,9 +282,11 @@ int main(int argc, char** argv) {
 #else
     check(tailrace_open(options, &session), "opening the session");
 #endif
-    check(tailrace_register(session, "data", data, words * 8), "registering");
     int result = 0;
-    if (strcmp(mode, "save") == 0) {
+    if (!layouts) check(tailrace_register(session, "data", data, words * 8), "registering");
+    if (layouts) {
+        save_layouts(session, bytes, epochs, warm_up);
+    } else if (strcmp(mode, "save") == 0) {
         for (uint64_t i = 0; i < words; ++i) data[i] = word_at(i, 0);
         save_epochs(session, data, words, epochs, warm_up, anonymous_before);
     } else {
