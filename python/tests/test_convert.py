@@ -121,7 +121,7 @@ def save_shards(place: str) -> None:
     rank, own = dist.get_rank(), ROWS // dist.get_world_size()
     rows = slice(rank * own, rank * own + own)
     state = {
-        "t": tailrace.Shard(torch.arange(2.0 * ROWS).view(ROWS, 2)[rows], (ROWS, 2), (rank * own, 0)),
+        "t": tailrace.Shard(torch.arange(2.0 * ROWS).view(ROWS, 2)[rows], (ROWS, 2), (rank * own, 0), overlap=True),
         "n": tailrace.Shard(np.arange(ROWS)[rows], [ROWS], [rank * own]),
         "own": torch.full((5,), rank),
     }
@@ -144,7 +144,7 @@ def test_pieces_of_an_array_of_all_ranks_stay_pieces_of_one(tmp_path: Path) -> N
             assert np.array_equal(checkpoint["n"][ROWS // 4 : ROWS // 2], np.arange(ROWS // 4, ROWS // 2))
             assert checkpoint["own"].load().tolist() == [1] * 5
             pieces = {name: piece for name, _, piece in checkpoint._reader.regions(1)}
-            assert pieces["t"][2:] == ([ROWS // 3, 0], [ROWS // 3, 2]), pieces
+            assert pieces["t"][2:] == ([ROWS // 3, 0], [ROWS // 3, 2], 2), pieces  # and what is declared
     with pytest.raises(Error, match=r"\['t'\] is one array of all ranks.*--rank 0") as refused:
         convert(tmp_path / "epoch", tmp_path / "ranks", to="ranks")
     assert refused.value.code is Code.INVALID_ARGUMENT
