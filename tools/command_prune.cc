@@ -45,8 +45,20 @@ bool is_restorable(Storage& storage, const JudgedEpoch& epoch) {
     return restorable.ok();
 }
 
+// What an epoch has lost some files of, or never had all, and the rule would take if it were whole: nobody
+// needs the rest. `ages`: of all epochs.
+bool is_remainder(const JudgedEpoch& epoch, const std::vector<EpochAge>& ages, const RetentionRule& rule) {
+    if (epoch.completeness != Completeness::incomplete) return false;
+    if (rule.older_than_seconds && epoch.age_seconds() <= *rule.older_than_seconds) return false;
+    const auto newer = std::count_if(ages.begin(), ages.end(), [&](const EpochAge& other) {
+        return other.complete && other.restorable && epoch.found.key < other.key;
+    });
+    return static_cast<uint64_t>(newer) >= std::max<uint64_t>(1, rule.keep_newest.value_or(1));
+}
+
+// `nobody_writes`: no session holds the directory, so that what is incomplete is not on its way.
 std::vector<Removal> choose(Storage& storage, const std::vector<JudgedEpoch>& epochs,
-                            const RetentionRule& rule, bool by_rule, bool leftovers) {
+                            const RetentionRule& rule, bool by_rule, bool leftovers, bool nobody_writes) {
     std::vector<EpochAge> ages;
     for (const JudgedEpoch& epoch : epochs)
         if (epoch.found.files)
@@ -62,6 +74,8 @@ std::vector<Removal> choose(Storage& storage, const std::vector<JudgedEpoch>& ep
             removals.push_back({&epoch, epoch.replaced      ? "replaced by a later run"
                                         : epoch.left_behind ? "left behind by a later run"
                                                             : "older than what is kept"});
+        else if (by_rule && nobody_writes && is_remainder(epoch, ages, rule))
+            removals.push_back({&epoch, "incomplete, older than what is kept"});
         else if (leftovers && epoch.completeness == Completeness::incomplete)
             removals.push_back({&epoch, "incomplete"});
     }
@@ -163,7 +177,7 @@ Exit run(const Options& options, Storage& storage) {
     auto found = find_job(storage, options.choice);
     if (!found.ok()) return report(found.status());
     const auto epochs = judge_all(storage, std::move(*found));
-    const auto removals = choose(storage, epochs, rule, by_rule, options.leftovers);
+    const auto removals = choose(storage, epochs, rule, by_rule, options.leftovers, lock.ok());
 
     if (!options.json) print_plan(removals);
     if (options.yes && !removals.empty())
@@ -203,9 +217,9 @@ Command add_prune(CLI::App& program) {
     command->add_flag("--yes", options->yes, "Do it");
     command->add_flag("--json", options->json, "Print one JSON document");
     command->footer(
-        "The newest epoch that can be restored always stays, and so does what is damaged or cannot be read. "
-        "With --keep\n"
-        "and --older-than, an epoch must match both. Refused while a session holds the directory.\n\n"
+        "The newest epoch that can be restored always stays, and so does what is damaged or cannot be read.\n"
+        "What is left of an epoch that has lost files goes as a whole one of its age would. With --keep and\n"
+        "--older-than, an epoch must match both. Refused while a session holds the directory.\n\n"
         "  tailrace prune /scratch/run7 --keep 5\n"
         "  tailrace prune /scratch/run7 --keep 2 --older-than 7d --leftovers --yes");
     return [options](Storage& storage) { return run(*options, storage); };

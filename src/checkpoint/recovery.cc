@@ -73,7 +73,8 @@ Status remove_if_there(Storage& storage, const std::string& path) {
 }
 
 // Finished names go first: as long as an unfinished one is left, the rest is known to be a leftover. When
-// there is none, one is made.
+// there is none, one is made. A power cut may bring back any removal that was not synced, and the marker must
+// not be the only one that stays removed: so the directory is synced before it goes.
 Status remove_files(Storage& storage, const std::string& directory, SharedEpochFiles files) {
     if (files.files.empty()) return {};
     if (!has_unfinished(files)) {
@@ -86,10 +87,12 @@ Status remove_files(Storage& storage, const std::string& directory, SharedEpochF
         marker.path = path;
         marker.name = name;
     }
-    for (const bool unfinished : {false, true})
+    for (const bool unfinished : {false, true}) {
         for (const auto& file : files.files)
             if (file.name.unfinished == unfinished) TAILRACE_TRY(remove_if_there(storage, file.path));
-    return storage.sync_directory(directory);
+        TAILRACE_TRY(storage.sync_directory(directory));
+    }
+    return {};
 }
 
 // A complete epoch whose writer died before its last rename may have died before its last sync, too: what was

@@ -478,6 +478,16 @@ class PruneTest(CommandTest):
         self.assertIn("removed 2", run("prune", self.dir, "--keep", 1, "--yes").stdout)
         self.assertEqual(self.left(), [(3, 1)])
 
+    def test_what_is_left_of_an_old_epoch_goes(self):
+        for epoch in (1, 2, 3):
+            make(self.dir, epoch=epoch)
+        for epoch in (1, 3):
+            next(self.dir.glob(f"*.e00000000{epoch}.r0001.1of2.tailrace")).unlink()
+        plan = run_json("prune", self.dir, "--keep", 1)
+        self.assertEqual([(e["epoch"], e["why"]) for e in plan["epochs"]], [(1, "incomplete, older than what is kept")])
+        self.assertIn("removed 1", run("prune", self.dir, "--keep", 1, "--yes").stdout)
+        self.assertEqual(self.left(), [(2, 1), (3, 1)])
+
     def test_the_newest_complete_epoch_stays_whatever_its_age(self):
         make(self.dir, epoch=1, age=10 * 86400)
         make(self.dir, epoch=2, age=9 * 86400)
