@@ -67,6 +67,18 @@ std::optional<PartFileName> name_of(const Leftover& leftover) {
     return parse_part_file_name(leftover.path.substr(leftover.path.rfind('/') + 1));
 }
 
+// Once in a program: what it says is true of every session.
+void warn_of_collective_saves() {
+    static std::atomic<bool> said{false};
+    if (said.exchange(true)) return;
+    log(LogLevel::warning,
+        "MPI runs below MPI_THREAD_MULTIPLE: save and wait are collective, and every node writes its own "
+        "part of "
+        "the files. To save without waiting for other ranks, start MPI by MPI_Init_thread with "
+        "MPI_THREAD_MULTIPLE in place of MPI_Init; if the program does so, its MPI library does not provide "
+        "it");
+}
+
 uint64_t random_number() {
     std::random_device device;
     return (uint64_t{device()} << 32) ^ device();
@@ -99,10 +111,7 @@ Result<std::unique_ptr<Checkpointer>> Checkpointer::open(Config config, std::sha
 
 Status Session::begin() {
     TAILRACE_TRY(learn_ranks());
-    if (rank() == 0 && quiet() && rank_count() > 1)
-        log(LogLevel::warning,
-            "the MPI library does not provide MPI_THREAD_MULTIPLE: every node writes its own part of the "
-            "files, and save and wait are collective");
+    if (rank() == 0 && quiet() && rank_count() > 1) warn_of_collective_saves();
     SharedInventory inventory;
     TAILRACE_TRY(agree(*transport_, take_shared_directory(inventory)));
     uint32_t greatest_local_run = 0;

@@ -17,10 +17,12 @@
 #include <atomic>
 #include <list>
 #include <map>
+#include <optional>
 #include <thread>
 #include <utility>
 
 #include "transport/mpi_call.h"
+#include "transport/mpi_roll_call.h"
 #include "transport/mpi_transfer.h"
 #include "transport/nap.h"
 
@@ -68,6 +70,7 @@ class MpiTransport final : public Transport {
         TAILRACE_MPI_TRY(MPI_Comm_get_attr(data_, MPI_TAG_UB, &upper_bound, &known),
                          "asking MPI for its greatest tag");
         if (known != 0) greatest_tag_ = static_cast<uint32_t>(*static_cast<int*>(upper_bound));
+        roll_call_.emplace(collectives_, 0, rank_, size_, limits_.patience);
         return choose_message_tag();
     }
 
@@ -77,6 +80,7 @@ class MpiTransport final : public Transport {
         if (usable) say_farewell();
         abandon();
         if (!usable) return;
+        if (roll_call_) roll_call_->hear();
         for (MPI_Comm* mine : {&messages_, &announcements_, &data_, &collectives_})
             if (*mine != MPI_COMM_NULL) MPI_Comm_free(mine);
     }
@@ -351,6 +355,7 @@ class MpiTransport final : public Transport {
     // Waits for a collective. Nothing to keep: `request` is over, or MPI has given it up.
     Status complete(MPI_Request& request, std::string_view attempted) {
         const auto start = std::chrono::steady_clock::now();
+        roll_call_->begin(start);
         for (int look = 0;; ++look) {
             int complete = 0;
             TAILRACE_MPI_TRY(MPI_Test(&request, &complete, MPI_STATUS_IGNORE), "{}", attempted);
@@ -360,8 +365,9 @@ class MpiTransport final : public Transport {
                 continue;
             }
             // Never much longer than what was waited anyway.
-            const auto waited =
-                std::chrono::duration_cast<microseconds>(std::chrono::steady_clock::now() - start);
+            const auto now = std::chrono::steady_clock::now();
+            roll_call_->waiting(now, attempted);
+            const auto waited = std::chrono::duration_cast<microseconds>(now - start);
             std::this_thread::sleep_for(std::clamp(waited / 8, shortest_nap, longest_collective_nap));
         }
     }
@@ -404,11 +410,12 @@ class MpiTransport final : public Transport {
     int message_tag_ = 0;
     MPI_Comm messages_ = MPI_COMM_NULL, announcements_ = MPI_COMM_NULL, data_ = MPI_COMM_NULL,
              collectives_ = MPI_COMM_NULL;
-    std::map<int, uint32_t> data_tags_;  // the next one, by target
-    std::vector<int64_t> posted_to_;     // messages, by target; empty before the first
-    int64_t taken_ = 0;                  // messages that poll() has returned
-    std::list<Post> posts_;              // under way
-    std::unique_ptr<Arrival> arrival_;   // being received
+    std::optional<MpiRollCall> roll_call_;  // in collectives
+    std::map<int, uint32_t> data_tags_;     // the next one, by target
+    std::vector<int64_t> posted_to_;        // messages, by target; empty before the first
+    int64_t taken_ = 0;                     // messages that poll() has returned
+    std::list<Post> posts_;                 // under way
+    std::unique_ptr<Arrival> arrival_;      // being received
     const std::shared_ptr<MpiProgress> progress_ = std::make_shared<MpiProgress>();
 };
 

@@ -7,6 +7,7 @@
 
 #include <mpi.h>
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 
@@ -24,6 +25,8 @@ struct MpiLimits {
     // Messages and data are only used from within the program's own calls, by the thread that makes them:
     // then they are possible at every level of thread support. concurrent() stays what it is.
     bool only_in_calls = false;
+    // A collective call that waits longer for a rank says for which (mpi_roll_call.h). 0: never.
+    std::chrono::milliseconds patience{10000};
 };
 
 // Collective over `communicator`, which is duplicated and may be freed afterwards. The transport must be

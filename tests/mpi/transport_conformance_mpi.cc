@@ -6,11 +6,14 @@
 // Exits with 0 when every rank found everything right; says on stderr what was wrong.
 #include <mpi.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "base/log.h"
 #include "transport/conformance.h"
 #include "transport/mpi_transport.h"
 
@@ -116,6 +119,26 @@ bool run_funneled() {
     return run_in_calls(title) && right;
 }
 
+// A collective call that waits says for which rank, once, on one rank: on rank 0, or on rank 1 for rank 0.
+bool run_late(int late) {
+    const std::string title = "rank " + std::to_string(late) + " comes late";
+    MpiLimits limits;
+    limits.patience = std::chrono::milliseconds(300);
+    auto transport = make_mpi_transport(MPI_COMM_WORLD, limits);
+    if (!transport.ok()) return say(title, transport.status().to_string());
+    std::vector<std::string> said;
+    set_log_callback([&](LogLevel, std::string_view message) { said.emplace_back(message); });
+    if (rank_in_world == late) std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+    const bool gathered = (*transport)->allgather({}).ok();
+    set_log_callback({});
+    if (!gathered) return say(title, "allgather");
+    const bool reports = rank_in_world == (late == 0 ? 1 : 0);
+    if (said.size() != (reports ? 1u : 0u)) return say(title, std::to_string(said.size()) + " messages");
+    if (reports && said[0].find("s for rank " + std::to_string(late) + ", of") == std::string::npos)
+        return say(title, said[0]);
+    return true;
+}
+
 // A communicator smaller than the world, in another order.
 bool run_on_a_part() {
     int size = 0;
@@ -147,6 +170,9 @@ int main(int argc, char** argv) {
         right = run_suite("with small limits", MPI_COMM_WORLD, {60 * 1000, 20 * 1000}) && right;
         right = run_on_a_part() && right;
         right = run_one_after_another() && right;
+        int size = 0;
+        MPI_Comm_size(MPI_COMM_WORLD, &size);
+        if (size > 2) right = run_late(size - 1) && run_late(0) && right;
     }
 
     int all_right = 0, mine = right ? 1 : 0;

@@ -436,7 +436,8 @@ TEST_P(StorageConformance, WishesDoNotHarm) {
 TEST_P(StorageConformance, AReadGoesByTheFilesRouteOrThroughTheCache) {
     const auto content = pattern(50'000, 12);
     ASSERT_NE(file_with("a", content), nullptr);
-    auto opened = storage().open(path("a"), {.access = Access::read, .direct = GetParam().direct, .own = false, .unchanging = true});
+    auto opened = storage().open(
+        path("a"), {.access = Access::read, .direct = GetParam().direct, .own = false, .unchanging = true});
     TAILRACE_ASSERT_OK(opened);
     const auto& file = *opened;
     for (int round = 0; round < 3; ++round) {

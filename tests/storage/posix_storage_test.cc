@@ -221,12 +221,15 @@ TEST_F(PosixStorageTest, WhatLiesInThePageCacheIsReadFromThere) {
     if (!writer) GTEST_SKIP() << "no direct I/O here: " << reason_;
     std::vector<std::byte> memory(bytes + (64 << 10));
     TAILRACE_ASSERT_OK(writer->write_at(aligned(memory, 0, bytes), 0));
-    auto opened = storage_->open(writer->path(), {.access = Access::read, .direct = DirectIo::automatic, .own = false, .unchanging = true});
+    auto opened = storage_->open(
+        writer->path(),
+        {.access = Access::read, .direct = DirectIo::automatic, .own = false, .unchanging = true});
     TAILRACE_ASSERT_OK(opened);
     File* file = opened->get();
     auto plain = storage_->open(file->path(), {Access::read, DirectIo::off});
     TAILRACE_ASSERT_OK(plain);
-    auto always = storage_->open(file->path(), {.access = Access::read, .direct = DirectIo::on, .own = false, .unchanging = true});
+    auto always = storage_->open(
+        file->path(), {.access = Access::read, .direct = DirectIo::on, .own = false, .unchanging = true});
     TAILRACE_ASSERT_OK(always);
     const auto calls_of_read = [&](File& of, uint64_t offset, size_t count) {
         engine_->calls.clear();
