@@ -217,7 +217,9 @@ TAILRACE_API tailrace_code tailrace_epoch_state(tailrace_session* session, uint6
                                                 tailrace_epoch_info* info);
 
 /* Waits until the epoch has come to its end, and returns that: OK when committed or kept local.
- * `seconds` < 0 waits for ever; TAILRACE_TIMEOUT when the time is over first. */
+ * TAILRACE_INVALID_ARGUMENT also when the ranks' pieces of an array do not fit together (elements in no
+ * piece, undeclared overlaps, types or global shapes that differ): nothing of this epoch is kept, earlier
+ * ones are. `seconds` < 0 waits for ever; TAILRACE_TIMEOUT when the time is over first. */
 TAILRACE_API tailrace_code tailrace_wait(tailrace_session* session, uint64_t epoch, double seconds);
 TAILRACE_API tailrace_code tailrace_wait_all(tailrace_session* session, double seconds);
 

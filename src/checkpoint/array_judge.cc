@@ -15,7 +15,7 @@ namespace tailrace {
 namespace {
 
 constexpr uint32_t most_sentence_bytes = 1 << 20;
-constexpr size_t most_gathered_entries = 1 << 20;  // of all ranks, at a time; some 64 bytes each
+constexpr size_t least_slice_entries = 64;
 
 void put_numbers(ByteWriter& out, const std::vector<uint64_t>& numbers) {
     for (const uint64_t number : numbers) out.put(number);
@@ -160,9 +160,9 @@ std::vector<std::vector<std::byte>> slices_of(ArrayFacts facts, size_t entries_e
 }
 
 // All ranks' facts, on rank 0; nothing on the others. Collective.
-Result<ArrayFacts> gather_facts(Transport& transport, ArrayFacts mine) {
+Result<ArrayFacts> gather_facts(Transport& transport, ArrayFacts mine, size_t most_entries) {
     const auto ranks = static_cast<size_t>(transport.size());
-    const auto slices = slices_of(std::move(mine), std::max<size_t>(64, most_gathered_entries / ranks));
+    const auto slices = slices_of(std::move(mine), std::max(least_slice_entries, most_entries / ranks));
     ByteWriter count;
     count.put(static_cast<uint64_t>(slices.size()));
     TAILRACE_ASSIGN(const auto counts, transport.allgather(count.bytes()));
@@ -189,10 +189,11 @@ Result<ArrayFacts> gather_facts(Transport& transport, ArrayFacts mine) {
 }  // namespace
 
 Result<ArrayAnswer> judge_together(Transport& transport, uint32_t rank_count,
-                                   const std::function<ArrayFacts(const ArrayQuestion&)>& facts) {
+                                   const std::function<ArrayFacts(const ArrayQuestion&)>& facts,
+                                   size_t most_entries) {
     ArrayQuestion question;
     while (true) {
-        TAILRACE_ASSIGN(auto all, gather_facts(transport, facts(question)));
+        TAILRACE_ASSIGN(auto all, gather_facts(transport, facts(question), most_entries));
         ArrayAnswer answer;
         if (transport.rank() == 0) answer = judge_arrays(question, std::move(all), rank_count);
         ByteWriter out;

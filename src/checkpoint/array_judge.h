@@ -66,10 +66,12 @@ struct ArrayAnswer {
 ArrayAnswer judge_arrays(const ArrayQuestion& asked, ArrayFacts facts, uint32_t rank_count);
 
 // Collective, where ranks may only communicate in collective calls: facts go through allgather, which brings
-// everybody's to everybody, some 64 MiB of them at a time, whatever the number of ranks; rank 0 judges.
-// `facts` says what this rank knows. The answer has a verdict, the same on every rank; a failed collective is
-// the status.
+// everybody's to everybody, `most_entries` arrays of all ranks at a time (of some 64 bytes each); rank 0
+// judges. `facts` says what this rank knows. The answer has a verdict, the same on every rank; a failed
+// collective is the status.
+inline constexpr size_t most_gathered_entries = 1 << 20;
 Result<ArrayAnswer> judge_together(Transport& transport, uint32_t rank_count,
-                                   const std::function<ArrayFacts(const ArrayQuestion&)>& facts);
+                                   const std::function<ArrayFacts(const ArrayQuestion&)>& facts,
+                                   size_t most_entries = most_gathered_entries);
 
 }  // namespace tailrace

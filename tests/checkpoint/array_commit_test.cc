@@ -3,15 +3,18 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <iostream>
 #include <map>
+#include <thread>
 
 #include "base/crc32c.h"
-#include "checkpoint/array_check.h"
+#include "checkpoint/array_judge.h"
 #include "checkpoint/random_arrays.h"
 #include "checkpoint/sample_program.h"
 #include "format/catalog.h"
+#include "transport/in_process.h"
 
 namespace tailrace {
 namespace {
@@ -335,6 +338,72 @@ TEST(ArrayCommitTest, WhatEndsBetweenCaptureAndVerdictIsNotCommittedAndRecovered
         EXPECT_EQ(memory, memory_of(own, static_cast<uint32_t>(session.rank())));
     });
     EXPECT_EQ(files_of_epoch(machines, job.config, 1), job.config.files);
+}
+
+// What node 1 posts: that it has captured an epoch and how its group ended; and what its tables say, when
+// they changed.
+TEST(ArrayCommitTest, AProgramThatRegistersTheSameAsBeforeIsNotAskedAgain) {
+    Machines machines;
+    Job job = job_on(machines, hosts_of(2, 1));
+    job.config.record = false;
+    std::atomic<uint64_t> posts{0};
+    job.breaks = [&](int rank, TransportCall kind, uint64_t) {
+        if (rank == 1 && kind == TransportCall::post) ++posts;
+        return false;
+    };
+    std::vector<uint64_t> after;
+    run(job, [&](Checkpointer& session) {
+        const auto rank = static_cast<uint64_t>(session.rank());
+        Registered registered(session);
+        for (uint64_t epoch = 1; epoch <= 4; ++epoch) {
+            registered.put("u",
+                           piece_of({epoch < 4 ? 8u : 10u}, {4 * rank}, {epoch == 4 && rank == 1 ? 6u : 4u}));
+            ASSERT_TRUE(registered.save(epoch).ok());
+            if (rank == 1) after.push_back(posts);
+        }
+    });
+    ASSERT_EQ(after.size(), 4u);
+    EXPECT_EQ(after[0], 3u);
+    EXPECT_EQ(after[1] - after[0], 2u);
+    EXPECT_EQ(after[2] - after[1], 2u);
+    EXPECT_EQ(after[3] - after[2], 3u);
+}
+
+// In collective calls summaries go in slices.
+TEST(ArrayCommitTest, ManyArraysAreJudgedTogetherInSlices) {
+    constexpr uint32_t ranks = 3, arrays = 500;
+    for (const bool gap : {false, true}) {
+        auto transports = make_in_process_transports(hosts_of(3, 1), false);
+        std::vector<std::thread> threads;
+        std::vector<Status> verdicts(ranks);
+        for (uint32_t rank = 0; rank < ranks; ++rank)
+            threads.emplace_back([&, rank] {
+                const ArrayPoints points(7);
+                std::vector<std::string> names;
+                std::vector<ArrayPiece> pieces;
+                for (uint32_t a = 0; a < arrays; ++a) {
+                    names.push_back("array " + std::to_string(a));
+                    const uint64_t rows = gap && rank == 2 ? 1 : 2;
+                    pieces.push_back(piece_of({6}, {2 * rank}, {rows}));
+                }
+                std::vector<NamedPiece> table;
+                for (uint32_t a = 0; a < arrays; ++a) table.push_back({names[a], &pieces[a]});
+                const auto judged = judge_together(
+                    *transports[rank], ranks,
+                    [&](const ArrayQuestion& question) {
+                        ArrayFacts facts;
+                        facts.add(points, question, rank, table);
+                        return facts;
+                    },
+                    1);
+                verdicts[rank] = judged.ok() ? *judged->verdict : judged.status();
+            });
+        for (auto& thread : threads) thread.join();
+        for (const auto& verdict : verdicts) {
+            EXPECT_EQ(verdict.ok(), !gap) << verdict.to_string();
+            EXPECT_THAT(verdict.message(), HasSubstr(gap ? "(499 more of its arrays" : ""));
+        }
+    }
 }
 
 }  // namespace
