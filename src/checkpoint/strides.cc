@@ -19,7 +19,7 @@ namespace {
 // Runs from here on are worth a streaming copy of their own. Shorter ones are put together in the cache
 // first.
 constexpr uint64_t long_run_bytes = 64 * KiB;
-constexpr uint64_t together_bytes = 128 * KiB;  // of each thread that gathers
+constexpr uint64_t together_bytes = 64 * KiB;  // of each thread that gathers
 
 constexpr uint64_t most_bytes = uint64_t{INT64_MAX};  // that an address may lie away from another
 
