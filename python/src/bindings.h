@@ -53,8 +53,10 @@ T value_of(Result<T> result) {
 // flags.
 using PieceTuple =
     std::tuple<int, std::vector<uint64_t>, std::vector<uint64_t>, std::vector<uint64_t>, uint64_t>;
-// A region to save: name, address, bytes, and its piece where it is one of a global array.
-using RegionTuple = std::tuple<std::string, uintptr_t, uint64_t, std::optional<PieceTuple>>;
+// A region to save: name, address, bytes, its piece where it is one of a global array, and the bytes from an
+// element to its neighbour in each dimension of that where its elements lie apart.
+using RegionTuple =
+    std::tuple<std::string, uintptr_t, uint64_t, std::optional<PieceTuple>, std::vector<uint64_t>>;
 // Memory to fill: name of the region, address, bytes.
 using TargetTuple = std::tuple<std::string, uintptr_t, uint64_t>;
 

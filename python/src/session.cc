@@ -149,7 +149,7 @@ class Session {
     }
 
     tailrace_code add(const RegionTuple& region) {
-        const auto& [name, address, bytes, piece] = region;
+        const auto& [name, address, bytes, piece, stride_bytes] = region;
         void* const memory = reinterpret_cast<void*>(address);
         if (!piece) return tailrace_register(session_, name.c_str(), memory, bytes);
         const auto& [type, global_shape, offset, local_shape, flags] = *piece;
@@ -162,6 +162,7 @@ class Session {
         array.offset = offset.data();
         array.local_shape = local_shape.data();
         array.flags = flags;
+        if (stride_bytes.size() == global_shape.size()) array.memory_stride_bytes = stride_bytes.data();
         return tailrace_register_array(session_, name.c_str(), memory, &array);
     }
 

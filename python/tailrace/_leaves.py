@@ -44,7 +44,7 @@ GAPS, OVERLAP = 1, 2  # declarations, as in tailrace.h
 
 @dataclasses.dataclass(frozen=True)
 class Leaf:
-    """Memory of an array or a tensor, contiguous and row-major."""
+    """Memory of an array or a tensor, row-major; contiguous unless there are strides."""
 
     kind: str  # "numpy" or "torch"
     dtype: Any  # as it is written into the tree: a string, or a numpy record's description
@@ -53,6 +53,7 @@ class Leaf:
     nbytes: int
     type: int | None  # of the file format; None for element types that it does not have
     owner: object
+    strides: tuple[int, ...] = ()  # in bytes
 
     def piece(
         self, global_shape: Sequence[int] | None = None, offset: Sequence[int] | None = None, declared: int = 0
@@ -169,9 +170,12 @@ def describe(value: Any) -> tuple[str, Any, tuple[int, ...]]:
     return "torch", str(value.dtype).removeprefix("torch."), tuple(value.shape)
 
 
-def to_save(value: Any, name: str = "") -> Leaf:
+def to_save(value: Any, name: str = "", apart: bool = False) -> Leaf:
     """The memory to copy from: the array's own where it is contiguous and the host can read it, else a copy. Error
-    (invalid argument), with the name, for what has none."""
+    (invalid argument), with the name, for what has none.
+
+    apart: the array's own also where its elements lie apart, as without its ghost cells, and the core can take them.
+    """
     if not is_array(value):  # a tailrace.Shard, which is of several ranks
         raise Error(
             Code.INVALID_ARGUMENT, f"{name!r} is a {type(value).__name__}: a Session saves it; nothing was saved"
@@ -183,8 +187,30 @@ def to_save(value: Any, name: str = "") -> Leaf:
         instead = ": save it with tailrace.torch.StorageWriter" if _is_wrapper(value) else ""
         raise Error(Code.INVALID_ARGUMENT, f"{what}: {why}{instead}; nothing was saved")
     if kind == "numpy":
+        strides = _strides(dtype, shape, value.strides) if apart and not value.flags.c_contiguous else ()
+        if strides:
+            return dataclasses.replace(_numpy_leaf(value, dtype), strides=strides)
         return _numpy_leaf(np.ascontiguousarray(value).reshape(shape), dtype)
-    return _torch_leaf(value.detach().resolve_conj().resolve_neg().to("cpu").contiguous(), dtype)
+    value = value.detach().resolve_conj().resolve_neg().to("cpu")
+    if apart and not value.is_contiguous():
+        strides = _strides(dtype, shape, [stride * value.itemsize for stride in value.stride()])
+        if strides:
+            return dataclasses.replace(_torch_leaf(value, dtype), strides=strides)
+    return _torch_leaf(value.contiguous(), dtype)
+
+
+def _strides(dtype: Any, shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
+    """The strides (in bytes) as the core takes them: forwards, and no element shares memory with another; nothing
+    where they are not so."""
+    if TYPES.get(dtype if isinstance(dtype, str) else "") is None or len(shape) > MOST_DIMENSIONS or 0 in shape:
+        return ()
+    itemsize = np.dtype(np.uint16 if dtype == "bfloat16" else dtype).itemsize
+    within = itemsize
+    for stride, count in sorted((s, n) for s, n in zip(strides, shape, strict=True) if n > 1):
+        if stride < within:
+            return ()
+        within += (count - 1) * stride
+    return tuple(s if n > 1 else itemsize for s, n in zip(strides, shape, strict=True))
 
 
 def why_not(value: Any) -> str | None:

@@ -132,7 +132,7 @@ def _compare(
 
 def _compare_array(ref: _tree.ArrayRef | None, target: Any, path: tuple[Any, ...], plan: Plan) -> None:
     where = _tree.path_text(path)
-    array = target.array if isinstance(target, _tree.Shard) else target
+    array = target.own if isinstance(target, _tree.Shard) else target
     if ref is None or not _leaves.is_array(array):
         plan.differences.append(f"{where} is an array {'here' if ref is None else 'in the checkpoint'} only")
         return

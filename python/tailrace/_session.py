@@ -178,16 +178,17 @@ class Session:
         with contextlib.suppress(Exception):  # a step that is no number; a session that is closed
             self._core.give_up(step, code, sentence_of(error))
 
-    def _regions_of(self, tree: Any, pickle: bool) -> tuple[list[tuple[str, int, int, Any]], Any]:
+    def _regions_of(self, tree: Any, pickle: bool) -> tuple[list[tuple[str, int, int, Any, Any]], Any]:
         """What to save as the extension takes it, and what keeps it alive."""
         skeleton, arrays = _tree.encode(tree, pickle)
         alone = self.rank_count == 1
         text = np.frombuffer(skeleton, np.uint8)
-        regions: list[tuple[str, int, int, Any]] = [(_tree.SKELETON, text.ctypes.data, text.nbytes, None)]
+        regions: list[tuple[str, int, int, Any, Any]] = [(_tree.SKELETON, text.ctypes.data, text.nbytes, None, ())]
         leaves: list[Any] = [text]
         for name, value in arrays.items():
             shard = value if isinstance(value, _tree.Shard) else None
-            leaf = _leaves.to_save(shard.array if shard else value, name)
+            # What has no piece has no shape in the core: its bytes are to lie one after another.
+            leaf = _leaves.to_save(shard.own if shard else value, name, apart=alone or shard is not None)
             leaves.append(leaf)
             if shard is not None:
                 piece = leaf.piece(shard.global_shape, shard.offset, shard.declared)
@@ -200,7 +201,7 @@ class Session:
             else:
                 # With one rank every array is the whole of its kind, and the command line can extract it.
                 piece = leaf.piece() if alone else None
-            regions.append((name, leaf.address, leaf.nbytes, piece))
+            regions.append((name, leaf.address, leaf.nbytes, piece, leaf.strides))
         return regions, leaves
 
     def state(self, step: int) -> Epoch:

@@ -42,6 +42,9 @@ class Shard:
 
     gaps: some elements may be in no rank's piece; nobody can read those.
     overlap: an element may be in several ranks' pieces; that of the lowest rank counts.
+    halo: so many elements at both ends of each dimension of `array` are copies of the neighbours' (ghost cells): a
+        number for all dimensions, or for each a number or (before, after). They are no part of the piece, which is
+        `own`: not saved, not counted in global_shape and offset, and left alone by a restore.
     """
 
     array: Any
@@ -50,6 +53,8 @@ class Shard:
     _: dataclasses.KW_ONLY
     gaps: bool = False
     overlap: bool = False
+    halo: int | Sequence[int | tuple[int, int]] = 0
+    own: Any = dataclasses.field(init=False, repr=False, compare=False)  # `array` without its halo
 
     @property
     def declared(self) -> int:
@@ -64,6 +69,36 @@ class Shard:
                 Code.INVALID_ARGUMENT,
                 f"a Shard at {self.offset!r} of an array of {self.global_shape!r}: both are sequences of integers",
             ) from None
+        object.__setattr__(self, "own", _without_halo(self.array, self.halo))
+
+
+def _without_halo(array: Any, halo: Any) -> Any:
+    if not _leaves.is_array(array):
+        return array  # which the encoder refuses, with its place in the tree
+    shape = tuple(array.shape)
+    try:
+        pairs = [_both_ends(one) for one in (halo if isinstance(halo, Sequence) else [halo] * len(shape))]
+        if len(pairs) != len(shape) or any(
+            min(pair) < 0 or sum(pair) > n for pair, n in zip(pairs, shape, strict=True)
+        ):
+            raise ValueError
+    except (TypeError, ValueError):
+        raise Error(
+            Code.INVALID_ARGUMENT,
+            f"a Shard of an array of shape {shape} with halo={halo!r}: it is a number of elements, or for each "
+            "dimension a number or (before, after), and leaves out no more than there is",
+        ) from None
+    if not any(sum(pair) for pair in pairs):
+        return array
+    return array[tuple(slice(before, n - after) for (before, after), n in zip(pairs, shape, strict=True))]
+
+
+def _both_ends(one: Any) -> tuple[int, int]:
+    try:
+        return operator.index(one), operator.index(one)
+    except TypeError:
+        before, after = one
+        return operator.index(before), operator.index(after)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,7 +166,7 @@ class _Encoder:
         if type(value) is float:
             return value if math.isfinite(value) else {"$": "float", "v": repr(value)}
         if isinstance(value, Shard):
-            return self.array(value.array, path, value)
+            return self.array(value.own, path, value)
         if _leaves.is_array(value):
             return self.array(value, path, None)
         if isinstance(value, np.generic) and not value.dtype.hasobject:

@@ -411,6 +411,46 @@ def test_a_shard_is_placed_by_any_integers(settings: Settings) -> None:
             tailrace.Shard(np.arange(4), place, [0])  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_a_halo_is_neither_saved_nor_restored(library: str, settings: Settings) -> None:
+    whole = np.arange(6.0 * 5).reshape(6, 5)
+    grid: Any = np.full((10, 6), -1.0)
+    grid[2:8, 1:6] = whole
+    other: Any = np.full((9, 5), 7.0)
+    if library == "torch":
+        torch = pytest.importorskip("torch", reason="torch is not installed")
+        grid, other = torch.from_numpy(grid), torch.from_numpy(other)
+    with tailrace.open(**settings) as session:
+        session.save(1, {"u": tailrace.Shard(grid, whole.shape, (0, 0), halo=[2, (1, 0)])})
+        assert np.array_equal(session.read()["u"][:], whole)
+        part = tailrace.Shard(other, whole.shape, (1, 2), halo=((2, 2), 1))
+        session.restore(1, {"u": part})
+    assert np.array_equal(np.asarray(part.own), whole[1:6, 2:5])
+    around = np.asarray(other).copy()
+    around[2:7, 1:4] = 7.0
+    assert (around == 7.0).all()
+    for halo in (-1, 5, [1], [(1, 2, 3), 0], "2", [1.5, 1]):
+        with pytest.raises(tailrace.Error, match="halo"):
+            tailrace.Shard(grid, whole.shape, (0, 0), halo=halo)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("view", ["transposed", "every other", "backwards", "broadcast"])
+def test_arrays_whose_elements_lie_apart_are_saved_as_they_are(view: str, settings: Settings) -> None:
+    base = np.arange(24 * 30, dtype=np.float32).reshape(24, 30)
+    views = {
+        "transposed": base.T,
+        "every other": base[1::2, ::3],
+        "backwards": base[::-1],
+        "broadcast": np.broadcast_to(base[0], (4, 30)),
+    }
+    array = views[view]
+    leaf = tailrace._leaves.to_save(array, apart=True)
+    assert (leaf.owner is array) is (view in ("transposed", "every other")), "those need no copy"
+    with tailrace.open(**settings) as session:
+        session.save(1, {"x": array})
+        assert np.array_equal(session.read()["x"][:], array)
+
+
 def test_what_is_declared_of_a_shard_is_saved_with_it(settings: Settings) -> None:
     with tailrace.open(**settings) as session:
         session.save(

@@ -137,7 +137,8 @@ def _tree_of(checkpoint: Checkpoint, scratch: Scratch, in_pieces: bool) -> Any:
             lazy._read(leaf)
             return array
         checkpoint._reader.read(checkpoint.rank, [(ref.region, leaf.address, leaf.nbytes)])
-        declared = checkpoint._regions[ref.region][1][4]
+        region = checkpoint._regions[ref.region][1]
+        declared = region[4] if region else 0
         gaps, overlap = bool(declared & _leaves.GAPS), bool(declared & _leaves.OVERLAP)
         return _tree.Shard(array, *piece, gaps=gaps, overlap=overlap)
 

@@ -261,7 +261,7 @@ def _write_tailrace(trees: list[Any], directory: str, files: int) -> None:
             regions: list[Any] = []
             for name, array in arrays.items():
                 shard = array if isinstance(array, _tree.Shard) else None
-                leaf = leaves[name] = _leaves.to_save(shard.array if shard else array, name)
+                leaf = leaves[name] = _leaves.to_save(shard.own if shard else array, name)
                 # Pieces of one name would be pieces of one array of all ranks, which Shards alone are.
                 piece = leaf.piece(shard.global_shape, shard.offset, shard.declared) if shard else None
                 regions.append((name, leaf.nbytes, piece))
