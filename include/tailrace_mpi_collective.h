@@ -167,7 +167,10 @@ typedef struct tailrace_file_statistics {
     uint64_t local_aggregators, global_aggregators; /* of the last call that had any */
     uint64_t memory_bytes;                          /* the most buffers that one rank took */
     double total_seconds, gather_seconds, copy_seconds, exchange_seconds, scatter_seconds, file_seconds;
-    uint64_t reserved[8]; /* for later versions; 0 */
+    /* Of requests_after_local and requests_after_global, those that only the borders between one aggregator's
+     * windows have made. */
+    uint64_t cuts_after_local, cuts_after_global;
+    uint64_t reserved[6]; /* for later versions; 0 */
 } tailrace_file_statistics;
 
 TAILRACE_API tailrace_code tailrace_file_get_statistics(tailrace_file* file,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -20,6 +21,11 @@ inline std::string_view cut_text(std::string_view text, size_t most) {
 inline std::string shortened(std::string_view text) {
     constexpr size_t most = 100;
     return text.size() <= most ? std::string(text) : std::string(cut_text(text, most)) + "...";
+}
+
+// "1 call", "2 calls".
+inline std::string counted(uint64_t count, std::string_view thing) {
+    return std::to_string(count) + " " + std::string(thing) + (count == 1 ? "" : "s");
 }
 
 }  // namespace tailrace

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "base/text.h"
 #include "c_api/handles.h"
 #include "c_api/open_collective.h"
 #include "c_api/open_session.h"
@@ -17,6 +18,7 @@
 #include "transport/mpi_transport.h"
 
 using tailrace::Code;
+using tailrace::counted;
 using tailrace::HandleTable;
 using tailrace::mpi_status;  // for TAILRACE_MPI_TRY
 using tailrace::Result;
@@ -216,6 +218,26 @@ Status start(tailrace_file* handle, Direction direction, tailrace_io** io, Make 
     return Status();
 }
 
+std::string describe(const std::string& path, const tailrace_file_statistics& s) {
+    const std::string before_windows =
+        s.cuts_after_local + s.cuts_after_global == 0
+            ? ""
+            : fmt::format(" ({} and {} before windows cut them)", s.requests_after_local - s.cuts_after_local,
+                          s.requests_after_global - s.cuts_after_global);
+    return fmt::format(
+        "{}: {} ({} two-layer, {} two-phase, {} direct), {}, requests {} -> {} after local -> {} after "
+        "global aggregation{}, {}, p_l {}, p_g {}, {}, {} ({} of one rank), {}, {} one after the other, {} "
+        "at one global aggregator, {} of buffers per rank at most; seconds: total {:.3f}, gather {:.3f}, "
+        "copy {:.3f}, exchange {:.3f}, scatter {:.3f}, file {:.3f}",
+        path, counted(s.calls, "call"), s.two_layer_calls, s.two_phase_calls, s.direct_calls,
+        counted(s.bytes, "byte"), s.requests, s.requests_after_local, s.requests_after_global, before_windows,
+        counted(s.file_operations, "file operation"), s.local_aggregators, s.global_aggregators,
+        counted(s.rounds, "round"), counted(s.messages, "message"), s.messages_of_one,
+        counted(s.collectives, "collective step"), counted(s.steps, "message"),
+        counted(s.receives, "receive"), counted(s.memory_bytes, "byte"), s.total_seconds, s.gather_seconds,
+        s.copy_seconds, s.exchange_seconds, s.scatter_seconds, s.file_seconds);
+}
+
 }  // namespace
 
 extern "C" {
@@ -394,6 +416,8 @@ tailrace_code tailrace_file_get_statistics(tailrace_file* file, tailrace_file_st
         out.requests = sum.requests;
         out.requests_after_local = sum.requests_after_local;
         out.requests_after_global = sum.requests_after_global;
+        out.cuts_after_local = sum.cuts_after_local;
+        out.cuts_after_global = sum.cuts_after_global;
         out.file_operations = sum.file_operations;
         out.overlapping_bytes = sum.overlapping_bytes;
         out.messages = sum.messages;
@@ -420,18 +444,9 @@ const char* tailrace_file_describe(tailrace_file* file, const tailrace_file_stat
         const std::shared_ptr<tailrace_file> object = HandleTable<tailrace_file>::instance().find(file);
         if (!object || statistics == nullptr) return nullptr;
         const tailrace_file_statistics& s = *statistics;
-        object->description = fmt::format(
-            "{}: {} calls ({} two-layer, {} two-phase, {} direct), {} bytes, requests {} -> {} after local "
-            "-> {} after global aggregation, {} file operations, p_l {}, p_g {}, {} rounds, {} messages ({} "
-            "of one rank), {} "
-            "collective steps, {} messages one after the other, {} receives at one global aggregator, {} "
-            "bytes of buffers per rank at most; seconds: total {:.3f}, gather {:.3f}, copy {:.3f}, exchange "
-            "{:.3f}, scatter {:.3f}, file {:.3f}; last call: {}",
-            object->file->path(), s.calls, s.two_layer_calls, s.two_phase_calls, s.direct_calls, s.bytes,
-            s.requests, s.requests_after_local, s.requests_after_global, s.file_operations,
-            s.local_aggregators, s.global_aggregators, s.rounds, s.messages, s.messages_of_one, s.collectives,
-            s.steps, s.receives, s.memory_bytes, s.total_seconds, s.gather_seconds, s.copy_seconds,
-            s.exchange_seconds, s.scatter_seconds, s.file_seconds, object->file->last_reason());
+        object->description =
+            s.calls == 0 ? object->file->path() + ": no collective calls"
+                         : describe(object->file->path(), s) + "; last call: " + object->file->last_reason();
         return object->description.c_str();
     } catch (const std::bad_alloc&) {
         return nullptr;

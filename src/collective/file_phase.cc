@@ -97,6 +97,8 @@ Status FilePhase::carry_out(File& file, FileTask& task) {
     std::vector<Request> runs;
     task.merged = merge(task.lists, runs);
     task.runs = runs.size();
+    task.at_begin = !runs.empty() && runs.front().offset == task.window.begin;
+    task.at_end = !runs.empty() && runs.back().end() == task.window.end;
     return task.writes ? write(file, task, runs) : read(file, task, runs);
 }
 

@@ -59,9 +59,10 @@ struct FileTask {
     std::atomic<bool> finished = false;           // after it, for the submitter to see:
     Status status;
     MergeCounts merged;
-    uint64_t runs = 0;               // after coalescing
-    uint64_t operations = 0;         // of the file
-    uint64_t file_end = UINT64_MAX;  // a read met the end of the file: what lies beyond is zeros
+    uint64_t runs = 0;                      // after coalescing
+    bool at_begin = false, at_end = false;  // of the window: does a run reach its border?
+    uint64_t operations = 0;                // of the file
+    uint64_t file_end = UINT64_MAX;         // a read met the end of the file: what lies beyond is zeros
     double seconds = 0;
 };
 

@@ -322,6 +322,7 @@ Status GlobalPart::file_phase_over(Window& window) {
     context_.file_end = std::min(context_.file_end, window.task.file_end);
     Statistics& statistics = context_.statistics;
     statistics.requests_after_global += window.task.runs;
+    statistics.cuts_after_global += cuts_.note(window.range, window.task.at_begin, window.task.at_end);
     statistics.file_operations += window.task.operations;
     statistics.overlapping_bytes += window.task.merged.overlapping_bytes;
     statistics.file += window.task.seconds;

@@ -94,6 +94,7 @@ class GlobalPart {
     size_t groups_missing_ = 0;
     std::map<uint64_t, std::vector<int>> contributors_;  // by window; those that were opened are gone
     std::deque<std::unique_ptr<Window>> open_;
+    Cuts cuts_;           // of the windows that went through the file
     uint64_t steps_ = 0;  // of the messages up to the last window that was closed
     Buffer scratch_;
     size_t scratch_used_ = 0, scratch_users_ = 0;

@@ -218,7 +218,9 @@ MergeCounts LocalPart::merge_window(const FileWindow& window, std::vector<Reques
         if (range.first < range.last)
             parts.push_back(list.all().subspan(range.first, range.last - range.first));
     }
-    return merge(parts, window, runs);
+    const MergeCounts merged = merge(parts, window, runs);
+    context_.statistics.cuts_after_local += cuts_.note(window, runs);
+    return merged;
 }
 
 // Finds the memory for the packed bytes of slot.runs, and shows the runs to the members.

@@ -102,6 +102,7 @@ class LocalPart {
     std::map<uint64_t, std::unique_ptr<Transfer>> asking_;  // their transfers
     std::deque<std::pair<uint64_t, uint64_t>> ready_;       // reads: waiting for a slot; the steps up to it
     std::vector<Slot> slots_;
+    Cuts cuts_;  // of the windows that were merged
 };
 
 }  // namespace tailrace::collective

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -90,6 +91,28 @@ MergeCounts merge(std::span<const std::span<const Request>> lists, const FileWin
 
 // Of all lists, whatever their range.
 MergeCounts merge(std::span<const std::span<const Request>> lists, std::vector<Request>& runs);
+
+// Counts the runs that only borders between windows have made: those that begin where a run of the window
+// before ends. Each window is noted once, in any order.
+class Cuts {
+  public:
+    // `at_begin`, `at_end`: is there a run that reaches the window's border? The cuts that are known now.
+    uint64_t note(const FileWindow& window, bool at_begin, bool at_end) {
+        return (at_begin ? meet(window.begin) : 0) + (at_end ? meet(window.end) : 0);
+    }
+    uint64_t note(const FileWindow& window, std::span<const Request> runs) {
+        if (runs.empty()) return 0;
+        return note(window, runs.front().offset == window.begin, runs.back().end() == window.end);
+    }
+
+  private:
+    uint64_t meet(uint64_t border) {
+        if (one_side_.erase(border) > 0) return 1;
+        one_side_.insert(border);
+        return 0;
+    }
+    std::set<uint64_t> one_side_;  // borders that one run reaches, so far
+};
 
 uint64_t total_bytes(std::span<const Request> requests);
 

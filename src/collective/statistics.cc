@@ -12,8 +12,9 @@ namespace {
 // Every field once: how it is added up, encoded and decoded.
 template <class Statistics, class Sum, class Most, class Seconds>
 void for_each_field(Statistics& s, Sum sum, Most most, Seconds seconds) {
-    for (auto* field : {&s.bytes, &s.requests, &s.requests_after_local, &s.requests_after_global,
-                        &s.file_operations, &s.overlapping_bytes, &s.messages})
+    for (auto* field :
+         {&s.bytes, &s.requests, &s.requests_after_local, &s.requests_after_global, &s.cuts_after_local,
+          &s.cuts_after_global, &s.file_operations, &s.overlapping_bytes, &s.messages})
         sum(*field);
     for (auto* field : {&s.calls, &s.direct_calls, &s.two_phase_calls, &s.two_layer_calls, &s.collectives,
                         &s.steps, &s.local_aggregators, &s.global_aggregators, &s.rounds, &s.receives,

@@ -17,9 +17,11 @@ struct Statistics {
     uint64_t requests = 0;               // as the ranks gave them
     uint64_t requests_after_local = 0;   // as global aggregators received them
     uint64_t requests_after_global = 0;  // as they were coalesced again, in front of the file
-    uint64_t file_operations = 0;        // reads and writes of the file
-    uint64_t overlapping_bytes = 0;      // that more than one rank asked for
-    uint64_t messages = 0;               // words and transfers between different ranks
+    // Of these, what only the borders between one aggregator's windows have made.
+    uint64_t cuts_after_local = 0, cuts_after_global = 0;
+    uint64_t file_operations = 0;    // reads and writes of the file
+    uint64_t overlapping_bytes = 0;  // that more than one rank asked for
+    uint64_t messages = 0;           // words and transfers between different ranks
 
     // The same on every rank, or the greatest of all.
     uint64_t calls = 0;

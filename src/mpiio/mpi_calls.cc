@@ -48,7 +48,7 @@ int raise(MPI_File file, int code) {
 // At the individual file pointer, which moves on by what was asked for, at once where the call goes on.
 template <class Ours, class Theirs>
 int at_pointer(const std::shared_ptr<mpiio::OpenFile>& open, MPI_File file, Ours ours, Theirs theirs) {
-    if (!open || !open->handled()) return theirs();
+    if (!open || !open->takes_call()) return theirs();
     MPI_Offset position = 0;
     if (const int code = open->pointer.get(file, position); code != MPI_SUCCESS) return code;
     const mpiio::Transfer transfer = ours(*open, position);
@@ -60,7 +60,7 @@ int at_pointer(const std::shared_ptr<mpiio::OpenFile>& open, MPI_File file, Ours
 
 template <class Ours, class Theirs>
 int at_offset(const std::shared_ptr<mpiio::OpenFile>& open, MPI_File file, Ours ours, Theirs theirs) {
-    if (!open || !open->handled()) return theirs();
+    if (!open || !open->takes_call()) return theirs();
     const mpiio::Transfer transfer = ours(*open);
     return transfer.handled ? raise(file, transfer.code) : theirs();
 }
@@ -68,7 +68,14 @@ int at_offset(const std::shared_ptr<mpiio::OpenFile>& open, MPI_File file, Ours 
 // For nonblocking calls: null where no thread may work for them.
 std::shared_ptr<mpiio::OpenFile> find_concurrent(MPI_File file) {
     std::shared_ptr<mpiio::OpenFile> open = mpiio::find(file);
-    return open && open->concurrent ? open : nullptr;
+    if (!open || open->concurrent) return open;
+    open->leave(mpiio::Left::not_concurrent);
+    return nullptr;
+}
+
+// The program shall see that the MPI library makes this call.
+void note_left(MPI_File file, mpiio::Left why) {
+    if (const std::shared_ptr<mpiio::OpenFile> open = mpiio::find(file)) open->leave(why);
 }
 
 }  // namespace
@@ -209,6 +216,54 @@ TAILRACE_INTERCEPTED int MPI_File_iread_at_all(MPI_File file, MPI_Offset offset,
         [&] { return PMPI_File_iread_at_all(file, offset, buffer, count, type, request); });
 }
 
+// Collective calls that are always the MPI library's.
+TAILRACE_INTERCEPTED int MPI_File_write_all_begin(MPI_File file, const void* buffer, int count,
+                                                  MPI_Datatype type) {
+    note_left(file, mpiio::Left::split);
+    return PMPI_File_write_all_begin(file, buffer, count, type);
+}
+
+TAILRACE_INTERCEPTED int MPI_File_write_at_all_begin(MPI_File file, MPI_Offset offset, const void* buffer,
+                                                     int count, MPI_Datatype type) {
+    note_left(file, mpiio::Left::split);
+    return PMPI_File_write_at_all_begin(file, offset, buffer, count, type);
+}
+
+TAILRACE_INTERCEPTED int MPI_File_write_ordered(MPI_File file, const void* buffer, int count,
+                                                MPI_Datatype type, MPI_Status* status) {
+    note_left(file, mpiio::Left::shared_pointer);
+    return PMPI_File_write_ordered(file, buffer, count, type, status);
+}
+
+TAILRACE_INTERCEPTED int MPI_File_write_ordered_begin(MPI_File file, const void* buffer, int count,
+                                                      MPI_Datatype type) {
+    note_left(file, mpiio::Left::shared_pointer);
+    return PMPI_File_write_ordered_begin(file, buffer, count, type);
+}
+
+TAILRACE_INTERCEPTED int MPI_File_read_all_begin(MPI_File file, void* buffer, int count, MPI_Datatype type) {
+    note_left(file, mpiio::Left::split);
+    return PMPI_File_read_all_begin(file, buffer, count, type);
+}
+
+TAILRACE_INTERCEPTED int MPI_File_read_at_all_begin(MPI_File file, MPI_Offset offset, void* buffer, int count,
+                                                    MPI_Datatype type) {
+    note_left(file, mpiio::Left::split);
+    return PMPI_File_read_at_all_begin(file, offset, buffer, count, type);
+}
+
+TAILRACE_INTERCEPTED int MPI_File_read_ordered(MPI_File file, void* buffer, int count, MPI_Datatype type,
+                                               MPI_Status* status) {
+    note_left(file, mpiio::Left::shared_pointer);
+    return PMPI_File_read_ordered(file, buffer, count, type, status);
+}
+
+TAILRACE_INTERCEPTED int MPI_File_read_ordered_begin(MPI_File file, void* buffer, int count,
+                                                     MPI_Datatype type) {
+    note_left(file, mpiio::Left::shared_pointer);
+    return PMPI_File_read_ordered_begin(file, buffer, count, type);
+}
+
 #if MPI_VERSION >= 4
 TAILRACE_INTERCEPTED int MPI_File_write_all_c(MPI_File file, const void* buffer, MPI_Count count,
                                               MPI_Datatype type, MPI_Status* status) {
@@ -280,6 +335,54 @@ TAILRACE_INTERCEPTED int MPI_File_iread_at_all_c(MPI_File file, MPI_Offset offse
         find_concurrent(file), file,
         [&](mpiio::OpenFile& open) { return mpiio::start_read(open, offset, buffer, count, type, request); },
         [&] { return PMPI_File_iread_at_all_c(file, offset, buffer, count, type, request); });
+}
+
+TAILRACE_INTERCEPTED int MPI_File_write_all_begin_c(MPI_File file, const void* buffer, MPI_Count count,
+                                                    MPI_Datatype type) {
+    note_left(file, mpiio::Left::split);
+    return PMPI_File_write_all_begin_c(file, buffer, count, type);
+}
+
+TAILRACE_INTERCEPTED int MPI_File_write_at_all_begin_c(MPI_File file, MPI_Offset offset, const void* buffer,
+                                                       MPI_Count count, MPI_Datatype type) {
+    note_left(file, mpiio::Left::split);
+    return PMPI_File_write_at_all_begin_c(file, offset, buffer, count, type);
+}
+
+TAILRACE_INTERCEPTED int MPI_File_write_ordered_c(MPI_File file, const void* buffer, MPI_Count count,
+                                                  MPI_Datatype type, MPI_Status* status) {
+    note_left(file, mpiio::Left::shared_pointer);
+    return PMPI_File_write_ordered_c(file, buffer, count, type, status);
+}
+
+TAILRACE_INTERCEPTED int MPI_File_write_ordered_begin_c(MPI_File file, const void* buffer, MPI_Count count,
+                                                        MPI_Datatype type) {
+    note_left(file, mpiio::Left::shared_pointer);
+    return PMPI_File_write_ordered_begin_c(file, buffer, count, type);
+}
+
+TAILRACE_INTERCEPTED int MPI_File_read_all_begin_c(MPI_File file, void* buffer, MPI_Count count,
+                                                   MPI_Datatype type) {
+    note_left(file, mpiio::Left::split);
+    return PMPI_File_read_all_begin_c(file, buffer, count, type);
+}
+
+TAILRACE_INTERCEPTED int MPI_File_read_at_all_begin_c(MPI_File file, MPI_Offset offset, void* buffer,
+                                                      MPI_Count count, MPI_Datatype type) {
+    note_left(file, mpiio::Left::split);
+    return PMPI_File_read_at_all_begin_c(file, offset, buffer, count, type);
+}
+
+TAILRACE_INTERCEPTED int MPI_File_read_ordered_c(MPI_File file, void* buffer, MPI_Count count,
+                                                 MPI_Datatype type, MPI_Status* status) {
+    note_left(file, mpiio::Left::shared_pointer);
+    return PMPI_File_read_ordered_c(file, buffer, count, type, status);
+}
+
+TAILRACE_INTERCEPTED int MPI_File_read_ordered_begin_c(MPI_File file, void* buffer, MPI_Count count,
+                                                       MPI_Datatype type) {
+    note_left(file, mpiio::Left::shared_pointer);
+    return PMPI_File_read_ordered_begin_c(file, buffer, count, type);
 }
 #endif
 

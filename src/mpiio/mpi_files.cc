@@ -106,11 +106,40 @@ void say_left(const OpenFile& file, const std::string& why) {
     write_line("tailrace: " + file.path + " is left to the MPI library: " + why);
 }
 
+// The calls on it that were left to the MPI library, and why; empty when there were none.
+std::string calls_left(const OpenFile& file) {
+    struct Kind {
+        std::string_view one, many;
+    };
+    constexpr std::array<Kind, static_cast<size_t>(Left::kinds)> kinds = {{
+        {"nonblocking call (without MPI_THREAD_MULTIPLE no thread may work for it)",
+         "nonblocking calls (without MPI_THREAD_MULTIPLE no thread may work for them)"},
+        {"split call", "split calls"},
+        {"call at the shared file pointer", "calls at the shared file pointer"},
+        {"call in atomic mode", "calls in atomic mode"},
+        {"call in another data representation than native",
+         "calls in another data representation than native"},
+        {"call that makes no sense, goes backwards in its view, or writes a byte twice",
+         "calls that make no sense, go backwards in their view, or write a byte twice"},
+    }};
+    std::string all;
+    for (size_t kind = 0; kind < kinds.size(); ++kind) {
+        const uint64_t count = file.left[kind];
+        if (count == 0) continue;
+        all += (all.empty() ? "; left to the MPI library: " : ", ") + std::to_string(count) + " " +
+               std::string(count == 1 ? kinds[kind].one : kinds[kind].many);
+    }
+    return all;
+}
+
 // `bytes`: what was moved, of `asked`.
 Transfer outcome(OpenFile& file, tailrace_code code, uint64_t bytes, uint64_t asked, MPI_Status* status) {
     // Arguments that our method cannot take (a view that goes backwards, a write that overlaps itself) are
     // refused on all ranks: the MPI library may know what to do with them, or says what is wrong in its way.
-    if (code == TAILRACE_INVALID_ARGUMENT || code == TAILRACE_UNSUPPORTED) return {false, MPI_SUCCESS, 0};
+    if (code == TAILRACE_INVALID_ARGUMENT || code == TAILRACE_UNSUPPORTED) {
+        file.leave(Left::refused);
+        return {false, MPI_SUCCESS, 0};
+    }
     if (code == TAILRACE_OK) set_status(status, bytes);
     return {true, tell(file, code), static_cast<MPI_Offset>(asked)};
 }
@@ -222,7 +251,8 @@ int let_go(OpenFile& file) {
         tailrace_file_statistics statistics;
         const tailrace_code code = tailrace_file_get_statistics(file.file, &statistics);
         const char* line = code == TAILRACE_OK ? tailrace_file_describe(file.file, &statistics) : nullptr;
-        if (file.rank == 0 && line != nullptr) write_line("tailrace: " + std::string(line));
+        if (file.rank == 0 && line != nullptr)
+            write_line("tailrace: " + std::string(line) + calls_left(file));
     }
     return tell(file, tailrace_file_close(file.file));
 }

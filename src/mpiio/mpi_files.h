@@ -9,6 +9,7 @@
 
 #include <mpi.h>
 
+#include <array>
 #include <atomic>
 #include <memory>
 #include <string>
@@ -18,6 +19,9 @@
 #include "tailrace_mpi_collective.h"
 
 namespace tailrace::mpiio {
+
+// Why a collective call on a file that is ours was left to the MPI library all the same.
+enum class Left : size_t { not_concurrent, split, shared_pointer, atomic, representation, refused, kinds };
 
 struct OpenFile {
     std::string path;
@@ -33,8 +37,16 @@ struct OpenFile {
     MPI_Offset etype_bytes = 1;
     FilePointer pointer;
     std::atomic<bool> failure_told = false;
-    Requests requests{*this};  // those of nonblocking calls
+    Requests requests{*this};                                                    // those of nonblocking calls
+    std::array<std::atomic<uint64_t>, static_cast<size_t>(Left::kinds)> left{};  // calls, by reason
 
+    void leave(Left why) { ++left[static_cast<size_t>(why)]; }
+    // Are collective calls ours now? Where they are not, this counts as one that is left.
+    bool takes_call() {
+        if (native && !atomic) return true;
+        leave(atomic ? Left::atomic : Left::representation);
+        return false;
+    }
     bool handled() const { return native && !atomic; }
 };
 

@@ -124,6 +124,18 @@ void at_offset(Call call, MPI_Fint* file, MPI_Offset* offset, void* buffer, MPI_
 }
 
 template <class Call>
+void begin_at_pointer(Call call, MPI_Fint* file, void* buffer, MPI_Fint* count, MPI_Fint* type,
+                      MPI_Fint* error) {
+    *error = call(MPI_File_f2c(*file), in_c(buffer), *count, MPI_Type_f2c(*type));
+}
+
+template <class Call>
+void begin_at_offset(Call call, MPI_Fint* file, MPI_Offset* offset, void* buffer, MPI_Fint* count,
+                     MPI_Fint* type, MPI_Fint* error) {
+    *error = call(MPI_File_f2c(*file), *offset, in_c(buffer), *count, MPI_Type_f2c(*type));
+}
+
+template <class Call>
 void start_at_pointer(Call call, MPI_Fint* file, void* buffer, MPI_Fint* count, MPI_Fint* type,
                       MPI_Fint* request, MPI_Fint* error) {
     MPI_Request started = MPI_REQUEST_NULL;
@@ -142,72 +154,105 @@ void start_at_offset(Call call, MPI_Fint* file, MPI_Offset* offset, void* buffer
 }  // namespace
 
 // Every call under the name that `name_of` makes of it.
-#define TAILRACE_FORTRAN_CALLS(name_of)                                                                    \
-    TAILRACE_INTERCEPTED void name_of(open)(MPI_Fint * communicator, const char* name, MPI_Fint* mode,     \
-                                            MPI_Fint* info, MPI_Fint* file, MPI_Fint* error,               \
-                                            size_t length) {                                               \
-        open(communicator, name, mode, info, file, error, length);                                         \
-    }                                                                                                      \
-    TAILRACE_INTERCEPTED void name_of(close)(MPI_Fint * file, MPI_Fint * error) {                          \
-        close(file, error);                                                                                \
-    }                                                                                                      \
-    TAILRACE_INTERCEPTED void name_of(sync)(MPI_Fint * file, MPI_Fint * error) {                           \
-        sync(file, error);                                                                                 \
-    }                                                                                                      \
-    TAILRACE_INTERCEPTED void name_of(set_view)(                                                           \
-        MPI_Fint * file, MPI_Offset * displacement, MPI_Fint * etype, MPI_Fint * filetype,                 \
-        const char* representation, MPI_Fint* info, MPI_Fint* error, size_t length) {                      \
-        set_view(file, displacement, etype, filetype, representation, info, error, length);                \
-    }                                                                                                      \
-    TAILRACE_INTERCEPTED void name_of(seek)(MPI_Fint * file, MPI_Offset * offset, MPI_Fint * whence,       \
-                                            MPI_Fint * error) {                                            \
-        seek(file, offset, whence, error);                                                                 \
-    }                                                                                                      \
-    TAILRACE_INTERCEPTED void name_of(get_position)(MPI_Fint * file, MPI_Offset * offset,                  \
-                                                    MPI_Fint * error) {                                    \
-        get_position(file, offset, error);                                                                 \
-    }                                                                                                      \
-    TAILRACE_INTERCEPTED void name_of(set_atomicity)(MPI_Fint * file, MPI_Fint * flag, MPI_Fint * error) { \
-        set_atomicity(file, flag, error);                                                                  \
-    }                                                                                                      \
-    TAILRACE_INTERCEPTED void name_of(get_info)(MPI_Fint * file, MPI_Fint * info, MPI_Fint * error) {      \
-        get_info(file, info, error);                                                                       \
-    }                                                                                                      \
-    TAILRACE_INTERCEPTED void name_of(write_all)(MPI_Fint * file, void* buffer, MPI_Fint* count,           \
-                                                 MPI_Fint* type, MPI_Fint* status, MPI_Fint* error) {      \
-        at_pointer(MPI_File_write_all, file, buffer, count, type, status, error);                          \
-    }                                                                                                      \
-    TAILRACE_INTERCEPTED void name_of(read_all)(MPI_Fint * file, void* buffer, MPI_Fint* count,            \
-                                                MPI_Fint* type, MPI_Fint* status, MPI_Fint* error) {       \
-        at_pointer(MPI_File_read_all, file, buffer, count, type, status, error);                           \
-    }                                                                                                      \
-    TAILRACE_INTERCEPTED void name_of(write_at_all)(MPI_Fint * file, MPI_Offset * offset, void* buffer,    \
-                                                    MPI_Fint* count, MPI_Fint* type, MPI_Fint* status,     \
-                                                    MPI_Fint* error) {                                     \
-        at_offset(MPI_File_write_at_all, file, offset, buffer, count, type, status, error);                \
-    }                                                                                                      \
-    TAILRACE_INTERCEPTED void name_of(read_at_all)(MPI_Fint * file, MPI_Offset * offset, void* buffer,     \
-                                                   MPI_Fint* count, MPI_Fint* type, MPI_Fint* status,      \
-                                                   MPI_Fint* error) {                                      \
-        at_offset(MPI_File_read_at_all, file, offset, buffer, count, type, status, error);                 \
-    }                                                                                                      \
-    TAILRACE_INTERCEPTED void name_of(iwrite_all)(MPI_Fint * file, void* buffer, MPI_Fint* count,          \
-                                                  MPI_Fint* type, MPI_Fint* request, MPI_Fint* error) {    \
-        start_at_pointer(MPI_File_iwrite_all, file, buffer, count, type, request, error);                  \
-    }                                                                                                      \
-    TAILRACE_INTERCEPTED void name_of(iread_all)(MPI_Fint * file, void* buffer, MPI_Fint* count,           \
-                                                 MPI_Fint* type, MPI_Fint* request, MPI_Fint* error) {     \
-        start_at_pointer(MPI_File_iread_all, file, buffer, count, type, request, error);                   \
-    }                                                                                                      \
-    TAILRACE_INTERCEPTED void name_of(iwrite_at_all)(MPI_Fint * file, MPI_Offset * offset, void* buffer,   \
-                                                     MPI_Fint* count, MPI_Fint* type, MPI_Fint* request,   \
-                                                     MPI_Fint* error) {                                    \
-        start_at_offset(MPI_File_iwrite_at_all, file, offset, buffer, count, type, request, error);        \
-    }                                                                                                      \
-    TAILRACE_INTERCEPTED void name_of(iread_at_all)(MPI_Fint * file, MPI_Offset * offset, void* buffer,    \
-                                                    MPI_Fint* count, MPI_Fint* type, MPI_Fint* request,    \
-                                                    MPI_Fint* error) {                                     \
-        start_at_offset(MPI_File_iread_at_all, file, offset, buffer, count, type, request, error);         \
+#define TAILRACE_FORTRAN_CALLS(name_of)                                                                      \
+    TAILRACE_INTERCEPTED void name_of(open)(MPI_Fint * communicator, const char* name, MPI_Fint* mode,       \
+                                            MPI_Fint* info, MPI_Fint* file, MPI_Fint* error,                 \
+                                            size_t length) {                                                 \
+        open(communicator, name, mode, info, file, error, length);                                           \
+    }                                                                                                        \
+    TAILRACE_INTERCEPTED void name_of(close)(MPI_Fint * file, MPI_Fint * error) {                            \
+        close(file, error);                                                                                  \
+    }                                                                                                        \
+    TAILRACE_INTERCEPTED void name_of(sync)(MPI_Fint * file, MPI_Fint * error) {                             \
+        sync(file, error);                                                                                   \
+    }                                                                                                        \
+    TAILRACE_INTERCEPTED void name_of(set_view)(                                                             \
+        MPI_Fint * file, MPI_Offset * displacement, MPI_Fint * etype, MPI_Fint * filetype,                   \
+        const char* representation, MPI_Fint* info, MPI_Fint* error, size_t length) {                        \
+        set_view(file, displacement, etype, filetype, representation, info, error, length);                  \
+    }                                                                                                        \
+    TAILRACE_INTERCEPTED void name_of(seek)(MPI_Fint * file, MPI_Offset * offset, MPI_Fint * whence,         \
+                                            MPI_Fint * error) {                                              \
+        seek(file, offset, whence, error);                                                                   \
+    }                                                                                                        \
+    TAILRACE_INTERCEPTED void name_of(get_position)(MPI_Fint * file, MPI_Offset * offset,                    \
+                                                    MPI_Fint * error) {                                      \
+        get_position(file, offset, error);                                                                   \
+    }                                                                                                        \
+    TAILRACE_INTERCEPTED void name_of(set_atomicity)(MPI_Fint * file, MPI_Fint * flag, MPI_Fint * error) {   \
+        set_atomicity(file, flag, error);                                                                    \
+    }                                                                                                        \
+    TAILRACE_INTERCEPTED void name_of(get_info)(MPI_Fint * file, MPI_Fint * info, MPI_Fint * error) {        \
+        get_info(file, info, error);                                                                         \
+    }                                                                                                        \
+    TAILRACE_INTERCEPTED void name_of(write_all)(MPI_Fint * file, void* buffer, MPI_Fint* count,             \
+                                                 MPI_Fint* type, MPI_Fint* status, MPI_Fint* error) {        \
+        at_pointer(MPI_File_write_all, file, buffer, count, type, status, error);                            \
+    }                                                                                                        \
+    TAILRACE_INTERCEPTED void name_of(read_all)(MPI_Fint * file, void* buffer, MPI_Fint* count,              \
+                                                MPI_Fint* type, MPI_Fint* status, MPI_Fint* error) {         \
+        at_pointer(MPI_File_read_all, file, buffer, count, type, status, error);                             \
+    }                                                                                                        \
+    TAILRACE_INTERCEPTED void name_of(write_at_all)(MPI_Fint * file, MPI_Offset * offset, void* buffer,      \
+                                                    MPI_Fint* count, MPI_Fint* type, MPI_Fint* status,       \
+                                                    MPI_Fint* error) {                                       \
+        at_offset(MPI_File_write_at_all, file, offset, buffer, count, type, status, error);                  \
+    }                                                                                                        \
+    TAILRACE_INTERCEPTED void name_of(read_at_all)(MPI_Fint * file, MPI_Offset * offset, void* buffer,       \
+                                                   MPI_Fint* count, MPI_Fint* type, MPI_Fint* status,        \
+                                                   MPI_Fint* error) {                                        \
+        at_offset(MPI_File_read_at_all, file, offset, buffer, count, type, status, error);                   \
+    }                                                                                                        \
+    TAILRACE_INTERCEPTED void name_of(iwrite_all)(MPI_Fint * file, void* buffer, MPI_Fint* count,            \
+                                                  MPI_Fint* type, MPI_Fint* request, MPI_Fint* error) {      \
+        start_at_pointer(MPI_File_iwrite_all, file, buffer, count, type, request, error);                    \
+    }                                                                                                        \
+    TAILRACE_INTERCEPTED void name_of(iread_all)(MPI_Fint * file, void* buffer, MPI_Fint* count,             \
+                                                 MPI_Fint* type, MPI_Fint* request, MPI_Fint* error) {       \
+        start_at_pointer(MPI_File_iread_all, file, buffer, count, type, request, error);                     \
+    }                                                                                                        \
+    TAILRACE_INTERCEPTED void name_of(iwrite_at_all)(MPI_Fint * file, MPI_Offset * offset, void* buffer,     \
+                                                     MPI_Fint* count, MPI_Fint* type, MPI_Fint* request,     \
+                                                     MPI_Fint* error) {                                      \
+        start_at_offset(MPI_File_iwrite_at_all, file, offset, buffer, count, type, request, error);          \
+    }                                                                                                        \
+    TAILRACE_INTERCEPTED void name_of(iread_at_all)(MPI_Fint * file, MPI_Offset * offset, void* buffer,      \
+                                                    MPI_Fint* count, MPI_Fint* type, MPI_Fint* request,      \
+                                                    MPI_Fint* error) {                                       \
+        start_at_offset(MPI_File_iread_at_all, file, offset, buffer, count, type, request, error);           \
+    }                                                                                                        \
+    TAILRACE_INTERCEPTED void name_of(write_all_begin)(MPI_Fint * file, void* buffer, MPI_Fint* count,       \
+                                                       MPI_Fint* type, MPI_Fint* error) {                    \
+        begin_at_pointer(MPI_File_write_all_begin, file, buffer, count, type, error);                        \
+    }                                                                                                        \
+    TAILRACE_INTERCEPTED void name_of(write_ordered_begin)(MPI_Fint * file, void* buffer, MPI_Fint* count,   \
+                                                           MPI_Fint* type, MPI_Fint* error) {                \
+        begin_at_pointer(MPI_File_write_ordered_begin, file, buffer, count, type, error);                    \
+    }                                                                                                        \
+    TAILRACE_INTERCEPTED void name_of(write_at_all_begin)(MPI_Fint * file, MPI_Offset * offset,              \
+                                                          void* buffer, MPI_Fint* count, MPI_Fint* type,     \
+                                                          MPI_Fint* error) {                                 \
+        begin_at_offset(MPI_File_write_at_all_begin, file, offset, buffer, count, type, error);              \
+    }                                                                                                        \
+    TAILRACE_INTERCEPTED void name_of(write_ordered)(MPI_Fint * file, void* buffer, MPI_Fint* count,         \
+                                                     MPI_Fint* type, MPI_Fint* status, MPI_Fint* error) {    \
+        at_pointer(MPI_File_write_ordered, file, buffer, count, type, status, error);                        \
+    }                                                                                                        \
+    TAILRACE_INTERCEPTED void name_of(read_all_begin)(MPI_Fint * file, void* buffer, MPI_Fint* count,        \
+                                                      MPI_Fint* type, MPI_Fint* error) {                     \
+        begin_at_pointer(MPI_File_read_all_begin, file, buffer, count, type, error);                         \
+    }                                                                                                        \
+    TAILRACE_INTERCEPTED void name_of(read_ordered_begin)(MPI_Fint * file, void* buffer, MPI_Fint* count,    \
+                                                          MPI_Fint* type, MPI_Fint* error) {                 \
+        begin_at_pointer(MPI_File_read_ordered_begin, file, buffer, count, type, error);                     \
+    }                                                                                                        \
+    TAILRACE_INTERCEPTED void name_of(read_at_all_begin)(MPI_Fint * file, MPI_Offset * offset, void* buffer, \
+                                                         MPI_Fint* count, MPI_Fint* type, MPI_Fint* error) { \
+        begin_at_offset(MPI_File_read_at_all_begin, file, offset, buffer, count, type, error);               \
+    }                                                                                                        \
+    TAILRACE_INTERCEPTED void name_of(read_ordered)(MPI_Fint * file, void* buffer, MPI_Fint* count,          \
+                                                    MPI_Fint* type, MPI_Fint* status, MPI_Fint* error) {     \
+        at_pointer(MPI_File_read_ordered, file, buffer, count, type, status, error);                         \
     }
 
 #define TAILRACE_MPIFH_NAME(call) mpi_file_##call##_

@@ -264,6 +264,8 @@ TEST(CollectiveFileTest, LocalCoalescingIsKeptInManyRounds) {
             EXPECT_EQ(sum->rounds, patterns::btio_bytes(16) / 8192);
             EXPECT_LE(sum->requests_after_local, 64 + 4 * sum->rounds);
             EXPECT_EQ(sum->requests_after_global, sum->rounds);
+            EXPECT_EQ(sum->requests_after_local - sum->cuts_after_local, 64u);
+            EXPECT_EQ(sum->requests_after_global - sum->cuts_after_global, 1u);
             return Status();
         });
     for (const Status& outcome : outcomes) EXPECT_TRUE(outcome.ok()) << outcome.message();

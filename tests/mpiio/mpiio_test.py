@@ -33,15 +33,20 @@ def main():
     parser.add_argument("--library", required=True)
     parser.add_argument("--ranks", type=int, required=True)
     parser.add_argument("--calls", default="", help="the collective calls that the library has to take; default: some")
+    parser.add_argument("--says", default="", help="endings of the lines of statistics, separated by |, in this order")
     parser.add_argument("mpiexec", nargs="+")
     arguments = parser.parse_args()
     linked = "linked" in os.path.basename(arguments.program)
     with tempfile.TemporaryDirectory() as directory:
         with_it, said = run(arguments, os.path.join(directory, "with"), not linked, "on")
         without, silent = run(arguments, os.path.join(directory, "without"), False, "off")
-        line = re.search(r"tailrace: \S*with: (\d+) calls", said)
+        line = re.search(r"tailrace: \S*with: (\d+) calls? \(", said)
         if not line or int(line[1]) == 0 or (arguments.calls and line[1] != arguments.calls):
             sys.exit("the library did not take the program's %s collective calls:\n%s" % (arguments.calls, said))
+        endings = arguments.says.split("|") if arguments.says else []
+        lines = re.findall(r"tailrace: \S*with: .*", said)
+        if endings and (len(lines) != len(endings) or any(not a.endswith(b) for a, b in zip(lines, endings))):
+            sys.exit("these lines do not end with %s:\n%s" % (endings, "\n".join(lines)))
         if linked and "is left to the MPI library: TAILRACE_MPIIO is off" not in silent:
             sys.exit("the library does not say why it does nothing:\n" + silent)
         if not linked and "tailrace:" in silent:
