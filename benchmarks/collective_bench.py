@@ -103,6 +103,28 @@ class Bench:
                 print("    " + line, flush=True)
 
 
+def small_calls(bench, rounds, directory):
+    """What the library adds to calls of 64 bytes of each of two ranks, and to an open and close."""
+    print("small calls of 2 ranks: median of %d rounds (least..greatest), microseconds" % rounds)
+    times = {"MPI": [], "tailrace": []}
+    for _ in range(rounds):
+        for way in times:
+            command = shlex.split(bench.launch.format(ranks=2))
+            if way == "tailrace":
+                command += ["env", "LD_PRELOAD=" + bench.library]
+            done = subprocess.run(command + [bench.programs["MPI"], "small", "400", os.path.join(directory, "small")],
+                                  stdout=subprocess.PIPE, timeout=bench.arguments.timeout, check=True)
+            times[way].append(json.loads(done.stdout))
+    for what in ("write", "read", "open"):
+        row = "  %-5s" % what
+        for way, results in times.items():
+            each = [1e6 * one[what] for one in results]
+            row += "  %s %.1f (%.1f..%.1f)" % (way, statistics.median(each), min(each), max(each))
+        ratios = [ours[what] / theirs[what] for theirs, ours in zip(times["MPI"], times["tailrace"])]
+        print(row + "  %.1f times as long (%.1f..%.1f)" % (statistics.median(ratios), min(ratios), max(ratios)),
+              flush=True)
+
+
 def merge_rates(config):
     print("merging and coalescing on one core (aim: 20 million requests per second)")
     for ranks in (1, 4, 8, 16):
@@ -169,6 +191,8 @@ def main():
         # On real nodes the directory need not be there on this machine.
         directory = arguments.directory if arguments.launch else stack.enter_context(
             tempfile.TemporaryDirectory(dir=arguments.directory or arguments.build))
+        if not arguments.launch and not arguments.pattern:
+            small_calls(bench, arguments.rounds, directory)
         for pattern, size, ranks, nodes, ways in steps:
             bench.compare(pattern, size, ranks, nodes, ways, directory)
 

@@ -4,12 +4,15 @@
 //
 //     collective_bench_mpi PATTERN SIZE FILE AGGREGATORS [real-nodes]
 //     collective_bench_mpi merge REQUESTS RANKS       (no file: the rate of merging and coalescing)
+//     collective_bench_mpi small CALLS FILE           (what an open, a write and a read of 64 bytes of each
+//     rank take)
 //
 // PATTERN and SIZE: btio and s3d, the side of the grid; irregular, about the number of requests of all ranks;
 // contiguous, MiB of each rank. AGGREGATORS are those of the MPI library's own method: with real-nodes one on
 // each, as tailrace has them, without it any ranks.
 #include <mpi.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -70,11 +73,67 @@ int merge_rate(uint64_t requests, int ranks) {
     return 0;
 }
 
+// Seconds of the call in the middle, on the first rank.
+template <class Call>
+double median_of(int calls, Call call) {
+    std::vector<double> seconds;
+    for (int i = 0; i < calls; ++i) {
+        const double begin = MPI_Wtime();
+        call(i);
+        seconds.push_back(MPI_Wtime() - begin);
+    }
+    const auto middle = seconds.begin() + calls / 2;
+    std::nth_element(seconds.begin(), middle, seconds.end());
+    return *middle;
+}
+
+int small_calls(int calls, const char* path) {
+    constexpr int bytes = 64;
+    int rank = 0, ranks = 1, wrong = 0, any = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    MPI_File file = MPI_FILE_NULL;
+    const auto open_file = [&](int mode) {
+        if (MPI_File_open(MPI_COMM_WORLD, path, mode, MPI_INFO_NULL, &file) != MPI_SUCCESS)
+            MPI_Abort(MPI_COMM_WORLD, 2);
+    };
+    const int mode = MPI_MODE_CREATE | MPI_MODE_RDWR;
+    open_file(mode);
+    std::vector<char> data(bytes, static_cast<char>(rank + 1)), back(bytes);
+    const auto place = [&](int call) { return (MPI_Offset{call} * ranks + rank) * bytes; };
+    const double write = median_of(calls, [&](int call) {
+        MPI_File_write_at_all(file, place(call), data.data(), bytes, MPI_BYTE, MPI_STATUS_IGNORE);
+    });
+    const double read = median_of(calls, [&](int call) {
+        MPI_File_read_at_all(file, place(call), back.data(), bytes, MPI_BYTE, MPI_STATUS_IGNORE);
+        if (back != data) wrong = 1;
+    });
+    // From one open to the next, with a close in between.
+    const double open = median_of(std::max(1, calls / 20), [&](int) {
+        MPI_File_close(&file);
+        open_file(mode);
+    });
+    MPI_File_close(&file);
+    MPI_Allreduce(&wrong, &any, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+    if (rank == 0) {
+        MPI_File_delete(path, MPI_INFO_NULL);
+        std::printf("{\"write\": %.8f, \"read\": %.8f, \"open\": %.8f, \"right\": %s}\n", write, read, open,
+                    any != 0 ? "false" : "true");
+    }
+    return any;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
     if (argc == 4 && std::strcmp(argv[1], "merge") == 0)
         return merge_rate(std::strtoull(argv[2], nullptr, 10), std::atoi(argv[3]));
+    if (argc == 4 && std::strcmp(argv[1], "small") == 0) {
+        MPI_Init(&argc, &argv);
+        const int wrong = small_calls(std::max(1, std::atoi(argv[2])), argv[3]);
+        MPI_Finalize();
+        return wrong;
+    }
     const bool real_nodes = argc == 6 && std::strcmp(argv[5], "real-nodes") == 0;
     if (argc != 5 && !real_nodes) {
         std::fprintf(stderr, "usage: %s btio|s3d|irregular|contiguous SIZE FILE AGGREGATORS [real-nodes]\n",

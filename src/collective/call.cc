@@ -6,6 +6,7 @@
 #include <chrono>
 #include <new>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "collective/global_part.h"
@@ -18,6 +19,7 @@ namespace tailrace::collective {
 namespace {
 
 // Before it sleeps, a rank lets others run and looks again: the word it waits for is usually a moment away.
+// At the beginning of a call it looks for longer where that pays, which is where calls are small.
 constexpr int looks_before_sleeping = 30;
 constexpr std::chrono::microseconds shortest_sleep(30), longest_sleep(1000);
 
@@ -39,7 +41,10 @@ class Call {
 
     Status run() {
         if (local_) TAILRACE_TRY(local_->start());
-        auto last_moved = std::chrono::steady_clock::now();
+        const auto begin = std::chrono::steady_clock::now();
+        auto last_moved = begin;
+        LongLook& long_look = context_.memory.long_look;
+        bool looks_on = long_look.may(), looked_on = false;
         for (int idle = 0; !done();) {
             TAILRACE_ASSIGN(const bool moved, step());
             if (moved) {
@@ -47,10 +52,15 @@ class Call {
                 last_moved = std::chrono::steady_clock::now();
             } else if (++idle <= looks_before_sleeping) {
                 sched_yield();
+            } else if (looks_on && std::chrono::steady_clock::now() - begin < LongLook::longest) {
+                looked_on = true;
+                sched_yield();
             } else {
+                if (std::exchange(looks_on, false)) long_look.was_in_vain();
                 context_.transport.wait(sleep_after(std::chrono::steady_clock::now() - last_moved), true);
             }
         }
+        if (looks_on && looked_on) long_look.paid();
         return Status();
     }
 

@@ -17,6 +17,7 @@
 #include "collective/shared_memory.h"
 #include "collective/statistics.h"
 #include "collective/word.h"
+#include "transport/nap.h"
 #include "transport/transport.h"
 
 namespace tailrace::collective {
@@ -40,6 +41,7 @@ struct CallMemory {
     SharedMemory runs[most_local_slots];  // the runs of each slot
     Attachments attachments;              // to all of these, at other ranks
     std::unique_ptr<BufferPool> images;
+    LongLook long_look;  // at the beginning of calls
 };
 
 // Lists that grow a little with every call need not be made anew every time.

@@ -274,8 +274,11 @@ Decision decide(const Topology& topology, const std::vector<RankSummary>& ranks,
         return Decision{way, std::move(reason), local_aggregators_per_node, begins};
     };
 
+    const bool few = settings.local_file_system && std::all_of(ranks.begin(), ranks.end(), [](auto& rank) {
+                         return rank.list.requests <= few_requests;
+                     });
     if (settings.exchange == Exchange::automatic && settings.local_aggregators_per_node == 0 &&
-        mean >= direct_request_bytes && !interleaved(ranks)) {
+        (few || mean >= direct_request_bytes) && !interleaved(ranks)) {
         const bool detour = begins.empty() || most_ranks == 1;
         if (settings.local_file_system || mean >= remote_direct_request_bytes || detour)
             return {Way::direct, sizes + ", each rank in a part of the file of its own"};

@@ -153,6 +153,8 @@ struct Decision {
 inline constexpr uint64_t large_request_bytes = uint64_t{64} << 10;
 // Ranks whose requests are this large and do not interleave need no exchange at all.
 inline constexpr uint64_t direct_request_bytes = uint64_t{256} << 10;
+// On a local file system so few requests of a rank cost less than the words of an exchange, however small.
+inline constexpr uint64_t few_requests = 4;
 // Without an exchange: what of a request's memory lies in smaller pieces than this is gathered first, ...
 inline constexpr uint64_t direct_piece_bytes = uint64_t{256} << 10;
 // ... in a buffer of that size at most.

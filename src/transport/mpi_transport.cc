@@ -33,7 +33,7 @@ namespace {
 using std::chrono::microseconds;
 
 // In a collective the program's own thread waits: it looks some times at once, as the others are usually a
-// moment away, before it lets them have the core.
+// moment away, and for longer where that pays (LongLook), before it naps.
 constexpr int looks_before_napping = 50;
 constexpr microseconds longest_collective_nap(1000);
 
@@ -356,18 +356,27 @@ class MpiTransport final : public Transport {
     Status complete(MPI_Request& request, std::string_view attempted) {
         const auto start = std::chrono::steady_clock::now();
         roll_call_->begin(start);
+        bool looks_on = long_look_.may();
         for (int look = 0;; ++look) {
             int complete = 0;
             TAILRACE_MPI_TRY(MPI_Test(&request, &complete, MPI_STATUS_IGNORE), "{}", attempted);
-            if (complete != 0) return Status();
+            if (complete != 0) {
+                if (looks_on && look > looks_before_napping) long_look_.paid();
+                return Status();
+            }
             if (look < looks_before_napping) {
                 sched_yield();
                 continue;
             }
-            // Never much longer than what was waited anyway.
             const auto now = std::chrono::steady_clock::now();
-            roll_call_->waiting(now, attempted);
             const auto waited = std::chrono::duration_cast<microseconds>(now - start);
+            if (looks_on && waited < LongLook::longest) {
+                sched_yield();
+                continue;
+            }
+            if (std::exchange(looks_on, false)) long_look_.was_in_vain();
+            roll_call_->waiting(now, attempted);
+            // Never much longer than what was waited anyway.
             std::this_thread::sleep_for(std::clamp(waited / 8, shortest_nap, longest_collective_nap));
         }
     }
@@ -411,6 +420,7 @@ class MpiTransport final : public Transport {
     MPI_Comm messages_ = MPI_COMM_NULL, announcements_ = MPI_COMM_NULL, data_ = MPI_COMM_NULL,
              collectives_ = MPI_COMM_NULL;
     std::optional<MpiRollCall> roll_call_;  // in collectives
+    LongLook long_look_;                    // the same
     std::map<int, uint32_t> data_tags_;     // the next one, by target
     std::vector<int64_t> posted_to_;        // messages, by target; empty before the first
     int64_t taken_ = 0;                     // messages that poll() has returned

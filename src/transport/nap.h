@@ -23,6 +23,34 @@ inline constexpr std::chrono::microseconds shortest_nap(30);
 inline constexpr std::chrono::microseconds longest_busy_nap(1000);
 inline constexpr std::chrono::microseconds longest_idle_nap(5000);
 
+// Whether a thread that waits for a peer goes on looking for `longest`, letting others have the core in
+// between (sched_yield), before its first nap. A nap of shortest_nap takes some 100 us, with what the kernel
+// adds, and whoever naps is late for the next meeting, where the peer naps then: short meetings that follow
+// each other take a nap each, unless one side looks longer than the other naps. Where the peer works for
+// long, or waits for this very core, it only costs: after one that was in vain so many waits nap early, twice
+// as many each time, that looking takes a few microseconds of a wait at most.
+class LongLook {
+  public:
+    static constexpr std::chrono::microseconds longest{200};
+
+    // A wait begins. May it look for long?
+    bool may() {
+        if (waits_without_ == 0) return true;
+        --waits_without_;
+        return false;
+    }
+    // What one that did has come to.
+    void paid() { after_failure_ = 1; }
+    void was_in_vain() {
+        waits_without_ = after_failure_;
+        after_failure_ = std::min(after_failure_ * 2, most_without);
+    }
+
+  private:
+    static constexpr int most_without = 64;
+    int waits_without_ = 0, after_failure_ = 1;
+};
+
 class Nap {
   public:
     // Something moved: look again soon.

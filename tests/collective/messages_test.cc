@@ -22,14 +22,14 @@ using Lists = std::vector<std::vector<Request>>;
 
 // Of a write of the lists and of a read, by ranks in blocks on `nodes` nodes. Each is two collective steps.
 // `of_one`: the most messages of the write that one rank sent.
-std::pair<Counts, Counts> counts_of(size_t nodes, const Lists& lists, int per_node = 0,
+std::pair<Counts, Counts> counts_of(size_t nodes, const Lists& lists, const Settings& plan = {},
                                     uint64_t* of_one = nullptr) {
     std::vector<std::string> hosts;
     for (size_t rank = 0; rank < lists.size(); ++rank)
         hosts.push_back("node" + std::to_string(rank * nodes / lists.size()));
     Options options;
     options.mode = Mode::write;
-    options.plan.local_aggregators_per_node = per_node;
+    options.plan = plan;
     const auto storage = std::make_shared<MemoryStorage>();
     std::pair<Counts, Counts> counts;
     uint64_t most = 0;
@@ -67,22 +67,38 @@ Lists interleaved(size_t ranks, uint64_t bytes, uint64_t count) {
     return lists;
 }
 
+// As on a file system behind a network, where few small requests go through the layers too.
+Settings remote() {
+    Settings plan;
+    plan.exchange = Exchange::always;
+    return plan;
+}
+Settings every_rank_its_own() {
+    Settings plan;
+    plan.local_aggregators_per_node = -1;
+    return plan;
+}
+
 }  // namespace
+
+TEST(MessagesTest, RanksInPartsOfTheirOwnSayNothing) {
+    for (const uint64_t bytes : {uint64_t{64}, 4 * KiB, 128 * KiB, 512 * KiB}) {
+        const auto [write, read] = counts_of(4, contiguous(8, bytes));
+        EXPECT_EQ(write, (Counts{0, 0})) << bytes;
+        EXPECT_EQ(read, (Counts{0, 0})) << bytes;
+    }
+}
 
 TEST(MessagesTest, ASmallContiguousWriteNeedsNone) {
     for (const size_t ranks : {8, 16})
         for (const uint64_t bytes : {4 * KiB, 128 * KiB}) {
-            EXPECT_EQ(counts_of(4, contiguous(ranks, bytes)).first, (Counts{0, 0}));
+            EXPECT_EQ(counts_of(4, contiguous(ranks, bytes), remote()).first, (Counts{0, 0}));
         }
-    // And a large one neither: every rank goes to the file itself.
-    const auto [write, read] = counts_of(4, contiguous(8, 512 * KiB));
-    EXPECT_EQ(write, (Counts{0, 0}));
-    EXPECT_EQ(read, (Counts{0, 0}));
 }
 
 TEST(MessagesTest, ASmallContiguousReadTellsEveryMemberOnce) {
-    EXPECT_EQ(counts_of(4, contiguous(8, 4 * KiB)).second, (Counts{4, 1}));
-    EXPECT_EQ(counts_of(4, contiguous(16, 4 * KiB)).second, (Counts{12, 1}));
+    EXPECT_EQ(counts_of(4, contiguous(8, 4 * KiB), remote()).second, (Counts{4, 1}));
+    EXPECT_EQ(counts_of(4, contiguous(16, 4 * KiB), remote()).second, (Counts{12, 1}));
 }
 
 // The nodes' parts are unequal: even parts of the file would not be theirs.
@@ -93,7 +109,7 @@ TEST(MessagesTest, UnequalPartsOfNodesStayOnTheirNodes) {
         lists.push_back({{at, bytes / 4096 * 4096}});
         at += bytes / 4096 * 4096;
     }
-    EXPECT_EQ(counts_of(4, lists).first, (Counts{0, 0}));
+    EXPECT_EQ(counts_of(4, lists, remote()).first, (Counts{0, 0}));
 }
 
 // Four nodes, each with something for all four aggregators: an offer and its data to each of the three
@@ -101,7 +117,7 @@ TEST(MessagesTest, UnequalPartsOfNodesStayOnTheirNodes) {
 TEST(MessagesTest, ASmallInterleavedCallIsOneMessageFromNodeToNode) {
     for (const size_t ranks : {8, 16}) {
         uint64_t of_one = 0;
-        const auto [write, read] = counts_of(4, interleaved(ranks, 400, 100), 0, &of_one);
+        const auto [write, read] = counts_of(4, interleaved(ranks, 400, 100), {}, &of_one);
         EXPECT_EQ(write, (Counts{4 * 3 * 2, 1}));
         EXPECT_EQ(of_one, 3u * 2);  // of each local aggregator
         EXPECT_EQ(read, (Counts{4 * 3 * 2 + (ranks - 4) * 4, 3}));
@@ -110,7 +126,7 @@ TEST(MessagesTest, ASmallInterleavedCallIsOneMessageFromNodeToNode) {
 
 TEST(MessagesTest, InTwoPhasesEveryRankSpeaksForItself) {
     for (const size_t ranks : {8, 16}) {
-        const auto [write, read] = counts_of(4, interleaved(ranks, 400, 100), -1);
+        const auto [write, read] = counts_of(4, interleaved(ranks, 400, 100), every_rank_its_own());
         EXPECT_EQ(write, (Counts{(ranks * 4 - 4) * 2, 1}));
         EXPECT_EQ(read, (Counts{(ranks * 4 - 4) * 2, 2}));
     }

@@ -254,6 +254,17 @@ TEST(DecideTest, RanksInPartsOfTheirOwnNeedNoExchange) {
     EXPECT_EQ(decide(nodes_of(2, 4), ranks_with(8, 4, 1 << 20, false), always).way, Way::two_phase);
 }
 
+TEST(DecideTest, FewSmallRequestsInPartsOfTheirOwnNeedNoExchange) {
+    std::vector<RankSummary> ranks = ranks_with(8, few_requests, 64, false);
+    EXPECT_EQ(decide(nodes_of(2, 4), ranks, {}).way, Way::direct);
+    EXPECT_EQ(decide(nodes_of(2, 4), ranks_with(8, few_requests, 64, true), {}).way, Way::two_layer);
+    ++ranks[5].list.requests;
+    EXPECT_EQ(decide(nodes_of(2, 4), ranks, {}).way, Way::two_layer) << "one rank has more";
+    Settings remote;
+    remote.local_file_system = false;
+    EXPECT_EQ(decide(nodes_of(2, 4), ranks_with(8, 1, 64, false), remote).way, Way::two_layer);
+}
+
 // Beyond a network one writer of a node is quicker than many, until each has much to write.
 TEST(DecideTest, RanksInPartsOfTheirOwnShareTheirNodesWriterBeyondANetwork) {
     constexpr uint64_t kib = 1 << 10, mib = 1 << 20;
