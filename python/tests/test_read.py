@@ -59,7 +59,7 @@ def test_a_newest_epoch_that_is_damaged_is_passed_over_aloud(tmp_path: Path) -> 
     assert told[0].filename == __file__
     with checkpoint:
         assert checkpoint.step == 1 and "epoch 2 of run 1" in checkpoint.passed_over
-    with pytest.raises(tailrace.Error, match="2of2.tailrace is missing"):
+    with pytest.raises(tailrace.Error, match=r"2of2\.tailrace is missing"):
         tailrace.read(shared, step=2)
     shutil.rmtree(tmp_path / "local")
     with tailrace.open(shared_dir=shared, local_dir=tmp_path / "local", files=2) as session:

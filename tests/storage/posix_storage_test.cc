@@ -53,42 +53,6 @@ INSTANTIATE_TEST_SUITE_P(PosixOwn, StorageConformance,
                                                         })),
                          case_name);
 
-// A network file system: what two clients that make one file at the same time are told.
-TEST(OpenOrCreateTest, WhoComesSecondOpensTheFile) {
-    ScratchDirectory scratch;
-    const std::string path = scratch.path() + "/file";
-    std::vector<int> answers, asked;  // errno values, 0 for the real call
-    const auto open = [&](const std::string& name, int flags) {
-        asked.push_back(flags & O_CREAT);
-        const int answer = answers.empty() ? 0 : answers.front();
-        if (!answers.empty()) answers.erase(answers.begin());
-        if (answer == 0) return open_descriptor(name, flags);
-        errno = answer;
-        return Descriptor();
-    };
-    const auto opened = [&](std::vector<int> told) {
-        answers = std::move(told);
-        asked.clear();
-        const bool valid = open_or_create(path, O_RDWR, open, std::chrono::milliseconds(0)).valid();
-        if (!valid) asked.push_back(errno);
-        return valid;
-    };
-    EXPECT_TRUE(opened({}));
-    EXPECT_EQ(asked, std::vector{O_CREAT});
-    EXPECT_TRUE(opened({EEXIST}));
-    EXPECT_EQ(asked, (std::vector{O_CREAT, 0}));
-    EXPECT_TRUE(opened({EEXIST, ENOENT}));
-    EXPECT_EQ(asked, (std::vector{O_CREAT, 0, O_CREAT}));
-    EXPECT_FALSE(opened({EACCES}));
-    EXPECT_EQ(asked, (std::vector{O_CREAT, EACCES}));
-    EXPECT_FALSE(opened({EEXIST, EACCES}));
-    EXPECT_EQ(asked, (std::vector{O_CREAT, 0, EACCES}));
-    std::vector<int> contradictions;
-    for (int i = 0; i < 50; ++i) contradictions.insert(contradictions.end(), {EEXIST, ENOENT});
-    EXPECT_FALSE(opened(contradictions)) << "it must give up some time";
-    EXPECT_GT(asked.size(), 20u) << "with all pauses two seconds: so long some clients remember";
-}
-
 // Moves bytes as PosixEngine does, but writes down how it was called, and fails where it is told to.
 class WatchedEngine : public PosixEngine {
   public:
