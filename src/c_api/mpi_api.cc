@@ -77,7 +77,7 @@ tailrace_code tailrace_open_mpi(MPI_Comm communicator, const tailrace_options* o
     *session = nullptr;
     if (Status status = check(communicator); !status.ok()) return tailrace::set_last_error(status);
     warn_of_singletons(communicator);
-    auto transport = tailrace::make_mpi_transport(communicator);
+    auto transport = tailrace::make_mpi_transport(communicator, {.warn = tailrace::log_warning});
     if (!transport.ok()) return tailrace::set_last_error(transport.status());
     const auto code = tailrace::open_session(options, std::move(transport).value(), session);
     if (code == TAILRACE_OK) remember(*session);

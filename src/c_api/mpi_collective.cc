@@ -250,6 +250,7 @@ tailrace_code tailrace_file_open(MPI_Comm communicator, const char* path, tailra
         TAILRACE_TRY(check(communicator, name));
         tailrace::MpiLimits limits;
         limits.only_in_calls = true;
+        limits.warn = tailrace::log_warning;
         TAILRACE_ASSIGN(auto transport, tailrace::make_mpi_transport(communicator, limits));
         const Status arguments = check(path, mode, file);
         const auto hints = arguments.ok() ? hints_of(info) : arguments;

@@ -4,8 +4,6 @@
 
 #include <string>
 
-#include "base/log.h"
-
 namespace tailrace {
 
 namespace {
@@ -23,7 +21,7 @@ void MpiRollCall::begin(Clock::time_point now) {
 }
 
 void MpiRollCall::waiting(Clock::time_point now, std::string_view attempted) {
-    if (size_ < 2 || patience_.count() == 0 || now - began_ < patience_) return;
+    if (size_ < 2 || !warn_ || now - began_ < patience_) return;
     if (!said_) say_here();
     if (rank_ >= reporters || reported_) return;
     hear();
@@ -71,13 +69,13 @@ void MpiRollCall::report(std::string_view attempted) {
         ++count;
     }
     if (missing > count) named += fmt::format(" and {} more", missing - count);
-    log(LogLevel::warning,
-        "{}: waited {:.1f} s for rank{} {}, of {}. Every rank must make the same collective calls of "
-        "tailrace in "
-        "the same order; below MPI_THREAD_MULTIPLE save, wait and wait_all are collective, too. The wait "
-        "goes on",
-        attempted, std::chrono::duration<double>(Clock::now() - began_).count(), missing == 1 ? "" : "s",
-        named, size_);
+    warn_(
+        fmt::format("{}: waited {:.1f} s for rank{} {}, of {}. Every rank must make the same collective "
+                    "calls of tailrace in "
+                    "the same order; below MPI_THREAD_MULTIPLE save, wait and wait_all are collective, too. "
+                    "The wait goes on",
+                    attempted, std::chrono::duration<double>(Clock::now() - began_).count(),
+                    missing == 1 ? "" : "s", named, size_));
 }
 
 }  // namespace tailrace

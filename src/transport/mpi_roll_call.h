@@ -13,8 +13,11 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <set>
+#include <string>
 #include <string_view>
+#include <utility>
 
 namespace tailrace {
 
@@ -22,9 +25,19 @@ class MpiRollCall {
   public:
     using Clock = std::chrono::steady_clock;
 
+    // Takes a sentence for the log.
+    using Warn = std::function<void(const std::string& sentence)>;
+
     // `communicator` outlives this object; its point-to-point messages with `tag` are the roll call's alone.
-    MpiRollCall(MPI_Comm communicator, int tag, int rank, int size, std::chrono::milliseconds patience)
-        : communicator_(communicator), tag_(tag), rank_(rank), size_(size), patience_(patience) {}
+    // Without `warn` nobody is asked.
+    MpiRollCall(MPI_Comm communicator, int tag, int rank, int size, std::chrono::milliseconds patience,
+                Warn warn)
+        : communicator_(communicator),
+          tag_(tag),
+          rank_(rank),
+          size_(size),
+          patience_(patience),
+          warn_(std::move(warn)) {}
 
     // A collective call begins; every rank makes the same ones in the same order.
     void begin(Clock::time_point now);
@@ -40,6 +53,7 @@ class MpiRollCall {
     MPI_Comm communicator_;
     int tag_, rank_, size_;
     std::chrono::milliseconds patience_;
+    Warn warn_;
     uint64_t call_ = 0;  // counted alike on all ranks
     Clock::time_point began_;
     bool said_ = false, reported_ = false;

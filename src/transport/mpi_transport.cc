@@ -48,7 +48,7 @@ constexpr std::chrono::milliseconds longest_farewell(1000);
 
 class MpiTransport final : public Transport {
   public:
-    explicit MpiTransport(MpiLimits limits) : limits_(limits) {}
+    explicit MpiTransport(MpiLimits limits) : limits_(std::move(limits)) {}
 
     Status open(MPI_Comm communicator) {
         int provided = MPI_THREAD_SINGLE;
@@ -70,7 +70,7 @@ class MpiTransport final : public Transport {
         TAILRACE_MPI_TRY(MPI_Comm_get_attr(data_, MPI_TAG_UB, &upper_bound, &known),
                          "asking MPI for its greatest tag");
         if (known != 0) greatest_tag_ = static_cast<uint32_t>(*static_cast<int*>(upper_bound));
-        roll_call_.emplace(collectives_, 0, rank_, size_, limits_.patience);
+        roll_call_.emplace(collectives_, 0, rank_, size_, limits_.patience, limits_.warn);
         return choose_message_tag();
     }
 
@@ -432,7 +432,7 @@ class MpiTransport final : public Transport {
 }  // namespace
 
 Result<std::unique_ptr<Transport>> make_mpi_transport(MPI_Comm communicator, MpiLimits limits) {
-    auto transport = std::make_unique<MpiTransport>(limits);
+    auto transport = std::make_unique<MpiTransport>(std::move(limits));
     TAILRACE_TRY(transport->open(communicator));
     return std::unique_ptr<Transport>(std::move(transport));
 }

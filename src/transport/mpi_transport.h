@@ -9,7 +9,9 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
 
 #include "base/status.h"
 #include "transport/transport.h"
@@ -25,8 +27,9 @@ struct MpiLimits {
     // Messages and data are only used from within the program's own calls, by the thread that makes them:
     // then they are possible at every level of thread support. concurrent() stays what it is.
     bool only_in_calls = false;
-    // A collective call that waits longer for a rank says for which (mpi_roll_call.h). 0: never.
+    // A collective call that waits longer for a rank tells `warn` for which (mpi_roll_call.h).
     std::chrono::milliseconds patience{10000};
+    std::function<void(const std::string& sentence)> warn{};
 };
 
 // Collective over `communicator`, which is duplicated and may be freed afterwards. The transport must be

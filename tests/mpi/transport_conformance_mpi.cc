@@ -13,7 +13,6 @@
 #include <thread>
 #include <vector>
 
-#include "base/log.h"
 #include "transport/conformance.h"
 #include "transport/mpi_transport.h"
 
@@ -124,13 +123,12 @@ bool run_late(int late) {
     const std::string title = "rank " + std::to_string(late) + " comes late";
     MpiLimits limits;
     limits.patience = std::chrono::milliseconds(300);
+    std::vector<std::string> said;
+    limits.warn = [&](const std::string& sentence) { said.push_back(sentence); };
     auto transport = make_mpi_transport(MPI_COMM_WORLD, limits);
     if (!transport.ok()) return say(title, transport.status().to_string());
-    std::vector<std::string> said;
-    set_log_callback([&](LogLevel, std::string_view message) { said.emplace_back(message); });
     if (rank_in_world == late) std::this_thread::sleep_for(std::chrono::milliseconds(2500));
     const bool gathered = (*transport)->allgather({}).ok();
-    set_log_callback({});
     if (!gathered) return say(title, "allgather");
     const bool reports = rank_in_world == (late == 0 ? 1 : 0);
     if (said.size() != (reports ? 1u : 0u)) return say(title, std::to_string(said.size()) + " messages");
@@ -167,7 +165,9 @@ int main(int argc, char** argv) {
         right = say("MPI_Init_thread", "this MPI library does not provide MPI_THREAD_MULTIPLE");
     } else {
         right = run_suite("as it is", MPI_COMM_WORLD, {});
-        right = run_suite("with small limits", MPI_COMM_WORLD, {60 * 1000, 20 * 1000}) && right;
+        right = run_suite("with small limits", MPI_COMM_WORLD,
+                          {.plain_bytes = 60 * 1000, .collective_bytes = 20 * 1000}) &&
+                right;
         right = run_on_a_part() && right;
         right = run_one_after_another() && right;
         int size = 0;
