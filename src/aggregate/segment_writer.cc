@@ -104,7 +104,7 @@ Status SegmentWriter::seal(uint32_t file) {
     normalize(index.extents);
     if (header.leader_count == 1) TAILRACE_TRY(output.file->truncate(end));
 
-    LeaderSlot& slot = output.slot;
+    LeaderSlot slot;
     for (const Extent& extent : index.extents) slot.data_bytes += extent.bytes;
     std::vector<std::byte> encoded = encode(index);
     if (encoded.size() > header.index_area_bytes) {
@@ -118,14 +118,19 @@ Status SegmentWriter::seal(uint32_t file) {
     TAILRACE_TRY(output.file->write_at(encoded, index_offset(header, leader_)));
     // Everything that the slot vouches for is durable before it: data, index, header and the file's name.
     TAILRACE_TRY(sync(*output.file));
-    return storage_.sync_directory(directory_);
+    TAILRACE_TRY(storage_.sync_directory(directory_));
+    output.slot = slot;
+    return Status();
 }
 
 Status SegmentWriter::commit(uint32_t file) {
     OutputFile& output = files_[file];
     const SharedHeader& header = output.header;
     TAILRACE_TRY(check_not_abandoned(output));
-    LeaderSlot& slot = output.slot;
+    if (!output.slot)
+        return Status(Code::failed_state,
+                      fmt::format("{} cannot be committed: it is not sealed", output.path));
+    LeaderSlot& slot = *output.slot;
     slot.leader = leader_;
     slot.committed_unix_ms = unix_ms_now();
     slot.run_uid = header.run_uid;

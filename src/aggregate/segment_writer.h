@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -36,7 +37,7 @@ class SegmentWriter {
     uint32_t file_count() const { return static_cast<uint32_t>(files_.size()); }
     Status prepare(uint32_t file);
     Status seal(uint32_t file);
-    Status commit(uint32_t file);  // after seal() went well
+    Status commit(uint32_t file);  // failed_state unless seal() went well
 
     // Writes a chunk of a stream, padded with zeros to the next multiple of block_bytes. The chunk is
     // `blocks`, whole ones that are handed to the storage without being looked at, and behind them the first
@@ -56,8 +57,8 @@ class SegmentWriter {
         SharedHeader header;
         std::string path;
         std::unique_ptr<File> file;
-        std::vector<Extent> extents;  // guarded by mutex_ until seal
-        LeaderSlot slot;              // since seal
+        std::vector<Extent> extents;     // guarded by mutex_ until seal
+        std::optional<LeaderSlot> slot;  // since seal() went well
     };
     Status empty_slot(const OutputFile& output);
     Status sync(File& file);

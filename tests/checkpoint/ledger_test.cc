@@ -244,6 +244,7 @@ TEST(RootLedgerTest, WhereTheDirectoryIsGoneNothingIsSaidToBeIntact) {
     const auto why_of = [](const Status& why) {
         RootDriver root(1, 1, QueuePolicy::wait, 2);
         root.captured_everywhere(0, 1);
+        (void)root.orders();
         root.flushed(1, why);
         for (const auto& order : root.ledger.take_orders())
             if (const auto* ended = std::get_if<EpochEnded>(&order)) return ended->why.message();

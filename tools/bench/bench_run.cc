@@ -481,8 +481,12 @@ Result<BenchResult> run_case(const BenchCase& bench, BenchSpace& space, Storage&
             return run.failure();
         });
     if (status.ok())
-        status = timed(result.commit_seconds,
-                       [&] { return for_files(bench, [&](uint32_t file) { return segment.commit(file); }); });
+        status = timed(result.commit_seconds, [&] {
+            return for_files(bench, [&](uint32_t file) -> Status {
+                TAILRACE_TRY(segment.seal(file));
+                return segment.commit(file);
+            });
+        });
     result.dirty_bytes = dirty_bytes_now();
     run.report_rest();
     shared.forget_memory();
