@@ -37,6 +37,11 @@ struct CaptureCase {
     uint32_t threads;
 };
 
+// Without it a test is named after the bytes of its case, padding and all, and another name in each run.
+void PrintTo(const CaptureCase& way, std::ostream* out) {
+    *out << (way.map ? "mapped" : "written") << (way.checksum ? "Checksummed" : "Plain") << way.threads;
+}
+
 class CaptureTest : public ::testing::TestWithParam<CaptureCase> {};
 
 PartHeader header_for(uint64_t epoch) {
