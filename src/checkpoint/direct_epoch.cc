@@ -11,6 +11,7 @@
 #include "base/wall_clock.h"
 #include "checkpoint/array_check.h"
 #include "checkpoint/left_intact.h"
+#include "checkpoint/recovery.h"
 #include "format/catalog.h"
 
 namespace tailrace {
@@ -293,15 +294,12 @@ void DirectEpoch::remove_replaced() {
     if (!listed.ok()) return;
     for (const auto& files : *listed) {
         if (files.key == header_.key) continue;
-        const bool unfinished = std::any_of(files.files.begin(), files.files.end(),
-                                            [](const auto& file) { return file.name.unfinished; });
         const bool complete = load_shared_epoch(storage_, files).ok();
-        if (complete ? files.key.epoch != header_.key.epoch : !unfinished) continue;
-        for (const auto& file : files.files) {
-            const Status removed = storage_.remove(file.path);
-            if (!removed.ok())
-                log(LogLevel::warning, "{} has been replaced, and stays: {}", file.path, removed.message());
-        }
+        if (complete ? files.key.epoch != header_.key.epoch : !has_unfinished(files)) continue;
+        const Status removed = remove_shared_epoch(storage_, settings_.directory, settings_.job, files.key);
+        if (!removed.ok())
+            log(LogLevel::warning, "{} in {} has been replaced, and could not be removed: {}",
+                to_string(files.key), settings_.directory, removed.message());
     }
 }
 

@@ -268,6 +268,32 @@ TEST_F(OneRankTest, ACrashAtAnyPointLeavesTheOldEpochOrTheNewOne) {
     EXPECT_LT(committed, crashes - times);
 }
 
+TEST_F(OneRankTest, AnAttemptWhoseRemovalIsCutShortIsMarkedUnfinished) {
+    // Every operation in turn is the last one that happens. A final name among files that are no complete
+    // epoch would be taken for the rest of a damaged checkpoint, which nobody removes.
+    constexpr uint64_t times = 8;
+    uint64_t crashes = 0, cut_short = 0;
+    for (bool more = true; more; ++crashes) {
+        auto memory = std::make_shared<MemoryStorage>();
+        ASSERT_TRUE(save(*memory, older, 3).ok());
+        FaultPlan plan;
+        plan.die_at_operation = 1 + crashes / times;
+        FaultyStorage faulty(memory, plan.die_at_operation, plan);
+        (void)save(faulty, newer, 1);
+        more = faulty.dead();
+        memory->crash(random);
+        const auto listed = list_shared(*memory, "dir", "");
+        ASSERT_TRUE(listed.ok());
+        for (const auto& files : *listed) {
+            if (load_shared_epoch(*memory, files).ok()) continue;
+            EXPECT_TRUE(has_unfinished(files)) << to_string(files.key) << " has " << files.files.size()
+                                               << " files; died at operation " << plan.die_at_operation;
+            if (files.key.run == 1) ++cut_short;
+        }
+    }
+    EXPECT_GT(cut_short, 0u);
+}
+
 // Another save ends, and removes the directory, between the making of it and the locking.
 class VanishingStorage : public test::ForwardingStorage {
   public:
