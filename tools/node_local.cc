@@ -171,9 +171,9 @@ std::vector<NodeLocalEpoch> find_node_local(Storage& storage, const std::string&
     for (auto& [key, epoch] : found) {
         const Lineage lineage(all[epoch.job]);
         const auto& rest = complete[epoch.job];
-        if (std::all_of(rest.begin(), rest.end(), [&](EpochKey other) {
-                return other != epoch.key && lineage.goes_first(epoch.key, other);
-            }))
+        const EpochKey own = epoch.key;
+        if (std::all_of(rest.begin(), rest.end(),
+                        [&](EpochKey other) { return other != own && lineage.goes_first(own, other); }))
             newer.push_back(std::move(epoch));
     }
     return newer;
