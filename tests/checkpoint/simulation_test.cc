@@ -347,7 +347,7 @@ class History {
         const EpochKey key = reader->key();
         EXPECT_FALSE(earlier(key, bound))
             << "rank " << rank << " opened " << to_string(key) << " instead of " << to_string(bound);
-        const bool same_ranks = reader->rank_count() == static_cast<uint32_t>(session.rank_count());
+        bool same_ranks = reader->rank_count() == static_cast<uint32_t>(session.rank_count());
         const auto read = check_reader(*reader, static_cast<uint32_t>(rank) % reader->rank_count());
         if (must_work) {
             EXPECT_TRUE(read.ok()) << "rank " << rank << ": " << read.to_string();
@@ -356,7 +356,13 @@ class History {
 
         std::vector<std::string> names{"cells"};
         if (same_ranks) names.insert(names.end(), {"tag", "fixed"});
-        const auto restored = session.restore(std::nullopt, names);
+        auto restored = session.restore(std::nullopt, names);
+        if (same_ranks && torn_ && !faults && restored.status().code() == Code::invalid_argument) {
+            // The reader looked at heads only. What it had opened was torn, and the next older epoch is of
+            // fewer ranks than there are now: it has no regions of their own for all of them.
+            same_ranks = false;
+            restored = session.restore(std::nullopt, std::vector<std::string>{"cells"});
+        }
         if (must_work || bound != EpochKey{}) {
             EXPECT_TRUE(restored.ok()) << "rank " << rank << ": " << restored.status().to_string();
         }
