@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "command.h"
-#include "config/nearest.h"
+#include "base/nearest.h"
 #include "python_program.h"
 #include "text.h"
 

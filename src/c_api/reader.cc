@@ -4,7 +4,7 @@
 
 #include "base/log.h"
 #include "c_api/objects.h"
-#include "config/nearest.h"
+#include "base/nearest.h"
 #include "format/catalog.h"
 #include "format/lineage.h"
 

@@ -8,7 +8,7 @@
 #include <tuple>
 #include <unordered_map>
 
-#include "config/nearest.h"
+#include "base/nearest.h"
 
 namespace tailrace {
 

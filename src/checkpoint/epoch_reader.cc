@@ -11,7 +11,7 @@
 
 #include "checkpoint/epoch_arrays.h"
 #include "checkpoint/epoch_streams.h"
-#include "config/nearest.h"
+#include "base/nearest.h"
 
 namespace tailrace {
 

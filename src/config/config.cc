@@ -29,7 +29,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "config/local_directory.h"
-#include "config/nearest.h"
+#include "base/nearest.h"
 #include "format/epoch_key.h"
 #include "format/manifest.h"
 #include "format/shared_file.h"
