@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "command.h"
 #include "base/nearest.h"
+#include "command.h"
 #include "python_program.h"
 #include "text.h"
 

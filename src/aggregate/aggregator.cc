@@ -569,4 +569,8 @@ Result<std::unique_ptr<Aggregator>> Aggregator::create(AggregatorOptions options
                                                           std::move(wake)));
 }
 
+bool is_aggregator_message(std::span<const std::byte> message) {
+    return !message.empty() && message.front() == aggregator_message_mark;
+}
+
 }  // namespace tailrace

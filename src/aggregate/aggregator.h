@@ -16,112 +16,19 @@
 // Memory: at most buffers x buffer_bytes, plus about 100 bytes per chunk and rank of the group for the index.
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
-#include "aggregate/plan.h"
+#include "aggregate/aggregator_options.h"
+#include "aggregate/flush_job.h"
 #include "base/status.h"
-#include "base/worker.h"
 #include "storage/storage.h"
+#include "transport/topology.h"
 #include "transport/transport.h"
 
 namespace tailrace {
-
-struct AggregatorOptions {
-    std::string shared_dir;
-    PlanSettings plan;     // chunk_bytes is the size of a pool buffer
-    uint32_t writers = 4;  // threads
-    uint32_t buffers = 8;  // of plan.chunk_bytes
-    DirectIo direct = DirectIo::automatic;
-    Priority priority;
-    uint64_t bandwidth_cap = 0;  // bytes per second this node writes; 0: no cap
-    bool trace = false;          // results bring what happened when (FlushStatistics::events)
-};
-
-// A stream this node has captured and the aggregator may read until the job is over.
-struct LocalStream {
-    StreamInfo info;
-    std::string path;          // of the captured part
-    uint64_t path_offset = 0;  // where the stream starts in it
-};
-
-struct FlushJob {
-    std::string job;
-    EpochKey key;
-    uint64_t run_uid = 0;
-    uint32_t rank_count = 0;
-    std::vector<LocalStream> streams;
-    Status refused;  // not ok: this node cannot take part (a rank's capture failed); the group gives up
-    // Set when ranks may not communicate in the background: the offers of every node of the group, exchanged
-    // by the caller. Then every node leads its own segment and no message is sent.
-    std::optional<std::vector<NodeOffer>> offers;
-    // Not yet: everything but the slots is written, and those when allow() is called.
-    bool may_commit = true;
-};
-
-// What one writer thread of a leader did for an epoch. Writing includes waiting for the bandwidth cap.
-struct WriterStatistics {
-    uint64_t local_bytes = 0, received_bytes = 0;
-    uint64_t local_chunks = 0, received_chunks = 0;
-    double read_seconds = 0;  // local chunks, from their tier
-    double local_write_seconds = 0, received_write_seconds = 0;
-    double idle_seconds = 0;  // of the time in which the leader moved data: no chunk was there for it
-    bool operator==(const WriterStatistics&) const = default;
-};
-
-// Something that took time, for a trace. Times are of the steady clock.
-struct FlushEvent {
-    enum class Kind : uint8_t {
-        plan,
-        prepare,
-        move,
-        commit,
-        read,
-        write_local,
-        write_received,
-        receive,
-        send
-    };
-    Kind kind = Kind::plan;
-    int writer = -1;  // the thread's number; -1: the driving thread
-    std::chrono::steady_clock::time_point begin, end;
-    uint64_t bytes = 0;
-    uint32_t rank = 0;  // whose bytes
-};
-
-struct FlushStatistics {
-    bool leader = false;
-    uint64_t local_bytes = 0;     // of this node's streams, written by this node
-    uint64_t received_bytes = 0;  // from followers
-    uint64_t sent_bytes = 0;      // to leaders
-    uint64_t chunks_received = 0;
-    uint64_t chunks_sent = 0;
-    uint64_t largest_chunk_wait_us = 0;  // of a received chunk, for a writer
-    uint64_t chunk_wait_us = 0;          // sum of those
-    double seconds = 0;                  // from start() to the group's end, on this node
-    // The phases of a leader: until it begins with the epoch (the plan, and earlier epochs' buffers), making
-    // the files, moving the data, committing. What is left of `seconds` is waiting for the group.
-    double plan_seconds = 0, prepare_seconds = 0, move_seconds = 0, commit_seconds = 0;
-    double credit_wait_seconds = 0;  // of a follower: data were there, and no leader had asked for them
-    double write_seconds = 0;        // sum over writers
-    double sync_seconds = 0;
-    std::vector<WriterStatistics> writers;  // of a leader, by thread
-    std::vector<FlushEvent> events;         // with AggregatorOptions::trace; at most most_flush_events
-};
-inline constexpr size_t most_flush_events = 1 << 16;
-
-struct FlushResult {
-    EpochKey key;
-    Status status;             // of the whole group: the same on every member
-    bool coordinator = false;  // this node is the one that speaks for the group
-    int group = 0;
-    FlushStatistics statistics;
-};
 
 class Aggregator {
   public:
@@ -165,8 +72,7 @@ class Aggregator {
     virtual size_t most_buffers_used() const = 0;
 };
 
-// Messages of the aggregator start with this byte; its owner's own messages start with another.
-inline constexpr std::byte aggregator_message_mark{0xA6};
+// Whether a message is for an aggregator's handle(). Its owner's own messages start with another byte.
 bool is_aggregator_message(std::span<const std::byte> message);
 
 }  // namespace tailrace

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "aggregate/aggregator.h"
+#include "aggregate/flush_job.h"
 #include "storage/storage.h"
 
 namespace tailrace {

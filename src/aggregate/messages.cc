@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "aggregate/aggregator.h"
 #include "base/bytes.h"
 #include "base/text.h"
 
@@ -226,8 +225,12 @@ AggregatorMessage get_message(size_t type, ByteReader& in) {
 
 }  // namespace
 
-bool is_aggregator_message(std::span<const std::byte> message) {
-    return !message.empty() && message.front() == aggregator_message_mark;
+std::vector<std::byte> encode(const AggregatorMessage& message) {
+    ByteWriter out;
+    out.put(std::to_integer<uint8_t>(aggregator_message_mark));
+    out.put(static_cast<uint8_t>(message.index()));
+    std::visit([&](const auto& body) { put_body(out, body); }, message);
+    return out.take();
 }
 
 EpochKey key_of(const AggregatorMessage& message) {
@@ -244,14 +247,6 @@ EpochKey key_of(const AggregatorMessage& message) {
 
 std::string_view name_of(const AggregatorMessage& message) {
     return names[message.index()];
-}
-
-std::vector<std::byte> encode(const AggregatorMessage& message) {
-    ByteWriter out;
-    out.put(std::to_integer<uint8_t>(aggregator_message_mark));
-    out.put(static_cast<uint8_t>(message.index()));
-    std::visit([&](const auto& body) { put_body(out, body); }, message);
-    return out.take();
 }
 
 Result<AggregatorMessage> decode_aggregator_message(std::span<const std::byte> bytes) {

@@ -32,6 +32,9 @@
 
 namespace tailrace {
 
+// The first byte of each. Messages of the aggregator's owner start with another.
+inline constexpr std::byte aggregator_message_mark{0xA6};
+
 struct OfferMessage {
     EpochKey key;
     std::string job;

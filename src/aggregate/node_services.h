@@ -9,11 +9,14 @@
 #include <memory>
 #include <string>
 
-#include "aggregate/aggregator.h"
+#include "aggregate/aggregator_options.h"
 #include "aggregate/messages.h"
 #include "aggregate/throttle.h"
 #include "aggregate/writer_pool.h"
 #include "base/buffer_pool.h"
+#include "storage/storage.h"
+#include "transport/topology.h"
+#include "transport/transport.h"
 
 namespace tailrace {
 

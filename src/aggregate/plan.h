@@ -12,21 +12,10 @@
 #include <vector>
 
 #include "base/status.h"
+#include "format/placement.h"
 #include "format/shared_file.h"
 
 namespace tailrace {
-
-// Nodes are numbered by their lowest rank; ranks of a node ascend. The representative is the lowest.
-struct Topology {
-    std::vector<int> node_of_rank;
-    std::vector<std::vector<int>> ranks_of_node;
-    int node_count() const { return static_cast<int>(ranks_of_node.size()); }
-    int representative(int node) const { return ranks_of_node[static_cast<size_t>(node)].front(); }
-    bool operator==(const Topology&) const = default;
-};
-// hosts[r] is rank r's machine. ranks_per_node 0: a node is a machine. Otherwise consecutive ranks of one
-// machine are laid out as several nodes of that many ranks (the last may have fewer).
-Topology make_topology(const std::vector<std::string>& hosts, uint32_t ranks_per_node);
 
 // Group g of `groups` = min(nodes, files): consecutive nodes [first_node, last_node), consecutive files.
 // Node i belongs to group floor(i * groups / nodes); file k to group floor(k * groups / files).
@@ -46,11 +35,6 @@ struct NodeOffer {
     std::vector<StreamInfo> streams;  // may be empty
     uint64_t bytes() const;           // sum of stream_bytes
     bool operator==(const NodeOffer&) const = default;
-};
-
-enum class Placement {
-    append,      // extents go to the next free aligned offset, whoever has a chunk ready (Alg. 5)
-    contiguous,  // every stream has one place, known before the first byte moves
 };
 
 // The `count` nodes with the most bytes, ties to the lowest id; at most one per node. In descending order of

@@ -3,8 +3,8 @@
 #include <set>
 
 #include "base/log.h"
-#include "c_api/objects.h"
 #include "base/nearest.h"
+#include "c_api/objects.h"
 #include "format/catalog.h"
 #include "format/lineage.h"
 

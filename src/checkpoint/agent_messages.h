@@ -28,7 +28,7 @@
 
 #include "base/status.h"
 #include "checkpoint/array_judge.h"
-#include "checkpoint/checkpointer.h"
+#include "checkpoint/epoch_state.h"
 #include "format/epoch_key.h"
 #include "format/part_file.h"
 #include "record/records.h"

@@ -1,8 +1,5 @@
 // Checkpointer: a session. Capture, node-local tier, node agent, life cycle of epochs, restore.
 //
-// Life of an epoch:  captured -> (queued) -> flushing -> committed
-//                            \-> kept local (by shared_every or queue policy)   \-> failed, and why
-//
 // Threads: register, unregister, save, state, wait may be called from any thread of the rank, one save at a
 // time (a second one waits). open, close, list, restore and open_epoch are collective: every rank of the
 // transport, same order. When the transport is not concurrent, save, wait and wait_all are collective too.
@@ -22,33 +19,13 @@
 
 #include "base/status.h"
 #include "checkpoint/epoch_reader.h"
+#include "checkpoint/epoch_state.h"
 #include "checkpoint/strides.h"
 #include "config/config.h"
 #include "storage/storage.h"
 #include "transport/transport.h"
 
 namespace tailrace {
-
-enum class EpochState : int {  // numbers as in the C interface
-    unknown = 0,
-    captured = 1,    // safe in the node-local tier; waits for its flush
-    flushing = 2,    // on its way to the shared tier
-    committed = 3,   // durable in the shared tier: exactly K files
-    kept_local = 4,  // stays in the node-local tier, as configured or because the queue was full
-    failed = 5,      // not in the shared tier; `why` says what happened and what is left
-};
-
-struct EpochInfo {
-    uint64_t epoch = 0;
-    uint32_t run = 0;
-    EpochState state = EpochState::unknown;
-    Status why;                                // failed: the reason; kept_local: ok
-    std::string note;                          // kept_local: which setting or queue kept it there
-    uint64_t captured_bytes = 0;               // of this rank
-    double blocked_seconds = 0;                // how long save kept this rank
-    double flush_seconds = 0;                  // from the group's start to commit, as known on this rank
-    bool in_local = false, in_shared = false;  // where a restore could take it from (list() only)
-};
 
 class Checkpointer {
   public:

@@ -9,9 +9,9 @@
 
 #include <algorithm>
 
+#include "base/nearest.h"
 #include "checkpoint/epoch_arrays.h"
 #include "checkpoint/epoch_streams.h"
-#include "base/nearest.h"
 
 namespace tailrace {
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "checkpoint/agent_messages.h"
-#include "checkpoint/checkpointer.h"
+#include "checkpoint/epoch_state.h"
 
 namespace tailrace {
 

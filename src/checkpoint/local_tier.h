@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
-#include "aggregate/plan.h"
 #include "base/status.h"
 #include "format/catalog.h"
 #include "storage/storage.h"
+#include "transport/topology.h"
 
 namespace tailrace {
 

@@ -12,6 +12,7 @@
 #include <mutex>
 #include <string>
 
+#include "aggregate/flush_job.h"
 #include "checkpoint/agent_messages.h"
 #include "checkpoint/chores.h"
 #include "config/config.h"

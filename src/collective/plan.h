@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "aggregate/plan.h"
 #include "collective/requests.h"
 #include "collective/shared_memory.h"
+#include "transport/topology.h"
 
 namespace tailrace::collective {
 

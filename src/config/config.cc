@@ -26,10 +26,10 @@
 
 #include "base/environment.h"
 #include "base/log.h"
+#include "base/nearest.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "config/local_directory.h"
-#include "base/nearest.h"
 #include "format/epoch_key.h"
 #include "format/manifest.h"
 #include "format/shared_file.h"

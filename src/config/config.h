@@ -12,8 +12,8 @@
 #include <string_view>
 #include <vector>
 
-#include "aggregate/plan.h"
 #include "base/status.h"
+#include "format/placement.h"
 #include "storage/storage.h"
 
 namespace tailrace {

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "aggregate/aggregator.h"
+#include "aggregate/flush_statistics.h"
 #include "format/epoch_key.h"
 
 namespace tailrace {

@@ -1,0 +1,24 @@
+// What an aggregator is told once, for all its jobs.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "aggregate/plan.h"
+#include "base/worker.h"
+#include "storage/storage.h"
+
+namespace tailrace {
+
+struct AggregatorOptions {
+    std::string shared_dir;
+    PlanSettings plan;     // chunk_bytes is the size of a pool buffer
+    uint32_t writers = 4;  // threads
+    uint32_t buffers = 8;  // of plan.chunk_bytes
+    DirectIo direct = DirectIo::automatic;
+    Priority priority;
+    uint64_t bandwidth_cap = 0;  // bytes per second this node writes; 0: no cap
+    bool trace = false;          // results bring what happened when (FlushStatistics::events)
+};
+
+}  // namespace tailrace

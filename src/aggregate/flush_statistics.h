@@ -1,0 +1,62 @@
+// FlushStatistics: what a node's flush of one epoch moved and how long its phases took.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace tailrace {
+
+// What one writer thread of a leader did for an epoch. Writing includes waiting for the bandwidth cap.
+struct WriterStatistics {
+    uint64_t local_bytes = 0, received_bytes = 0;
+    uint64_t local_chunks = 0, received_chunks = 0;
+    double read_seconds = 0;  // local chunks, from their tier
+    double local_write_seconds = 0, received_write_seconds = 0;
+    double idle_seconds = 0;  // of the time in which the leader moved data: no chunk was there for it
+    bool operator==(const WriterStatistics&) const = default;
+};
+
+// Something that took time, for a trace. Times are of the steady clock.
+struct FlushEvent {
+    enum class Kind : uint8_t {
+        plan,
+        prepare,
+        move,
+        commit,
+        read,
+        write_local,
+        write_received,
+        receive,
+        send
+    };
+    Kind kind = Kind::plan;
+    int writer = -1;  // the thread's number; -1: the driving thread
+    std::chrono::steady_clock::time_point begin, end;
+    uint64_t bytes = 0;
+    uint32_t rank = 0;  // whose bytes
+};
+
+struct FlushStatistics {
+    bool leader = false;
+    uint64_t local_bytes = 0;     // of this node's streams, written by this node
+    uint64_t received_bytes = 0;  // from followers
+    uint64_t sent_bytes = 0;      // to leaders
+    uint64_t chunks_received = 0;
+    uint64_t chunks_sent = 0;
+    uint64_t largest_chunk_wait_us = 0;  // of a received chunk, for a writer
+    uint64_t chunk_wait_us = 0;          // sum of those
+    double seconds = 0;                  // from start() to the group's end, on this node
+    // The phases of a leader: until it begins with the epoch (the plan, and earlier epochs' buffers), making
+    // the files, moving the data, committing. What is left of `seconds` is waiting for the group.
+    double plan_seconds = 0, prepare_seconds = 0, move_seconds = 0, commit_seconds = 0;
+    double credit_wait_seconds = 0;  // of a follower: data were there, and no leader had asked for them
+    double write_seconds = 0;        // sum over writers
+    double sync_seconds = 0;
+    std::vector<WriterStatistics> writers;  // of a leader, by thread
+    std::vector<FlushEvent> events;         // with AggregatorOptions::trace; at most most_flush_events
+};
+inline constexpr size_t most_flush_events = 1 << 16;
+
+}  // namespace tailrace

@@ -1,0 +1,35 @@
+// EpochState: where an epoch is on its way from a save to the shared directory, and what is known of it.
+//
+//   captured -> (queued) -> flushing -> committed
+//          \-> kept local (by shared_every or queue policy)   \-> failed, and why
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/status.h"
+
+namespace tailrace {
+
+enum class EpochState : int {  // numbers as in the C interface
+    unknown = 0,
+    captured = 1,    // safe in the node-local tier; waits for its flush
+    flushing = 2,    // on its way to the shared tier
+    committed = 3,   // durable in the shared tier: exactly K files
+    kept_local = 4,  // stays in the node-local tier, as configured or because the queue was full
+    failed = 5,      // not in the shared tier; `why` says what happened and what is left
+};
+
+struct EpochInfo {
+    uint64_t epoch = 0;
+    uint32_t run = 0;
+    EpochState state = EpochState::unknown;
+    Status why;                                // failed: the reason; kept_local: ok
+    std::string note;                          // kept_local: which setting or queue kept it there
+    uint64_t captured_bytes = 0;               // of this rank
+    double blocked_seconds = 0;                // how long save kept this rank
+    double flush_seconds = 0;                  // from the group's start to commit, as known on this rank
+    bool in_local = false, in_shared = false;  // where a restore could take it from (list() only)
+};
+
+}  // namespace tailrace
