@@ -4,8 +4,8 @@
 #include <span>
 #include <string_view>
 
+#include "array/hyperslab.h"
 #include "base/status.h"
-#include "checkpoint/hyperslab.h"
 
 namespace tailrace::tool {
 

@@ -9,11 +9,11 @@
 
 #include "base/units.h"
 #include "box_text.h"
-#include "checkpoint/epoch_reader.h"
 #include "command.h"
 #include "epoch_directory.h"
 #include "npy.h"
 #include "output_file.h"
+#include "read/epoch_reader.h"
 #include "text.h"
 
 namespace tailrace::tool {

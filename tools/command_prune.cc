@@ -14,9 +14,10 @@
 #include <set>
 
 #include "base/units.h"
-#include "checkpoint/recovery.h"
 #include "command.h"
 #include "epoch_directory.h"
+#include "shared/epoch_files.h"
+#include "shared/retention.h"
 #include "text.h"
 
 namespace tailrace::tool {

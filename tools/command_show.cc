@@ -8,10 +8,10 @@
 
 #include "base/crc32c.h"
 #include "base/units.h"
-#include "checkpoint/epoch_reader.h"
 #include "command.h"
 #include "epoch_directory.h"
 #include "format/table.h"
+#include "read/epoch_reader.h"
 #include "text.h"
 
 namespace tailrace::tool {

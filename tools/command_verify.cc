@@ -7,10 +7,10 @@
 
 #include "base/log.h"
 #include "base/units.h"
-#include "checkpoint/epoch_reader.h"
 #include "command.h"
 #include "epoch_directory.h"
 #include "progress.h"
+#include "read/epoch_reader.h"
 #include "text.h"
 
 namespace tailrace::tool {

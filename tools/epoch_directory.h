@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/epoch_reader.h"
 #include "format/catalog.h"
+#include "read/epoch_reader.h"
 #include "storage/storage.h"
 
 namespace tailrace::tool {

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "checkpoint/local_tier.h"
+#include "capture/local_tier.h"
 #include "config/config.h"
 #include "format/lineage.h"
 #include "record/record_file.h"

@@ -1,11 +1,11 @@
-// Epochs without a session, for the extension: src/checkpoint/direct_epoch.h as Python calls it.
+// Epochs without a session, for the extension: src/direct/direct_epoch.h as Python calls it.
 #include <cstdlib>
 #include <mutex>
 
 #include "base/stream_copy.h"
 #include "bindings.h"
-#include "checkpoint/direct_epoch.h"
 #include "config/config.h"
+#include "direct/direct_epoch.h"
 
 namespace tailrace::python {
 

@@ -47,7 +47,7 @@ Status SegmentWriter::prepare(uint32_t file) {
     return Status();
 }
 
-// Files of earlier attempts are removed before their epoch is flushed again (checkpoint/recovery.h). This is
+// Files of earlier attempts are removed before their epoch is flushed again (shared/epoch_files.h). This is
 // the second line: where a file is there under this name all the same, and be it another leader's, what its
 // slot says is gone for good before any data of ours come.
 Status SegmentWriter::empty_slot(const OutputFile& output) {

@@ -14,8 +14,8 @@
 
 #include "c_api/call.h"
 #include "c_api/handles.h"
-#include "checkpoint/checkpointer.h"
 #include "config/config.h"
+#include "session/checkpointer.h"
 #include "tailrace.h"
 
 // Files are read when they are loaded; keys set in code are kept apart, because the environment comes

@@ -130,7 +130,7 @@ struct EpochAge {
     EpochKey key;
     bool complete = false;
     uint64_t age_seconds = 0;
-    bool restorable = true;  // of a complete one: its arrays can be put together (checkpoint/array_check.h)
+    bool restorable = true;  // of a complete one: its arrays can be put together (array/array_check.h)
 };
 struct RetentionRule {
     std::optional<uint64_t> keep_newest;         // complete epochs to keep

@@ -10,11 +10,11 @@
 #include <fstream>
 
 #include "box_text.h"
-#include "checkpoint/epoch_builder.h"
-#include "checkpoint/recovery.h"
 #include "command.h"
 #include "npy.h"
 #include "output_file.h"
+#include "read/epoch_builder.h"
+#include "shared/inventory.h"
 #include "storage/faulty_storage.h"
 #include "storage/memory_storage.h"
 #include "text.h"

@@ -19,8 +19,8 @@
 #include <map>
 #include <string>
 
-#include "checkpoint/epoch_builder.h"
 #include "config/config.h"
+#include "read/epoch_builder.h"
 #include "storage/storage.h"
 
 namespace {

@@ -14,7 +14,7 @@
 #include <map>
 #include <string>
 
-#include "checkpoint/random_arrays.h"
+#include "array/random_arrays.h"
 
 namespace {
 

@@ -1,0 +1,255 @@
+#include "agent/epoch_ledger.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "shared/left_intact.h"
+
+namespace tailrace {
+
+namespace {
+
+constexpr const char* dropped_note =
+    "kept in the node-local tier by queue_policy drop_oldest: newer epochs went before it";
+
+// Ended epochs are remembered for messages that come late; none comes this much later.
+constexpr size_t most_remembered = 1024;
+
+bool contains(const std::vector<EpochKey>& keys, EpochKey key) {
+    return std::find(keys.begin(), keys.end(), key) != keys.end();
+}
+
+}  // namespace
+
+Residues arrays_of_node(const ArrayPoints& points, std::vector<Captured> captures) {
+    std::sort(captures.begin(), captures.end(),
+              [](const Captured& a, const Captured& b) { return a.stream.rank < b.stream.rank; });
+    std::vector<Residues> digests;
+    for (const auto& capture : captures) digests.push_back(capture.arrays);
+    return points.combine(digests);
+}
+
+// ---- NodeLedger --------------------------------------------------------------------------------------
+
+NodeLedger::Complete NodeLedger::complete(uint64_t sequence, std::vector<Captured> captures,
+                                          Status extra) const {
+    Complete whole;
+    whole.news.node = node_;
+    whole.news.sequence = sequence;
+    whole.news.for_shared = captures.front().for_shared;
+    for (const auto& capture : captures) {
+        whole.news.capture.add(
+            capture_numbers(capture.stream.stream_bytes, capture.seconds, capture.wait_seconds));
+        if (whole.news.status.ok() && !capture.status.ok())
+            whole.news.status =
+                Status(capture.status.code(),
+                       fmt::format("{} does not exist because rank {} could not capture it: {}",
+                                   to_string(capture.key), capture.stream.rank, capture.status.message()));
+        if (!contains(whole.news.keys, capture.key)) whole.news.keys.push_back(capture.key);
+    }
+    if (whole.news.keys.size() > 1) {
+        const auto& first = captures.front();
+        const auto& other = *std::find_if(captures.begin(), captures.end(),
+                                          [&](const Captured& c) { return c.key != first.key; });
+        whole.news.status =
+            Status(Code::invalid_argument,
+                   fmt::format(
+                       "save number {} has different epochs: {} on rank {} and {} on rank {}; every rank "
+                       "must save the same epoch in its n-th save. Earlier epochs are intact",
+                       sequence + 1, first.key.epoch, first.stream.rank, other.key.epoch, other.stream.rank));
+    } else if (whole.news.status.ok()) {
+        whole.news.status = std::move(extra);
+    }
+    whole.captures = std::move(captures);
+    return whole;
+}
+
+std::optional<NodeLedger::Complete> NodeLedger::captured(const Captured& capture) {
+    auto& captures = open_[capture.sequence];
+    captures.push_back(capture);
+    const bool over = end_from_ && capture.sequence >= *end_from_;
+    if (captures.size() < rank_count_ && !over) return std::nullopt;
+    auto whole = complete(capture.sequence, std::move(captures), over ? end_why_ : Status());
+    open_.erase(capture.sequence);
+    return whole;
+}
+
+std::vector<NodeLedger::Complete> NodeLedger::end_from(uint64_t first, const Status& why) {
+    end_from_ = std::min(first, end_from_.value_or(first));
+    end_why_ = why;
+    std::vector<Complete> ended;
+    for (auto open = open_.lower_bound(first); open != open_.end(); open = open_.erase(open))
+        ended.push_back(complete(open->first, std::move(open->second), why));
+    return ended;
+}
+
+// ---- RootLedger --------------------------------------------------------------------------------------
+
+void RootLedger::captured(const NodeCaptured& news) {
+    auto& sequence = sequences_[news.sequence];
+    if (sequence.nodes_told++ == 0) sequence.first_node = news.node;
+    for (const auto& key : news.keys) {
+        if (!contains(sequence.keys, key)) sequence.keys.push_back(key);
+        auto& epoch = epochs_[key];
+        ++epoch.nodes_told;
+        epoch.arrays.resize(nodes_);
+        epoch.arrays[static_cast<size_t>(news.node)] = news.arrays;
+        if (news.node == 0) epoch.told_by_root = true;
+    }
+    if (sequence.failure.ok() && !news.status.ok()) sequence.failure = news.status;
+    if (sequence.failure.ok() && sequence.keys.size() > 1)
+        sequence.failure =
+            Status(Code::invalid_argument,
+                   fmt::format("save number {} has different epochs: {} on node {} and {} on node {}; every "
+                               "rank must save the same epoch in its n-th save. Earlier epochs are intact",
+                               news.sequence + 1, sequence.keys[0].epoch, sequence.first_node,
+                               sequence.keys[1].epoch, news.node));
+    if (sequence.failure.ok() && end_from_ && news.sequence >= *end_from_) sequence.failure = end_why_;
+    const std::vector<EpochKey> keys = sequence.keys;
+    const Status failure = sequence.failure;
+    if (sequence.nodes_told >= nodes_) sequences_.erase(news.sequence);
+    for (const auto& key : keys) {
+        if (!failure.ok()) {
+            end(key, EpochState::failed, failure);
+            continue;
+        }
+        if (news.node == 0) decide(key, news.for_shared);
+        if (auto& epoch = epochs_[key]; epoch.everywhere(nodes_) && !epoch.ended)
+            orders_.emplace_back(JudgeArrays{key, std::exchange(epoch.arrays, {})});
+    }
+    forget_old();
+}
+
+void RootLedger::judged(EpochKey key, const Status& verdict) {
+    auto& epoch = epochs_[key];
+    if (epoch.ended || epoch.judged) return;
+    if (!verdict.ok()) {
+        epoch.refused = true;
+        end(key, EpochState::failed, verdict);
+        return;
+    }
+    epoch.judged = true;
+    orders_.emplace_back(MayCommit{key});
+    end_if_whole(key);
+}
+
+void RootLedger::recovered(EpochKey key) {
+    auto& epoch = epochs_[key];
+    epoch.nodes_told = nodes_;
+    epoch.told_by_root = true;
+    epoch.judged = true;
+    start(key);
+}
+
+void RootLedger::decide(EpochKey key, bool for_shared) {
+    if (epochs_[key].flush || epochs_[key].ended) return;
+    if (!for_shared) {
+        keep_local(key, "kept in the node-local tier by shared_every");
+    } else if (policy_ == QueuePolicy::skip && running_.size() >= queue_epochs_) {
+        keep_local(key, fmt::format("kept in the node-local tier by queue_policy skip: {} epochs were on "
+                                    "their way to the shared directory",
+                                    running_.size()));
+    } else if (policy_ == QueuePolicy::drop_oldest && !running_.empty()) {
+        // One is being flushed; the newest waits, with as many before it as the queue may hold.
+        waiting_.push_back(key);
+        const size_t most_waiting = std::max<size_t>(1, queue_epochs_ - std::min(queue_epochs_, 1u));
+        while (waiting_.size() > most_waiting) {
+            const EpochKey oldest = waiting_.front();
+            waiting_.erase(waiting_.begin());
+            keep_local(oldest, dropped_note);
+        }
+    } else {
+        start(key);
+    }
+}
+
+void RootLedger::start(EpochKey key) {
+    epochs_[key].flush = true;
+    running_.insert(key);
+    orders_.emplace_back(std::in_place_type<Decision>, Decision{key, true});
+}
+
+void RootLedger::keep_local(EpochKey key, std::string note) {
+    epochs_[key].flush = false;
+    epochs_[key].note = std::move(note);
+    orders_.emplace_back(std::in_place_type<Decision>, Decision{key, false});
+    end_if_whole(key);
+}
+
+void RootLedger::result(const GroupResult& result) {
+    auto& epoch = epochs_[result.key];
+    ++epoch.results;
+    epoch.seconds = std::max(epoch.seconds, result.seconds);
+    if (epoch.failure.ok() && !result.status.ok()) epoch.failure = result.status;
+    epoch.part_lost |= result.status.code() == Code::corrupt;  // LocalReader's word for it
+    if (epoch.ended) {
+        // It failed before this party had come to its end, which may have left files.
+        leftovers_.push_back(result.key);
+        return;
+    }
+    end_if_whole(result.key);
+}
+
+void RootLedger::end_from(uint64_t first, const Status& why) {
+    end_from_ = std::min(first, end_from_.value_or(first));
+    end_why_ = why;
+    for (auto open = sequences_.lower_bound(first); open != sequences_.end(); ++open) {
+        auto& sequence = open->second;
+        if (sequence.failure.ok()) sequence.failure = why;
+        for (const auto& key : sequence.keys) end(key, EpochState::failed, sequence.failure);
+    }
+}
+
+void RootLedger::end_if_whole(EpochKey key) {
+    auto& epoch = epochs_[key];
+    if (epoch.ended) return;
+    if (epoch.flush && !*epoch.flush) {
+        if (epoch.judged) end(key, EpochState::kept_local, {});
+    } else if (epoch.results == parties_) {
+        // A flush can only have gone well when every node took part. When it did not, the word of every node
+        // is awaited, and the verdict: they say whether the epoch exists in the node-local tiers at least.
+        if (epoch.failure.ok())
+            end(key, EpochState::committed, {});
+        else if (epoch.judged)
+            end(key, EpochState::failed, epoch.failure);
+    }
+}
+
+void RootLedger::end(EpochKey key, EpochState state, Status why) {
+    auto& epoch = epochs_[key];
+    if (epoch.ended) return;
+    epoch.ended = true;
+    const bool everywhere =
+        state == EpochState::committed ||
+        (epoch.judged && epoch.everywhere(nodes_) && epoch.results == parties_ && !epoch.part_lost) ||
+        state == EpochState::kept_local;
+    if (state == EpochState::failed && why.message().find("intact") == std::string::npos) {
+        const char* own = everywhere        ? "its captured parts stay in the node-local tiers, and "
+                          : epoch.part_lost ? "its captured parts are not whole any more; "
+                                            : "";
+        why = Status(why.code(), fmt::format("{}; {}{}", why.message(), own, left_intact(why)));
+    }
+    auto& ended = orders_.emplace_back(std::in_place_type<EpochEnded>);
+    std::get<EpochEnded>(ended) = {key,        state,      std::move(why), epoch.seconds,
+                                   everywhere, epoch.note, epoch.refused};
+    if (state == EpochState::failed && epoch.results > 0) leftovers_.push_back(key);
+    std::erase(waiting_, key);
+    running_.erase(key);
+    start_waiting();
+}
+
+void RootLedger::start_waiting() {
+    if (!running_.empty() || waiting_.empty()) return;
+    const auto waiting = std::exchange(waiting_, {});
+    for (size_t i = 0; i + 1 < waiting.size(); ++i) keep_local(waiting[i], dropped_note);
+    start(waiting.back());
+}
+
+void RootLedger::forget_old() {
+    if (epochs_.size() <= 2 * most_remembered) return;
+    for (auto epoch = epochs_.begin(); epochs_.size() > most_remembered && epoch != epochs_.end();)
+        epoch = epoch->second.ended ? epochs_.erase(epoch) : std::next(epoch);
+}
+
+}  // namespace tailrace

@@ -1,0 +1,125 @@
+// Ledgers: who has captured what, and what follows from it. Pure state machines without threads, clocks or
+// files; whoever drives them carries out the orders they give.
+//
+// NodeLedger   one per node: collects its ranks' captures, epoch by epoch.
+// RootLedger   one per job, at rank 0's node: sees every node's captures and every party's flush result,
+//              decides by the queue policy which epochs are flushed, has the arrays of each judged when all
+//              nodes have captured it, and declares how each one ended. Where ranks may not communicate in
+//              the background, every rank runs the same RootLedger on the same inputs in the same order, and
+//              comes to the same orders.
+//
+// No epoch is committed or kept before its arrays were judged: leaders wait for MayCommit.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <variant>
+#include <vector>
+
+#include "agent/agent_messages.h"
+#include "config/config.h"
+
+namespace tailrace {
+
+class NodeLedger {
+  public:
+    NodeLedger(int node, size_t rank_count) : node_(node), rank_count_(rank_count) {}
+
+    // The captures of all ranks of the node, once the last one is in; empty before.
+    struct Complete {
+        NodeCaptured news;
+        std::vector<Captured> captures;  // in the order they came
+    };
+    std::optional<Complete> captured(const Captured& capture);
+
+    // The sequence numbers from `first` on will never be complete: some rank has ended its session. What has
+    // begun is reported as failed with `why`, and so is what comes later. The least `first` counts.
+    std::vector<Complete> end_from(uint64_t first, const Status& why);
+
+  private:
+    Complete complete(uint64_t sequence, std::vector<Captured> captures, Status extra) const;
+
+    int node_;
+    size_t rank_count_;
+    std::map<uint64_t, std::vector<Captured>> open_;  // by sequence
+    std::optional<uint64_t> end_from_;
+    Status end_why_;
+};
+
+// The digest of a node's arrays: those of its ranks, in their order.
+Residues arrays_of_node(const ArrayPoints& points, std::vector<Captured> captures);
+
+// Find out whether the arrays of this epoch can be restored, and say so by judged().
+struct JudgeArrays {
+    EpochKey key;
+    std::vector<Residues> arrays;  // by node
+};
+
+// What RootLedger wants done, in this order: JudgeArrays by who drives it, the others on every node.
+using Order = std::variant<Decision, EpochEnded, JudgeArrays, MayCommit>;
+
+class RootLedger {
+  public:
+    // `parties`: how many results make an epoch's flush whole (groups, or nodes).
+    RootLedger(size_t nodes, size_t parties, QueuePolicy policy, uint32_t queue_epochs)
+        : nodes_(nodes), parties_(parties), policy_(policy), queue_epochs_(queue_epochs) {}
+
+    void captured(const NodeCaptured& news);
+    // An epoch of an earlier run that every node will flush.
+    void recovered(EpochKey key);
+    void result(const GroupResult& result);
+    // ok, or why the epoch cannot be restored and is refused.
+    void judged(EpochKey key, const Status& verdict);
+    // As NodeLedger's: also what some nodes have captured whole fails, for others never will.
+    void end_from(uint64_t first, const Status& why);
+
+    std::vector<Order> take_orders() { return std::exchange(orders_, {}); }
+    // Failed epochs of which something may have been left in the shared tier, since the last call.
+    std::vector<EpochKey> take_leftovers() { return std::exchange(leftovers_, {}); }
+
+  private:
+    struct Epoch {
+        size_t nodes_told = 0;
+        bool told_by_root = false;
+        std::vector<Residues> arrays;  // by node
+        bool judged = false;           // and found good
+        bool refused = false;
+        std::optional<bool> flush;  // decided
+        size_t results = 0;
+        Status failure;          // of a party
+        bool part_lost = false;  // a party found a captured part missing or cut short
+        std::string note;        // why it is kept local
+        double seconds = 0;
+        bool ended = false;
+        bool everywhere(size_t nodes) const { return nodes_told == nodes; }
+    };
+    struct Sequence {
+        std::vector<EpochKey> keys;
+        size_t nodes_told = 0;
+        int first_node = 0;
+        Status failure;
+    };
+    void decide(EpochKey key, bool for_shared);
+    void start(EpochKey key);
+    void keep_local(EpochKey key, std::string note);
+    void end(EpochKey key, EpochState state, Status why);
+    void end_if_whole(EpochKey key);
+    void start_waiting();
+    void forget_old();
+
+    const size_t nodes_, parties_;
+    const QueuePolicy policy_;
+    const uint32_t queue_epochs_;
+    std::map<EpochKey, Epoch> epochs_;
+    std::map<uint64_t, Sequence> sequences_;
+    std::set<EpochKey> running_;     // decided to be flushed, not ended
+    std::vector<EpochKey> waiting_;  // drop_oldest: captured by the root's node, not decided
+    std::optional<uint64_t> end_from_;
+    Status end_why_;
+    std::vector<Order> orders_;
+    std::vector<EpochKey> leftovers_;
+};
+
+}  // namespace tailrace

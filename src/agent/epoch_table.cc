@@ -1,0 +1,147 @@
+#include "agent/epoch_table.h"
+
+namespace tailrace {
+
+namespace {
+
+// A program that saves for weeks asks about recent epochs only.
+constexpr size_t most_entries = 4096;
+// Ends of epochs that this rank has not saved (yet): it may save them next, or never.
+constexpr size_t most_early = 64;
+
+}  // namespace
+
+void EpochTable::end(Entry& entry, const EpochEnded& news) {
+    entry.info.state = news.state;
+    entry.info.why = news.why;
+    entry.info.note = news.note;
+    entry.info.flush_seconds = news.seconds;
+    entry.captured_everywhere = news.captured_everywhere;
+}
+
+void EpochTable::forget_old() {
+    for (auto entry = entries_.begin(); entries_.size() > most_entries && entry != entries_.end();)
+        entry = is_final(entry->second.info.state) ? entries_.erase(entry) : std::next(entry);
+}
+
+void EpochTable::add(const EpochInfo& info, bool for_shared) {
+    std::lock_guard lock(mutex_);
+    Entry entry{info, for_shared, false, false, false};
+    if (auto early = early_.find({info.epoch, info.run}); early != early_.end()) {
+        if (!is_final(entry.info.state)) end(entry, early->second);
+        early_.erase(early);
+    }
+    if (!broken_.ok() && !is_final(entry.info.state)) {
+        entry.info.state = EpochState::failed;
+        entry.info.why = broken_;
+        entry.unheard = true;
+        entry.still_read = !let_go_;
+    }
+    if (first_failure_.ok() && entry.info.state == EpochState::failed) first_failure_ = entry.info.why;
+    entries_[info.epoch] = std::move(entry);
+    forget_old();
+    changed_.notify_all();
+}
+
+void EpochTable::set_blocked(uint64_t epoch, double seconds) {
+    std::lock_guard lock(mutex_);
+    auto found = entries_.find(epoch);
+    if (found != entries_.end()) found->second.info.blocked_seconds = seconds;
+}
+
+void EpochTable::flushing(EpochKey key) {
+    std::lock_guard lock(mutex_);
+    auto found = entries_.find(key.epoch);
+    if (found == entries_.end() || found->second.info.run != key.run) return;
+    if (found->second.info.state == EpochState::captured) found->second.info.state = EpochState::flushing;
+    changed_.notify_all();
+}
+
+void EpochTable::ended(const EpochEnded& news) {
+    std::lock_guard lock(mutex_);
+    auto found = entries_.find(news.key.epoch);
+    if (found == entries_.end() || found->second.info.run != news.key.run) {
+        early_.emplace(news.key, news);
+        if (early_.size() > most_early) early_.erase(early_.begin());
+        return;
+    }
+    if (is_final(found->second.info.state)) return;
+    end(found->second, news);
+    if (first_failure_.ok() && news.state == EpochState::failed) first_failure_ = news.why;
+    changed_.notify_all();
+}
+
+void EpochTable::fail_all(const Status& why, bool let_go) {
+    std::lock_guard lock(mutex_);
+    if (let_go || broken_.ok()) let_go_ = let_go;
+    broken_ = why;
+    for (auto& [epoch, entry] : entries_) {
+        if (let_go) entry.still_read = false;
+        if (is_final(entry.info.state)) continue;
+        entry.info.state = EpochState::failed;
+        entry.info.why = why;
+        entry.unheard = true;
+        entry.still_read = !let_go_;
+        if (first_failure_.ok()) first_failure_ = why;
+    }
+    changed_.notify_all();
+}
+
+std::optional<EpochTable::Entry> EpochTable::find(uint64_t epoch) const {
+    std::lock_guard lock(mutex_);
+    auto found = entries_.find(epoch);
+    if (found == entries_.end()) return std::nullopt;
+    return found->second;
+}
+
+std::vector<EpochTable::Entry> EpochTable::all() const {
+    std::lock_guard lock(mutex_);
+    std::vector<Entry> entries;
+    for (const auto& [epoch, entry] : entries_) entries.push_back(entry);
+    return entries;
+}
+
+std::optional<uint64_t> EpochTable::newest() const {
+    std::lock_guard lock(mutex_);
+    if (entries_.empty()) return std::nullopt;
+    return entries_.rbegin()->first;
+}
+
+size_t EpochTable::unfinished_for_shared() const {
+    std::lock_guard lock(mutex_);
+    size_t count = 0;
+    for (const auto& [epoch, entry] : entries_)
+        if (entry.for_shared && !is_final(entry.info.state)) ++count;
+    return count;
+}
+
+std::vector<uint64_t> EpochTable::unfinished() const {
+    std::lock_guard lock(mutex_);
+    std::vector<uint64_t> epochs;
+    for (const auto& [epoch, entry] : entries_)
+        if (!is_final(entry.info.state)) epochs.push_back(epoch);
+    return epochs;
+}
+
+Status EpochTable::broken() const {
+    std::lock_guard lock(mutex_);
+    return broken_;
+}
+
+Status EpochTable::first_failure() const {
+    std::lock_guard lock(mutex_);
+    return first_failure_;
+}
+
+bool EpochTable::wait_until(const std::function<bool(const Entries&)>& done,
+                            std::optional<std::chrono::steady_clock::time_point> deadline) {
+    std::unique_lock lock(mutex_);
+    auto ready = [&] { return done(entries_); };
+    if (!deadline) {
+        changed_.wait(lock, ready);
+        return true;
+    }
+    return changed_.wait_until(lock, *deadline, ready);
+}
+
+}  // namespace tailrace

@@ -1,0 +1,596 @@
+#include "agent/node_agent.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "base/units.h"
+#include "shared/epoch_files.h"
+#include "shared/retention.h"
+
+namespace tailrace {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+// Nothing is lost by waking up now and then; everything that matters wakes the agent.
+constexpr auto longest_sleep = 200ms;
+// What was posted before the end is on its way to ranks that wait for it; a lost one must not hold us.
+constexpr auto longest_delivery = 5s;
+// What is still to be heard when everything has ended is not worth a longer wait.
+constexpr auto longest_for_the_rest = 1s;
+// Ended epochs are remembered for a rank that saves late.
+constexpr size_t most_remembered = 1024;
+
+AggregatorOptions aggregator_options(const Config& config, uint64_t block_bytes, uint64_t stripe_align) {
+    AggregatorOptions options;
+    options.shared_dir = config.shared_dir;
+    options.plan.file_count = config.files;
+    options.plan.leaders_per_file = config.leaders_per_file;
+    options.plan.chunk_bytes = config.buffer_bytes;
+    options.plan.block_bytes = block_bytes;
+    options.plan.stripe_align = stripe_align;
+    options.plan.placement = config.placement;
+    options.writers = config.writers;
+    options.buffers = config.buffers;
+    options.direct = config.direct_io;
+    options.priority = {static_cast<int>(config.background_nice), config.background_nice > 0};
+    options.bandwidth_cap = config.bandwidth_cap;
+    options.trace = !config.trace_dir.empty();
+    return options;
+}
+
+Status saves_over_why() {
+    return Status(Code::failed_state,
+                  "not every rank saved it before the session was closed; earlier epochs are intact");
+}
+
+}  // namespace
+
+// ---- life --------------------------------------------------------------------------------------------
+
+NodeAgent::NodeAgent(Setup setup)
+    : setup_(std::move(setup)),
+      node_ledger_(setup_.node, setup_.topology.ranks_of_node[static_cast<size_t>(setup_.node)].size()) {}
+
+Result<std::unique_ptr<NodeAgent>> NodeAgent::create(Setup setup) {
+    std::unique_ptr<NodeAgent> agent(new NodeAgent(std::move(setup)));
+    const auto& own = agent->setup_;
+    TAILRACE_ASSIGN(
+        agent->aggregator_,
+        Aggregator::create(aggregator_options(*own.config, own.block_bytes, own.stripe_align), own.topology,
+                           own.node, *own.transport, *own.local, *own.shared, [raw = agent.get()] {
+                               if (!raw->setup_.quiet) return raw->setup_.transport->wake();
+                               std::lock_guard lock(raw->mutex_);
+                               raw->woken_ = true;
+                               raw->changed_.notify_all();
+                           }));
+    const bool keeps_record = own.node == 0 && own.config->record && !own.config->record_dir.empty();
+    if (keeps_record || !own.config->trace_dir.empty())
+        agent->recorder_ =
+            std::make_unique<Recorder>(*own.config, own.session, own.node, keeps_record, *own.local);
+    if (own.node == 0 && !own.quiet) {
+        const auto nodes = static_cast<size_t>(own.topology.node_count());
+        agent->root_ = std::make_unique<RootLedger>(nodes, std::min<size_t>(nodes, own.config->files),
+                                                    own.config->queue_policy, own.config->queue_epochs);
+    }
+    return agent;
+}
+
+void NodeAgent::recover(FlushJob job) {
+    const EpochKey key = job.key;
+    auto& epoch = epochs_[key];
+    epoch.recovered = true;
+    epoch.complete = true;
+    epoch.flush = true;
+    epoch.job = std::move(job);
+    open_.insert(key);
+    recovering_.insert(key);
+    if (root_) {
+        root_->recovered(key);
+        (void)root_->take_orders();  // every node knows by itself that it flushes it
+    }
+}
+
+void NodeAgent::begin() {
+    const Priority priority{static_cast<int>(setup_.config->background_nice), false};
+    if (setup_.node == 0) {
+        naming_.begin("tailrace names", priority);
+        removing_.begin("tailrace remove", priority);
+    }
+    if (!setup_.quiet) reading_.begin("tailrace tables", priority);
+    if (recorder_) recorder_->begin(priority);
+    worker_ = Worker("tailrace agent", priority, [this](const std::stop_token& stop) {
+        if (setup_.quiet)
+            run_quiet(stop);
+        else
+            run(stop);
+    });
+}
+
+NodeAgent::~NodeAgent() {
+    worker_.request_stop();
+    if (!setup_.quiet) setup_.transport->wake();
+    {
+        std::lock_guard lock(mutex_);
+        woken_ = true;
+    }
+    changed_.notify_all();
+    worker_.join();
+    reading_.finish();
+    naming_.finish();  // may still hand work to the other
+    removing_.finish();
+    if (recorder_) recorder_->finish();
+    aggregator_.reset();  // its writers call us back, so they end first
+}
+
+void NodeAgent::run(const std::stop_token& stop) {
+    for (auto& [key, epoch] : epochs_) maybe_start(key, epoch);
+    while (!stop.stop_requested()) {
+        const auto moved = why_over_.ok() ? step() : step_over();
+        if (!moved.ok()) end_background(moved.status().with_context(fmt::format("node {}", setup_.node)));
+        if (moved.ok() && !*moved && !stop.stop_requested())
+            setup_.transport->wait(longest_sleep, aggregator_->moving());
+    }
+    hear_the_rest();
+    deliver_posts();
+}
+
+void NodeAgent::deliver_posts() {
+    const auto deadline = std::chrono::steady_clock::now() + longest_delivery;
+    while (std::chrono::steady_clock::now() < deadline) {
+        auto delivered = setup_.transport->posts_delivered();
+        if (!delivered.ok() || *delivered) return;
+        setup_.transport->wait(1ms, true);
+    }
+}
+
+// When the last epoch has ended everywhere, other nodes' numbers for the record and the word of ranks that
+// close may still be on their way. What nobody takes stays in the transport's queues.
+void NodeAgent::hear_the_rest() {
+    const size_t of_node = setup_.topology.ranks_of_node[static_cast<size_t>(setup_.node)].size();
+    const size_t words = root_ ? static_cast<size_t>(setup_.transport->size()) - 1 : of_node - 1;
+    const auto deadline = std::chrono::steady_clock::now() + longest_for_the_rest;
+    while (((recorder_ && recorder_->waiting()) || (closing_ && words_heard_ < words)) &&
+           std::chrono::steady_clock::now() < deadline) {
+        auto message = setup_.transport->poll();
+        if (!message.ok()) return;
+        if (!*message) {
+            setup_.transport->wait(1ms, true);
+        } else if (auto news = decode_agent_message((*message)->bytes); news.ok()) {
+            if (recorder_) recorder_->hear(*news);
+            if (const auto* over = std::get_if<SavesOver>(&*news)) {
+                ++words_heard_;
+                if (!root_) post_at_best(setup_.topology.representative(0), *over);
+            }
+        }
+    }
+}
+
+Result<bool> NodeAgent::step() {
+    bool moved = false;
+    std::deque<Captured> captures;
+    std::vector<EpochEnded> named;
+    std::optional<uint64_t> end_from;
+    {
+        std::lock_guard lock(mutex_);
+        TAILRACE_TRY(end_);
+        captures.swap(inbox_);
+        named.swap(named_);
+        end_from.swap(end_from_);
+    }
+    for (const auto& capture : captures) on_captured(capture);
+    for (const auto& ended : named) announce(ended);
+    moved |= !captures.empty() || !named.empty();
+    if (end_from) {
+        closing_ = true;
+        on_saves_over({*end_from});
+        moved = true;
+    }
+    while (true) {
+        TAILRACE_ASSIGN(auto message, setup_.transport->poll());
+        if (!message) break;
+        moved = true;
+        TAILRACE_TRY(on_message(*message));
+    }
+    moved |= take_facts();
+    moved |= aggregator_->step();
+    for (const auto& result : aggregator_->take_results()) {
+        on_result(result);
+        moved = true;
+    }
+    TAILRACE_TRY(post_failure_);
+    TAILRACE_TRY(aggregator_->abandoned());
+    if (moved) forget_old();
+    return moved;
+}
+
+void NodeAgent::forget_old() {
+    if (epochs_.size() <= 2 * most_remembered) return;
+    for (auto epoch = epochs_.begin(); epochs_.size() > most_remembered && epoch != epochs_.end();)
+        epoch = epoch->second.final() ? epochs_.erase(epoch) : std::next(epoch);
+}
+
+// ---- news --------------------------------------------------------------------------------------------
+
+Status NodeAgent::on_message(const Message& message) {
+    if (is_aggregator_message(message.bytes)) {
+        aggregator_->handle(message.source, message.bytes);
+        return {};
+    }
+    TAILRACE_ASSIGN(const auto news, decode_agent_message(message.bytes));
+    if (const auto* capture = std::get_if<Captured>(&news)) {
+        {
+            std::lock_guard lock(mutex_);
+            open_.insert(capture->key);
+        }
+        on_captured(*capture);
+    } else if (const auto* decision = std::get_if<Decision>(&news)) {
+        on_decision(*decision);
+    } else if (const auto* ended = std::get_if<EpochEnded>(&news)) {
+        on_ended(*ended);
+    } else if (const auto* over = std::get_if<BackgroundOver>(&news)) {
+        end_background(over->why);
+        root_is_over_ |= message.source == setup_.topology.representative(0);
+    } else if (const auto* saves_over = std::get_if<SavesOver>(&news)) {
+        ++words_heard_;
+        on_saves_over(*saves_over);
+    } else if (const auto* asked = std::get_if<ArraysAsked>(&news)) {
+        on_asked(*asked);
+    } else if (const auto* answered = std::get_if<ArraysAnswered>(&news)) {
+        on_facts(answered->key, answered->facts);
+    } else if (const auto* may_commit = std::get_if<MayCommit>(&news)) {
+        on_may_commit(*may_commit);
+    } else if (root_) {
+        root_input(news);
+    }
+    return {};
+}
+
+void NodeAgent::on_captured(const Captured& capture) {
+    auto& epoch = epochs_[capture.key];
+    epoch.captures.push_back(capture);
+    if (epoch.final()) {
+        // It had failed elsewhere before this rank saved it.
+        const auto rank = static_cast<int>(capture.stream.rank);
+        if (rank == setup_.transport->rank())
+            tell_own_rank(*epoch.ended);
+        else
+            post(rank, *epoch.ended);
+        std::lock_guard lock(mutex_);
+        open_.erase(capture.key);
+        changed_.notify_all();
+    }
+    if (auto complete = node_ledger_.captured(capture)) on_node_complete(*complete);
+}
+
+// Some rank closes its session. It may be the only one to do so: others may wait in save for room, which they
+// get when what this rank will never save has failed.
+void NodeAgent::on_saves_over(const SavesOver& over) {
+    for (const auto& ended : node_ledger_.end_from(over.sequence, saves_over_why())) on_node_complete(ended);
+    to_root(over);
+}
+
+void NodeAgent::on_node_complete(const NodeLedger::Complete& complete) {
+    if (complete.news.status.ok()) {
+        const EpochKey key = complete.news.keys.front();
+        auto& epoch = epochs_[key];
+        epoch.complete = true;
+        if (setup_.config->queue_policy == QueuePolicy::wait) epoch.flush = complete.news.for_shared;
+        NodeCaptured news = complete.news;
+        news.arrays = arrays_of_node(*setup_.points, complete.captures);
+        to_root(news);
+        maybe_start(key, epochs_[key]);
+    } else {
+        to_root(complete.news);
+    }
+}
+
+void NodeAgent::on_decision(const Decision& decision) {
+    auto& epoch = epochs_[decision.key];
+    epoch.flush = decision.flush;
+    maybe_start(decision.key, epoch);
+}
+
+void NodeAgent::maybe_start(EpochKey key, Epoch& epoch) {
+    if (!epoch.complete || !epoch.flush || !*epoch.flush || epoch.started || epoch.ended) return;
+    FlushJob job;
+    if (epoch.recovered) {
+        job = std::move(epoch.job);
+    } else {
+        job.job = setup_.config->name;
+        job.key = key;
+        job.run_uid = setup_.run_uid;
+        job.rank_count = static_cast<uint32_t>(setup_.transport->size());
+        for (const auto& capture : epoch.captures)
+            job.streams.push_back({capture.stream, capture.path, part_header_bytes});
+        std::sort(job.streams.begin(), job.streams.end(),
+                  [](const LocalStream& a, const LocalStream& b) { return a.info.rank < b.info.rank; });
+        job.may_commit = epoch.may_commit;
+    }
+    epoch.started = true;
+    tell_ranks(epoch, EpochFlushing{key});
+    aggregator_->start(std::move(job));
+}
+
+void NodeAgent::on_ended(const EpochEnded& ended) {
+    auto& epoch = epochs_[ended.key];
+    if (epoch.ended) return;
+    epoch.ended = ended;
+    // Also when its flush has not begun here: peers may have sent what they know of it.
+    if (ended.state == EpochState::failed && !epoch.let_go) aggregator_->give_up(ended.key, ended.why);
+    if (epoch.final()) finish(ended.key, epoch);
+}
+
+void NodeAgent::on_result(const FlushResult& result) {
+    const auto& numbers = result.statistics;
+    log(LogLevel::info,
+        "node {}: flush of {} {} after {:.3f} s (written: {} own, {} received; sent: {}; {} chunks received)",
+        setup_.node, to_string(result.key), result.status.ok() ? "done" : "failed", numbers.seconds,
+        format_bytes(numbers.local_bytes), format_bytes(numbers.received_bytes),
+        format_bytes(numbers.sent_bytes), numbers.chunks_received);
+    if (recorder_) recorder_->trace(result);
+    if (setup_.quiet) {
+        std::lock_guard lock(mutex_);
+        results_.push_back(result);
+        changed_.notify_all();
+        return;
+    }
+    if (setup_.config->record)
+        to_root(NodeFlushed{result.key, {setup_.node, result.group, result.statistics}});
+    auto& epoch = epochs_[result.key];
+    const bool first = !epoch.let_go;
+    epoch.let_go = true;
+    if (result.coordinator)
+        to_root(GroupResult{result.key, result.group, result.status, result.statistics.seconds});
+    if (first && epoch.started && epoch.final()) finish(result.key, epoch);
+}
+
+void NodeAgent::finish(EpochKey key, Epoch& epoch) {
+    if (epoch.ended->refused) remove_refused(epoch);
+    epoch.inquiry = {};
+    tell_ranks(epoch, *epoch.ended);
+    epoch.captures = {};
+    std::lock_guard lock(mutex_);
+    open_.erase(key);
+    recovering_.erase(key);
+    if (epoch.recovered && epoch.ended->state == EpochState::failed && recovery_failure_.ok())
+        recovery_failure_ =
+            epoch.ended->why.with_context(fmt::format("flushing {}, left by an earlier run", to_string(key)));
+    changed_.notify_all();
+}
+
+void NodeAgent::tell_own_rank(const AgentMessage& message) {
+    if (const auto* flushing = std::get_if<EpochFlushing>(&message)) setup_.table->flushing(flushing->key);
+    if (const auto* ended = std::get_if<EpochEnded>(&message)) setup_.table->ended(*ended);
+}
+
+void NodeAgent::tell_ranks(const Epoch& epoch, const AgentMessage& message) {
+    for (const auto& capture : epoch.captures) {
+        const auto rank = static_cast<int>(capture.stream.rank);
+        if (rank == setup_.transport->rank())
+            tell_own_rank(message);
+        else
+            post(rank, message);
+    }
+}
+
+void NodeAgent::post(int rank, const AgentMessage& message) {
+    auto posted = setup_.transport->post(rank, encode(message));
+    if (!posted.ok() && post_failure_.ok()) post_failure_ = posted;
+}
+
+// ---- root --------------------------------------------------------------------------------------------
+
+void NodeAgent::to_root(const AgentMessage& message) {
+    if (root_)
+        root_input(message);
+    else
+        post(setup_.topology.representative(0), message);
+}
+
+void NodeAgent::root_input(const AgentMessage& message) {
+    record(message);
+    if (const auto* news = std::get_if<NodeCaptured>(&message)) root_->captured(*news);
+    if (const auto* result = std::get_if<GroupResult>(&message)) root_->result(*result);
+    if (const auto* over = std::get_if<SavesOver>(&message))
+        root_->end_from(over->sequence, saves_over_why());
+    carry_out_orders();
+}
+
+void NodeAgent::carry_out_orders() {
+    for (const auto& order : root_->take_orders()) {
+        if (const auto* decision = std::get_if<Decision>(&order)) {
+            // With queue policy wait every node starts by itself.
+            if (setup_.config->queue_policy == QueuePolicy::wait) continue;
+            post_to_agents(*decision);
+            on_decision(*decision);
+        } else if (const auto* to_judge = std::get_if<JudgeArrays>(&order)) {
+            judge(*to_judge);
+        } else if (const auto* may_commit = std::get_if<MayCommit>(&order)) {
+            post_to_agents(*may_commit);
+            on_may_commit(*may_commit);
+        } else {
+            const auto& ended = std::get<EpochEnded>(order);
+            record(ended);
+            judging_.erase(ended.key);
+            if (ended.state == EpochState::committed)
+                commit(ended);
+            else
+                announce(ended);
+        }
+    }
+    remove_leftovers(root_->take_leftovers());
+}
+
+void NodeAgent::announce(const EpochEnded& ended) {
+    if (ended.state == EpochState::failed)
+        log(LogLevel::warning, "{} did not reach {}: {}", to_string(ended.key), setup_.config->shared_dir,
+            ended.why.message());
+    post_to_agents(ended);
+    on_ended(ended);
+}
+
+void NodeAgent::post_to_agents(const AgentMessage& message) {
+    for (int node = 1; node < setup_.topology.node_count(); ++node)
+        post(setup_.topology.representative(node), message);
+}
+
+void NodeAgent::commit(const EpochEnded& ended) {
+    {
+        std::lock_guard lock(mutex_);
+        open_.insert(ended.key);
+        ++being_named_;
+    }
+    naming_.add([this, ended = EpochEnded(ended)]() mutable {
+        const auto& config = *setup_.config;
+        const auto named =
+            name_shared_epoch(*setup_.shared, config.shared_dir, config.name, ended.key, config.files);
+        if (named.code() == Code::not_found) {
+            ended.state = EpochState::failed;
+            ended.why = named.with_context("a file of it was written, and has disappeared");
+        } else {
+            if (!named.ok())
+                log(LogLevel::warning, "{} is committed, but its files keep their unfinished names: {}",
+                    to_string(ended.key), named.message());
+            removing_.add([this, key = ended.key] { apply_retention(key); });
+        }
+        std::lock_guard lock(mutex_);
+        --being_named_;
+        if (setup_.quiet) {
+            open_.erase(ended.key);
+            changed_.notify_all();
+        } else {
+            named_.push_back(ended);
+            setup_.transport->wake();
+        }
+    });
+}
+
+void NodeAgent::apply_retention(EpochKey key) {
+    known_complete_.push_back(key);
+    auto removed = apply_shared_retention(*setup_.shared, setup_.config->shared_dir, setup_.config->name,
+                                          setup_.config->keep_shared, known_complete_);
+    if (!removed.ok())
+        log(LogLevel::warning, "older epochs could not be removed from {}: {}", setup_.config->shared_dir,
+            removed.message());
+}
+
+void NodeAgent::remove_leftovers(std::vector<EpochKey> keys) {
+    for (const auto& key : keys)
+        removing_.add([this, key] {
+            auto removed =
+                remove_shared_epoch(*setup_.shared, setup_.config->shared_dir, setup_.config->name, key);
+            if (!removed.ok())
+                log(LogLevel::warning, "files of {}, which failed, stay in {}: {}", to_string(key),
+                    setup_.config->shared_dir, removed.message());
+        });
+}
+
+// ---- called by the program's threads ------------------------------------------------------------------
+
+void NodeAgent::captured(Captured capture) {
+    {
+        std::lock_guard lock(mutex_);
+        if (!over_.ok()) return;
+        open_.insert(capture.key);
+        inbox_.push_back(std::move(capture));
+    }
+    setup_.transport->wake();
+}
+
+void NodeAgent::end_from(uint64_t sequence_count) {
+    {
+        std::lock_guard lock(mutex_);
+        end_from_ = sequence_count;
+    }
+    setup_.transport->wake();
+}
+
+void NodeAgent::end(const Status& why) {
+    {
+        std::lock_guard lock(mutex_);
+        end_ = why;
+    }
+    setup_.transport->wake();
+}
+
+void NodeAgent::wait_idle() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return open_.empty(); });
+}
+
+void NodeAgent::wait_recovered(EpochKey key) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !recovering_.contains(key); });
+}
+
+bool NodeAgent::recovering(EpochKey key) const {
+    std::lock_guard lock(mutex_);
+    return recovering_.contains(key);
+}
+
+Status NodeAgent::recovery_failure() const {
+    std::lock_guard lock(mutex_);
+    return recovery_failure_;
+}
+
+Status NodeAgent::over() const {
+    std::lock_guard lock(mutex_);
+    return over_;
+}
+
+void NodeAgent::record(const AgentMessage& news) {
+    if (recorder_) recorder_->hear(news);
+}
+
+uint64_t NodeAgent::buffer_bytes_used() const {
+    return aggregator_->most_buffers_used() * setup_.config->buffer_bytes;
+}
+
+// ---- quiet -------------------------------------------------------------------------------------------
+
+void NodeAgent::run_quiet(const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+        std::deque<FlushJob> jobs;
+        {
+            std::lock_guard lock(mutex_);
+            jobs.swap(jobs_);
+            woken_ = false;
+        }
+        bool moved = !jobs.empty();
+        for (auto& job : jobs) aggregator_->start(std::move(job));
+        moved |= aggregator_->step();
+        for (const auto& result : aggregator_->take_results()) {
+            on_result(result);
+            moved = true;
+        }
+        if (moved) continue;
+        std::unique_lock lock(mutex_);
+        changed_.wait_for(lock, longest_sleep,
+                          [&] { return woken_ || !jobs_.empty() || stop.stop_requested(); });
+    }
+}
+
+void NodeAgent::start_job(FlushJob job) {
+    std::lock_guard lock(mutex_);
+    jobs_.push_back(std::move(job));
+    changed_.notify_all();
+}
+
+std::vector<FlushResult> NodeAgent::take_results() {
+    std::lock_guard lock(mutex_);
+    return std::exchange(results_, {});
+}
+
+bool NodeAgent::wait_result(std::optional<std::chrono::steady_clock::time_point> deadline) {
+    std::unique_lock lock(mutex_);
+    auto ready = [&] { return !results_.empty(); };
+    if (deadline) return changed_.wait_until(lock, *deadline, ready);
+    changed_.wait(lock, ready);
+    return true;
+}
+
+}  // namespace tailrace

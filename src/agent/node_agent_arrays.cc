@@ -1,0 +1,122 @@
+// NodeAgent, the judging of arrays: no epoch is committed, or kept, that cannot be restored.
+//
+//   1. The root has every node's digest (NodeCaptured). Those of the last epoch that was found good: so is
+//   this one.
+//      A program that registers the same as before pays 16 bytes a node and epoch for that.
+//   2. Else the root asks all agents, and each reads the tables of its node's parts (in a thread of its own),
+//   adds
+//      what the two branches below it say, and passes that on: a tree in which node n stands below (n - 1)
+//      / 2. So the root hears two answers, whatever the number of nodes.
+//   3. The root judges (array_judge.h): another question, or the verdict. With a good one every agent may let
+//   its
+//      leaders write their slots. A bad one is the epoch's failure, and its captured parts are removed with
+//      it.
+//
+// What is asked is bound to the epoch: when that ends, nobody answers any more, and what was gathered goes.
+#include <algorithm>
+#include <utility>
+
+#include "agent/node_agent.h"
+#include "base/log.h"
+
+namespace tailrace {
+
+namespace {
+
+int above(int node) {
+    return (node - 1) / 2;
+}
+size_t branches(int node, int nodes) {
+    return static_cast<size_t>(std::clamp(nodes - (2 * node + 1), 0, 2));
+}
+
+}  // namespace
+
+// ---- at the root -------------------------------------------------------------------------------------
+
+void NodeAgent::judge(const JudgeArrays& order) {
+    const Residues digest = setup_.points->combine(order.arrays);
+    if (digest == Residues{} || digest == good_arrays_) return on_verdict(order.key, Status());
+    judging_[order.key] = {{}, digest};
+    ask(order.key, {});
+}
+
+void NodeAgent::ask(EpochKey key, const ArrayQuestion& question) {
+    const ArraysAsked asked{key, question};
+    judging_[key].asked = question;
+    post_to_agents(asked);
+    on_asked(asked);
+}
+
+void NodeAgent::on_verdict(EpochKey key, const Status& verdict) {
+    if (const auto judged = judging_.find(key); judged != judging_.end()) {
+        if (verdict.ok()) good_arrays_ = judged->second.digest;
+        judging_.erase(judged);
+    }
+    root_->judged(key, verdict);
+    carry_out_orders();
+}
+
+// ---- at every node -----------------------------------------------------------------------------------
+
+void NodeAgent::on_asked(const ArraysAsked& asked) {
+    const auto& epoch = epochs_[asked.key];
+    if (epoch.ended) return;
+    std::vector<PartPlace> parts;
+    for (const auto& capture : epoch.captures) parts.push_back({asked.key, capture.path});
+    reading_.add([this, asked, parts = std::move(parts)] {
+        ArraysAnswered own{asked.key, facts_of_parts(*setup_.local, *setup_.points, asked.question, parts)};
+        {
+            std::lock_guard lock(mutex_);
+            facts_.push_back(std::move(own));
+        }
+        setup_.transport->wake();
+    });
+}
+
+bool NodeAgent::take_facts() {
+    std::deque<ArraysAnswered> own;
+    {
+        std::lock_guard lock(mutex_);
+        own.swap(facts_);
+    }
+    for (auto& one : own) on_facts(one.key, std::move(one.facts));
+    return !own.empty();
+}
+
+// Of this node, or of a branch below it, whose answer may come before this node's own.
+void NodeAgent::on_facts(EpochKey key, ArrayFacts facts) {
+    auto& epoch = epochs_[key];
+    if (epoch.ended) return;
+    epoch.inquiry.facts.merge(std::move(facts));
+    const size_t expected = 1 + branches(setup_.node, setup_.topology.node_count());
+    if (++epoch.inquiry.answers < expected) return;
+    ArraysAnswered whole{key, std::exchange(epoch.inquiry, {}).facts};
+    if (!root_) return post(setup_.topology.representative(above(setup_.node)), whole);
+    const auto judged = judging_.find(key);
+    if (judged == judging_.end()) return;
+    const auto answer = judge_arrays(judged->second.asked, std::move(whole.facts),
+                                     static_cast<uint32_t>(setup_.transport->size()));
+    if (answer.verdict)
+        on_verdict(key, *answer.verdict);
+    else
+        ask(key, answer.next);
+}
+
+void NodeAgent::on_may_commit(const MayCommit& may_commit) {
+    epochs_[may_commit.key].may_commit = true;
+    aggregator_->allow(may_commit.key);
+}
+
+// A part of an epoch that cannot be restored must not be found by a restore, nor brought to the shared
+// directory by the next session.
+void NodeAgent::remove_refused(const Epoch& epoch) {
+    for (const auto& capture : epoch.captures) {
+        const Status removed = setup_.local->remove(capture.path);
+        if (!removed.ok() && removed.code() != Code::not_found)
+            log(LogLevel::warning, "a captured part of {}, which was refused, stays: {}",
+                to_string(capture.key), removed.message());
+    }
+}
+
+}  // namespace tailrace

@@ -1,0 +1,96 @@
+// NodeAgent, when the background is over: the transport has failed at some node of the job.
+//
+//   1. whoever sees it gives up its flushes, and tells the root (which may be out of its reach);
+//   2. writers let go of the captured parts; names that are being given are finished and announced;
+//   3. the root tells the other agents, after what it had to announce, and they their ranks: what has not
+//      ended has failed, and so will what they capture from now on. Who does not hear the root does so after
+//      a while. The captured parts stay where they are, for the next session;
+//   4. the thread goes on reading what arrives, so that no sender waits for it, until the session ends.
+//
+// What is told here is told at best: a transport that has failed may carry it or not.
+#include <fmt/format.h>
+
+#include "agent/node_agent.h"
+#include "base/log.h"
+
+namespace tailrace {
+
+namespace {
+
+// How long an agent waits for the root's last news, which may be that an epoch was committed.
+constexpr std::chrono::seconds longest_for_root(5);
+
+}  // namespace
+
+void NodeAgent::post_at_best(int rank, const AgentMessage& message) {
+    auto posted = setup_.transport->post(rank, encode(message));
+    if (!posted.ok())
+        log(LogLevel::info, "rank {} could not be told that the background is over: {}", rank,
+            posted.message());
+}
+
+void NodeAgent::end_background(const Status& why) {
+    if (!why_over_.ok()) return;
+    log(LogLevel::error, "node {} flushes nothing any more: {}", setup_.node, why.to_string());
+    why_over_ = why;
+    over_since_ = std::chrono::steady_clock::now();
+    aggregator_->abandon(why);
+    {
+        std::lock_guard lock(mutex_);
+        over_ = why;
+    }
+    if (!root_) post_at_best(setup_.topology.representative(0), BackgroundOver{why});
+}
+
+Result<bool> NodeAgent::step_over() {
+    std::vector<EpochEnded> named;
+    bool naming = false;
+    {
+        std::lock_guard lock(mutex_);
+        inbox_.clear();
+        end_from_.reset();
+        named.swap(named_);
+        naming = being_named_ > 0;
+    }
+    for (const auto& ended : named) announce(ended);
+    bool moved = aggregator_->step();
+    for (const auto& result : aggregator_->take_results()) {
+        auto& epoch = epochs_[result.key];
+        epoch.let_go = true;
+        if (epoch.final()) finish(result.key, epoch);
+    }
+    while (true) {
+        auto message = setup_.transport->poll();
+        if (!message.ok() || !*message) break;
+        moved = true;
+        const auto news = decode_agent_message((*message)->bytes);
+        if (!news.ok() || root_) continue;
+        if (const auto* ended = std::get_if<EpochEnded>(&*news)) on_ended(*ended);
+        if (std::holds_alternative<BackgroundOver>(*news))
+            root_is_over_ |= (*message)->source == setup_.topology.representative(0);
+    }
+    const bool all_announced =
+        root_ ? !naming : root_is_over_ || std::chrono::steady_clock::now() - over_since_ > longest_for_root;
+    if (!told_over_ && aggregator_->idle() && all_announced) {
+        tell_that_it_is_over();
+        moved = true;
+    }
+    return moved;
+}
+
+void NodeAgent::tell_that_it_is_over() {
+    told_over_ = true;
+    const auto why = why_over_.with_context("the background has ended; captured epochs are intact");
+    if (root_)
+        for (int node = 1; node < setup_.topology.node_count(); ++node)
+            post_at_best(setup_.topology.representative(node), BackgroundOver{why_over_});
+    for (const int rank : setup_.topology.ranks_of_node[static_cast<size_t>(setup_.node)])
+        if (rank != setup_.transport->rank()) post_at_best(rank, BackgroundOver{why});
+    setup_.table->fail_all(why, true);
+    std::lock_guard lock(mutex_);
+    open_.clear();
+    recovering_.clear();
+    changed_.notify_all();
+}
+
+}  // namespace tailrace

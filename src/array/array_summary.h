@@ -1,0 +1,95 @@
+// Summaries of arrays: what nodes tell each other in place of their ranks' tables, so that one of them can
+// say whether every array can be restored (array_check.h has the rule, and the exact answer for one array).
+// Pure.
+//
+// Of an array without declarations a summary holds no boxes but a fingerprint of what they cover: the sum,
+// over the elements of all pieces, of prod_d r_d^(x_d) modulo the prime 2^61-1, where x is the element's
+// index and r_d are random. For a box that is a product of geometric sums, which takes O(log) steps per
+// dimension; and the sums of ranks, and of nodes, just add. The pieces cover each element exactly once when
+// their polynomial is that of the whole array. If it is not, the two values are equal at a random point with
+// a probability of at most degree / 2^61 (J. T. Schwartz, "Fast probabilistic algorithms for verification of
+// polynomial identities", JACM 27 (1980); R. Zippel, EUROSAM 1979), where the degree is below the sum of the
+// array's extents. Two points are taken: an array of 2^40 elements with a gap passes unseen with a
+// probability of 2^-42, one of 2^20 in each of three dimensions with less than 2^-78. A good array is never
+// taken for a bad one by this.
+//
+// Of an array that is declared to have gaps, or overlaps, there are the distinct boxes themselves. With both
+// declarations there is nothing to check but that all ranks say the same.
+//
+// Names and types go as hashes of 122 bits (polynomials at two random points again). All points follow from
+// the run's random number, so that every rank has the same, and nobody can choose arrays that fool them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "array/array_check.h"
+#include "base/status.h"
+#include "format/manifest.h"
+
+namespace tailrace {
+
+// Two numbers below 2^61-1: values of a polynomial at two points.
+using Residues = std::array<uint64_t, 2>;
+
+struct NamedPiece {
+    std::string_view name;
+    const ArrayPiece* piece = nullptr;
+};
+std::vector<NamedPiece> array_pieces(const PartManifest& manifest);
+
+class ArrayPoints {
+  public:
+    explicit ArrayPoints(uint64_t run_uid);
+
+    // A word for all that a rank saves of arrays; {0, 0} when that is nothing. Equal tables have equal ones.
+    Residues digest(std::span<const NamedPiece> pieces) const;
+    // A word for the words of several, in this order; {0, 0} when all are that.
+    Residues combine(std::span<const Residues> digests) const;
+
+    Residues hash_name(std::string_view name) const;
+    Residues hash_traits(const ArrayPiece& piece) const;  // type, global shape, declarations
+    Residues fingerprint(const Box& box) const;
+
+  private:
+    // The powers of a number, by four bits of the exponent at a time.
+    struct Powers {
+        std::array<std::array<uint64_t, 16>, 16> of = {};  // of[i][j] = number^(j * 16^i)
+        uint64_t less_one_inverse = 0;                     // 1 / (number - 1)
+    };
+    uint64_t power(const Powers& powers, uint64_t exponent) const;
+    uint64_t sum_of_powers(const Powers& powers, uint64_t from, uint64_t count) const;
+
+    Residues hash_point_ = {};
+    std::array<std::vector<Powers>, 2> points_;  // of each, one number per dimension
+};
+
+struct ArraySummary {
+    struct Entry {
+        Residues name = {}, traits = {};
+        bool differing = false;             // some rank has other traits
+        Residues covered = {}, whole = {};  // fingerprints; without declarations
+        // With one declaration: the distinct boxes that are not empty, and whether any is there twice.
+        std::vector<uint64_t> shape;
+        std::vector<Box> boxes;  // ascending by (offset, shape)
+        bool may_have_gaps = false, may_overlap = false;
+        bool twice = false;
+        bool operator==(const Entry&) const = default;
+    };
+    std::vector<Entry> entries;  // ascending by name
+
+    void add(const ArrayPoints& points, std::span<const NamedPiece> pieces);  // of one rank
+    void merge(ArraySummary other);
+    // The arrays that check_array would find a fault in.
+    std::vector<Residues> faulty() const;
+    bool operator==(const ArraySummary&) const = default;
+};
+
+std::vector<std::byte> encode(const ArraySummary& summary);
+Result<ArraySummary> decode_array_summary(std::span<const std::byte> bytes);
+
+}  // namespace tailrace

@@ -1,0 +1,306 @@
+#include "direct/direct_epoch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <random>
+
+#include "array/array_check.h"
+#include "base/crc32c.h"
+#include "base/log.h"
+#include "base/units.h"
+#include "base/wall_clock.h"
+#include "format/catalog.h"
+#include "shared/epoch_files.h"
+#include "shared/left_intact.h"
+
+namespace tailrace {
+
+namespace {
+
+constexpr uint64_t block_bytes = stream_alignment;
+constexpr int most_lock_tries = 10;  // as many saves at most may end while this one begins
+
+uint64_t random_number() {
+    std::random_device device;
+    return (static_cast<uint64_t>(device()) << 32) | device();
+}
+
+std::vector<std::byte> padded(std::vector<std::byte> bytes) {
+    bytes.resize(align_up(bytes.size(), block_bytes));
+    return bytes;
+}
+
+// A rank's stream when it is complete: the table of regions, and which of its bytes lie where.
+struct Stream {
+    PartManifest manifest;
+    std::vector<std::byte> encoded;
+    StreamInfo info;
+    uint64_t tail_start = 0;  // in the stream: where what lies in runs ends
+};
+
+Result<Stream> make_stream(const DirectRank& from, uint32_t rank, uint32_t ranks, uint64_t run_bytes) {
+    Stream stream;
+    PartManifest& manifest = stream.manifest;
+    manifest.rank = rank;
+    manifest.rank_count = ranks;
+    add_regions(manifest, from.regions);
+    for (const auto& tail : from.tail) {
+        if (tail.shape.bytes != tail.content.size())
+            return Status(Code::invalid_argument,
+                          fmt::format("region '{}' of rank {} has {} bytes, and {} were given",
+                                      tail.shape.name, rank, tail.shape.bytes, tail.content.size()));
+        add_regions(manifest, {tail.shape});
+    }
+    TAILRACE_TRY(lay_out(manifest));
+    stream.tail_start = manifest.manifest_bytes + run_bytes;
+    for (size_t i = 0; i < manifest.regions.size(); ++i) {
+        std::vector<uint32_t>& crcs = manifest.regions[i].block_crcs;
+        if (i < from.regions.size()) {
+            if (i >= from.crcs.size() || from.crcs[i].size() != crcs.size())
+                return Status(Code::invalid_argument,
+                              fmt::format("region '{}' of rank {} came without its checksums",
+                                          manifest.regions[i].name, rank));
+            crcs = from.crcs[i];
+            continue;
+        }
+        const std::span<const std::byte> content(from.tail[i - from.regions.size()].content);
+        for (size_t block = 0; block < crcs.size(); ++block) {
+            const size_t start = block * check_block_bytes;
+            crcs[block] =
+                crc32c(content.subspan(start, std::min<size_t>(check_block_bytes, content.size() - start)));
+        }
+    }
+    stream.encoded = encode(manifest);
+    stream.info = {rank, manifest.stream_bytes, manifest.manifest_bytes, crc32c(stream.encoded)};
+    return stream;
+}
+
+}  // namespace
+
+uint32_t first_file_of(uint32_t rank, uint32_t ranks, uint32_t files) {
+    return static_cast<uint32_t>(uint64_t{rank} * files / ranks);
+}
+uint32_t last_file_of(uint32_t rank, uint32_t ranks, uint32_t files) {
+    return std::max(first_file_of(rank, ranks, files) + 1, first_file_of(rank + 1, ranks, files));
+}
+
+Result<uint64_t> head_bytes(const std::vector<RegionShape>& regions, const std::vector<RegionShape>& tail) {
+    PartManifest manifest;
+    add_regions(manifest, regions);
+    add_regions(manifest, tail);
+    TAILRACE_TRY(lay_out(manifest));
+    const uint64_t end = regions.empty() ? manifest.manifest_bytes
+                                         : manifest.regions[regions.size() - 1].stream_offset +
+                                               manifest.regions[regions.size() - 1].bytes;
+    return manifest.manifest_bytes + align_up(manifest.stream_bytes - end, block_bytes);
+}
+
+DirectEpoch::DirectEpoch(Storage& storage, DirectEpochSettings settings)
+    : storage_(storage), settings_(std::move(settings)) {}
+
+Result<std::unique_ptr<DirectEpoch>> DirectEpoch::begin(Storage& storage,
+                                                        const DirectEpochSettings& settings) {
+    TAILRACE_TRY(check_job_name(settings.job));
+    if (settings.ranks == 0 || settings.ranks > max_ranks || settings.files == 0 ||
+        settings.files > uint64_t{64} * settings.ranks || settings.files > max_files)
+        return Status(
+            Code::invalid_argument,
+            fmt::format("{} files of {} ranks: at least one, and at most 64 per rank, are possible; nothing "
+                        "was written",
+                        settings.files, settings.ranks));
+    std::unique_ptr<DirectEpoch> epoch(new DirectEpoch(storage, settings));
+    Result<std::unique_ptr<DirectoryLock>> lock = Status(Code::not_found, "");
+    // A save that ends may remove the directory in between, as tailrace.torch.save's do.
+    for (int tries = 0; tries < most_lock_tries && lock.status().code() == Code::not_found; ++tries) {
+        TAILRACE_TRY(storage.make_directories(settings.directory));
+        lock = storage.lock_directory(settings.directory);
+    }
+    if (lock.ok())
+        epoch->lock_ = std::move(lock).value();
+    else if (lock.status().code() != Code::unsupported)
+        return lock.status().with_context(fmt::format("writing epoch {}", settings.epoch));
+
+    SharedHeader header;
+    header.job = settings.job;
+    header.key.epoch = settings.epoch;
+    header.key.run = 1;
+    TAILRACE_ASSIGN(const auto listed, list_shared(storage, settings.directory, ""));
+    for (const auto& files : listed) header.key.run = std::max(header.key.run, files.key.run + 1);
+    header.run_uid = random_number();
+    header.file_count = settings.files;
+    header.rank_count = settings.ranks;
+    header.block_bytes = block_bytes;
+    // Each rank has at most a manifest, a run and a tail in a file.
+    const uint64_t streams = settings.files < settings.ranks ? settings.ranks / settings.files + 1 : 1;
+    header.index_area_bytes = align_up(index_bytes_bound(streams, 3 * streams), block_bytes);
+    const Status created = epoch->create(std::move(header));
+    if (!created.ok()) return created;
+    return epoch;
+}
+
+Status DirectEpoch::create(SharedHeader header) {
+    header_ = std::move(header);
+    const std::vector<std::byte> empty_slot(header_.block_bytes);
+    for (uint32_t k = 0; k < header_.file_count; ++k) {
+        SharedHeader own = header_;
+        own.file_index = k;
+        paths_.push_back(join_path(settings_.directory,
+                                   to_string(SharedFileName{own.job, own.key, k, own.file_count, true})));
+        TAILRACE_ASSIGN(auto file, storage_.open(paths_.back(), {Access::create_new, DirectIo::off}));
+        files_.push_back(std::move(file));
+        TAILRACE_TRY(files_.back()->write_at(encode(own), 0));
+        TAILRACE_TRY(files_.back()->write_at(empty_slot, slot_offset(own, 0)));
+    }
+    return {};
+}
+
+DirectEpoch::~DirectEpoch() {
+    if (ended_) return;
+    files_.clear();
+    for (const auto& path : paths_) {
+        const Status removed = storage_.remove(path);
+        if (!removed.ok() && removed.code() != Code::not_found)
+            log(LogLevel::warning, "{} was given up and its file stays behind: {}", to_string(header_.key),
+                removed.message());
+    }
+}
+
+Status DirectEpoch::commit(const std::vector<DirectRank>& ranks) {
+    if (ended_ || ranks.size() != header_.rank_count)
+        return Status(Code::invalid_argument,
+                      fmt::format("{} is of {} ranks, and {} were given; nothing was committed",
+                                  to_string(header_.key), header_.rank_count, ended_ ? 0 : ranks.size()));
+    const Status written = write_segments(ranks);
+    if (!written.ok())
+        return written.with_context(
+            fmt::format("{} was not committed; {}", to_string(header_.key), left_intact(written)));
+    ended_ = true;
+    finish_names();
+    remove_replaced();
+    return {};
+}
+
+Status DirectEpoch::write_segments(const std::vector<DirectRank>& ranks) {
+    std::vector<SegmentIndex> indexes(header_.file_count);
+    std::vector<uint64_t> ends(header_.file_count, data_start());
+    std::vector<uint64_t> fronts(header_.file_count, data_start());     // room from here on ...
+    std::vector<uint64_t> data_starts(header_.file_count, UINT64_MAX);  // ... up to here
+    std::vector<Stream> streams;
+    // 1. Where the data lies.
+    for (uint32_t rank = 0; rank < ranks.size(); ++rank) {
+        const DirectRank& from = ranks[rank];
+        const uint32_t first_file = first_file_of(rank, header_.rank_count, header_.file_count);
+        const uint32_t last_file = last_file_of(rank, header_.rank_count, header_.file_count);
+        TAILRACE_ASSIGN(const auto layout, lay_out_regions(from.regions, last_file - first_file));
+        TAILRACE_ASSIGN(auto stream, make_stream(from, rank, header_.rank_count, layout.bytes));
+        if (from.file_offsets.size() != layout.runs.size())
+            return Status(Code::invalid_argument, fmt::format("rank {} wrote {} runs instead of {}", rank,
+                                                              from.file_offsets.size(), layout.runs.size()));
+        for (uint32_t run = 0; run < layout.runs.size(); ++run) {
+            const RegionRun& cut = layout.runs[run];
+            const uint32_t file = first_file + run;
+            indexes[file].streams.push_back(stream.info);
+            const uint64_t start = stream.manifest.manifest_bytes + cut.start;
+            const uint64_t end = cut.last < from.regions.size()
+                                     ? stream.manifest.manifest_bytes + layout.offsets[cut.last]
+                                     : stream.tail_start;
+            if (cut.first == cut.last) continue;
+            if (end > start)
+                indexes[file].extents.push_back({rank, start, end - start, from.file_offsets[run]});
+            ends[file] = std::max(ends[file], from.file_offsets[run] + cut.bytes);
+            data_starts[file] = std::min(data_starts[file], from.file_offsets[run]);
+        }
+        streams.push_back(std::move(stream));
+    }
+    std::vector<const PartManifest*> manifests;
+    for (const Stream& stream : streams) manifests.push_back(&stream.manifest);
+    if (const auto fault = check_arrays(manifests)) return fault->refusal();
+    // 2. Manifests and tails, in front of it or behind it.
+    for (uint32_t rank = 0; rank < ranks.size(); ++rank) {
+        const Stream& stream = streams[rank];
+        const uint32_t file = first_file_of(rank, header_.rank_count, header_.file_count);
+        const auto put = [&](uint64_t stream_offset, std::vector<std::byte> bytes) -> Status {
+            if (bytes.empty()) return {};
+            const uint64_t size = bytes.size();
+            const auto whole = padded(std::move(bytes));
+            // The front may reach the end of a file without data.
+            const bool fits =
+                data_starts[file] >= fronts[file] && whole.size() <= data_starts[file] - fronts[file];
+            uint64_t& next = fits ? fronts[file] : ends[file];
+            const uint64_t offset = next;
+            next += whole.size();
+            ends[file] = std::max(ends[file], next);
+            indexes[file].extents.push_back({rank, stream_offset, size, offset});
+            return files_[file]->write_at(whole, offset);
+        };
+        TAILRACE_TRY(put(0, stream.encoded));
+        std::vector<std::byte> tail(stream.manifest.stream_bytes - stream.tail_start);
+        for (size_t i = 0; i < ranks[rank].tail.size(); ++i) {
+            const auto& content = ranks[rank].tail[i].content;
+            const Region& region = stream.manifest.regions[ranks[rank].regions.size() + i];
+            std::copy(content.begin(), content.end(),
+                      tail.begin() + static_cast<std::ptrdiff_t>(region.stream_offset - stream.tail_start));
+        }
+        TAILRACE_TRY(put(stream.tail_start, std::move(tail)));
+    }
+    // 3. Everything but the slots is durable before the first slot is written, the names too.
+    std::vector<LeaderSlot> slots(header_.file_count);
+    for (uint32_t k = 0; k < header_.file_count; ++k) {
+        normalize(indexes[k].extents);
+        TAILRACE_TRY(files_[k]->truncate(ends[k]));
+        const auto encoded = encode(indexes[k]);
+        if (encoded.size() > header_.index_area_bytes)
+            return Status(Code::failed_state,
+                          fmt::format("the index of {} takes {} bytes, and {} were set aside", paths_[k],
+                                      encoded.size(), header_.index_area_bytes));
+        slots[k].index_bytes = encoded.size();
+        slots[k].index_crc = crc32c(encoded);
+        for (const Extent& extent : indexes[k].extents) slots[k].data_bytes += extent.bytes;
+        TAILRACE_TRY(files_[k]->write_at(padded(encoded), index_offset(header_, 0)));
+        TAILRACE_TRY(files_[k]->sync());
+    }
+    TAILRACE_TRY(storage_.sync_directory(settings_.directory));
+    for (uint32_t k = 0; k < header_.file_count; ++k) {
+        slots[k].committed_unix_ms = unix_ms_now();
+        slots[k].run_uid = header_.run_uid;
+        slots[k].key = header_.key;
+        TAILRACE_TRY(files_[k]->write_at(encode(slots[k], header_.block_bytes), slot_offset(header_, 0)));
+        TAILRACE_TRY(files_[k]->sync());
+    }
+    return {};
+}
+
+// The epoch exists by now: a name that could not be given is no failure.
+void DirectEpoch::finish_names() {
+    files_.clear();
+    Status first;
+    for (auto& path : paths_) {
+        const std::string final_path = finished_path(path);
+        const Status renamed = storage_.rename(path, final_path);
+        if (renamed.ok())
+            path = final_path;
+        else if (first.ok())
+            first = renamed;
+    }
+    if (first.ok()) first = storage_.sync_directory(settings_.directory);
+    if (!first.ok())
+        log(LogLevel::warning, "{} is committed, but its files keep their unfinished names: {}",
+            to_string(header_.key), first.message());
+}
+
+void DirectEpoch::remove_replaced() {
+    const auto listed = list_shared(storage_, settings_.directory, settings_.job);
+    if (!listed.ok()) return;
+    for (const auto& files : *listed) {
+        if (files.key == header_.key) continue;
+        const bool complete = load_shared_epoch(storage_, files).ok();
+        if (complete ? files.key.epoch != header_.key.epoch : !has_unfinished(files)) continue;
+        const Status removed = remove_shared_epoch(storage_, settings_.directory, settings_.job, files.key);
+        if (!removed.ok())
+            log(LogLevel::warning, "{} in {} has been replaced, and could not be removed: {}",
+                to_string(files.key), settings_.directory, removed.message());
+    }
+}
+
+}  // namespace tailrace

@@ -1,0 +1,196 @@
+// How an epoch is read. Where streams lie, manifests and blocks are in epoch_streams (the reading of single
+// blocks in epoch_reader_stream), global arrays in epoch_arrays. Here:
+//
+//   read_regions     the regions' check blocks, straight into the targets
+//   verify           the whole stream in batches through one bounded buffer
+#include "read/epoch_reader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/nearest.h"
+#include "read/epoch_arrays.h"
+#include "read/epoch_streams.h"
+
+namespace tailrace {
+
+namespace {
+
+constexpr uint64_t scratch_bytes = 32 << 20;  // what verify() and read_scattered() hold at most
+
+class Reader final : public EpochReader {
+  public:
+    Reader(Storage& local, Storage& shared, EpochSources sources, DirectIo direct)
+        : streams_(local, shared, std::move(sources), direct), arrays_(streams_) {}
+
+    Status open_files() override { return streams_.open_files(); }
+
+    EpochKey key() const override { return streams_.key(); }
+    uint32_t rank_count() const override { return streams_.rank_count(); }
+
+    Result<const PartManifest*> manifest(uint32_t rank) override;
+    Result<std::vector<std::byte>> manifest_bytes(uint32_t rank) override {
+        return streams_.manifest_bytes(rank);
+    }
+    Status keep_manifest(uint32_t rank, std::span<const std::byte> bytes) override {
+        return streams_.keep_manifest(rank, bytes);
+    }
+    Result<uint64_t> region_bytes(uint32_t rank, std::string_view name) override;
+    Status read_regions(uint32_t rank, std::span<const RegionTarget> targets) override;
+    Result<std::vector<GlobalArray>> arrays() override { return arrays_.list(); }
+    Status read_boxes(std::span<const BoxTarget> boxes) override { return arrays_.read_boxes(boxes); }
+    Status verify(uint32_t rank, const std::function<void(uint64_t)>& progress) override;
+
+  private:
+    Result<uint32_t> region_number(const SavedRank& saved, std::string_view name) const;
+    Status read_scattered(const SavedRank& saved, uint32_t number, const RegionTarget& target);
+
+    EpochStreams streams_;
+    EpochArrays arrays_;
+};
+
+Result<const PartManifest*> Reader::manifest(uint32_t rank) {
+    TAILRACE_ASSIGN(const SavedRank* saved, streams_.saved(rank));
+    return &saved->manifest;
+}
+
+Result<uint32_t> Reader::region_number(const SavedRank& saved, std::string_view name) const {
+    auto found = saved.region_by_name.find(name);
+    if (found != saved.region_by_name.end()) return found->second;
+    const std::string missing =
+        fmt::format("{} has no region '{}'", streams_.name_of(saved.manifest.rank), name);
+    if (saved.manifest.regions.empty()) return Status(Code::not_found, missing + "; it saved none");
+    std::vector<std::string_view> names;
+    for (const Region& region : saved.manifest.regions) names.push_back(region.name);
+    return Status(Code::not_found, fmt::format("{}; the nearest of its {} regions is '{}'", missing,
+                                               names.size(), nearest_name(name, names)));
+}
+
+Result<uint64_t> Reader::region_bytes(uint32_t rank, std::string_view name) {
+    TAILRACE_ASSIGN(const SavedRank* saved, streams_.saved(rank));
+    TAILRACE_ASSIGN(const uint32_t number, region_number(*saved, name));
+    return saved->manifest.regions[number].bytes;
+}
+
+Status Reader::read_regions(uint32_t rank, std::span<const RegionTarget> targets) {
+    TAILRACE_ASSIGN(const SavedRank* saved, streams_.saved(rank));
+    std::vector<StreamBlock> blocks;
+    std::vector<std::pair<uint32_t, const RegionTarget*>> scattered;
+    for (const RegionTarget& target : targets) {
+        TAILRACE_ASSIGN(const uint32_t number, region_number(*saved, target.name));
+        const Region& region = saved->manifest.regions[number];
+        if (region.bytes != target.memory.size())
+            return Status(
+                Code::invalid_argument,
+                fmt::format("region '{}' of {} has {} bytes, the memory given for it {}; nothing "
+                            "was read",
+                            region.name, streams_.name_of(rank), region.bytes, target.memory.size()));
+        if (!target.strides.one_block()) {
+            scattered.emplace_back(number, &target);
+            continue;
+        }
+        for (uint64_t b = 0; b < block_count(region); ++b)
+            blocks.push_back(
+                block_of(saved->manifest, number, b, target.memory.data() + b * check_block_bytes));
+    }
+    TAILRACE_TRY(streams_.read(*saved, std::move(blocks)));
+    for (const auto& [number, target] : scattered) TAILRACE_TRY(read_scattered(*saved, number, *target));
+    return {};
+}
+
+// A region whose bytes do not lie one after another in memory: stretch by stretch through a buffer.
+Status Reader::read_scattered(const SavedRank& saved, uint32_t number, const RegionTarget& target) {
+    const uint64_t bytes = target.memory.size();
+    const uint64_t most = std::min(scratch_bytes, bytes);
+    TAILRACE_ASSIGN(auto scratch, allocate(most, fmt::format("region '{}'", target.name)));
+    for (uint64_t from = 0; from < bytes; from += scratch_bytes) {
+        const uint64_t stretch = std::min(scratch_bytes, bytes - from);
+        std::vector<StreamBlock> blocks;
+        for (uint64_t at = 0; at < stretch; at += check_block_bytes)
+            blocks.push_back(
+                block_of(saved.manifest, number, (from + at) / check_block_bytes, scratch.get() + at));
+        TAILRACE_TRY(streams_.read(saved, std::move(blocks)));
+        scatter({scratch.get(), stretch}, target.memory.data(), target.strides, from);
+    }
+    return {};
+}
+
+Status Reader::verify(uint32_t rank, const std::function<void(uint64_t)>& progress) {
+    // Not from the cache: the table of regions is part of what is checked.
+    TAILRACE_ASSIGN(const auto fresh, streams_.read_saved(rank));
+    const PartManifest& manifest = fresh->manifest;
+    uint64_t reported = 0;
+    const auto report_up_to = [&](uint64_t stream_offset) {
+        if (progress && stream_offset > reported) progress(stream_offset - reported);
+        reported = std::max(reported, stream_offset);
+    };
+    report_up_to(manifest.manifest_bytes);
+
+    TAILRACE_ASSIGN(auto scratch, allocate(std::min(scratch_bytes, manifest.stream_bytes),
+                                           fmt::format("checking {}", streams_.name_of(rank))));
+    Status first_failure;
+    size_t failed_batches = 0;
+    std::vector<StreamBlock> batch;
+    uint64_t batch_bytes = 0;
+    const auto check_batch = [&] {
+        if (batch.empty()) return;
+        const uint64_t end = batch.back().stream_offset + batch.back().memory.size();
+        // Goes on after a failure, so that the log names everything that is damaged.
+        if (Status status = streams_.read(*fresh, std::move(batch)); !status.ok())
+            if (failed_batches++ == 0) first_failure = status;
+        batch.clear();
+        batch_bytes = 0;
+        report_up_to(end);
+    };
+    for (uint32_t number = 0; number < manifest.regions.size(); ++number) {
+        for (uint64_t b = 0; b < block_count(manifest.regions[number]); ++b) {
+            if (batch_bytes + check_block_bytes > std::min(scratch_bytes, manifest.stream_bytes))
+                check_batch();
+            batch.push_back(block_of(manifest, number, b, scratch.get() + batch_bytes));
+            batch_bytes += batch.back().memory.size();
+        }
+    }
+    check_batch();
+    report_up_to(manifest.stream_bytes);
+    if (failed_batches > 1)
+        return Status(first_failure.code(), fmt::format("{}; {} later stretches are damaged as well",
+                                                        first_failure.message(), failed_batches - 1));
+    return first_failure;
+}
+
+}  // namespace
+
+// ---- opening -----------------------------------------------------------------------------------------
+
+Result<std::unique_ptr<EpochReader>> EpochReader::open(Storage& local, Storage& shared, EpochSources sources,
+                                                       DirectIo direct) {
+    const std::string name = to_string(sources.key);
+    if (sources.rank_count == 0 || sources.rank_count > max_ranks)
+        return Status(Code::invalid_argument,
+                      fmt::format("{} cannot be opened for {} ranks", name, sources.rank_count));
+    for (const LocalPart& part : sources.local_parts) {
+        const PartHeader& header = part.header;
+        if (header.key != sources.key || header.rank_count != sources.rank_count ||
+            header.stream.rank >= sources.rank_count)
+            return Status(
+                Code::invalid_argument,
+                fmt::format("captured part '{}' is rank {} of {} of {}, not one of the {} ranks of {}",
+                            part.path, header.stream.rank, header.rank_count, to_string(header.key),
+                            sources.rank_count, name));
+    }
+    if (sources.shared) {
+        const SharedEpoch& epoch = *sources.shared;
+        bool fits = epoch.key == sources.key && epoch.rank_count == sources.rank_count &&
+                    epoch.streams.size() == sources.rank_count;
+        for (size_t rank = 0; fits && rank < epoch.streams.size(); ++rank)
+            fits = epoch.streams[rank].info.rank == rank;
+        if (!fits)
+            return Status(Code::invalid_argument,
+                          fmt::format("the shared files given are {} with {} ranks, not {} with {}",
+                                      to_string(epoch.key), epoch.streams.size(), name, sources.rank_count));
+    }
+    return std::unique_ptr<EpochReader>(std::make_unique<Reader>(local, shared, std::move(sources), direct));
+}
+
+}  // namespace tailrace

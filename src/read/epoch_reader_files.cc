@@ -1,0 +1,49 @@
+#include "read/epoch_reader_files.h"
+
+#include <algorithm>
+
+#include "format/catalog.h"
+
+namespace tailrace {
+
+uint32_t ReadableFiles::add(Storage& storage, std::string path, DirectIo direct) {
+    files_.push_back({&storage, std::move(path), direct});
+    return static_cast<uint32_t>(files_.size() - 1);
+}
+
+Result<std::shared_ptr<File>> ReadableFiles::open(uint32_t number) {
+    const auto is_it = [number](const Open& entry) { return entry.number == number; };
+    {
+        std::lock_guard lock(mutex_);
+        auto found = std::find_if(open_.begin(), open_.end(), is_it);
+        if (found != open_.end()) {
+            open_.splice(open_.begin(), open_, found);
+            return open_.front().file;
+        }
+    }
+    // Outside the lock: opening on a remote file system takes its time. Two threads may both open the file;
+    // the second one's handle is then simply the one that is kept.
+    const Known& known = files_[number];
+    TAILRACE_ASSIGN(auto opened, open_shared_file(*known.storage, known.path, known.direct));
+    std::shared_ptr<File> file = std::move(opened);
+    std::list<Open> closing;  // destroyed, and so closed, after the lock
+    std::lock_guard lock(mutex_);
+    auto found = std::find_if(open_.begin(), open_.end(), is_it);
+    if (found != open_.end()) closing.splice(closing.begin(), open_, found);
+    open_.push_front({number, file});
+    if (open_.size() > most_open_) closing.splice(closing.begin(), open_, std::prev(open_.end()));
+    return file;
+}
+
+Route ReadableFiles::route(uint32_t number) {
+    const auto file = open(number);
+    return file.ok() ? (*file)->route() : Route::cached;
+}
+
+Status ReadableFiles::open_all() {
+    const auto count = static_cast<uint32_t>(std::min(files_.size(), most_open_));
+    for (uint32_t number = 0; number < count; ++number) TAILRACE_TRY(open(number).status());
+    return {};
+}
+
+}  // namespace tailrace

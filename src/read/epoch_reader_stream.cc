@@ -1,0 +1,317 @@
+#include "read/epoch_reader_stream.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <system_error>
+
+#include "base/buffer_pool.h"
+#include "base/crc32c.h"
+#include "base/log.h"
+#include "base/queue.h"
+#include "base/units.h"
+#include "base/worker.h"
+
+namespace tailrace {
+
+namespace {
+
+constexpr uint64_t least_call_bytes = 8 << 20;      // smaller ones would keep the storage waiting in between
+constexpr uint64_t uncached_call_bytes = 52 << 20;  // few enough: 20 calls for a GiB
+constexpr uint64_t page_bytes = 4096;
+// What writers wrote in pieces of least_call_bytes takes no more calls to read, although a call ends with a
+// block.
+constexpr uint64_t buffered_call_bytes = least_call_bytes + (1 << 20);
+constexpr uint64_t buffer_bytes =
+    buffered_call_bytes + 2 * page_bytes;  // such a call and the pages around it
+constexpr size_t most_warnings = 16;       // per source and call; the rest is counted
+
+struct Mismatch {
+    size_t block = 0;
+    uint32_t found = 0;
+};
+
+// What a read call brought.
+struct Arrived {
+    const ReadCall* call = nullptr;
+    Buffer buffer;                     // not valid: the bytes lie where they belong already
+    std::span<const std::byte> bytes;  // in the buffer, from the call's offset on
+    std::vector<size_t> complete;      // blocks of which nothing is missing now
+};
+
+// Brings what arrived to its place and computes the checksums: in the caller's thread, or in one of its own
+// that works while the caller reads on. finish() ends it and tells what was wrong.
+class Finisher {
+  public:
+    Finisher(std::span<const StreamBlock> blocks, const std::byte* throw_away, bool own_thread)
+        : blocks_(blocks), throw_away_(throw_away) {
+        if (!own_thread) return;
+        try {
+            worker_ = Worker("tr-check", {}, [this](std::stop_token) {
+                while (auto arrived = queue_.pop()) complete(*arrived);
+            });
+        } catch (const std::system_error& error) {
+            log(LogLevel::debug, "checksums are computed in the reading thread: {}", error.what());
+        }
+    }
+    ~Finisher() { finish(); }
+    Finisher(const Finisher&) = delete;
+    Finisher& operator=(const Finisher&) = delete;
+
+    bool has_thread() const { return worker_.running(); }
+
+    void add(Arrived arrived) {
+        if (worker_.running())
+            queue_.push(std::move(arrived));
+        else
+            complete(arrived);
+    }
+
+    const std::vector<Mismatch>& finish() {
+        queue_.close();
+        worker_.join();
+        return mismatches_;
+    }
+
+    // How many buffers can be out: those in the queue, the one at work, and the one that is being filled.
+    static constexpr size_t most_buffers = 4;
+
+  private:
+    void complete(const Arrived& arrived) {
+        if (arrived.buffer.valid()) {
+            auto rest = arrived.bytes;
+            for (const Piece& piece : arrived.call->pieces) {
+                const auto bytes = rest.first(std::min(rest.size(), piece.size()));
+                if (piece.data() != throw_away_ && !bytes.empty())
+                    std::memcpy(piece.data(), bytes.data(), bytes.size());
+                rest = rest.subspan(bytes.size());
+            }
+        }
+        for (const size_t number : arrived.complete) {
+            const StreamBlock& block = blocks_[number];
+            if (!block.crc) continue;
+            const uint32_t found = crc32c(block.memory);
+            if (found != *block.crc) mismatches_.push_back({number, found});
+        }
+    }
+
+    std::span<const StreamBlock> blocks_;
+    const std::byte* const throw_away_;
+    // Each entry is one read call's worth: two in the queue keep the thread busy and the caller near.
+    BoundedQueue<Arrived> queue_{most_buffers - 2};
+    std::vector<Mismatch> mismatches_;  // the worker's until it is joined
+    Worker worker_;
+};
+
+struct BlockFailure {
+    size_t block = 0;
+    Status why;
+};
+
+// One attempt: reads `blocks` from `source`, and tells which could not be had and why.
+class Attempt {
+  public:
+    Attempt(ReadableFiles& files, const StreamSource& source, std::span<const StreamBlock> blocks,
+            const std::function<std::string(const StreamBlock&)>& describe)
+        : files_(files), source_(source), blocks_(blocks), describe_(describe), missing_(blocks.size()) {
+        for (size_t b = 0; b < blocks.size(); ++b) missing_[b] = blocks[b].memory.size();
+    }
+
+    std::vector<BlockFailure> run() {
+        ReadLimits limits;
+        uint64_t total = 0;
+        for (uint64_t bytes : missing_) total += bytes;
+        const bool checks = std::any_of(blocks_.begin(), blocks_.end(),
+                                        [](const StreamBlock& block) { return block.crc.has_value(); });
+        const Route route =
+            source_.extents.empty() ? Route::cached : files_.route(source_.extents.front().file);
+        const auto throw_away = std::make_unique<std::byte[]>(limits.gap_bytes);
+        std::vector<ReadCall> calls;  // these two outlive what the finisher's thread does
+        std::unique_ptr<BufferPool> buffers;
+        Finisher finisher(blocks_, throw_away.get(),
+                          (checks || route == Route::direct) && total > second_thread_bytes);
+        if (route == Route::direct && finisher.has_thread()) {
+            auto made = BufferPool::create(Finisher::most_buffers, buffer_bytes, page_bytes);
+            if (made.ok()) buffers = std::move(*made);
+        }
+        // Through buffers as much as one holds. Else so that no more than an eighth of the checksums is left
+        // to do when the last byte has come; but uncached in few calls, since the disk waits in between.
+        const uint64_t least = route == Route::uncached ? uncached_call_bytes : buffered_call_bytes;
+        limits.call_bytes =
+            std::min(limits.call_bytes, buffers ? buffered_call_bytes : std::max(total / 8, least));
+        calls = plan_reads(source_.extents, blocks_, limits, std::span(throw_away.get(), limits.gap_bytes));
+        for (size_t c = 0; c < calls.size(); ++c) {
+            const ReadCall* next = c + 1 < calls.size() ? &calls[c + 1] : nullptr;
+            finisher.add(read(calls[c], next, buffers.get()));
+        }
+        for (const Mismatch& mismatch : finisher.finish()) add_mismatch(mismatch);
+        std::stable_sort(failures_.begin(), failures_.end(),
+                         [](const BlockFailure& a, const BlockFailure& b) { return a.block < b.block; });
+        // A block cut by an extent's end may have failed in two calls.
+        const auto same_block = [](const BlockFailure& a, const BlockFailure& b) {
+            return a.block == b.block;
+        };
+        failures_.erase(std::unique(failures_.begin(), failures_.end(), same_block), failures_.end());
+        return std::move(failures_);
+    }
+
+  private:
+    Arrived read(const ReadCall& call, const ReadCall* next, BufferPool* buffers) {
+        Arrived arrived;
+        arrived.call = &call;
+        uint64_t got = 0;
+        Status why;
+        auto file = files_.open(call.file);
+        if (file.ok()) {
+            (*file)->will_read(call.offset, call.bytes);
+            if (next != nullptr && next->file == call.file) (*file)->will_read(next->offset, next->bytes);
+            auto read = fill(**file, call, buffers, arrived);
+            if (read.ok())
+                got = *read;
+            else
+                why = read.status();
+        } else {
+            why = file.status();
+        }
+        if (why.ok() && got < call.bytes) {
+            why = Status(
+                Code::corrupt,
+                fmt::format("'{}' is truncated: it ends at offset {}, but {} bytes belong at offset {}",
+                            files_.path(call.file), call.offset + got, call.bytes, call.offset));
+        }
+        for (const ReadCall::Part& part : call.parts) {
+            if (part.end > got) {
+                fail(part.block, why);
+                continue;
+            }
+            missing_[part.block] -= part.bytes;
+            if (missing_[part.block] == 0) arrived.complete.push_back(part.block);
+        }
+        return arrived;
+    }
+
+    // Reads the call's bytes to their places (from the page cache in any case) or, when there are buffers,
+    // whole pages into one of them; how many of the call's bytes there were. The page in which one call ends
+    // and the next begins is read once.
+    Result<uint64_t> fill(File& file, const ReadCall& call, BufferPool* buffers, Arrived& arrived) {
+        const uint64_t before = call.offset % page_bytes;
+        const uint64_t whole_pages = align_up(before + call.bytes, page_bytes);
+        if (buffers != nullptr && whole_pages <= buffer_bytes &&
+            file.read_route(call.offset, call.bytes) == Route::direct)
+            arrived.buffer = buffers->try_take();
+        if (!arrived.buffer.valid()) {
+            TAILRACE_ASSIGN(const size_t got, file.read_pieces(call.pieces, call.offset));
+            return got;
+        }
+        const auto memory = arrived.buffer.memory();
+        const uint64_t start = call.offset - before;
+        const uint64_t known =
+            last_page_.empty() || last_file_ != call.file || last_start_ != start ? 0 : page_bytes;
+        std::copy_n(last_page_.begin(), known, memory.begin());
+        uint64_t got = known;
+        if (known < whole_pages) {
+            TAILRACE_ASSIGN(const size_t more,
+                            file.read_at(memory.subspan(known, whole_pages - known), start + known));
+            got += more;
+        }
+        last_page_.clear();
+        if (got == whole_pages) {
+            const auto page = memory.subspan(whole_pages - page_bytes, page_bytes);
+            last_page_.assign(page.begin(), page.end());
+            last_file_ = call.file;
+            last_start_ = start + whole_pages - page_bytes;
+        }
+        const uint64_t ours = std::min(got - std::min<uint64_t>(got, before), call.bytes);
+        arrived.bytes = memory.subspan(before, ours);
+        return ours;
+    }
+
+    void fail(size_t block, const Status& why) {
+        failures_.push_back({block, why.with_context(describe_(blocks_[block]))});
+    }
+
+    void add_mismatch(const Mismatch& mismatch) {
+        const StreamBlock& block = blocks_[mismatch.block];
+        const StreamExtent& extent = extent_at(source_.extents, block.stream_offset);
+        failures_.push_back(
+            {mismatch.block,
+             Status(Code::corrupt,
+                    fmt::format("{}: checksum mismatch in '{}' at offset {}, {} bytes: expected {:08x}, "
+                                "computed {:08x}",
+                                describe_(block), files_.path(extent.file),
+                                extent.file_offset + (block.stream_offset - extent.stream_offset),
+                                block.memory.size(), *block.crc, mismatch.found))});
+    }
+
+    ReadableFiles& files_;
+    const StreamSource& source_;
+    std::span<const StreamBlock> blocks_;
+    const std::function<std::string(const StreamBlock&)>& describe_;
+    std::vector<uint64_t> missing_;     // bytes of each block not yet read
+    std::vector<std::byte> last_page_;  // of the last call that went into a buffer
+    uint32_t last_file_ = 0;
+    uint64_t last_start_ = 0;  // where that page lies
+    std::vector<BlockFailure> failures_;
+};
+
+// One warning for each region that failed, with its first block's reason.
+void warn(std::span<const BlockFailure> failures, std::span<const StreamBlock> blocks,
+          const StreamSource& source, const StreamSource* next) {
+    if (!log_enabled(LogLevel::warning)) return;
+    const std::string then = next != nullptr ? fmt::format("; reading it from {}", next->tier) : "";
+    size_t warnings = 0;
+    for (size_t f = 0; f < failures.size();) {
+        const uint32_t region = blocks[failures[f].block].region;
+        size_t of_region = 1;
+        while (f + of_region < failures.size() && blocks[failures[f + of_region].block].region == region)
+            ++of_region;
+        if (++warnings > most_warnings) {
+            log(LogLevel::warning, "{} more blocks failed in {}{}", failures.size() - f, source.tier, then);
+            return;
+        }
+        const std::string more =
+            of_region > 1 ? fmt::format(" (and {} more blocks of it)", of_region - 1) : "";
+        log(LogLevel::warning, "{}: {}{}{}", source.tier, failures[f].why.message(), more, then);
+        f += of_region;
+    }
+}
+
+// The code that says most about several failures: theirs when they agree, else corrupt. A file that was
+// there when the epoch was opened and is gone now is damage too, not an epoch that was not found.
+Code combined_code(std::span<const Status> reasons) {
+    const Code first = reasons.front().code();
+    const bool agree =
+        std::all_of(reasons.begin(), reasons.end(), [&](const Status& why) { return why.code() == first; });
+    return agree && first != Code::not_found ? first : Code::corrupt;
+}
+
+}  // namespace
+
+Status read_blocks(ReadableFiles& files, std::span<const StreamSource> sources,
+                   std::vector<StreamBlock> blocks,
+                   const std::function<std::string(const StreamBlock&)>& describe) {
+    if (blocks.empty()) return Status();
+    std::vector<Status> reasons;
+    for (size_t s = 0; s < sources.size(); ++s) {
+        auto failures = Attempt(files, sources[s], blocks, describe).run();
+        if (failures.empty()) return Status();
+        warn(failures, blocks, sources[s], s + 1 < sources.size() ? &sources[s + 1] : nullptr);
+        const std::string more =
+            failures.size() > 1 ? fmt::format(" (and {} more blocks)", failures.size() - 1) : "";
+        reasons.push_back(
+            Status(failures.front().why.code(),
+                   fmt::format("{}: {}{}", sources[s].tier, failures.front().why.message(), more)));
+        std::vector<StreamBlock> left;
+        left.reserve(failures.size());
+        for (const BlockFailure& failure : failures) left.push_back(blocks[failure.block]);
+        blocks = std::move(left);
+    }
+    std::string sentence;
+    for (const Status& why : reasons) sentence += (sentence.empty() ? "" : "; ") + why.message();
+    return Status(combined_code(reasons), sentence);
+}
+
+}  // namespace tailrace

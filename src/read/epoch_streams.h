@@ -1,0 +1,120 @@
+// EpochStreams: where each rank's stream lies, what its table of regions (its manifest) says, and blocks read
+// from it by number. What reads regions and arrays builds on this and knows nothing of tiers and files.
+//
+// Invariants:
+// - A rank's sources hold one and the same stream: a captured part that differs from what was committed is
+//   passed over. They are in the order in which they are tried: captured parts, then the shared files.
+// - Where the shared files are not known, they are looked for when no captured part of a rank is sound, and
+// serve
+//   if they hold the same stream. Who reads from sound parts never touches the shared tier.
+// - A manifest that is kept was checked against the checksum, the rank and the sizes that its sources name.
+//   It is neither changed nor dropped before this object ends.
+//
+// Thread-safety: all members may be called from several threads at once. Files are read without a lock; two
+// threads may read the same manifest, and the first one kept counts for both.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/status.h"
+#include "read/epoch_reader.h"
+#include "read/epoch_reader_files.h"
+#include "read/epoch_reader_plan.h"
+#include "read/epoch_reader_stream.h"
+
+namespace tailrace {
+
+// Memory for what is read. Sizes come from files: asking for too much is a failure, not an exception. Not
+// zeroed.
+using Memory = std::unique_ptr<std::byte[]>;
+Result<Memory> allocate(uint64_t bytes, std::string_view what);
+
+// A rank's manifest and its regions by name (which point into the manifest).
+struct SavedRank {
+    PartManifest manifest;
+    std::unordered_map<std::string_view, uint32_t> region_by_name;
+};
+
+// Check block `block` of region number `region`, to be read into `memory`, which has room for it.
+StreamBlock block_of(const PartManifest& manifest, uint32_t region, uint64_t block, std::byte* memory);
+
+// The number of a region's check blocks.
+uint64_t block_count(const Region& region);
+
+class EpochStreams {
+  public:
+    // The storages must outlive this object. `sources` were checked by EpochReader::open. Opens no file.
+    EpochStreams(Storage& local, Storage& shared, EpochSources sources, DirectIo direct);
+
+    // EpochReader::open_files.
+    Status open_files() { return files_.open_all(); }
+
+    EpochKey key() const { return key_; }
+    uint32_t rank_count() const { return rank_count_; }
+    std::string name() const { return to_string(key_); }
+    std::string name_of(uint32_t rank) const;  // "rank 3 of epoch 7"
+
+    // not_found when there is no such rank, or nothing of it can be read from here.
+    Status check(uint32_t rank) const;
+
+    // What `rank` saved: read on first use and kept as long as this object.
+    Result<const SavedRank*> saved(uint32_t rank);
+
+    // The same, read from the files in any case, and not kept.
+    Result<std::unique_ptr<SavedRank>> read_saved(uint32_t rank);
+
+    // EpochReader::manifest_bytes and EpochReader::keep_manifest.
+    Result<std::vector<std::byte>> manifest_bytes(uint32_t rank) { return read_manifest(rank); }
+    Status keep_manifest(uint32_t rank, std::span<const std::byte> bytes);
+
+    // Fills the blocks, made by block_of() from this rank's manifest, from the first source that has them
+    // right. After a failure their memory is undefined.
+    Status read(const SavedRank& saved, std::vector<StreamBlock> blocks);
+
+    // All ranks, in the order in which their manifests lie in the files: to read them in forward steps.
+    // not_found when nothing of some rank can be read from here.
+    Result<std::vector<uint32_t>> ranks_in_file_order() const;
+
+  private:
+    void add_part(Storage& local, const LocalPart& part, const std::optional<SharedEpoch>& shared);
+    void add_shared(Storage& storage, const SharedEpoch& shared, DirectIo direct);
+    // Encoded, infos_[rank].manifest_bytes long, the checksum checked; from own sources, or from anywhere.
+    Result<std::vector<std::byte>> read_own_manifest(uint32_t rank);
+    Result<std::vector<std::byte>> read_manifest(uint32_t rank);
+    // The sources from the first on that may be asked for the manifest as a whole: a large one is confirmed
+    // there (format/table.h).
+    Result<std::span<const StreamSource>> sources_of_manifest(uint32_t rank);
+    // From bytes whose checksum was checked.
+    Result<std::unique_ptr<SavedRank>> decode_saved(uint32_t rank, std::span<const std::byte> bytes) const;
+    // The shared files of EpochSources::find_shared, for a rank whose captured parts are not sound; null when
+    // they hold another stream of it, or there are none.
+    EpochStreams* spare_for(uint32_t rank);
+    std::string describe(uint32_t rank, const PartManifest* manifest, const StreamBlock& block) const;
+
+    const EpochKey key_;
+    const uint32_t rank_count_;
+    ReadableFiles files_;
+    std::vector<std::vector<StreamSource>> streams_;  // by rank, nearest first
+    std::vector<StreamInfo> infos_;                   // by rank; valid where streams_ has a source
+
+    std::mutex mutex_;  // guards the table; what is in it stays where it is
+    std::unordered_map<uint32_t, std::unique_ptr<SavedRank>> saved_;
+
+    Storage& shared_;
+    const DirectIo direct_;
+    const uint64_t run_uid_;  // of the captured parts
+    std::function<Result<SharedEpoch>()> find_shared_;
+    std::mutex spare_mutex_;               // guards what follows; held while the files are looked for
+    std::unique_ptr<EpochStreams> spare_;  // stays once it is there
+};
+
+}  // namespace tailrace

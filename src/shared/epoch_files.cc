@@ -1,0 +1,90 @@
+#include "shared/epoch_files.h"
+
+#include <algorithm>
+
+namespace tailrace {
+
+namespace {
+
+Status remove_if_there(Storage& storage, const std::string& path) {
+    auto removed = storage.remove(path);
+    return removed.code() == Code::not_found ? Status() : removed;
+}
+
+}  // namespace
+
+Status name_shared_epoch(Storage& storage, const std::string& directory, const std::string& job, EpochKey key,
+                         uint32_t file_count) {
+    for (uint32_t k = 0; k < file_count; ++k) {
+        const SharedFileName name{job, key, k, file_count, false};
+        SharedFileName unfinished = name;
+        unfinished.unfinished = true;
+        const auto path = join_path(directory, to_string(name));
+        const auto renamed = storage.rename(join_path(directory, to_string(unfinished)), path);
+        if (renamed.code() == Code::not_found && storage.open(path, {Access::read, DirectIo::off}).ok())
+            continue;
+        TAILRACE_TRY(renamed);
+    }
+    return storage.sync_directory(directory);
+}
+
+Status make_epoch_durable(Storage& storage, const SharedEpochFiles& files) {
+    for (const auto& file : files.files) {
+        if (!file.name.unfinished) continue;
+        TAILRACE_ASSIGN(const auto opened, storage.open(file.path, {Access::write, DirectIo::off}));
+        TAILRACE_TRY(opened->sync());
+    }
+    return {};
+}
+
+Status finish_epoch_names(Storage& storage, const std::string& directory, const SharedEpochFiles& files,
+                          size_t file_count) {
+    for (const auto& file : files.files) {
+        if (!file.name.unfinished || file.name.count != file_count) continue;
+        const bool both = std::any_of(files.files.begin(), files.files.end(), [&](const auto& other) {
+            return other.name.index == file.name.index && other.name.count == file_count &&
+                   !other.name.unfinished;
+        });
+        if (both) {
+            TAILRACE_TRY(remove_if_there(storage, file.path));
+            continue;
+        }
+        auto name = file.name;
+        name.unfinished = false;
+        TAILRACE_TRY(storage.rename(file.path, join_path(directory, to_string(name))));
+    }
+    return storage.sync_directory(directory);
+}
+
+// Finished names go first: as long as an unfinished one is left, the rest is known to be a leftover. When
+// there is none, one is made. A power cut may bring back any removal that was not synced, and the marker must
+// not be the only one that stays removed: so the directory is synced before it goes.
+Status remove_epoch_files(Storage& storage, const std::string& directory, SharedEpochFiles files) {
+    if (files.files.empty()) return {};
+    if (!has_unfinished(files)) {
+        auto& marker = files.files.back();
+        auto name = marker.name;
+        name.unfinished = true;
+        const auto path = join_path(directory, to_string(name));
+        TAILRACE_TRY(storage.rename(marker.path, path));
+        TAILRACE_TRY(storage.sync_directory(directory));
+        marker.path = path;
+        marker.name = name;
+    }
+    for (const bool unfinished : {false, true}) {
+        for (const auto& file : files.files)
+            if (file.name.unfinished == unfinished) TAILRACE_TRY(remove_if_there(storage, file.path));
+        TAILRACE_TRY(storage.sync_directory(directory));
+    }
+    return {};
+}
+
+Status remove_shared_epoch(Storage& storage, const std::string& directory, const std::string& job,
+                           EpochKey key) {
+    TAILRACE_ASSIGN(auto epochs, list_shared(storage, directory, job));
+    for (auto& files : epochs)
+        if (files.key == key) return remove_epoch_files(storage, directory, std::move(files));
+    return {};
+}
+
+}  // namespace tailrace

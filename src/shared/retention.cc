@@ -1,0 +1,69 @@
+#include "shared/retention.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/log.h"
+#include "format/lineage.h"
+#include "read/epoch_reader.h"
+#include "shared/epoch_files.h"
+
+namespace tailrace {
+
+Status check_restorable(Storage& storage, const SharedEpoch& epoch) {
+    TAILRACE_ASSIGN(const auto reader,
+                    EpochReader::open(storage, storage, {epoch.key, epoch.rank_count, {}, epoch}));
+    TAILRACE_ASSIGN(const auto arrays, reader->arrays());
+    for (const auto& array : arrays)
+        if (array.fault && array.fault->unrestorable())
+            return Status(Code::corrupt, fmt::format("{}: {}", to_string(epoch.key), array.fault->sentence));
+    return {};
+}
+
+bool is_restorable(Storage& storage, const std::string& directory, const SharedEpoch& epoch) {
+    const Status restorable = check_restorable(storage, epoch);
+    if (!restorable.ok())
+        log(LogLevel::warning, "{} in {} does not count when older epochs are removed: {}",
+            to_string(epoch.key), directory, restorable.message());
+    return restorable.ok();
+}
+
+bool replaces_another(const std::vector<SharedEpochFiles>& epochs, size_t i) {
+    return i > 0 && epochs[i - 1].key.epoch == epochs[i].key.epoch;
+}
+
+Status apply_shared_retention(Storage& storage, const std::string& directory, const std::string& job,
+                              uint32_t keep_shared, std::vector<EpochKey>& known_complete) {
+    TAILRACE_ASSIGN(const auto epochs, list_shared(storage, directory, job));
+    RetentionRule rule;
+    if (keep_shared > 0) rule.keep_newest = keep_shared;
+    // Whoever counts as one of the newest, or replaces an earlier attempt, must have proved to be complete;
+    // beyond them the names suffice.
+    std::vector<EpochAge> ages;
+    std::set<uint64_t> proved;  // epochs
+    const Lineage lineage(whole_epochs(storage, epochs, {}, known_complete));
+    for (size_t i = epochs.size(); i-- > 0;) {
+        const auto& files = epochs[i];
+        bool complete = looks_complete(files), restorable = true;
+        const bool must_prove = proved.size() <= keep_shared || replaces_another(epochs, i);
+        if (complete && must_prove &&
+            std::find(known_complete.begin(), known_complete.end(), files.key) == known_complete.end()) {
+            const auto epoch = load_shared_epoch(storage, files);
+            complete = epoch.ok();
+            restorable = complete && is_restorable(storage, directory, *epoch);
+            if (restorable) known_complete.push_back(files.key);
+        }
+        if (complete && restorable && !lineage.left_behind(files.key)) proved.insert(files.key.epoch);
+        ages.push_back({files.key, complete, 0, restorable});
+    }
+    for (const auto& key : choose_removals(ages, rule)) {
+        TAILRACE_TRY(remove_shared_epoch(storage, directory, job, key));
+        std::erase(known_complete, key);
+        log(LogLevel::info, "{} is removed from {}: newer ones are complete", to_string(key), directory);
+    }
+    return {};
+}
+
+}  // namespace tailrace

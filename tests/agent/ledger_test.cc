@@ -1,0 +1,261 @@
+// The ledgers: who has captured what, and what follows from it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "agent/epoch_ledger.h"
+
+namespace tailrace {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+Captured capture_of(uint32_t rank, uint64_t sequence, uint64_t epoch, Status status = {}) {
+    Captured capture;
+    capture.sequence = sequence;
+    capture.key = {epoch, 1};
+    capture.status = std::move(status);
+    capture.stream.rank = rank;
+    return capture;
+}
+
+TEST(NodeLedgerTest, AnEpochIsWholeWithItsLastRank) {
+    NodeLedger ledger(2, 2);
+    EXPECT_FALSE(ledger.captured(capture_of(4, 0, 10)));
+    EXPECT_FALSE(ledger.captured(capture_of(4, 1, 11)));
+    auto whole = ledger.captured(capture_of(5, 0, 10));
+    ASSERT_TRUE(whole);
+    EXPECT_TRUE(whole->news.status.ok());
+    EXPECT_EQ(whole->news.node, 2);
+    EXPECT_THAT(whole->news.keys, ElementsAre(EpochKey{10, 1}));
+    EXPECT_THAT(whole->captures, SizeIs(2));
+}
+
+TEST(NodeLedgerTest, DifferentEpochsAndFailedCapturesAreTold) {
+    NodeLedger ledger(0, 2);
+    (void)ledger.captured(capture_of(0, 0, 10));
+    auto mixed = ledger.captured(capture_of(1, 0, 11));
+    ASSERT_TRUE(mixed);
+    EXPECT_THAT(mixed->news.keys, SizeIs(2));
+    EXPECT_THAT(mixed->news.status.message(), HasSubstr("10 on rank 0 and 11 on rank 1"));
+    (void)ledger.captured(capture_of(0, 1, 12));
+    auto failed = ledger.captured(capture_of(1, 1, 12, Status(Code::no_space, "full")));
+    ASSERT_TRUE(failed);
+    EXPECT_EQ(failed->news.status.code(), Code::no_space);
+    EXPECT_THAT(failed->news.status.message(), HasSubstr("rank 1"));
+}
+
+TEST(NodeLedgerTest, WhatLiesBeyondTheEndFailsAlsoWhenItComesLater) {
+    NodeLedger ledger(0, 2);
+    (void)ledger.captured(capture_of(0, 1, 11));
+    const auto ended = ledger.end_from(1, Status(Code::failed_state, "over"));
+    ASSERT_THAT(ended, SizeIs(1));
+    EXPECT_EQ(ended[0].news.status.code(), Code::failed_state);
+    auto late = ledger.captured(capture_of(0, 2, 12));
+    ASSERT_TRUE(late);
+    EXPECT_EQ(late->news.status.code(), Code::failed_state);
+}
+
+struct RootDriver {
+    RootLedger ledger;
+    size_t nodes, parties;
+    RootDriver(size_t node_count, size_t party_count, QueuePolicy policy, uint32_t queue)
+        : ledger(node_count, party_count, policy, queue), nodes(node_count), parties(party_count) {}
+    void captured_everywhere(uint64_t sequence, uint64_t epoch, bool for_shared = true) {
+        for (size_t node = 0; node < nodes; ++node)
+            ledger.captured({static_cast<int>(node), sequence, {{epoch, 1}}, for_shared, {}});
+    }
+    void flushed(uint64_t epoch, Status status = {}) {
+        for (size_t party = 0; party < parties; ++party)
+            ledger.result({{epoch, 1}, static_cast<int>(party), status, 1.0});
+    }
+    // "flush 3", "local 4", "committed 3", "kept 4", "failed 5", with "!" when not captured everywhere. What
+    // is to be judged is found to be `verdict`.
+    std::vector<std::string> orders(const Status& verdict = {}) {
+        std::vector<std::string> words;
+        for (auto some = ledger.take_orders(); !some.empty(); some = ledger.take_orders())
+            for (const auto& order : some) add_word(words, order, verdict);
+        return words;
+    }
+    void add_word(std::vector<std::string>& words, const Order& order, const Status& verdict) {
+        if (const auto* to_judge = std::get_if<JudgeArrays>(&order)) {
+            EXPECT_THAT(to_judge->arrays, SizeIs(nodes));
+            ledger.judged(to_judge->key, verdict);
+        } else if (const auto* decision = std::get_if<Decision>(&order)) {
+            words.push_back((decision->flush ? "flush " : "local ") + std::to_string(decision->key.epoch));
+        } else if (const auto* ended = std::get_if<EpochEnded>(&order)) {
+            const char* word = ended->state == EpochState::committed    ? "committed "
+                               : ended->state == EpochState::kept_local ? "kept "
+                               : ended->refused                         ? "refused "
+                                                                        : "failed ";
+            words.push_back(word + std::to_string(ended->key.epoch) +
+                            (ended->captured_everywhere ? "" : "!"));
+        }
+    }
+};
+
+TEST(RootLedgerTest, LeadersMayCommitWhatWasJudgedAndNothingElse) {
+    RootDriver root(2, 2, QueuePolicy::wait, 2);
+    root.captured_everywhere(0, 1);
+    const auto orders = root.ledger.take_orders();
+    ASSERT_THAT(orders, SizeIs(2));
+    ASSERT_TRUE(std::holds_alternative<JudgeArrays>(orders[1]));
+    root.ledger.judged({1, 1}, {});
+    root.ledger.judged({1, 1}, Status(Code::invalid_argument, "too late"));
+    const auto more = root.ledger.take_orders();
+    ASSERT_THAT(more, SizeIs(1));
+    EXPECT_EQ(std::get<MayCommit>(more[0]).key, (EpochKey{1, 1}));
+}
+
+TEST(RootLedgerTest, WhatCannotBeRestoredFailsAndLeavesFilesToRemove) {
+    const Status gap(Code::invalid_argument, "a gap");
+    RootDriver root(2, 2, QueuePolicy::wait, 2);
+    root.captured_everywhere(0, 1);
+    EXPECT_THAT(root.orders(gap), ElementsAre("flush 1", "refused 1!"));
+    root.flushed(1, Status(Code::aborted, "given up"));
+    EXPECT_THAT(root.orders(), IsEmpty());
+    EXPECT_THAT(root.ledger.take_leftovers(), ElementsAre(EpochKey{1, 1}, EpochKey{1, 1}));
+    root.captured_everywhere(1, 2, false);
+    EXPECT_THAT(root.orders(gap), ElementsAre("local 2", "refused 2!"));
+    root.captured_everywhere(2, 3);
+    root.flushed(3);
+    EXPECT_THAT(root.orders(), ElementsAre("flush 3", "committed 3"));
+}
+
+TEST(RootLedgerTest, CommittedOnlyWhenEveryPartyHas) {
+    RootDriver root(3, 2, QueuePolicy::wait, 2);
+    root.captured_everywhere(0, 1);
+    EXPECT_THAT(root.orders(), ElementsAre("flush 1"));
+    root.ledger.result({{1, 1}, 0, {}, 1.0});
+    EXPECT_THAT(root.orders(), IsEmpty());
+    root.ledger.result({{1, 1}, 1, {}, 2.0});
+    EXPECT_THAT(root.orders(), ElementsAre("committed 1"));
+    EXPECT_THAT(root.ledger.take_leftovers(), IsEmpty());
+}
+
+TEST(RootLedgerTest, AGroupMayBeDoneBeforeTheRootHasCaptured) {
+    RootDriver root(2, 2, QueuePolicy::wait, 2);
+    root.ledger.captured({1, 0, {{1, 1}}, true, {}});
+    root.ledger.result({{1, 1}, 1, {}, 1.0});
+    root.ledger.captured({0, 0, {{1, 1}}, true, {}});
+    root.ledger.result({{1, 1}, 0, {}, 1.0});
+    EXPECT_THAT(root.orders(), ElementsAre("flush 1", "committed 1"));
+}
+
+TEST(RootLedgerTest, AFailedPartyFailsTheEpochOnceAllHaveEndedAndLeavesFilesToRemove) {
+    RootDriver root(2, 2, QueuePolicy::wait, 2);
+    root.captured_everywhere(0, 1);
+    root.ledger.result({{1, 1}, 0, Status(Code::io_error, "disk"), 1.0});
+    EXPECT_THAT(root.orders(), ElementsAre("flush 1"));
+    root.ledger.result({{1, 1}, 1, {}, 1.0});
+    EXPECT_THAT(root.orders(), ElementsAre("failed 1"));
+    EXPECT_THAT(root.ledger.take_leftovers(), ElementsAre(EpochKey{1, 1}));
+}
+
+TEST(RootLedgerTest, WithACapturedPartLostTheEpochIsNotSaidToBeInTheNodeLocalTiers) {
+    RootDriver root(2, 2, QueuePolicy::wait, 2);
+    root.captured_everywhere(0, 1);
+    root.ledger.result({{1, 1}, 0, Status(Code::io_error, "disk"), 1.0});
+    root.ledger.result({{1, 1}, 1, Status(Code::corrupt, "the captured part is cut"), 1.0});
+    EXPECT_THAT(root.orders(), ElementsAre("flush 1", "failed 1!"));
+}
+
+TEST(RootLedgerTest, AFailedCaptureFailsAtOnceAndLateResultsAreCleanedUp) {
+    RootDriver root(2, 2, QueuePolicy::wait, 2);
+    root.ledger.captured({0, 0, {{1, 1}}, true, {}});
+    root.ledger.captured({1, 0, {{1, 1}}, true, Status(Code::no_space, "full")});
+    EXPECT_THAT(root.orders(), ElementsAre("flush 1", "failed 1!"));
+    EXPECT_THAT(root.ledger.take_leftovers(), IsEmpty());
+    root.ledger.result({{1, 1}, 0, {}, 1.0});
+    EXPECT_THAT(root.orders(), IsEmpty());
+    EXPECT_THAT(root.ledger.take_leftovers(), ElementsAre(EpochKey{1, 1}));
+}
+
+TEST(RootLedgerTest, WhatLiesBeyondTheEndFailsAlsoWhereANodeHasCapturedItWhole) {
+    RootDriver root(2, 1, QueuePolicy::wait, 2);
+    root.captured_everywhere(0, 1);
+    root.ledger.captured({0, 1, {{2, 1}}, true, {}});
+    EXPECT_THAT(root.orders(), ElementsAre("flush 1", "flush 2"));
+    const Status why(Code::failed_state, "over");
+    root.ledger.end_from(2, why);
+    EXPECT_THAT(root.orders(), IsEmpty());
+    root.ledger.end_from(1, why);
+    root.ledger.end_from(3, why);
+    EXPECT_THAT(root.orders(), ElementsAre("failed 2!"));
+    root.ledger.captured({0, 2, {{3, 1}}, true, {}});
+    EXPECT_THAT(root.orders(), testing::Contains("failed 3!"));
+    root.flushed(1);
+    EXPECT_THAT(root.orders(), ElementsAre("committed 1"));
+}
+
+TEST(RootLedgerTest, DifferentEpochsAtOneSequenceNumberAllFail) {
+    RootDriver root(3, 1, QueuePolicy::wait, 2);
+    root.ledger.captured({0, 0, {{1, 1}}, true, {}});
+    root.ledger.captured({1, 0, {{2, 1}}, true, {}});
+    EXPECT_THAT(root.orders(), ElementsAre("flush 1", "failed 1!", "failed 2!"));
+    root.ledger.captured({2, 0, {{3, 1}}, true, {}});
+    EXPECT_THAT(root.orders(), ElementsAre("failed 3!"));
+    root.captured_everywhere(1, 4);
+    root.flushed(4);
+    EXPECT_THAT(root.orders(), ElementsAre("flush 4", "committed 4"));
+}
+
+TEST(RootLedgerTest, KeptLocalOnlyWhenEveryNodeHasCaptured) {
+    RootDriver root(2, 1, QueuePolicy::wait, 2);
+    root.ledger.captured({0, 0, {{1, 1}}, false, {}});
+    EXPECT_THAT(root.orders(), ElementsAre("local 1"));
+    root.ledger.captured({1, 0, {{1, 1}}, false, {}});
+    EXPECT_THAT(root.orders(), ElementsAre("kept 1"));
+}
+
+TEST(RootLedgerTest, SkipKeepsEpochsLocalWhileTheQueueIsFull) {
+    RootDriver root(2, 1, QueuePolicy::skip, 1);
+    root.captured_everywhere(0, 1);
+    root.captured_everywhere(1, 2);
+    EXPECT_THAT(root.orders(), ElementsAre("flush 1", "local 2", "kept 2"));
+    root.flushed(1);
+    root.captured_everywhere(2, 3);
+    EXPECT_THAT(root.orders(), ElementsAre("committed 1", "flush 3"));
+}
+
+TEST(RootLedgerTest, DropOldestStartsTheNewestWhenAFlushEnds) {
+    RootDriver root(2, 1, QueuePolicy::drop_oldest, 3);
+    for (uint64_t epoch = 1; epoch <= 4; ++epoch) root.captured_everywhere(epoch - 1, epoch);
+    EXPECT_THAT(root.orders(), ElementsAre("flush 1", "local 2", "kept 2"));  // two may wait
+    root.flushed(1);
+    EXPECT_THAT(root.orders(), ElementsAre("committed 1", "local 3", "kept 3", "flush 4"));
+    root.flushed(4, Status(Code::io_error, "disk"));
+    EXPECT_THAT(root.orders(), ElementsAre("failed 4"));
+}
+
+TEST(RootLedgerTest, RecoveredEpochsCountAsRunning) {
+    RootDriver root(2, 2, QueuePolicy::skip, 1);
+    root.ledger.recovered({9, 1});
+    EXPECT_THAT(root.orders(), ElementsAre("flush 9"));
+    root.captured_everywhere(0, 1);
+    EXPECT_THAT(root.orders(), ElementsAre("local 1", "kept 1"));
+    root.flushed(9);
+    EXPECT_THAT(root.orders(), ElementsAre("committed 9"));
+}
+
+TEST(RootLedgerTest, WhereTheDirectoryIsGoneNothingIsSaidToBeIntact) {
+    const auto why_of = [](const Status& why) {
+        RootDriver root(1, 1, QueuePolicy::wait, 2);
+        root.captured_everywhere(0, 1);
+        (void)root.orders();
+        root.flushed(1, why);
+        for (const auto& order : root.ledger.take_orders())
+            if (const auto* ended = std::get_if<EpochEnded>(&order)) return ended->why.message();
+        return std::string();
+    };
+    EXPECT_THAT(why_of(Status(Code::io_error, "disk")), HasSubstr("earlier epochs are intact"));
+    const auto gone = why_of(Status(Code::not_found, "the directory '/s' does not exist"));
+    EXPECT_THAT(gone, HasSubstr("its captured parts stay in the node-local tiers"));
+    EXPECT_THAT(gone, HasSubstr("earlier epochs may be gone"));
+    EXPECT_THAT(gone, ::testing::Not(HasSubstr("intact")));
+}
+
+}  // namespace
+}  // namespace tailrace

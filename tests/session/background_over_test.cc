@@ -1,0 +1,188 @@
+// A transport that fails in the background, at any node: nobody waits for what cannot come, and what was
+// captured is there for the next session.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "base/log.h"
+#include "session/sample_program.h"
+
+namespace tailrace {
+namespace {
+
+using namespace testing_support;
+using ::testing::HasSubstr;
+
+class BackgroundOverTest : public testing::Test {
+  protected:
+    // What is logged on the way is meant.
+    BackgroundOverTest() { set_log_level(LogLevel::off); }
+    ~BackgroundOverTest() override { set_log_level(LogLevel::warning); }
+
+    // Two ranks on each of three machines, all in one group, save three times and close. The number of ranks
+    // that were told of a failure by wait_all.
+    int save_three_times(const Job& job) {
+        std::atomic<int> failed{0};
+        run(job, [&](Checkpointer& session) {
+            State state;
+            for (uint64_t epoch = 1; epoch <= 3; ++epoch) ASSERT_TRUE(save(session, state, epoch).ok());
+            const auto waited = session.wait_all(for_ever);
+            if (!waited.ok()) {
+                ++failed;
+                EXPECT_EQ(waited.code(), Code::transport) << waited.message();
+                EXPECT_THAT(waited.message(), HasSubstr("the network is gone"));
+                EXPECT_THAT(waited.message(), HasSubstr("intact"));
+            }
+            const auto closed = session.close();
+            EXPECT_EQ(closed.code(), Code::transport) << closed.message();
+        });
+        return failed;
+    }
+
+    void expect_everything_restored() {
+        run(job_on(machines, hosts_of(3, 2)), [&](Checkpointer& session) {
+            expect_restored(session, std::nullopt, 3);
+            EXPECT_TRUE(session.close().ok());
+        });
+    }
+
+    Job job() {
+        auto job = job_on(machines, hosts_of(3, 2));
+        job.config.files = 1;
+        return job;
+    }
+
+    Machines machines;
+};
+
+constexpr int agents[] = {0, 2, 4};
+
+TEST_F(BackgroundOverTest, TransfersThatFailAreHeardOfByAllRanksAndTheNextSessionGoesOn) {
+    for (const int broken : agents) {
+        SCOPED_TRACE(broken);
+        machines = Machines();
+        auto breaking = job();
+        breaking.breaks = [&](int rank, TransportCall kind, uint64_t) {
+            return rank == broken && kind == TransportCall::transfer;
+        };
+        EXPECT_EQ(save_three_times(breaking), 6);
+        expect_everything_restored();
+    }
+}
+
+TEST_F(BackgroundOverTest, OnePostThatFailsEndsItForAllRanks) {
+    for (const int broken : agents)
+        for (const uint64_t bad_call : {0u, 1u, 2u, 4u, 7u}) {
+            SCOPED_TRACE(testing::Message() << "rank " << broken << ", call " << bad_call);
+            machines = Machines();
+            auto breaking = job();
+            breaking.breaks = [&](int rank, TransportCall, uint64_t calls) {
+                return rank == broken && calls == bad_call;
+            };
+            EXPECT_GT(save_three_times(breaking), 0);
+            expect_everything_restored();
+        }
+}
+
+TEST_F(BackgroundOverTest, ARankWhosePostFailsHoldsNobodyUp) {
+    for (const uint64_t bad_call : {0u, 1u, 2u}) {
+        SCOPED_TRACE(bad_call);
+        machines = Machines();
+        auto breaking = job();
+        breaking.breaks = [&](int rank, TransportCall, uint64_t calls) {
+            return rank == 1 && calls == bad_call;
+        };
+        run(breaking, [&](Checkpointer& session) {
+            State state;
+            for (uint64_t epoch = 1; epoch <= 3; ++epoch) (void)save(session, state, epoch);
+            EXPECT_EQ(session.wait_all(for_ever).code(), Code::transport);
+            EXPECT_EQ(session.close().code(), Code::transport);
+        });
+        expect_everything_restored();
+    }
+}
+
+// Nobody hears of it before close, where collectives still work.
+TEST_F(BackgroundOverTest, ANodeThatCanSendNothingHoldsNobodyUpInClose) {
+    auto breaking = job();
+    breaking.breaks = [](int rank, TransportCall, uint64_t calls) { return rank == 2 && calls >= 3; };
+    run(breaking, [&](Checkpointer& session) {
+        State state;
+        for (uint64_t epoch = 1; epoch <= 2; ++epoch) ASSERT_TRUE(save(session, state, epoch).ok());
+        if (session.rank() == 2) {
+            EXPECT_EQ(session.wait_all(for_ever).code(), Code::transport);
+        }
+        EXPECT_EQ(session.close().code(), Code::transport);
+    });
+    run(job(), [&](Checkpointer& session) { expect_restored(session, std::nullopt, 2); });
+}
+
+// A shared storage that holds back the final names until it is told to give them.
+class HeldNames : public MemoryStorage {
+  public:
+    Status rename(const std::string& from, const std::string& to) override {
+        began = true;
+        began.notify_all();
+        given.wait(false);
+        return MemoryStorage::rename(from, to);
+    }
+    std::atomic<bool> began{false}, given{false};
+};
+
+// Node 1 loses its transport while the root gives an epoch, which all groups have committed, its names.
+TEST_F(BackgroundOverTest, AnEpochThatIsBeingNamedIsCommittedForEverybody) {
+    auto breaking = job_on(machines, hosts_of(2, 2));
+    breaking.config.files = 1;
+    auto names = std::make_shared<HeldNames>();
+    breaking.shared = names;
+    std::atomic<bool> broken{false};
+    breaking.breaks = [&](int rank, TransportCall, uint64_t) { return rank == 2 && broken.exchange(false); };
+    run(breaking, [&](Checkpointer& session) {
+        State state;
+        ASSERT_TRUE(save(session, state, 1).ok());
+        names->began.wait(false);
+        if (session.rank() == 2) broken = true;
+        ASSERT_TRUE(save(session, state, 2).ok());
+        if (session.rank() == 2) {
+            while (broken) std::this_thread::yield();
+            names->given = true;
+            names->given.notify_all();
+        }
+        EXPECT_EQ(session.wait_all(for_ever).code(), Code::transport);
+        EXPECT_EQ(session.state(1)->state, EpochState::committed) << session.state(1)->why.to_string();
+        EXPECT_EQ(session.state(2)->state, EpochState::failed);
+        EXPECT_EQ(session.close().code(), Code::transport);
+    });
+}
+
+TEST_F(BackgroundOverTest, SavingGoesOnInTheNodeLocalTierAndKeepsNoMoreThanItShould) {
+    auto breaking = job();
+    breaking.config.keep_local = 2;
+    breaking.breaks = [&](int rank, TransportCall, uint64_t calls) { return rank == 2 && calls == 3; };
+    run(breaking, [&](Checkpointer& session) {
+        State state;
+        for (uint64_t epoch = 1; epoch <= 12; ++epoch) ASSERT_TRUE(save(session, state, epoch).ok());
+        EXPECT_EQ(session.wait_all(for_ever).code(), Code::transport);
+        for (uint64_t epoch = 13; epoch <= 20; ++epoch) ASSERT_TRUE(save(session, state, epoch).ok());
+        EXPECT_EQ(session.state(20)->state, EpochState::failed);
+        EXPECT_THAT(session.state(20)->why.message(), HasSubstr("the background has ended"));
+    });
+    for (const auto& [host, storage] : machines.local) {
+        auto nodes = storage->list(breaking.config.local_dir);
+        ASSERT_TRUE(nodes.ok());
+        for (const auto& node : *nodes) {
+            auto parts = storage->list(join_path(breaking.config.local_dir, node.name));
+            ASSERT_TRUE(parts.ok());
+            // Two ranks: the newest epoch known to be whole, keep_local and one more of which it is not
+            // known.
+            EXPECT_LE(parts->size(), 2 * (1 + 2 + 1)) << host;
+        }
+    }
+    run(job_on(machines, hosts_of(3, 2)),
+        [&](Checkpointer& session) { expect_restored(session, std::nullopt, 20); });
+}
+
+}  // namespace
+}  // namespace tailrace
