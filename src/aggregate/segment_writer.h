@@ -1,28 +1,19 @@
-// SegmentWriter: a leader's segment in each file of its group: the commit protocol of docs/format.md, as far
-// as one leader carries it out.
-//
-// Per file, in this order and never otherwise:
-//   prepare()  1. create NAME.unfinished; empty our slot, and sync where a file was there before; write the
-//                 header; take the space
-//   write()    2. data, in any order and from any number of threads
-//   seal()     3. cut to size when no other leader writes there; write our index; sync the file and its
-//                 directory: data, index and name are durable
-//   commit()   4. write our slot; sync: our segment exists
-// A failure anywhere leaves the slot empty, and so the file incomplete. After a failed sync nothing more is
-// written. abandon() keeps work that has not begun from beginning, and the slot from being written.
+// SegmentWriter: a leader's segments in the files of its group. Each goes through the commit protocol of
+// shared/segment.h: prepare() begins it and takes the space, write() puts data into it, seal() and commit()
+// are the segment's. abandon() keeps work that has not begun from beginning, and slots from being written.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "aggregate/plan.h"
 #include "aggregate/throttle.h"
+#include "shared/segment.h"
 #include "storage/storage.h"
 
 namespace tailrace {
@@ -54,14 +45,10 @@ class SegmentWriter {
 
   private:
     struct OutputFile {
-        SharedHeader header;
         std::string path;
-        std::unique_ptr<File> file;
-        std::vector<Extent> extents;     // guarded by mutex_ until seal
-        std::optional<LeaderSlot> slot;  // since seal() went well
+        std::unique_ptr<Segment> segment;  // since prepare() went well
+        std::vector<Extent> extents;       // guarded by mutex_ until seal
     };
-    Status empty_slot(const OutputFile& output);
-    Status sync(File& file);
     Status check_not_abandoned(const OutputFile& output) const;
 
     const std::shared_ptr<const FlushPlan> plan_;
@@ -71,7 +58,6 @@ class SegmentWriter {
     const DirectIo direct_;
     Throttle& throttle_;
     std::atomic<bool> abandoned_ = false;
-    std::atomic<uint64_t> sync_ns_ = 0;
 
     mutable std::mutex mutex_;
     ExtentAllocator allocator_;  // guarded by mutex_

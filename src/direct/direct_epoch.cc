@@ -9,7 +9,6 @@
 #include "base/crc32c.h"
 #include "base/log.h"
 #include "base/units.h"
-#include "base/wall_clock.h"
 #include "format/catalog.h"
 #include "shared/epoch_files.h"
 #include "shared/left_intact.h"
@@ -141,23 +140,21 @@ Result<std::unique_ptr<DirectEpoch>> DirectEpoch::begin(Storage& storage,
 
 Status DirectEpoch::create(SharedHeader header) {
     header_ = std::move(header);
-    const std::vector<std::byte> empty_slot(header_.block_bytes);
     for (uint32_t k = 0; k < header_.file_count; ++k) {
         SharedHeader own = header_;
         own.file_index = k;
         paths_.push_back(join_path(settings_.directory,
                                    to_string(SharedFileName{own.job, own.key, k, own.file_count, true})));
-        TAILRACE_ASSIGN(auto file, storage_.open(paths_.back(), {Access::create_new, DirectIo::off}));
-        files_.push_back(std::move(file));
-        TAILRACE_TRY(files_.back()->write_at(encode(own), 0));
-        TAILRACE_TRY(files_.back()->write_at(empty_slot, slot_offset(own, 0)));
+        TAILRACE_ASSIGN(auto segment, Segment::begin(storage_, settings_.directory, paths_.back(), own, 0,
+                                                     {Access::create_new, DirectIo::off}));
+        segments_.push_back(std::move(segment));
     }
     return {};
 }
 
 DirectEpoch::~DirectEpoch() {
     if (ended_) return;
-    files_.clear();
+    segments_.clear();
     for (const auto& path : paths_) {
         const Status removed = storage_.remove(path);
         if (!removed.ok() && removed.code() != Code::not_found)
@@ -171,17 +168,24 @@ Status DirectEpoch::commit(const std::vector<DirectRank>& ranks) {
         return Status(Code::invalid_argument,
                       fmt::format("{} is of {} ranks, and {} were given; nothing was committed",
                                   to_string(header_.key), header_.rank_count, ended_ ? 0 : ranks.size()));
-    const Status written = write_segments(ranks);
+    Status written = write_and_seal(ranks);
+    for (size_t k = 0; written.ok() && k < segments_.size(); ++k) written = segments_[k]->commit();
     if (!written.ok())
         return written.with_context(
             fmt::format("{} was not committed; {}", to_string(header_.key), left_intact(written)));
     ended_ = true;
-    finish_names();
+    segments_.clear();
+    // The epoch exists by now: a name that could not be given is no failure.
+    const Status named =
+        name_shared_epoch(storage_, settings_.directory, settings_.job, header_.key, header_.file_count);
+    if (!named.ok())
+        log(LogLevel::warning, "{} is committed, but its files keep their unfinished names: {}",
+            to_string(header_.key), named.message());
     remove_replaced();
     return {};
 }
 
-Status DirectEpoch::write_segments(const std::vector<DirectRank>& ranks) {
+Status DirectEpoch::write_and_seal(const std::vector<DirectRank>& ranks) {
     std::vector<SegmentIndex> indexes(header_.file_count);
     std::vector<uint64_t> ends(header_.file_count, data_start());
     std::vector<uint64_t> fronts(header_.file_count, data_start());     // room from here on ...
@@ -232,7 +236,7 @@ Status DirectEpoch::write_segments(const std::vector<DirectRank>& ranks) {
             next += whole.size();
             ends[file] = std::max(ends[file], next);
             indexes[file].extents.push_back({rank, stream_offset, size, offset});
-            return files_[file]->write_at(whole, offset);
+            return segments_[file]->file().write_at(whole, offset);
         };
         TAILRACE_TRY(put(0, stream.encoded));
         std::vector<std::byte> tail(stream.manifest.stream_bytes - stream.tail_start);
@@ -245,48 +249,9 @@ Status DirectEpoch::write_segments(const std::vector<DirectRank>& ranks) {
         TAILRACE_TRY(put(stream.tail_start, std::move(tail)));
     }
     // 3. Everything but the slots is durable before the first slot is written, the names too.
-    std::vector<LeaderSlot> slots(header_.file_count);
-    for (uint32_t k = 0; k < header_.file_count; ++k) {
-        normalize(indexes[k].extents);
-        TAILRACE_TRY(files_[k]->truncate(ends[k]));
-        const auto encoded = encode(indexes[k]);
-        if (encoded.size() > header_.index_area_bytes)
-            return Status(Code::failed_state,
-                          fmt::format("the index of {} takes {} bytes, and {} were set aside", paths_[k],
-                                      encoded.size(), header_.index_area_bytes));
-        slots[k].index_bytes = encoded.size();
-        slots[k].index_crc = crc32c(encoded);
-        for (const Extent& extent : indexes[k].extents) slots[k].data_bytes += extent.bytes;
-        TAILRACE_TRY(files_[k]->write_at(padded(encoded), index_offset(header_, 0)));
-        TAILRACE_TRY(files_[k]->sync());
-    }
-    TAILRACE_TRY(storage_.sync_directory(settings_.directory));
-    for (uint32_t k = 0; k < header_.file_count; ++k) {
-        slots[k].committed_unix_ms = unix_ms_now();
-        slots[k].run_uid = header_.run_uid;
-        slots[k].key = header_.key;
-        TAILRACE_TRY(files_[k]->write_at(encode(slots[k], header_.block_bytes), slot_offset(header_, 0)));
-        TAILRACE_TRY(files_[k]->sync());
-    }
+    for (uint32_t k = 0; k < header_.file_count; ++k)
+        TAILRACE_TRY(segments_[k]->seal(std::move(indexes[k]), ends[k]));
     return {};
-}
-
-// The epoch exists by now: a name that could not be given is no failure.
-void DirectEpoch::finish_names() {
-    files_.clear();
-    Status first;
-    for (auto& path : paths_) {
-        const std::string final_path = finished_path(path);
-        const Status renamed = storage_.rename(path, final_path);
-        if (renamed.ok())
-            path = final_path;
-        else if (first.ok())
-            first = renamed;
-    }
-    if (first.ok()) first = storage_.sync_directory(settings_.directory);
-    if (!first.ok())
-        log(LogLevel::warning, "{} is committed, but its files keep their unfinished names: {}",
-            to_string(header_.key), first.message());
 }
 
 void DirectEpoch::remove_replaced() {

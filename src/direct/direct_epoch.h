@@ -3,14 +3,12 @@
 // themselves anyway (PyTorch's distributed checkpoints).
 //
 // The order of things:
-//   coordinator  1. begin(): locks the directory; creates the K files under unfinished names, header and
-//                   empty slot
+//   coordinator  1. begin(): locks the directory; begins the K files
 //   every rank   2. write_runs(): its regions' data, at the places that all ranks agree on; synced
 //   coordinator  3. commit(), with every rank's table of regions and checksums: refuses arrays that cannot be
-//                   restored (array_check.h); writes the manifests and what
-//                   regions it was given with their bytes, in front of the data where the ranks left room
-//                   (head_bytes), else behind it; indexes; sync of files and directory; slots; sync. The
-//                   epoch exists.
+//                   restored (array_check.h); writes the manifests and what regions it was given with their
+//                   bytes, in front of the data where the ranks left room (head_bytes), else behind it; seals
+//                   and commits the files (shared/segment.h). The epoch exists.
 //                4. final names; then earlier attempts at this epoch, and what was never finished, are
 //                   removed
 // The file format is that of every epoch, with one leader per file: who reads it sees no difference. A
@@ -30,6 +28,7 @@
 #include "base/status.h"
 #include "direct/direct_write.h"
 #include "format/shared_file.h"
+#include "shared/segment.h"
 #include "storage/storage.h"
 
 namespace tailrace {
@@ -81,8 +80,7 @@ class DirectEpoch {
   private:
     DirectEpoch(Storage& storage, DirectEpochSettings settings);
     Status create(SharedHeader header);
-    Status write_segments(const std::vector<DirectRank>& ranks);
-    void finish_names();
+    Status write_and_seal(const std::vector<DirectRank>& ranks);
     void remove_replaced();
 
     Storage& storage_;
@@ -90,7 +88,7 @@ class DirectEpoch {
     std::unique_ptr<DirectoryLock> lock_;
     SharedHeader header_;  // of file 0
     std::vector<std::string> paths_;
-    std::vector<std::unique_ptr<File>> files_;
+    std::vector<std::unique_ptr<Segment>> segments_;  // one in each file
     bool ended_ = false;
 };
 

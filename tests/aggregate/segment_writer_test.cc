@@ -183,16 +183,6 @@ TEST_F(SegmentWriterTest, FailedSyncOfDataLeavesNoSlot) {
     EXPECT_EQ(check_epoch(*memory, key, {8'192}, 1).code(), Code::not_found);
 }
 
-TEST_F(SegmentWriterTest, WhatIsNotSealedIsNotCommitted) {
-    const auto plan = plan_of({100}, 1, 1);
-    auto writer = writer_of(plan, 0, *memory);
-    ASSERT_TRUE(writer->prepare(0).ok());
-    ASSERT_TRUE(write(*writer, 0, 0, 100).ok());
-    EXPECT_EQ(writer->commit(0).code(), Code::failed_state);
-    EXPECT_EQ(check_epoch(*memory, key, {100}, 1).code(), Code::not_found);
-    EXPECT_TRUE(seal_and_commit(*writer, 0).ok());
-}
-
 TEST_F(SegmentWriterTest, AbandonedSegmentWritesNothingMoreAndNeverItsSlot) {
     WatchedStorage watched(memory);
     const auto plan = plan_of({8'192}, 1, 1);

@@ -1,0 +1,75 @@
+#include "shared/segment.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "base/crc32c.h"
+#include "base/units.h"
+#include "base/wall_clock.h"
+
+namespace tailrace {
+
+Result<std::unique_ptr<Segment>> Segment::begin(Storage& storage, const std::string& directory,
+                                                const std::string& path, const SharedHeader& header,
+                                                uint32_t leader, const OpenOptions& how) {
+    std::unique_ptr<Segment> segment(new Segment(storage, directory, path, header, leader));
+    TAILRACE_ASSIGN(segment->file_, storage.open(path, how));
+    TAILRACE_TRY(segment->empty_slot());
+    TAILRACE_TRY(segment->file_->write_at(encode(header), 0));
+    return segment;
+}
+
+// Files of earlier attempts are removed before their epoch is written again (shared/epoch_files.h). This is
+// the second line: where a file is there under this name all the same, and be it another leader's, what its
+// slot says is gone for good before any data of ours come.
+Status Segment::empty_slot() {
+    const uint64_t offset = slot_offset(header_, leader_);
+    const std::vector<std::byte> empty(header_.block_bytes);
+    TAILRACE_ASSIGN(const uint64_t bytes_before, file_->size());
+    TAILRACE_TRY(file_->write_at(empty, offset));
+    return bytes_before <= offset ? Status() : sync();
+}
+
+Status Segment::seal(SegmentIndex index, uint64_t end) {
+    normalize(index.extents);
+    if (header_.leader_count == 1) TAILRACE_TRY(file_->truncate(end));
+
+    LeaderSlot slot;
+    for (const Extent& extent : index.extents) slot.data_bytes += extent.bytes;
+    std::vector<std::byte> encoded = encode(index);
+    if (encoded.size() > header_.index_area_bytes)
+        return Status(Code::failed_state,
+                      fmt::format("the index of leader {} in {} takes {} bytes, and {} were set aside for it",
+                                  leader_, path_, encoded.size(), header_.index_area_bytes));
+    slot.index_bytes = encoded.size();
+    slot.index_crc = crc32c(encoded);
+    encoded.resize(
+        align_up(encoded.size(), header_.block_bytes));  // whole blocks, so that it may go directly
+    TAILRACE_TRY(file_->write_at(encoded, index_offset(header_, leader_)));
+    // Everything that the slot vouches for is durable before it: data, index, header and the file's name.
+    TAILRACE_TRY(sync());
+    TAILRACE_TRY(storage_.sync_directory(directory_));
+    slot_ = slot;
+    return {};
+}
+
+Status Segment::commit() {
+    if (!slot_)
+        return Status(Code::failed_state, fmt::format("{} cannot be committed: it is not sealed", path_));
+    slot_->leader = leader_;
+    slot_->committed_unix_ms = unix_ms_now();
+    slot_->run_uid = header_.run_uid;
+    slot_->key = header_.key;
+    TAILRACE_TRY(file_->write_at(encode(*slot_, header_.block_bytes), slot_offset(header_, leader_)));
+    return sync();
+}
+
+Status Segment::sync() {
+    const auto start = std::chrono::steady_clock::now();
+    Status status = file_->sync();
+    sync_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    return status;
+}
+
+}  // namespace tailrace
