@@ -4,29 +4,16 @@
 #include <iterator>
 
 #include "base/bytes.h"
+#include "base/status_codec.h"
 #include "base/text.h"
+#include "format/codec.h"
 
 namespace tailrace {
 
 namespace {
 
-constexpr uint32_t most_sentence_bytes = 1 << 20;
 constexpr uint32_t most_path_bytes = 1 << 16;
 
-void put(ByteWriter& out, const EpochKey& key) {
-    out.put(key.epoch);
-    out.put(key.run);
-}
-void put(ByteWriter& out, const Status& status) {
-    out.put(static_cast<uint8_t>(status.code()));
-    out.put_string(cut_text(status.message(), most_sentence_bytes));
-}
-void put(ByteWriter& out, const StreamInfo& stream) {
-    out.put(stream.rank);
-    out.put(stream.stream_bytes);
-    out.put(stream.manifest_bytes);
-    out.put(stream.manifest_crc);
-}
 void put(ByteWriter& out, const Residues& residues) {
     for (const uint64_t value : residues) out.put(value);
 }
@@ -37,30 +24,6 @@ void put_seconds(ByteWriter& out, double seconds) {
     out.put(std::bit_cast<uint64_t>(seconds));
 }
 
-EpochKey get_key(ByteReader& in) {
-    EpochKey key;
-    key.epoch = in.get<uint64_t>();
-    key.run = in.get<uint32_t>();
-    return key;
-}
-Status get_status(ByteReader& in) {
-    const auto code = in.get<uint8_t>();
-    std::string sentence = in.get_string(most_sentence_bytes);
-    if (!in.ok() || code == 0) return {};
-    if (code > static_cast<uint8_t>(Code::aborted)) {
-        in.set_failed();
-        return {};
-    }
-    return Status(static_cast<Code>(code), std::move(sentence));
-}
-StreamInfo get_stream(ByteReader& in) {
-    StreamInfo stream;
-    stream.rank = in.get<uint32_t>();
-    stream.stream_bytes = in.get<uint64_t>();
-    stream.manifest_bytes = in.get<uint64_t>();
-    stream.manifest_crc = in.get<uint32_t>();
-    return stream;
-}
 Residues get_residues(ByteReader& in) {
     Residues residues;
     for (uint64_t& value : residues) value = in.get<uint64_t>();

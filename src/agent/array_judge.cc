@@ -7,14 +7,13 @@
 #include <utility>
 
 #include "base/bytes.h"
-#include "base/text.h"
+#include "base/status_codec.h"
 #include "read/epoch_reader.h"
 
 namespace tailrace {
 
 namespace {
 
-constexpr uint32_t most_sentence_bytes = 1 << 20;
 constexpr size_t least_slice_entries = 64;
 
 void put_numbers(ByteWriter& out, const std::vector<uint64_t>& numbers) {
@@ -95,8 +94,7 @@ ArrayFacts facts_of_parts(Storage& local, const ArrayPoints& points, const Array
 
 std::vector<std::byte> encode(const ArrayFacts& facts) {
     ByteWriter out;
-    out.put(static_cast<uint8_t>(facts.failure.code()));
-    out.put_string(cut_text(facts.failure.message(), most_sentence_bytes));
+    put(out, facts.failure);
     out.put(static_cast<uint64_t>(facts.pieces.size()));
     for (const auto& piece : facts.pieces) put_piece(out, piece);
     out.put_bytes(encode(facts.summary));
@@ -106,10 +104,7 @@ std::vector<std::byte> encode(const ArrayFacts& facts) {
 Result<ArrayFacts> decode_array_facts(std::span<const std::byte> bytes) {
     ByteReader in(bytes);
     ArrayFacts facts;
-    const auto code = in.get<uint8_t>();
-    auto sentence = in.get_string(most_sentence_bytes);
-    if (code > static_cast<uint8_t>(Code::aborted)) in.set_failed();
-    if (in.ok() && code != 0) facts.failure = Status(static_cast<Code>(code), std::move(sentence));
+    facts.failure = get_status(in);
     const uint64_t count = in.get_count(least_piece_bytes);
     for (uint64_t i = 0; i < count && in.ok(); ++i) facts.pieces.push_back(get_piece(in));
     if (!in.ok())
@@ -198,22 +193,17 @@ Result<ArrayAnswer> judge_together(Transport& transport, uint32_t rank_count,
         if (transport.rank() == 0) answer = judge_arrays(question, std::move(all), rank_count);
         ByteWriter out;
         out.put(static_cast<uint8_t>(answer.verdict.has_value()));
-        const Status verdict = answer.verdict.value_or(Status());
-        out.put(static_cast<uint8_t>(verdict.code()));
-        out.put_string(cut_text(verdict.message(), most_sentence_bytes));
+        put(out, answer.verdict.value_or(Status()));
         for (const uint64_t word : answer.next.name) out.put(word);
         TAILRACE_ASSIGN(const auto of_root, transport.broadcast(0, out.bytes()));
         ByteReader in(of_root);
         const bool is_over = in.get<uint8_t>() != 0;
-        const auto code = in.get<uint8_t>();
-        auto sentence = in.get_string(most_sentence_bytes);
+        Status verdict = get_status(in);
         question.of_one = true;
         for (uint64_t& word : question.name) word = in.get<uint64_t>();
         question.others = answer.next.others;
-        if (!in.at_end() || code > static_cast<uint8_t>(Code::aborted))
-            return Status(Code::transport, "rank 0's word about the arrays is damaged");
-        if (is_over)
-            return ArrayAnswer{code == 0 ? Status() : Status(static_cast<Code>(code), std::move(sentence))};
+        if (!in.at_end()) return Status(Code::transport, "rank 0's word about the arrays is damaged");
+        if (is_over) return ArrayAnswer{std::move(verdict)};
     }
 }
 

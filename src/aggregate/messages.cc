@@ -3,49 +3,20 @@
 #include <fmt/format.h>
 
 #include "base/bytes.h"
-#include "base/text.h"
+#include "base/status_codec.h"
+#include "format/codec.h"
 
 namespace tailrace {
 
 namespace {
 
-constexpr uint32_t max_sentence_bytes = 1 << 16;
 constexpr uint32_t max_job_bytes = 100;
-constexpr uint64_t stream_info_bytes = 4 + 8 + 8 + 4;
 constexpr uint64_t least_offer_bytes = 4 + 8;
-
-void put(ByteWriter& out, const EpochKey& key) {
-    out.put(key.epoch);
-    out.put(key.run);
-}
-EpochKey get_key(ByteReader& in) {
-    EpochKey key;
-    key.epoch = in.get<uint64_t>();
-    key.run = in.get<uint32_t>();
-    return key;
-}
-
-void put(ByteWriter& out, const Status& status) {
-    out.put(static_cast<uint8_t>(status.code()));
-    out.put_string(cut_text(status.message(), max_sentence_bytes));
-}
-Status get_status(ByteReader& in) {
-    const auto code = in.get<uint8_t>();
-    std::string sentence = in.get_string(max_sentence_bytes);
-    if (code > static_cast<uint8_t>(Code::aborted) || (code == 0 && !sentence.empty())) in.set_failed();
-    if (!in.ok() || code == 0) return Status();
-    return Status(static_cast<Code>(code), std::move(sentence));
-}
 
 void put(ByteWriter& out, const NodeOffer& offer) {
     out.put(static_cast<uint32_t>(offer.node));
     out.put(static_cast<uint64_t>(offer.streams.size()));
-    for (const StreamInfo& stream : offer.streams) {
-        out.put(stream.rank);
-        out.put(stream.stream_bytes);
-        out.put(stream.manifest_bytes);
-        out.put(stream.manifest_crc);
-    }
+    for (const StreamInfo& stream : offer.streams) put(out, stream);
 }
 // A number that is an int in memory: nodes and groups.
 int get_int(ByteReader& in) {
@@ -57,12 +28,7 @@ NodeOffer get_offer(ByteReader& in) {
     NodeOffer offer;
     offer.node = get_int(in);
     offer.streams.resize(in.get_count(stream_info_bytes));
-    for (StreamInfo& stream : offer.streams) {
-        stream.rank = in.get<uint32_t>();
-        stream.stream_bytes = in.get<uint64_t>();
-        stream.manifest_bytes = in.get<uint64_t>();
-        stream.manifest_crc = in.get<uint32_t>();
-    }
+    for (StreamInfo& stream : offer.streams) stream = get_stream(in);
     return offer;
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/bytes.h"
 #include "base/log.h"
+#include "format/codec.h"
 #include "format/lineage.h"
 
 namespace tailrace {
@@ -122,16 +123,12 @@ std::vector<std::byte> encode_parts(const OfferedParts& offered) {
     for (const auto& part : offered.parts) {
         const auto& header = part.header;
         out.put_string(part.path);
-        out.put(header.key.epoch);
-        out.put(header.key.run);
+        put(out, header.key);
         out.put(header.run_uid);
         out.put(header.rank_count);
         out.put(header.sequence);
         out.put(static_cast<uint8_t>(header.for_shared));
-        out.put(header.stream.rank);
-        out.put(header.stream.stream_bytes);
-        out.put(header.stream.manifest_bytes);
-        out.put(header.stream.manifest_crc);
+        put(out, header.stream);
     }
     out.put_string(std::string_view(offered.damaged).substr(0, most_path_bytes));
     return out.take();
@@ -147,16 +144,12 @@ Result<KnownParts> decode_parts(std::span<const std::byte> bytes, int node) {
         part.node = node;
         part.path = in.get_string(most_path_bytes);
         auto& header = part.header;
-        header.key.epoch = in.get<uint64_t>();
-        header.key.run = in.get<uint32_t>();
+        header.key = get_key(in);
         header.run_uid = in.get<uint64_t>();
         header.rank_count = in.get<uint32_t>();
         header.sequence = in.get<uint64_t>();
         header.for_shared = in.get<uint8_t>() != 0;
-        header.stream.rank = in.get<uint32_t>();
-        header.stream.stream_bytes = in.get<uint64_t>();
-        header.stream.manifest_bytes = in.get<uint64_t>();
-        header.stream.manifest_crc = in.get<uint32_t>();
+        header.stream = get_stream(in);
         parts.push_back(std::move(part));
     }
     known.damaged = in.get_string(most_path_bytes);

@@ -4,6 +4,7 @@
 
 #include <cassert>
 
+#include "format/codec.h"
 #include "format/frame.h"
 #include "format/manifest.h"
 #include "format/shared_file.h"
@@ -20,8 +21,7 @@ constexpr uint32_t flag_for_shared = 1;
 std::vector<std::byte> encode(const PartHeader& header) {
     ByteWriter writer;
     format::begin_record(writer, format::part_header_magic);
-    writer.put(header.key.epoch);
-    writer.put(header.key.run);
+    put(writer, header.key);
     writer.put(header.rank_count);
     writer.put(header.run_uid);
     writer.put(header.sequence);
@@ -43,8 +43,7 @@ Result<PartHeader> decode_part_header(std::span<const std::byte> bytes) {
     TAILRACE_ASSIGN(auto reader, format::open_record(bytes, format::part_header_magic, part_header_bytes,
                                                      "captured part's header"));
     PartHeader header;
-    header.key.epoch = reader.get<uint64_t>();
-    header.key.run = reader.get<uint32_t>();
+    header.key = get_key(reader);
     header.rank_count = reader.get<uint32_t>();
     header.run_uid = reader.get<uint64_t>();
     header.sequence = reader.get<uint64_t>();

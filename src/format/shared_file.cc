@@ -7,6 +7,7 @@
 #include <cassert>
 
 #include "base/crc32c.h"
+#include "format/codec.h"
 #include "format/frame.h"
 #include "format/stream_info.h"
 
@@ -99,8 +100,7 @@ uint64_t index_bytes_bound(uint64_t stream_count, uint64_t extent_count) {
 std::vector<std::byte> encode(const SharedHeader& header) {
     ByteWriter writer;
     format::begin_record(writer, format::shared_header_magic);
-    writer.put(header.key.epoch);
-    writer.put(header.key.run);
+    put(writer, header.key);
     writer.put(header.file_index);
     writer.put(header.run_uid);
     writer.put(header.file_count);
@@ -119,8 +119,7 @@ std::vector<std::byte> encode(const SharedHeader& header) {
 std::vector<std::byte> encode(const LeaderSlot& slot, uint64_t block_bytes) {
     ByteWriter writer;
     format::begin_record(writer, format::slot_magic);
-    writer.put(slot.key.epoch);
-    writer.put(slot.key.run);
+    put(writer, slot.key);
     writer.put(slot.leader);
     writer.put(slot.run_uid);
     writer.put(slot.index_bytes);
@@ -158,8 +157,7 @@ Result<SharedHeader> decode_shared_header(std::span<const std::byte> bytes) {
     TAILRACE_ASSIGN(auto reader, format::open_record(bytes, format::shared_header_magic, record_bytes,
                                                      "shared file's header"));
     SharedHeader header;
-    header.key.epoch = reader.get<uint64_t>();
-    header.key.run = reader.get<uint32_t>();
+    header.key = get_key(reader);
     header.file_index = reader.get<uint32_t>();
     header.run_uid = reader.get<uint64_t>();
     header.file_count = reader.get<uint32_t>();
@@ -186,8 +184,7 @@ Result<LeaderSlot> decode_leader_slot(std::span<const std::byte> bytes, const Sh
     auto what = fmt::format("slot of leader {}", leader + 1);
     TAILRACE_ASSIGN(auto reader, format::open_record(bytes, format::slot_magic, record_bytes, what));
     LeaderSlot slot;
-    slot.key.epoch = reader.get<uint64_t>();
-    slot.key.run = reader.get<uint32_t>();
+    slot.key = get_key(reader);
     slot.leader = reader.get<uint32_t>();
     slot.run_uid = reader.get<uint64_t>();
     slot.index_bytes = reader.get<uint64_t>();

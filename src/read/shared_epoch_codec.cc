@@ -1,19 +1,20 @@
 #include "read/shared_epoch_codec.h"
 
 #include "base/bytes.h"
+#include "format/codec.h"
 
 namespace tailrace {
 
 namespace {
 constexpr uint32_t most_path_bytes = 1 << 16;
-constexpr uint64_t least_path_record = 4, least_stream_record = 4 + 8 + 8 + 4 + 8, extent_record = 4 + 3 * 8;
+constexpr uint64_t least_path_record = 4, least_stream_record = stream_info_bytes + 8,
+                   extent_record = 4 + 3 * 8;
 }  // namespace
 
 std::vector<std::byte> encode_shared_epoch(const SharedEpoch& epoch) {
     ByteWriter out;
     out.put_string(epoch.job);
-    out.put(epoch.key.epoch);
-    out.put(epoch.key.run);
+    put(out, epoch.key);
     out.put(epoch.run_uid);
     out.put(epoch.rank_count);
     out.put(epoch.stream_bytes);
@@ -23,10 +24,7 @@ std::vector<std::byte> encode_shared_epoch(const SharedEpoch& epoch) {
     for (const auto& path : epoch.paths) out.put_string(path);
     out.put(static_cast<uint64_t>(epoch.streams.size()));
     for (const auto& stream : epoch.streams) {
-        out.put(stream.info.rank);
-        out.put(stream.info.stream_bytes);
-        out.put(stream.info.manifest_bytes);
-        out.put(stream.info.manifest_crc);
+        put(out, stream.info);
         out.put(static_cast<uint64_t>(stream.extents.size()));
         for (const auto& extent : stream.extents) {
             out.put(extent.file);
@@ -42,8 +40,7 @@ Result<SharedEpoch> decode_shared_epoch(std::span<const std::byte> bytes) {
     ByteReader in(bytes);
     SharedEpoch epoch;
     epoch.job = in.get_string(most_path_bytes);
-    epoch.key.epoch = in.get<uint64_t>();
-    epoch.key.run = in.get<uint32_t>();
+    epoch.key = get_key(in);
     epoch.run_uid = in.get<uint64_t>();
     epoch.rank_count = in.get<uint32_t>();
     epoch.stream_bytes = in.get<uint64_t>();
@@ -54,10 +51,7 @@ Result<SharedEpoch> decode_shared_epoch(std::span<const std::byte> bytes) {
     const uint64_t streams = in.get_count(least_stream_record);
     for (uint64_t i = 0; i < streams && in.ok(); ++i) {
         auto& stream = epoch.streams.emplace_back();
-        stream.info.rank = in.get<uint32_t>();
-        stream.info.stream_bytes = in.get<uint64_t>();
-        stream.info.manifest_bytes = in.get<uint64_t>();
-        stream.info.manifest_crc = in.get<uint32_t>();
+        stream.info = get_stream(in);
         const uint64_t extents = in.get_count(extent_record);
         for (uint64_t e = 0; e < extents && in.ok(); ++e) {
             auto& extent = stream.extents.emplace_back();

@@ -19,6 +19,8 @@
 
 #include "base/bytes.h"
 #include "base/log.h"
+#include "base/status_codec.h"
+#include "format/codec.h"
 #include "format/lineage.h"
 #include "read/manifest_exchange.h"
 #include "read/shared_epoch_codec.h"
@@ -91,8 +93,7 @@ Result<Session::Candidates> Session::find_candidates() {
         if (quiet() && agent_) agent_->wait_idle();
         lock.unlock();
         auto listed = list_shared(*shared_, config_.shared_dir, config_.name);
-        out.put(static_cast<uint8_t>(listed.status().code()));
-        out.put_string(listed.status().message());
+        put(out, listed.status());
         if (!listed.ok())
             log(LogLevel::warning, "the shared tier is passed over: {}", listed.status().message());
         else {
@@ -101,8 +102,7 @@ Result<Session::Candidates> Session::find_candidates() {
                 if (candidate.local->complete()) captured.push_back(key);
             const auto whole = whole_epochs(*shared_, *listed, captured, {});
             for (const auto& files : *listed) {
-                out.put(files.key.epoch);
-                out.put(files.key.run);
+                put(out, files.key);
                 out.put(static_cast<uint8_t>(has_unfinished(files)));
                 out.put(
                     static_cast<uint8_t>(std::find(whole.begin(), whole.end(), files.key) != whole.end()));
@@ -111,14 +111,9 @@ Result<Session::Candidates> Session::find_candidates() {
     }
     TAILRACE_ASSIGN(const auto of_root, transport_->broadcast(0, out.bytes()));
     ByteReader in(of_root);
-    const auto code = in.get<uint8_t>();
-    auto sentence = in.get_string(UINT32_MAX);
-    if (in.ok() && code > 0 && code <= static_cast<uint8_t>(Code::aborted))
-        candidates.unlisted = Status(static_cast<Code>(code), std::move(sentence));
+    candidates.unlisted = get_status(in);
     while (in.ok() && in.remaining() > 0) {
-        EpochKey key;
-        key.epoch = in.get<uint64_t>();
-        key.run = in.get<uint32_t>();
+        const EpochKey key = get_key(in);
         auto& candidate = found[key];
         candidate.key = key;
         candidate.in_shared = true;
@@ -151,20 +146,15 @@ Result<SharedEpoch> Session::load_everywhere(EpochKey key) {
     ByteWriter out;
     if (rank() == 0) {
         const auto loaded = load_here(key);
-        out.put(static_cast<uint8_t>(loaded.status().code()));
-        if (loaded.ok())
-            out.put_bytes(encode_shared_epoch(*loaded));
-        else
-            out.put_string(loaded.status().message());
+        put(out, loaded.status());
+        if (loaded.ok()) out.put_bytes(encode_shared_epoch(*loaded));
     }
     TAILRACE_ASSIGN(const auto of_root, transport_->broadcast(0, out.bytes()));
     ByteReader in(of_root);
-    const auto code = in.get<uint8_t>();
-    if (in.ok() && code == 0) return decode_shared_epoch(std::span(of_root).subspan(1));
-    auto sentence = in.get_string(UINT32_MAX);
-    if (!in.at_end() || code > static_cast<uint8_t>(Code::aborted))
-        return Status(Code::transport, "rank 0's word about an epoch is damaged");
-    return Status(static_cast<Code>(code), std::move(sentence));
+    Status loaded = get_status(in);
+    if (!in.ok()) return Status(Code::transport, "rank 0's word about an epoch is damaged");
+    if (!loaded.ok()) return loaded;
+    return decode_shared_epoch(std::span(of_root).subspan(in.position()));
 }
 
 Status Session::wait_for_flush(EpochKey key) {

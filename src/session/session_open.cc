@@ -18,6 +18,7 @@
 #include "base/bytes.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "format/codec.h"
 #include "session/session.h"
 #include "shared/epoch_files.h"
 #include "storage/lock_pieces.h"
@@ -239,14 +240,10 @@ Status Session::agree_on_run(SharedInventory& inventory, uint32_t greatest_local
     mine.put(stripe_align_);
     mine.put(static_cast<uint8_t>(inventory.newest_committed.has_value()));
     const auto newest = inventory.newest_committed.value_or(EpochKey{});
-    mine.put(newest.epoch);
-    mine.put(newest.run);
+    put(mine, newest);
     for (const auto* keys : {&inventory.committed, &inventory.unclean}) {
         mine.put(static_cast<uint64_t>(keys->size()));
-        for (const auto& key : *keys) {
-            mine.put(key.epoch);
-            mine.put(key.run);
-        }
+        for (const auto& key : *keys) put(mine, key);
     }
     TAILRACE_ASSIGN(const auto of_root, transport_->broadcast(0, mine.bytes()));
     ByteReader in(of_root);
@@ -254,18 +251,12 @@ Status Session::agree_on_run(SharedInventory& inventory, uint32_t greatest_local
     block_bytes_ = in.get<uint64_t>();
     stripe_align_ = in.get<uint64_t>();
     const bool any = in.get<uint8_t>() != 0;
-    EpochKey key;
-    key.epoch = in.get<uint64_t>();
-    key.run = in.get<uint32_t>();
+    const EpochKey key = get_key(in);
     inventory.newest_committed = any ? std::optional(key) : std::nullopt;
     for (auto* keys : {&inventory.committed, &inventory.unclean}) {
         keys->clear();
-        const auto count = in.get_count(12);
-        for (uint64_t i = 0; i < count; ++i) {
-            key.epoch = in.get<uint64_t>();
-            key.run = in.get<uint32_t>();
-            keys->push_back(key);
-        }
+        const auto count = in.get_count(epoch_key_bytes);
+        for (uint64_t i = 0; i < count; ++i) keys->push_back(get_key(in));
     }
     if (!in.at_end()) return Status(Code::transport, "rank 0's word about the shared directory is damaged");
     return {};

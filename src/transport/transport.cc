@@ -8,7 +8,7 @@
 #include <string>
 
 #include "base/bytes.h"
-#include "base/text.h"
+#include "base/status_codec.h"
 #include "transport/in_process.h"
 
 namespace tailrace {
@@ -18,29 +18,20 @@ namespace {
 // A sentence longer than this is cut: agreement costs every rank the sum over all ranks.
 constexpr size_t longest_sentence_bytes = 2048;
 
-std::vector<std::byte> encode(const Status& status) {
-    ByteWriter writer;
-    writer.put(static_cast<uint32_t>(status.code()));
-    if (!status.ok()) writer.put_string(cut_text(status.message(), longest_sentence_bytes));
-    return writer.take();
-}
-
 // An answer that is none counts as a failure of that rank, never as its success.
 Status decode(std::span<const std::byte> bytes) {
     ByteReader reader(bytes);
-    const auto code = reader.get<uint32_t>();
-    if (reader.at_end() && code == static_cast<uint32_t>(Code::ok)) return Status();
-    std::string sentence = reader.get_string(longest_sentence_bytes);
-    if (!reader.at_end() || code == 0 || code > static_cast<uint32_t>(Code::aborted))
-        return Status(Code::transport, "sent something else than its status");
-    return Status(static_cast<Code>(code), std::move(sentence));
+    Status status = get_status(reader);
+    return reader.at_end() ? status : Status(Code::transport, "sent something else than its status");
 }
 
 }  // namespace
 
 Status agree(Transport& transport, const Status& mine) {
     if (transport.size() == 1) return mine;
-    auto answers = transport.allgather(encode(mine));
+    ByteWriter own;
+    put(own, mine, longest_sentence_bytes);
+    auto answers = transport.allgather(own.bytes());
     if (!answers.ok()) return mine.ok() ? answers.status().with_context("agreeing on a status") : mine;
 
     Status worst;
