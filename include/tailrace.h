@@ -143,11 +143,13 @@ typedef enum tailrace_type {
  *
  *     memory_shape         elements of the memory in each dimension
  *     memory_offset        where the piece begins in it; NULL: at its beginning
- *     memory_stride_bytes  from an element to its neighbour in each dimension; NULL: row-major in
- * memory_shape. So for every other element, one member of a struct, or dimensions in another order (those of
- * Fortran are this one's backwards: {8, 8 * rows}). With strides memory_shape may be NULL. Strides are
- * positive, and by them no two elements of the piece share memory; those of a dimension with one element mean
- * nothing. memory_bytes         how many there are; the shape must not reach beyond. 0: not said
+ *     memory_stride_bytes  from an element to its neighbour in each dimension; NULL: row-major
+ *     memory_bytes         of the memory; the shape must not reach beyond. 0: not said
+ *
+ * Strides serve for every other element, for one member of a struct, or for dimensions in another order
+ * (those of Fortran are this one's backwards: {8, 8 * rows}). They are positive, and by them no two elements
+ * of the piece share memory. Those of a dimension with one element mean nothing. With strides memory_shape
+ * may be NULL.
  *
  * For a grid of ny x nx own cells with 2 ghost cells on each side: local_shape {ny, nx}, memory_shape
  * {ny + 4, nx + 4}, memory_offset {2, 2}.
