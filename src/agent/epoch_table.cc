@@ -1,5 +1,7 @@
 #include "agent/epoch_table.h"
 
+#include <fmt/format.h>
+
 namespace tailrace {
 
 namespace {
@@ -37,10 +39,14 @@ void EpochTable::add(const EpochInfo& info, bool for_shared) {
         entry.unheard = true;
         entry.still_read = !let_go_;
     }
-    if (first_failure_.ok() && entry.info.state == EpochState::failed) first_failure_ = entry.info.why;
+    if (entry.info.state == EpochState::failed) note_failure(info.epoch, entry.info.why);
     entries_[info.epoch] = std::move(entry);
     forget_old();
     changed_.notify_all();
+}
+
+void EpochTable::note_failure(uint64_t epoch, const Status& why) {
+    if (first_failure_.ok()) first_failure_ = why.with_context(fmt::format("epoch {}", epoch));
 }
 
 void EpochTable::set_blocked(uint64_t epoch, double seconds) {
@@ -67,7 +73,7 @@ void EpochTable::ended(const EpochEnded& news) {
     }
     if (is_final(found->second.info.state)) return;
     end(found->second, news);
-    if (first_failure_.ok() && news.state == EpochState::failed) first_failure_ = news.why;
+    if (news.state == EpochState::failed) note_failure(news.key.epoch, news.why);
     changed_.notify_all();
 }
 
@@ -82,7 +88,7 @@ void EpochTable::fail_all(const Status& why, bool let_go) {
         entry.info.why = why;
         entry.unheard = true;
         entry.still_read = !let_go_;
-        if (first_failure_.ok()) first_failure_ = why;
+        note_failure(epoch, why);
     }
     changed_.notify_all();
 }

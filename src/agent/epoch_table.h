@@ -59,6 +59,7 @@ class EpochTable {
 
   private:
     static void end(Entry& entry, const EpochEnded& news);
+    void note_failure(uint64_t epoch, const Status& why);
     void forget_old();
 
     mutable std::mutex mutex_;

@@ -17,6 +17,7 @@
 
 #include "base/bytes.h"
 #include "base/log.h"
+#include "base/status_codec.h"
 #include "base/units.h"
 #include "format/codec.h"
 #include "session/session.h"
@@ -544,16 +545,13 @@ Status Session::close_once() {
         (void)post_to_agent(SavesOver{sequence_}, "telling the node's agent that the session is closed");
     // A rank whose background is over and which could not say so would do the same: it is said here.
     ByteWriter out;
-    const auto over = agent_ ? agent_->over() : table_.broken();
-    out.put(static_cast<uint8_t>(!over.ok()));
-    out.put_string(over.message());
+    put(out, agent_ ? agent_->over() : table_.broken());
     TAILRACE_ASSIGN(const auto all, transport_->allgather(out.bytes()));
     Status over_elsewhere;
     for (const auto& bytes : all) {
         ByteReader in(bytes);
-        const bool is_over = in.get<uint8_t>() != 0;
-        auto why = in.get_string(most_text_bytes);
-        if (is_over && over_elsewhere.ok()) over_elsewhere = Status(Code::transport, std::move(why));
+        const Status over = get_status(in);
+        if (over_elsewhere.ok()) over_elsewhere = over;
     }
     if (!over_elsewhere.ok() && agent_) agent_->end(over_elsewhere);
     if (!over_elsewhere.ok() && !agent_) table_.fail_all(over_elsewhere, false);

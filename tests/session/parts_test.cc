@@ -131,6 +131,7 @@ TEST(EpochTableTest, AnEndNeverChangesAndMayComeBeforeTheCapture) {
     table.add(captured_info(2), true);
     table.add(captured_info(3), true);
     EXPECT_EQ(table.find(2)->info.state, EpochState::failed);
+    EXPECT_EQ(table.first_failure().message(), "epoch 2: early");
     EXPECT_EQ(table.find(3)->info.state, EpochState::captured);
     EXPECT_THAT(table.unfinished(), ElementsAre(3));
     table.fail_all(Status(Code::transport, "gone"), true);
