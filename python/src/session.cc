@@ -70,6 +70,12 @@ class Session {
         tailrace_close(session);
     }
 
+    // Before leave(): what this rank's background has to say to the others gets a moment to arrive.
+    void settle() {
+        const nb::gil_scoped_release release;
+        if (transport_) transport_->settle();
+    }
+
     int rank() const { return tailrace_rank(session_); }
     int rank_count() const { return tailrace_rank_count(session_); }
     std::optional<std::string> setting(const std::string& key) const {
@@ -180,6 +186,7 @@ void bind_session(nb::module_& module) {
              nb::arg("settings"), nb::arg("config_file").none(), nb::arg("primitives").none())
         .def("close", &Session::close)
         .def("leave", &Session::leave)
+        .def("settle", &Session::settle)
         .def_prop_ro("rank", &Session::rank)
         .def_prop_ro("rank_count", &Session::rank_count)
         .def("setting", &Session::setting, nb::arg("key"))

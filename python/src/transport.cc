@@ -11,6 +11,7 @@
 #include <map>
 #include <new>
 #include <set>
+#include <thread>
 
 #include "base/bytes.h"
 #include "base/log.h"
@@ -78,6 +79,10 @@ enum class Kind : uint8_t { message = 1, announcement = 2 };
 // time.
 constexpr uint32_t data_tags = 32767;
 
+// Of a rank that leaves alone.
+constexpr std::chrono::seconds longest_delivery(1);
+constexpr std::chrono::milliseconds moment_to_arrive(200);
+
 struct Announcement {
     uint64_t bytes = 0;
     uint32_t data_tag = 0;
@@ -139,6 +144,22 @@ class Link {
         --inside_;
         left_.notify_all();
         return status;
+    }
+
+    // The agent's thread goes on meanwhile, and moves what can be moved. That something has left does not
+    // tell that its receiver has seen it, and gloo takes a rank's connections down with it: hence the moment
+    // more.
+    void settle() {
+        const auto deadline = std::chrono::steady_clock::now() + longest_delivery;
+        bool delivered = false;
+        while (!delivered && std::chrono::steady_clock::now() < deadline) {
+            const Status asked = call("asking for messages under way", [&](nb::object& primitives) {
+                delivered = nb::cast<bool>(primitives.attr("posts_delivered")());
+            });
+            if (!asked.ok()) return;
+            if (!delivered) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+        std::this_thread::sleep_for(moment_to_arrive);
     }
 
     void end(bool together) {
@@ -415,6 +436,7 @@ class PrimitivesTransport final : public RanksTransport {
     std::string host() const override { return link_->host(); }
     bool concurrent() const override { return link_->concurrent(); }
     void end(bool together) override { link_->end(together); }
+    void settle() override { link_->settle(); }
 
     Status post(int target, std::span<const std::byte> message) override {
         TAILRACE_TRY(check("posting a message to", target));

@@ -62,6 +62,8 @@ class RanksTransport : public Transport {
     // now; else the peers are told as far as the primitives can. From any thread, without the GIL; the first
     // call counts.
     virtual void end(bool together) = 0;
+    // Before end(false): gives what this rank has posted a moment to arrive. Without the GIL.
+    virtual void settle() = 0;
 };
 
 // Needs the GIL. Collective, as far as the object's begin() is.

@@ -287,6 +287,7 @@ class Session:
             if self._may_wait_alone:
                 with contextlib.suppress(Error):
                     self.wait(timeout=_LONGEST_AFTER_FAILURE_SECONDS)
+                self._core.settle()  # perhaps the others do not know yet what this rank has raised
             return self._leave()
         try:
             self.close()

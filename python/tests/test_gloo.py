@@ -175,6 +175,24 @@ def test_a_rank_killed_in_a_flush_leaves_the_epoch_before(tmp_path: Path) -> Non
     distributed.run(4, expect_newest, str(tmp_path), 1)
 
 
+def save_with_a_gap(place: str) -> None:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    with pytest.raises(tailrace.Error) as caught, open_session(place) as session:
+        for step in (1, 2):
+            rows = 4 if step == 1 or rank != 1 else 3
+            shard = tailrace.Shard(np.ones((rows, 5)), (4 * size, 5), (4 * rank, 0))
+            session.save(step, {"field": shard})
+            session.wait(step)
+    assert caught.value.code is tailrace.Code.INVALID_ARGUMENT, caught.value
+    assert "elements [7:8, 0:5] of array" in str(caught.value)
+
+
+def test_all_ranks_hear_why_an_epoch_was_refused_before_the_first_has_left(tmp_path: Path) -> None:
+    assert distributed.exit_codes(4, save_with_a_gap, str(tmp_path)) == [0, 0, 0, 0]
+    with tailrace.read(tmp_path / "shared") as checkpoint:
+        assert checkpoint.step == 1
+
+
 def raise_before_close(place: str) -> None:
     rank = dist.get_rank()
     if rank == 1:

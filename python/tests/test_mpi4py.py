@@ -94,10 +94,37 @@ def run(request: pytest.FixtureRequest, mpi4py: Path, tmp_path: Path):
     def run_program(ranks: int, program: str, *arguments: str, threads: str = "multiple") -> None:
         start = START.format(program=program)
         command = [launcher, "-n", str(ranks), sys.executable, "-c", start, threads, *arguments]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
         assert done.returncode == 0, done.stdout + done.stderr
 
     return run_program
+
+
+GAP = """
+import numpy as np
+import tailrace
+rows = 4
+try:
+    with tailrace.open(shared_dir=f"{arguments[0]}/shared", local_dir=f"{arguments[0]}/local", ranks_per_node=2,
+                       comm=world) as session:
+        for step in (1, 2):
+            if step == 2 and world.rank == 1:
+                rows = 3
+            shard = tailrace.Shard(np.ones((rows, 5)), (4 * world.size, 5), (4 * world.rank, 0))
+            session.save(step, {"field": shard})
+            session.wait(step)
+except tailrace.Error as error:
+    assert error.code is tailrace.Code.INVALID_ARGUMENT, error
+    assert "elements [7:8, 0:5] of array" in str(error), error
+else:
+    raise AssertionError("an epoch with a gap was committed")
+"""
+
+
+def test_all_ranks_hear_why_an_epoch_was_refused_before_the_first_has_left(run, tmp_path: Path) -> None:
+    run(4, GAP, str(tmp_path))
+    with tailrace.read(tmp_path / "shared") as checkpoint:
+        assert checkpoint.step == 1
 
 
 def test_the_transport_does_what_every_transport_must(run) -> None:

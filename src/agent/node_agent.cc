@@ -367,14 +367,15 @@ void NodeAgent::tell_own_rank(const AgentMessage& message) {
     if (const auto* ended = std::get_if<EpochEnded>(&message)) setup_.table->ended(*ended);
 }
 
+// The own rank comes last: what it hears may make it leave the others.
 void NodeAgent::tell_ranks(const Epoch& epoch, const AgentMessage& message) {
+    bool own = false;
     for (const auto& capture : epoch.captures) {
         const auto rank = static_cast<int>(capture.stream.rank);
-        if (rank == setup_.transport->rank())
-            tell_own_rank(message);
-        else
-            post(rank, message);
+        own |= rank == setup_.transport->rank();
+        if (rank != setup_.transport->rank()) post(rank, message);
     }
+    if (own) tell_own_rank(message);
 }
 
 void NodeAgent::post(int rank, const AgentMessage& message) {
