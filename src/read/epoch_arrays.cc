@@ -182,10 +182,12 @@ Result<std::vector<EpochArrays::Part>> EpochArrays::assign_parts(const Array& ar
         for (Part& part : given) parts.push_back(std::move(part));
         open = std::move(still_open);
     }
-    if (!open.empty())
-        return Status(Code::corrupt, fmt::format("elements {} of array '{}' of {} were saved by no rank",
-                                                 box_text(open.front()), array.global.name, streams_.name()));
-    return parts;
+    if (open.empty()) return parts;
+    const auto what = fmt::format("elements {} of array '{}' of {} were saved by no rank",
+                                  box_text(open.front()), array.global.name, streams_.name());
+    if (!array.global.may_have_gaps) return Status(Code::corrupt, what);
+    return Status(Code::not_found,
+                  what + ", since it is declared to have gaps; ask for a piece that leaves them out");
 }
 
 Status EpochArrays::add_part(const Part& part, const Box& box, const BoxTarget& target, Batch& batch) {

@@ -329,8 +329,8 @@ Result<EpochKey> Session::use_newest(std::optional<uint64_t> epoch, std::optiona
             }
             case Attempt::Outcome::damaged:
                 if (rank() == 0)
-                    log(LogLevel::warning, "{} cannot be restored, the next older one is tried: {}",
-                        to_string(candidate.key), attempt.why.message());
+                    log(LogLevel::warning, "{} cannot be restored{}: {}", to_string(candidate.key),
+                        epoch ? "" : ", and an older one is looked for", attempt.why.message());
                 if (damage.ok()) damage = attempt.why.with_context(to_string(candidate.key));
                 passed_over += fmt::format("{}{}: {}", passed_over.empty() ? "" : "; ",
                                            to_string(candidate.key), attempt.why.message());

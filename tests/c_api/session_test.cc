@@ -235,6 +235,38 @@ TEST_F(SessionTest, WhatIsDeclaredOfAnArrayIsSavedWithIt) {
     ASSERT_TRUE(ok(tailrace_close(session)));
 }
 
+// An older epoch would have the elements, but the newest one has not lost them: nobody saved them.
+TEST_F(SessionTest, ElementsInADeclaredGapAreNoDamage) {
+    std::vector<int> memory = {1, 2, 3, 4};
+    const uint64_t shape[] = {4}, zero[] = {0}, half[] = {2};
+    const tailrace_array all = array_of(TAILRACE_INT32, 1, shape, zero, shape);
+    tailrace_array array = all;
+    for (const bool local : {true, false}) {
+        tailrace_session* session = open();
+        const uint64_t first = local ? 1 : 3;
+        array = all;
+        ASSERT_TRUE(ok(tailrace_register_array(session, "field", memory.data(), &array)));
+        ASSERT_TRUE(ok(tailrace_save(session, first)));
+        array.local_shape = half;
+        array.flags = TAILRACE_ARRAY_GAPS;
+        ASSERT_TRUE(ok(tailrace_update_array(session, "field", memory.data(), &array)));
+        ASSERT_TRUE(ok(tailrace_save(session, first + 1)));
+        ASSERT_TRUE(ok(tailrace_wait_all(session, -1)));
+        ASSERT_TRUE(ok(tailrace_update_array(session, "field", memory.data(), &all)));
+        if (!local) {
+            ASSERT_TRUE(ok(tailrace_close(session)));
+            std::filesystem::remove_all(directory_ + "/local dir");
+            session = open();
+            ASSERT_TRUE(ok(tailrace_register_array(session, "field", memory.data(), &all)));
+        }
+        for (const uint64_t which : {TAILRACE_NEWEST, uint64_t{first + 1}})
+            EXPECT_TRUE(fails(TAILRACE_INVALID_ARGUMENT, tailrace_restore(session, which, nullptr),
+                              "elements [2:4] of array 'field' of epoch"));
+        EXPECT_THAT(tailrace_last_error(), HasSubstr("ask for a piece that leaves them out"));
+        ASSERT_TRUE(ok(tailrace_close(session)));
+    }
+}
+
 // With keep_shared = 1 a bad epoch that was committed would push the good one out.
 TEST_F(SessionTest, AnEpochThatCannotBeRestoredIsRefusedAndTheOneBeforeItStays) {
     std::vector<int> memory = {1, 2, 3, 4};
