@@ -108,7 +108,9 @@ class Session : public Checkpointer {
     Status save_or_fail(uint64_t epoch, const Status& failure);
     Status capture_epoch(uint64_t epoch, const Status& failure, Captured& capture);
     std::vector<RegionSource> region_sources();
-    std::optional<OwnPart> retire_parts();
+    // Removes what the node-local tier need not keep beside `keep` epochs, but for one part to be recycled.
+    std::optional<OwnPart> retire_parts(uint32_t keep);
+    void remove_part(const std::string& path);
     Status wait_for_room();
     Status tell_captured(Captured capture);
     // This rank's own transport has failed: nobody must wait for what it cannot tell or hear.

@@ -492,13 +492,8 @@ void Session::drop_old_parts() {
             ages.push_back({part.header.key, false, false, false});
     }
     for (const auto& key : choose_local_removals(std::move(ages), std::max(1u, config_.keep_local))) {
-        for (const auto& part : old_parts_) {
-            if (part.header.key != key) continue;
-            auto removed = local_->remove(part.path);
-            if (!removed.ok() && removed.code() != Code::not_found)
-                log(LogLevel::warning, "a captured part that is no longer needed stays: {}",
-                    removed.message());
-        }
+        for (const auto& part : old_parts_)
+            if (part.header.key == key) remove_part(part.path);
         std::erase_if(old_parts_, [&](const KnownPart& part) { return part.header.key == key; });
         std::erase(old_safe_, key);
     }
@@ -510,6 +505,8 @@ Status Session::close() {
     std::lock_guard lock(save_mutex_);
     if (closed_) return close_status_;
     close_status_ = close_once();
+    if (began_)  // ends that were heard of since the last save
+        if (const auto rest = retire_parts(config_.keep_local)) remove_part(rest->path);
     closed_ = true;
     {
         std::lock_guard agent_lock(agent_mutex_);

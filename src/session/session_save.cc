@@ -123,7 +123,8 @@ Status Session::check_epoch(uint64_t epoch) const {
 }
 
 // Which parts may go is a pure decision (choose_local_removals); the newest of them gives its space away.
-std::optional<OwnPart> Session::retire_parts() {
+std::optional<OwnPart> Session::retire_parts(uint32_t keep) {
+    read_mail();  // epochs that have ended since; a program that only saves asks for nothing else
     std::vector<LocalAge> ages;
     for (const auto& part : parts_) {
         const auto entry = table_.find(part.key.epoch);
@@ -146,18 +147,12 @@ std::optional<OwnPart> Session::retire_parts() {
         const auto same = [&](const LocalAge& age) { return age.key == part.header.key; };
         if (std::none_of(ages.begin(), ages.end(), same)) ages.push_back({part.header.key});
     }
-    // One is about to be added.
-    const auto removals = choose_local_removals(std::move(ages), std::max(1u, config_.keep_local - 1));
+    const auto removals = choose_local_removals(std::move(ages), std::max(1u, keep));
 
-    auto remove = [&](const std::string& path) {
-        auto removed = local_->remove(path);
-        if (!removed.ok() && removed.code() != Code::not_found)
-            log(LogLevel::warning, "a captured part that is no longer needed stays: {}", removed.message());
-    };
     std::optional<OwnPart> recycled;
     for (auto key = removals.rbegin(); key != removals.rend(); ++key) {
         for (const auto& part : old_parts_)
-            if (part.header.key == *key) remove(part.path);
+            if (part.header.key == *key) remove_part(part.path);
         std::erase_if(old_parts_, [&](const KnownPart& part) { return part.header.key == *key; });
         std::erase(old_safe_, *key);
         const auto part =
@@ -169,10 +164,16 @@ std::optional<OwnPart> Session::retire_parts() {
         if (!recycled && recyclable)
             recycled = std::move(*part);
         else
-            remove(part->path);
+            remove_part(part->path);
         parts_.erase(part);
     }
     return recycled;
+}
+
+void Session::remove_part(const std::string& path) {
+    auto removed = local_->remove(path);
+    if (!removed.ok() && removed.code() != Code::not_found)
+        log(LogLevel::warning, "a captured part that is no longer needed stays: {}", removed.message());
 }
 
 Status Session::wait_for_room() {
@@ -232,7 +233,7 @@ Status Session::capture_epoch(uint64_t epoch, const Status& failure, Captured& c
     auto part = [&]() -> Result<OwnPart> {
         if (!failure.ok()) return failure;
         const FileSizeSignalBlocked blocked;
-        return capture_->capture(header, sources, retire_parts());
+        return capture_->capture(header, sources, retire_parts(config_.keep_local - 1));  // and this one
     }();
 
     capture.seconds = seconds_since(start);

@@ -250,6 +250,31 @@ TEST(FlushTest, RetentionKeepsTheNewestInBothTiers) {
     }
 }
 
+TEST(FlushTest, SavesOneAfterTheOtherLeaveNoMoreThanIsToBeKept) {
+    for (const bool concurrent : {true, false}) {
+        Machines machines;
+        auto job = job_on(machines, {"m", "m", "m"});
+        job.concurrent = concurrent;
+        job.config.keep_local = 2;
+        job.config.shared_every = 1000;
+        run(job, [&](Checkpointer& session) {
+            State state;
+            for (uint64_t epoch = 1; epoch <= 60; ++epoch) ASSERT_TRUE(save(session, state, epoch).ok());
+        });
+        auto& storage = *machines.local.at("m");
+        const auto tiers = storage.list("/local");
+        ASSERT_TRUE(tiers.ok() && tiers->size() == 1);
+        const auto listing = list_local(storage, "/local/" + tiers->front().name, "job");
+        ASSERT_TRUE(listing.ok());
+        std::vector<std::pair<uint64_t, uint32_t>> left;
+        for (const auto& part : listing->parts)
+            left.emplace_back(part.header.key.epoch, part.header.stream.rank);
+        using testing::Pair;
+        EXPECT_THAT(left, testing::ElementsAre(Pair(59, 0), Pair(59, 1), Pair(59, 2), Pair(60, 0),
+                                               Pair(60, 1), Pair(60, 2)));
+    }
+}
+
 TEST(FlushTest, ARunThatBeginsAnewKeepsWhatItCommitsAndIsWarned) {
     std::mutex mutex;
     std::string warnings;
