@@ -68,6 +68,7 @@ nlohmann::ordered_json to_json(const NodeLocalEpoch& epoch) {
     }
     if (!epoch.host.empty()) json["host"] = epoch.host;
     json["directories"] = epoch.directories;
+    if (!epoch.captured_for.empty()) json["captured_for"] = epoch.captured_for;
     return json;
 }
 

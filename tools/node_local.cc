@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -45,15 +47,17 @@ bool same_directory(const std::string& a, const std::string& b) {
     return a == b || (!a.empty() && std::filesystem::equivalent(a, b, error));
 }
 
-// Parts of version 1.0 do not say whose they are, but the directory around them does.
-bool belongs_to(const LocalPart& part, const std::string& local_dir, const std::string& directory,
-                const std::string& shared_dir) {
+// Parts of format version 1.0 do not say whose they are, but the directory around them does.
+bool was_captured_for(const LocalPart& part, const std::string& local_dir, const std::string& directory,
+                      const std::string& shared_dir) {
     if (!part.header.shared_dir.empty()) return same_directory(part.header.shared_dir, shared_dir);
     return directory.starts_with(local_tier(local_dir, shared_dir, part.header.job).old_prefix);
 }
 
+// `runs`: those that have written epochs of the directory. It may have been moved or copied since, and what
+// they captured for its old place belongs to it all the same.
 void look_into(Storage& storage, const std::string& local_dir, const std::string& shared_dir,
-               const std::string& job, ByEpoch& found) {
+               const std::string& job, const std::set<uint64_t>& runs, ByEpoch& found) {
     const auto entries = storage.list(local_dir);
     if (!entries.ok()) return;
     for (const DirectoryEntry& entry : *entries) {
@@ -62,12 +66,14 @@ void look_into(Storage& storage, const std::string& local_dir, const std::string
         const auto listed = list_local(storage, directory, job);
         if (!listed.ok()) continue;
         for (const LocalPart& part : listed->parts) {
-            if (!belongs_to(part, local_dir, entry.name, shared_dir)) continue;
+            const bool ours = was_captured_for(part, local_dir, entry.name, shared_dir);
+            if (!ours && !runs.contains(part.header.run_uid)) continue;
             auto& epoch = found[{part.header.job, part.header.key}];
             epoch.job = part.header.job;
             epoch.key = part.header.key;
             epoch.rank_count = part.header.rank_count;
             epoch.for_shared = part.header.for_shared;
+            if (!ours) epoch.captured_for = part.header.shared_dir;
             ++epoch.ranks_here;
             if (epoch.directories.empty() || epoch.directories.back() != directory)
                 epoch.directories.push_back(directory);
@@ -88,6 +94,7 @@ void read_record(Storage& storage, const std::string& path, std::set<std::string
     if (!got.ok()) return;
     std::string_view rest = std::string_view(text).substr(0, *got);
     std::string host, job;
+    uint64_t greatest_run = 0;
     while (!rest.empty()) {
         const auto line = rest.substr(0, rest.find('\n'));
         rest.remove_prefix(std::min(rest.size(), line.size() + 1));
@@ -103,6 +110,10 @@ void read_record(Storage& storage, const std::string& path, std::set<std::string
         if (kind == "session") {
             host = text_of(json, "host");
             job = text_of(json, "job");
+            // Runs are counted by what lies in the directory: it has been made anew.
+            if (number_of("run") <= greatest_run)
+                std::erase_if(kept, [&](const auto& epoch) { return epoch.first.first == job; });
+            greatest_run = number_of("run");
             if (json.contains("settings") && json["settings"].is_object())
                 local_dirs.insert(text_of(json["settings"], "local_dir"));
         } else if (kind == "epoch") {
@@ -116,6 +127,19 @@ void read_record(Storage& storage, const std::string& path, std::set<std::string
                 kept.erase({job, key});
             }
         }
+    }
+}
+
+// What a record says of this node's tier the tier itself says better. Of another's the newest epoch is named:
+// which older ones are still there, nobody here knows.
+void keep_newest_of_other_nodes(ByEpoch& remembered) {
+    std::array<char, 256> own{};
+    if (gethostname(own.data(), own.size() - 1) == 0)
+        std::erase_if(remembered, [&](const auto& epoch) { return epoch.second.host == own.data(); });
+    for (auto epoch = remembered.begin(); epoch != remembered.end();) {
+        const auto next = std::next(epoch);
+        const bool newest = next == remembered.end() || next->first.first != epoch->first.first;
+        epoch = newest ? next : remembered.erase(epoch);
     }
 }
 
@@ -142,7 +166,12 @@ std::string NodeLocalEpoch::text() const {
     else
         sentence += fmt::format("it stayed in the node-local tier of a job whose first node was {}", host);
     sentence += "; a copy of this directory is without it";
-    if (ranks_here > 0 && for_shared)
+    if (!captured_for.empty())
+        sentence += fmt::format(
+            ", and a session on it does not find it: it was captured for {}. Put the directory, or a link to "
+            "it, back there to restore it",
+            captured_for);
+    else if (ranks_here > 0 && for_shared)
         sentence += ", until the next session on the directory has brought it here";
     return sentence;
 }
@@ -157,8 +186,12 @@ std::vector<NodeLocalEpoch> find_node_local(Storage& storage, const std::string&
     places.insert(config.local_dir);
     ByEpoch found, remembered;
     read_records(storage, config, job, places, remembered);
+    std::set<uint64_t> runs;
+    for (const JudgedEpoch& epoch : there)
+        if (epoch.shared) runs.insert(epoch.shared->run_uid);
     for (const std::string& place : places)
-        if (!place.empty()) look_into(storage, place, config.shared_dir, job, found);
+        if (!place.empty()) look_into(storage, place, config.shared_dir, job, runs, found);
+    keep_newest_of_other_nodes(remembered);
     found.merge(remembered);
 
     std::map<std::string, std::vector<EpochKey>> complete, all;

@@ -18,7 +18,8 @@ struct NodeLocalEpoch {
     uint32_t ranks_here = 0, rank_count = 0;
     bool for_shared = true;                // false: it was meant to stay there
     std::vector<std::string> directories;  // with the parts
-    std::string host;                      // of the session whose record tells of it; empty: none does
+    std::string captured_for;  // another path: the directory was moved or copied from there; else empty
+    std::string host;          // of the session whose record tells of it; empty: none does
 
     std::string text() const;
 };

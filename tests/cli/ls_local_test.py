@@ -4,6 +4,7 @@
 import json
 import os
 import shutil
+import socket
 import sys
 import unittest
 
@@ -37,6 +38,9 @@ class NodeLocalTest(CommandTest):
         keys = {"shared_dir": self.dir, **keys}
         make(self.local / directory, epoch=epoch, captured=1, **keys)
 
+    def session_line(self, **keys):
+        return {"record": "session", "job": "built", "host": "node7", "settings": {"local_dir": str(self.local)}, **keys}
+
     def newer(self, *more, directory=None):
         return run_json("ls", directory or self.dir, *more)["node_local"]
 
@@ -65,14 +69,14 @@ class NodeLocalTest(CommandTest):
     def test_what_is_here_or_older_or_elsewheres_is_not_named(self):
         self.capture(10)
         self.capture(9)
-        self.capture(30, "other-1.node0000", shared_dir=self.root)
+        self.capture(30, "other-1.node0000", shared_dir=self.root, uid=77)
         self.assertEqual(self.newer("--local-dir", self.local), [])
         self.assertNotIn("note:", run("ls", self.dir, "--local-dir", self.local).stdout)
 
     def test_what_version_1_0_captured_belongs_to_the_directory_of_its_name(self):
         name = f"built-{fnv32(self.dir.resolve()):08x}.node0000"
         self.capture(20, name, shared_dir="")
-        self.capture(30, "built-12345678.node0000", shared_dir="")
+        self.capture(30, "built-12345678.node0000", shared_dir="", uid=77)
         self.assertEqual([epoch["directories"] for epoch in self.newer("--local-dir", self.local)],
                          [[str(self.local / name)]])
 
@@ -80,6 +84,15 @@ class NodeLocalTest(CommandTest):
         make(self.dir, epoch=20, unfinished=1)
         self.capture(20)
         self.assertEqual([epoch["epoch"] for epoch in self.newer("--local-dir", self.local)], [20])
+
+    def test_what_was_captured_for_the_place_before_a_move_is_named(self):
+        self.capture(20)
+        moved = self.root / "moved"
+        shutil.move(self.dir, moved)
+        epoch, = self.newer("--local-dir", self.local, directory=moved)
+        self.assertEqual((epoch["epoch"], epoch["captured_for"]), (20, str(self.dir)))
+        said = run("ls", moved, "--local-dir", self.local).stdout
+        self.assertIn(f"a session on it does not find it: it was captured for {self.dir}. Put the directory", said)
 
     def test_a_link_to_the_directory_is_the_directory(self):
         self.capture(20)
@@ -94,12 +107,16 @@ class NodeLocalTest(CommandTest):
     def test_records_tell_of_other_nodes_and_of_other_tiers(self):
         records = self.root / "state" / "tailrace"
         records.mkdir(parents=True)
-        lines = [{"record": "session", "job": "built", "host": "node7", "settings": {"local_dir": str(self.local)}},
+        lines = [self.session_line(run=3),
+                 {"record": "epoch", "epoch": 90, "run": 3, "state": "kept_local"},  # before the directory was made anew
+                 self.session_line(run=1),
                  {"record": "epoch", "epoch": 20, "run": 1, "state": "kept_local"},
+                 {"record": "epoch", "epoch": 25, "run": 1, "state": "kept_local"},  # node7 may have removed it
                  {"record": "epoch", "epoch": 30, "run": 1, "state": "kept_local"},
                  {"record": "epoch", "epoch": 40, "run": 1, "state": "failed"}]
         text = "\n".join(map(json.dumps, lines)) + '\n{"record": "epo'
-        (records / f"built-{fnv(self.dir):016x}.jsonl").write_text(text)
+        record = records / f"built-{fnv(self.dir):016x}.jsonl"
+        record.write_text(text)
         self.capture(20)
         here, there = self.newer()
         self.assertEqual((here["epoch"], here["ranks_here"]), (20, 3))
@@ -107,6 +124,9 @@ class NodeLocalTest(CommandTest):
         said = run("ls", self.dir).stdout
         self.assertIn("epoch 30 of run 1 of job built is newer and not in this directory: it stayed in the node-local "
                       "tier of a job whose first node was node7", said)
+        # Of this node the tier tells, where 30 is not any more.
+        record.write_text(text.replace("node7", socket.gethostname()))
+        self.assertEqual([epoch["epoch"] for epoch in self.newer()], [20])
 
 
 if __name__ == "__main__":
