@@ -84,6 +84,7 @@ class Session {
     }
 
     void save(uint64_t epoch, const std::vector<RegionTuple>& regions) {
+        check_open();
         const nb::gil_scoped_release release;
         const std::lock_guard lock(mutex_);
         size_t registered = 0;
@@ -108,6 +109,7 @@ class Session {
     }
 
     EpochTuple state(uint64_t epoch) const {
+        check_open();
         const nb::gil_scoped_release release;
         tailrace_epoch_info info;
         check(tailrace_epoch_state(session_, epoch, &info));
@@ -115,6 +117,7 @@ class Session {
     }
     // False when the time was over first.
     bool wait(std::optional<uint64_t> epoch, double seconds) {
+        check_open();
         const nb::gil_scoped_release release;
         const tailrace_code code =
             epoch ? tailrace_wait(session_, *epoch, seconds) : tailrace_wait_all(session_, seconds);
@@ -123,6 +126,7 @@ class Session {
         return true;
     }
     std::vector<EpochTuple> list() {
+        check_open();
         tailrace_epoch_info* infos = nullptr;
         size_t count = 0;
         {
@@ -138,15 +142,24 @@ class Session {
 
     // Collective: what one rank's `code` and `sentence` say becomes every rank's failure, the same on all.
     void agree(int code, const std::string& sentence) {
+        check_open();
         const nb::gil_scoped_release release;
         const auto alive = value_of(tailrace::alive(session_, "session"));
         check(tailrace::agree(*alive->transport,
                               code == TAILRACE_OK ? Status() : Status(static_cast<Code>(code), sentence)));
     }
 
-    tailrace_session* get() const { return session_; }
+    tailrace_session* get() const {
+        check_open();
+        return session_;
+    }
 
   private:
+    void check_open() const {
+        if (session_ == nullptr)
+            throw Failure{TAILRACE_FAILED_STATE, "this session has been closed; nothing was done"};
+    }
+
     // Else they would wait for this rank's part, and its next save would count as this one.
     void tell_the_others(uint64_t epoch, int code, const std::string& sentence) {
         if (tailrace_rank_count(session_) < 2) return;

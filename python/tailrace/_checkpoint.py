@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tailrace import _arguments, _core, _leaves, _restore, _tree
-from tailrace._errors import Code, Error
+from tailrace._errors import Code, Error, about
 
 
 class LazyArray:
@@ -327,9 +327,10 @@ def read(
     if name is not None:
         name = _arguments.checked(name, "name", "nothing was read")
     rank = _arguments.number(rank, "rank", "nothing was read")
-    if os.path.isdir(place):
-        return Checkpoint(open_directory(place, name, step), rank)
-    reader = _core.Reader.open_file(place)
-    if step is not None and step != reader.epoch:
-        raise Error(Code.NOT_FOUND, f"'{place}' is of epoch {reader.epoch}, not {step}; nothing was read")
-    return Checkpoint(reader, rank)
+    with about(place):
+        if os.path.isdir(place):
+            return Checkpoint(open_directory(place, name, step), rank)
+        reader = _core.Reader.open_file(place)
+        if step is not None and step != reader.epoch:
+            raise Error(Code.NOT_FOUND, f"'{place}' is of epoch {reader.epoch}, not {step}; nothing was read")
+        return Checkpoint(reader, rank)

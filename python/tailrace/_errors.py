@@ -7,10 +7,12 @@ them; None where the sentence has no such part.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import errno
 import os
 import re
+from collections.abc import Iterator
 
 
 class Code(enum.IntEnum):
@@ -125,6 +127,19 @@ def _kind_of(code: Code, sentence: str) -> type[Error]:
     if code is Code.IO_ERROR and any(words in sentence for words in _NO_PERMISSION):
         return NoPermissionError
     return _KINDS.get(code, Error)
+
+
+@contextlib.contextmanager
+def about(path: str) -> Iterator[None]:
+    """Of a failure whose sentence names no path, `path` is what the caller named."""
+    try:
+        yield
+    except Error as error:
+        if error.path is None:
+            error.path = path
+            if isinstance(error, SystemCallError):
+                error.filename = path
+        raise
 
 
 def sentence_of(error: BaseException) -> str:

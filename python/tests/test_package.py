@@ -48,11 +48,17 @@ def test_importing_it_does_not_import_torch() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_an_error_is_pythons_own_of_its_kind_too(tmp_path: Path) -> None:
+def test_an_error_is_pythons_own_of_its_kind_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(FileNotFoundError) as missing:
         tailrace.read(tmp_path / "missing")
     assert isinstance(missing.value, tailrace.Error) and missing.value.code is tailrace.Code.NOT_FOUND
     assert missing.value.errno == errno.ENOENT and missing.value.filename == str(tmp_path / "missing")
+    monkeypatch.chdir(tmp_path)
+    os.mkdir("empty")
+    for name in ("missing", "empty"):  # also where the sentence has nothing that looks like a path
+        with pytest.raises(FileNotFoundError) as missing:
+            tailrace.read(name)
+        assert missing.value.filename == missing.value.path == name
     with pytest.raises(ValueError, match="nothing was read"):
         tailrace.read("")
     for code, sentence, kind, number in (

@@ -329,7 +329,10 @@ def test_settings_are_checked_by_the_core(settings: Settings) -> None:
         assert busy.value.code is tailrace.Code.BUSY
     with pytest.raises(tailrace.Error) as closed:
         session.save(1, {})
-    assert closed.value.code is tailrace.Code.FAILED_STATE or closed.value.code is tailrace.Code.INVALID_ARGUMENT
+    assert closed.value.code is tailrace.Code.FAILED_STATE and "this session has been closed" in str(closed.value)
+    for call in (session.wait, session.list, lambda: session.state(1), lambda: session.restore_latest(into={})):
+        with pytest.raises(tailrace.Error, match="this session has been closed"):
+            call()
 
 
 def test_an_error_says_where_and_what_is_intact(tmp_path: Path) -> None:

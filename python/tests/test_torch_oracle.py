@@ -176,6 +176,14 @@ def test_file_objects_are_written_and_read_where_they_stand(
         with open(tmp_path / "g", "rb") as file:
             file.seek(4)
             assert repr(tailrace.torch.load(file)) == repr(saved)
-    with pytest.raises(tailrace.Error):
+    with pytest.raises(tailrace.Error, match="the file object"):
         tailrace.torch.load(io.BytesIO(b"no checkpoint"))
+    with pytest.raises(ValueError, match="nothing to read where it stands"):
+        tailrace.torch.load(io.BytesIO())
+    if save is tailrace.torch.save:
+        with pytest.raises(ValueError, match="the file object: map_location is 'nosuch'"):
+            buffer.seek(0)
+            tailrace.torch.load(buffer, "nosuch")
+        with open(tmp_path / "f", "rb") as file, pytest.raises(ValueError, match="cannot be written to; nothing was"):
+            save(saved, file)
     assert os.listdir(tmp_path / "temporary") == []

@@ -45,6 +45,8 @@ def save(
     pickle: objects that have no safe encoding are pickled; load then needs weights_only=False.
     """
     if hasattr(path, "write"):
+        if hasattr(path, "writable") and not path.writable():
+            raise Error(Code.INVALID_ARGUMENT, "the file object cannot be written to; nothing was saved")
         with _temporary_file() as made:
             save(obj, made, pickle=pickle, threads=threads, buffer_bytes=buffer_bytes)
             with open(made, "rb") as source:
@@ -127,7 +129,14 @@ def load(
         with _temporary_file() as copied:
             with open(copied, "wb") as target:
                 shutil.copyfileobj(cast(Any, path), target, _COPIED_BYTES)
-            return load(copied, map_location, into=into, weights_only=weights_only, mmap=mmap)
+            if os.path.getsize(copied) == 0:
+                why = "the file object has nothing to read where it stands: seek(0) first, if it was just written"
+                raise Error(Code.INVALID_ARGUMENT, f"{why}; nothing was loaded")
+            try:
+                return load(copied, map_location, into=into, weights_only=weights_only, mmap=mmap)
+            except Error as error:
+                sentence = str(error).replace(f"'{copied}'", "the file object").replace(copied, "the file object")
+                raise Error(error.code, sentence) from None
     place = _arguments.path(path, "path", "nothing was loaded")
     if _is_torch_file(place):
         if into is not None:
