@@ -31,7 +31,9 @@ help:
 	@echo
 	@echo '  make setup         only install what is missing (Debian, Ubuntu: apt-get)'
 	@echo '  make build         only build, into $(BUILD)'
-	@echo '  make bench         speed, as ratios to memcpy, fio and a sequential read'
+	@echo '  make bench         speed, as ratios to memcpy, fio and a sequential read. The options of this and the other'
+	@echo '                     benchmarks: BENCH_ARGS=--help; a quick look: BENCH_ARGS="--only single --repeats 1'
+	@echo '                     --epochs 1 --warm-up 1 --single-mib 128"'
 	@echo '  make test-python   build the Python package and check it: ruff, mypy, stubs, tests (with PyTorch, in a'
 	@echo '                     virtual environment under ~/.cache/tailrace, made the first time)'
 	@echo '  make bench-llm     checkpoints of a language model: tailrace beside torch.save, DCP and safetensors'

@@ -50,10 +50,10 @@ extern "C" {
 #endif
 
 #define TAILRACE_VERSION_MAJOR 0
-#define TAILRACE_VERSION_MINOR 1
+#define TAILRACE_VERSION_MINOR 2
 #define TAILRACE_VERSION_PATCH 0
 
-TAILRACE_API const char* tailrace_version(void);                 /* "0.1.0" */
+TAILRACE_API const char* tailrace_version(void);                 /* "0.2.0" */
 TAILRACE_API const char* tailrace_code_name(tailrace_code code); /* "no space" */
 TAILRACE_API const char* tailrace_last_error(void);              /* never NULL; "" when there was none */
 

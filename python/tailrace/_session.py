@@ -44,7 +44,7 @@ class Epoch:
     """What is known of an epoch. `run` counts the sessions on the directory; seconds and bytes are this rank's.
 
     blocked_seconds: how long `save` kept the program, from its call to its return.
-    in_local, in_shared: where a restore could take it from. `list` tells; `state` looks at no file and leaves both False.
+    in_local, in_shared: where a restore could take it from. `list` tells; `state` looks at no file: both are False.
     """
 
     step: int

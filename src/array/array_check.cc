@@ -81,7 +81,7 @@ std::string gap_sentence(std::string_view name, std::span<const RankPiece> piece
             without = fmt::format(", and rank {} has no piece", rank);
     return fmt::format(
         "elements {} of array '{}' ({}) are in no rank's piece: {}{}. If that is meant, declare on every "
-        "rank that the array may have gaps",
+        "rank that the array may have gaps (TAILRACE_ARRAY_GAPS; in Python gaps=True)",
         box_text(gap), name, type_and_shape(*pieces.front().piece), near, without);
 }
 
@@ -120,7 +120,8 @@ std::optional<ArrayFault> check_array(std::string_view name, std::span<const Ran
         ArrayFault::Kind::overlap,
         fmt::format(
             "elements {} of array '{}' ({}) are in two pieces: {} of rank {} and {} of rank {}. If that "
-            "is meant, declare on every rank that the array may overlap",
+            "is meant, declare on every rank that pieces may overlap (TAILRACE_ARRAY_OVERLAP; in Python "
+            "overlap=True)",
             box_text(*intersect(boxes[a], boxes[b])), name, type_and_shape(first), box_text(boxes[a]),
             pieces[a].rank, box_text(boxes[b]), pieces[b].rank)};
 }

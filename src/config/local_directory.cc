@@ -46,7 +46,7 @@ std::string default_local_dir() {
         }
         if (refused.empty()) refused = fmt::format("{} is not used for the node-local tier: {}", path, why);
     }
-    if (!refused.empty() && !free.empty()) log(LogLevel::warning, "{}; {} is taken", refused, free);
+    if (!refused.empty() && !free.empty()) log(LogLevel::warning, "{}; {} is used instead", refused, free);
     return free.empty() ? usual : free;
 }
 

@@ -48,13 +48,15 @@ TEST(ArrayCheckTest, SentencesNameArrayRankAndBox) {
     EXPECT_EQ(
         fault_of({piece_of({8}, {0}, {4}), piece_of({8}, {4}, {2})}, 3),
         "elements [6:8] of array 'u' (uint32 [8]) are in no rank's piece: the nearest is [4:6] of rank 1, "
-        "and rank 2 has no piece. If that is meant, declare on every rank that the array may have gaps");
+        "and rank 2 has no piece. If that is meant, declare on every rank that the array may have "
+        "gaps (TAILRACE_ARRAY_GAPS; in Python gaps=True)");
     EXPECT_THAT(fault_of({piece_of({8}, {0}, {0}), piece_of({8}, {3}, {0})}),
                 HasSubstr("that of rank 0 and all others are empty"));
     EXPECT_EQ(
         fault_of({piece_of({8}, {0}, {5}), piece_of({8}, {3}, {5})}),
         "elements [3:5] of array 'u' (uint32 [8]) are in two pieces: [0:5] of rank 0 and [3:8] of rank 1. "
-        "If that is meant, declare on every rank that the array may overlap");
+        "If that is meant, declare on every rank that pieces may overlap (TAILRACE_ARRAY_OVERLAP; in "
+        "Python overlap=True)");
     EXPECT_EQ(fault_of({piece_of({8}, {0}, {8}), piece_of({9}, {0}, {9})}),
               "array 'u' cannot be put together: rank 0 saves [0:8] of uint32 [8], and rank 1 saves [0:9] of "
               "uint32 [9]");

@@ -107,7 +107,7 @@ def main():
             environment["OMPI_" + name] = "1"
 
         # 1. The tool and its manual page are there, and the tool says its version.
-        expect(run([os.path.join(prefix, "bin", "tailrace"), "--version"]), "0.1.0", "tailrace --version")
+        expect(run([os.path.join(prefix, "bin", "tailrace"), "--version"]), "0.2.0", "tailrace --version")
         if not glob.glob(os.path.join(prefix, "share", "man", "man1", "tailrace.1*")):
             raise Failure("no manual page was installed")
 
