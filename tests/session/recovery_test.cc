@@ -19,68 +19,6 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-TEST(RecoveryTest, ARemovalThatIsCutShortLeavesSomethingMarkedUnfinished) {
-    // At every operation the storage dies; whatever is left must be recognised by the next session.
-    for (uint64_t die_at = 1; die_at < 12; ++die_at) {
-        auto memory = std::make_shared<MemoryStorage>();
-        ASSERT_TRUE(memory->make_directories("/s").ok());
-        for (uint32_t k = 0; k < 3; ++k)
-            ASSERT_TRUE(memory
-                            ->open("/s/" + to_string(SharedFileName{"job", {1, 1}, k, 3, false}),
-                                   {Access::write, DirectIo::off})
-                            .ok());
-        ASSERT_TRUE(memory->sync_directory("/s").ok());
-        FaultPlan plan;
-        plan.die_at_operation = die_at;
-        FaultyStorage faulty(memory, die_at, plan);
-        const auto removed = remove_shared_epoch(faulty, "/s", "job", {1, 1});
-        auto left = list_shared(*memory, "/s", "job");
-        ASSERT_TRUE(left.ok());
-        if (removed.ok()) {
-            EXPECT_THAT(*left, IsEmpty());
-            continue;
-        }
-        if (left->empty()) continue;
-        bool unfinished = false;
-        for (const auto& file : (*left)[0].files) unfinished |= file.name.unfinished;
-        EXPECT_TRUE(unfinished || (*left)[0].files.size() == 3) << "died at operation " << die_at;
-        ASSERT_TRUE(clean_shared(*memory, "/s", "job").ok());
-        // As long as nothing was removed, it could be a damaged epoch that was just getting its names.
-        const bool removing = unfinished && (*left)[0].files.size() < 3;
-        EXPECT_THAT(*list_shared(*memory, "/s", "job"), SizeIs(removing ? 0 : 1));
-    }
-}
-
-// The same with the power: what was not synced may come back, each removal by itself.
-TEST(RecoveryTest, APowerCutDuringARemovalLeavesSomethingMarkedUnfinished) {
-    for (uint64_t die_at = 1; die_at < 14; ++die_at)
-        for (uint64_t seed = 0; seed < 50; ++seed) {
-            auto memory = std::make_shared<MemoryStorage>();
-            ASSERT_TRUE(memory->make_directories("/s").ok());
-            for (uint32_t k = 0; k < 3; ++k)
-                ASSERT_TRUE(memory
-                                ->open("/s/" + to_string(SharedFileName{"job", {1, 1}, k, 3, false}),
-                                       {Access::write, DirectIo::off})
-                                .ok());
-            ASSERT_TRUE(memory->sync_directory("/s").ok());
-            FaultPlan plan;
-            plan.die_at_operation = die_at;
-            FaultyStorage faulty(memory, die_at, plan);
-            const auto removed = remove_shared_epoch(faulty, "/s", "job", {1, 1});
-            std::mt19937_64 random(seed);
-            memory->crash(random);
-            auto left = list_shared(*memory, "/s", "job");
-            ASSERT_TRUE(left.ok());
-            EXPECT_TRUE(!removed.ok() || left->empty());
-            if (left->empty()) continue;
-            const auto& files = left->front().files;
-            const bool unfinished = std::any_of(files.begin(), files.end(),
-                                                [](const auto& file) { return file.name.unfinished; });
-            EXPECT_TRUE(unfinished || files.size() == 3)
-                << files.size() << " files; died at operation " << die_at << ", seed " << seed;
-        }
-}
-
 TEST(RecoveryTest, AGroupThatCommittedAloneLeavesNothingToTheNextSession) {
     // Its file is whole, the other group never came to create its own.
     Machines machines;
