@@ -363,8 +363,9 @@ void NodeAgent::finish(EpochKey key, Epoch& epoch) {
 }
 
 void NodeAgent::tell_own_rank(const AgentMessage& message) {
-    if (const auto* flushing = std::get_if<EpochFlushing>(&message)) setup_.table->flushing(flushing->key);
-    if (const auto* ended = std::get_if<EpochEnded>(&message)) setup_.table->ended(*ended);
+    if (const auto* flushing = std::get_if<EpochFlushing>(&message))
+        setup_.rank_epochs->flushing(flushing->key);
+    if (const auto* ended = std::get_if<EpochEnded>(&message)) setup_.rank_epochs->ended(*ended);
 }
 
 // The own rank comes last: what it hears may make it leave the others.

@@ -12,7 +12,7 @@
 // When the transport fails in the background, at any node, it is over for the whole job: no epoch could reach
 // the shared tier any more. The agent that sees it gives up its flushes and tells the root, the root the
 // other agents, and every agent its ranks, so that nobody waits for news that cannot come
-// (node_agent_over.cc).
+// (node_agent_failed.cc).
 //
 // Where ranks may not communicate in the background (`quiet`), the thread drives the Aggregator alone: the
 // owner hands in jobs by start_job(), takes their results, and tells epochs' ends itself.
@@ -33,11 +33,12 @@
 #include <vector>
 
 #include "agent/agent_messages.h"
-#include "agent/chores.h"
-#include "agent/epoch_ledger.h"
-#include "agent/epoch_table.h"
+#include "agent/node_ledger.h"
+#include "agent/rank_epochs.h"
 #include "agent/recorder.h"
+#include "agent/root_ledger.h"
 #include "aggregate/aggregator.h"
+#include "base/work_queue.h"
 #include "base/worker.h"
 #include "config/config.h"
 #include "transport/transport.h"
@@ -53,7 +54,7 @@ class NodeAgent {
         Transport* transport = nullptr;
         Storage* local = nullptr;
         Storage* shared = nullptr;
-        EpochTable* table = nullptr;  // of the representative's own rank
+        RankEpochs* rank_epochs = nullptr;  // of the representative's own rank
         const ArrayPoints* points = nullptr;
         uint64_t block_bytes = 4096;
         uint64_t stripe_align = 0;
@@ -131,7 +132,7 @@ class NodeAgent {
     void deliver_posts();
     void hear_the_rest();
 
-    // ---- node_agent_over.cc
+    // ---- node_agent_failed.cc
     void end_background(const Status& why);
     Result<bool> step_over();  // in place of step(), from then on
     void tell_that_it_is_over();
@@ -205,7 +206,7 @@ class NodeAgent {
     bool woken_ = false;  // quiet
 
     // Names come first: a waiting program must not wait for the removal of something old.
-    Chores naming_, removing_, reading_;
+    WorkQueue naming_, removing_, reading_;
     std::vector<EpochKey> known_complete_;  // of the removing thread
     std::unique_ptr<Recorder> recorder_;    // where there is something to record
     Worker worker_;

@@ -13,8 +13,8 @@
 #include <string>
 
 #include "agent/agent_messages.h"
-#include "agent/chores.h"
 #include "aggregate/flush_job.h"
+#include "base/work_queue.h"
 #include "config/config.h"
 #include "record/record_book.h"
 #include "record/record_file.h"
@@ -64,7 +64,7 @@ class Recorder {
     std::string trace_path_;  // empty: no trace
     uint64_t trace_bytes_ = 0;
     bool record_failed_ = false, trace_failed_ = false;
-    Chores writing_;  // last: its thread uses the members above
+    WorkQueue writing_;  // last: its thread uses the members above
 };
 
 }  // namespace tailrace

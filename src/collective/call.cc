@@ -18,8 +18,8 @@ namespace tailrace::collective {
 
 namespace {
 
-// Before it sleeps, a rank lets others run and looks again: the word it waits for is usually a moment away.
-// At the beginning of a call it looks for longer where that pays, which is where calls are small.
+// Before it sleeps, a rank lets others run and looks again: the message it waits for is usually a moment
+// away. At the beginning of a call it looks for longer where that pays, which is where calls are small.
 constexpr int looks_before_sleeping = 30;
 constexpr std::chrono::microseconds shortest_sleep(30), longest_sleep(1000);
 
@@ -71,18 +71,18 @@ class Call {
         bool moved = false;
         for (;;) {
             if (!context_.to_myself.empty()) {
-                const Word word = std::move(context_.to_myself.front());
+                const CallMessage message = std::move(context_.to_myself.front());
                 context_.to_myself.pop_front();
                 moved = true;
-                TAILRACE_TRY(handle(context_.rank(), word));
+                TAILRACE_TRY(handle(context_.rank(), message));
                 continue;
             }
-            TAILRACE_ASSIGN(const std::optional<Message> message, context_.transport.poll());
-            if (!message) break;
+            TAILRACE_ASSIGN(const std::optional<Message> arrived, context_.transport.poll());
+            if (!arrived) break;
             moved = true;
-            TAILRACE_ASSIGN(const Word word, decode_word(message->bytes));
-            context_.note_step(word.step);
-            TAILRACE_TRY(handle(message->source, word));
+            TAILRACE_ASSIGN(const CallMessage message, decode_call_message(arrived->bytes));
+            context_.note_step(message.step);
+            TAILRACE_TRY(handle(arrived->source, message));
         }
         if (local_) {
             TAILRACE_ASSIGN(const bool advanced, local_->step());
@@ -92,18 +92,19 @@ class Call {
         return moved || advanced;
     }
 
-    Status handle(int source, const Word& word) {
-        switch (word.kind) {
-            case Word::Kind::place:
-            case Word::Kind::take:
-                return member_.handle(source, word);
-            case Word::Kind::windows:
-            case Word::Kind::offer:
-            case Word::Kind::grant:
-                return global_->handle(source, word);
+    Status handle(int source, const CallMessage& message) {
+        switch (message.kind) {
+            case CallMessage::Kind::place:
+            case CallMessage::Kind::take:
+                return member_.handle(source, message);
+            case CallMessage::Kind::windows:
+            case CallMessage::Kind::offer:
+            case CallMessage::Kind::grant:
+                return global_->handle(source, message);
             default:
-                if (local_) return local_->handle(word);
-                return Status(Code::transport, "a rank that is no local aggregator received a word for one");
+                if (local_) return local_->handle(message);
+                return Status(Code::transport,
+                              "a rank that is no local aggregator received a message for one");
         }
     }
 

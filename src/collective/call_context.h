@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "base/buffer_pool.h"
+#include "collective/call_message.h"
 #include "collective/file_phase.h"
 #include "collective/plan.h"
 #include "collective/shared_memory.h"
 #include "collective/statistics.h"
-#include "collective/word.h"
 #include "transport/nap.h"
 #include "transport/transport.h"
 
@@ -65,8 +65,8 @@ struct CallContext {
     // The first failure of this rank. Parts go on after one, with nothing for bytes, so that nobody waits.
     Status failure{};
     uint64_t file_end = UINT64_MAX;
-    uint64_t steps = 0;  // of the longest chain of words and transfers that has reached this rank
-    std::deque<Word> to_myself{};
+    uint64_t steps = 0;  // of the longest chain of messages and transfers that has reached this rank
+    std::deque<CallMessage> to_myself{};
 
     // Is there memory for the window at its owner from the beginning, as its first rounds fill the images?
     bool open_from_the_beginning(uint64_t window) const { return domains.round(window) < global_images; }
@@ -75,29 +75,30 @@ struct CallContext {
     void fail(const Status& status) {
         if (failure.ok() && !status.ok()) failure = status;
     }
-    // `after`: the steps of all that this word had to wait for.
-    Status post(int target, Word word, uint64_t after) {
-        word.step = after;
+    // `after`: the steps of all that this message had to wait for.
+    Status post(int target, CallMessage message, uint64_t after) {
+        message.step = after;
         if (target == rank()) {
-            to_myself.push_back(std::move(word));
+            to_myself.push_back(std::move(message));
             return Status();
         }
-        ++word.step;
+        ++message.step;
         ++statistics.messages;
-        return transport.post(target, encode(word));
+        return transport.post(target, encode(message));
     }
     // Something has arrived that is the end of a chain of so many.
     void note_step(uint64_t step) { steps = std::max(steps, step); }
 
-    // The place of a word's slot among the packed bytes of its local aggregator. transport when the word
-    // speaks of more than there is.
-    Result<std::span<std::byte>> slot_of(std::span<std::byte> packed, const Word& word) const {
-        const uint64_t begin = word.slot * domains.window_bytes();
-        if (word.slot >= most_local_slots || begin > packed.size() || word.bytes > packed.size() - begin)
+    // The place of a message's slot among the packed bytes of its local aggregator. transport when the
+    // message speaks of more than there is.
+    Result<std::span<std::byte>> slot_of(std::span<std::byte> packed, const CallMessage& message) const {
+        const uint64_t begin = message.slot * domains.window_bytes();
+        if (message.slot >= most_local_slots || begin > packed.size() ||
+            message.bytes > packed.size() - begin)
             return Status(Code::transport,
                           fmt::format("a rank speaks of {} bytes in slot {} of {} bytes of packed data",
-                                      word.bytes, word.slot, packed.size()));
-        return packed.subspan(static_cast<size_t>(begin), static_cast<size_t>(word.bytes));
+                                      message.bytes, message.slot, packed.size()));
+        return packed.subspan(static_cast<size_t>(begin), static_cast<size_t>(message.bytes));
     }
     bool same_node(int other) const {
         return topology.node_of_rank[static_cast<size_t>(other)] ==

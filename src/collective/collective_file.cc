@@ -30,7 +30,7 @@ std::string directory_of(const std::string& path) {
     return slash == 0 ? "/" : path.substr(0, slash);
 }
 
-// A rank's opening word of a call. `failed`: what it was given makes no sense.
+// A rank's opening message of a call. `failed`: what it was given makes no sense.
 struct Opening {
     RankSummary summary;
     bool failed = false;

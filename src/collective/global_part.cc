@@ -58,19 +58,20 @@ GlobalPart::~GlobalPart() {
     }
 }
 
-Status GlobalPart::handle(int source, const Word& word) {
-    if (word.kind == Word::Kind::windows || !word.ids.empty()) TAILRACE_TRY(announced(source, word.ids));
-    if (word.kind == Word::Kind::windows) return Status();
-    const auto [window, contribution] = find(word.window, source);
+Status GlobalPart::handle(int source, const CallMessage& message) {
+    if (message.kind == CallMessage::Kind::windows || !message.ids.empty())
+        TAILRACE_TRY(announced(source, message.ids));
+    if (message.kind == CallMessage::Kind::windows) return Status();
+    const auto [window, contribution] = find(message.window, source);
     if (contribution == nullptr)
         return Status(Code::transport, "a global aggregator received a message out of order");
-    window->steps = std::max(window->steps, word.step);
+    window->steps = std::max(window->steps, message.step);
     using Stage = Contribution::Stage;
-    const bool is_offer = word.kind == Word::Kind::offer;
+    const bool is_offer = message.kind == CallMessage::Kind::offer;
     if (contribution->stage != (is_offer ? Stage::expected : Stage::waiting))
         return Status(Code::transport, "a global aggregator received a message out of order");
-    if (is_offer) return offered(*window, *contribution, word);
-    contribution->grant = word;
+    if (is_offer) return offered(*window, *contribution, message);
+    contribution->grant = message;
     return serve(*window, *contribution);
 }
 
@@ -125,10 +126,10 @@ Status GlobalPart::open_windows() {
         Window& window = open_window(next->first);
         for (const int source : next->second) {
             window.contributions.emplace_back().source = source;
-            Word word;
-            word.kind = Word::Kind::open;
-            word.window = window.id;
-            TAILRACE_TRY(context_.post(source, word, window.steps));
+            CallMessage message;
+            message.kind = CallMessage::Kind::open;
+            message.window = window.id;
+            TAILRACE_TRY(context_.post(source, message, window.steps));
         }
         contributors_.erase(next);
     }
@@ -139,16 +140,16 @@ bool GlobalPart::done() const {
     return groups_missing_ == 0 && contributors_.empty() && open_.empty();
 }
 
-Status GlobalPart::offered(Window& window, Contribution& contribution, const Word& word) {
+Status GlobalPart::offered(Window& window, Contribution& contribution, const CallMessage& message) {
     contribution.stage = Contribution::Stage::described;
-    contribution.bytes = word.bytes;
-    context_.statistics.requests_after_local += word.count;
-    if (word.count > word.bytes || word.bytes > window.range.bytes())
+    contribution.bytes = message.bytes;
+    context_.statistics.requests_after_local += message.count;
+    if (message.count > message.bytes || message.bytes > window.range.bytes())
         return Status(Code::transport,
                       fmt::format("rank {} offers {} runs of {} bytes for a window of {} bytes",
-                                  contribution.source, word.count, word.bytes, window.range.bytes()));
-    if (word.granted) contribution.grant = word;
-    if (word.failed && context_.writes) {
+                                  contribution.source, message.count, message.bytes, window.range.bytes()));
+    if (message.granted) contribution.grant = message;
+    if (message.failed && context_.writes) {
         contribution.stage = Contribution::Stage::settled;
         return Status();
     }
@@ -162,29 +163,29 @@ Status GlobalPart::offered(Window& window, Contribution& contribution, const Wor
         }
         return Status();
     }
-    if (context_.writes && word.shared) {
-        if (word.slot >= most_local_slots)
+    if (context_.writes && message.shared) {
+        if (message.slot >= most_local_slots)
             return Status(Code::transport, "a global aggregator was told of a slot that does not exist");
         Attachments& attachments = context_.memory.attachments;
-        auto packed = attachments.at(contribution.source, attached_packed, word.data);
+        auto packed = attachments.at(contribution.source, attached_packed, message.data);
         auto runs =
-            attachments.at(contribution.source, attached_runs + static_cast<int>(word.slot), word.list);
+            attachments.at(contribution.source, attached_runs + static_cast<int>(message.slot), message.list);
         if (packed.ok() && runs.ok()) {
-            TAILRACE_ASSIGN(const auto seen, as_requests(*runs, word.count));
+            TAILRACE_ASSIGN(const auto seen, as_requests(*runs, message.count));
             contribution.runs.assign(seen.begin(), seen.end());
-            TAILRACE_TRY(check_runs(contribution.runs, window.range, word.bytes));
-            TAILRACE_ASSIGN(const auto place, context_.slot_of(*packed, word));
+            TAILRACE_TRY(check_runs(contribution.runs, window.range, message.bytes));
+            TAILRACE_ASSIGN(const auto place, context_.slot_of(*packed, message));
             scatter(window, contribution.runs, place);
         } else {
             context_.fail(packed.ok() ? runs.status() : packed.status());
         }
         contribution.stage = Contribution::Stage::settled;
-        return word.answer ? say_done(contribution.source, window) : Status();
+        return message.answer ? say_done(contribution.source, window) : Status();
     }
-    contribution.runs = word.runs;
-    if (contribution.runs.size() == word.count)
-        return check_runs(contribution.runs, window.range, word.bytes);
-    contribution.runs.resize(static_cast<size_t>(word.count));
+    contribution.runs = message.runs;
+    if (contribution.runs.size() == message.count)
+        return check_runs(contribution.runs, window.range, message.bytes);
+    contribution.runs.resize(static_cast<size_t>(message.count));
     TAILRACE_ASSIGN(
         contribution.runs_transfer,
         context_.transport.start_receive(contribution.source, runs_tag(context_.domains, window.id),
@@ -194,18 +195,18 @@ Status GlobalPart::offered(Window& window, Contribution& contribution, const Wor
 
 // The window has been read, and the group has said where its packed bytes go.
 Status GlobalPart::serve(Window& window, Contribution& contribution) {
-    Word& word = *contribution.grant;
-    word.bytes = contribution.bytes;
+    CallMessage& message = *contribution.grant;
+    message.bytes = contribution.bytes;
     contribution.stage = Contribution::Stage::settled;
-    if (word.failed) return Status();
+    if (message.failed) return Status();
     if (contribution.source == context_.rank()) {
         gather(window, contribution.runs, local_->packed(window.id));
         return say_done(contribution.source, window);
     }
-    if (word.shared) {
-        auto packed = context_.memory.attachments.at(contribution.source, attached_packed, word.data);
+    if (message.shared) {
+        auto packed = context_.memory.attachments.at(contribution.source, attached_packed, message.data);
         if (packed.ok()) {
-            TAILRACE_ASSIGN(const auto place, context_.slot_of(*packed, word));
+            TAILRACE_ASSIGN(const auto place, context_.slot_of(*packed, message));
             gather(window, contribution.runs, place);
         } else {
             context_.fail(packed.status());
@@ -217,10 +218,10 @@ Status GlobalPart::serve(Window& window, Contribution& contribution) {
 }
 
 Status GlobalPart::say_done(int target, const Window& window) {
-    Word word;
-    word.kind = Word::Kind::done;
-    word.window = window.id;
-    return context_.post(target, word, window.steps);
+    CallMessage message;
+    message.kind = CallMessage::Kind::done;
+    message.window = window.id;
+    return context_.post(target, message, window.steps);
 }
 
 Result<bool> GlobalPart::step() {
@@ -331,16 +332,16 @@ Status GlobalPart::file_phase_over(Window& window) {
         return Status();
     }
     window.stage = Window::Stage::serving;
-    Word word;
-    word.kind = Word::Kind::ready;
-    word.window = window.id;
+    CallMessage message;
+    message.kind = CallMessage::Kind::ready;
+    message.window = window.id;
     for (Contribution& contribution : window.contributions) {
         if (contribution.grant) {
             TAILRACE_TRY(serve(window, contribution));
             continue;
         }
         contribution.stage = Contribution::Stage::waiting;
-        TAILRACE_TRY(context_.post(contribution.source, word, window.steps));
+        TAILRACE_TRY(context_.post(contribution.source, message, window.steps));
     }
     return Status();
 }

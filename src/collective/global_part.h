@@ -1,6 +1,6 @@
 // GlobalPart: a global aggregator at work. It opens its windows one after the other, as many at once as it
 // has images, collects what the groups have to say about each, and lets the file phase read or write it while
-// the next one is exchanged (word.h has the conversation).
+// the next one is exchanged (call_message.h has the conversation).
 //
 // A state machine like LocalPart. Memory: the images, and one buffer as large as a window for packed bytes on
 // their way to or from other nodes, handed out piece by piece; a contribution that finds no room waits until
@@ -35,7 +35,7 @@ class GlobalPart {
     GlobalPart(const GlobalPart&) = delete;
     GlobalPart& operator=(const GlobalPart&) = delete;
 
-    Status handle(int source, const Word& word);
+    Status handle(int source, const CallMessage& message);
     // True when something moved.
     Result<bool> step();
     bool done() const;
@@ -43,7 +43,7 @@ class GlobalPart {
   private:
     struct Contribution {
         enum class Stage {
-            expected,   // no word yet
+            expected,   // no message yet
             described,  // runs are known, or on their way
             waiting,    // a read is through, the group has no memory for it yet
             moving,     // packed bytes are on their way, or wait for room
@@ -53,7 +53,7 @@ class GlobalPart {
         Stage stage = Stage::expected;
         uint64_t bytes = 0;
         std::vector<Request> runs;
-        std::optional<Word> grant;  // a read's: where the packed bytes go
+        std::optional<CallMessage> grant;  // a read's: where the packed bytes go
         bool in_scratch = false;
         std::span<std::byte> packed;
         std::unique_ptr<Transfer> runs_transfer, data_transfer;
@@ -74,7 +74,7 @@ class GlobalPart {
     Status announced(int source, const std::vector<uint64_t>& ids);
     Window& open_window(uint64_t id);
     Status open_windows();
-    Status offered(Window& window, Contribution& contribution, const Word& word);
+    Status offered(Window& window, Contribution& contribution, const CallMessage& message);
     Status serve(Window& window, Contribution& contribution);
     Result<bool> advance(Window& window);
     Result<bool> advance(Window& window, Contribution& contribution);

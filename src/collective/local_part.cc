@@ -66,8 +66,8 @@ Status LocalPart::start() {
         }
         context_.fail(memory.status());
         if (member.shares_bytes) continue;  // it waits for nothing
-        Word give_up;
-        give_up.kind = Word::Kind::take;
+        CallMessage give_up;
+        give_up.kind = CallMessage::Kind::take;
         give_up.window = every_window;
         give_up.failed = true;
         TAILRACE_TRY(context_.post(rank, give_up, 0));
@@ -87,24 +87,24 @@ Status LocalPart::begin() {
     ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
     windows_ = windows_left_ = ids.size();
 
-    // Every owner that the ranks' summaries let expect something gets a word, though it may be empty.
+    // Every owner that the ranks' summaries let expect something gets a message, though it may be empty.
     FileWindow range{UINT64_MAX, 0};
     for (const int rank : members_) {
         const ListSummary& list = context_.ranks[static_cast<size_t>(rank)].list;
         range.begin = std::min(range.begin, list.begin);
         range.end = std::max(range.end, list.end);
     }
-    std::vector<Word> words(context_.globals.size());
-    for (const uint64_t id : ids) words[static_cast<size_t>(context_.domains.owner(id))].ids.push_back(id);
-    for (size_t owner = 0; owner < words.size(); ++owner) {
+    std::vector<CallMessage> messages(context_.globals.size());
+    for (const uint64_t id : ids) messages[static_cast<size_t>(context_.domains.owner(id))].ids.push_back(id);
+    for (size_t owner = 0; owner < messages.size(); ++owner) {
         if (!context_.domains.may_touch(range, static_cast<int>(owner))) continue;
-        Word& word = words[owner];
-        if (!word.ids.empty() && context_.open_from_the_beginning(word.ids.front())) {
-            unsaid_[context_.globals[owner]] = std::move(word.ids);
+        CallMessage& message = messages[owner];
+        if (!message.ids.empty() && context_.open_from_the_beginning(message.ids.front())) {
+            unsaid_[context_.globals[owner]] = std::move(message.ids);
             continue;
         }
-        word.kind = Word::Kind::windows;
-        TAILRACE_TRY(context_.post(context_.globals[owner], word, 0));
+        message.kind = CallMessage::Kind::windows;
+        TAILRACE_TRY(context_.post(context_.globals[owner], message, 0));
     }
     for (const uint64_t id : ids)
         if (context_.open_from_the_beginning(id)) TAILRACE_TRY(opened(id, 0));
@@ -117,28 +117,28 @@ Status LocalPart::opened(uint64_t window, uint64_t steps) {
     return Status();
 }
 
-Status LocalPart::handle(const Word& word) {
-    switch (word.kind) {
-        case Word::Kind::open:
-            return opened(word.window, word.step);
-        case Word::Kind::ready:
-            ready_.emplace_back(word.window, word.step);
+Status LocalPart::handle(const CallMessage& message) {
+    switch (message.kind) {
+        case CallMessage::Kind::open:
+            return opened(message.window, message.step);
+        case CallMessage::Kind::ready:
+            ready_.emplace_back(message.window, message.step);
             return Status();
-        case Word::Kind::placed:
-        case Word::Kind::taken: {
-            Slot* slot = slot_of(word.window);
+        case CallMessage::Kind::placed:
+        case CallMessage::Kind::taken: {
+            Slot* slot = slot_of(message.window);
             if (slot == nullptr || slot->members_left == 0) break;
-            slot->steps = std::max(slot->steps, word.step);
+            slot->steps = std::max(slot->steps, message.step);
             if (--slot->members_left > 0) return Status();
             const auto index = static_cast<size_t>(slot - slots_.data());
-            if (word.kind == Word::Kind::placed) return offer(index);
+            if (message.kind == CallMessage::Kind::placed) return offer(index);
             release(index);
             return Status();
         }
-        case Word::Kind::done: {
-            Slot* slot = slot_of(word.window);
+        case CallMessage::Kind::done: {
+            Slot* slot = slot_of(message.window);
             if (slot == nullptr) break;
-            slot->steps = std::max(slot->steps, word.step);
+            slot->steps = std::max(slot->steps, message.step);
             slot->waits_for_done = false;
             return Status();
         }
@@ -244,25 +244,25 @@ Status LocalPart::prepare(size_t index) {
     return Status();
 }
 
-Status LocalPart::tell_members(size_t index, Word::Kind kind) {
+Status LocalPart::tell_members(size_t index, CallMessage::Kind kind) {
     Slot& slot = slots_[index];
     if (alone()) return Status();
-    Word word;
-    word.kind = kind;
-    word.window = slot.window;
-    word.failed = slot.failed;
-    word.answer = kind == Word::Kind::place || reuses_slots();
-    word.shared = true;
-    word.count = slot.runs.size();
-    word.bytes = slot.packed.size();
-    word.slot = static_cast<uint32_t>(index);
-    word.list = context_.memory.runs[index].name();
-    word.data = context_.memory.packed.name();
+    CallMessage message;
+    message.kind = kind;
+    message.window = slot.window;
+    message.failed = slot.failed;
+    message.answer = kind == CallMessage::Kind::place || reuses_slots();
+    message.shared = true;
+    message.count = slot.runs.size();
+    message.bytes = slot.packed.size();
+    message.slot = static_cast<uint32_t>(index);
+    message.list = context_.memory.runs[index].name();
+    message.data = context_.memory.packed.name();
     const FileWindow window = context_.domains.window(slot.window);
     for (const auto& [rank, list] : lists_) {
         if (rank == context_.rank() || laid_.contains(rank) || !touches(list, window)) continue;
-        if (word.answer) ++slot.members_left;
-        TAILRACE_TRY(context_.post(rank, word, slot.steps));
+        if (message.answer) ++slot.members_left;
+        TAILRACE_TRY(context_.post(rank, message, slot.steps));
     }
     return Status();
 }
@@ -302,7 +302,7 @@ Status LocalPart::take_up(size_t index) {
         context_.fail(status);
         slot.failed = true;
     }
-    TAILRACE_TRY(tell_members(index, Word::Kind::place));
+    TAILRACE_TRY(tell_members(index, CallMessage::Kind::place));
     TAILRACE_TRY(copy_own(slot));
     if (!slot.failed) {
         const Stopwatch stopwatch(context_.statistics.copy);
@@ -316,24 +316,24 @@ Status LocalPart::offer(size_t index) {
     Slot& slot = slots_[index];
     slot.stage = Stage::moving;
     const int target = owner(slot.window);
-    Word word;
-    word.kind = Word::Kind::offer;
-    word.window = slot.window;
-    word.failed = slot.failed;
-    word.count = slot.failed ? 0 : slot.runs.size();
-    word.bytes = slot.failed ? 0 : slot.packed.size();
+    CallMessage message;
+    message.kind = CallMessage::Kind::offer;
+    message.window = slot.window;
+    message.failed = slot.failed;
+    message.count = slot.failed ? 0 : slot.runs.size();
+    message.bytes = slot.failed ? 0 : slot.packed.size();
     if (slot.failed) {
     } else if (inside(slot.window)) {
-        slot.waits_for_done = word.answer = true;  // takes no message
+        slot.waits_for_done = message.answer = true;  // takes no message
     } else if (by_memory(slot.window)) {
-        slot.waits_for_done = word.answer = reuses_slots();
-        word.shared = true;
-        word.slot = static_cast<uint32_t>(index);
-        word.list = context_.memory.runs[index].name();
-        word.data = context_.memory.packed.name();
+        slot.waits_for_done = message.answer = reuses_slots();
+        message.shared = true;
+        message.slot = static_cast<uint32_t>(index);
+        message.list = context_.memory.runs[index].name();
+        message.data = context_.memory.packed.name();
     } else {
-        if (slot.runs.size() <= most_runs_in_word) {
-            word.runs = slot.runs;
+        if (slot.runs.size() <= most_runs_in_message) {
+            message.runs = slot.runs;
         } else {
             ++context_.statistics.messages;
             TAILRACE_ASSIGN(slot.runs_transfer,
@@ -345,17 +345,17 @@ Status LocalPart::offer(size_t index) {
             slot.data_transfer,
             context_.transport.start_send(target, data_tag(context_.domains, slot.window), slot.packed));
     }
-    return post_offer(word, slot.steps);
+    return post_offer(message, slot.steps);
 }
 
 // The first to an owner names the windows that it may expect.
-Status LocalPart::post_offer(Word& word, uint64_t after) {
-    const int target = owner(word.window);
+Status LocalPart::post_offer(CallMessage& message, uint64_t after) {
+    const int target = owner(message.window);
     if (const auto unsaid = unsaid_.find(target); unsaid != unsaid_.end()) {
-        word.ids = std::move(unsaid->second);
+        message.ids = std::move(unsaid->second);
         unsaid_.erase(unsaid);
     }
-    return context_.post(target, word, after);
+    return context_.post(target, message, after);
 }
 
 // ---- reads --------------------------------------------------------------------------------------------
@@ -364,14 +364,14 @@ Status LocalPart::ask(uint64_t window, uint64_t steps) {
     std::vector<Request> runs;
     context_.statistics.overlapping_bytes +=
         merge_window(context_.domains.window(window), runs).overlapping_bytes;
-    Word word;
-    word.kind = Word::Kind::offer;
-    word.window = window;
-    word.count = runs.size();
-    word.bytes = total_bytes(runs);
+    CallMessage message;
+    message.kind = CallMessage::Kind::offer;
+    message.window = window;
+    message.count = runs.size();
+    message.bytes = total_bytes(runs);
     if (!inside(window)) {
-        if (runs.size() <= most_runs_in_word) {
-            word.runs = runs;
+        if (runs.size() <= most_runs_in_message) {
+            message.runs = runs;
         } else {
             // The transfer looks at the runs, which stay in place when the vector is moved; advance() waits
             // for its end.
@@ -386,29 +386,29 @@ Status LocalPart::ask(uint64_t window, uint64_t steps) {
         slot.window = window;
         slot.runs = std::move(runs);
         slot.steps = steps = std::max(slot.steps, steps);
-        TAILRACE_TRY(give_memory(*index, word));
+        TAILRACE_TRY(give_memory(*index, message));
         // What has failed here still has to be read for: the runs are on their way.
-        word.granted = true;
+        message.granted = true;
     } else {
         asked_[window] = std::move(runs);
     }
-    return post_offer(word, steps);
+    return post_offer(message, steps);
 }
 
-// Memory for the packed bytes of slot.runs, and where it is into the word.
-Status LocalPart::give_memory(size_t index, Word& word) {
+// Memory for the packed bytes of slot.runs, and where it is into the message.
+Status LocalPart::give_memory(size_t index, CallMessage& message) {
     Slot& slot = slots_[index];
     slot.stage = Stage::moving;
     if (Status status = prepare(index); !status.ok()) {
         context_.fail(status);
-        slot.failed = word.failed = true;
+        slot.failed = message.failed = true;
         return Status();
     }
     if (inside(slot.window) || by_memory(slot.window)) {
         slot.waits_for_done = true;
-        word.shared = by_memory(slot.window);
-        word.slot = static_cast<uint32_t>(index);
-        word.data = context_.memory.packed.name();
+        message.shared = by_memory(slot.window);
+        message.slot = static_cast<uint32_t>(index);
+        message.data = context_.memory.packed.name();
         return Status();
     }
     TAILRACE_ASSIGN(slot.data_transfer,
@@ -424,18 +424,18 @@ Status LocalPart::grant(size_t index) {
     ready_.pop_front();
     slot.runs = std::move(asked_[slot.window]);
     asked_.erase(slot.window);
-    Word word;
-    word.kind = Word::Kind::grant;
-    word.window = slot.window;
-    TAILRACE_TRY(give_memory(index, word));
-    return context_.post(owner(slot.window), word, slot.steps);
+    CallMessage message;
+    message.kind = CallMessage::Kind::grant;
+    message.window = slot.window;
+    TAILRACE_TRY(give_memory(index, message));
+    return context_.post(owner(slot.window), message, slot.steps);
 }
 
 // The packed bytes are here.
 Status LocalPart::filled(size_t index) {
     Slot& slot = slots_[index];
     slot.stage = Stage::emptying;
-    TAILRACE_TRY(tell_members(index, Word::Kind::take));
+    TAILRACE_TRY(tell_members(index, CallMessage::Kind::take));
     TAILRACE_TRY(copy_own(slot));
     if (slot.members_left == 0) release(index);
     return Status();
@@ -456,7 +456,7 @@ Result<bool> LocalPart::advance(size_t index) {
         TAILRACE_ASSIGN(const auto complete, (*transfer)->test());
         if (!complete) return false;
         transfer->reset();
-        // Data come without a word of how many steps led to them: those up to the offer or grant, and two.
+        // Data come without a message of how many steps led to them: those up to the offer or grant, and two.
         if (!context_.writes) context_.note_step(slot.steps += 2);
     }
     if (slot.waits_for_done || asking_.contains(slot.window)) return false;

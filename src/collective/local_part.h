@@ -1,8 +1,8 @@
 // LocalPart: a local aggregator at work. It merges the requests of its group, window by window, into runs,
-// and moves the runs and their packed bytes between its members and the global aggregators (word.h has the
-// conversation).
+// and moves the runs and their packed bytes between its members and the global aggregators (call_message.h
+// has the conversation).
 //
-// A state machine: start(), handle() for every word, step() in between; none of them blocks. Windows are
+// A state machine: start(), handle() for every message, step() in between; none of them blocks. Windows are
 // taken up once their owners have opened them, so that it never waits for anything that waits for
 // it: an open window has its memory at the owner, and members only copy.
 //
@@ -31,7 +31,7 @@ class LocalPart {
     LocalPart& operator=(const LocalPart&) = delete;
 
     Status start();
-    Status handle(const Word& word);
+    Status handle(const CallMessage& message);
     // True when something moved.
     Result<bool> step();
     bool done() const;
@@ -71,13 +71,13 @@ class LocalPart {
     MergeCounts merge_window(const FileWindow& window, std::vector<Request>& runs);
     std::optional<size_t> free_slot() const;
     Slot* slot_of(uint64_t window);
-    Status tell_members(size_t slot, Word::Kind kind);
+    Status tell_members(size_t slot, CallMessage::Kind kind);
     Status take_up(size_t slot);
     Status offer(size_t slot);
-    Status post_offer(Word& word, uint64_t after);
+    Status post_offer(CallMessage& message, uint64_t after);
     Status opened(uint64_t window, uint64_t steps);
     Status ask(uint64_t window, uint64_t steps);
-    Status give_memory(size_t slot, Word& word);
+    Status give_memory(size_t slot, CallMessage& message);
     Status grant(size_t slot);
     Status filled(size_t slot);
     Status prepare(size_t slot);

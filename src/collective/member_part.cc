@@ -9,33 +9,34 @@ MemberPart::MemberPart(CallContext& context, const RequestList& list, const Memo
     windows_left_ = windows_of(list, context.domains).size();
 }
 
-Status MemberPart::handle(int source, const Word& word) {
-    if (word.window == every_window) {
+Status MemberPart::handle(int source, const CallMessage& message) {
+    if (message.window == every_window) {
         windows_left_ = 0;
         return Status();
     }
     if (windows_left_ == 0)
         return Status(Code::transport, "a rank received a message about a window that it has nothing in");
     --windows_left_;
-    if (!word.failed) {
-        if (word.slot >= most_local_slots)
+    if (!message.failed) {
+        if (message.slot >= most_local_slots)
             return Status(Code::transport, "a rank received a message about a slot that does not exist");
         Attachments& attachments = context_.memory.attachments;
-        auto packed = attachments.at(source, attached_packed, word.data);
-        auto runs = attachments.at(source, attached_runs + static_cast<int>(word.slot), word.list);
+        auto packed = attachments.at(source, attached_packed, message.data);
+        auto runs = attachments.at(source, attached_runs + static_cast<int>(message.slot), message.list);
         if (packed.ok() && runs.ok()) {
-            TAILRACE_ASSIGN(const auto requests, as_requests(*runs, word.count));
-            TAILRACE_ASSIGN(const auto place, context_.slot_of(*packed, word));
-            TAILRACE_TRY(copy(context_.domains.window(word.window), requests, place));
+            TAILRACE_ASSIGN(const auto requests, as_requests(*runs, message.count));
+            TAILRACE_ASSIGN(const auto place, context_.slot_of(*packed, message));
+            TAILRACE_TRY(copy(context_.domains.window(message.window), requests, place));
         } else {
             context_.fail(packed.ok() ? runs.status() : packed.status());
         }
     }
-    if (!word.answer) return Status();
-    Word answer;
-    answer.kind = word.kind == Word::Kind::place ? Word::Kind::placed : Word::Kind::taken;
-    answer.window = word.window;
-    return context_.post(source, answer, word.step);
+    if (!message.answer) return Status();
+    CallMessage answer;
+    answer.kind =
+        message.kind == CallMessage::Kind::place ? CallMessage::Kind::placed : CallMessage::Kind::taken;
+    answer.window = message.window;
+    return context_.post(source, answer, message.step);
 }
 
 Status MemberPart::copy(const FileWindow& window, std::span<const Request> runs,

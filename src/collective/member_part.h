@@ -13,7 +13,7 @@ class MemberPart {
     // `list` and `memory` must outlive the part; memory.bytes() is the sum of the list's.
     MemberPart(CallContext& context, const RequestList& list, const MemoryList& memory);
 
-    Status handle(int source, const Word& word);
+    Status handle(int source, const CallMessage& message);
     bool done() const { return windows_left_ == 0; }
 
     // Copies this rank's bytes of the window between its memory and `packed`, the bytes of `runs`.
@@ -25,7 +25,7 @@ class MemberPart {
   private:
     CallContext& context_;
     const Stream stream_;
-    uint64_t windows_left_ = 0;  // of which the aggregator will have a word
+    uint64_t windows_left_ = 0;  // of which the aggregator will have a message
 };
 
 }  // namespace tailrace::collective

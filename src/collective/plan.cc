@@ -299,8 +299,8 @@ Decision decide(const Topology& topology, const std::vector<RankSummary>& ranks,
         return exchange(Way::two_layer, fmt::format("{} local aggregators per node, as asked for", wanted),
                         wanted);
     }
-    // Laid beside the requests, the bytes of a small write need no word within the node, and leave it in one
-    // message for each global aggregator instead of one of every rank.
+    // Laid beside the requests, the bytes of a small write need no message within the node, and leave it in
+    // one message for each global aggregator instead of one of every rank.
     const bool small =
         std::any_of(ranks.begin(), ranks.end(), [](const RankSummary& rank) { return rank.shares_bytes; }) &&
         std::all_of(ranks.begin(), ranks.end(),

@@ -153,7 +153,7 @@ struct Decision {
 inline constexpr uint64_t large_request_bytes = uint64_t{64} << 10;
 // Ranks whose requests are this large and do not interleave need no exchange at all.
 inline constexpr uint64_t direct_request_bytes = uint64_t{256} << 10;
-// On a local file system so few requests of a rank cost less than the words of an exchange, however small.
+// On a local file system so few requests of a rank cost less than the messages of an exchange, however small.
 inline constexpr uint64_t few_requests = 4;
 // Without an exchange: what of a request's memory lies in smaller pieces than this is gathered first, ...
 inline constexpr uint64_t direct_piece_bytes = uint64_t{256} << 10;
@@ -163,7 +163,7 @@ inline constexpr uint64_t direct_gather_bytes = uint64_t{1} << 20;
 // global aggregator there, when that is no detour: one writer of a node is quicker than many.
 inline constexpr uint64_t remote_direct_request_bytes = uint64_t{4} << 20;
 // A rank that writes no more than this lays its bytes beside its requests, where its local aggregator takes
-// them without another word.
+// them without another message.
 inline constexpr uint64_t small_write_bytes = uint64_t{256} << 10;
 // One local aggregator serves at most so many ranks, unless told otherwise.
 inline constexpr int most_ranks_per_aggregator = 32;

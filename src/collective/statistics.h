@@ -21,7 +21,7 @@ struct Statistics {
     uint64_t cuts_after_local = 0, cuts_after_global = 0;
     uint64_t file_operations = 0;    // reads and writes of the file
     uint64_t overlapping_bytes = 0;  // that more than one rank asked for
-    uint64_t messages = 0;           // words and transfers between different ranks
+    uint64_t messages = 0;           // messages and transfers between different ranks
 
     // The same on every rank, or the greatest of all.
     uint64_t calls = 0;
@@ -34,7 +34,7 @@ struct Statistics {
     uint64_t rounds = 0;
     uint64_t receives = 0;  // the most peers that told one global aggregator of requests, summed over calls
     uint64_t memory_bytes = 0;  // the most memory a rank took for data under way
-    // The most words and transfers that one rank has sent: an aggregator's. Only in those of all ranks.
+    // The most messages and transfers that one rank has sent: an aggregator's. Only in those of all ranks.
     uint64_t messages_of_one = 0;
 
     // Seconds, the slowest rank's.

@@ -166,7 +166,7 @@ Status Session::wait_for_flush(EpochKey key) {
             },
             std::nullopt);
     wait_until(
-        [&](const EpochTable::Entries& entries) {
+        [&](const RankEpochs::Entries& entries) {
             const auto found = entries.find(key.epoch);
             return found == entries.end() || found->second.info.run != key.run ||
                    is_final(found->second.info.state);
@@ -514,7 +514,7 @@ Result<std::vector<EpochInfo>> Session::list() {
             for (const auto& part : candidate.local->parts)
                 if (part.header.stream.rank == static_cast<uint32_t>(rank()))
                     info.captured_bytes = part.header.stream.stream_bytes;
-        if (const auto entry = table_.find(info.epoch); entry && entry->info.run == info.run) {
+        if (const auto entry = rank_epochs_.find(info.epoch); entry && entry->info.run == info.run) {
             const bool in_shared = info.in_shared, in_local = info.in_local;
             info = entry->info;
             info.in_shared = in_shared;

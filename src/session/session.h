@@ -21,8 +21,8 @@
 #include <string>
 #include <vector>
 
-#include "agent/epoch_table.h"
 #include "agent/node_agent.h"
+#include "agent/rank_epochs.h"
 #include "capture/capture.h"
 #include "capture/local_tier.h"
 #include "session/checkpointer.h"
@@ -119,7 +119,7 @@ class Session : public Checkpointer {
     void read_mail();  // never blocks
     void read_mail_locked();
     // Sleeps until `done` or the deadline, reading this rank's mail where no agent does; says whether done.
-    bool wait_until(const std::function<bool(const EpochTable::Entries&)>& done, Deadline deadline);
+    bool wait_until(const std::function<bool(const RankEpochs::Entries&)>& done, Deadline deadline);
     Status epoch_status(uint64_t epoch) const;
     // What wait and wait_all have in common; the status is the first failure among `epochs`.
     Status wait_for(const std::vector<uint64_t>& epochs, std::chrono::milliseconds longest);
@@ -196,7 +196,7 @@ class Session : public Checkpointer {
     LocalTier tier_;
     std::unique_ptr<DirectoryLock> shared_lock_, local_lock_;
 
-    EpochTable table_;
+    RankEpochs rank_epochs_;
     mutable std::shared_mutex agent_mutex_;
     std::unique_ptr<NodeAgent> agent_;  // of the representative, until the session is closed
     std::mutex mail_mutex_;

@@ -438,7 +438,7 @@ Status Session::make_agent() {
     setup.transport = transport_.get();
     setup.local = local_.get();
     setup.shared = shared_.get();
-    setup.table = &table_;
+    setup.rank_epochs = &rank_epochs_;
     setup.points = points_.get();
     setup.block_bytes = block_bytes_;
     setup.stripe_align = stripe_align_;
@@ -527,7 +527,7 @@ Status Session::close_once() {
     if (quiet()) {
         TAILRACE_TRY(quiet_wait([&] { return all_quiet_epochs_ended(); }, std::nullopt));
         if (agent_) agent_->wait_idle();
-        Status failure = table_.first_failure();
+        Status failure = rank_epochs_.first_failure();
         for (const auto& [key, epoch] : quiet_epochs_)
             if (failure.ok() && epoch.ended && epoch.ended->state == EpochState::failed)
                 failure = epoch.ended->why.with_context(
@@ -542,7 +542,7 @@ Status Session::close_once() {
         (void)post_to_agent(SavesOver{sequence_}, "telling the node's agent that the session is closed");
     // A rank whose background is over and which could not say so would do the same: it is said here.
     ByteWriter out;
-    put(out, agent_ ? agent_->over() : table_.broken());
+    put(out, agent_ ? agent_->over() : rank_epochs_.broken());
     TAILRACE_ASSIGN(const auto all, transport_->allgather(out.bytes()));
     Status over_elsewhere;
     for (const auto& bytes : all) {
@@ -551,15 +551,15 @@ Status Session::close_once() {
         if (over_elsewhere.ok()) over_elsewhere = over;
     }
     if (!over_elsewhere.ok() && agent_) agent_->end(over_elsewhere);
-    if (!over_elsewhere.ok() && !agent_) table_.fail_all(over_elsewhere, false);
+    if (!over_elsewhere.ok() && !agent_) rank_epochs_.fail_all(over_elsewhere, false);
     wait_until(
-        [](const EpochTable::Entries& entries) {
+        [](const RankEpochs::Entries& entries) {
             return std::all_of(entries.begin(), entries.end(),
                                [](const auto& entry) { return is_final(entry.second.info.state); });
         },
         std::nullopt);
     if (agent_) agent_->wait_idle();
-    Status failure = table_.first_failure();
+    Status failure = rank_epochs_.first_failure();
     if (failure.ok() && agent_) failure = agent_->recovery_failure();
     if (failure.ok() && agent_) failure = agent_->over();
     all_ended_ = true;

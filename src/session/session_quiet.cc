@@ -27,7 +27,7 @@ Status Session::quiet_save(uint64_t epoch, const Status& failure) {
     if (saved.ok()) saved = capture_epoch(epoch, failure, capture.emplace());
     if (capture) capture->wait_seconds = wait_seconds;
     TAILRACE_TRY(exchange(capture, true).status());
-    table_.set_blocked(epoch, std::chrono::duration<double>(Clock::now() - start).count());
+    rank_epochs_.set_blocked(epoch, std::chrono::duration<double>(Clock::now() - start).count());
     return saved;
 }
 
@@ -125,7 +125,7 @@ void Session::end_quiet_epoch(const EpochEnded& ended) {
                     to_string(part.key), removed.message());
             return true;
         });
-    table_.ended(ended);
+    rank_epochs_.ended(ended);
     if (agent_) agent_->record(ended);
     if (agent_ && node_ == 0 && ended.state == EpochState::committed) agent_->commit(ended);
     if (rank() == 0 && ended.state == EpochState::failed)
@@ -180,7 +180,7 @@ Status Session::carry_out_quiet_orders() {
 void Session::start_quiet_flush(EpochKey key) {
     auto& epoch = quiet_epochs_[key];
     epoch.started = true;
-    table_.flushing(key);
+    rank_epochs_.flushing(key);
     if (!agent_) return;
     FlushJob job;
     job.job = config_.name;

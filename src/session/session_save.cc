@@ -110,7 +110,7 @@ Status Session::check_epoch(uint64_t epoch) const {
     if (epoch == UINT64_MAX)
         return Status(Code::invalid_argument, "epoch 2^64-1 stands for the newest one and cannot be saved");
     if (!newest_saved_ || epoch > *newest_saved_) return {};
-    if (table_.find(epoch))
+    if (rank_epochs_.find(epoch))
         return Status(
             Code::already_exists,
             fmt::format("epoch {} was saved in this session already, or given up, and was left as it is",
@@ -127,7 +127,7 @@ std::optional<OwnPart> Session::retire_parts(uint32_t keep) {
     read_mail();  // epochs that have ended since; a program that only saves asks for nothing else
     std::vector<LocalAge> ages;
     for (const auto& part : parts_) {
-        const auto entry = table_.find(part.key.epoch);
+        const auto entry = rank_epochs_.find(part.key.epoch);
         const bool final = !entry || is_final(entry->info.state);
         const bool everywhere = entry && entry->captured_everywhere;
         const bool unheard = entry && entry->unheard;
@@ -179,9 +179,9 @@ void Session::remove_part(const std::string& path) {
 Status Session::wait_for_room() {
     if (config_.queue_policy != QueuePolicy::wait || sequence_ % config_.shared_every != 0) return {};
     const size_t room = std::max(1u, config_.queue_epochs);
-    if (quiet()) return quiet_wait([&] { return table_.unfinished_for_shared() < room; }, std::nullopt);
+    if (quiet()) return quiet_wait([&] { return rank_epochs_.unfinished_for_shared() < room; }, std::nullopt);
     wait_until(
-        [&](const EpochTable::Entries& entries) {
+        [&](const RankEpochs::Entries& entries) {
             size_t unfinished = 0;
             for (const auto& [epoch, entry] : entries)
                 if (entry.for_shared && !is_final(entry.info.state)) ++unfinished;
@@ -250,7 +250,7 @@ Status Session::capture_epoch(uint64_t epoch, const Status& failure, Captured& c
     if (failure.ok())
         for (const auto& source : sources) info.captured_bytes += source.memory.size();
     info.blocked_seconds = seconds_since(start);
-    table_.add(info, header.for_shared);
+    rank_epochs_.add(info, header.for_shared);
     newest_saved_ = epoch;
     capture.status = part.status();
     if (!part.ok()) return part.status();
@@ -273,7 +273,7 @@ Status Session::save_or_fail(uint64_t epoch, const Status& failure) {
     const auto captured = capture_epoch(epoch, failure, capture);
     ++sequence_;
     TAILRACE_TRY(tell_captured(std::move(capture)));
-    table_.set_blocked(epoch, seconds_since(start));
+    rank_epochs_.set_blocked(epoch, seconds_since(start));
     return captured;
 }
 
@@ -299,7 +299,7 @@ Status Session::post_to_agent(const AgentMessage& message, const std::string& pu
 }
 
 void Session::leave_background(const Status& why) {
-    table_.fail_all(why, false);
+    rank_epochs_.fail_all(why, false);
     const auto over = why.with_context(fmt::format("rank {}", rank()));
     auto posted =
         transport_->post(topology_.representative(node_), encode(AgentMessage(BackgroundOver{over})));
@@ -323,20 +323,20 @@ void Session::read_mail_locked() {
         if (!*message) return;
         auto news = decode_agent_message((*message)->bytes);
         if (!news.ok()) return leave_background(news.status());
-        if (const auto* flushing = std::get_if<EpochFlushing>(&*news)) table_.flushing(flushing->key);
-        if (const auto* ended = std::get_if<EpochEnded>(&*news)) table_.ended(*ended);
-        if (const auto* over = std::get_if<BackgroundOver>(&*news)) table_.fail_all(over->why, true);
+        if (const auto* flushing = std::get_if<EpochFlushing>(&*news)) rank_epochs_.flushing(flushing->key);
+        if (const auto* ended = std::get_if<EpochEnded>(&*news)) rank_epochs_.ended(*ended);
+        if (const auto* over = std::get_if<BackgroundOver>(&*news)) rank_epochs_.fail_all(over->why, true);
     }
 }
 
-bool Session::wait_until(const std::function<bool(const EpochTable::Entries&)>& done, Deadline deadline) {
-    if (representative_) return table_.wait_until(done, deadline);
+bool Session::wait_until(const std::function<bool(const RankEpochs::Entries&)>& done, Deadline deadline) {
+    if (representative_) return rank_epochs_.wait_until(done, deadline);
     while (true) {
         std::unique_lock lock(mail_mutex_);
         mail_posted_.wait(lock, [&] { return mail_wanted_ == 0; });
         read_mail_locked();
         const auto now = Clock::now();
-        if (table_.wait_until(done, now)) return true;
+        if (rank_epochs_.wait_until(done, now)) return true;
         if (deadline && now >= *deadline) return false;
         auto nap = std::chrono::microseconds(longest_mail_sleep);
         if (deadline)
@@ -347,7 +347,7 @@ bool Session::wait_until(const std::function<bool(const EpochTable::Entries&)>& 
 
 Result<EpochInfo> Session::state(uint64_t epoch) {
     read_mail();
-    auto entry = table_.find(epoch);
+    auto entry = rank_epochs_.find(epoch);
     if (entry) return entry->info;
     EpochInfo unknown;
     unknown.epoch = epoch;
@@ -355,7 +355,7 @@ Result<EpochInfo> Session::state(uint64_t epoch) {
 }
 
 Status Session::epoch_status(uint64_t epoch) const {
-    auto entry = table_.find(epoch);
+    auto entry = rank_epochs_.find(epoch);
     if (!entry) return Status(Code::not_found, fmt::format("epoch {} was not saved in this session", epoch));
     if (entry->info.state == EpochState::failed)
         return entry->info.why.with_context(fmt::format("epoch {}", epoch));
@@ -371,7 +371,7 @@ Session::Deadline Session::deadline_of(std::chrono::milliseconds longest) {
 
 Status Session::wait_for(const std::vector<uint64_t>& epochs, std::chrono::milliseconds longest) {
     const auto deadline = deadline_of(longest);
-    auto ended = [&](const EpochTable::Entries& entries) {
+    auto ended = [&](const RankEpochs::Entries& entries) {
         return std::all_of(epochs.begin(), epochs.end(), [&](uint64_t epoch) {
             const auto found = entries.find(epoch);
             return found == entries.end() || is_final(found->second.info.state);
@@ -380,7 +380,7 @@ Status Session::wait_for(const std::vector<uint64_t>& epochs, std::chrono::milli
     bool done = true;
     if (!closed_) {
         if (quiet()) {
-            auto waited = quiet_wait([&] { return table_.wait_until(ended, Clock::now()); }, deadline);
+            auto waited = quiet_wait([&] { return rank_epochs_.wait_until(ended, Clock::now()); }, deadline);
             if (!waited.ok() && waited.code() != Code::timeout) return waited;
             done = waited.ok();
         } else {
@@ -402,7 +402,7 @@ Status Session::wait(uint64_t epoch, std::chrono::milliseconds longest) {
 
 Status Session::wait_all(std::chrono::milliseconds longest) {
     std::vector<uint64_t> epochs;
-    for (const auto& entry : table_.all()) epochs.push_back(entry.info.epoch);
+    for (const auto& entry : rank_epochs_.all()) epochs.push_back(entry.info.epoch);
     return wait_for(epochs, longest);
 }
 

@@ -2,7 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "agent/epoch_ledger.h"
+#include "agent/node_ledger.h"
+#include "agent/root_ledger.h"
 
 namespace tailrace {
 namespace {

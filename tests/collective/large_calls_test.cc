@@ -11,9 +11,9 @@
 #include <fstream>
 
 #include "base/units.h"
+#include "collective/call_message.h"
 #include "collective/statistics.h"
 #include "collective/team.h"
-#include "collective/word.h"
 #include "storage/memory_storage.h"
 
 namespace tailrace::collective {
@@ -200,12 +200,12 @@ TEST(LargeCallsTest, MoreThan2To31RequestsAreCounted) {
     const Domains domains(accessed_range(ranks), 2, {});
     EXPECT_EQ(domains.window_of(many * 400 - 1), domains.rounds() * 2 - 1);
 
-    Word word;
-    word.kind = Word::Kind::offer;
-    word.window = many;
-    word.count = many + 1;
-    word.bytes = many * 100;
-    const auto back = decode_word(encode(word));
+    CallMessage message;
+    message.kind = CallMessage::Kind::offer;
+    message.window = many;
+    message.count = many + 1;
+    message.bytes = many * 100;
+    const auto back = decode_call_message(encode(message));
     ASSERT_TRUE(back.ok());
     EXPECT_EQ(back->window, many);
     EXPECT_EQ(back->count, many + 1);

@@ -113,7 +113,7 @@ TEST(MessagesTest, UnequalPartsOfNodesStayOnTheirNodes) {
 }
 
 // Four nodes, each with something for all four aggregators: an offer and its data to each of the three
-// others, whatever the number of ranks; and on the way back one word for every member and window.
+// others, whatever the number of ranks; and on the way back one message for every member and window.
 TEST(MessagesTest, ASmallInterleavedCallIsOneMessageFromNodeToNode) {
     for (const size_t ranks : {8, 16}) {
         uint64_t of_one = 0;

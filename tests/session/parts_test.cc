@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "agent/agent_messages.h"
-#include "agent/epoch_table.h"
+#include "agent/rank_epochs.h"
 #include "capture/local_tier.h"
 #include "read/shared_epoch_codec.h"
 #include "session/recovery.h"
@@ -116,8 +116,8 @@ EpochInfo captured_info(uint64_t epoch) {
     return info;
 }
 
-TEST(EpochTableTest, AnEndNeverChangesAndMayComeBeforeTheCapture) {
-    EpochTable table;
+TEST(RankEpochsTest, AnEndNeverChangesAndMayComeBeforeTheCapture) {
+    RankEpochs table;
     table.add(captured_info(1), true);
     table.flushing({1, 1});
     EXPECT_EQ(table.find(1)->info.state, EpochState::flushing);

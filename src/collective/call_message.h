@@ -1,5 +1,5 @@
-// Word: what ranks of one collective call tell each other. Small; data goes by the transport's transfers or
-// through shared memory.
+// CallMessage: what ranks of one collective call tell each other. Small; data goes by the transport's
+// transfers or through shared memory.
 //
 // Where every rank's requests are, and of a small write the bytes too, all know from the collective step that
 // opens a call (RankSummary). Who says what then, for every window w (L: local aggregator, G: global
@@ -17,13 +17,13 @@
 //               G -> L        done      (through shared memory) they are there
 //               L -> member   take      copy your bytes of w out
 //               member -> L   taken     (4)
-// Every word costs the time of a message, so those that are not needed are not said:
+// Every message costs time, so those that are not needed are not sent:
 // (1) With the first offer, if that does not have to wait for `open`; without any window, alone.
 // (2) Not for windows of the first rounds, for which every owner has memory from the beginning.
 // (3) Not to members whose bytes lie beside their requests already.
 // (4) Only where the slot is needed again in this call: the call's end tells everybody that it is free.
 // (5) Not where L had a slot for the packed bytes when it made its offer, and said so in it.
-// Every word is answered or ends a chain, so when all chains of a call have ended none is under way.
+// Every message is answered or ends a chain. So when all chains of a call have ended, none is under way.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@
 
 namespace tailrace::collective {
 
-struct Word {
+struct CallMessage {
     enum class Kind : uint8_t {
         windows,
         open,
@@ -52,7 +52,7 @@ struct Word {
     };
 
     Kind kind = Kind::windows;
-    uint64_t step = 0;  // how many words and transfers led to this one, one after the other
+    uint64_t step = 0;  // how many messages and transfers led to this one, one after the other
     uint64_t window = 0;
     uint64_t count = 0;         // of requests or runs
     uint64_t bytes = 0;         // packed bytes
@@ -67,16 +67,16 @@ struct Word {
     std::vector<Request> runs;  // when they are few and not shared
 };
 
-std::vector<std::byte> encode(const Word& word);
-// transport when the bytes are no word.
-Result<Word> decode_word(std::span<const std::byte> bytes);
+std::vector<std::byte> encode(const CallMessage& message);
+// transport when the bytes are no message.
+Result<CallMessage> decode_call_message(std::span<const std::byte> bytes);
 
-// In place and take, with failed: the aggregator could not see the member's list, so there will be no word
+// In place and take, with failed: the aggregator could not see the member's list, so there will be no message
 // for any of its windows. Needs no answer.
 inline constexpr uint64_t every_window = UINT64_MAX;
 
-// As many runs travel in the word itself; more have a transfer of their own.
-inline constexpr uint64_t most_runs_in_word = 512;
+// As many runs travel in the message itself; more have a transfer of their own.
+inline constexpr uint64_t most_runs_in_message = 512;
 
 // Tags of the transfers that belong to a window. Between two ranks at most a few are under way, of rounds
 // that follow each other; a round has one window of each owner.

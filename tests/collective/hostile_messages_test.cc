@@ -1,5 +1,5 @@
-// What a peer says is checked before memory is addressed by it: words with offsets, slots and counts beyond
-// what there is are refused, in every part of a call that takes words.
+// What a peer says is checked before memory is addressed by it: messages with offsets, slots and counts
+// beyond what there is are refused, in every part of a call that takes messages.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,9 +19,9 @@ using ::testing::HasSubstr;
 constexpr FileWindow range{0, 4096};
 
 // Rank 0 of two on one node, each its own local aggregator and rank 0 the global one; rank 1 is played.
-class HostileWordsTest : public ::testing::Test {
+class HostileMessagesTest : public ::testing::Test {
   protected:
-    HostileWordsTest() {
+    HostileMessagesTest() {
         for (RankSummary& rank : ranks_) rank.list = {1, 100, 0, 4096, false};
         groups_.aggregator_of_rank = {0, 1};
         groups_.aggregators = {0, 1};
@@ -32,24 +32,24 @@ class HostileWordsTest : public ::testing::Test {
         return {*transports_[0], topology_, ranks_,      groups_, globals_,   domains_,
                 memory_,         nullptr,   statistics_, writes,  local_slots};
     }
-    // The first word of a group: what it offers for window 0.
-    static Word offer(std::vector<Request> runs, uint64_t bytes) {
-        Word word;
-        word.kind = Word::Kind::offer;
-        word.ids = {0};
-        word.count = runs.size();
-        word.bytes = bytes;
-        word.runs = std::move(runs);
-        return word;
+    // The first message of a group: what it offers for window 0.
+    static CallMessage offer(std::vector<Request> runs, uint64_t bytes) {
+        CallMessage message;
+        message.kind = CallMessage::Kind::offer;
+        message.ids = {0};
+        message.count = runs.size();
+        message.bytes = bytes;
+        message.runs = std::move(runs);
+        return message;
     }
     void expect_refused(const Status& status, const std::string& part) {
         EXPECT_EQ(status.code(), Code::transport);
         EXPECT_THAT(status.message(), HasSubstr(part));
     }
-    Status offered(const Word& word, bool writes = true) {
+    Status offered(const CallMessage& message, bool writes = true) {
         CallContext call = context(writes);
         GlobalPart global(call, nullptr);
-        return global.handle(1, word);
+        return global.handle(1, message);
     }
 
     std::vector<std::unique_ptr<Transport>> transports_ = make_in_process_transports({"machine", "machine"});
@@ -62,7 +62,7 @@ class HostileWordsTest : public ::testing::Test {
     Statistics statistics_;
 };
 
-TEST_F(HostileWordsTest, RunsOutsideTheWindowAreRefused) {
+TEST_F(HostileMessagesTest, RunsOutsideTheWindowAreRefused) {
     EXPECT_TRUE(offered(offer({{0, 100}}, 100)).ok());
     expect_refused(offered(offer({{4000, 100}}, 100)), "4000");
     expect_refused(offered(offer({{uint64_t{1} << 40, 100}}, 100)), "window");
@@ -71,54 +71,54 @@ TEST_F(HostileWordsTest, RunsOutsideTheWindowAreRefused) {
     expect_refused(offered(offer({{0, 100}}, 200)), "announces 200 bytes");
 }
 
-TEST_F(HostileWordsTest, MoreRunsThanAWindowCanHoldAreRefused) {
-    Word word = offer({}, 100);
-    word.count = uint64_t{1} << 50;
-    expect_refused(offered(word), "runs");
-    word.count = 1;
-    word.bytes = uint64_t{1} << 40;
-    expect_refused(offered(word), "runs");
+TEST_F(HostileMessagesTest, MoreRunsThanAWindowCanHoldAreRefused) {
+    CallMessage message = offer({}, 100);
+    message.count = uint64_t{1} << 50;
+    expect_refused(offered(message), "runs");
+    message.count = 1;
+    message.bytes = uint64_t{1} << 40;
+    expect_refused(offered(message), "runs");
 }
 
-TEST_F(HostileWordsTest, WindowsOfOthersAndWordsOutOfOrderAreRefused) {
-    Word word = offer({{0, 100}}, 100);
-    word.ids = {uint64_t{1} << 50};
-    expect_refused(offered(word), "does not own");
+TEST_F(HostileMessagesTest, WindowsOfOthersAndWordsOutOfOrderAreRefused) {
+    CallMessage message = offer({{0, 100}}, 100);
+    message.ids = {uint64_t{1} << 50};
+    expect_refused(offered(message), "does not own");
     CallContext call = context(true);
     GlobalPart global(call, nullptr);
     ASSERT_TRUE(global.handle(1, offer({{0, 100}}, 100)).ok());
-    word = offer({{0, 100}}, 100);
-    word.ids.clear();
-    expect_refused(global.handle(1, word), "out of order");
-    word.kind = Word::Kind::grant;
-    expect_refused(global.handle(1, word), "out of order");
+    message = offer({{0, 100}}, 100);
+    message.ids.clear();
+    expect_refused(global.handle(1, message), "out of order");
+    message.kind = CallMessage::Kind::grant;
+    expect_refused(global.handle(1, message), "out of order");
 }
 
-TEST_F(HostileWordsTest, SharedMemoryIsReadOnlyAsFarAsItGoes) {
+TEST_F(HostileMessagesTest, SharedMemoryIsReadOnlyAsFarAsItGoes) {
     auto packed = SharedMemory::create(4096), runs = SharedMemory::create(4096);
     ASSERT_TRUE(packed.ok() && runs.ok());
     const Request run{0, 100};
     std::memcpy(runs->memory().data(), &run, sizeof run);
-    Word word = offer({}, 100);
-    word.count = 1;
-    word.shared = true;
-    word.list = runs->name();
-    word.data = packed->name();
-    EXPECT_TRUE(offered(word).ok());
-    Word wrong = word;
+    CallMessage message = offer({}, 100);
+    message.count = 1;
+    message.shared = true;
+    message.list = runs->name();
+    message.data = packed->name();
+    EXPECT_TRUE(offered(message).ok());
+    CallMessage wrong = message;
     wrong.slot = 1;  // at one window, which is all there is
     expect_refused(offered(wrong), "slot 1");
     wrong.slot = UINT32_MAX;
     expect_refused(offered(wrong), "slot");
-    wrong = word;
+    wrong = message;
     wrong.count = wrong.bytes = 300;
     expect_refused(offered(wrong), "300 requests");
     const Request outside{4090, 100};
     std::memcpy(runs->memory().data(), &outside, sizeof outside);
-    expect_refused(offered(word), "4090");
+    expect_refused(offered(message), "4090");
 }
 
-TEST_F(HostileWordsTest, AMemberCopiesOnlyWhereItsAggregatorHasPlaceForIt) {
+TEST_F(HostileMessagesTest, AMemberCopiesOnlyWhereItsAggregatorHasPlaceForIt) {
     auto packed = SharedMemory::create(4096), runs = SharedMemory::create(4096);
     ASSERT_TRUE(packed.ok() && runs.ok());
     groups_.aggregator_of_rank = {1, 1};
@@ -126,31 +126,31 @@ TEST_F(HostileWordsTest, AMemberCopiesOnlyWhereItsAggregatorHasPlaceForIt) {
     const RequestList list(requests, false);
     std::vector<std::byte> bytes(100, std::byte{9});
     const MemoryList memory({std::span<std::byte>(bytes)});
-    Word word;
-    word.kind = Word::Kind::place;
-    word.count = 1;
-    word.bytes = 110;
-    word.shared = true;
-    word.list = runs->name();
-    word.data = packed->name();
-    const auto told = [&](const Word& said, const Request& run) {
+    CallMessage message;
+    message.kind = CallMessage::Kind::place;
+    message.count = 1;
+    message.bytes = 110;
+    message.shared = true;
+    message.list = runs->name();
+    message.data = packed->name();
+    const auto told = [&](const CallMessage& said, const Request& run) {
         std::memcpy(runs->memory().data(), &run, sizeof run);
         CallContext call = context(true);
         MemberPart member(call, list, memory);
         return member.handle(1, said);
     };
-    EXPECT_TRUE(told(word, {0, 110}).ok());
+    EXPECT_TRUE(told(message, {0, 110}).ok());
     EXPECT_EQ(packed->memory()[10], std::byte{9});
-    expect_refused(told(word, {0, 50}), "no place");      // part of it
-    expect_refused(told(word, {2000, 110}), "no place");  // behind it
-    expect_refused(told(word, {0, 5}), "no place");       // before it
-    Word wrong = word;
+    expect_refused(told(message, {0, 50}), "no place");      // part of it
+    expect_refused(told(message, {2000, 110}), "no place");  // behind it
+    expect_refused(told(message, {0, 5}), "no place");       // before it
+    CallMessage wrong = message;
     wrong.bytes = 60;  // of packed data, though the run has 110
     expect_refused(told(wrong, {0, 110}), "no place");
-    wrong = word;
+    wrong = message;
     wrong.slot = 7;
     expect_refused(told(wrong, {0, 110}), "slot");
-    wrong = word;
+    wrong = message;
     wrong.count = 5000;
     expect_refused(told(wrong, {0, 110}), "5000 requests");
 }

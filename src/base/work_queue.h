@@ -1,7 +1,7 @@
-// Chores: pieces of work that may take long, done one after the other by a thread of their own.
+// WorkQueue: pieces of work that may take long, done one after the other by a thread of their own.
 //
 // add() never blocks for long (the queue is far longer than what is ever due) and may be called from any
-// thread; finish() does what was added before and ends the thread. Later additions are dropped.
+// thread; finish() does what was added before and ends the thread. What is added later is dropped.
 #pragma once
 
 #include <functional>
@@ -12,15 +12,15 @@
 
 namespace tailrace {
 
-class Chores {
+class WorkQueue {
   public:
-    ~Chores() { finish(); }
+    ~WorkQueue() { finish(); }
     void begin(std::string thread_name, Priority priority) {
         worker_ = Worker(std::move(thread_name), priority, [this](const std::stop_token&) {
-            while (auto chore = queue_.pop()) (*chore)();
+            while (auto work = queue_.pop()) (*work)();
         });
     }
-    void add(std::function<void()> chore) { (void)queue_.push(std::move(chore)); }
+    void add(std::function<void()> work) { (void)queue_.push(std::move(work)); }
     void finish() {
         queue_.close();
         worker_.join();

@@ -1,5 +1,5 @@
 // Messages survive their encoding, and other bytes are refused.
-#include "collective/word.h"
+#include "collective/call_message.h"
 
 #include <gtest/gtest.h>
 
@@ -11,59 +11,59 @@ namespace tailrace::collective {
 
 namespace {
 
-Word sample() {
-    Word word;
-    word.kind = Word::Kind::offer;
-    word.window = 7;
-    word.count = 2;
-    word.bytes = 30;
-    word.step = 3;
-    word.slot = 5;
-    word.granted = true;
-    word.shared = true;
-    word.list = {1, 2, 3, 4};
-    word.data = {5, 6, 7, 8};
-    word.ids = {9, 10};
-    word.runs = {{0, 10}, {20, 20}};
-    return word;
+CallMessage sample() {
+    CallMessage message;
+    message.kind = CallMessage::Kind::offer;
+    message.window = 7;
+    message.count = 2;
+    message.bytes = 30;
+    message.step = 3;
+    message.slot = 5;
+    message.granted = true;
+    message.shared = true;
+    message.list = {1, 2, 3, 4};
+    message.data = {5, 6, 7, 8};
+    message.ids = {9, 10};
+    message.runs = {{0, 10}, {20, 20}};
+    return message;
 }
 
 }  // namespace
 
-TEST(WordTest, ComesOutAsItWentIn) {
-    const Word word = sample();
-    const auto back = decode_word(encode(word));
+TEST(CallMessageTest, ComesOutAsItWentIn) {
+    const CallMessage message = sample();
+    const auto back = decode_call_message(encode(message));
     ASSERT_TRUE(back.ok());
-    EXPECT_EQ(back->kind, word.kind);
-    EXPECT_EQ(back->window, word.window);
-    EXPECT_EQ(back->count, word.count);
-    EXPECT_EQ(back->bytes, word.bytes);
-    EXPECT_EQ(back->step, word.step);
-    EXPECT_EQ(back->slot, word.slot);
+    EXPECT_EQ(back->kind, message.kind);
+    EXPECT_EQ(back->window, message.window);
+    EXPECT_EQ(back->count, message.count);
+    EXPECT_EQ(back->bytes, message.bytes);
+    EXPECT_EQ(back->step, message.step);
+    EXPECT_EQ(back->slot, message.slot);
     EXPECT_FALSE(back->failed);
     EXPECT_TRUE(back->granted);
     EXPECT_FALSE(back->answer);
     EXPECT_TRUE(back->shared);
-    EXPECT_EQ(back->list, word.list);
-    EXPECT_EQ(back->data, word.data);
-    EXPECT_EQ(back->ids, word.ids);
-    EXPECT_EQ(back->runs, word.runs);
+    EXPECT_EQ(back->list, message.list);
+    EXPECT_EQ(back->data, message.data);
+    EXPECT_EQ(back->ids, message.ids);
+    EXPECT_EQ(back->runs, message.runs);
 }
 
-TEST(WordTest, OtherBytesAreRefused) {
+TEST(CallMessageTest, OtherBytesAreRefused) {
     const std::vector<std::byte> whole = encode(sample());
     for (size_t bytes = 0; bytes < whole.size(); ++bytes)
-        EXPECT_FALSE(decode_word(std::span(whole).first(bytes)).ok()) << bytes << " bytes";
+        EXPECT_FALSE(decode_call_message(std::span(whole).first(bytes)).ok()) << bytes << " bytes";
     std::vector<std::byte> longer = whole;
     longer.push_back(std::byte{0});
-    EXPECT_FALSE(decode_word(longer).ok());
+    EXPECT_FALSE(decode_call_message(longer).ok());
     std::vector<std::byte> foreign = whole;
     foreign[0] = std::byte{99};
-    EXPECT_FALSE(decode_word(foreign).ok());
+    EXPECT_FALSE(decode_call_message(foreign).ok());
 }
 
 // Two windows of an owner are under way between two ranks at once, in rounds that follow each other.
-TEST(WordTest, TransfersOfTwoRoundsHaveTagsOfTheirOwn) {
+TEST(CallMessageTest, TransfersOfTwoRoundsHaveTagsOfTheirOwn) {
     for (const int owners : {1, 8191, 8192, 8193}) {
         DomainSettings settings;
         settings.align_bytes = settings.window_bytes = 1;

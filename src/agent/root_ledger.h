@@ -1,12 +1,10 @@
-// Ledgers: who has captured what, and what follows from it. Pure state machines without threads, clocks or
-// files; whoever drives them carries out the orders they give.
+// RootLedger: one per job, at rank 0's node. It sees every node's captures and every party's flush result,
+// decides by the queue policy which epochs are flushed, has the arrays of each judged when all nodes have
+// captured it, and declares how each one ended. A pure state machine without threads, clocks or files:
+// whoever drives it carries out the orders that it gives.
 //
-// NodeLedger   one per node: collects its ranks' captures, epoch by epoch.
-// RootLedger   one per job, at rank 0's node: sees every node's captures and every party's flush result,
-//              decides by the queue policy which epochs are flushed, has the arrays of each judged when all
-//              nodes have captured it, and declares how each one ended. Where ranks may not communicate in
-//              the background, every rank runs the same RootLedger on the same inputs in the same order, and
-//              comes to the same orders.
+// Where ranks may not communicate in the background, every rank runs the same RootLedger on the same inputs
+// in the same order, and comes to the same orders.
 //
 // No epoch is committed or kept before its arrays were judged: leaders wait for MayCommit.
 #pragma once
@@ -15,6 +13,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -22,34 +21,6 @@
 #include "config/config.h"
 
 namespace tailrace {
-
-class NodeLedger {
-  public:
-    NodeLedger(int node, size_t rank_count) : node_(node), rank_count_(rank_count) {}
-
-    // The captures of all ranks of the node, once the last one is in; empty before.
-    struct Complete {
-        NodeCaptured news;
-        std::vector<Captured> captures;  // in the order they came
-    };
-    std::optional<Complete> captured(const Captured& capture);
-
-    // The sequence numbers from `first` on will never be complete: some rank has ended its session. What has
-    // begun is reported as failed with `why`, and so is what comes later. The least `first` counts.
-    std::vector<Complete> end_from(uint64_t first, const Status& why);
-
-  private:
-    Complete complete(uint64_t sequence, std::vector<Captured> captures, Status extra) const;
-
-    int node_;
-    size_t rank_count_;
-    std::map<uint64_t, std::vector<Captured>> open_;  // by sequence
-    std::optional<uint64_t> end_from_;
-    Status end_why_;
-};
-
-// The digest of a node's arrays: those of its ranks, in their order.
-Residues arrays_of_node(const ArrayPoints& points, std::vector<Captured> captures);
 
 // Find out whether the arrays of this epoch can be restored, and say so by judged().
 struct JudgeArrays {

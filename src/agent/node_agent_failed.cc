@@ -86,7 +86,7 @@ void NodeAgent::tell_that_it_is_over() {
             post_at_best(setup_.topology.representative(node), BackgroundOver{why_over_});
     for (const int rank : setup_.topology.ranks_of_node[static_cast<size_t>(setup_.node)])
         if (rank != setup_.transport->rank()) post_at_best(rank, BackgroundOver{why});
-    setup_.table->fail_all(why, true);
+    setup_.rank_epochs->fail_all(why, true);
     std::lock_guard lock(mutex_);
     open_.clear();
     recovering_.clear();

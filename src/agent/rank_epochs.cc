@@ -1,4 +1,4 @@
-#include "agent/epoch_table.h"
+#include "agent/rank_epochs.h"
 
 #include <fmt/format.h>
 
@@ -13,7 +13,7 @@ constexpr size_t most_early = 64;
 
 }  // namespace
 
-void EpochTable::end(Entry& entry, const EpochEnded& news) {
+void RankEpochs::end(Entry& entry, const EpochEnded& news) {
     entry.info.state = news.state;
     entry.info.why = news.why;
     entry.info.note = news.note;
@@ -21,12 +21,12 @@ void EpochTable::end(Entry& entry, const EpochEnded& news) {
     entry.captured_everywhere = news.captured_everywhere;
 }
 
-void EpochTable::forget_old() {
+void RankEpochs::forget_old() {
     for (auto entry = entries_.begin(); entries_.size() > most_entries && entry != entries_.end();)
         entry = is_final(entry->second.info.state) ? entries_.erase(entry) : std::next(entry);
 }
 
-void EpochTable::add(const EpochInfo& info, bool for_shared) {
+void RankEpochs::add(const EpochInfo& info, bool for_shared) {
     std::lock_guard lock(mutex_);
     Entry entry{info, for_shared, false, false, false};
     if (auto early = early_.find({info.epoch, info.run}); early != early_.end()) {
@@ -45,17 +45,17 @@ void EpochTable::add(const EpochInfo& info, bool for_shared) {
     changed_.notify_all();
 }
 
-void EpochTable::note_failure(uint64_t epoch, const Status& why) {
+void RankEpochs::note_failure(uint64_t epoch, const Status& why) {
     if (first_failure_.ok()) first_failure_ = why.with_context(fmt::format("epoch {}", epoch));
 }
 
-void EpochTable::set_blocked(uint64_t epoch, double seconds) {
+void RankEpochs::set_blocked(uint64_t epoch, double seconds) {
     std::lock_guard lock(mutex_);
     auto found = entries_.find(epoch);
     if (found != entries_.end()) found->second.info.blocked_seconds = seconds;
 }
 
-void EpochTable::flushing(EpochKey key) {
+void RankEpochs::flushing(EpochKey key) {
     std::lock_guard lock(mutex_);
     auto found = entries_.find(key.epoch);
     if (found == entries_.end() || found->second.info.run != key.run) return;
@@ -63,7 +63,7 @@ void EpochTable::flushing(EpochKey key) {
     changed_.notify_all();
 }
 
-void EpochTable::ended(const EpochEnded& news) {
+void RankEpochs::ended(const EpochEnded& news) {
     std::lock_guard lock(mutex_);
     auto found = entries_.find(news.key.epoch);
     if (found == entries_.end() || found->second.info.run != news.key.run) {
@@ -77,7 +77,7 @@ void EpochTable::ended(const EpochEnded& news) {
     changed_.notify_all();
 }
 
-void EpochTable::fail_all(const Status& why, bool let_go) {
+void RankEpochs::fail_all(const Status& why, bool let_go) {
     std::lock_guard lock(mutex_);
     if (let_go || broken_.ok()) let_go_ = let_go;
     broken_ = why;
@@ -93,27 +93,27 @@ void EpochTable::fail_all(const Status& why, bool let_go) {
     changed_.notify_all();
 }
 
-std::optional<EpochTable::Entry> EpochTable::find(uint64_t epoch) const {
+std::optional<RankEpochs::Entry> RankEpochs::find(uint64_t epoch) const {
     std::lock_guard lock(mutex_);
     auto found = entries_.find(epoch);
     if (found == entries_.end()) return std::nullopt;
     return found->second;
 }
 
-std::vector<EpochTable::Entry> EpochTable::all() const {
+std::vector<RankEpochs::Entry> RankEpochs::all() const {
     std::lock_guard lock(mutex_);
     std::vector<Entry> entries;
     for (const auto& [epoch, entry] : entries_) entries.push_back(entry);
     return entries;
 }
 
-std::optional<uint64_t> EpochTable::newest() const {
+std::optional<uint64_t> RankEpochs::newest() const {
     std::lock_guard lock(mutex_);
     if (entries_.empty()) return std::nullopt;
     return entries_.rbegin()->first;
 }
 
-size_t EpochTable::unfinished_for_shared() const {
+size_t RankEpochs::unfinished_for_shared() const {
     std::lock_guard lock(mutex_);
     size_t count = 0;
     for (const auto& [epoch, entry] : entries_)
@@ -121,7 +121,7 @@ size_t EpochTable::unfinished_for_shared() const {
     return count;
 }
 
-std::vector<uint64_t> EpochTable::unfinished() const {
+std::vector<uint64_t> RankEpochs::unfinished() const {
     std::lock_guard lock(mutex_);
     std::vector<uint64_t> epochs;
     for (const auto& [epoch, entry] : entries_)
@@ -129,17 +129,17 @@ std::vector<uint64_t> EpochTable::unfinished() const {
     return epochs;
 }
 
-Status EpochTable::broken() const {
+Status RankEpochs::broken() const {
     std::lock_guard lock(mutex_);
     return broken_;
 }
 
-Status EpochTable::first_failure() const {
+Status RankEpochs::first_failure() const {
     std::lock_guard lock(mutex_);
     return first_failure_;
 }
 
-bool EpochTable::wait_until(const std::function<bool(const Entries&)>& done,
+bool RankEpochs::wait_until(const std::function<bool(const Entries&)>& done,
                             std::optional<std::chrono::steady_clock::time_point> deadline) {
     std::unique_lock lock(mutex_);
     auto ready = [&] { return done(entries_); };

@@ -1,4 +1,4 @@
-// EpochTable: what one rank knows about the epochs it has saved in this session.
+// RankEpochs: what one rank knows about the epochs it has saved in this session.
 //
 // Invariants: an epoch that has come to its end (committed, kept_local, failed) never changes again; epochs
 // and sequence numbers ascend together. Thread-safe: the program's threads read and wait, the node agent (or
@@ -22,7 +22,7 @@ inline bool is_final(EpochState state) {
     return state == EpochState::committed || state == EpochState::kept_local || state == EpochState::failed;
 }
 
-class EpochTable {
+class RankEpochs {
   public:
     struct Entry {
         EpochInfo info;

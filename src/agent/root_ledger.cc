@@ -1,4 +1,4 @@
-#include "agent/epoch_ledger.h"
+#include "agent/root_ledger.h"
 
 #include <fmt/format.h>
 
@@ -21,70 +21,6 @@ bool contains(const std::vector<EpochKey>& keys, EpochKey key) {
 }
 
 }  // namespace
-
-Residues arrays_of_node(const ArrayPoints& points, std::vector<Captured> captures) {
-    std::sort(captures.begin(), captures.end(),
-              [](const Captured& a, const Captured& b) { return a.stream.rank < b.stream.rank; });
-    std::vector<Residues> digests;
-    for (const auto& capture : captures) digests.push_back(capture.arrays);
-    return points.combine(digests);
-}
-
-// ---- NodeLedger --------------------------------------------------------------------------------------
-
-NodeLedger::Complete NodeLedger::complete(uint64_t sequence, std::vector<Captured> captures,
-                                          Status extra) const {
-    Complete whole;
-    whole.news.node = node_;
-    whole.news.sequence = sequence;
-    whole.news.for_shared = captures.front().for_shared;
-    for (const auto& capture : captures) {
-        whole.news.capture.add(
-            capture_numbers(capture.stream.stream_bytes, capture.seconds, capture.wait_seconds));
-        if (whole.news.status.ok() && !capture.status.ok())
-            whole.news.status =
-                Status(capture.status.code(),
-                       fmt::format("{} does not exist because rank {} could not capture it: {}",
-                                   to_string(capture.key), capture.stream.rank, capture.status.message()));
-        if (!contains(whole.news.keys, capture.key)) whole.news.keys.push_back(capture.key);
-    }
-    if (whole.news.keys.size() > 1) {
-        const auto& first = captures.front();
-        const auto& other = *std::find_if(captures.begin(), captures.end(),
-                                          [&](const Captured& c) { return c.key != first.key; });
-        whole.news.status =
-            Status(Code::invalid_argument,
-                   fmt::format(
-                       "save number {} has different epochs: {} on rank {} and {} on rank {}; every rank "
-                       "must save the same epoch in its n-th save. Earlier epochs are intact",
-                       sequence + 1, first.key.epoch, first.stream.rank, other.key.epoch, other.stream.rank));
-    } else if (whole.news.status.ok()) {
-        whole.news.status = std::move(extra);
-    }
-    whole.captures = std::move(captures);
-    return whole;
-}
-
-std::optional<NodeLedger::Complete> NodeLedger::captured(const Captured& capture) {
-    auto& captures = open_[capture.sequence];
-    captures.push_back(capture);
-    const bool over = end_from_ && capture.sequence >= *end_from_;
-    if (captures.size() < rank_count_ && !over) return std::nullopt;
-    auto whole = complete(capture.sequence, std::move(captures), over ? end_why_ : Status());
-    open_.erase(capture.sequence);
-    return whole;
-}
-
-std::vector<NodeLedger::Complete> NodeLedger::end_from(uint64_t first, const Status& why) {
-    end_from_ = std::min(first, end_from_.value_or(first));
-    end_why_ = why;
-    std::vector<Complete> ended;
-    for (auto open = open_.lower_bound(first); open != open_.end(); open = open_.erase(open))
-        ended.push_back(complete(open->first, std::move(open->second), why));
-    return ended;
-}
-
-// ---- RootLedger --------------------------------------------------------------------------------------
 
 void RootLedger::captured(const NodeCaptured& news) {
     auto& sequence = sequences_[news.sequence];
