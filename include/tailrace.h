@@ -76,8 +76,9 @@ TAILRACE_API void tailrace_set_log_level(tailrace_log_level level);
 
 /* ---- options -------------------------------------------------------------------------------------- */
 
-/* Settings of a session. `tailrace config` (command line) and the README list all keys. Later sources win:
- * defaults, files loaded, environment TAILRACE_<KEY>, keys set in code. Not for several threads at once. */
+/* Settings of a session. `tailrace config` (command line) and docs/settings.md list all keys. Later sources
+ * win: defaults, files loaded, environment TAILRACE_<KEY>, keys set in code. Not for several threads at once.
+ */
 typedef struct tailrace_options tailrace_options;
 
 TAILRACE_API tailrace_options* tailrace_options_new(void); /* NULL when out of memory */

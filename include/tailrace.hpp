@@ -110,9 +110,9 @@ constexpr tailrace_type element_type() {
 
 }  // namespace detail
 
-// A session's settings; the README lists the keys. Later sources win: defaults, files loaded, environment
-// variables TAILRACE_<KEY>, keys set in code. Unknown keys and bad values throw at once, naming the nearest
-// right one.
+// A session's settings; docs/settings.md lists the keys. Later sources win: defaults, files loaded,
+// environment variables TAILRACE_<KEY>, keys set in code. Unknown keys and bad values throw at once, naming
+// the nearest right one.
 class Options {
   public:
     Options() : options_(tailrace_options_new()) {

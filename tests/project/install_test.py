@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What is installed is enough: the README's examples, as they stand there, build against it and run.
+"""What is installed is enough: the examples of the pages, as they stand there, build against it and run.
 
-Installs the build into a fresh directory whose name has spaces; takes the blocks of README.md marked
+Installs the build into a fresh directory whose name has spaces; takes the blocks of README.md and docs/linking.md marked
 `<!-- test: NAME -->`; builds them once with CMake (find_package) and once with pkg-config; and runs each
 program twice in a fresh directory: the second run must go on where the first ended.
 Without --mpicc the MPI example is left out, and find_package is asked without its component.
@@ -28,7 +28,7 @@ def run(command, **how):
     return done.stdout
 
 
-def readme_blocks(path):
+def marked_blocks(path):
     with open(path, encoding="utf-8") as f:
         text = f.read()
     return dict(re.findall(r"^<!-- test: (\S+) -->\n```\w*\n(.*?)^```$", text, re.M | re.S))
@@ -87,10 +87,11 @@ def main():
     parser.add_argument("--mpiexec")
     options = parser.parse_args()
     with_mpi = bool(options.mpicc)
-    blocks = readme_blocks(os.path.join(options.source, "README.md"))
+    blocks = {name: block for page in ("README.md", os.path.join("docs", "linking.md"))
+              for name, block in marked_blocks(os.path.join(options.source, page)).items()}
     for name in ("example.c", "example.cc", "CMakeLists.txt", "pkg-config.sh"):
         if name not in blocks:
-            raise Failure("README.md has no block marked <!-- test: %s -->" % name)
+            raise Failure("no page has a block marked <!-- test: %s -->" % name)
 
     with tempfile.TemporaryDirectory(prefix="tailrace install ") as top:
         prefix = os.path.join(top, "prefix")
@@ -135,7 +136,7 @@ def main():
         finds_package_by_old_policies(options.cmake, top, prefix, options.cc)
         one_sentence_below_cxx20(options.cxx, top, os.path.join(prefix, "include"), with_mpi)
 
-        # 3. pkg-config. The README's plain names of compilers stand for the ones of this build.
+        # 3. pkg-config. The page's plain names of compilers stand for the ones of this build.
         by_hand = os.path.join(top, "by hand")
         os.makedirs(by_hand)
         for line in blocks["pkg-config.sh"].strip().split("\n"):
@@ -162,7 +163,7 @@ def main():
             listing = run([os.path.join(prefix, "bin", "tailrace"), "ls",
                            os.path.join(there + " single", "plate")])
             expect(listing, "1000", "tailrace ls")
-    print("installed; the README's examples build with find_package and pkg-config, run, and go on%s"
+    print("installed; the pages' examples build with find_package and pkg-config, run, and go on%s"
           % ("" if with_mpi else " (without MPI: the C++ example only)"))
     return 0
 
