@@ -166,7 +166,9 @@ Result<FlushPlan> make_plan(const std::string& job, EpochKey key, uint64_t run_u
     return plan;
 }
 
-Status check_plan(const FlushPlan& plan) {
+namespace {
+
+Status check_numbers(const FlushPlan& plan) {
     if (Status name = check_job_name(plan.job); !name.ok()) return bad_plan(plan, name.message());
     if (plan.rank_count == 0 || plan.rank_count > max_ranks)
         return bad_plan(plan, fmt::format("{} ranks are not between 1 and {}", plan.rank_count, max_ranks));
@@ -185,7 +187,10 @@ Status check_plan(const FlushPlan& plan) {
         return bad_plan(plan, fmt::format("stripes of multiples of {} bytes, which is no multiple of the "
                                           "block of {} bytes, or above {}",
                                           plan.stripe_align, plan.block_bytes, most_chunk_bytes));
+    return Status();
+}
 
+Status check_group(const FlushPlan& plan) {
     const Group& group = plan.group;
     if (group.index < 0 || group.first_node < 0 || group.last_node <= group.first_node ||
         group.last_file <= group.first_file || group.last_file > plan.file_count)
@@ -195,7 +200,11 @@ Status check_plan(const FlushPlan& plan) {
     if (plan.offers.size() != static_cast<size_t>(group.node_count()))
         return bad_plan(plan,
                         fmt::format("{} nodes have offered, not {}", plan.offers.size(), group.node_count()));
+    return Status();
+}
 
+Status check_offers(const FlushPlan& plan) {
+    const Group& group = plan.group;
     std::vector<uint32_t> ranks;
     uint64_t bytes = 0;
     uint64_t chunks = 0;
@@ -226,7 +235,11 @@ Status check_plan(const FlushPlan& plan) {
     std::sort(ranks.begin(), ranks.end());
     if (auto twice = std::adjacent_find(ranks.begin(), ranks.end()); twice != ranks.end())
         return bad_plan(plan, fmt::format("rank {} is offered twice", *twice));
+    return Status();
+}
 
+Status check_leaders(const FlushPlan& plan) {
+    const Group& group = plan.group;
     if (plan.leaders.empty() || plan.leaders.size() > max_leaders_per_file ||
         (group.file_count() > 1 && plan.leaders.size() > 1))
         return bad_plan(plan,
@@ -237,6 +250,15 @@ Status check_plan(const FlushPlan& plan) {
         std::adjacent_find(leaders.begin(), leaders.end()) != leaders.end())
         return bad_plan(plan, "a leader is no node of the group, or leads twice");
     return Status();
+}
+
+}  // namespace
+
+Status check_plan(const FlushPlan& plan) {
+    TAILRACE_TRY(check_numbers(plan));
+    TAILRACE_TRY(check_group(plan));
+    TAILRACE_TRY(check_offers(plan));
+    return check_leaders(plan);
 }
 
 SharedHeader FlushPlan::header(uint32_t file) const {

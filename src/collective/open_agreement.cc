@@ -90,20 +90,15 @@ bool can_share(const Introduction& peer) {
     return std::memcmp(attached->memory().data(), &peer.token, sizeof peer.token) == 0;
 }
 
-}  // namespace
-
-Result<OpenAgreement> agree_on_open(Transport& transport, const Options& options, const Status& mine,
-                                    const SpaceInfo& space, const std::string& path) {
-    TAILRACE_TRY(agree(transport, mine));
-
-    // 1. Everybody introduces itself, with a page of memory to try.
+// Everybody introduces itself, with a page of memory to try.
+Introduction introduction_of(const Transport& transport, const Options& options, const SpaceInfo& space,
+                             SharedMemory& page) {
     Introduction me;
     me.host = transport.host();
     me.token = std::random_device()() | 1;
     me.options = describe(options);
     me.block_bytes = space.block_bytes;
     me.file_system = space.file_system;
-    SharedMemory page;
     if (options.shared_memory && !SharedMemory::is_limited()) {
         if (auto made = SharedMemory::create(sizeof me.token); made.ok()) {
             page = std::move(*made);
@@ -111,14 +106,10 @@ Result<OpenAgreement> agree_on_open(Transport& transport, const Options& options
             me.memory = page.name();
         }
     }
-    TAILRACE_ASSIGN(const auto answers, transport.allgather(encode(me)));
-    std::vector<Introduction> all;
-    std::vector<std::string> hosts;
-    for (const std::vector<std::byte>& answer : answers) {
-        TAILRACE_ASSIGN(Introduction introduction, decode(answer));
-        hosts.push_back(introduction.host);
-        all.push_back(std::move(introduction));
-    }
+    return me;
+}
+
+Status check_equal_options(const std::vector<Introduction>& all, const std::string& path) {
     for (size_t rank = 1; rank < all.size(); ++rank) {
         if (all[rank].options == all[0].options) continue;
         const auto [first, other] = difference(all[0].options, all[rank].options);
@@ -128,6 +119,35 @@ Result<OpenAgreement> agree_on_open(Transport& transport, const Options& options
                         "equal on all ranks",
                         path, first, rank, other));
     }
+    return {};
+}
+
+// Everybody tries the memory of the node's first rank, and that one the memory of all.
+bool shares_memory(const Topology& topology, int rank, const std::vector<Introduction>& all) {
+    const int node = topology.node_of_rank[static_cast<size_t>(rank)];
+    const std::vector<int>& of_node = topology.ranks_of_node[static_cast<size_t>(node)];
+    if (rank != of_node.front()) return can_share(all[static_cast<size_t>(of_node.front())]);
+    return std::all_of(of_node.begin(), of_node.end(),
+                       [&](int other) { return can_share(all[static_cast<size_t>(other)]); });
+}
+
+}  // namespace
+
+Result<OpenAgreement> agree_on_open(Transport& transport, const Options& options, const Status& mine,
+                                    const SpaceInfo& space, const std::string& path) {
+    TAILRACE_TRY(agree(transport, mine));
+
+    SharedMemory page;
+    const Introduction me = introduction_of(transport, options, space, page);
+    TAILRACE_ASSIGN(const auto answers, transport.allgather(encode(me)));
+    std::vector<Introduction> all;
+    std::vector<std::string> hosts;
+    for (const std::vector<std::byte>& answer : answers) {
+        TAILRACE_ASSIGN(Introduction introduction, decode(answer));
+        hosts.push_back(introduction.host);
+        all.push_back(std::move(introduction));
+    }
+    TAILRACE_TRY(check_equal_options(all, path));
 
     OpenAgreement agreement;
     agreement.topology = make_topology(hosts, options.ranks_per_node);
@@ -135,18 +155,13 @@ Result<OpenAgreement> agree_on_open(Transport& transport, const Options& options
         std::clamp(std::bit_ceil(all[0].block_bytes), least_alignment, greatest_alignment);
     agreement.file_system = all[0].file_system;
 
-    // 2. Everybody tries the memory of the node's first rank, and that one the memory of all.
-    const int node = agreement.topology.node_of_rank[static_cast<size_t>(transport.rank())];
-    const std::vector<int>& node_ranks = agreement.topology.ranks_of_node[static_cast<size_t>(node)];
-    bool shares = options.shared_memory && can_share(all[static_cast<size_t>(node_ranks.front())]);
-    if (transport.rank() == node_ranks.front())
-        for (const int rank : node_ranks) shares = shares && can_share(all[static_cast<size_t>(rank)]);
-    const std::byte word{static_cast<uint8_t>(shares ? 1 : 0)};
-    TAILRACE_ASSIGN(const auto words, transport.allgather(std::span(&word, 1)));
+    const bool shares = options.shared_memory && shares_memory(agreement.topology, transport.rank(), all);
+    const std::byte mine_shares{static_cast<uint8_t>(shares ? 1 : 0)};
+    TAILRACE_ASSIGN(const auto shared, transport.allgather(std::span(&mine_shares, 1)));
     agreement.node_shares_memory.assign(agreement.topology.ranks_of_node.size(), true);
-    for (size_t rank = 0; rank < words.size(); ++rank) {
+    for (size_t rank = 0; rank < shared.size(); ++rank) {
         const auto its_node = static_cast<size_t>(agreement.topology.node_of_rank[rank]);
-        if (words[rank].size() != 1 || words[rank][0] != std::byte{1}) {
+        if (shared[rank].size() != 1 || shared[rank][0] != std::byte{1}) {
             if (transport.rank() == 0 && options.shared_memory && agreement.node_shares_memory[its_node])
                 log(LogLevel::info,
                     "'{}': the ranks of node {} cannot see each other's memory; calls go in two phases", path,

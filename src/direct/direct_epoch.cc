@@ -30,51 +30,6 @@ std::vector<std::byte> padded(std::vector<std::byte> bytes) {
     return bytes;
 }
 
-// A rank's stream when it is complete: the table of regions, and which of its bytes lie where.
-struct Stream {
-    PartManifest manifest;
-    std::vector<std::byte> encoded;
-    StreamInfo info;
-    uint64_t tail_start = 0;  // in the stream: where what lies in runs ends
-};
-
-Result<Stream> make_stream(const DirectRank& from, uint32_t rank, uint32_t ranks, uint64_t run_bytes) {
-    Stream stream;
-    PartManifest& manifest = stream.manifest;
-    manifest.rank = rank;
-    manifest.rank_count = ranks;
-    add_regions(manifest, from.regions);
-    for (const auto& tail : from.tail) {
-        if (tail.shape.bytes != tail.content.size())
-            return Status(Code::invalid_argument,
-                          fmt::format("region '{}' of rank {} has {} bytes, and {} were given",
-                                      tail.shape.name, rank, tail.shape.bytes, tail.content.size()));
-        add_regions(manifest, {tail.shape});
-    }
-    TAILRACE_TRY(lay_out(manifest));
-    stream.tail_start = manifest.manifest_bytes + run_bytes;
-    for (size_t i = 0; i < manifest.regions.size(); ++i) {
-        std::vector<uint32_t>& crcs = manifest.regions[i].block_crcs;
-        if (i < from.regions.size()) {
-            if (i >= from.crcs.size() || from.crcs[i].size() != crcs.size())
-                return Status(Code::invalid_argument,
-                              fmt::format("region '{}' of rank {} came without its checksums",
-                                          manifest.regions[i].name, rank));
-            crcs = from.crcs[i];
-            continue;
-        }
-        const std::span<const std::byte> content(from.tail[i - from.regions.size()].content);
-        for (size_t block = 0; block < crcs.size(); ++block) {
-            const size_t start = block * check_block_bytes;
-            crcs[block] =
-                crc32c(content.subspan(start, std::min<size_t>(check_block_bytes, content.size() - start)));
-        }
-    }
-    stream.encoded = encode(manifest);
-    stream.info = {rank, manifest.stream_bytes, manifest.manifest_bytes, crc32c(stream.encoded)};
-    return stream;
-}
-
 }  // namespace
 
 uint32_t first_file_of(uint32_t rank, uint32_t ranks, uint32_t files) {
@@ -185,13 +140,79 @@ Status DirectEpoch::commit(const std::vector<DirectRank>& ranks) {
     return {};
 }
 
+Result<DirectEpoch::Stream> DirectEpoch::make_stream(const DirectRank& from, uint32_t rank, uint32_t ranks,
+                                                     uint64_t run_bytes) {
+    Stream stream;
+    PartManifest& manifest = stream.manifest;
+    manifest.rank = rank;
+    manifest.rank_count = ranks;
+    add_regions(manifest, from.regions);
+    for (const auto& tail : from.tail) {
+        if (tail.shape.bytes != tail.content.size())
+            return Status(Code::invalid_argument,
+                          fmt::format("region '{}' of rank {} has {} bytes, and {} were given",
+                                      tail.shape.name, rank, tail.shape.bytes, tail.content.size()));
+        add_regions(manifest, {tail.shape});
+    }
+    TAILRACE_TRY(lay_out(manifest));
+    stream.tail_start = manifest.manifest_bytes + run_bytes;
+    for (size_t i = 0; i < manifest.regions.size(); ++i) {
+        std::vector<uint32_t>& crcs = manifest.regions[i].block_crcs;
+        if (i < from.regions.size()) {
+            if (i >= from.crcs.size() || from.crcs[i].size() != crcs.size())
+                return Status(Code::invalid_argument,
+                              fmt::format("region '{}' of rank {} came without its checksums",
+                                          manifest.regions[i].name, rank));
+            crcs = from.crcs[i];
+            continue;
+        }
+        const std::span<const std::byte> content(from.tail[i - from.regions.size()].content);
+        for (size_t block = 0; block < crcs.size(); ++block) {
+            const size_t start = block * check_block_bytes;
+            crcs[block] =
+                crc32c(content.subspan(start, std::min<size_t>(check_block_bytes, content.size() - start)));
+        }
+    }
+    stream.encoded = encode(manifest);
+    stream.info = {rank, manifest.stream_bytes, manifest.manifest_bytes, crc32c(stream.encoded)};
+    return stream;
+}
+
+// The bytes of the regions that came with their content.
+std::vector<std::byte> DirectEpoch::tail_of(const DirectRank& from, const Stream& stream) {
+    std::vector<std::byte> tail(stream.manifest.stream_bytes - stream.tail_start);
+    for (size_t i = 0; i < from.tail.size(); ++i) {
+        const auto& content = from.tail[i].content;
+        const Region& region = stream.manifest.regions[from.regions.size() + i];
+        std::copy(content.begin(), content.end(),
+                  tail.begin() + static_cast<std::ptrdiff_t>(region.stream_offset - stream.tail_start));
+    }
+    return tail;
+}
+
 Status DirectEpoch::write_and_seal(const std::vector<DirectRank>& ranks) {
-    std::vector<SegmentIndex> indexes(header_.file_count);
-    std::vector<uint64_t> ends(header_.file_count, data_start());
-    std::vector<uint64_t> fronts(header_.file_count, data_start());     // room from here on ...
-    std::vector<uint64_t> data_starts(header_.file_count, UINT64_MAX);  // ... up to here
+    std::vector<FileContent> files(header_.file_count);
+    for (auto& file : files) file.end = file.front = data_start();
+    TAILRACE_ASSIGN(const auto streams, locate_data(ranks, files));
+    std::vector<const PartManifest*> manifests;
+    for (const Stream& stream : streams) manifests.push_back(&stream.manifest);
+    if (const auto fault = check_arrays(manifests)) return fault->refusal();
+    for (uint32_t rank = 0; rank < ranks.size(); ++rank) {
+        const uint32_t file = first_file_of(rank, header_.rank_count, header_.file_count);
+        TAILRACE_TRY(put(rank, 0, streams[rank].encoded, *segments_[file], files[file]));
+        TAILRACE_TRY(put(rank, streams[rank].tail_start, tail_of(ranks[rank], streams[rank]),
+                         *segments_[file], files[file]));
+    }
+    // Everything but the slots is durable before the first slot is written, the names too.
+    for (uint32_t k = 0; k < header_.file_count; ++k)
+        TAILRACE_TRY(segments_[k]->seal(std::move(files[k].index), files[k].end));
+    return {};
+}
+
+// The streams of all ranks, and where what they have written lies in the files.
+Result<std::vector<DirectEpoch::Stream>> DirectEpoch::locate_data(const std::vector<DirectRank>& ranks,
+                                                                  std::vector<FileContent>& files) const {
     std::vector<Stream> streams;
-    // 1. Where the data lies.
     for (uint32_t rank = 0; rank < ranks.size(); ++rank) {
         const DirectRank& from = ranks[rank];
         const uint32_t first_file = first_file_of(rank, header_.rank_count, header_.file_count);
@@ -203,55 +224,36 @@ Status DirectEpoch::write_and_seal(const std::vector<DirectRank>& ranks) {
                                                               from.file_offsets.size(), layout.runs.size()));
         for (uint32_t run = 0; run < layout.runs.size(); ++run) {
             const RegionRun& cut = layout.runs[run];
-            const uint32_t file = first_file + run;
-            indexes[file].streams.push_back(stream.info);
+            FileContent& file = files[first_file + run];
+            file.index.streams.push_back(stream.info);
+            if (cut.first == cut.last) continue;
             const uint64_t start = stream.manifest.manifest_bytes + cut.start;
             const uint64_t end = cut.last < from.regions.size()
                                      ? stream.manifest.manifest_bytes + layout.offsets[cut.last]
                                      : stream.tail_start;
-            if (cut.first == cut.last) continue;
-            if (end > start)
-                indexes[file].extents.push_back({rank, start, end - start, from.file_offsets[run]});
-            ends[file] = std::max(ends[file], from.file_offsets[run] + cut.bytes);
-            data_starts[file] = std::min(data_starts[file], from.file_offsets[run]);
+            if (end > start) file.index.extents.push_back({rank, start, end - start, from.file_offsets[run]});
+            file.end = std::max(file.end, from.file_offsets[run] + cut.bytes);
+            file.data_start = std::min(file.data_start, from.file_offsets[run]);
         }
         streams.push_back(std::move(stream));
     }
-    std::vector<const PartManifest*> manifests;
-    for (const Stream& stream : streams) manifests.push_back(&stream.manifest);
-    if (const auto fault = check_arrays(manifests)) return fault->refusal();
-    // 2. Manifests and tails, in front of it or behind it.
-    for (uint32_t rank = 0; rank < ranks.size(); ++rank) {
-        const Stream& stream = streams[rank];
-        const uint32_t file = first_file_of(rank, header_.rank_count, header_.file_count);
-        const auto put = [&](uint64_t stream_offset, std::vector<std::byte> bytes) -> Status {
-            if (bytes.empty()) return {};
-            const uint64_t size = bytes.size();
-            const auto whole = padded(std::move(bytes));
-            // The front may reach the end of a file without data.
-            const bool fits =
-                data_starts[file] >= fronts[file] && whole.size() <= data_starts[file] - fronts[file];
-            uint64_t& next = fits ? fronts[file] : ends[file];
-            const uint64_t offset = next;
-            next += whole.size();
-            ends[file] = std::max(ends[file], next);
-            indexes[file].extents.push_back({rank, stream_offset, size, offset});
-            return segments_[file]->file().write_at(whole, offset);
-        };
-        TAILRACE_TRY(put(0, stream.encoded));
-        std::vector<std::byte> tail(stream.manifest.stream_bytes - stream.tail_start);
-        for (size_t i = 0; i < ranks[rank].tail.size(); ++i) {
-            const auto& content = ranks[rank].tail[i].content;
-            const Region& region = stream.manifest.regions[ranks[rank].regions.size() + i];
-            std::copy(content.begin(), content.end(),
-                      tail.begin() + static_cast<std::ptrdiff_t>(region.stream_offset - stream.tail_start));
-        }
-        TAILRACE_TRY(put(stream.tail_start, std::move(tail)));
-    }
-    // 3. Everything but the slots is durable before the first slot is written, the names too.
-    for (uint32_t k = 0; k < header_.file_count; ++k)
-        TAILRACE_TRY(segments_[k]->seal(std::move(indexes[k]), ends[k]));
-    return {};
+    return streams;
+}
+
+// In front of the file's data where it fits, else behind it.
+Status DirectEpoch::put(uint32_t rank, uint64_t stream_offset, std::vector<std::byte> bytes, Segment& segment,
+                        FileContent& file) {
+    if (bytes.empty()) return {};
+    const uint64_t size = bytes.size();
+    const auto whole = padded(std::move(bytes));
+    // The front may reach the end of a file without data.
+    const bool fits = file.data_start >= file.front && whole.size() <= file.data_start - file.front;
+    uint64_t& next = fits ? file.front : file.end;
+    const uint64_t offset = next;
+    next += whole.size();
+    file.end = std::max(file.end, next);
+    file.index.extents.push_back({rank, stream_offset, size, offset});
+    return segment.file().write_at(whole, offset);
 }
 
 void DirectEpoch::remove_replaced() {

@@ -78,9 +78,29 @@ class DirectEpoch {
     Status commit(const std::vector<DirectRank>& ranks);
 
   private:
+    // A rank's stream when it is complete: the table of regions, and which of its bytes lie where.
+    struct Stream {
+        PartManifest manifest;
+        std::vector<std::byte> encoded;
+        StreamInfo info;
+        uint64_t tail_start = 0;  // in the stream: where what lies in runs ends
+    };
+    struct FileContent {
+        SegmentIndex index;
+        uint64_t front = 0;                // room from here on ...
+        uint64_t data_start = UINT64_MAX;  // ... up to here
+        uint64_t end = 0;
+    };
     DirectEpoch(Storage& storage, DirectEpochSettings settings);
     Status create(SharedHeader header);
     Status write_and_seal(const std::vector<DirectRank>& ranks);
+    Result<std::vector<Stream>> locate_data(const std::vector<DirectRank>& ranks,
+                                            std::vector<FileContent>& files) const;
+    static Result<Stream> make_stream(const DirectRank& from, uint32_t rank, uint32_t ranks,
+                                      uint64_t run_bytes);
+    static std::vector<std::byte> tail_of(const DirectRank& from, const Stream& stream);
+    static Status put(uint32_t rank, uint64_t stream_offset, std::vector<std::byte> bytes, Segment& segment,
+                      FileContent& file);
     void remove_replaced();
 
     Storage& storage_;

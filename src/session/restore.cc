@@ -343,29 +343,39 @@ Result<EpochKey> Session::use_newest(std::optional<uint64_t> epoch, std::optiona
                 break;
         }
     }
-    const auto places = fmt::format("{} and the node-local tier {}", config_.shared_dir, config_.local_dir);
     if (!damage.ok())
         return Status(
             Code::corrupt,
             fmt::format("nothing could be restored from {}, and nothing there was changed; the newest "
                         "epoch: {}",
-                        places, damage.message()));
+                        both_tiers(), damage.message()));
+    const Status missing = nothing_to_restore(epoch, before, candidates);
+    if (incomplete.ok() || missing.code() == Code::corrupt || !candidates.unlisted.ok()) return missing;
+    return Status(missing.code(), fmt::format("{} ({})", missing.message(), incomplete.message()));
+}
+
+std::string Session::both_tiers() const {
+    return fmt::format("{} and the node-local tier {}", config_.shared_dir, config_.local_dir);
+}
+
+// No epoch was tried that should have worked.
+Status Session::nothing_to_restore(std::optional<uint64_t> epoch, std::optional<uint64_t> before,
+                                   const Candidates& candidates) const {
     // What lies there is not known, so it may not be called a first run.
     if (!candidates.unlisted.ok())
         return Status(
             candidates.unlisted.code() == Code::not_found ? Code::io_error : candidates.unlisted.code(),
-            fmt::format("nothing could be restored from {}: {}", places, candidates.unlisted.message()));
+            fmt::format("nothing could be restored from {}: {}", both_tiers(),
+                        candidates.unlisted.message()));
     if (!candidates.damaged_part.empty() && !epoch && !before)
         return Status(
             Code::corrupt,
             fmt::format("nothing could be restored from {}, and nothing there was changed; a captured "
                         "part is damaged (remove it to begin anew): {}",
-                        places, candidates.damaged_part));
-    auto missing = epoch ? no_such_epoch(*epoch, candidates.newest_first)
-                         : Status(Code::not_found, fmt::format("there is no complete epoch of job {} in {}",
-                                                               config_.name, places));
-    if (incomplete.ok()) return missing;
-    return Status(missing.code(), fmt::format("{} ({})", missing.message(), incomplete.message()));
+                        both_tiers(), candidates.damaged_part));
+    if (epoch) return no_such_epoch(*epoch, candidates.newest_first);
+    return Status(Code::not_found,
+                  fmt::format("there is no complete epoch of job {} in {}", config_.name, both_tiers()));
 }
 
 // ---- restore -----------------------------------------------------------------------------------------

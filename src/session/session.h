@@ -171,6 +171,9 @@ class Session : public Checkpointer {
     Status agree_on_request(std::optional<uint64_t> epoch, std::optional<uint64_t> before) const;
     Result<EpochKey> use_newest(std::optional<uint64_t> epoch, std::optional<uint64_t> before, bool any_rank,
                                 const Use& use, std::unique_ptr<EpochReader>& reader);
+    std::string both_tiers() const;  // for sentences
+    Status nothing_to_restore(std::optional<uint64_t> epoch, std::optional<uint64_t> before,
+                              const Candidates& candidates) const;
     Status wait_for_flush(EpochKey key);
     bool reachable(const KnownPart& part, int rank) const;
     Status restore_regions(EpochReader& reader, const std::vector<Registered>& regions) const;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "base/log.h"
@@ -76,77 +77,112 @@ bool removed_or_warned(Storage& storage, const std::string& directory, const Sha
     return removed.ok();
 }
 
-}  // namespace
+// One look at the shared directory. What is found goes into the inventory.
+class Cleaning {
+  public:
+    Cleaning(Storage& storage, const std::string& directory, const std::string& job,
+             std::vector<SharedEpochFiles> epochs)
+        : storage_(storage), directory_(directory), job_(job), epochs_(std::move(epochs)) {}
 
-Result<SharedInventory> clean_shared(Storage& storage, const std::string& directory, const std::string& job) {
-    TAILRACE_ASSIGN(const auto epochs, list_shared(storage, directory, job));
-    SharedInventory inventory;
-    auto left_as_it_is = [&](const SharedEpochFiles& files, const Status& why) {
-        log(LogLevel::warning, "{} in {} cannot be used and is left as it is: {}", to_string(files.key),
-            directory, why.message());
-        if (has_unfinished(files) || why.code() != Code::not_found) inventory.unclean.push_back(files.key);
-    };
-    // 1. What has unfinished names is looked into, and named or removed.
-    std::set<EpochKey> loaded;
-    std::vector<EpochKey> whole;
-    for (const auto& files : epochs) {
-        inventory.greatest_run = count_run(inventory.greatest_run, files.key.run);
+    SharedInventory run() {
+        for (const auto& files : epochs_) {
+            count(files);
+            if (has_unfinished(files)) finish_or_remove(files);
+        }
+        find_committed();
+        remove_replaced();
+        return std::move(inventory_);
+    }
+
+  private:
+    void count(const SharedEpochFiles& files) {
+        inventory_.greatest_run = count_run(inventory_.greatest_run, files.key.run);
         if (files.key.run > greatest_possible_run)
             log(LogLevel::warning, "{} cannot be of run {}, and is passed over when runs are counted",
                 files.files.front().path, files.key.run);
-        if (has_unfinished(files)) {
-            const auto epoch = load_shared_epoch(storage, files);
-            if (epoch.ok()) {
-                if (const Status durable = make_epoch_durable(storage, files); !durable.ok()) {
-                    left_as_it_is(files, durable);
-                    continue;
-                }
-                finish_names_or_warn(storage, directory, files, epoch->paths.size());
-                loaded.insert(files.key);
-                whole.push_back(files.key);
-            } else if (!never_finished(storage, files)) {
-                left_as_it_is(files, epoch.status());
-            } else if (!removed_or_warned(storage, directory, files)) {
-                inventory.unclean.push_back(files.key);
-            }
+    }
+
+    void left_as_it_is(const SharedEpochFiles& files, const Status& why) {
+        log(LogLevel::warning, "{} in {} cannot be used and is left as it is: {}", to_string(files.key),
+            directory_, why.message());
+        if (has_unfinished(files) || why.code() != Code::not_found) inventory_.unclean.push_back(files.key);
+    }
+
+    // What has unfinished names is looked into, and named or removed.
+    void finish_or_remove(const SharedEpochFiles& files) {
+        const auto epoch = load_shared_epoch(storage_, files);
+        if (epoch.ok()) {
+            if (const Status durable = make_epoch_durable(storage_, files); !durable.ok())
+                return left_as_it_is(files, durable);
+            finish_names_or_warn(storage_, directory_, files, epoch->paths.size());
+            loaded_.insert(files.key);
+        } else if (!never_finished(storage_, files)) {
+            left_as_it_is(files, epoch.status());
+        } else if (!removed_or_warned(storage_, directory_, files)) {
+            inventory_.unclean.push_back(files.key);
         }
     }
-    // 2. The newest that is sound. Older ones with final names throughout need no look, unless they would
-    //    replace an earlier attempt: they matter only to a restore.
-    for (const auto& key : whole_epochs(storage, epochs, whole, {})) whole.push_back(key);
-    const Lineage lineage(whole);
-    std::vector<size_t> order;
-    for (size_t i = 0; i < epochs.size(); ++i) order.push_back(i);
-    std::sort(order.begin(), order.end(),
-              [&](size_t a, size_t b) { return lineage.goes_first(epochs[a].key, epochs[b].key); });
-    std::vector<EpochAge> ages;
-    for (const size_t i : order) {
-        const auto& files = epochs[i];
-        if (has_unfinished(files) && !loaded.contains(files.key)) continue;
-        const bool replaces = replaces_another(epochs, i);
-        bool complete = loaded.contains(files.key), restorable = true;
-        if (!replaces && !complete && inventory.newest_committed) {
+
+    // The newest that is sound. Older ones with final names throughout need no look, unless they would
+    // replace an earlier attempt: they matter only to a restore.
+    void find_committed() {
+        std::vector<EpochKey> whole(loaded_.begin(), loaded_.end());
+        for (const auto& key : whole_epochs(storage_, epochs_, whole, {})) whole.push_back(key);
+        const Lineage lineage(whole);
+        std::vector<size_t> order(epochs_.size());
+        std::iota(order.begin(), order.end(), size_t{0});
+        std::sort(order.begin(), order.end(),
+                  [&](size_t a, size_t b) { return lineage.goes_first(epochs_[a].key, epochs_[b].key); });
+        for (const size_t i : order) {
+            const auto& files = epochs_[i];
+            if (has_unfinished(files) && !loaded_.contains(files.key)) continue;
+            ages_.push_back(age_of(i));
+            if (!ages_.back().complete) continue;
+            if (!inventory_.newest_committed) inventory_.newest_committed = files.key;
+            inventory_.committed.push_back(files.key);
+        }
+    }
+
+    EpochAge age_of(size_t i) {
+        const auto& files = epochs_[i];
+        const bool replaces = replaces_another(epochs_, i);
+        bool complete = loaded_.contains(files.key), restorable = true;
+        if (!replaces && !complete && inventory_.newest_committed) {
             complete = looks_complete(files);
         } else if (replaces || !complete) {
-            const auto epoch = load_shared_epoch(storage, files);
+            const auto epoch = load_shared_epoch(storage_, files);
             complete = epoch.ok();
             if (!complete) left_as_it_is(files, epoch.status());
-            if (complete && replaces) restorable = is_restorable(storage, directory, *epoch);
+            if (complete && replaces) restorable = is_restorable(storage_, directory_, *epoch);
         }
-        ages.push_back({files.key, complete, 0, restorable});
-        if (!complete) continue;
-        if (!inventory.newest_committed) inventory.newest_committed = files.key;
-        inventory.committed.push_back(files.key);
+        return {files.key, complete, 0, restorable};
     }
-    // 3. Attempts that a later run's has replaced go.
-    for (const auto& key : choose_removals(ages, {})) {
-        std::erase(inventory.committed, key);
-        auto removed = remove_shared_epoch(storage, directory, job, key);
-        if (!removed.ok())
-            log(LogLevel::warning, "{} was saved again by a later run, but could not be removed: {}",
-                to_string(key), removed.message());
+
+    // Attempts that a later run's has replaced go.
+    void remove_replaced() {
+        for (const auto& key : choose_removals(ages_, {})) {
+            std::erase(inventory_.committed, key);
+            auto removed = remove_shared_epoch(storage_, directory_, job_, key);
+            if (!removed.ok())
+                log(LogLevel::warning, "{} was saved again by a later run, but could not be removed: {}",
+                    to_string(key), removed.message());
+        }
     }
-    return inventory;
+
+    Storage& storage_;
+    const std::string& directory_;
+    const std::string& job_;
+    const std::vector<SharedEpochFiles> epochs_;
+    SharedInventory inventory_;
+    std::set<EpochKey> loaded_;  // complete ones whose unfinished names were caught up with
+    std::vector<EpochAge> ages_;
+};
+
+}  // namespace
+
+Result<SharedInventory> clean_shared(Storage& storage, const std::string& directory, const std::string& job) {
+    TAILRACE_ASSIGN(auto epochs, list_shared(storage, directory, job));
+    return Cleaning(storage, directory, job, std::move(epochs)).run();
 }
 
 }  // namespace tailrace

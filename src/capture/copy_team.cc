@@ -1,0 +1,69 @@
+#include "capture/copy_team.h"
+
+#include <system_error>
+#include <utility>
+
+#include "base/log.h"
+
+namespace tailrace {
+
+CopyTeam::CopyTeam(size_t helpers) {
+    helpers_.reserve(helpers);
+    try {
+        while (helpers_.size() < helpers)
+            helpers_.emplace_back("tailrace copy", Priority{},
+                                  [this](const std::stop_token& stop) { help(stop); });
+    } catch (const std::system_error& error) {
+        // Those there are wait for work that the caller alone can do as well.
+        log(LogLevel::info, "regions are copied by {} threads, not {}: {}", threads(), helpers + 1,
+            error.what());
+    }
+}
+
+CopyTeam::~CopyTeam() {
+    {
+        std::lock_guard lock(mutex_);
+        stopping_ = true;
+    }
+    has_work_.notify_all();
+}
+
+void CopyTeam::take(std::unique_lock<std::mutex>& lock) {
+    while (next_ < count_) {
+        const size_t mine = next_++;
+        const auto* work = work_;
+        lock.unlock();
+        std::exception_ptr thrown;
+        try {
+            (*work)(mine);
+        } catch (...) {
+            thrown = std::current_exception();
+        }
+        lock.lock();
+        if (thrown && !thrown_) thrown_ = thrown;
+        if (++finished_ == count_) done_.notify_all();
+    }
+}
+
+void CopyTeam::help(const std::stop_token&) {
+    std::unique_lock lock(mutex_);
+    while (!stopping_) {
+        has_work_.wait(lock, [&] { return stopping_ || next_ < count_; });
+        take(lock);
+    }
+}
+
+void CopyTeam::run(size_t count, const std::function<void(size_t)>& work) {
+    std::unique_lock lock(mutex_);
+    work_ = &work;
+    count_ = count;
+    next_ = finished_ = 0;
+    has_work_.notify_all();
+    take(lock);
+    done_.wait(lock, [&] { return finished_ == count_; });
+    count_ = next_ = 0;
+    work_ = nullptr;
+    if (thrown_) std::rethrow_exception(std::exchange(thrown_, nullptr));
+}
+
+}  // namespace tailrace

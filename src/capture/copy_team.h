@@ -1,0 +1,40 @@
+// CopyTeam: threads that share a number of equal pieces of work with the caller.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <stop_token>
+#include <vector>
+
+#include "base/worker.h"
+
+namespace tailrace {
+
+// Not thread-safe: one run() at a time.
+class CopyTeam {
+  public:
+    explicit CopyTeam(size_t helpers);
+    ~CopyTeam();
+    // Calls work(i) for every i below count, from the caller and the helpers. Returns when all calls are
+    // over, because `work` uses what its maker has on the stack. If calls threw, the first exception is
+    // thrown on.
+    void run(size_t count, const std::function<void(size_t)>& work);
+    size_t threads() const { return helpers_.size() + 1; }
+
+  private:
+    void help(const std::stop_token& stop);
+    void take(std::unique_lock<std::mutex>& lock);
+
+    std::mutex mutex_;
+    std::condition_variable has_work_, done_;
+    const std::function<void(size_t)>* work_ = nullptr;
+    size_t count_ = 0, next_ = 0, finished_ = 0;
+    std::exception_ptr thrown_;
+    bool stopping_ = false;
+    std::vector<Worker> helpers_;  // last: they use the members above
+};
+
+}  // namespace tailrace
