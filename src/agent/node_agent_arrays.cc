@@ -1,16 +1,13 @@
 // NodeAgent, the judging of arrays: no epoch is committed, or kept, that cannot be restored.
 //
-//   1. The root has every node's digest (NodeCaptured). Those of the last epoch that was found good: so is
-//   this one.
-//      A program that registers the same as before pays 16 bytes a node and epoch for that.
-//   2. Else the root asks all agents, and each reads the tables of its node's parts (in a thread of its own),
-//   adds
-//      what the two branches below it say, and passes that on: a tree in which node n stands below (n - 1)
-//      / 2. So the root hears two answers, whatever the number of nodes.
-//   3. The root judges (array_judge.h): another question, or the verdict. With a good one every agent may let
-//   its
-//      leaders write their slots. A bad one is the epoch's failure, and its captured parts are removed with
-//      it.
+//   1. The root has every node's digest (NodeCaptured). If they are those of the last epoch that was found
+//      good, so is this one: a program that registers the same as before pays 16 bytes a node and epoch.
+//   2. Else the root asks all agents. Each reads the tables of its node's parts in a thread of its own, adds
+//      what the two branches below it say, and passes that on. Node n stands below node (n - 1) / 2, so the
+//      root hears two answers, whatever the number of nodes.
+//   3. The root judges (array_judge.h). It asks another question, or has the verdict. With a good one every
+//      agent may let its leaders write their slots. A bad one is the epoch's failure, and its captured parts
+//      are removed with it.
 //
 // What is asked is bound to the epoch: when that ends, nobody answers any more, and what was gathered goes.
 #include <algorithm>

@@ -4,9 +4,8 @@
 // Invariants:
 // - A rank's sources hold one and the same stream: a captured part that differs from what was committed is
 //   passed over. They are in the order in which they are tried: captured parts, then the shared files.
-// - Where the shared files are not known, they are looked for when no captured part of a rank is sound, and
-// serve
-//   if they hold the same stream. Who reads from sound parts never touches the shared tier.
+// - Where the shared files are not known, they are looked for when no captured part of a rank is sound. They
+//   serve if they hold the same stream. Reading from sound parts never touches the shared tier.
 // - A manifest that is kept was checked against the checksum, the rank and the sizes that its sources name.
 //   It is neither changed nor dropped before this object ends.
 //

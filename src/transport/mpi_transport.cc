@@ -1,7 +1,6 @@
 // Way of the data:
-//   message      post() copies it and starts an Isend; poll() finds it by Improbe, which takes it
-//                out of reach of every other receive, and brings it in
-//                by Imrecv
+//   message      post() copies it and starts an Isend; poll() finds it by Improbe, which takes it out of
+//                reach of every other receive, and brings it in by Imrecv
 //   transfer     mpi_transfer.h
 //   collective   lengths first, then the bytes in rounds that fit MPI's counts
 //
