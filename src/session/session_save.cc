@@ -124,7 +124,6 @@ Status Session::check_epoch(uint64_t epoch) const {
 
 // Which parts may go is a pure decision (choose_local_removals); the newest of them gives its space away.
 std::optional<OwnPart> Session::retire_parts(uint32_t keep) {
-    read_mail();  // epochs that have ended since; a program that only saves asks for nothing else
     std::vector<LocalAge> ages;
     for (const auto& part : parts_) {
         const auto entry = rank_epochs_.find(part.key.epoch);
@@ -230,6 +229,7 @@ Status Session::capture_epoch(uint64_t epoch, const Status& failure, Captured& c
     std::vector<NamedPiece> arrays;
     for (const auto& source : sources)
         if (source.array) arrays.push_back({source.name, &*source.array});
+    read_mail();  // epochs that have ended since: a program that only saves asks for nothing else
     auto part = [&]() -> Result<OwnPart> {
         if (!failure.ok()) return failure;
         const FileSizeSignalBlocked blocked;
