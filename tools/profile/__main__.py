@@ -64,15 +64,19 @@ def complain(sentence: str, status: int) -> int:
 
 
 def write(path: str, content: str) -> None:
-    """As a whole or not at all."""
+    """As a whole or not at all; never through a link or file that somebody else has put there."""
     partial = path + ".partial"
-    with open(partial, "w", encoding="utf-8") as file:
+    if os.path.lexists(partial):
+        os.unlink(partial)
+    with open(partial, "x", encoding="utf-8") as file:
         file.write(content)
     os.replace(partial, path)
 
 
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
+    if options.output and os.path.exists(options.output) and not os.path.isfile(options.output):
+        return complain(f"{options.output} is no file, and is not replaced; nothing was run", 2)
     if options.output and os.path.exists(options.output) and not options.force:
         return complain(f"{options.output} is there: --force replaces it, -o names another; nothing was run", 2)
     if options.output and not os.path.isdir(os.path.dirname(os.path.abspath(options.output))):

@@ -48,9 +48,11 @@ def complain(sentence: str, status: int) -> int:
 
 
 def write(path: str, content: str) -> None:
-    """As a whole or not at all."""
+    """As a whole or not at all; never through a link or file that somebody else has put there."""
     partial = path + ".partial"
-    with open(partial, "w", encoding="utf-8", errors="backslashreplace") as file:
+    if os.path.lexists(partial):
+        os.unlink(partial)
+    with open(partial, "x", encoding="utf-8", errors="backslashreplace") as file:
         file.write(content)
     os.replace(partial, path)
 
@@ -62,6 +64,8 @@ def main(arguments: list[str]) -> int:
         return 4
     if not os.path.basename(options.output):
         return complain(f'--output "{options.output}": a file\'s name is expected', 2)
+    if os.path.exists(options.output) and not os.path.isfile(options.output):
+        return complain(f"{options.output} is no file, and is not replaced", 2)
     if os.path.exists(options.output) and not options.force:
         return complain(f"{options.output} is there: --force replaces it, -o names another", 2)
     try:
