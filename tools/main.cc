@@ -119,7 +119,9 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
     try {
-        return tailrace::tool::run(argc, argv);
+        const int exit = tailrace::tool::run(argc, argv);
+        const auto printed = tailrace::tool::finish_printing();
+        return printed.ok() ? exit : tailrace::tool::report(printed);
     } catch (const std::bad_alloc&) {
         std::fputs("tailrace: out of memory\n", stderr);
     } catch (const std::exception& error) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -157,6 +158,13 @@ void print_json(const nlohmann::ordered_json& json) {
 
 bool printed_json() {
     return document_is_out;
+}
+
+Status finish_printing() {
+    errno = 0;
+    const bool flushed = std::fflush(stdout) == 0;
+    if (flushed && std::ferror(stdout) == 0) return Status();
+    return errno_status(errno != 0 ? errno : EIO, "writing the standard output, which is not whole");
 }
 
 }  // namespace tailrace::tool

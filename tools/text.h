@@ -57,5 +57,7 @@ class Table {
 void print(const std::string& text);                  // to stdout
 void print_json(const nlohmann::ordered_json& json);  // to stdout, one document, valid whatever names hold
 bool printed_json();                                  // whether that was done
+// Brings out what was printed; says why where some of it was lost (a full disk, say).
+Status finish_printing();
 
 }  // namespace tailrace::tool
