@@ -1,9 +1,10 @@
 // tailrace prune: removes old epochs. Says what would go; removes only with --yes.
 //
 //   1  lock the directory, so that no session is writing there (only needed with --yes)
-//   2  read every epoch's heads and decide (choose_removals, pure)
-//   3  say it
-//   4  remove, oldest first
+//   2  read every epoch's heads and tables and decide (choose_removals, pure)
+//   3  read every byte of the newest epoch that would stay: if it is damaged it counts no more, back to 2
+//   4  say it
+//   5  remove, oldest first
 // Killed in between, an epoch has lost some files: it is then marked as unfinished, and the next session
 // removes the rest.
 #include <fmt/format.h>
@@ -16,6 +17,8 @@
 #include "base/units.h"
 #include "command.h"
 #include "epoch_directory.h"
+#include "progress.h"
+#include "read/epoch_reader.h"
 #include "shared/epoch_files.h"
 #include "shared/retention.h"
 #include "text.h"
@@ -46,6 +49,41 @@ bool is_restorable(Storage& storage, const JudgedEpoch& epoch) {
     return restorable.ok();
 }
 
+Status read_every_byte(Storage& storage, const JudgedEpoch& epoch) {
+    TAILRACE_ASSIGN(const auto reader, EpochReader::open(storage, storage, epoch.sources()));
+    Progress progress("reading " + to_string(epoch.found.key), epoch.data_bytes());
+    for (const StreamMap& stream : epoch.shared->streams)
+        TAILRACE_TRY(reader->verify(stream.info.rank, [&](uint64_t bytes) { progress.add(bytes); }));
+    return Status();
+}
+
+// choose_removals, after which at least one of the epochs that stay has been read as a whole and is sound:
+// heads and tables do not tell whether the data are. Nothing is read when nothing would go.
+std::vector<EpochKey> choose_soundly(Storage& storage, const std::vector<JudgedEpoch>& epochs,
+                                     std::vector<EpochAge>& ages, const RetentionRule& rule) {
+    while (true) {
+        auto chosen = choose_removals(ages, rule);
+        if (chosen.empty()) return chosen;
+        const JudgedEpoch* newest = nullptr;
+        for (const JudgedEpoch& epoch : epochs) {
+            const auto age = std::find_if(ages.begin(), ages.end(), [&](const EpochAge& other) {
+                return other.key == epoch.found.key;
+            });
+            if (age == ages.end() || !age->complete || !age->restorable || !epoch.shared ||
+                epoch.left_behind || std::find(chosen.begin(), chosen.end(), age->key) != chosen.end())
+                continue;
+            if (newest == nullptr || newest->found.key < epoch.found.key) newest = &epoch;
+        }
+        if (newest == nullptr) return chosen;
+        const Status sound = read_every_byte(storage, *newest);
+        if (sound.ok()) return chosen;
+        std::fprintf(stderr, "tailrace: %s is damaged and not counted: %s\n",
+                     to_string(newest->found.key).c_str(), printable(sound.message()).c_str());
+        for (EpochAge& age : ages)
+            if (age.key == newest->found.key) age.restorable = false;
+    }
+}
+
 // What an epoch has lost some files of, or never had all, and the rule would take if it were whole: nobody
 // needs the rest. `ages`: of all epochs.
 bool is_remainder(const JudgedEpoch& epoch, const std::vector<EpochAge>& ages, const RetentionRule& rule) {
@@ -67,7 +105,7 @@ std::vector<Removal> choose(Storage& storage, const std::vector<JudgedEpoch>& ep
                             epoch.age_seconds(), !by_rule || !epoch.shared || is_restorable(storage, epoch)});
     std::set<EpochKey> chosen;
     if (by_rule)
-        for (const EpochKey& key : choose_removals(ages, rule)) chosen.insert(key);
+        for (const EpochKey& key : choose_soundly(storage, epochs, ages, rule)) chosen.insert(key);
     std::vector<Removal> removals;
     for (const JudgedEpoch& epoch : epochs) {
         if (!epoch.found.files) continue;
@@ -218,7 +256,8 @@ Command add_prune(CLI::App& program) {
     command->add_flag("--yes", options->yes, "Do it");
     command->add_flag("--json", options->json, "Print one JSON document");
     command->footer(
-        "The newest epoch that can be restored always stays, and so does what is damaged or cannot be read.\n"
+        "The newest epoch that can be restored always stays: it is read as a whole before anything goes.\n"
+        "So does what is damaged or cannot be read.\n"
         "What is left of an epoch that has lost files goes as a whole one of its age would. With --keep and\n"
         "--older-than, an epoch must match both. Refused while a session holds the directory.\n\n"
         "  tailrace prune /scratch/run7 --keep 5\n"

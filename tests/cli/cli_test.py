@@ -2,13 +2,11 @@
 what it writes, and how it exits.   cli_test.py TAILRACE MAKE_EPOCH [unittest options]
 """
 
-import fcntl
 import json
 import os
 import pathlib
 import pty
 import shutil
-import socket
 import struct
 import subprocess
 import sys
@@ -24,6 +22,15 @@ class UsageTest(CommandTest):
     def test_a_mistyped_command_is_named_with_the_nearest(self):
         done = run("lst", self.dir, code=2)
         self.assertIn("no command 'lst'; the nearest is 'ls'", done.stderr)
+
+    @unittest.skipUnless(os.path.exists("/dev/full"), "there is no /dev/full here")
+    def test_output_that_is_lost_is_no_success(self):
+        make(self.dir, epoch=1)
+        for command in (["ls", self.dir], ["ls", self.dir, "--json"], ["show", self.dir], ["config"], ["--version"]):
+            with open("/dev/full", "w") as full:
+                done = subprocess.run([TAILRACE, *map(str, command)], stdout=full, stderr=subprocess.PIPE, text=True)
+            self.assertEqual(done.returncode, 4, (command, done.stderr))
+            self.assertIn("standard output", done.stderr)
 
 
 class LsTest(CommandTest):
@@ -398,6 +405,29 @@ class ExtractTest(CommandTest):
         run(*arguments, "--force")
         self.assertEqual(output.read_bytes(), particles(0))
 
+    def test_nothing_is_written_through_what_others_have_put_there(self):
+        make(self.dir, epoch=3)
+        victim, output = self.root / "victim", self.root / "x.npy"
+        extract = ["extract", self.dir, 3, "--array", "density", "-o"]
+        for planted in ("link", "file", "pipe"):
+            partial = self.root / "x.npy.partial"
+            if planted == "link":
+                victim.write_text("mine")
+                partial.symlink_to(victim)
+            elif planted == "file":
+                partial.write_text("theirs")
+                partial.chmod(0o666)
+            else:
+                os.mkfifo(partial)
+            theirs = partial.lstat()
+            run(*extract, output, "--force")
+            self.assertTrue(output.is_file() and not output.is_symlink(), planted)
+            self.assertNotEqual((output.stat().st_ino, output.stat().st_mode), (theirs.st_ino, theirs.st_mode))
+            self.assertEqual(victim.read_text(), "mine")
+        os.mkfifo(self.root / "pipe")
+        self.assertIn("never replaced", run(*extract, self.root / "pipe", "--force", code=2).stderr)
+        self.assertTrue((self.root / "pipe").is_fifo())
+
     def test_damage_leaves_no_output(self):
         make(self.dir, epoch=3)
         path, at = find_bytes(self.dir, particles(1))
@@ -445,111 +475,6 @@ class ExtractTest(CommandTest):
         for arguments, rows in (([], 16), (["--run", 1], 8)):
             run("extract", self.dir, 3, *arguments, "--array", "density", "-o", self.root / "x", "--force")
             self.assertEqual(read_npy(self.root / "x")[1], (rows, 10))
-
-
-class PruneTest(CommandTest):
-    def left(self):
-        return [(e["epoch"], e["run"]) for e in run_json("ls", self.dir)["epochs"]]
-
-    def test_nothing_goes_without_yes(self):
-        for epoch in range(1, 6):
-            make(self.dir, epoch=epoch)
-        before = sorted(self.dir.iterdir())
-        self.assertIn("Not a directory", run("prune", before[0], "--keep", 2, code=2).stderr)
-        text = run("prune", self.dir, "--keep", 2).stdout
-        self.assertIn("would remove 3 of 5 epochs, 6 files", text)
-        self.assertIn("--yes", text)
-        self.assertEqual(sorted(self.dir.iterdir()), before)
-        plan = run_json("prune", self.dir, "--keep", 2)
-        self.assertFalse(plan["removed"])
-        self.assertEqual([e["epoch"] for e in plan["epochs"]], [1, 2, 3])
-        self.assertEqual([e["epoch"] for e in plan["kept"]], [4, 5])
-        self.assertIn("removed 3", run("prune", self.dir, "--keep", 2, "--yes").stdout)
-        self.assertEqual(self.left(), [(4, 1), (5, 1)])
-        self.assertIn("nothing to remove", run("prune", self.dir, "--keep", 2, "--yes").stdout)
-
-    def test_what_cannot_be_restored_pushes_nothing_out(self):
-        make(self.dir, epoch=1)
-        make(self.dir, epoch=2, gap=1)
-        pruned = run("prune", self.dir, "--keep", 1, "--yes")
-        self.assertIn("nothing to remove", pruned.stdout)
-        self.assertIn("not counted: epoch 2 of run 1: elements [10:12, 0:10] of array 'density'", pruned.stderr)
-        make(self.dir, epoch=3)
-        self.assertIn("removed 2", run("prune", self.dir, "--keep", 1, "--yes").stdout)
-        self.assertEqual(self.left(), [(3, 1)])
-
-    def test_what_is_left_of_an_old_epoch_goes(self):
-        for epoch in (1, 2, 3):
-            make(self.dir, epoch=epoch)
-        for epoch in (1, 3):
-            next(self.dir.glob(f"*.e00000000{epoch}.r0001.1of2.tailrace")).unlink()
-        plan = run_json("prune", self.dir, "--keep", 1)
-        self.assertEqual([(e["epoch"], e["why"]) for e in plan["epochs"]], [(1, "incomplete, older than what is kept")])
-        self.assertIn("removed 1", run("prune", self.dir, "--keep", 1, "--yes").stdout)
-        self.assertEqual(self.left(), [(2, 1), (3, 1)])
-
-    def test_the_newest_complete_epoch_stays_whatever_its_age(self):
-        make(self.dir, epoch=1, age=10 * 86400)
-        make(self.dir, epoch=2, age=9 * 86400)
-        make(self.dir, epoch=3, unfinished=1)
-        run("prune", self.dir, "--older-than", "7d", "--yes")
-        self.assertEqual(self.left(), [(2, 1), (3, 1)])
-
-    def test_age_and_count_must_both_match(self):
-        for epoch, age in ((1, 900), (2, 800), (3, 10), (4, 0)):
-            make(self.dir, epoch=epoch, age=age)
-        run("prune", self.dir, "--keep", 1, "--older-than", "10min", "--yes")
-        self.assertEqual(self.left(), [(3, 1), (4, 1)])
-
-    def test_replaced_attempts_go_first(self):
-        make(self.dir, epoch=1, run=1)
-        make(self.dir, epoch=1, run=2)
-        make(self.dir, epoch=2, run=2)
-        plan = run_json("prune", self.dir, "--keep", 5)
-        self.assertEqual([(e["epoch"], e["run"], e["why"]) for e in plan["epochs"]],
-                         [(1, 1, "replaced by a later run")])
-
-    def test_leftovers_go_only_when_asked_for_and_damage_never(self):
-        make(self.dir, epoch=1)
-        make(self.dir, epoch=2, unfinished=1)
-        make(self.dir, epoch=3)
-        flip(self.files(3)[0], 20)
-        (self.dir / "notes.txt").write_text("mine")
-        make(self.dir, epoch=9, captured=1)
-        run("prune", self.dir, "--keep", 1, "--yes")
-        self.assertEqual(self.left(), [(1, 1), (2, 1), (3, 1), (9, 1)])
-        run("prune", self.dir, "--leftovers", "--yes")
-        self.assertEqual(self.left(), [(1, 1), (3, 1), (9, 1)])
-        self.assertTrue((self.dir / "notes.txt").exists())
-
-    def test_a_session_s_directory_is_left_alone(self):
-        make(self.dir, epoch=1)
-        make(self.dir, epoch=2)
-        held = os.open(self.dir, os.O_RDONLY)
-        self.addCleanup(os.close, held)
-        fcntl.flock(held, fcntl.LOCK_EX)
-        refused = run("prune", self.dir, "--keep", 1, "--yes", code=4)
-        self.assertIn(f"process {os.getpid()} on {socket.gethostname()} holds it", refused.stderr)
-        self.assertEqual(len(self.left()), 2)
-        self.assertIn("session", run("prune", self.dir, "--keep", 1).stderr)
-        fcntl.flock(held, fcntl.LOCK_UN)
-        run("prune", self.dir, "--keep", 1, "--yes")
-        self.assertEqual(self.left(), [(2, 1)])
-
-    def test_other_jobs_stay(self):
-        for job in ("a", "b"):
-            make(self.dir, job=job, epoch=1)
-            make(self.dir, job=job, epoch=2)
-        run("prune", self.dir, "--keep", 1, "--yes", code=2)
-        run("prune", self.dir, "--keep", 1, "--yes", "--job", "a")
-        self.assertEqual([(e["job"], e["epoch"]) for e in run_json("ls", self.dir)["epochs"]],
-                         [("a", 2), ("b", 1), ("b", 2)])
-
-    def test_wrong_usage(self):
-        make(self.dir)
-        for arguments in ([], ["--keep", 0], ["--keep", -1], ["--keep", "x"], ["--older-than", "7"], ["--yes"]):
-            run("prune", self.dir, *arguments, code=2)
-        run("prune", self.root / "none", "--keep", 1, code=3)
 
 
 class ConfigTest(unittest.TestCase):
