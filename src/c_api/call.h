@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "base/status.h"
+#include "c_api/cancellation.h"
 #include "tailrace.h"
 
 namespace tailrace {
@@ -33,6 +34,7 @@ Status catching(Work&& work) {
 
 template <class Work>
 tailrace_code call(Work&& work) noexcept {
+    const CancellationDelayed delayed;
     try {
         return keep_outcome(catching(work));
     } catch (...) {
@@ -43,6 +45,7 @@ tailrace_code call(Work&& work) noexcept {
 // For functions that return something else than a code: `fallback` when something was thrown.
 template <class Value, class Work>
 Value call_for(Value fallback, Work&& work) noexcept {
+    const CancellationDelayed delayed;
     try {
         return work();
     } catch (...) {

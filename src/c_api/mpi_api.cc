@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "c_api/cancellation.h"
 #include "c_api/open_session.h"
 #include "tailrace_mpi.h"
 #include "transport/mpi_transport.h"
@@ -71,11 +72,10 @@ void remember(const tailrace_session* session) {
 
 tailrace_code tailrace_open_mpi(MPI_Comm communicator, const tailrace_options* options,
                                 tailrace_session** session) try {
-    if (session == nullptr)
-        return tailrace::set_last_error(
-            Status(Code::invalid_argument, "opening a session: the place for the session is NULL"));
-    *session = nullptr;
+    const tailrace::CancellationDelayed delayed;
+    if (session != nullptr) *session = nullptr;
     if (Status status = check(communicator); !status.ok()) return tailrace::set_last_error(status);
+    // From here on other ranks wait: what is wrong on this one, a NULL among it, they hear in open_session.
     warn_of_singletons(communicator);
     auto transport = tailrace::make_mpi_transport(communicator, {.warn = tailrace::log_warning});
     if (!transport.ok()) return tailrace::set_last_error(transport.status());

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "c_api/cancellation.h"
 #include "c_api/handles.h"
 #include "c_api/open_collective.h"
 #include "c_api/open_session.h"
@@ -52,6 +53,7 @@ constexpr std::string_view hint_prefix = "tailrace_", interposer_hint = "tailrac
 // As c_api/call.h, whose outcome is libtailrace's to keep.
 template <class Work>
 tailrace_code call(Work&& work) noexcept {
+    const tailrace::CancellationDelayed delayed;
     try {
         return tailrace::set_last_error(work());
     } catch (const std::bad_alloc&) {

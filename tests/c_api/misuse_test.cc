@@ -1,7 +1,9 @@
 // Every session call with wrong arguments: an error and a sentence, and nothing is harmed.
+#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstring>
 
 #include "c_api/fixture.h"
@@ -70,6 +72,37 @@ TEST_F(MisuseTest, AForkedChildIsRefusedAtOnceAndItsParentGoesOn) {
     EXPECT_EQ(status, 0);
     tailrace_reader_close(reader);
     EXPECT_TRUE(ok(tailrace_save(session, 3)));
+    EXPECT_TRUE(ok(tailrace_close(session)));
+}
+
+// Unwinding through the interface would end the program.
+TEST_F(MisuseTest, ACancelledThreadEndsItsCallFirst) {
+    tailrace_session* session = open();
+    static char memory[1 << 20];
+    ASSERT_TRUE(ok(tailrace_register(session, "a", memory, sizeof memory)));
+    struct Work {
+        tailrace_session* session;
+        std::atomic<uint64_t> saved{0};
+    } work{session};
+    pthread_t thread{};
+    ASSERT_EQ(pthread_create(
+                  &thread, nullptr,
+                  [](void* argument) -> void* {
+                      auto& own = *static_cast<Work*>(argument);
+                      for (;; pthread_testcancel()) {
+                          tailrace_save(own.session, own.saved + 1);
+                          tailrace_wait(own.session, own.saved + 1, -1);
+                          ++own.saved;
+                      }
+                  },
+                  &work),
+              0);
+    while (work.saved < 3) usleep(100);
+    ASSERT_EQ(pthread_cancel(thread), 0);
+    void* ended = nullptr;
+    ASSERT_EQ(pthread_join(thread, &ended), 0);
+    EXPECT_EQ(ended, PTHREAD_CANCELED);
+    EXPECT_TRUE(ok(tailrace_save(session, work.saved + 2)));
     EXPECT_TRUE(ok(tailrace_close(session)));
 }
 

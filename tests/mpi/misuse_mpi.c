@@ -47,8 +47,13 @@ static void differ(const char* directory) {
     REQUIRE(tailrace_open_mpi(MPI_COMM_WORLD, options, &session) == TAILRACE_INVALID_ARGUMENT,
             "rank 0 wants odd buffers");
     require_in_error("buffer_bytes");
-    /* Equal settings work, in the same program and directory. */
+    /* Also where it gives no place for the session. */
     set_text(options, "buffer_bytes", "256KiB");
+    REQUIRE(
+        tailrace_open_mpi(MPI_COMM_WORLD, options, rank == 1 ? NULL : &session) == TAILRACE_INVALID_ARGUMENT,
+        "rank 1 has no place for the session");
+    require_in_error("session");
+    /* Equal settings work, in the same program and directory. */
     REQUIRE_OK(tailrace_open_mpi(MPI_COMM_WORLD, options, &session));
     REQUIRE_OK(tailrace_close(session));
     tailrace_options_free(options);
