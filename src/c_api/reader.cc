@@ -47,7 +47,8 @@ Result<Reader> open_epoch(Storage& storage, const SharedEpochFiles& files) {
 // The first candidate that is complete. One that is damaged, or has lost a file, is noted in the reader; one
 // that is unfinished is the ordinary trace of a run that was killed.
 Result<Reader> open_first(Storage& storage, const std::vector<SharedEpochFiles>& found,
-                          const std::string& directory, std::optional<uint64_t> epoch) {
+                          const std::string& directory, const std::string& job,
+                          std::optional<uint64_t> epoch) {
     Status newest_failure;
     std::string damaged;
     for (const auto& files : found) {
@@ -63,8 +64,9 @@ Result<Reader> open_first(Storage& storage, const std::vector<SharedEpochFiles>&
             damaged +=
                 fmt::format("{}{}: {}", damaged.empty() ? "" : "; ", to_string(files.key), why.message());
     }
-    const std::string what = epoch ? fmt::format("no complete epoch {} in {}", *epoch, directory)
-                                   : fmt::format("no complete epoch in {}", directory);
+    const std::string what =
+        fmt::format("no complete epoch{}{} in {}", epoch ? fmt::format(" {}", *epoch) : "",
+                    job.empty() ? "" : " of job " + job, directory);
     if (newest_failure.ok()) return Status(Code::not_found, what);
     return newest_failure.with_context(what);
 }
@@ -83,7 +85,7 @@ Result<Reader> open_newest(Storage& storage, const std::string& directory, const
                            std::optional<uint64_t> epoch) {
     TAILRACE_ASSIGN(auto found, candidates(storage, directory, job, epoch));
     while (true) {
-        Result<Reader> opened = open_first(storage, found, directory, epoch);
+        Result<Reader> opened = open_first(storage, found, directory, job, epoch);
         if (opened.ok() && (*opened)->key() == found.front().key) return opened;
         TAILRACE_ASSIGN(auto again, candidates(storage, directory, job, epoch));
         if (paths_of(again) == paths_of(found)) {

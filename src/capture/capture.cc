@@ -1,6 +1,7 @@
 #include "capture/capture.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include <cstring>
 #include <new>
@@ -17,10 +18,18 @@ Capture::~Capture() = default;
 
 Status Capture::with_space(Status failure, uint64_t needed) const {
     if (failure.code() != Code::no_space) return failure;
+    struct rlimit largest {};
+    if (getrlimit(RLIMIT_FSIZE, &largest) == 0 && largest.rlim_cur < needed)
+        return Status(Code::no_space,
+                      fmt::format("{} (this part needs {}, and the process may write files of {} "
+                                  "at most: ulimit -f)",
+                                  failure.message(), format_bytes(needed), format_bytes(largest.rlim_cur)));
     auto space = storage_.space(options_.directory);
     const std::string free = space.ok() ? format_bytes(space->free_bytes) : "an unknown amount";
-    return Status(Code::no_space, fmt::format("{} (this part needs {}; {} is free in {})", failure.message(),
-                                              format_bytes(needed), free, options_.directory));
+    return Status(Code::no_space,
+                  fmt::format("{} (this part needs {}; {} is free in {}; keep_local says how many are "
+                              "kept there, local_dir where)",
+                              failure.message(), format_bytes(needed), free, options_.directory));
 }
 
 PartManifest Capture::manifest_of(const PartHeader& header, std::span<const RegionSource> regions) const {

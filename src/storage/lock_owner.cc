@@ -18,13 +18,13 @@ namespace tailrace {
 
 namespace {
 
-// The holder, when the line says that somebody has an exclusive lock on `inode`; 0 otherwise. Such lines look
-// like "1: FLOCK  ADVISORY  WRITE 9749 fe:00:9994748 0 EOF".
+// The holder, when the line says that somebody has a lock on `inode` (a shared one keeps us out as well);
+// 0 otherwise. Such lines look like "1: FLOCK  ADVISORY  WRITE 9749 fe:00:9994748 0 EOF".
 pid_t holder(std::istringstream line, const std::string& inode) {
     std::string number, kind, strictness, mode, locked;
     pid_t process = 0;
     line >> number >> kind >> strictness >> mode >> process >> locked;
-    return line && kind == "FLOCK" && mode == "WRITE" && locked == inode ? process : 0;
+    return line && kind == "FLOCK" && (mode == "WRITE" || mode == "READ") && locked == inode ? process : 0;
 }
 
 bool bears_lock(pid_t process, const std::string& inode) {
@@ -52,11 +52,12 @@ std::optional<LockOwner> lock_owner(int directory) {
     std::ifstream locks("/proc/locks");
     for (std::string line; std::getline(locks, line);)
         if (const pid_t process = holder(std::istringstream(line), inode); process > 0) {
-            if (bears_lock(process, inode)) return LockOwner{process, std::nullopt};
             struct stat of_process {};
-            if (stat(fmt::format("/proc/{}", process).c_str(), &of_process) != 0 ||
-                of_process.st_uid == geteuid() ||
-                access(fmt::format("/proc/{}/fdinfo", process).c_str(), R_OK) == 0)
+            const bool there = stat(fmt::format("/proc/{}", process).c_str(), &of_process) == 0;
+            const bool own = !there || of_process.st_uid == geteuid();
+            if (bears_lock(process, inode))
+                return LockOwner{process, own ? std::nullopt : std::optional(of_process.st_uid)};
+            if (own || access(fmt::format("/proc/{}/fdinfo", process).c_str(), R_OK) == 0)
                 return std::nullopt;
             return LockOwner{process, of_process.st_uid};
         }

@@ -9,12 +9,12 @@ namespace tailrace {
 
 struct LockOwner {
     pid_t process = 0;
-    // Set for a process of another user, into which this one cannot look: it took the lock, but may have left
-    // it to another since.
+    // Set for a process of another user. Where this one cannot look into it, it took the lock but may have
+    // left it to another since.
     std::optional<uid_t> other_user;
 };
 
-// Who holds the exclusive lock on the directory open as `directory`. Nothing when it is on another machine,
+// Who holds a lock on the directory open as `directory`. Nothing when it is on another machine,
 // out of sight (in another container), or has just let go. Of this user's processes never a wrong one.
 std::optional<LockOwner> lock_owner(int directory);
 

@@ -49,11 +49,21 @@ bool is_in_memory(long magic) {
     return magic == tmpfs_magic || magic == ramfs_magic;
 }
 
+// Whether who opens `path` finds this directory. errno is 0 when another one is there.
+bool leads_to(const std::string& path, const Descriptor& directory) {
+    struct stat opened {
+    }, found{};
+    if (fstat(directory.get(), &opened) != 0 || stat(path.c_str(), &found) != 0) return false;
+    errno = 0;
+    return found.st_dev == opened.st_dev && found.st_ino == opened.st_ino;
+}
+
 // flock's lock belongs to the open directory and goes when the last descriptor of it is closed. A child that
 // the program forks must not keep it when the program dies: so children close theirs.
 class PosixLock : public DirectoryLock {
   public:
-    explicit PosixLock(Descriptor directory) : directory_(std::move(directory)) {
+    PosixLock(Descriptor directory, std::string path)
+        : directory_(std::move(directory)), path_(std::move(path)) {
         static const int registered =
             pthread_atfork([] { all().mutex.lock(); }, [] { all().mutex.unlock(); }, close_in_child);
         (void)registered;  // without memory for that, children keep the lock
@@ -64,6 +74,7 @@ class PosixLock : public DirectoryLock {
         std::lock_guard lock(all().mutex);
         all().locks.erase(this);
     }
+    bool still_in_place() const override { return leads_to(path_, directory_); }
 
   private:
     struct All {
@@ -80,6 +91,7 @@ class PosixLock : public DirectoryLock {
     }
 
     Descriptor directory_;
+    const std::string path_;
 };
 
 // "process 1234 on node7 holds it", or "another holds it" where nothing is known.
@@ -304,15 +316,10 @@ class PosixStorage : public Storage {
             TAILRACE_ASSIGN(Descriptor directory, locked_directory(path));
             // Who had the lock may have removed the directory before letting go of it, and another made it
             // anew: what is locked has to be what others find under the name.
-            struct stat locked {
-            }, found{};
-            if (fstat(directory.get(), &locked) != 0) return path_error(errno, "locking the directory", path);
-            if (stat(path.c_str(), &found) != 0) {
-                if (errno == ENOENT) continue;
-                return path_error(errno, "locking the directory", path);
-            }
-            if (found.st_dev == locked.st_dev && found.st_ino == locked.st_ino)
-                return std::unique_ptr<DirectoryLock>(std::make_unique<PosixLock>(std::move(directory)));
+            if (leads_to(path, directory))
+                return std::unique_ptr<DirectoryLock>(
+                    std::make_unique<PosixLock>(std::move(directory), path));
+            if (errno != 0 && errno != ENOENT) return path_error(errno, "locking the directory", path);
         }
         return Status(Code::busy,
                       fmt::format("locking the directory '{}': it is replaced all the time", path));

@@ -131,6 +131,9 @@ struct SpaceInfo {
 class DirectoryLock {
   public:
     virtual ~DirectoryLock() = default;
+    // Whether the path that was locked still leads to that directory: somebody may have moved it away, and
+    // another directory, which nobody has locked, may bear its name. Default: it does.
+    virtual bool still_in_place() const { return true; }
 };
 
 class Storage {

@@ -206,27 +206,29 @@ TEST_F(OwnDirectoriesTest, AnotherUsersDirectoriesAndFilesAreRefused) {
 
 TEST_F(OwnDirectoriesTest, TheOtherUserThatHoldsALockIsNamed) {
     NEED_TWO_USERS();
-    const int directory = ::open(common_.path().c_str(), O_RDONLY | O_DIRECTORY);
-    ASSERT_EQ(flock(directory, LOCK_EX | LOCK_NB), 0);
-    const std::string holder = "process " + std::to_string(getpid()) + " of user 0";
-    std::string said;
-    int answer[2];
-    ASSERT_EQ(pipe(answer), 0);
-    EXPECT_EQ(in_child([&] {
-                  if (setgid(mallory) != 0 || setuid(mallory) != 0) return 1;
-                  const auto lock = make_posix_storage()->lock_directory(common_.path());
-                  const std::string sentence = lock.status().message();
-                  (void)!write(answer[1], sentence.data(), sentence.size());
-                  return lock.status().code() == Code::busy ? 0 : 2;
-              }),
-              0);
-    close(answer[1]);
-    said.resize(4096);
-    said.resize(static_cast<size_t>(std::max<ssize_t>(0, read(answer[0], said.data(), said.size()))));
-    close(answer[0]);
-    close(directory);
-    EXPECT_NE(said.find(holder), std::string::npos) << said;
-    EXPECT_NE(said.find("chmod go-r"), std::string::npos) << said;
+    for (const int kind : {LOCK_EX, LOCK_SH}) {
+        const int directory = ::open(common_.path().c_str(), O_RDONLY | O_DIRECTORY);
+        ASSERT_EQ(flock(directory, kind | LOCK_NB), 0);
+        const std::string holder = "process " + std::to_string(getpid()) + " of user 0";
+        std::string said;
+        int answer[2];
+        ASSERT_EQ(pipe(answer), 0);
+        EXPECT_EQ(in_child([&] {
+                      if (setgid(mallory) != 0 || setuid(mallory) != 0) return 1;
+                      const auto lock = make_posix_storage()->lock_directory(common_.path());
+                      const std::string sentence = lock.status().message();
+                      (void)!write(answer[1], sentence.data(), sentence.size());
+                      return lock.status().code() == Code::busy ? 0 : 2;
+                  }),
+                  0);
+        close(answer[1]);
+        said.resize(4096);
+        said.resize(static_cast<size_t>(std::max<ssize_t>(0, read(answer[0], said.data(), said.size()))));
+        close(answer[0]);
+        close(directory);
+        EXPECT_NE(said.find(holder), std::string::npos) << said;
+        EXPECT_NE(said.find("chmod go-r"), std::string::npos) << said;
+    }
 }
 
 }  // namespace

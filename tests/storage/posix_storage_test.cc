@@ -457,6 +457,21 @@ TEST_F(PosixStorageTest, ALockOnADirectoryThatWasRemovedMeanwhileIsNone) {
     TAILRACE_EXPECT_FAILS(make_posix_storage()->lock_directory(path), Code::busy, path);
 }
 
+TEST_F(PosixStorageTest, ALockKnowsWhenItsDirectoryWasReplaced) {
+    const std::string path = scratch_ / "place";
+    ASSERT_EQ(mkdir(path.c_str(), 0777), 0);
+    auto lock = storage_->lock_directory(path);
+    TAILRACE_ASSERT_OK(lock);
+    EXPECT_TRUE((*lock)->still_in_place());
+    ASSERT_EQ(rename(path.c_str(), (path + ".old").c_str()), 0);
+    EXPECT_FALSE((*lock)->still_in_place());
+    ASSERT_EQ(mkdir(path.c_str(), 0777), 0);
+    EXPECT_FALSE((*lock)->still_in_place());
+    ASSERT_EQ(rmdir(path.c_str()), 0);
+    ASSERT_EQ(rename((path + ".old").c_str(), path.c_str()), 0);
+    EXPECT_TRUE((*lock)->still_in_place());
+}
+
 TEST_F(PosixStorageTest, AProcessThatLeftItsLockToAnotherIsNotNamed) {
     int ready[2];
     ASSERT_EQ(pipe(ready), 0);
