@@ -264,6 +264,17 @@ void put_body(ByteWriter& out, const MayCommit& m) {
     put(out, m.key);
 }
 
+void put_body(ByteWriter& out, const PartsVerified& m) {
+    put(out, m.key);
+    put(out, m.status);
+}
+PartsVerified get_parts_verified(ByteReader& in) {
+    PartsVerified m;
+    m.key = get_key(in);
+    m.status = get_status(in);
+    return m;
+}
+
 AgentMessage get_body(ByteReader& in, uint8_t kind) {
     switch (kind) {
         case 0:
@@ -290,6 +301,8 @@ AgentMessage get_body(ByteReader& in, uint8_t kind) {
             return get_arrays_answered(in);
         case 11:
             return MayCommit{get_key(in)};
+        case 12:
+            return get_parts_verified(in);
         default:
             in.set_failed();
             return EpochFlushing{};

@@ -5,7 +5,8 @@
 //   Decision       root -> agents              flush it, or keep it in the node-local tier only
 //   ArraysAsked    root -> agents              what do the tables of this epoch say (array_judge.h)
 //   ArraysAnswered agent -> the agent above it in a tree of two branches, up to the root
-//   MayCommit      root -> agents              its arrays can be restored: leaders may write their slots
+//   PartsVerified  agent -> root               whether what this node has captured is sound
+//   MayCommit      root -> agents              it can be restored: leaders may write their slots
 //   GroupResult    coordinator -> root         how a group's flush ended
 //   NodeFlushed    agent -> root               what this node's part in a flush has cost, for the record
 //   EpochEnded     root -> agents -> ranks     the epoch's fate
@@ -101,6 +102,11 @@ struct MayCommit {
     EpochKey key;
 };
 
+struct PartsVerified {
+    EpochKey key;
+    Status status;
+};
+
 struct EpochFlushing {
     EpochKey key;
 };
@@ -115,7 +121,7 @@ struct SavesOver {
 
 using AgentMessage =
     std::variant<Captured, NodeCaptured, Decision, GroupResult, EpochEnded, EpochFlushing, BackgroundOver,
-                 NodeFlushed, SavesOver, ArraysAsked, ArraysAnswered, MayCommit>;
+                 NodeFlushed, SavesOver, ArraysAsked, ArraysAnswered, MayCommit, PartsVerified>;
 
 std::vector<std::byte> encode(const AgentMessage& message);
 Result<AgentMessage> decode_agent_message(std::span<const std::byte> bytes);

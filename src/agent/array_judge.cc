@@ -92,6 +92,24 @@ ArrayFacts facts_of_parts(Storage& local, const ArrayPoints& points, const Array
     return facts;
 }
 
+// Beside the buffers of a flush, so little.
+constexpr uint64_t verify_memory_bytes = 1 << 20;
+
+Status verify_parts(Storage& local, std::span<const PartPlace> parts) {
+    for (const auto& place : parts) {
+        const auto part = local_part(local, place.path);
+        if (part.status().code() == Code::not_found)
+            return Status(Code::corrupt, "a captured part is missing: " + part.status().message());
+        TAILRACE_TRY(part.status());
+        const uint32_t rank_count = part->header.rank_count;
+        TAILRACE_ASSIGN(const auto reader,
+                        EpochReader::open(local, local, {place.key, rank_count, {*part}, std::nullopt}));
+        TAILRACE_TRY(reader->verify(
+            part->header.stream.rank, [](uint64_t) {}, verify_memory_bytes));
+    }
+    return {};
+}
+
 std::vector<std::byte> encode(const ArrayFacts& facts) {
     ByteWriter out;
     put(out, facts.failure);

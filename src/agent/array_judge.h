@@ -58,6 +58,9 @@ struct PartPlace {
 ArrayFacts facts_of_parts(Storage& local, const ArrayPoints& points, const ArrayQuestion& question,
                           std::span<const PartPlace> parts);
 
+// Reads every byte of the parts and compares the checksums: ok, or what is wrong with the first bad one.
+Status verify_parts(Storage& local, std::span<const PartPlace> parts);
+
 // What follows from everybody's facts: the verdict (ok, or why the epoch is refused), or the next question.
 struct ArrayAnswer {
     std::optional<Status> verdict;

@@ -6,8 +6,6 @@
 
 #include "base/log.h"
 #include "base/units.h"
-#include "shared/epoch_files.h"
-#include "shared/retention.h"
 
 namespace tailrace {
 
@@ -58,15 +56,10 @@ NodeAgent::NodeAgent(Setup setup)
 Result<std::unique_ptr<NodeAgent>> NodeAgent::create(Setup setup) {
     std::unique_ptr<NodeAgent> agent(new NodeAgent(std::move(setup)));
     const auto& own = agent->setup_;
-    TAILRACE_ASSIGN(
-        agent->aggregator_,
-        Aggregator::create(aggregator_options(*own.config, own.block_bytes, own.stripe_align), own.topology,
-                           own.node, *own.transport, *own.local, *own.shared, [raw = agent.get()] {
-                               if (!raw->setup_.quiet) return raw->setup_.transport->wake();
-                               std::lock_guard lock(raw->mutex_);
-                               raw->woken_ = true;
-                               raw->changed_.notify_all();
-                           }));
+    TAILRACE_ASSIGN(agent->aggregator_,
+                    Aggregator::create(aggregator_options(*own.config, own.block_bytes, own.stripe_align),
+                                       own.topology, own.node, *own.transport, *own.local, *own.shared,
+                                       [raw = agent.get()] { raw->wake(); }));
     const bool keeps_record = own.node == 0 && own.config->record && !own.config->record_dir.empty();
     if (keeps_record || !own.config->trace_dir.empty())
         agent->recorder_ =
@@ -77,6 +70,13 @@ Result<std::unique_ptr<NodeAgent>> NodeAgent::create(Setup setup) {
                                                     own.config->queue_policy, own.config->queue_epochs);
     }
     return agent;
+}
+
+void NodeAgent::wake() {
+    if (!setup_.quiet) return setup_.transport->wake();
+    std::lock_guard lock(mutex_);
+    woken_ = true;
+    changed_.notify_all();
 }
 
 void NodeAgent::recover(FlushJob job) {
@@ -100,7 +100,7 @@ void NodeAgent::begin() {
         naming_.begin("tailrace names", priority);
         removing_.begin("tailrace remove", priority);
     }
-    if (!setup_.quiet) reading_.begin("tailrace tables", priority);
+    reading_.begin("tailrace reads", priority);
     if (recorder_) recorder_->begin(priority);
     worker_ = Worker("tailrace agent", priority, [this](const std::stop_token& stop) {
         if (setup_.quiet)
@@ -112,12 +112,7 @@ void NodeAgent::begin() {
 
 NodeAgent::~NodeAgent() {
     worker_.request_stop();
-    if (!setup_.quiet) setup_.transport->wake();
-    {
-        std::lock_guard lock(mutex_);
-        woken_ = true;
-    }
-    changed_.notify_all();
+    wake();
     worker_.join();
     reading_.finish();
     naming_.finish();  // may still hand work to the other
@@ -196,6 +191,7 @@ Result<bool> NodeAgent::step() {
         TAILRACE_TRY(on_message(*message));
     }
     moved |= take_facts();
+    moved |= take_verified();
     moved |= aggregator_->step();
     for (const auto& result : aggregator_->take_results()) {
         on_result(result);
@@ -308,11 +304,15 @@ void NodeAgent::maybe_start(EpochKey key, Epoch& epoch) {
             job.streams.push_back({capture.stream, capture.path, part_header_bytes});
         std::sort(job.streams.begin(), job.streams.end(),
                   [](const LocalStream& a, const LocalStream& b) { return a.info.rank < b.info.rank; });
-        job.may_commit = epoch.may_commit;
+        job.may_commit = false;
     }
     epoch.started = true;
     tell_ranks(epoch, EpochFlushing{key});
     aggregator_->start(std::move(job));
+    if (epoch.recovered) return;  // verified when the session began
+    std::vector<PartPlace> parts;
+    for (const auto& capture : epoch.captures) parts.push_back({key, capture.path});
+    verify(key, std::move(parts));
 }
 
 void NodeAgent::on_ended(const EpochEnded& ended) {
@@ -397,6 +397,7 @@ void NodeAgent::root_input(const AgentMessage& message) {
     record(message);
     if (const auto* news = std::get_if<NodeCaptured>(&message)) root_->captured(*news);
     if (const auto* result = std::get_if<GroupResult>(&message)) root_->result(*result);
+    if (const auto* verified = std::get_if<PartsVerified>(&message)) root_->verified(*verified);
     if (const auto* over = std::get_if<SavesOver>(&message))
         root_->end_from(over->sequence, saves_over_why());
     carry_out_orders();
@@ -438,57 +439,6 @@ void NodeAgent::announce(const EpochEnded& ended) {
 void NodeAgent::post_to_agents(const AgentMessage& message) {
     for (int node = 1; node < setup_.topology.node_count(); ++node)
         post(setup_.topology.representative(node), message);
-}
-
-void NodeAgent::commit(const EpochEnded& ended) {
-    {
-        std::lock_guard lock(mutex_);
-        open_.insert(ended.key);
-        ++being_named_;
-    }
-    naming_.add([this, ended = EpochEnded(ended)]() mutable {
-        const auto& config = *setup_.config;
-        const auto named =
-            name_shared_epoch(*setup_.shared, config.shared_dir, config.name, ended.key, config.files);
-        if (named.code() == Code::not_found) {
-            ended.state = EpochState::failed;
-            ended.why = named.with_context("a file of it was written, and has disappeared");
-        } else {
-            if (!named.ok())
-                log(LogLevel::warning, "{} is committed, but its files keep their unfinished names: {}",
-                    to_string(ended.key), named.message());
-            removing_.add([this, key = ended.key] { apply_retention(key); });
-        }
-        std::lock_guard lock(mutex_);
-        --being_named_;
-        if (setup_.quiet) {
-            open_.erase(ended.key);
-            changed_.notify_all();
-        } else {
-            named_.push_back(ended);
-            setup_.transport->wake();
-        }
-    });
-}
-
-void NodeAgent::apply_retention(EpochKey key) {
-    known_complete_.push_back(key);
-    auto removed = apply_shared_retention(*setup_.shared, setup_.config->shared_dir, setup_.config->name,
-                                          setup_.config->keep_shared, known_complete_);
-    if (!removed.ok())
-        log(LogLevel::warning, "older epochs could not be removed from {}: {}", setup_.config->shared_dir,
-            removed.message());
-}
-
-void NodeAgent::remove_leftovers(std::vector<EpochKey> keys) {
-    for (const auto& key : keys)
-        removing_.add([this, key] {
-            auto removed =
-                remove_shared_epoch(*setup_.shared, setup_.config->shared_dir, setup_.config->name, key);
-            if (!removed.ok())
-                log(LogLevel::warning, "files of {}, which failed, stay in {}: {}", to_string(key),
-                    setup_.config->shared_dir, removed.message());
-        });
 }
 
 // ---- called by the program's threads ------------------------------------------------------------------
@@ -563,7 +513,15 @@ void NodeAgent::run_quiet(const std::stop_token& stop) {
             woken_ = false;
         }
         bool moved = !jobs.empty();
-        for (auto& job : jobs) aggregator_->start(std::move(job));
+        for (auto& job : jobs) {
+            std::vector<PartPlace> parts;
+            for (const auto& stream : job.streams) parts.push_back({job.key, stream.path});
+            const EpochKey key = job.key;
+            job.may_commit = false;
+            aggregator_->start(std::move(job));
+            verify(key, std::move(parts));
+        }
+        moved |= take_verified();
         moved |= aggregator_->step();
         for (const auto& result : aggregator_->take_results()) {
             on_result(result);

@@ -54,7 +54,8 @@ class NodeAgent {
         Transport* transport = nullptr;
         Storage* local = nullptr;
         Storage* shared = nullptr;
-        RankEpochs* rank_epochs = nullptr;  // of the representative's own rank
+        DirectoryLock* shared_lock = nullptr;  // at rank 0's node, where the file system can lock
+        RankEpochs* rank_epochs = nullptr;     // of the representative's own rank
         const ArrayPoints* points = nullptr;
         uint64_t block_bytes = 4096;
         uint64_t stripe_align = 0;
@@ -95,6 +96,8 @@ class NodeAgent {
 
     // Work in the shared tier, at rank 0's node, done in the background.
     void remove_leftovers(std::vector<EpochKey> keys);
+    // A restore could not read this epoch: from now on no older one goes because it is there.
+    void found_damaged(EpochKey key);
     // All groups have committed: the files get their final names, then (unless quiet) everybody is told, then
     // keep_shared is applied. wait_idle() waits for the names.
     void commit(const EpochEnded& ended);
@@ -117,7 +120,6 @@ class NodeAgent {
         bool recovered = false;
         FlushJob job;               // of a recovered epoch
         std::optional<bool> flush;  // decided
-        bool may_commit = false;    // the root says so
         bool started = false;       // handed to the aggregator
         Inquiry inquiry;
         bool let_go = false;  // by the aggregator
@@ -128,6 +130,7 @@ class NodeAgent {
     explicit NodeAgent(Setup setup);
     void run(const std::stop_token& stop);
     void run_quiet(const std::stop_token& stop);
+    void wake();
     Result<bool> step();  // whether something moved
     void deliver_posts();
     void hear_the_rest();
@@ -147,6 +150,9 @@ class NodeAgent {
     void on_may_commit(const MayCommit& may_commit);
     bool take_facts();
     void remove_refused(const Epoch& epoch);
+    void verify(EpochKey key, std::vector<PartPlace> parts);
+    bool take_verified();
+    void on_verified(EpochKey key, const Status& verified);
 
     void on_captured(const Captured& capture);
     void on_saves_over(const SavesOver& over);
@@ -155,6 +161,7 @@ class NodeAgent {
     void on_ended(const EpochEnded& ended);
     void announce(const EpochEnded& ended);
     void apply_retention(EpochKey key);
+    Status check_shared_directory() const;
     void on_result(const FlushResult& result);
     Status on_message(const Message& message);
     void maybe_start(EpochKey key, Epoch& epoch);
@@ -194,6 +201,7 @@ class NodeAgent {
     std::deque<Captured> inbox_;
     std::deque<FlushJob> jobs_;
     std::deque<ArraysAnswered> facts_;  // of this node's parts
+    std::deque<std::pair<EpochKey, Status>> verified_;
     std::optional<uint64_t> end_from_;
     Status end_;
     std::vector<FlushResult> results_;
@@ -208,6 +216,7 @@ class NodeAgent {
     // Names come first: a waiting program must not wait for the removal of something old.
     WorkQueue naming_, removing_, reading_;
     std::vector<EpochKey> known_complete_;  // of the removing thread
+    std::set<EpochKey> known_damaged_;      // the same
     std::unique_ptr<Recorder> recorder_;    // where there is something to record
     Worker worker_;
 };

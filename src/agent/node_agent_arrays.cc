@@ -1,15 +1,19 @@
-// NodeAgent, the judging of arrays: no epoch is committed, or kept, that cannot be restored.
+// NodeAgent, what comes before a commit: no epoch is committed, or kept, that cannot be restored.
 //
 //   1. The root has every node's digest (NodeCaptured). If they are those of the last epoch that was found
 //      good, so is this one: a program that registers the same as before pays 16 bytes a node and epoch.
 //   2. Else the root asks all agents. Each reads the tables of its node's parts in a thread of its own, adds
 //      what the two branches below it say, and passes that on. Node n stands below node (n - 1) / 2, so the
 //      root hears two answers, whatever the number of nodes.
-//   3. The root judges (array_judge.h). It asks another question, or has the verdict. With a good one every
-//      agent may let its leaders write their slots. A bad one is the epoch's failure, and its captured parts
-//      are removed with it.
+//   3. The root judges (array_judge.h). It asks another question, or has the verdict. A bad one is the
+//      epoch's failure, and its captured parts are removed with it.
+//   4. Beside the flush every agent reads its node's captured parts, compares their checksums, and tells the
+//      root. A part that is not sound is the epoch's failure as well.
+//   5. After a good verdict and the good word of all nodes every agent may let its leaders write their slots.
 //
 // What is asked is bound to the epoch: when that ends, nobody answers any more, and what was gathered goes.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -101,8 +105,40 @@ void NodeAgent::on_facts(EpochKey key, ArrayFacts facts) {
 }
 
 void NodeAgent::on_may_commit(const MayCommit& may_commit) {
-    epochs_[may_commit.key].may_commit = true;
     aggregator_->allow(may_commit.key);
+}
+
+// The captured parts lie in memory, or on a disk of the node, until they are flushed. What has changed there
+// must not be committed, still less push an older epoch out. They are read beside the flush.
+void NodeAgent::verify(EpochKey key, std::vector<PartPlace> parts) {
+    reading_.add([this, key, parts = std::move(parts)] {
+        const Status verified = setup_.config->checksum ? verify_parts(*setup_.local, parts) : Status();
+        {
+            std::lock_guard lock(mutex_);
+            verified_.emplace_back(key, verified);
+        }
+        wake();
+    });
+}
+
+bool NodeAgent::take_verified() {
+    std::deque<std::pair<EpochKey, Status>> verified;
+    {
+        std::lock_guard lock(mutex_);
+        verified.swap(verified_);
+    }
+    for (const auto& [key, status] : verified) on_verified(key, status);
+    return !verified.empty();
+}
+
+void NodeAgent::on_verified(EpochKey key, const Status& verified) {
+    const Status sound = verified.with_context("verifying what was captured");
+    if (!setup_.quiet)
+        return to_root(PartsVerified{key, sound.with_context(fmt::format("node {}", setup_.node))});
+    if (sound.ok())
+        aggregator_->allow(key);
+    else
+        aggregator_->give_up(key, sound);
 }
 
 // A part of an epoch that cannot be restored must not be found by a restore, nor brought to the shared

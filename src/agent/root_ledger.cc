@@ -66,8 +66,25 @@ void RootLedger::judged(EpochKey key, const Status& verdict) {
         return;
     }
     epoch.judged = true;
-    orders_.emplace_back(MayCommit{key});
+    allow_if_sound(key);
     end_if_whole(key);
+}
+
+void RootLedger::verified(const PartsVerified& news) {
+    auto& epoch = epochs_[news.key];
+    if (epoch.ended) return;
+    if (!news.status.ok()) {
+        epoch.part_lost = true;
+        end(news.key, EpochState::failed, news.status);
+        return;
+    }
+    ++epoch.nodes_verified;
+    allow_if_sound(news.key);
+}
+
+void RootLedger::allow_if_sound(EpochKey key) {
+    const auto& epoch = epochs_[key];
+    if (epoch.judged && epoch.nodes_verified == nodes_ && !epoch.ended) orders_.emplace_back(MayCommit{key});
 }
 
 void RootLedger::recovered(EpochKey key) {
@@ -161,7 +178,9 @@ void RootLedger::end(EpochKey key, EpochState state, Status why) {
         (epoch.judged && epoch.everywhere(nodes_) && epoch.results == parties_ && !epoch.part_lost) ||
         state == EpochState::kept_local;
     if (state == EpochState::failed && why.message().find("intact") == std::string::npos) {
-        const char* own = everywhere        ? "its captured parts stay in the node-local tiers, and "
+        const char* own = everywhere
+                              ? "its captured parts stay in the node-local tiers for the next session, until "
+                                "newer ones take their place, and "
                           : epoch.part_lost ? "its captured parts are not whole any more; "
                                             : "";
         why = Status(why.code(), fmt::format("{}; {}{}", why.message(), own, left_intact(why)));

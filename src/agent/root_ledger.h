@@ -6,7 +6,8 @@
 // Where ranks may not communicate in the background, every rank runs the same RootLedger on the same inputs
 // in the same order, and comes to the same orders.
 //
-// No epoch is committed or kept before its arrays were judged: leaders wait for MayCommit.
+// No epoch is committed before its arrays were judged, and its captured parts verified on all nodes: leaders
+// wait for MayCommit. None is kept before its arrays were judged.
 #pragma once
 
 #include <cstdint>
@@ -41,6 +42,8 @@ class RootLedger {
     // An epoch of an earlier run that every node will flush.
     void recovered(EpochKey key);
     void result(const GroupResult& result);
+    // What reading the captured parts of one node has shown: ok, or why the epoch must not be committed.
+    void verified(const PartsVerified& news);
     // ok, or why the epoch cannot be restored and is refused.
     void judged(EpochKey key, const Status& verdict);
     // As NodeLedger's: also what some nodes have captured whole fails, for others never will.
@@ -55,7 +58,8 @@ class RootLedger {
         size_t nodes_told = 0;
         bool told_by_root = false;
         std::vector<Residues> arrays;  // by node
-        bool judged = false;           // and found good
+        size_t nodes_verified = 0;
+        bool judged = false;  // and found good
         bool refused = false;
         std::optional<bool> flush;  // decided
         size_t results = 0;
@@ -77,6 +81,7 @@ class RootLedger {
     void keep_local(EpochKey key, std::string note);
     void end(EpochKey key, EpochState state, Status why);
     void end_if_whole(EpochKey key);
+    void allow_if_sound(EpochKey key);
     void start_waiting();
     void forget_old();
 

@@ -17,7 +17,7 @@ namespace tailrace {
 
 namespace {
 
-constexpr uint64_t scratch_bytes = 32 << 20;  // what verify() and read_scattered() hold at most
+constexpr uint64_t scratch_bytes = 32 << 20;  // what read_scattered() holds at most
 
 class Reader final : public EpochReader {
   public:
@@ -40,7 +40,8 @@ class Reader final : public EpochReader {
     Status read_regions(uint32_t rank, std::span<const RegionTarget> targets) override;
     Result<std::vector<GlobalArray>> arrays() override { return arrays_.list(); }
     Status read_boxes(std::span<const BoxTarget> boxes) override { return arrays_.read_boxes(boxes); }
-    Status verify(uint32_t rank, const std::function<void(uint64_t)>& progress) override;
+    Status verify(uint32_t rank, const std::function<void(uint64_t)>& progress,
+                  uint64_t memory_bytes) override;
 
   private:
     Result<uint32_t> region_number(const SavedRank& saved, std::string_view name) const;
@@ -116,7 +117,7 @@ Status Reader::read_scattered(const SavedRank& saved, uint32_t number, const Reg
     return {};
 }
 
-Status Reader::verify(uint32_t rank, const std::function<void(uint64_t)>& progress) {
+Status Reader::verify(uint32_t rank, const std::function<void(uint64_t)>& progress, uint64_t memory_bytes) {
     // Not from the cache: the table of regions is part of what is checked.
     TAILRACE_ASSIGN(const auto fresh, streams_.read_saved(rank));
     const PartManifest& manifest = fresh->manifest;
@@ -127,8 +128,8 @@ Status Reader::verify(uint32_t rank, const std::function<void(uint64_t)>& progre
     };
     report_up_to(manifest.manifest_bytes);
 
-    TAILRACE_ASSIGN(auto scratch, allocate(std::min(scratch_bytes, manifest.stream_bytes),
-                                           fmt::format("checking {}", streams_.name_of(rank))));
+    const uint64_t most = std::min(memory_bytes, manifest.stream_bytes);
+    TAILRACE_ASSIGN(auto scratch, allocate(most, fmt::format("checking {}", streams_.name_of(rank))));
     Status first_failure;
     size_t failed_batches = 0;
     std::vector<StreamBlock> batch;
@@ -145,8 +146,7 @@ Status Reader::verify(uint32_t rank, const std::function<void(uint64_t)>& progre
     };
     for (uint32_t number = 0; number < manifest.regions.size(); ++number) {
         for (uint64_t b = 0; b < block_count(manifest.regions[number]); ++b) {
-            if (batch_bytes + check_block_bytes > std::min(scratch_bytes, manifest.stream_bytes))
-                check_batch();
+            if (batch_bytes + check_block_bytes > most) check_batch();
             batch.push_back(block_of(manifest, number, b, scratch.get() + batch_bytes));
             batch_bytes += batch.back().memory.size();
         }

@@ -120,8 +120,11 @@ class EpochReader {
         return read_boxes({&box, 1});
     }
 
-    // Reads and checks everything `rank` saved. `progress` is called with bytes done since the last call.
-    virtual Status verify(uint32_t rank, const std::function<void(uint64_t)>& progress) = 0;
+    // Reads and checks everything `rank` saved, in pieces of at most `memory_bytes` (1 MiB or more).
+    // `progress` is called with bytes done since the last call.
+    static constexpr uint64_t verify_memory_bytes = 32 << 20;
+    virtual Status verify(uint32_t rank, const std::function<void(uint64_t)>& progress,
+                          uint64_t memory_bytes = verify_memory_bytes) = 0;
 
   private:
     std::string passed_over_;

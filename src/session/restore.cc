@@ -331,6 +331,10 @@ Result<EpochKey> Session::use_newest(std::optional<uint64_t> epoch, std::optiona
                 if (rank() == 0)
                     log(LogLevel::warning, "{} cannot be restored{}: {}", to_string(candidate.key),
                         epoch ? "" : ", and an older one is looked for", attempt.why.message());
+                {
+                    std::shared_lock lock(agent_mutex_);
+                    if (rank() == 0 && agent_) agent_->found_damaged(candidate.key);
+                }
                 if (damage.ok()) damage = attempt.why.with_context(to_string(candidate.key));
                 passed_over += fmt::format("{}{}: {}", passed_over.empty() ? "" : "; ",
                                            to_string(candidate.key), attempt.why.message());

@@ -438,6 +438,7 @@ Status Session::make_agent() {
     setup.transport = transport_.get();
     setup.local = local_.get();
     setup.shared = shared_.get();
+    setup.shared_lock = shared_lock_.get();
     setup.rank_epochs = &rank_epochs_;
     setup.points = points_.get();
     setup.block_bytes = block_bytes_;

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 
 #include "base/log.h"
 #include "format/lineage.h"
@@ -35,7 +34,8 @@ bool replaces_another(const std::vector<SharedEpochFiles>& epochs, size_t i) {
 }
 
 Status apply_shared_retention(Storage& storage, const std::string& directory, const std::string& job,
-                              uint32_t keep_shared, std::vector<EpochKey>& known_complete) {
+                              uint32_t keep_shared, std::vector<EpochKey>& known_complete,
+                              const std::set<EpochKey>& known_damaged) {
     TAILRACE_ASSIGN(const auto epochs, list_shared(storage, directory, job));
     RetentionRule rule;
     if (keep_shared > 0) rule.keep_newest = keep_shared;
@@ -46,13 +46,13 @@ Status apply_shared_retention(Storage& storage, const std::string& directory, co
     const Lineage lineage(whole_epochs(storage, epochs, {}, known_complete));
     for (size_t i = epochs.size(); i-- > 0;) {
         const auto& files = epochs[i];
-        bool complete = looks_complete(files), restorable = true;
+        bool complete = looks_complete(files), restorable = !known_damaged.contains(files.key);
         const bool must_prove = proved.size() <= keep_shared || replaces_another(epochs, i);
         if (complete && must_prove &&
             std::find(known_complete.begin(), known_complete.end(), files.key) == known_complete.end()) {
             const auto epoch = load_shared_epoch(storage, files);
             complete = epoch.ok();
-            restorable = complete && is_restorable(storage, directory, *epoch);
+            restorable = restorable && complete && is_restorable(storage, directory, *epoch);
             if (restorable) known_complete.push_back(files.key);
         }
         if (complete && restorable && !lineage.left_behind(files.key)) proved.insert(files.key.epoch);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -22,8 +23,10 @@ bool is_restorable(Storage& storage, const std::string& directory, const SharedE
 bool replaces_another(const std::vector<SharedEpochFiles>& epochs, size_t i);
 
 // Applies keep_shared (0: all) and removes replaced attempts. `known_complete` are not opened again; what
-// else counts as one of the newest must prove that it can be restored.
+// else counts as one of the newest must prove that it can be restored, as far as heads and tables tell.
+// `known_damaged`, whose data somebody could not read, do not count.
 Status apply_shared_retention(Storage& storage, const std::string& directory, const std::string& job,
-                              uint32_t keep_shared, std::vector<EpochKey>& known_complete);
+                              uint32_t keep_shared, std::vector<EpochKey>& known_complete,
+                              const std::set<EpochKey>& known_damaged);
 
 }  // namespace tailrace

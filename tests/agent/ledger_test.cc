@@ -97,7 +97,7 @@ struct RootDriver {
     }
 };
 
-TEST(RootLedgerTest, LeadersMayCommitWhatWasJudgedAndNothingElse) {
+TEST(RootLedgerTest, LeadersMayCommitWhatWasJudgedAndVerifiedAndNothingElse) {
     RootDriver root(2, 2, QueuePolicy::wait, 2);
     root.captured_everywhere(0, 1);
     const auto orders = root.ledger.take_orders();
@@ -105,9 +105,32 @@ TEST(RootLedgerTest, LeadersMayCommitWhatWasJudgedAndNothingElse) {
     ASSERT_TRUE(std::holds_alternative<JudgeArrays>(orders[1]));
     root.ledger.judged({1, 1}, {});
     root.ledger.judged({1, 1}, Status(Code::invalid_argument, "too late"));
+    root.ledger.verified({{1, 1}, {}});
+    EXPECT_THAT(root.ledger.take_orders(), IsEmpty()) << "one of two nodes";
+    root.ledger.verified({{1, 1}, {}});
     const auto more = root.ledger.take_orders();
     ASSERT_THAT(more, SizeIs(1));
     EXPECT_EQ(std::get<MayCommit>(more[0]).key, (EpochKey{1, 1}));
+
+    root.captured_everywhere(1, 2);
+    (void)root.ledger.take_orders();
+    root.ledger.verified({{2, 1}, {}});
+    root.ledger.verified({{2, 1}, {}});
+    EXPECT_THAT(root.ledger.take_orders(), IsEmpty()) << "not judged";
+    root.ledger.judged({2, 1}, {});
+    EXPECT_THAT(root.ledger.take_orders(), SizeIs(1));
+}
+
+TEST(RootLedgerTest, APartThatIsNotSoundEndsTheEpochAtOnce) {
+    RootDriver root(2, 2, QueuePolicy::wait, 2);
+    root.captured_everywhere(0, 1);
+    EXPECT_THAT(root.orders(), ElementsAre("flush 1"));
+    root.ledger.verified({{1, 1}, Status(Code::corrupt, "a flipped bit")});
+    root.ledger.verified({{1, 1}, {}});
+    EXPECT_THAT(root.orders(), ElementsAre("failed 1!"));
+    root.flushed(1);
+    EXPECT_THAT(root.orders(), IsEmpty());
+    EXPECT_THAT(root.ledger.take_leftovers(), ElementsAre(EpochKey{1, 1}, EpochKey{1, 1}));
 }
 
 TEST(RootLedgerTest, WhatCannotBeRestoredFailsAndLeavesFilesToRemove) {

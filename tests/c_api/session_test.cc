@@ -28,6 +28,30 @@ tailrace_code add(tailrace_session* session, const char* name, std::vector<int>&
     return tailrace_register(session, name, values.data(), values.size() * sizeof(int));
 }
 
+// Somebody has moved the directory away, and another bears its name: that one is not this session's.
+TEST_F(SessionTest, ADirectoryThatTookThePlaceOfTheLockedOneIsLeftAlone) {
+    tailrace_session* session = open({{"keep_shared", "1"}});
+    static char memory[100000];
+    ASSERT_TRUE(ok(tailrace_register(session, "a", memory, sizeof memory)));
+    ASSERT_TRUE(ok(tailrace_save(session, 1)));
+    ASSERT_TRUE(ok(tailrace_wait(session, 1, -1)));
+    std::filesystem::copy(shared_, directory_ + "/another");
+    std::filesystem::rename(shared_, directory_ + "/moved");
+    std::filesystem::rename(directory_ + "/another", shared_);
+    const auto before = shared_files();
+    ASSERT_TRUE(ok(tailrace_save(session, 2)));
+    EXPECT_TRUE(fails(TAILRACE_FAILED_STATE, tailrace_wait(session, 2, -1), "moved or replaced it"));
+    EXPECT_TRUE(fails(TAILRACE_FAILED_STATE, tailrace_close(session), "epoch 2"));
+    for (const auto& name : before)
+        EXPECT_THAT(shared_files(), testing::Contains(name)) << "another session's, for all that is known";
+    session = open();
+    ASSERT_TRUE(ok(tailrace_register(session, "a", memory, sizeof memory)));
+    uint64_t restored = 0;
+    ASSERT_TRUE(ok(tailrace_restore(session, TAILRACE_NEWEST, &restored)));
+    EXPECT_EQ(restored, 2u) << "captured";
+    ASSERT_TRUE(ok(tailrace_close(session)));
+}
+
 TEST_F(SessionTest, WhatWasSavedComesBack) {
     std::vector<int> a = pattern(100000, 1), b = pattern(1, 7);
     tailrace_session* session = open();

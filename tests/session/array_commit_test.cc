@@ -340,8 +340,8 @@ TEST(ArrayCommitTest, WhatEndsBetweenCaptureAndVerdictIsNotCommittedAndRecovered
     EXPECT_EQ(files_of_epoch(machines, job.config, 1), job.config.files);
 }
 
-// What node 1 posts: that it has captured an epoch and how its group ended; and what its tables say, when
-// they changed.
+// What node 1 posts: that it has captured an epoch, that its parts are sound, and how its group ended; and
+// what its tables say, when they changed.
 TEST(ArrayCommitTest, AProgramThatRegistersTheSameAsBeforeIsNotAskedAgain) {
     Machines machines;
     Job job = job_on(machines, hosts_of(2, 1));
@@ -363,10 +363,10 @@ TEST(ArrayCommitTest, AProgramThatRegistersTheSameAsBeforeIsNotAskedAgain) {
         }
     });
     ASSERT_EQ(after.size(), 4u);
-    EXPECT_EQ(after[0], 3u);
-    EXPECT_EQ(after[1] - after[0], 2u);
-    EXPECT_EQ(after[2] - after[1], 2u);
-    EXPECT_EQ(after[3] - after[2], 3u);
+    EXPECT_EQ(after[0], 4u);
+    EXPECT_EQ(after[1] - after[0], 3u);
+    EXPECT_EQ(after[2] - after[1], 3u);
+    EXPECT_EQ(after[3] - after[2], 4u);
 }
 
 // In collective calls summaries go in slices.

@@ -50,7 +50,8 @@ std::vector<AgentMessage> sample_messages() {
             EpochEnded{{12, 3}, EpochState::failed, failure, 0.25, false, "", true},
             ArraysAsked{{12, 3}, {true, {5, 6}, 7}},
             ArraysAnswered{{12, 3}, facts},
-            MayCommit{{12, 3}}};
+            MayCommit{{12, 3}},
+            PartsVerified{{12, 3}, failure}};
 }
 
 TEST(AgentMessageTest, EveryKindSurvivesARoundTrip) {

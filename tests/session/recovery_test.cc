@@ -163,7 +163,7 @@ TEST_F(ChangedByHandTest, AnAttemptIsReplacedOnlyByOneThatIsSound) {
     }
     expect_nothing_removed();
     std::vector<EpochKey> known;
-    ASSERT_TRUE(apply_shared_retention(*machines_.shared, job_.config.shared_dir, "job", 0, known).ok());
+    ASSERT_TRUE(apply_shared_retention(*machines_.shared, job_.config.shared_dir, "job", 0, known, {}).ok());
     EXPECT_THAT(shared_names(machines_, job_.config), SizeIs(6));
 }
 

@@ -13,18 +13,21 @@ namespace tailrace {
 namespace {
 
 using namespace testing_support;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // Nobody may be told that such an epoch is still there, and it does not count among those that the node-local
 // tier keeps: the one before it stays.
-TEST(SpoiledFilesTest, AnEpochWhoseCapturedPartIsCutOrGoneBeforeItsFlushIsSaidToBeLostAndKeepsNoPlace) {
+TEST(SpoiledFilesTest, AnEpochWhoseCapturedPartIsHarmedBeforeItsFlushIsSaidToBeLostAndKeepsNoPlace) {
+    enum class Harm { cut, gone, changed };
     for (const bool concurrent : {true, false})
-        for (const bool cut : {true, false}) {
-            SCOPED_TRACE(fmt::format("concurrent {}, cut {}", concurrent, cut));
+        for (const auto harm : {Harm::cut, Harm::gone, Harm::changed}) {
+            SCOPED_TRACE(fmt::format("concurrent {}, harm {}", concurrent, static_cast<int>(harm)));
             Machines machines;
             auto job = job_on(machines, hosts_of(2, 1));
             job.concurrent = concurrent;
             job.config.keep_local = 2;
+            job.config.keep_shared = 1;
             const auto tier = local_tier(job.config.local_dir, job.config.shared_dir, job.config.name);
             const auto path_of = [&](uint64_t epoch) {
                 return join_path(tier.directory(1), to_string(PartFileName{"job", {epoch, 1}, 1, false}));
@@ -36,7 +39,12 @@ TEST(SpoiledFilesTest, AnEpochWhoseCapturedPartIsCutOrGoneBeforeItsFlushIsSaidTo
                     if (path != path_of(2)) return;
                     auto part = local->open(path, {Access::write, DirectIo::off});
                     ASSERT_TRUE(part.ok());
-                    EXPECT_TRUE((cut ? (*part)->truncate(8192) : local->remove(path)).ok());
+                    const std::vector<std::byte> wrong(1, std::byte{0x5a});
+                    const Status done = harm == Harm::cut ? (*part)->truncate(8192)
+                                        : harm == Harm::gone
+                                            ? local->remove(path)
+                                            : (*part)->write_at(wrong, (*part)->size().value() - 1);
+                    EXPECT_TRUE(done.ok());
                 });
             };
             run(job, [&](Checkpointer& session) {
@@ -47,6 +55,11 @@ TEST(SpoiledFilesTest, AnEpochWhoseCapturedPartIsCutOrGoneBeforeItsFlushIsSaidTo
                 const auto failed = session.wait(2, for_ever);
                 EXPECT_EQ(failed.code(), Code::corrupt) << failed.to_string();
                 EXPECT_THAT(failed.message(), HasSubstr("captured part"));
+                if (session.rank() == 0 && job.config.keep_shared == 1) {
+                    const auto listed = list_shared(*machines.shared, job.config.shared_dir, "job");
+                    ASSERT_TRUE(listed.ok() && !listed->empty());
+                    EXPECT_EQ(listed->front().key, (EpochKey{1, 1})) << "the only one that can be restored";
+                }
                 EXPECT_THAT(
                     failed.message(),
                     HasSubstr("; its captured parts are not whole any more; earlier epochs are intact"));
@@ -137,6 +150,59 @@ TEST(SpoiledFilesTest, ADamagedEpochOfTheSharedTierCostsNoCapturedOne) {
                 EXPECT_TRUE(local->open(path_of(1), {Access::read, DirectIo::off}).ok());
             }
         });
+    }
+}
+
+// Heads and tables are sound, so only who has read the data knows. What a restore could not read pushes no
+// older epoch out.
+TEST(SpoiledFilesTest, AnEpochThatARestoreFoundDamagedDoesNotCountForRetention) {
+    for (const bool concurrent : {true, false}) {
+        SCOPED_TRACE(concurrent);
+        Machines machines;
+        auto job = job_on(machines, hosts_of(1, 2));
+        job.concurrent = concurrent;
+        job.config.files = 1;
+        run(job, [&](Checkpointer& session) {
+            State state;
+            for (const uint64_t epoch : {1, 2}) {
+                ASSERT_TRUE(save(session, state, epoch).ok());
+                ASSERT_TRUE(session.wait(epoch, for_ever).ok());
+            }
+        });
+        const auto local = machines.local_of("m0");
+        const auto tier = local_tier(job.config.local_dir, job.config.shared_dir, job.config.name);
+        for (const auto& entry : local->list(tier.directory(0)).value())
+            ASSERT_TRUE(local->remove(join_path(tier.directory(0), entry.name)).ok());
+        const auto path =
+            join_path(job.config.shared_dir, to_string(SharedFileName{"job", {2, 1}, 0, 1, false}));
+        {
+            const auto head = read_shared_head(*machines.shared, path);
+            ASSERT_TRUE(head.ok());
+            auto file = machines.shared->open(path, {Access::write, DirectIo::off});
+            ASSERT_TRUE(file.ok());
+            // The end of the last stream: beyond the manifests.
+            const uint64_t data = data_offset(head->header);
+            const uint64_t bytes = (*file)->size().value() - data;
+            const std::vector<std::byte> wrong(bytes / 4, std::byte{0x55});
+            ASSERT_TRUE((*file)->write_at(wrong, data + bytes - wrong.size()).ok());
+        }
+        job.config.keep_shared = 2;
+        run(job, [&](Checkpointer& session) {
+            {
+                auto found = session.open_epoch(std::nullopt, std::nullopt, true);
+                ASSERT_TRUE(found.ok()) << found.status().to_string();
+                EXPECT_EQ((*found)->key().epoch, 1u);
+            }
+            State state;
+            ASSERT_TRUE(save(session, state, 3).ok());
+            ASSERT_TRUE(session.wait(3, for_ever).ok());
+            ASSERT_TRUE(session.close().ok());
+        });
+        const auto listed = list_shared(*machines.shared, job.config.shared_dir, "job");
+        ASSERT_TRUE(listed.ok());
+        std::vector<uint64_t> epochs;
+        for (const auto& files : *listed) epochs.push_back(files.key.epoch);
+        EXPECT_THAT(epochs, ElementsAre(1, 2, 3));
     }
 }
 
