@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "agent/node_aggregator.h"
 #include "base/log.h"
-#include "base/units.h"
 
 namespace tailrace {
 
@@ -22,24 +22,6 @@ constexpr auto longest_for_the_rest = 1s;
 // Ended epochs are remembered for a rank that saves late.
 constexpr size_t most_remembered = 1024;
 
-AggregatorOptions aggregator_options(const Config& config, uint64_t block_bytes, uint64_t stripe_align) {
-    AggregatorOptions options;
-    options.shared_dir = config.shared_dir;
-    options.plan.file_count = config.files;
-    options.plan.leaders_per_file = config.leaders_per_file;
-    options.plan.chunk_bytes = config.buffer_bytes;
-    options.plan.block_bytes = block_bytes;
-    options.plan.stripe_align = stripe_align;
-    options.plan.placement = config.placement;
-    options.writers = config.writers;
-    options.buffers = config.buffers;
-    options.direct = config.direct_io;
-    options.priority = {static_cast<int>(config.background_nice), config.background_nice > 0};
-    options.bandwidth_cap = config.bandwidth_cap;
-    options.trace = !config.trace_dir.empty();
-    return options;
-}
-
 Status saves_over_why() {
     return Status(Code::failed_state,
                   "not every rank saved it before the session was closed; earlier epochs are intact");
@@ -49,34 +31,23 @@ Status saves_over_why() {
 
 // ---- life --------------------------------------------------------------------------------------------
 
-NodeAgent::NodeAgent(Setup setup)
-    : setup_(std::move(setup)),
-      node_ledger_(setup_.node, setup_.topology.ranks_of_node[static_cast<size_t>(setup_.node)].size()) {}
+NodeAgent::NodeAgent(const JobContext& context, RankEpochs& rank_epochs)
+    : context_(context),
+      rank_epochs_(rank_epochs),
+      node_ledger_(context.node, context.ranks_of_own_node().size()),
+      finisher_(context) {}
 
-Result<std::unique_ptr<NodeAgent>> NodeAgent::create(Setup setup) {
-    std::unique_ptr<NodeAgent> agent(new NodeAgent(std::move(setup)));
-    const auto& own = agent->setup_;
+Result<std::unique_ptr<NodeAgent>> NodeAgent::create(const JobContext& context, RankEpochs& rank_epochs) {
+    std::unique_ptr<NodeAgent> agent(new NodeAgent(context, rank_epochs));
     TAILRACE_ASSIGN(agent->aggregator_,
-                    Aggregator::create(aggregator_options(*own.config, own.block_bytes, own.stripe_align),
-                                       own.topology, own.node, *own.transport, *own.local, *own.shared,
-                                       [raw = agent.get()] { raw->wake(); }));
-    const bool keeps_record = own.node == 0 && own.config->record && !own.config->record_dir.empty();
-    if (keeps_record || !own.config->trace_dir.empty())
-        agent->recorder_ =
-            std::make_unique<Recorder>(*own.config, own.session, own.node, keeps_record, *own.local);
-    if (own.node == 0 && !own.quiet) {
-        const auto nodes = static_cast<size_t>(own.topology.node_count());
-        agent->root_ = std::make_unique<RootLedger>(nodes, std::min<size_t>(nodes, own.config->files),
-                                                    own.config->queue_policy, own.config->queue_epochs);
+                    make_aggregator(context, [transport = context.transport.get()] { transport->wake(); }));
+    agent->recorder_ = Recorder::create(context);
+    if (context.is_root()) {
+        const auto nodes = static_cast<size_t>(context.node_count());
+        agent->root_ = std::make_unique<RootLedger>(nodes, std::min<size_t>(nodes, context.config.files),
+                                                    context.config.queue_policy, context.config.queue_epochs);
     }
     return agent;
-}
-
-void NodeAgent::wake() {
-    if (!setup_.quiet) return setup_.transport->wake();
-    std::lock_guard lock(mutex_);
-    woken_ = true;
-    changed_.notify_all();
 }
 
 void NodeAgent::recover(FlushJob job) {
@@ -95,28 +66,19 @@ void NodeAgent::recover(FlushJob job) {
 }
 
 void NodeAgent::begin() {
-    const Priority priority{static_cast<int>(setup_.config->background_nice), false};
-    if (setup_.node == 0) {
-        naming_.begin("tailrace names", priority);
-        removing_.begin("tailrace remove", priority);
-    }
+    const Priority priority = background_priority(context_.config);
+    if (root_) finisher_.begin(priority);
     reading_.begin("tailrace reads", priority);
     if (recorder_) recorder_->begin(priority);
-    worker_ = Worker("tailrace agent", priority, [this](const std::stop_token& stop) {
-        if (setup_.quiet)
-            run_quiet(stop);
-        else
-            run(stop);
-    });
+    worker_ = Worker("tailrace agent", priority, [this](const std::stop_token& stop) { run(stop); });
 }
 
 NodeAgent::~NodeAgent() {
     worker_.request_stop();
-    wake();
+    context_.transport->wake();
     worker_.join();
     reading_.finish();
-    naming_.finish();  // may still hand work to the other
-    removing_.finish();
+    finisher_.finish();
     if (recorder_) recorder_->finish();
     aggregator_.reset();  // its writers call us back, so they end first
 }
@@ -125,9 +87,9 @@ void NodeAgent::run(const std::stop_token& stop) {
     for (auto& [key, epoch] : epochs_) maybe_start(key, epoch);
     while (!stop.stop_requested()) {
         const auto moved = why_over_.ok() ? step() : step_over();
-        if (!moved.ok()) end_background(moved.status().with_context(fmt::format("node {}", setup_.node)));
+        if (!moved.ok()) end_background(moved.status().with_context(fmt::format("node {}", context_.node)));
         if (moved.ok() && !*moved && !stop.stop_requested())
-            setup_.transport->wait(longest_sleep, aggregator_->moving());
+            context_.transport->wait(longest_sleep, aggregator_->moving());
     }
     hear_the_rest();
     deliver_posts();
@@ -136,29 +98,29 @@ void NodeAgent::run(const std::stop_token& stop) {
 void NodeAgent::deliver_posts() {
     const auto deadline = std::chrono::steady_clock::now() + longest_delivery;
     while (std::chrono::steady_clock::now() < deadline) {
-        auto delivered = setup_.transport->posts_delivered();
+        auto delivered = context_.transport->posts_delivered();
         if (!delivered.ok() || *delivered) return;
-        setup_.transport->wait(1ms, true);
+        context_.transport->wait(1ms, true);
     }
 }
 
 // When the last epoch has ended everywhere, other nodes' numbers for the record and the word of ranks that
 // close may still be on their way. What nobody takes stays in the transport's queues.
 void NodeAgent::hear_the_rest() {
-    const size_t of_node = setup_.topology.ranks_of_node[static_cast<size_t>(setup_.node)].size();
-    const size_t words = root_ ? static_cast<size_t>(setup_.transport->size()) - 1 : of_node - 1;
+    const size_t of_node = context_.ranks_of_own_node().size();
+    const size_t words = root_ ? static_cast<size_t>(context_.rank_count()) - 1 : of_node - 1;
     const auto deadline = std::chrono::steady_clock::now() + longest_for_the_rest;
     while (((recorder_ && recorder_->waiting()) || (closing_ && words_heard_ < words)) &&
            std::chrono::steady_clock::now() < deadline) {
-        auto message = setup_.transport->poll();
+        auto message = context_.transport->poll();
         if (!message.ok()) return;
         if (!*message) {
-            setup_.transport->wait(1ms, true);
+            context_.transport->wait(1ms, true);
         } else if (auto news = decode_agent_message((*message)->bytes); news.ok()) {
             if (recorder_) recorder_->hear(*news);
             if (const auto* over = std::get_if<SavesOver>(&*news)) {
                 ++words_heard_;
-                if (!root_) post_at_best(setup_.topology.representative(0), *over);
+                if (!root_) post_at_best(root, *over);
             }
         }
     }
@@ -185,7 +147,7 @@ Result<bool> NodeAgent::step() {
         moved = true;
     }
     while (true) {
-        TAILRACE_ASSIGN(auto message, setup_.transport->poll());
+        TAILRACE_ASSIGN(auto message, context_.transport->poll());
         if (!message) break;
         moved = true;
         TAILRACE_TRY(on_message(*message));
@@ -229,7 +191,7 @@ Status NodeAgent::on_message(const Message& message) {
         on_ended(*ended);
     } else if (const auto* over = std::get_if<BackgroundOver>(&news)) {
         end_background(over->why);
-        root_is_over_ |= message.source == setup_.topology.representative(0);
+        root_is_over_ |= message.source == root;
     } else if (const auto* saves_over = std::get_if<SavesOver>(&news)) {
         ++words_heard_;
         on_saves_over(*saves_over);
@@ -251,7 +213,7 @@ void NodeAgent::on_captured(const Captured& capture) {
     if (epoch.final()) {
         // It had failed elsewhere before this rank saved it.
         const auto rank = static_cast<int>(capture.stream.rank);
-        if (rank == setup_.transport->rank())
+        if (rank == context_.rank())
             tell_own_rank(*epoch.ended);
         else
             post(rank, *epoch.ended);
@@ -274,9 +236,9 @@ void NodeAgent::on_node_complete(const NodeLedger::Complete& complete) {
         const EpochKey key = complete.news.keys.front();
         auto& epoch = epochs_[key];
         epoch.complete = true;
-        if (setup_.config->queue_policy == QueuePolicy::wait) epoch.flush = complete.news.for_shared;
+        if (context_.config.queue_policy == QueuePolicy::wait) epoch.flush = complete.news.for_shared;
         NodeCaptured news = complete.news;
-        news.arrays = arrays_of_node(*setup_.points, complete.captures);
+        news.arrays = arrays_of_node(context_.points, complete.captures);
         to_root(news);
         maybe_start(key, epochs_[key]);
     } else {
@@ -296,10 +258,10 @@ void NodeAgent::maybe_start(EpochKey key, Epoch& epoch) {
     if (epoch.recovered) {
         job = std::move(epoch.job);
     } else {
-        job.job = setup_.config->name;
+        job.job = context_.config.name;
         job.key = key;
-        job.run_uid = setup_.run_uid;
-        job.rank_count = static_cast<uint32_t>(setup_.transport->size());
+        job.run_uid = context_.run_uid;
+        job.rank_count = static_cast<uint32_t>(context_.rank_count());
         for (const auto& capture : epoch.captures)
             job.streams.push_back({capture.stream, capture.path, part_header_bytes});
         std::sort(job.streams.begin(), job.streams.end(),
@@ -325,21 +287,9 @@ void NodeAgent::on_ended(const EpochEnded& ended) {
 }
 
 void NodeAgent::on_result(const FlushResult& result) {
-    const auto& numbers = result.statistics;
-    log(LogLevel::info,
-        "node {}: flush of {} {} after {:.3f} s (written: {} own, {} received; sent: {}; {} chunks received)",
-        setup_.node, to_string(result.key), result.status.ok() ? "done" : "failed", numbers.seconds,
-        format_bytes(numbers.local_bytes), format_bytes(numbers.received_bytes),
-        format_bytes(numbers.sent_bytes), numbers.chunks_received);
-    if (recorder_) recorder_->trace(result);
-    if (setup_.quiet) {
-        std::lock_guard lock(mutex_);
-        results_.push_back(result);
-        changed_.notify_all();
-        return;
-    }
-    if (setup_.config->record)
-        to_root(NodeFlushed{result.key, {setup_.node, result.group, result.statistics}});
+    report_flush(context_, recorder_.get(), result);
+    if (context_.config.record)
+        to_root(NodeFlushed{result.key, {context_.node, result.group, result.statistics}});
     auto& epoch = epochs_[result.key];
     const bool first = !epoch.let_go;
     epoch.let_go = true;
@@ -363,9 +313,8 @@ void NodeAgent::finish(EpochKey key, Epoch& epoch) {
 }
 
 void NodeAgent::tell_own_rank(const AgentMessage& message) {
-    if (const auto* flushing = std::get_if<EpochFlushing>(&message))
-        setup_.rank_epochs->flushing(flushing->key);
-    if (const auto* ended = std::get_if<EpochEnded>(&message)) setup_.rank_epochs->ended(*ended);
+    if (const auto* flushing = std::get_if<EpochFlushing>(&message)) rank_epochs_.flushing(flushing->key);
+    if (const auto* ended = std::get_if<EpochEnded>(&message)) rank_epochs_.ended(*ended);
 }
 
 // The own rank comes last: what it hears may make it leave the others.
@@ -373,14 +322,14 @@ void NodeAgent::tell_ranks(const Epoch& epoch, const AgentMessage& message) {
     bool own = false;
     for (const auto& capture : epoch.captures) {
         const auto rank = static_cast<int>(capture.stream.rank);
-        own |= rank == setup_.transport->rank();
-        if (rank != setup_.transport->rank()) post(rank, message);
+        own |= rank == context_.rank();
+        if (rank != context_.rank()) post(rank, message);
     }
     if (own) tell_own_rank(message);
 }
 
 void NodeAgent::post(int rank, const AgentMessage& message) {
-    auto posted = setup_.transport->post(rank, encode(message));
+    auto posted = context_.transport->post(rank, encode(message));
     if (!posted.ok() && post_failure_.ok()) post_failure_ = posted;
 }
 
@@ -390,11 +339,11 @@ void NodeAgent::to_root(const AgentMessage& message) {
     if (root_)
         root_input(message);
     else
-        post(setup_.topology.representative(0), message);
+        post(root, message);
 }
 
 void NodeAgent::root_input(const AgentMessage& message) {
-    record(message);
+    if (recorder_) recorder_->hear(message);
     if (const auto* news = std::get_if<NodeCaptured>(&message)) root_->captured(*news);
     if (const auto* result = std::get_if<GroupResult>(&message)) root_->result(*result);
     if (const auto* verified = std::get_if<PartsVerified>(&message)) root_->verified(*verified);
@@ -407,7 +356,7 @@ void NodeAgent::carry_out_orders() {
     for (const auto& order : root_->take_orders()) {
         if (const auto* decision = std::get_if<Decision>(&order)) {
             // With queue policy wait every node starts by itself.
-            if (setup_.config->queue_policy == QueuePolicy::wait) continue;
+            if (context_.config.queue_policy == QueuePolicy::wait) continue;
             post_to_agents(*decision);
             on_decision(*decision);
         } else if (const auto* to_judge = std::get_if<JudgeArrays>(&order)) {
@@ -417,7 +366,7 @@ void NodeAgent::carry_out_orders() {
             on_may_commit(*may_commit);
         } else {
             const auto& ended = std::get<EpochEnded>(order);
-            record(ended);
+            if (recorder_) recorder_->hear(AgentMessage(ended));
             judging_.erase(ended.key);
             if (ended.state == EpochState::committed)
                 commit(ended);
@@ -425,20 +374,34 @@ void NodeAgent::carry_out_orders() {
                 announce(ended);
         }
     }
-    remove_leftovers(root_->take_leftovers());
+    finisher_.remove_leftovers(root_->take_leftovers());
 }
 
 void NodeAgent::announce(const EpochEnded& ended) {
     if (ended.state == EpochState::failed)
-        log(LogLevel::warning, "{} did not reach {}: {}", to_string(ended.key), setup_.config->shared_dir,
+        log(LogLevel::warning, "{} did not reach {}: {}", to_string(ended.key), context_.config.shared_dir,
             ended.why.message());
     post_to_agents(ended);
     on_ended(ended);
 }
 
 void NodeAgent::post_to_agents(const AgentMessage& message) {
-    for (int node = 1; node < setup_.topology.node_count(); ++node)
-        post(setup_.topology.representative(node), message);
+    for (int node = 1; node < context_.node_count(); ++node)
+        post(context_.topology.representative(node), message);
+}
+
+void NodeAgent::commit(const EpochEnded& committed) {
+    {
+        std::lock_guard lock(mutex_);
+        open_.insert(committed.key);
+    }
+    finisher_.commit(committed, [this](const EpochEnded& ended) {
+        {
+            std::lock_guard lock(mutex_);
+            named_.push_back(ended);
+        }
+        context_.transport->wake();
+    });
 }
 
 // ---- called by the program's threads ------------------------------------------------------------------
@@ -450,7 +413,7 @@ void NodeAgent::captured(Captured capture) {
         open_.insert(capture.key);
         inbox_.push_back(std::move(capture));
     }
-    setup_.transport->wake();
+    context_.transport->wake();
 }
 
 void NodeAgent::end_from(uint64_t sequence_count) {
@@ -458,7 +421,7 @@ void NodeAgent::end_from(uint64_t sequence_count) {
         std::lock_guard lock(mutex_);
         end_from_ = sequence_count;
     }
-    setup_.transport->wake();
+    context_.transport->wake();
 }
 
 void NodeAgent::end(const Status& why) {
@@ -466,7 +429,7 @@ void NodeAgent::end(const Status& why) {
         std::lock_guard lock(mutex_);
         end_ = why;
     }
-    setup_.transport->wake();
+    context_.transport->wake();
 }
 
 void NodeAgent::wait_idle() {
@@ -494,63 +457,8 @@ Status NodeAgent::over() const {
     return over_;
 }
 
-void NodeAgent::record(const AgentMessage& news) {
-    if (recorder_) recorder_->hear(news);
-}
-
 uint64_t NodeAgent::buffer_bytes_used() const {
-    return aggregator_->most_buffers_used() * setup_.config->buffer_bytes;
-}
-
-// ---- quiet -------------------------------------------------------------------------------------------
-
-void NodeAgent::run_quiet(const std::stop_token& stop) {
-    while (!stop.stop_requested()) {
-        std::deque<FlushJob> jobs;
-        {
-            std::lock_guard lock(mutex_);
-            jobs.swap(jobs_);
-            woken_ = false;
-        }
-        bool moved = !jobs.empty();
-        for (auto& job : jobs) {
-            std::vector<PartPlace> parts;
-            for (const auto& stream : job.streams) parts.push_back({job.key, stream.path});
-            const EpochKey key = job.key;
-            job.may_commit = false;
-            aggregator_->start(std::move(job));
-            verify(key, std::move(parts));
-        }
-        moved |= take_verified();
-        moved |= aggregator_->step();
-        for (const auto& result : aggregator_->take_results()) {
-            on_result(result);
-            moved = true;
-        }
-        if (moved) continue;
-        std::unique_lock lock(mutex_);
-        changed_.wait_for(lock, longest_sleep,
-                          [&] { return woken_ || !jobs_.empty() || stop.stop_requested(); });
-    }
-}
-
-void NodeAgent::start_job(FlushJob job) {
-    std::lock_guard lock(mutex_);
-    jobs_.push_back(std::move(job));
-    changed_.notify_all();
-}
-
-std::vector<FlushResult> NodeAgent::take_results() {
-    std::lock_guard lock(mutex_);
-    return std::exchange(results_, {});
-}
-
-bool NodeAgent::wait_result(std::optional<std::chrono::steady_clock::time_point> deadline) {
-    std::unique_lock lock(mutex_);
-    auto ready = [&] { return !results_.empty(); };
-    if (deadline) return changed_.wait_until(lock, *deadline, ready);
-    changed_.wait(lock, ready);
-    return true;
+    return aggregator_->most_buffers_used() * context_.config.buffer_bytes;
 }
 
 }  // namespace tailrace

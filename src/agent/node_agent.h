@@ -1,6 +1,6 @@
 // NodeAgent: the background of a node, in its representative rank. One thread drives the messages about
-// epochs and the Aggregator; at rank 0's node it also drives the RootLedger, and two more threads rename and
-// remove files in the shared tier.
+// epochs and the Aggregator; at rank 0's node it also drives the RootLedger, and an EpochFinisher gives names
+// and removes files in the shared directory.
 //
 // Way of an epoch: captured() from every rank of the node (messages, or the own rank's call) -> NodeLedger ->
 // NodeCaptured to the root; flush started at once (queue policy wait) or on the root's Decision; MayCommit
@@ -13,9 +13,6 @@
 // the shared tier any more. The agent that sees it gives up its flushes and tells the root, the root the
 // other agents, and every agent its ranks, so that nobody waits for news that cannot come
 // (node_agent_failed.cc).
-//
-// Where ranks may not communicate in the background (`quiet`), the thread drives the Aggregator alone: the
-// owner hands in jobs by start_job(), takes their results, and tells epochs' ends itself.
 //
 // Public members may be called from the program's threads.
 #pragma once
@@ -33,6 +30,8 @@
 #include <vector>
 
 #include "agent/agent_messages.h"
+#include "agent/epoch_finisher.h"
+#include "agent/job_context.h"
 #include "agent/node_ledger.h"
 #include "agent/rank_epochs.h"
 #include "agent/recorder.h"
@@ -40,30 +39,13 @@
 #include "aggregate/aggregator.h"
 #include "base/work_queue.h"
 #include "base/worker.h"
-#include "config/config.h"
-#include "transport/transport.h"
 
 namespace tailrace {
 
 class NodeAgent {
   public:
-    struct Setup {
-        const Config* config = nullptr;  // complete; outlives the agent, as all of these
-        Topology topology;
-        int node = 0;
-        Transport* transport = nullptr;
-        Storage* local = nullptr;
-        Storage* shared = nullptr;
-        DirectoryLock* shared_lock = nullptr;  // at rank 0's node, where the file system can lock
-        RankEpochs* rank_epochs = nullptr;     // of the representative's own rank
-        const ArrayPoints* points = nullptr;
-        uint64_t block_bytes = 4096;
-        uint64_t stripe_align = 0;
-        uint64_t run_uid = 0;
-        bool quiet = false;
-        SessionRecord session;  // heads the record and the trace
-    };
-    static Result<std::unique_ptr<NodeAgent>> create(Setup setup);
+    // The context outlives the agent, and so do the epochs of the representative's own rank.
+    static Result<std::unique_ptr<NodeAgent>> create(const JobContext& context, RankEpochs& rank_epochs);
     // Ends the threads. Every epoch should have ended before: what has not is given up.
     ~NodeAgent();
 
@@ -88,23 +70,8 @@ class NodeAgent {
     Status recovery_failure() const;  // the first of a recovered epoch
     Status over() const;              // why the background has ended, if it has
 
-    // quiet only.
-    void start_job(FlushJob job);
-    std::vector<FlushResult> take_results();
-    // Sleeps until there is a result to take or the deadline has passed; says whether there is.
-    bool wait_result(std::optional<std::chrono::steady_clock::time_point> deadline);
-
-    // Work in the shared tier, at rank 0's node, done in the background.
-    void remove_leftovers(std::vector<EpochKey> keys);
-    // A restore could not read this epoch: from now on no older one goes because it is there.
-    void found_damaged(EpochKey key);
-    // All groups have committed: the files get their final names, then (unless quiet) everybody is told, then
-    // keep_shared is applied. wait_idle() waits for the names.
-    void commit(const EpochEnded& ended);
-
-    // News for the record; does something at rank 0's node only. Where messages are exchanged for the agent
-    // (quiet), its owner hands them in.
-    void record(const AgentMessage& news);
+    // At rank 0: EpochFinisher's.
+    void found_damaged(EpochKey key) { finisher_.found_damaged(key); }
 
     uint64_t buffer_bytes_used() const;
 
@@ -127,10 +94,8 @@ class NodeAgent {
         bool final() const { return ended && (!started || let_go); }
     };
 
-    explicit NodeAgent(Setup setup);
+    NodeAgent(const JobContext& context, RankEpochs& rank_epochs);
     void run(const std::stop_token& stop);
-    void run_quiet(const std::stop_token& stop);
-    void wake();
     Result<bool> step();  // whether something moved
     void deliver_posts();
     void hear_the_rest();
@@ -159,9 +124,9 @@ class NodeAgent {
     void on_node_complete(const NodeLedger::Complete& complete);
     void on_decision(const Decision& decision);
     void on_ended(const EpochEnded& ended);
+    // All groups have committed: everybody is told when the files have their final names.
+    void commit(const EpochEnded& committed);
     void announce(const EpochEnded& ended);
-    void apply_retention(EpochKey key);
-    Status check_shared_directory() const;
     void on_result(const FlushResult& result);
     Status on_message(const Message& message);
     void maybe_start(EpochKey key, Epoch& epoch);
@@ -176,11 +141,14 @@ class NodeAgent {
     void post_to_agents(const AgentMessage& message);  // all but the root's own
     void tell_own_rank(const AgentMessage& message);
 
-    const Setup setup_;
+    static constexpr int root = 0;  // the rank
+
+    const JobContext& context_;
+    RankEpochs& rank_epochs_;
     std::unique_ptr<Aggregator> aggregator_;
 
     // Of the agent's thread, once it runs.
-    std::unique_ptr<RootLedger> root_;  // at rank 0's node, unless quiet
+    std::unique_ptr<RootLedger> root_;  // at rank 0's node
     NodeLedger node_ledger_;
     std::map<EpochKey, Epoch> epochs_;
     struct Judging {
@@ -204,20 +172,15 @@ class NodeAgent {
     std::deque<std::pair<EpochKey, Status>> verified_;
     std::optional<uint64_t> end_from_;
     Status end_;
-    std::vector<FlushResult> results_;
-    std::set<EpochKey> open_;  // known here, not ended
-    size_t being_named_ = 0;
+    std::set<EpochKey> open_;        // known here, not ended
     std::vector<EpochEnded> named_;  // committed and renamed, to be announced
     std::set<EpochKey> recovering_;
     Status recovery_failure_;
     Status over_;
-    bool woken_ = false;  // quiet
 
-    // Names come first: a waiting program must not wait for the removal of something old.
-    WorkQueue naming_, removing_, reading_;
-    std::vector<EpochKey> known_complete_;  // of the removing thread
-    std::set<EpochKey> known_damaged_;      // the same
-    std::unique_ptr<Recorder> recorder_;    // where there is something to record
+    WorkQueue reading_;                   // of this node's captured parts
+    EpochFinisher finisher_;              // at rank 0's node
+    std::unique_ptr<Recorder> recorder_;  // where there is something to record
     Worker worker_;
 };
 

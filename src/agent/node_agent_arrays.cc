@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "agent/node_agent.h"
+#include "agent/node_aggregator.h"
 #include "base/log.h"
 
 namespace tailrace {
@@ -36,7 +37,7 @@ size_t branches(int node, int nodes) {
 // ---- at the root -------------------------------------------------------------------------------------
 
 void NodeAgent::judge(const JudgeArrays& order) {
-    const Residues digest = setup_.points->combine(order.arrays);
+    const Residues digest = context_.points.combine(order.arrays);
     if (digest == Residues{} || digest == good_arrays_) return on_verdict(order.key, Status());
     judging_[order.key] = {{}, digest};
     ask(order.key, {});
@@ -66,12 +67,13 @@ void NodeAgent::on_asked(const ArraysAsked& asked) {
     std::vector<PartPlace> parts;
     for (const auto& capture : epoch.captures) parts.push_back({asked.key, capture.path});
     reading_.add([this, asked, parts = std::move(parts)] {
-        ArraysAnswered own{asked.key, facts_of_parts(*setup_.local, *setup_.points, asked.question, parts)};
+        ArraysAnswered own{asked.key,
+                           facts_of_parts(*context_.local, context_.points, asked.question, parts)};
         {
             std::lock_guard lock(mutex_);
             facts_.push_back(std::move(own));
         }
-        setup_.transport->wake();
+        context_.transport->wake();
     });
 }
 
@@ -90,14 +92,14 @@ void NodeAgent::on_facts(EpochKey key, ArrayFacts facts) {
     auto& epoch = epochs_[key];
     if (epoch.ended) return;
     epoch.inquiry.facts.merge(std::move(facts));
-    const size_t expected = 1 + branches(setup_.node, setup_.topology.node_count());
+    const size_t expected = 1 + branches(context_.node, context_.node_count());
     if (++epoch.inquiry.answers < expected) return;
     ArraysAnswered whole{key, std::exchange(epoch.inquiry, {}).facts};
-    if (!root_) return post(setup_.topology.representative(above(setup_.node)), whole);
+    if (!root_) return post(context_.topology.representative(above(context_.node)), whole);
     const auto judged = judging_.find(key);
     if (judged == judging_.end()) return;
     const auto answer = judge_arrays(judged->second.asked, std::move(whole.facts),
-                                     static_cast<uint32_t>(setup_.transport->size()));
+                                     static_cast<uint32_t>(context_.rank_count()));
     if (answer.verdict)
         on_verdict(key, *answer.verdict);
     else
@@ -108,16 +110,14 @@ void NodeAgent::on_may_commit(const MayCommit& may_commit) {
     aggregator_->allow(may_commit.key);
 }
 
-// The captured parts lie in memory, or on a disk of the node, until they are flushed. What has changed there
-// must not be committed, still less push an older epoch out. They are read beside the flush.
 void NodeAgent::verify(EpochKey key, std::vector<PartPlace> parts) {
     reading_.add([this, key, parts = std::move(parts)] {
-        const Status verified = setup_.config->checksum ? verify_parts(*setup_.local, parts) : Status();
+        const Status verified = verify_before_commit(context_, parts);
         {
             std::lock_guard lock(mutex_);
             verified_.emplace_back(key, verified);
         }
-        wake();
+        context_.transport->wake();
     });
 }
 
@@ -132,20 +132,14 @@ bool NodeAgent::take_verified() {
 }
 
 void NodeAgent::on_verified(EpochKey key, const Status& verified) {
-    const Status sound = verified.with_context("verifying what was captured");
-    if (!setup_.quiet)
-        return to_root(PartsVerified{key, sound.with_context(fmt::format("node {}", setup_.node))});
-    if (sound.ok())
-        aggregator_->allow(key);
-    else
-        aggregator_->give_up(key, sound);
+    to_root(PartsVerified{key, verified.with_context(fmt::format("node {}", context_.node))});
 }
 
 // A part of an epoch that cannot be restored must not be found by a restore, nor brought to the shared
 // directory by the next session.
 void NodeAgent::remove_refused(const Epoch& epoch) {
     for (const auto& capture : epoch.captures) {
-        const Status removed = setup_.local->remove(capture.path);
+        const Status removed = context_.local->remove(capture.path);
         if (!removed.ok() && removed.code() != Code::not_found)
             log(LogLevel::warning, "a captured part of {}, which was refused, stays: {}",
                 to_string(capture.key), removed.message());

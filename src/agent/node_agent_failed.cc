@@ -23,7 +23,7 @@ constexpr std::chrono::seconds longest_for_root(5);
 }  // namespace
 
 void NodeAgent::post_at_best(int rank, const AgentMessage& message) {
-    auto posted = setup_.transport->post(rank, encode(message));
+    auto posted = context_.transport->post(rank, encode(message));
     if (!posted.ok())
         log(LogLevel::info, "rank {} could not be told that the background is over: {}", rank,
             posted.message());
@@ -31,7 +31,7 @@ void NodeAgent::post_at_best(int rank, const AgentMessage& message) {
 
 void NodeAgent::end_background(const Status& why) {
     if (!why_over_.ok()) return;
-    log(LogLevel::error, "node {} flushes nothing any more: {}", setup_.node, why.to_string());
+    log(LogLevel::error, "node {} flushes nothing any more: {}", context_.node, why.to_string());
     why_over_ = why;
     over_since_ = std::chrono::steady_clock::now();
     aggregator_->abandon(why);
@@ -39,18 +39,17 @@ void NodeAgent::end_background(const Status& why) {
         std::lock_guard lock(mutex_);
         over_ = why;
     }
-    if (!root_) post_at_best(setup_.topology.representative(0), BackgroundOver{why});
+    if (!root_) post_at_best(root, BackgroundOver{why});
 }
 
 Result<bool> NodeAgent::step_over() {
+    const bool naming = finisher_.naming();  // asked first: what it has named by then is found below
     std::vector<EpochEnded> named;
-    bool naming = false;
     {
         std::lock_guard lock(mutex_);
         inbox_.clear();
         end_from_.reset();
         named.swap(named_);
-        naming = being_named_ > 0;
     }
     for (const auto& ended : named) announce(ended);
     bool moved = aggregator_->step();
@@ -60,14 +59,13 @@ Result<bool> NodeAgent::step_over() {
         if (epoch.final()) finish(result.key, epoch);
     }
     while (true) {
-        auto message = setup_.transport->poll();
+        auto message = context_.transport->poll();
         if (!message.ok() || !*message) break;
         moved = true;
         const auto news = decode_agent_message((*message)->bytes);
         if (!news.ok() || root_) continue;
         if (const auto* ended = std::get_if<EpochEnded>(&*news)) on_ended(*ended);
-        if (std::holds_alternative<BackgroundOver>(*news))
-            root_is_over_ |= (*message)->source == setup_.topology.representative(0);
+        if (std::holds_alternative<BackgroundOver>(*news)) root_is_over_ |= (*message)->source == root;
     }
     const bool all_announced =
         root_ ? !naming : root_is_over_ || std::chrono::steady_clock::now() - over_since_ > longest_for_root;
@@ -82,11 +80,11 @@ void NodeAgent::tell_that_it_is_over() {
     told_over_ = true;
     const auto why = why_over_.with_context("the background has ended; captured epochs are intact");
     if (root_)
-        for (int node = 1; node < setup_.topology.node_count(); ++node)
-            post_at_best(setup_.topology.representative(node), BackgroundOver{why_over_});
-    for (const int rank : setup_.topology.ranks_of_node[static_cast<size_t>(setup_.node)])
-        if (rank != setup_.transport->rank()) post_at_best(rank, BackgroundOver{why});
-    setup_.rank_epochs->fail_all(why, true);
+        for (int node = 1; node < context_.node_count(); ++node)
+            post_at_best(context_.topology.representative(node), BackgroundOver{why_over_});
+    for (const int rank : context_.ranks_of_own_node())
+        if (rank != context_.rank()) post_at_best(rank, BackgroundOver{why});
+    rank_epochs_.fail_all(why, true);
     std::lock_guard lock(mutex_);
     open_.clear();
     recovering_.clear();

@@ -113,10 +113,9 @@ std::optional<uint64_t> RankEpochs::newest() const {
     return entries_.rbegin()->first;
 }
 
-size_t RankEpochs::unfinished_for_shared() const {
-    std::lock_guard lock(mutex_);
+size_t RankEpochs::unfinished_for_shared(const Entries& entries) {
     size_t count = 0;
-    for (const auto& [epoch, entry] : entries_)
+    for (const auto& [epoch, entry] : entries)
         if (entry.for_shared && !is_final(entry.info.state)) ++count;
     return count;
 }

@@ -46,7 +46,6 @@ class RankEpochs {
     std::optional<Entry> find(uint64_t epoch) const;
     std::vector<Entry> all() const;  // ascending
     std::optional<uint64_t> newest() const;
-    size_t unfinished_for_shared() const;
     std::vector<uint64_t> unfinished() const;
     Status first_failure() const;
     Status broken() const;  // fail_all()'s reason, if there was one
@@ -54,6 +53,7 @@ class RankEpochs {
     // Sleeps until `done` (called under the table's lock, so it must use `entries` alone) is true or the
     // deadline has passed; says whether it is true.
     using Entries = std::map<uint64_t, Entry>;
+    static size_t unfinished_for_shared(const Entries& entries);
     bool wait_until(const std::function<bool(const Entries&)>& done,
                     std::optional<std::chrono::steady_clock::time_point> deadline);
 

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/wall_clock.h"
+#include "tailrace.h"  // for its version
 
 namespace tailrace {
 
@@ -28,7 +29,39 @@ std::string_view name_of(EpochState state) {
     return state == EpochState::kept_local ? "kept_local" : "failed";
 }
 
+// What heads the record and the trace.
+SessionRecord session_record(const JobContext& context) {
+    const auto& config = context.config;
+    SessionRecord session;
+    session.job = config.name;
+    session.run = context.run;
+    session.run_uid = context.run_uid;
+    session.version =
+        fmt::format("{}.{}.{}", TAILRACE_VERSION_MAJOR, TAILRACE_VERSION_MINOR, TAILRACE_VERSION_PATCH);
+    session.host = context.transport->host();
+    session.shared_dir = config.shared_dir;
+    if (const auto space = context.shared->space(config.shared_dir); space.ok())
+        session.file_system = space->file_system;
+    session.io_engine = context.shared->name();
+    session.ranks = static_cast<uint32_t>(context.rank_count());
+    session.nodes = static_cast<uint32_t>(context.node_count());
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    session.began_unix_ms = std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
+    for (const ConfigKey& key : config_keys())
+        if (auto value = get_config(config, key.name); value.ok())
+            session.settings.emplace_back(key.name, std::move(*value));
+    return session;
+}
+
 }  // namespace
+
+std::unique_ptr<Recorder> Recorder::create(const JobContext& context) {
+    const auto& config = context.config;
+    const bool keeps_record = context.node == 0 && config.record && !config.record_dir.empty();
+    if (!keeps_record && config.trace_dir.empty()) return nullptr;
+    return std::make_unique<Recorder>(config, session_record(context), context.node, keeps_record,
+                                      *context.local);
+}
 
 Recorder::Recorder(const Config& config, SessionRecord session, int node, bool keeps_record, Storage& storage)
     : session_(std::move(session)),

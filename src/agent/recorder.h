@@ -13,6 +13,7 @@
 #include <string>
 
 #include "agent/agent_messages.h"
+#include "agent/job_context.h"
 #include "aggregate/flush_job.h"
 #include "base/work_queue.h"
 #include "config/config.h"
@@ -26,6 +27,8 @@ class Recorder {
   public:
     // `keeps_record`: at rank 0's node. The storage holds record_dir and trace_dir and outlives the recorder.
     Recorder(const Config& config, SessionRecord session, int node, bool keeps_record, Storage& storage);
+    // What this node has to record by the configuration; null where that is nothing.
+    static std::unique_ptr<Recorder> create(const JobContext& context);
     ~Recorder();
     void begin(Priority priority);
 

@@ -117,6 +117,10 @@ Result<LocalListing> list_tier(Storage& storage, const LocalTier& tier, const st
     return listing;
 }
 
+std::optional<PartFileName> part_file_name(const Leftover& leftover) {
+    return parse_part_file_name(leftover.path.substr(leftover.path.rfind('/') + 1));
+}
+
 std::vector<std::byte> encode_parts(const OfferedParts& offered) {
     ByteWriter out;
     out.put(static_cast<uint64_t>(offered.parts.size()));

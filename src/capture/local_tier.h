@@ -42,6 +42,9 @@ Result<std::vector<std::string>> directories_of_node(Storage& storage, const Loc
 Result<LocalListing> list_tier(Storage& storage, const LocalTier& tier, const std::string& directory,
                                const std::string& job);
 
+// What the name of something that is no whole part says; nothing when it is no part's name.
+std::optional<PartFileName> part_file_name(const Leftover& leftover);
+
 // A captured part somewhere in the job, as its node's representative found it.
 struct KnownPart {
     int node = 0;  // that looks after it

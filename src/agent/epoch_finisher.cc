@@ -1,0 +1,104 @@
+#include "agent/epoch_finisher.h"
+
+#include <fmt/format.h>
+
+#include "base/log.h"
+#include "shared/epoch_files.h"
+#include "shared/retention.h"
+
+namespace tailrace {
+
+void EpochFinisher::begin(Priority priority) {
+    naming_.begin("tailrace names", priority);
+    removing_.begin("tailrace remove", priority);
+}
+
+void EpochFinisher::finish() {
+    naming_.finish();
+    removing_.finish();
+}
+
+void EpochFinisher::commit(const EpochEnded& ended, Named named) {
+    {
+        std::lock_guard lock(mutex_);
+        ++being_named_;
+    }
+    naming_.add([this, ended = EpochEnded(ended), named = std::move(named)] {
+        named(give_names(ended));
+        std::lock_guard lock(mutex_);
+        --being_named_;
+        changed_.notify_all();
+    });
+}
+
+EpochEnded EpochFinisher::give_names(EpochEnded ended) {
+    const auto& config = context_.config;
+    if (const Status in_place = check_directory(); !in_place.ok()) {
+        ended.state = EpochState::failed;
+        ended.why = in_place;
+        return ended;
+    }
+    const auto named =
+        name_shared_epoch(*context_.shared, config.shared_dir, config.name, ended.key, config.files);
+    if (named.code() == Code::not_found) {
+        ended.state = EpochState::failed;
+        ended.why = named.with_context("a file of it was written, and has disappeared");
+        return ended;
+    }
+    if (!named.ok())
+        log(LogLevel::warning, "{} is committed, but its files keep their unfinished names: {}",
+            to_string(ended.key), named.message());
+    removing_.add([this, key = ended.key] { apply_retention(key); });
+    return ended;
+}
+
+// A directory that has taken the place of the one that this session has locked may be another session's.
+Status EpochFinisher::check_directory() const {
+    if (context_.shared_lock == nullptr || context_.shared_lock->still_in_place()) return {};
+    return Status(Code::failed_state,
+                  fmt::format("{} is not the directory any more that this session opened: somebody has moved "
+                              "or replaced it. Nothing in it is touched; close the session and open another",
+                              context_.config.shared_dir));
+}
+
+void EpochFinisher::found_damaged(EpochKey key) {
+    removing_.add([this, key] {
+        std::erase(known_complete_, key);
+        known_damaged_.insert(key);
+    });
+}
+
+void EpochFinisher::apply_retention(EpochKey key) {
+    if (!check_directory().ok()) return;
+    const auto& config = context_.config;
+    known_complete_.push_back(key);
+    auto removed = apply_shared_retention(*context_.shared, config.shared_dir, config.name,
+                                          config.keep_shared, known_complete_, known_damaged_);
+    if (!removed.ok())
+        log(LogLevel::warning, "older epochs could not be removed from {}: {}", config.shared_dir,
+            removed.message());
+}
+
+void EpochFinisher::remove_leftovers(const std::vector<EpochKey>& keys) {
+    for (const auto& key : keys)
+        removing_.add([this, key] {
+            if (!check_directory().ok()) return;
+            const auto& config = context_.config;
+            auto removed = remove_shared_epoch(*context_.shared, config.shared_dir, config.name, key);
+            if (!removed.ok())
+                log(LogLevel::warning, "files of {}, which failed, stay in {}: {}", to_string(key),
+                    config.shared_dir, removed.message());
+        });
+}
+
+bool EpochFinisher::naming() const {
+    std::lock_guard lock(mutex_);
+    return being_named_ > 0;
+}
+
+void EpochFinisher::wait_named() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return being_named_ == 0; });
+}
+
+}  // namespace tailrace

@@ -1,0 +1,48 @@
+// JobContext: what every part of a session knows about the job and its own place in it. Opening the session
+// settles it; it never changes afterwards, so any thread may read it without a lock.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "array/array_summary.h"
+#include "capture/local_tier.h"
+#include "config/config.h"
+#include "storage/storage.h"
+#include "transport/topology.h"
+#include "transport/transport.h"
+
+namespace tailrace {
+
+struct JobContext {
+    Config config;  // complete
+    std::shared_ptr<Transport> transport;
+    std::shared_ptr<Storage> local, shared;
+    std::shared_ptr<DirectoryLock> shared_lock;  // rank 0's, where the file system can lock
+
+    std::vector<std::string> hosts;  // by rank
+    Topology topology;
+    int node = 0;  // of this rank
+    LocalTier tier;
+    uint32_t run = 0;
+    uint64_t run_uid = 0;  // drawn at random: tells runs apart that have the same number
+    uint64_t block_bytes = 4096;
+    uint64_t stripe_align = 0;
+    ArrayPoints points{0};  // of run_uid
+
+    int rank() const { return transport->rank(); }
+    int rank_count() const { return transport->size(); }
+    int node_count() const { return topology.node_count(); }
+    // The rank that runs the background of this rank's node.
+    int representative() const { return topology.representative(node); }
+    bool is_representative() const { return representative() == rank(); }
+    // Rank 0 decides for the job, and looks after the shared directory.
+    bool is_root() const { return rank() == 0; }
+    const std::vector<int>& ranks_of_own_node() const {
+        return topology.ranks_of_node[static_cast<size_t>(node)];
+    }
+};
+
+}  // namespace tailrace

@@ -1,0 +1,47 @@
+#include "agent/node_aggregator.h"
+
+#include "base/log.h"
+#include "base/units.h"
+
+namespace tailrace {
+
+Result<std::unique_ptr<Aggregator>> make_aggregator(const JobContext& context, std::function<void()> wake) {
+    const auto& config = context.config;
+    AggregatorOptions options;
+    options.shared_dir = config.shared_dir;
+    options.plan.file_count = config.files;
+    options.plan.leaders_per_file = config.leaders_per_file;
+    options.plan.chunk_bytes = config.buffer_bytes;
+    options.plan.block_bytes = context.block_bytes;
+    options.plan.stripe_align = context.stripe_align;
+    options.plan.placement = config.placement;
+    options.writers = config.writers;
+    options.buffers = config.buffers;
+    options.direct = config.direct_io;
+    options.priority = {static_cast<int>(config.background_nice), config.background_nice > 0};
+    options.bandwidth_cap = config.bandwidth_cap;
+    options.trace = !config.trace_dir.empty();
+    return Aggregator::create(std::move(options), context.topology, context.node, *context.transport,
+                              *context.local, *context.shared, std::move(wake));
+}
+
+Priority background_priority(const Config& config) {
+    return {static_cast<int>(config.background_nice), false};
+}
+
+void report_flush(const JobContext& context, Recorder* recorder, const FlushResult& result) {
+    const auto& numbers = result.statistics;
+    log(LogLevel::info,
+        "node {}: flush of {} {} after {:.3f} s (written: {} own, {} received; sent: {}; {} chunks received)",
+        context.node, to_string(result.key), result.status.ok() ? "done" : "failed", numbers.seconds,
+        format_bytes(numbers.local_bytes), format_bytes(numbers.received_bytes),
+        format_bytes(numbers.sent_bytes), numbers.chunks_received);
+    if (recorder) recorder->trace(result);
+}
+
+Status verify_before_commit(const JobContext& context, std::span<const PartPlace> parts) {
+    if (!context.config.checksum) return {};
+    return verify_parts(*context.local, parts).with_context("verifying what was captured");
+}
+
+}  // namespace tailrace

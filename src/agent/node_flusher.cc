@@ -1,0 +1,119 @@
+#include "agent/node_flusher.h"
+
+#include "agent/node_aggregator.h"
+
+namespace tailrace {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+// Nothing is lost by waking up now and then; everything that matters wakes the thread.
+constexpr auto longest_sleep = 200ms;
+
+}  // namespace
+
+Result<std::unique_ptr<NodeFlusher>> NodeFlusher::create(const JobContext& context, Recorder* recorder) {
+    std::unique_ptr<NodeFlusher> flusher(new NodeFlusher(context, recorder));
+    TAILRACE_ASSIGN(flusher->aggregator_, make_aggregator(context, [raw = flusher.get()] { raw->wake(); }));
+    return flusher;
+}
+
+void NodeFlusher::begin() {
+    const Priority priority = background_priority(context_.config);
+    reading_.begin("tailrace reads", priority);
+    worker_ = Worker("tailrace agent", priority, [this](const std::stop_token& stop) { run(stop); });
+}
+
+NodeFlusher::~NodeFlusher() {
+    worker_.request_stop();
+    wake();
+    worker_.join();
+    reading_.finish();
+    aggregator_.reset();  // its writers call wake(), so they end first
+}
+
+void NodeFlusher::wake() {
+    std::lock_guard lock(mutex_);
+    woken_ = true;
+    changed_.notify_all();
+}
+
+void NodeFlusher::run(const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+        if (step()) continue;
+        std::unique_lock lock(mutex_);
+        changed_.wait_for(lock, longest_sleep, [&] { return woken_ || stop.stop_requested(); });
+    }
+}
+
+bool NodeFlusher::step() {
+    std::deque<FlushJob> jobs;
+    std::deque<std::pair<EpochKey, Status>> verified;
+    {
+        std::lock_guard lock(mutex_);
+        jobs.swap(jobs_);
+        verified.swap(verified_);
+        woken_ = false;
+    }
+    bool moved = !jobs.empty() || !verified.empty();
+    for (auto& job : jobs) {
+        verify(job);
+        job.may_commit = false;
+        aggregator_->start(std::move(job));
+    }
+    for (const auto& [key, status] : verified)
+        if (status.ok())
+            aggregator_->allow(key);
+        else
+            aggregator_->give_up(key, status);
+    moved |= aggregator_->step();
+    for (const auto& result : aggregator_->take_results()) {
+        report_flush(context_, recorder_, result);
+        std::lock_guard lock(mutex_);
+        results_.push_back(result);
+        changed_.notify_all();
+        moved = true;
+    }
+    return moved;
+}
+
+void NodeFlusher::verify(const FlushJob& job) {
+    std::vector<PartPlace> parts;
+    for (const auto& stream : job.streams) parts.push_back({job.key, stream.path});
+    reading_.add([this, key = job.key, parts = std::move(parts)] {
+        const Status verified = verify_before_commit(context_, parts);
+        {
+            std::lock_guard lock(mutex_);
+            verified_.emplace_back(key, verified);
+        }
+        wake();
+    });
+}
+
+void NodeFlusher::start(FlushJob job) {
+    {
+        std::lock_guard lock(mutex_);
+        jobs_.push_back(std::move(job));
+    }
+    wake();
+}
+
+std::vector<FlushResult> NodeFlusher::take_results() {
+    std::lock_guard lock(mutex_);
+    return std::exchange(results_, {});
+}
+
+bool NodeFlusher::wait_result(std::optional<std::chrono::steady_clock::time_point> deadline) {
+    std::unique_lock lock(mutex_);
+    auto ready = [&] { return !results_.empty(); };
+    if (deadline) return changed_.wait_until(lock, *deadline, ready);
+    changed_.wait(lock, ready);
+    return true;
+}
+
+uint64_t NodeFlusher::buffer_bytes_used() const {
+    return aggregator_->most_buffers_used() * context_.config.buffer_bytes;
+}
+
+}  // namespace tailrace

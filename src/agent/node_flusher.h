@@ -1,0 +1,61 @@
+// NodeFlusher: an Aggregator driven by a thread of its own, for a node whose background exchanges no
+// messages. Its owner hands in jobs whose offers are known, and takes their results. The node's captured
+// parts are verified beside each flush; the leaders' slots wait for that.
+//
+// Members may be called from any thread.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "agent/job_context.h"
+#include "agent/recorder.h"
+#include "aggregate/aggregator.h"
+#include "base/work_queue.h"
+#include "base/worker.h"
+
+namespace tailrace {
+
+class NodeFlusher {
+  public:
+    // The context and the recorder (which may be null) outlive the flusher.
+    static Result<std::unique_ptr<NodeFlusher>> create(const JobContext& context, Recorder* recorder);
+    // Ends the thread. What has not ended is given up.
+    ~NodeFlusher();
+    void begin();
+
+    void start(FlushJob job);
+    std::vector<FlushResult> take_results();
+    // Sleeps until there is a result to take or the deadline has passed; says whether there is.
+    bool wait_result(std::optional<std::chrono::steady_clock::time_point> deadline);
+
+    uint64_t buffer_bytes_used() const;
+
+  private:
+    NodeFlusher(const JobContext& context, Recorder* recorder) : context_(context), recorder_(recorder) {}
+    void run(const std::stop_token& stop);
+    bool step();  // whether something moved
+    void verify(const FlushJob& job);
+    void wake();
+
+    const JobContext& context_;
+    Recorder* const recorder_;
+    std::unique_ptr<Aggregator> aggregator_;
+
+    std::mutex mutex_;  // guards what follows
+    std::condition_variable changed_;
+    std::deque<FlushJob> jobs_;
+    std::deque<std::pair<EpochKey, Status>> verified_;
+    std::vector<FlushResult> results_;
+    bool woken_ = false;
+
+    WorkQueue reading_;  // of captured parts
+    Worker worker_;
+};
+
+}  // namespace tailrace

@@ -1,0 +1,336 @@
+#include "session/collective_background.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "agent/node_aggregator.h"
+#include "agent/node_ledger.h"
+#include "base/bytes.h"
+#include "base/log.h"
+
+namespace tailrace {
+
+namespace {
+
+constexpr uint32_t most_message_bytes = 1 << 22;
+
+// Once in a program: what it says is true of every session.
+void warn_of_collective_saves() {
+    static std::atomic<bool> said{false};
+    if (said.exchange(true)) return;
+    log(LogLevel::warning,
+        "MPI runs below MPI_THREAD_MULTIPLE: save and wait are collective, and every node writes its own "
+        "part of the files. To save without waiting for other ranks, start MPI by MPI_Init_thread with "
+        "MPI_THREAD_MULTIPLE in place of MPI_Init; if the program does so, its MPI library does not provide "
+        "it");
+}
+
+}  // namespace
+
+CollectiveBackground::CollectiveBackground(const JobContext& context, RankEpochs& epochs)
+    : context_(context),
+      rank_epochs_(epochs),
+      ledger_(static_cast<size_t>(context.node_count()), static_cast<size_t>(context.node_count()),
+              context.config.queue_policy, context.config.queue_epochs) {}
+
+Result<std::unique_ptr<Background>> CollectiveBackground::create(const JobContext& context,
+                                                                 RankEpochs& epochs) {
+    if (context.is_root() && context.rank_count() > 1) warn_of_collective_saves();
+    std::unique_ptr<CollectiveBackground> background(new CollectiveBackground(context, epochs));
+    if (context.is_root()) background->finisher_ = std::make_unique<EpochFinisher>(context);
+    if (context.is_representative()) {
+        background->recorder_ = Recorder::create(context);
+        TAILRACE_ASSIGN(background->flusher_, NodeFlusher::create(context, background->recorder_.get()));
+    }
+    return std::unique_ptr<Background>(std::move(background));
+}
+
+Status CollectiveBackground::begin() {
+    TAILRACE_TRY(agree(*context_.transport, with_threads([&]() -> Status {
+        const Priority priority = background_priority(context_.config);
+        if (finisher_) finisher_->begin(priority);
+        if (recorder_) recorder_->begin(priority);
+        if (flusher_) flusher_->begin();
+        return {};
+    })));
+    return carry_out_orders();  // recovered epochs
+}
+
+void CollectiveBackground::recover(const LocalEpoch& epoch) {
+    Epoch waiting;
+    waiting.recovered = true;
+    waiting.run_uid = epoch.run_uid;
+    waiting.rank_count = epoch.rank_count;
+    waiting.streams = flush_job_of(context_, epoch).streams;
+    for (int node = 0; node < context_.node_count(); ++node) waiting.offers.push_back({node, {}});
+    for (const auto& part : epoch.parts)
+        waiting.offers[static_cast<size_t>(part.node)].streams.push_back(part.header.stream);
+    epochs_[epoch.key] = std::move(waiting);
+    ledger_.recovered(epoch.key);
+}
+
+Status CollectiveBackground::save(const Status& refused, const CaptureEpoch& capture) {
+    const auto start = Clock::now();
+    if (waits_for_room(context_.config, sequence_)) {
+        const size_t room = std::max(1u, context_.config.queue_epochs);
+        const auto has_room = [&](const RankEpochs::Entries& entries) {
+            return RankEpochs::unfinished_for_shared(entries) < room;
+        };
+        TAILRACE_TRY(
+            exchange_until([&] { return rank_epochs_.wait_until(has_room, Clock::now()); }, std::nullopt));
+    }
+    std::optional<Captured> captured;
+    if (refused.ok()) captured = capture(std::chrono::duration<double>(Clock::now() - start).count());
+    return exchange(captured, true).status();
+}
+
+Result<bool> CollectiveBackground::exchange(const std::optional<Captured>& capture, bool in_time) {
+    ByteWriter out;
+    out.put(static_cast<uint8_t>(in_time));
+    for (const auto& message : own_news(capture)) {
+        const auto bytes = encode(message);
+        out.put_string({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+    }
+    TAILRACE_ASSIGN(const auto all, context_.transport->allgather(out.bytes()));
+
+    bool all_in_time = true;
+    std::vector<std::optional<Captured>> captures(all.size());
+    for (size_t rank = 0; rank < all.size(); ++rank) {
+        ByteReader in(all[rank]);
+        all_in_time &= in.get<uint8_t>() != 0;
+        while (in.ok() && in.remaining() > 0) {
+            const auto text = in.get_string(most_message_bytes);
+            TAILRACE_ASSIGN(auto message, decode_agent_message(std::as_bytes(std::span(text))));
+            if (const auto* result = std::get_if<GroupResult>(&message)) ledger_.result(*result);
+            if (std::holds_alternative<NodeFlushed>(message)) record(message);
+            if (const auto* captured = std::get_if<Captured>(&message)) captures[rank] = *captured;
+        }
+    }
+    take_captures(captures);
+    TAILRACE_TRY(carry_out_orders());
+    return all_in_time;
+}
+
+std::vector<AgentMessage> CollectiveBackground::own_news(const std::optional<Captured>& capture) {
+    std::vector<AgentMessage> news;
+    if (capture) news.push_back(*capture);
+    if (!flusher_) return news;
+    for (const auto& result : flusher_->take_results()) {
+        news.push_back(GroupResult{result.key, context_.node, result.status, result.statistics.seconds});
+        if (context_.config.record)
+            news.push_back(NodeFlushed{result.key, {context_.node, result.group, result.statistics}});
+        if (auto known = epochs_.find(result.key); known != epochs_.end()) known->second.result_known = true;
+    }
+    return news;
+}
+
+void CollectiveBackground::take_captures(const std::vector<std::optional<Captured>>& captures) {
+    const auto saved =
+        std::count_if(captures.begin(), captures.end(), [](const auto& c) { return c.has_value(); });
+    if (saved == 0) return;
+    const uint64_t sequence = sequence_++;
+    Status incomplete;
+    if (static_cast<size_t>(saved) < captures.size()) {
+        const auto missing =
+            std::find_if(captures.begin(), captures.end(), [](const auto& c) { return !c.has_value(); });
+        incomplete = Status(Code::invalid_argument,
+                            fmt::format("rank {} did not save it while others did; earlier epochs are intact",
+                                        missing - captures.begin()));
+    }
+    // First what to flush, then the news: the ledger may order the flush at once.
+    for (size_t rank = 0; rank < captures.size(); ++rank) {
+        const auto& capture = captures[rank];
+        if (!capture) continue;
+        const int node = context_.topology.node_of_rank[rank];
+        auto& epoch = epochs_[capture->key];
+        epoch.run_uid = context_.run_uid;
+        epoch.rank_count = static_cast<uint32_t>(context_.rank_count());
+        epoch.offers.resize(static_cast<size_t>(context_.node_count()));
+        epoch.offers[static_cast<size_t>(node)].streams.push_back(capture->stream);
+        if (node == context_.node)
+            epoch.streams.push_back({capture->stream, capture->path, part_header_bytes});
+        if (static_cast<int>(rank) == context_.rank() && !capture->path.empty())
+            epoch.own = PartPlace{capture->key, capture->path};
+    }
+    for (auto& [key, epoch] : epochs_)
+        for (size_t node = 0; node < epoch.offers.size(); ++node)
+            epoch.offers[node].node = static_cast<int>(node);
+    for (int node = 0; node < context_.node_count(); ++node) {
+        NodeLedger collected(node, SIZE_MAX);
+        for (const int rank : context_.topology.ranks_of_node[static_cast<size_t>(node)])
+            if (const auto& capture = captures[static_cast<size_t>(rank)]) {
+                auto same_sequence = *capture;
+                same_sequence.sequence = sequence;
+                (void)collected.captured(same_sequence);
+            }
+        for (auto& whole : collected.end_from(0, incomplete)) {
+            whole.news.arrays = arrays_of_node(context_.points, whole.captures);
+            record(whole.news);
+            ledger_.captured(whole.news);
+        }
+    }
+}
+
+void CollectiveBackground::end_epoch(const EpochEnded& ended) {
+    auto& epoch = epochs_[ended.key];
+    epoch.ended = ended;
+    // A part of an epoch that cannot be restored must not be found by a restore, nor brought to the shared
+    // directory by the next session.
+    if (ended.refused && epoch.own) {
+        const Status removed = context_.local->remove(epoch.own->path);
+        if (!removed.ok() && removed.code() != Code::not_found)
+            log(LogLevel::warning, "a captured part of {}, which was refused, stays: {}",
+                to_string(ended.key), removed.message());
+    }
+    rank_epochs_.ended(ended);
+    record(ended);
+    if (finisher_ && ended.state == EpochState::committed)
+        finisher_->commit(ended, [](const EpochEnded& named) {
+            if (named.state == EpochState::failed)
+                log(LogLevel::warning, "{} has not got its names: {}", to_string(named.key),
+                    named.why.message());
+        });
+    if (context_.is_root() && ended.state == EpochState::failed)
+        log(LogLevel::warning, "{} did not reach {}: {}", to_string(ended.key), context_.config.shared_dir,
+            ended.why.message());
+}
+
+// Every rank comes here with the same digests. Of what is not known to be good each rank tells its own table.
+Status CollectiveBackground::judge(const JudgeArrays& order) {
+    const Residues digest = context_.points.combine(order.arrays);
+    if (digest == Residues{} || digest == good_arrays_) {
+        ledger_.judged(order.key, Status());
+        return {};
+    }
+    std::vector<PartPlace> mine;
+    if (const auto& own = epochs_[order.key].own) mine.push_back(*own);
+    TAILRACE_ASSIGN(const auto judged,
+                    judge_together(*context_.transport, static_cast<uint32_t>(context_.rank_count()),
+                                   [&](const ArrayQuestion& question) {
+                                       return facts_of_parts(*context_.local, context_.points, question,
+                                                             mine);
+                                   }));
+    if (judged.verdict->ok()) good_arrays_ = digest;
+    ledger_.judged(order.key, *judged.verdict);
+    return {};
+}
+
+// Every rank writes its node's part without a word to others, so what is to be flushed starts when it was
+// judged.
+Status CollectiveBackground::carry_out_orders() {
+    std::vector<EpochKey> to_start;
+    for (auto orders = ledger_.take_orders(); !orders.empty(); orders = ledger_.take_orders())
+        for (const auto& order : orders) {
+            if (const auto* decision = std::get_if<Decision>(&order)) {
+                if (decision->flush) to_start.push_back(decision->key);
+            } else if (const auto* to_judge = std::get_if<JudgeArrays>(&order)) {
+                TAILRACE_TRY(judge(*to_judge));
+            } else if (const auto* ended = std::get_if<EpochEnded>(&order)) {
+                end_epoch(*ended);
+            }
+        }
+    const auto leftovers = ledger_.take_leftovers();
+    if (finisher_) finisher_->remove_leftovers(leftovers);
+    for (const auto& key : to_start)
+        if (!epochs_[key].ended) start_flush(key);
+    std::erase_if(epochs_, [](const auto& entry) { return entry.second.ended && !entry.second.recovered; });
+    return {};
+}
+
+void CollectiveBackground::start_flush(EpochKey key) {
+    auto& epoch = epochs_[key];
+    epoch.started = true;
+    rank_epochs_.flushing(key);
+    if (!flusher_) return;
+    FlushJob job;
+    job.job = context_.config.name;
+    job.key = key;
+    job.run_uid = epoch.run_uid;
+    job.rank_count = epoch.rank_count;
+    job.streams = epoch.streams;
+    const auto group = group_of_node(context_.node, context_.node_count(), context_.config.files);
+    job.offers.emplace(epoch.offers.begin() + group.first_node, epoch.offers.begin() + group.last_node);
+    flusher_->start(std::move(job));
+}
+
+Status CollectiveBackground::exchange_until(const std::function<bool()>& done, Deadline deadline) {
+    while (!done()) {
+        const bool outstanding =
+            flusher_ && std::any_of(epochs_.begin(), epochs_.end(), [](const auto& entry) {
+                return entry.second.started && !entry.second.result_known && !entry.second.ended;
+            });
+        const bool in_time = outstanding ? flusher_->wait_result(deadline) : true;
+        TAILRACE_ASSIGN(const bool all_in_time, exchange(std::nullopt, in_time));
+        if (!all_in_time && !done()) return Status(Code::timeout, "the time ran out");
+    }
+    return {};
+}
+
+Result<bool> CollectiveBackground::wait(const std::vector<uint64_t>& epochs, Deadline deadline) {
+    const auto ended = [&](const RankEpochs::Entries& entries) { return all_ended(entries, epochs); };
+    const auto waited =
+        exchange_until([&] { return rank_epochs_.wait_until(ended, Clock::now()); }, deadline);
+    if (!waited.ok() && waited.code() != Code::timeout) return waited;
+    return waited.ok();
+}
+
+Status CollectiveBackground::wait_flushed(EpochKey key) {
+    return exchange_until(
+        [&] {
+            const auto found = epochs_.find(key);
+            return found == epochs_.end() || found->second.ended.has_value();
+        },
+        std::nullopt);
+}
+
+void CollectiveBackground::wait_named() {
+    std::lock_guard lock(mutex_);
+    if (finisher_) finisher_->wait_named();
+}
+
+bool CollectiveBackground::recovering(EpochKey key) const {
+    const auto found = epochs_.find(key);
+    return found != epochs_.end() && !found->second.ended;
+}
+
+void CollectiveBackground::found_damaged(EpochKey key) {
+    std::lock_guard lock(mutex_);
+    if (finisher_) finisher_->found_damaged(key);
+}
+
+Status CollectiveBackground::close() {
+    TAILRACE_TRY(exchange_until(
+        [&] {
+            return std::all_of(epochs_.begin(), epochs_.end(),
+                               [](const auto& entry) { return entry.second.ended.has_value(); });
+        },
+        std::nullopt));
+    if (finisher_) finisher_->wait_named();
+    Status failure = rank_epochs_.first_failure();
+    for (const auto& [key, epoch] : epochs_)
+        if (failure.ok() && epoch.ended && epoch.ended->state == EpochState::failed)
+            failure = epoch.ended->why.with_context(
+                fmt::format("flushing {}, left by an earlier run", to_string(key)));
+    return agree(*context_.transport, failure);
+}
+
+void CollectiveBackground::end() {
+    std::lock_guard lock(mutex_);
+    flusher_.reset();
+    finisher_.reset();
+    if (recorder_) recorder_->finish();
+    recorder_.reset();
+}
+
+uint64_t CollectiveBackground::buffer_bytes_used() const {
+    std::lock_guard lock(mutex_);
+    return flusher_ ? flusher_->buffer_bytes_used() : 0;
+}
+
+void CollectiveBackground::record(const AgentMessage& news) {
+    if (recorder_) recorder_->hear(news);
+}
+
+}  // namespace tailrace

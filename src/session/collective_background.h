@@ -1,0 +1,82 @@
+// CollectiveBackground: the background where ranks may only communicate in collective calls (MPI below
+// MPI_THREAD_MULTIPLE). save, wait and close are collective: in each the ranks exchange what is new
+// (captures, and results of their nodes' flushes), and every rank runs the same RootLedger on it. Every node
+// writes its own part of its group's files, with sizes known from the exchange; no message is sent.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "agent/epoch_finisher.h"
+#include "agent/node_flusher.h"
+#include "agent/recorder.h"
+#include "agent/root_ledger.h"
+#include "session/background.h"
+
+namespace tailrace {
+
+class CollectiveBackground : public Background {
+  public:
+    static Result<std::unique_ptr<Background>> create(const JobContext& context, RankEpochs& epochs);
+
+    void recover(const LocalEpoch& epoch) override;
+    Status begin() override;
+    uint64_t sequence() const override { return sequence_; }
+    // A rank that is refused takes part all the same: the others learn that it did not save.
+    Status save(const Status& refused, const CaptureEpoch& capture) override;
+    void read_news() override {}
+    Result<bool> wait(const std::vector<uint64_t>& epochs, Deadline deadline) override;
+    Status wait_flushed(EpochKey key) override;
+    void wait_named() override;
+    bool recovering(EpochKey key) const override;
+    void found_damaged(EpochKey key) override;
+    Status close() override;
+    void end() override;
+    uint64_t buffer_bytes_used() const override;
+
+  private:
+    struct Epoch {
+        std::vector<NodeOffer> offers;     // of all nodes
+        std::vector<LocalStream> streams;  // of this node
+        std::optional<PartPlace> own;      // this rank's part; not of a recovered epoch
+        uint64_t run_uid = 0;
+        uint32_t rank_count = 0;
+        bool started = false;
+        bool result_known = false;  // this node's
+        bool recovered = false;
+        std::optional<EpochEnded> ended;
+    };
+
+    CollectiveBackground(const JobContext& context, RankEpochs& epochs);
+    // One collective step: this rank's news go to all, everybody's news into the ledger, its orders are
+    // carried out. Says whether all ranks still have time.
+    Result<bool> exchange(const std::optional<Captured>& capture, bool in_time);
+    std::vector<AgentMessage> own_news(const std::optional<Captured>& capture);
+    void take_captures(const std::vector<std::optional<Captured>>& captures);
+    Status carry_out_orders();
+    Status judge(const JudgeArrays& order);
+    void end_epoch(const EpochEnded& ended);
+    void start_flush(EpochKey key);
+    // Collective steps until `done`, which is the same on every rank; timeout when some rank's time is over.
+    Status exchange_until(const std::function<bool()>& done, Deadline deadline);
+    void record(const AgentMessage& news);
+
+    const JobContext& context_;
+    RankEpochs& rank_epochs_;
+    uint64_t sequence_ = 0;
+    // The same on every rank.
+    RootLedger ledger_;
+    std::optional<Residues> good_arrays_;  // the digest of the last epoch that was found good
+    std::map<EpochKey, Epoch> epochs_;
+
+    // Used under the mutex by threads that may run beside end().
+    mutable std::mutex mutex_;
+    std::unique_ptr<Recorder> recorder_;       // of the representative, where there is something to record
+    std::unique_ptr<EpochFinisher> finisher_;  // rank 0's
+    std::unique_ptr<NodeFlusher> flusher_;     // of the representative
+};
+
+}  // namespace tailrace

@@ -1,0 +1,139 @@
+#include "session/message_background.h"
+
+#include <algorithm>
+
+#include "base/bytes.h"
+#include "base/log.h"
+#include "base/status_codec.h"
+
+namespace tailrace {
+
+Result<std::unique_ptr<Background>> MessageBackground::create(const JobContext& context, RankEpochs& epochs) {
+    std::unique_ptr<MessageBackground> background(new MessageBackground(context, epochs));
+    if (context.is_representative()) {
+        TAILRACE_ASSIGN(background->agent_, NodeAgent::create(context, epochs));
+    }
+    return std::unique_ptr<Background>(std::move(background));
+}
+
+void MessageBackground::recover(const LocalEpoch& epoch) {
+    if (agent_) agent_->recover(flush_job_of(context_, epoch));
+}
+
+Status MessageBackground::begin() {
+    return agree(*context_.transport, with_threads([&]() -> Status {
+        if (agent_) agent_->begin();
+        return {};
+    }));
+}
+
+Status MessageBackground::save(const Status& refused, const CaptureEpoch& capture) {
+    if (!refused.ok()) return {};  // nobody waits for this rank
+    const auto start = Clock::now();
+    if (waits_for_room(context_.config, sequence_)) {
+        const size_t room = std::max(1u, context_.config.queue_epochs);
+        wait_until(
+            [&](const RankEpochs::Entries& entries) {
+                return RankEpochs::unfinished_for_shared(entries) < room;
+            },
+            std::nullopt);
+    }
+    Captured captured = capture(std::chrono::duration<double>(Clock::now() - start).count());
+    ++sequence_;
+    if (agent_) {
+        agent_->captured(std::move(captured));
+        return {};
+    }
+    const auto purpose = "telling the node's agent of " + to_string(captured.key);
+    return mail_.post(std::move(captured), purpose);
+}
+
+void MessageBackground::read_news() {
+    if (!context_.is_representative()) mail_.read();
+}
+
+bool MessageBackground::wait_until(const std::function<bool(const RankEpochs::Entries&)>& done,
+                                   Deadline deadline) {
+    return context_.is_representative() ? epochs_.wait_until(done, deadline)
+                                        : mail_.wait_until(done, deadline);
+}
+
+Result<bool> MessageBackground::wait(const std::vector<uint64_t>& epochs, Deadline deadline) {
+    return wait_until([&](const RankEpochs::Entries& entries) { return all_ended(entries, epochs); },
+                      deadline);
+}
+
+Status MessageBackground::wait_flushed(EpochKey key) {
+    wait_until(
+        [&](const RankEpochs::Entries& entries) {
+            const auto found = entries.find(key.epoch);
+            return found == entries.end() || found->second.info.run != key.run ||
+                   is_final(found->second.info.state);
+        },
+        std::nullopt);
+    std::shared_lock lock(agent_mutex_);
+    if (agent_) agent_->wait_recovered(key);
+    return {};
+}
+
+bool MessageBackground::recovering(EpochKey key) const {
+    std::shared_lock lock(agent_mutex_);
+    return agent_ && agent_->recovering(key);
+}
+
+void MessageBackground::found_damaged(EpochKey key) {
+    std::shared_lock lock(agent_mutex_);
+    if (agent_) agent_->found_damaged(key);
+}
+
+Status MessageBackground::close() {
+    // A rank that saved less often than others would leave them waiting for ever, some of them in save: what
+    // not all have saved fails, as soon as the first closes.
+    if (agent_)
+        agent_->end_from(sequence_);
+    else
+        (void)mail_.post(SavesOver{sequence_}, "telling the node's agent that the session is closed");
+    // A rank whose background is over and which could not say so would do the same: it is said here.
+    ByteWriter out;
+    put(out, agent_ ? agent_->over() : epochs_.broken());
+    TAILRACE_ASSIGN(const auto all, context_.transport->allgather(out.bytes()));
+    Status over_elsewhere;
+    for (const auto& bytes : all) {
+        ByteReader in(bytes);
+        const Status over = get_status(in);
+        if (over_elsewhere.ok()) over_elsewhere = over;
+    }
+    if (!over_elsewhere.ok() && agent_) agent_->end(over_elsewhere);
+    if (!over_elsewhere.ok() && !agent_) epochs_.fail_all(over_elsewhere, false);
+    wait_until(
+        [](const RankEpochs::Entries& entries) {
+            return std::all_of(entries.begin(), entries.end(),
+                               [](const auto& entry) { return is_final(entry.second.info.state); });
+        },
+        std::nullopt);
+    if (agent_) agent_->wait_idle();
+    Status failure = epochs_.first_failure();
+    if (failure.ok() && agent_) failure = agent_->recovery_failure();
+    if (failure.ok() && agent_) failure = agent_->over();
+    all_ended_ = true;
+    return agree(*context_.transport, failure);
+}
+
+void MessageBackground::end() {
+    mail_.end();
+    {
+        std::lock_guard lock(agent_mutex_);
+        agent_.reset();
+    }
+    // No agent posts any more, and on no rank: the last step of close() was collective.
+    if (!all_ended_) return;
+    if (auto dropped = context_.transport->drop_messages(); !dropped.ok())
+        log(LogLevel::info, "closing the session: {}", dropped.message());
+}
+
+uint64_t MessageBackground::buffer_bytes_used() const {
+    std::shared_lock lock(agent_mutex_);
+    return agent_ ? agent_->buffer_bytes_used() : 0;
+}
+
+}  // namespace tailrace

@@ -1,0 +1,49 @@
+// MessageBackground: the background where ranks may communicate at any time. A node's representative runs its
+// NodeAgent. The other ranks have no thread: they post to the agent, and read their mail (RankMail) whenever
+// the program calls.
+#pragma once
+
+#include <memory>
+#include <shared_mutex>
+
+#include "agent/node_agent.h"
+#include "session/background.h"
+#include "session/rank_mail.h"
+
+namespace tailrace {
+
+class MessageBackground : public Background {
+  public:
+    static Result<std::unique_ptr<Background>> create(const JobContext& context, RankEpochs& epochs);
+
+    void recover(const LocalEpoch& epoch) override;
+    Status begin() override;
+    uint64_t sequence() const override { return sequence_; }
+    Status save(const Status& refused, const CaptureEpoch& capture) override;
+    void read_news() override;
+    Result<bool> wait(const std::vector<uint64_t>& epochs, Deadline deadline) override;
+    Status wait_flushed(EpochKey key) override;
+    // An epoch is announced when it has its names, so who knows of one need not wait.
+    void wait_named() override {}
+    bool recovering(EpochKey key) const override;
+    void found_damaged(EpochKey key) override;
+    Status close() override;
+    void end() override;
+    uint64_t buffer_bytes_used() const override;
+
+  private:
+    MessageBackground(const JobContext& context, RankEpochs& epochs)
+        : context_(context), epochs_(epochs), mail_(context, epochs) {}
+    bool wait_until(const std::function<bool(const RankEpochs::Entries&)>& done, Deadline deadline);
+
+    const JobContext& context_;
+    RankEpochs& epochs_;
+    uint64_t sequence_ = 0;
+    bool all_ended_ = false;  // every rank has come to the last step of close()
+    // Shared by whoever uses the agent; end() takes it alone.
+    mutable std::shared_mutex agent_mutex_;
+    std::unique_ptr<NodeAgent> agent_;  // of the representative
+    RankMail mail_;                     // of the others
+};
+
+}  // namespace tailrace

@@ -1,0 +1,154 @@
+#include "session/old_epochs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "agent/array_judge.h"
+#include "base/bytes.h"
+#include "base/log.h"
+#include "read/epoch_reader.h"
+#include "session/recovery.h"
+#include "shared/epoch_files.h"
+
+namespace tailrace {
+
+Result<KnownParts> gather_parts(const JobContext& context) {
+    OfferedParts mine;
+    Status listed;
+    if (context.is_representative()) {
+        auto directories =
+            directories_of_node(*context.local, context.tier, context.node, context.topology, context.hosts);
+        listed = directories.status();
+        for (size_t i = 0; listed.ok() && i < directories->size(); ++i) {
+            auto listing = list_tier(*context.local, context.tier, (*directories)[i], context.config.name);
+            listed = listing.status();
+            if (!listed.ok()) break;
+            for (auto& part : listing->parts) mine.parts.push_back(std::move(part));
+            for (const auto& leftover : listing->leftovers) {
+                log(LogLevel::debug, "passed over: {}", leftover.why.message());
+                const auto name = part_file_name(leftover);
+                if (name && !name->unfinished) mine.damaged = leftover.why.message();
+            }
+        }
+        // A tier that cannot be read has nothing to offer; the shared one may.
+        if (!listed.ok()) log(LogLevel::warning, "the node-local tier is passed over: {}", listed.message());
+    }
+    TAILRACE_ASSIGN(const auto all, context.transport->allgather(encode_parts(mine)));
+    KnownParts known;
+    for (int node = 0; node < context.node_count(); ++node) {
+        TAILRACE_ASSIGN(auto of_node,
+                        decode_parts(all[static_cast<size_t>(context.topology.representative(node))], node));
+        std::move(of_node.parts.begin(), of_node.parts.end(), std::back_inserter(known.parts));
+        if (known.damaged.empty()) known.damaged = std::move(of_node.damaged);
+    }
+    return known;
+}
+
+namespace {
+
+// What the tables of regions say: a captured epoch whose arrays cannot be put together is neither safe nor
+// flushed, nor offered by restore. Its parts stay for as long as the node-local tier keeps them. Collective.
+Status judge_captured(const JobContext& context, const std::vector<LocalEpoch>& captured, OldEpochs& old) {
+    for (const auto& epoch : captured) {
+        if (!epoch.complete()) continue;
+        std::vector<PartPlace> mine;
+        for (const auto& part : epoch.parts)
+            if (context.is_representative() && part.node == context.node)
+                mine.push_back({epoch.key, part.path});
+        const ArrayPoints points(epoch.run_uid);
+        TAILRACE_ASSIGN(
+            const auto judged,
+            judge_together(*context.transport, epoch.rank_count, [&](const ArrayQuestion& question) {
+                return facts_of_parts(*context.local, points, question, mine);
+            }));
+        // What cannot be read is told by who reads all of it.
+        if (judged.verdict->code() != Code::invalid_argument) {
+            old.safe.push_back(epoch.key);
+            continue;
+        }
+        old.refused.push_back(epoch.key);
+        if (context.rank() == 0)
+            log(LogLevel::warning, "{}, captured by an earlier run, is passed over: {}", to_string(epoch.key),
+                judged.verdict->message());
+    }
+    return {};
+}
+
+// Drops from what is to be flushed what some representative cannot read back. Collective.
+Status verify(const JobContext& context, OldEpochs& old) {
+    auto& epochs = old.to_flush;
+    ByteWriter out;
+    for (const auto& epoch : epochs) {
+        Status damaged;
+        for (const auto& part : epoch.parts) {
+            if (!context.is_representative() || part.node != context.node || !damaged.ok()) continue;
+            EpochSources sources{epoch.key, epoch.rank_count, {{part.path, part.header}}, std::nullopt};
+            auto reader = EpochReader::open(*context.local, *context.shared, std::move(sources));
+            damaged =
+                reader.ok() ? (*reader)->verify(part.header.stream.rank, [](uint64_t) {}) : reader.status();
+        }
+        if (!damaged.ok())
+            log(LogLevel::warning, "captured {} cannot be brought to {}: {}", to_string(epoch.key),
+                context.config.shared_dir, damaged.message());
+        out.put(static_cast<uint8_t>(!damaged.ok()));
+    }
+    TAILRACE_ASSIGN(const auto all, context.transport->allgather(out.bytes()));
+    std::vector<LocalEpoch> sound;
+    for (size_t i = 0; i < epochs.size(); ++i) {
+        const bool damaged = std::any_of(all.begin(), all.end(), [&](const auto& flags) {
+            return i >= flags.size() || flags[i] != std::byte{0};
+        });
+        if (damaged)
+            std::erase(old.safe, epochs[i].key);
+        else
+            sound.push_back(std::move(epochs[i]));
+    }
+    epochs = std::move(sound);
+    return {};
+}
+
+// Whatever files an earlier attempt at the same epochs has left must go first: a stale slot in a file that is
+// written again would be a false commit. Collective.
+Status make_room(const JobContext& context, OldEpochs& old) {
+    auto& epochs = old.to_flush;
+    ByteWriter out;
+    for (const auto& epoch : epochs) {
+        auto removed = context.rank() == 0 ? remove_shared_epoch(*context.shared, context.config.shared_dir,
+                                                                 context.config.name, epoch.key)
+                                           : Status();
+        if (!removed.ok())
+            log(LogLevel::warning, "captured {} stays in the node-local tier: {}", to_string(epoch.key),
+                removed.message());
+        out.put(static_cast<uint8_t>(!removed.ok()));
+    }
+    TAILRACE_ASSIGN(const auto of_root, context.transport->broadcast(0, out.bytes()));
+    if (of_root.size() != epochs.size())
+        return Status(Code::transport, "rank 0's word about captured epochs is damaged");
+    size_t i = 0;
+    std::erase_if(epochs, [&](const LocalEpoch&) { return of_root[i++] != std::byte{0}; });
+    return {};
+}
+
+}  // namespace
+
+Result<OldEpochs> judge_old_epochs(const JobContext& context, const SharedInventory& inventory) {
+    TAILRACE_ASSIGN(const auto known, gather_parts(context));
+    auto captured = gather_local_epochs(known.parts);
+    OldEpochs old;
+    TAILRACE_TRY(judge_captured(context, captured, old));
+    std::erase_if(captured, [&](const LocalEpoch& epoch) {
+        return std::find(old.refused.begin(), old.refused.end(), epoch.key) != old.refused.end();
+    });
+    old.to_flush = choose_recoveries(captured, inventory.committed, inventory.unclean);
+    TAILRACE_TRY(verify(context, old));
+    TAILRACE_TRY(make_room(context, old));
+    if (inventory.newest_committed &&
+        std::find(old.safe.begin(), old.safe.end(), *inventory.newest_committed) == old.safe.end()) {
+        old.safe.push_back(*inventory.newest_committed);
+        old.elsewhere = inventory.newest_committed;
+    }
+    return old;
+}
+
+}  // namespace tailrace

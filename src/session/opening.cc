@@ -1,0 +1,209 @@
+#include "session/opening.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <random>
+#include <thread>
+
+#include "base/bytes.h"
+#include "base/log.h"
+#include "base/units.h"
+#include "format/codec.h"
+#include "storage/lock_pieces.h"
+
+namespace tailrace {
+
+namespace {
+
+constexpr uint32_t most_text_bytes = 1 << 20;
+
+// The key under which two texts of shared_settings() first differ: "a=1 b=2 shared_dir=/some where", where
+// only the last value may hold spaces.
+std::string first_different_key(std::string_view a, std::string_view b) {
+    const size_t at =
+        static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
+    size_t key = a.rfind(" shared_dir=", at);
+    if (key == std::string_view::npos) key = at == 0 ? at : a.rfind(' ', at - 1);
+    key = key == std::string_view::npos || a[key] != ' ' ? 0 : key + 1;
+    const auto rest = a.substr(key);
+    return std::string(rest.substr(0, rest.find('=')));
+}
+
+// A program that was killed is gone a moment before its locks are, so a busy directory is tried again.
+Result<std::unique_ptr<DirectoryLock>> lock_patiently(Storage& storage, const std::string& directory) {
+    using namespace std::chrono_literals;
+    const auto deadline = std::chrono::steady_clock::now() + 1s;
+    while (true) {
+        auto lock = storage.lock_directory(directory);
+        if (lock.ok() || lock.status().code() != Code::busy || std::chrono::steady_clock::now() >= deadline)
+            return lock;
+        std::this_thread::sleep_for(20ms);
+    }
+}
+
+uint64_t random_number() {
+    std::random_device device;
+    return (uint64_t{device()} << 32) ^ device();
+}
+
+// Collective; the outcome is the same on every rank without agreeing.
+Status learn_ranks(JobContext& context) {
+    ByteWriter out;
+    out.put_string(shared_settings(context.config));
+    out.put_string(context.transport->host());
+    TAILRACE_ASSIGN(const auto all, context.transport->allgather(out.bytes()));
+    std::string settings_of_root;
+    Status different;
+    for (size_t r = 0; r < all.size(); ++r) {
+        ByteReader in(all[r]);
+        const auto settings = in.get_string(most_text_bytes);
+        context.hosts.push_back(in.get_string(most_text_bytes));
+        if (!in.at_end())
+            return Status(Code::transport, fmt::format("the settings of rank {} could not be decoded", r));
+        if (r == 0) settings_of_root = settings;
+        if (!different.ok() || settings == settings_of_root) continue;
+        const auto key = first_different_key(settings_of_root, settings);
+        different = Status(Code::invalid_argument,
+                           fmt::format("setting {} must be the same on all ranks, but ranks 0 and {} differ; "
+                                       "nothing was opened (rank 0: {}; rank {}: {})",
+                                       key, r, settings_of_root, r, settings));
+    }
+    TAILRACE_TRY(different);
+    context.topology = make_topology(context.hosts, context.config.ranks_per_node);
+    context.node = context.topology.node_of_rank[static_cast<size_t>(context.rank())];
+    context.tier = local_tier(context.config.local_dir, context.config.shared_dir, context.config.name);
+    return {};
+}
+
+Status take_shared_directory(Opening& opening) {
+    auto& context = opening.context;
+    if (context.rank() != 0) return {};
+    const auto& directory = context.config.shared_dir;
+    TAILRACE_TRY(context.shared->make_directories(directory).with_context("making the shared directory"));
+    auto lock = lock_patiently(*context.shared, directory);
+    if (lock.ok())
+        context.shared_lock = std::move(*lock);
+    else if (lock.status().code() == Code::busy)
+        return lock.status().with_context(
+            fmt::format("another session uses {} (one session at a time per directory)", directory));
+    else if (lock.status().code() == Code::unsupported)
+        log(LogLevel::info, "{} cannot be locked, so a second session on it would not be noticed: {}",
+            directory, lock.status().message());
+    else
+        return lock.status();
+    TAILRACE_ASSIGN(opening.inventory, clean_shared(*context.shared, directory, context.config.name));
+    context.block_bytes = context.config.block_bytes;
+    if (context.block_bytes == 0) {
+        TAILRACE_ASSIGN(const auto space, context.shared->space(directory));
+        context.block_bytes = space.block_bytes;
+        // A file system may like blocks that do not divide the buffers; then the largest that do.
+        while (context.block_bytes > 512 && context.config.buffer_bytes % context.block_bytes != 0)
+            context.block_bytes /= 2;
+    }
+    if (context.config.buffer_bytes == 0 || context.config.buffer_bytes % context.block_bytes != 0)
+        return Status(Code::invalid_argument,
+                      fmt::format("buffer_bytes = {} is not a multiple of block_bytes = {}",
+                                  context.config.buffer_bytes, context.block_bytes));
+    context.stripe_align =
+        context.config.stripe_align != 0 ? context.config.stripe_align : lock_piece_bytes_of(directory);
+    context.stripe_align = align_up(context.stripe_align, context.block_bytes);
+    return {};
+}
+
+Status take_local_directory(Opening& opening, uint32_t& greatest_run) {
+    auto& context = opening.context;
+    if (!context.is_representative()) return {};
+    const auto own = context.tier.directory(context.node);
+    TAILRACE_TRY(context.local->make_directories(own).with_context("making the node-local directory"));
+    auto lock = lock_patiently(*context.local, own);
+    if (lock.ok())
+        opening.local_lock = std::move(*lock);
+    else if (lock.status().code() == Code::busy)
+        return lock.status().with_context(
+            fmt::format("another session uses {} (one session at a time)", own));
+    else if (lock.status().code() != Code::unsupported)
+        return lock.status();
+    TAILRACE_ASSIGN(const auto directories, directories_of_node(*context.local, context.tier, context.node,
+                                                                context.topology, context.hosts));
+    for (const auto& directory : directories) {
+        TAILRACE_ASSIGN(const auto listing,
+                        list_tier(*context.local, context.tier, directory, context.config.name));
+        for (const auto& part : listing.parts) {
+            greatest_run = count_run(greatest_run, part.header.key.run);
+            opening.old_parts.push_back({context.node, part.path, part.header});
+        }
+        for (const auto& leftover : listing.leftovers) {
+            const auto name = part_file_name(leftover);
+            if (name) greatest_run = count_run(greatest_run, name->key.run);
+            if (!name || !name->unfinished) {
+                log(LogLevel::warning, "a captured part cannot be used and is left as it is: {}",
+                    leftover.why.message());
+                continue;
+            }
+            auto removed = context.local->remove(leftover.path);
+            if (!removed.ok())
+                log(LogLevel::warning, "an unfinished captured part stays: {}", removed.message());
+        }
+    }
+    return {};
+}
+
+Status agree_on_run(Opening& opening, uint32_t greatest_local_run) {
+    auto& context = opening.context;
+    ByteWriter out;
+    out.put(std::max(greatest_local_run, opening.inventory.greatest_run));
+    TAILRACE_ASSIGN(const auto runs, context.transport->allgather(out.bytes()));
+    uint32_t greatest = 0;
+    for (const auto& bytes : runs) greatest = std::max(greatest, ByteReader(bytes).get<uint32_t>());
+    context.run = greatest + 1;
+
+    ByteWriter mine;
+    mine.put(random_number());
+    mine.put(context.block_bytes);
+    mine.put(context.stripe_align);
+    mine.put(static_cast<uint8_t>(opening.inventory.newest_committed.has_value()));
+    const auto newest = opening.inventory.newest_committed.value_or(EpochKey{});
+    put(mine, newest);
+    for (const auto* keys : {&opening.inventory.committed, &opening.inventory.unclean}) {
+        mine.put(static_cast<uint64_t>(keys->size()));
+        for (const auto& key : *keys) put(mine, key);
+    }
+    TAILRACE_ASSIGN(const auto of_root, context.transport->broadcast(0, mine.bytes()));
+    ByteReader in(of_root);
+    context.run_uid = in.get<uint64_t>();
+    context.block_bytes = in.get<uint64_t>();
+    context.stripe_align = in.get<uint64_t>();
+    const bool any = in.get<uint8_t>() != 0;
+    const EpochKey key = get_key(in);
+    opening.inventory.newest_committed = any ? std::optional(key) : std::nullopt;
+    for (auto* keys : {&opening.inventory.committed, &opening.inventory.unclean}) {
+        keys->clear();
+        const auto count = in.get_count(epoch_key_bytes);
+        for (uint64_t i = 0; i < count; ++i) keys->push_back(get_key(in));
+    }
+    if (!in.at_end()) return Status(Code::transport, "rank 0's word about the shared directory is damaged");
+    return {};
+}
+
+}  // namespace
+
+Result<Opening> open_directories(Config config, std::shared_ptr<Transport> transport,
+                                 std::shared_ptr<Storage> local, std::shared_ptr<Storage> shared) {
+    Opening opening;
+    auto& context = opening.context;
+    context.config = std::move(config);
+    context.transport = std::move(transport);
+    context.local = std::move(local);
+    context.shared = std::move(shared);
+    TAILRACE_TRY(learn_ranks(context));
+    TAILRACE_TRY(agree(*context.transport, take_shared_directory(opening)));
+    uint32_t greatest_local_run = 0;
+    TAILRACE_TRY(agree(*context.transport, take_local_directory(opening, greatest_local_run)));
+    TAILRACE_TRY(agree(*context.transport, agree_on_run(opening, greatest_local_run)));
+    context.points = ArrayPoints(context.run_uid);
+    return opening;
+}
+
+}  // namespace tailrace

@@ -1,0 +1,76 @@
+#include "session/rank_mail.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+
+namespace tailrace {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+// Mail is read at least this often while the program waits for news.
+constexpr auto longest_sleep = 100ms;
+
+}  // namespace
+
+Status RankMail::post(const AgentMessage& message, const std::string& purpose) {
+    ++wanted_;
+    context_.transport->wake();
+    std::lock_guard lock(mutex_);
+    if (--wanted_ == 0) posted_.notify_all();
+    auto posted = context_.transport->post(context_.representative(), encode(message));
+    if (!posted.ok()) leave_background(posted.with_context(purpose));
+    read_locked();
+    return posted;
+}
+
+void RankMail::leave_background(const Status& why) {
+    epochs_.fail_all(why, false);
+    const auto over = why.with_context(fmt::format("rank {}", context_.rank()));
+    auto posted =
+        context_.transport->post(context_.representative(), encode(AgentMessage(BackgroundOver{over})));
+    if (!posted.ok())
+        log(LogLevel::warning, "the node's agent could not be told that rank {} takes no part any more: {}",
+            context_.rank(), posted.message());
+}
+
+void RankMail::read() {
+    if (ended_) return;
+    std::unique_lock lock(mutex_, std::try_to_lock);
+    if (lock.owns_lock()) read_locked();
+}
+
+void RankMail::read_locked() {
+    while (true) {
+        auto message = context_.transport->poll();
+        if (!message.ok()) return leave_background(message.status());
+        if (!*message) return;
+        auto news = decode_agent_message((*message)->bytes);
+        if (!news.ok()) return leave_background(news.status());
+        if (const auto* flushing = std::get_if<EpochFlushing>(&*news)) epochs_.flushing(flushing->key);
+        if (const auto* ended = std::get_if<EpochEnded>(&*news)) epochs_.ended(*ended);
+        if (const auto* over = std::get_if<BackgroundOver>(&*news)) epochs_.fail_all(over->why, true);
+    }
+}
+
+bool RankMail::wait_until(const std::function<bool(const RankEpochs::Entries&)>& done,
+                          std::optional<std::chrono::steady_clock::time_point> deadline) {
+    while (true) {
+        std::unique_lock lock(mutex_);
+        posted_.wait(lock, [&] { return wanted_ == 0; });
+        read_locked();
+        const auto now = std::chrono::steady_clock::now();
+        if (epochs_.wait_until(done, now)) return true;
+        if (deadline && now >= *deadline) return false;
+        auto nap = std::chrono::microseconds(longest_sleep);
+        if (deadline)
+            nap = std::min(nap, std::chrono::duration_cast<std::chrono::microseconds>(*deadline - now) + 1us);
+        context_.transport->wait(nap, false);
+    }
+}
+
+}  // namespace tailrace

@@ -1,0 +1,291 @@
+#include "session/session.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/log.h"
+#include "session/opening.h"
+#include "storage/file_size_signal.h"
+
+namespace tailrace {
+
+namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace
+
+// ---- open and close ------------------------------------------------------------------------------------
+
+Result<std::unique_ptr<Checkpointer>> Checkpointer::open(Config config, std::shared_ptr<Transport> transport,
+                                                         std::shared_ptr<Storage> local,
+                                                         std::shared_ptr<Storage> shared) {
+    TAILRACE_ASSIGN(auto opening, open_directories(std::move(config), std::move(transport), std::move(local),
+                                                   std::move(shared)));
+    const SharedInventory inventory = std::move(opening.inventory);
+    auto session = std::make_unique<Session>(std::move(opening));
+    TAILRACE_TRY(session->begin(inventory));
+    return std::unique_ptr<Checkpointer>(std::move(session));
+}
+
+Session::Session(Opening opening)
+    : context_(std::move(opening.context)),
+      local_lock_(std::move(opening.local_lock)),
+      old_parts_(std::move(opening.old_parts)) {
+    const auto& config = context_.config;
+    capture_.emplace(*context_.local,
+                     Capture::Options{context_.tier.directory(context_.node), config.copy_threads,
+                                      config.checksum, config.local_sync});
+}
+
+Status Session::begin(const SharedInventory& inventory) {
+    TAILRACE_ASSIGN(const auto old, judge_old_epochs(context_, inventory));
+    TAILRACE_ASSIGN(background_, Background::create(context_, epochs_));
+    for (const auto& epoch : old.to_flush) {
+        if (rank() == 0)
+            log(LogLevel::info, "captured {} of an earlier run is brought to {}", to_string(epoch.key),
+                context_.config.shared_dir);
+        background_->recover(epoch);
+    }
+    parts_.emplace(context_, epochs_, *background_);
+    parts_->take_over(std::move(old_parts_), old);
+    search_.emplace(context_, *background_, old.refused);
+    TAILRACE_TRY(background_->begin());
+    began_ = true;
+    return {};
+}
+
+Session::~Session() {
+    if (!began_ || closed_) return;
+    auto closed = close();
+    if (!closed.ok())
+        log(LogLevel::warning, "closing a session of {}: {}", context_.config.shared_dir, closed.message());
+}
+
+Status Session::close() {
+    std::lock_guard lock(save_mutex_);
+    if (closed_) return close_status_;
+    close_status_ = background_->close();
+    // Ends that were heard of since the last save.
+    if (const auto rest = parts_->retire(context_.config.keep_local, may_recycle()))
+        parts_->remove(rest->path);
+    closed_ = true;
+    background_->end();
+    parts_->clear();
+    capture_.reset();
+    local_lock_.reset();
+    context_.shared_lock.reset();
+    return close_status_;
+}
+
+// ---- save ----------------------------------------------------------------------------------------------
+
+Status Session::check_epoch(uint64_t epoch) const {
+    if (epoch == UINT64_MAX)
+        return Status(Code::invalid_argument, "epoch 2^64-1 stands for the newest one and cannot be saved");
+    if (!newest_saved_ || epoch > *newest_saved_) return {};
+    if (epochs_.find(epoch))
+        return Status(
+            Code::already_exists,
+            fmt::format("epoch {} was saved in this session already, or given up, and was left as it is",
+                        epoch));
+    return Status(Code::failed_state,
+                  fmt::format("epoch {} is not above epoch {}, which was saved before; epochs must ascend "
+                              "within a session (to go back, close it, open another and restore the older "
+                              "epoch there). Nothing was changed",
+                              epoch, *newest_saved_));
+}
+
+// A reader of this rank or another may still have a part's file open; without checksums it could not tell
+// that the bytes under it are another epoch's.
+bool Session::may_recycle() const {
+    return context_.config.checksum || !reader_was_opened_;
+}
+
+// At the first save: of epochs that a restore of the newest would take now, and will not once this is whole.
+void Session::warn_of_newer_epochs(uint64_t epoch) const {
+    const auto& safe = parts_->safe_old_epochs();
+    const auto newest = std::max_element(safe.begin(), safe.end());
+    if (rank() != 0 || newest == safe.end() || newest->epoch <= epoch) return;
+    log(LogLevel::warning,
+        "epoch {} is saved while {} lies in {} or {}: once it is complete, a restore of the newest epoch "
+        "takes this run's, and what lies beyond it is restored by its number only",
+        epoch, to_string(*newest), context_.config.shared_dir, context_.config.local_dir);
+}
+
+PartHeader Session::part_header(uint64_t epoch) const {
+    PartHeader header;
+    header.job = context_.config.name;
+    header.key = {epoch, context_.run};
+    header.run_uid = context_.run_uid;
+    header.rank_count = static_cast<uint32_t>(rank_count());
+    header.sequence = background_->sequence();
+    header.for_shared = background_->sequence() % context_.config.shared_every == 0;
+    header.stream.rank = static_cast<uint32_t>(rank());
+    header.shared_dir = context_.tier.shared_text;
+    return header;
+}
+
+// What a rank that is alone cannot save is refused before the epoch's number is used. Of several, the others
+// may have captured theirs: the epoch fails for all then.
+Status Session::check_regions(uint64_t epoch) {
+    if (rank_count() > 1) return {};
+    return capture_->check(part_header(epoch), regions_.sources())
+        .with_context(fmt::format("epoch {}; nothing was saved, and it can be tried again", epoch));
+}
+
+Status Session::capture_epoch(uint64_t epoch, const Status& failure, Captured& capture) {
+    const auto start = Background::Clock::now();
+    const auto header = part_header(epoch);
+    if (!newest_saved_) warn_of_newer_epochs(epoch);
+    const auto sources = regions_.sources();
+    std::vector<NamedPiece> arrays;
+    for (const auto& source : sources)
+        if (source.array) arrays.push_back({source.name, &*source.array});
+    background_
+        ->read_news();  // epochs that have ended since: a program that only saves asks for nothing else
+    auto part = [&]() -> Result<OwnPart> {
+        if (!failure.ok()) return failure;
+        const FileSizeSignalBlocked blocked;
+        return capture_->capture(
+            header, sources, parts_->retire(context_.config.keep_local - 1, may_recycle()));  // and this one
+    }();
+
+    capture.seconds = seconds_since(start);
+    capture.sequence = header.sequence;
+    capture.key = header.key;
+    capture.for_shared = header.for_shared;
+    capture.arrays = context_.points.digest(arrays);
+    capture.stream.rank = header.stream.rank;
+    EpochInfo info;
+    info.epoch = epoch;
+    info.run = context_.run;
+    info.state = part.ok() ? EpochState::captured : EpochState::failed;
+    info.why = part.status();
+    if (failure.ok())
+        for (const auto& source : sources) info.captured_bytes += source.memory.size();
+    info.blocked_seconds = seconds_since(start);
+    epochs_.add(info, header.for_shared);
+    newest_saved_ = epoch;
+    capture.status = part.status();
+    if (!part.ok()) return part.status();
+    capture.stream = part->stream;
+    capture.path = part->path;
+    parts_->add(std::move(*part));
+    return {};
+}
+
+Status Session::save_or_fail(uint64_t epoch, const Status& failure) {
+    std::lock_guard lock(save_mutex_);
+    if (closed_) return Status(Code::failed_state, "the session is closed; nothing was saved");
+    const auto start = Background::Clock::now();
+    Status refused = check_epoch(epoch);
+    if (refused.ok()) refused = check_regions(epoch);
+    Status captured;
+    TAILRACE_TRY(background_->save(refused, [&](double waited_seconds) {
+        Captured news;
+        captured = capture_epoch(epoch, failure, news);
+        news.wait_seconds = waited_seconds;
+        return news;
+    }));
+    TAILRACE_TRY(refused);
+    epochs_.set_blocked(epoch, seconds_since(start));
+    return captured;
+}
+
+// ---- state and wait ------------------------------------------------------------------------------------
+
+Result<EpochInfo> Session::state(uint64_t epoch) {
+    if (!closed_) background_->read_news();
+    auto entry = epochs_.find(epoch);
+    if (entry) return entry->info;
+    EpochInfo unknown;
+    unknown.epoch = epoch;
+    return unknown;
+}
+
+Status Session::epoch_status(uint64_t epoch) const {
+    auto entry = epochs_.find(epoch);
+    if (!entry) return Status(Code::not_found, fmt::format("epoch {} was not saved in this session", epoch));
+    if (entry->info.state == EpochState::failed)
+        return entry->info.why.with_context(fmt::format("epoch {}", epoch));
+    return {};
+}
+
+Background::Deadline Session::deadline_of(std::chrono::milliseconds longest) {
+    if (longest.count() <= 0) return std::nullopt;
+    // Longer than this is for ever, and would overflow the clock.
+    if (longest > std::chrono::hours(24 * 365)) return std::nullopt;
+    return Background::Clock::now() + longest;
+}
+
+Status Session::wait_for(const std::vector<uint64_t>& epochs, std::chrono::milliseconds longest) {
+    bool done = true;
+    if (!closed_) {
+        TAILRACE_ASSIGN(done, background_->wait(epochs, deadline_of(longest)));
+    }
+    if (!done)
+        return Status(Code::timeout,
+                      fmt::format("waited {} ms; {} still unfinished, and work goes on", longest.count(),
+                                  epochs.size() == 1 ? fmt::format("epoch {} is", epochs[0])
+                                                     : std::string("some epochs are")));
+    for (const auto epoch : epochs) TAILRACE_TRY(epoch_status(epoch));
+    return {};
+}
+
+Status Session::wait(uint64_t epoch, std::chrono::milliseconds longest) {
+    return wait_for({epoch}, longest);
+}
+
+Status Session::wait_all(std::chrono::milliseconds longest) {
+    std::vector<uint64_t> epochs;
+    for (const auto& entry : epochs_.all()) epochs.push_back(entry.info.epoch);
+    return wait_for(epochs, longest);
+}
+
+// ---- list ----------------------------------------------------------------------------------------------
+
+Result<std::vector<EpochInfo>> Session::list() {
+    if (closed_) return Status(Code::failed_state, "the session is closed");
+    TAILRACE_ASSIGN(const auto candidates, search_->find());
+    background_->read_news();
+    std::vector<EpochInfo> listed;
+    std::set<uint64_t> epochs;
+    for (const auto& candidate : candidates.newest_first) {
+        if (epochs.contains(candidate.key.epoch)) continue;  // a later run's counts, and comes first
+        EpochInfo info;
+        info.epoch = candidate.key.epoch;
+        info.run = candidate.key.run;
+        info.in_local =
+            search_->local_serves_own_ranks(candidate) || search_->local_serves_any_rank(candidate);
+        if (candidate.in_shared) {
+            TAILRACE_ASSIGN(const bool complete, [&]() -> Result<bool> {
+                auto loaded = search_->load(candidate.key);
+                if (!loaded.ok() && loaded.status().code() == Code::transport) return loaded.status();
+                return loaded.ok();
+            }());
+            info.in_shared = complete;
+        }
+        if (!info.in_local && !info.in_shared) continue;
+        epochs.insert(info.epoch);
+        info.state = info.in_shared ? EpochState::committed : EpochState::kept_local;
+        if (candidate.local)
+            for (const auto& part : candidate.local->parts)
+                if (part.header.stream.rank == static_cast<uint32_t>(rank()))
+                    info.captured_bytes = part.header.stream.stream_bytes;
+        if (const auto entry = epochs_.find(info.epoch); entry && entry->info.run == info.run) {
+            const bool in_shared = info.in_shared, in_local = info.in_local;
+            info = entry->info;
+            info.in_shared = in_shared;
+            info.in_local = in_local;
+        }
+        listed.push_back(std::move(info));
+    }
+    return listed;
+}
+
+}  // namespace tailrace
