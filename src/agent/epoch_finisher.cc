@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "shared/epoch_files.h"
 #include "shared/retention.h"
+#include "threads/mutex.h"
 
 namespace tailrace {
 
@@ -20,12 +21,12 @@ void EpochFinisher::finish() {
 
 void EpochFinisher::commit(const EpochEnded& ended, Named named) {
     {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         ++being_named_;
     }
     naming_.add([this, ended = EpochEnded(ended), named = std::move(named)] {
         named(give_names(ended));
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         --being_named_;
         changed_.notify_all();
     });
@@ -92,12 +93,12 @@ void EpochFinisher::remove_leftovers(const std::vector<EpochKey>& keys) {
 }
 
 bool EpochFinisher::naming() const {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return being_named_ > 0;
 }
 
 void EpochFinisher::wait_named() {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     changed_.wait(lock, [&] { return being_named_ == 0; });
 }
 

@@ -7,15 +7,14 @@
 // Members may be called from any thread.
 #pragma once
 
-#include <condition_variable>
 #include <functional>
-#include <mutex>
 #include <set>
 #include <vector>
 
 #include "agent/agent_messages.h"
 #include "agent/job_context.h"
-#include "base/work_queue.h"
+#include "threads/mutex.h"
+#include "threads/work_queue.h"
 
 namespace tailrace {
 
@@ -46,8 +45,8 @@ class EpochFinisher {
     Status check_directory() const;
 
     const JobContext& context_;
-    mutable std::mutex mutex_;
-    std::condition_variable changed_;
+    mutable Mutex mutex_;
+    Condition changed_;
     size_t being_named_ = 0;                // guarded by mutex_
     std::vector<EpochKey> known_complete_;  // of the removing thread
     std::set<EpochKey> known_damaged_;      // the same

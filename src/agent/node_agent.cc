@@ -6,6 +6,8 @@
 
 #include "agent/node_aggregator.h"
 #include "base/log.h"
+#include "threads/executor.h"
+#include "threads/mutex.h"
 
 namespace tailrace {
 
@@ -96,8 +98,8 @@ void NodeAgent::run(const std::stop_token& stop) {
 }
 
 void NodeAgent::deliver_posts() {
-    const auto deadline = std::chrono::steady_clock::now() + longest_delivery;
-    while (std::chrono::steady_clock::now() < deadline) {
+    const auto deadline = SteadyClock::now() + longest_delivery;
+    while (SteadyClock::now() < deadline) {
         auto delivered = context_.transport->posts_delivered();
         if (!delivered.ok() || *delivered) return;
         context_.transport->wait(1ms, true);
@@ -109,9 +111,9 @@ void NodeAgent::deliver_posts() {
 void NodeAgent::hear_the_rest() {
     const size_t of_node = context_.ranks_of_own_node().size();
     const size_t words = root_ ? static_cast<size_t>(context_.rank_count()) - 1 : of_node - 1;
-    const auto deadline = std::chrono::steady_clock::now() + longest_for_the_rest;
+    const auto deadline = SteadyClock::now() + longest_for_the_rest;
     while (((recorder_ && recorder_->waiting()) || (closing_ && words_heard_ < words)) &&
-           std::chrono::steady_clock::now() < deadline) {
+           SteadyClock::now() < deadline) {
         auto message = context_.transport->poll();
         if (!message.ok()) return;
         if (!*message) {
@@ -132,7 +134,7 @@ Result<bool> NodeAgent::step() {
     std::vector<EpochEnded> named;
     std::optional<uint64_t> end_from;
     {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         TAILRACE_TRY(end_);
         captures.swap(inbox_);
         named.swap(named_);
@@ -181,7 +183,7 @@ Status NodeAgent::on_message(const Message& message) {
     TAILRACE_ASSIGN(const auto news, decode_agent_message(message.bytes));
     if (const auto* capture = std::get_if<Captured>(&news)) {
         {
-            std::lock_guard lock(mutex_);
+            MutexLock lock(mutex_);
             open_.insert(capture->key);
         }
         on_captured(*capture);
@@ -217,7 +219,7 @@ void NodeAgent::on_captured(const Captured& capture) {
             tell_own_rank(*epoch.ended);
         else
             post(rank, *epoch.ended);
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         open_.erase(capture.key);
         changed_.notify_all();
     }
@@ -303,7 +305,7 @@ void NodeAgent::finish(EpochKey key, Epoch& epoch) {
     epoch.inquiry = {};
     tell_ranks(epoch, *epoch.ended);
     epoch.captures = {};
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     open_.erase(key);
     recovering_.erase(key);
     if (epoch.recovered && epoch.ended->state == EpochState::failed && recovery_failure_.ok())
@@ -392,12 +394,12 @@ void NodeAgent::post_to_agents(const AgentMessage& message) {
 
 void NodeAgent::commit(const EpochEnded& committed) {
     {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         open_.insert(committed.key);
     }
     finisher_.commit(committed, [this](const EpochEnded& ended) {
         {
-            std::lock_guard lock(mutex_);
+            MutexLock lock(mutex_);
             named_.push_back(ended);
         }
         context_.transport->wake();
@@ -408,7 +410,7 @@ void NodeAgent::commit(const EpochEnded& committed) {
 
 void NodeAgent::captured(Captured capture) {
     {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         if (!over_.ok()) return;
         open_.insert(capture.key);
         inbox_.push_back(std::move(capture));
@@ -418,7 +420,7 @@ void NodeAgent::captured(Captured capture) {
 
 void NodeAgent::end_from(uint64_t sequence_count) {
     {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         end_from_ = sequence_count;
     }
     context_.transport->wake();
@@ -426,34 +428,34 @@ void NodeAgent::end_from(uint64_t sequence_count) {
 
 void NodeAgent::end(const Status& why) {
     {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         end_ = why;
     }
     context_.transport->wake();
 }
 
 void NodeAgent::wait_idle() {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     changed_.wait(lock, [&] { return open_.empty(); });
 }
 
 void NodeAgent::wait_recovered(EpochKey key) {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     changed_.wait(lock, [&] { return !recovering_.contains(key); });
 }
 
 bool NodeAgent::recovering(EpochKey key) const {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return recovering_.contains(key);
 }
 
 Status NodeAgent::recovery_failure() const {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return recovery_failure_;
 }
 
 Status NodeAgent::over() const {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return over_;
 }
 

@@ -18,12 +18,10 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -37,8 +35,9 @@
 #include "agent/recorder.h"
 #include "agent/root_ledger.h"
 #include "aggregate/aggregator.h"
-#include "base/work_queue.h"
-#include "base/worker.h"
+#include "threads/mutex.h"
+#include "threads/work_queue.h"
+#include "threads/worker.h"
 
 namespace tailrace {
 
@@ -164,8 +163,8 @@ class NodeAgent {
     bool root_is_over_ = false, told_over_ = false;
     std::chrono::steady_clock::time_point over_since_;
 
-    mutable std::mutex mutex_;  // guards what follows
-    std::condition_variable changed_;
+    mutable Mutex mutex_;  // guards what follows
+    Condition changed_;
     std::deque<Captured> inbox_;
     std::deque<FlushJob> jobs_;
     std::deque<ArraysAnswered> facts_;  // of this node's parts

@@ -20,6 +20,7 @@
 #include "agent/node_agent.h"
 #include "agent/node_aggregator.h"
 #include "base/log.h"
+#include "threads/mutex.h"
 
 namespace tailrace {
 
@@ -70,7 +71,7 @@ void NodeAgent::on_asked(const ArraysAsked& asked) {
         ArraysAnswered own{asked.key,
                            facts_of_parts(*context_.local, context_.points, asked.question, parts)};
         {
-            std::lock_guard lock(mutex_);
+            MutexLock lock(mutex_);
             facts_.push_back(std::move(own));
         }
         context_.transport->wake();
@@ -80,7 +81,7 @@ void NodeAgent::on_asked(const ArraysAsked& asked) {
 bool NodeAgent::take_facts() {
     std::deque<ArraysAnswered> own;
     {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         own.swap(facts_);
     }
     for (auto& one : own) on_facts(one.key, std::move(one.facts));
@@ -114,7 +115,7 @@ void NodeAgent::verify(EpochKey key, std::vector<PartPlace> parts) {
     reading_.add([this, key, parts = std::move(parts)] {
         const Status verified = verify_before_commit(context_, parts);
         {
-            std::lock_guard lock(mutex_);
+            MutexLock lock(mutex_);
             verified_.emplace_back(key, verified);
         }
         context_.transport->wake();
@@ -124,7 +125,7 @@ void NodeAgent::verify(EpochKey key, std::vector<PartPlace> parts) {
 bool NodeAgent::take_verified() {
     std::deque<std::pair<EpochKey, Status>> verified;
     {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         verified.swap(verified_);
     }
     for (const auto& [key, status] : verified) on_verified(key, status);

@@ -12,6 +12,8 @@
 
 #include "agent/node_agent.h"
 #include "base/log.h"
+#include "threads/executor.h"
+#include "threads/mutex.h"
 
 namespace tailrace {
 
@@ -33,10 +35,10 @@ void NodeAgent::end_background(const Status& why) {
     if (!why_over_.ok()) return;
     log(LogLevel::error, "node {} flushes nothing any more: {}", context_.node, why.to_string());
     why_over_ = why;
-    over_since_ = std::chrono::steady_clock::now();
+    over_since_ = SteadyClock::now();
     aggregator_->abandon(why);
     {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         over_ = why;
     }
     if (!root_) post_at_best(root, BackgroundOver{why});
@@ -46,7 +48,7 @@ Result<bool> NodeAgent::step_over() {
     const bool naming = finisher_.naming();  // asked first: what it has named by then is found below
     std::vector<EpochEnded> named;
     {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         inbox_.clear();
         end_from_.reset();
         named.swap(named_);
@@ -68,7 +70,7 @@ Result<bool> NodeAgent::step_over() {
         if (std::holds_alternative<BackgroundOver>(*news)) root_is_over_ |= (*message)->source == root;
     }
     const bool all_announced =
-        root_ ? !naming : root_is_over_ || std::chrono::steady_clock::now() - over_since_ > longest_for_root;
+        root_ ? !naming : root_is_over_ || SteadyClock::now() - over_since_ > longest_for_root;
     if (!told_over_ && aggregator_->idle() && all_announced) {
         tell_that_it_is_over();
         moved = true;
@@ -85,7 +87,7 @@ void NodeAgent::tell_that_it_is_over() {
     for (const int rank : context_.ranks_of_own_node())
         if (rank != context_.rank()) post_at_best(rank, BackgroundOver{why});
     rank_epochs_.fail_all(why, true);
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     open_.clear();
     recovering_.clear();
     changed_.notify_all();

@@ -9,7 +9,7 @@
 #include "agent/job_context.h"
 #include "agent/recorder.h"
 #include "aggregate/aggregator.h"
-#include "base/worker.h"
+#include "threads/worker.h"
 
 namespace tailrace {
 

@@ -1,6 +1,7 @@
 #include "agent/node_flusher.h"
 
 #include "agent/node_aggregator.h"
+#include "threads/mutex.h"
 
 namespace tailrace {
 
@@ -34,7 +35,7 @@ NodeFlusher::~NodeFlusher() {
 }
 
 void NodeFlusher::wake() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     woken_ = true;
     changed_.notify_all();
 }
@@ -42,7 +43,7 @@ void NodeFlusher::wake() {
 void NodeFlusher::run(const std::stop_token& stop) {
     while (!stop.stop_requested()) {
         if (step()) continue;
-        std::unique_lock lock(mutex_);
+        MutexLock lock(mutex_);
         changed_.wait_for(lock, longest_sleep, [&] { return woken_ || stop.stop_requested(); });
     }
 }
@@ -51,7 +52,7 @@ bool NodeFlusher::step() {
     std::deque<FlushJob> jobs;
     std::deque<std::pair<EpochKey, Status>> verified;
     {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         jobs.swap(jobs_);
         verified.swap(verified_);
         woken_ = false;
@@ -70,7 +71,7 @@ bool NodeFlusher::step() {
     moved |= aggregator_->step();
     for (const auto& result : aggregator_->take_results()) {
         report_flush(context_, recorder_, result);
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         results_.push_back(result);
         changed_.notify_all();
         moved = true;
@@ -84,7 +85,7 @@ void NodeFlusher::verify(const FlushJob& job) {
     reading_.add([this, key = job.key, parts = std::move(parts)] {
         const Status verified = verify_before_commit(context_, parts);
         {
-            std::lock_guard lock(mutex_);
+            MutexLock lock(mutex_);
             verified_.emplace_back(key, verified);
         }
         wake();
@@ -93,19 +94,19 @@ void NodeFlusher::verify(const FlushJob& job) {
 
 void NodeFlusher::start(FlushJob job) {
     {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         jobs_.push_back(std::move(job));
     }
     wake();
 }
 
 std::vector<FlushResult> NodeFlusher::take_results() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return std::exchange(results_, {});
 }
 
 bool NodeFlusher::wait_result(std::optional<std::chrono::steady_clock::time_point> deadline) {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     auto ready = [&] { return !results_.empty(); };
     if (deadline) return changed_.wait_until(lock, *deadline, ready);
     changed_.wait(lock, ready);

@@ -6,18 +6,17 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
 #include "agent/job_context.h"
 #include "agent/recorder.h"
 #include "aggregate/aggregator.h"
-#include "base/work_queue.h"
-#include "base/worker.h"
+#include "threads/mutex.h"
+#include "threads/work_queue.h"
+#include "threads/worker.h"
 
 namespace tailrace {
 
@@ -47,8 +46,8 @@ class NodeFlusher {
     Recorder* const recorder_;
     std::unique_ptr<Aggregator> aggregator_;
 
-    std::mutex mutex_;  // guards what follows
-    std::condition_variable changed_;
+    Mutex mutex_;  // guards what follows
+    Condition changed_;
     std::deque<FlushJob> jobs_;
     std::deque<std::pair<EpochKey, Status>> verified_;
     std::vector<FlushResult> results_;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "threads/mutex.h"
+
 namespace tailrace {
 
 namespace {
@@ -27,7 +29,7 @@ void RankEpochs::forget_old() {
 }
 
 void RankEpochs::add(const EpochInfo& info, bool for_shared) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     Entry entry{info, for_shared, false, false, false};
     if (auto early = early_.find({info.epoch, info.run}); early != early_.end()) {
         if (!is_final(entry.info.state)) end(entry, early->second);
@@ -50,13 +52,13 @@ void RankEpochs::note_failure(uint64_t epoch, const Status& why) {
 }
 
 void RankEpochs::set_blocked(uint64_t epoch, double seconds) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     auto found = entries_.find(epoch);
     if (found != entries_.end()) found->second.info.blocked_seconds = seconds;
 }
 
 void RankEpochs::flushing(EpochKey key) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     auto found = entries_.find(key.epoch);
     if (found == entries_.end() || found->second.info.run != key.run) return;
     if (found->second.info.state == EpochState::captured) found->second.info.state = EpochState::flushing;
@@ -64,7 +66,7 @@ void RankEpochs::flushing(EpochKey key) {
 }
 
 void RankEpochs::ended(const EpochEnded& news) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     auto found = entries_.find(news.key.epoch);
     if (found == entries_.end() || found->second.info.run != news.key.run) {
         early_.emplace(news.key, news);
@@ -78,7 +80,7 @@ void RankEpochs::ended(const EpochEnded& news) {
 }
 
 void RankEpochs::fail_all(const Status& why, bool let_go) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (let_go || broken_.ok()) let_go_ = let_go;
     broken_ = why;
     for (auto& [epoch, entry] : entries_) {
@@ -94,21 +96,21 @@ void RankEpochs::fail_all(const Status& why, bool let_go) {
 }
 
 std::optional<RankEpochs::Entry> RankEpochs::find(uint64_t epoch) const {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     auto found = entries_.find(epoch);
     if (found == entries_.end()) return std::nullopt;
     return found->second;
 }
 
 std::vector<RankEpochs::Entry> RankEpochs::all() const {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     std::vector<Entry> entries;
     for (const auto& [epoch, entry] : entries_) entries.push_back(entry);
     return entries;
 }
 
 std::optional<uint64_t> RankEpochs::newest() const {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (entries_.empty()) return std::nullopt;
     return entries_.rbegin()->first;
 }
@@ -121,7 +123,7 @@ size_t RankEpochs::unfinished_for_shared(const Entries& entries) {
 }
 
 std::vector<uint64_t> RankEpochs::unfinished() const {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     std::vector<uint64_t> epochs;
     for (const auto& [epoch, entry] : entries_)
         if (!is_final(entry.info.state)) epochs.push_back(epoch);
@@ -129,18 +131,18 @@ std::vector<uint64_t> RankEpochs::unfinished() const {
 }
 
 Status RankEpochs::broken() const {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return broken_;
 }
 
 Status RankEpochs::first_failure() const {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return first_failure_;
 }
 
 bool RankEpochs::wait_until(const std::function<bool(const Entries&)>& done,
                             std::optional<std::chrono::steady_clock::time_point> deadline) {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     auto ready = [&] { return done(entries_); };
     if (!deadline) {
         changed_.wait(lock, ready);

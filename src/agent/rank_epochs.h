@@ -6,15 +6,14 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <vector>
 
 #include "agent/agent_messages.h"
 #include "agent/epoch_state.h"
+#include "threads/mutex.h"
 
 namespace tailrace {
 
@@ -62,8 +61,8 @@ class RankEpochs {
     void note_failure(uint64_t epoch, const Status& why);
     void forget_old();
 
-    mutable std::mutex mutex_;
-    std::condition_variable changed_;
+    mutable Mutex mutex_;
+    Condition changed_;
     Entries entries_;
     std::map<EpochKey, EpochEnded> early_;  // ends that became known before this rank's capture
     Status broken_;

@@ -7,6 +7,8 @@
 #include "base/log.h"
 #include "base/wall_clock.h"
 #include "tailrace.h"  // for its version
+#include "threads/executor.h"
+#include "threads/mutex.h"
 
 namespace tailrace {
 
@@ -19,8 +21,8 @@ constexpr size_t most_record_files = 256;
 
 int64_t steady_to_unix_us() {
     using std::chrono::duration_cast, std::chrono::microseconds;
-    const auto unix_time = std::chrono::system_clock::now().time_since_epoch();
-    const auto steady = std::chrono::steady_clock::now().time_since_epoch();
+    const auto unix_time = time_of_day().time_since_epoch();
+    const auto steady = SteadyClock::now().time_since_epoch();
     return duration_cast<microseconds>(unix_time).count() - duration_cast<microseconds>(steady).count();
 }
 
@@ -45,7 +47,7 @@ SessionRecord session_record(const JobContext& context) {
     session.io_engine = context.shared->name();
     session.ranks = static_cast<uint32_t>(context.rank_count());
     session.nodes = static_cast<uint32_t>(context.node_count());
-    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    const auto now = time_of_day().time_since_epoch();
     session.began_unix_ms = std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
     for (const ConfigKey& key : config_keys())
         if (auto value = get_config(config, key.name); value.ok())
@@ -98,7 +100,7 @@ void Recorder::begin(Priority priority) {
 
 void Recorder::hear(const AgentMessage& message) {
     if (!keeps_record_) return;
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (finished_) return;
     if (const auto* captured = std::get_if<NodeCaptured>(&message)) hear(*captured);
     if (const auto* flushed = std::get_if<NodeFlushed>(&message)) hear(*flushed);
@@ -125,7 +127,7 @@ void Recorder::hear(const EpochEnded& news) {
 }
 
 void Recorder::trace(const FlushResult& result) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (finished_ || trace_path_.empty() || result.statistics.events.empty()) return;
     writing_.add([this, key = result.key, events = result.statistics.events] {
         append_trace(to_trace_lines(key, node_, events, steady_to_unix_us_));
@@ -133,18 +135,18 @@ void Recorder::trace(const FlushResult& result) {
 }
 
 bool Recorder::waiting() const {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return book_.waiting();
 }
 
 void Recorder::finish() {
     {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         if (finished_) return;
         finished_ = true;
         write(book_.take_rest());
         end_.ended_unix_ms = static_cast<int64_t>(unix_ms_now());
-        end_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
+        end_.seconds = std::chrono::duration<double>(SteadyClock::now() - began_).count();
         if (keeps_record_) append(to_json_line(end_));
         if (!trace_path_.empty()) writing_.add([this] { append_trace(trace_tail); });
     }

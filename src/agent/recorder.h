@@ -9,17 +9,18 @@
 
 #include <chrono>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "agent/agent_messages.h"
 #include "agent/job_context.h"
 #include "aggregate/flush_job.h"
-#include "base/work_queue.h"
 #include "config/config.h"
 #include "record/record_book.h"
 #include "record/record_file.h"
 #include "storage/storage.h"
+#include "threads/executor.h"
+#include "threads/mutex.h"
+#include "threads/work_queue.h"
 
 namespace tailrace {
 
@@ -54,10 +55,10 @@ class Recorder {
     const int node_;
     const bool keeps_record_;
     Storage& storage_;
-    const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+    const std::chrono::steady_clock::time_point began_ = SteadyClock::now();
     const int64_t steady_to_unix_us_;
 
-    mutable std::mutex mutex_;
+    mutable Mutex mutex_;
     RecordBook book_;
     SessionEnd end_;
     bool finished_ = false;

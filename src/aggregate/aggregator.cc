@@ -23,6 +23,7 @@
 #include "aggregate/leader_part.h"
 #include "aggregate/node_services.h"
 #include "base/log.h"
+#include "threads/mutex.h"
 
 namespace tailrace {
 
@@ -58,9 +59,9 @@ struct Grave {
     std::list<Orphan> orphans;
 };
 void bury(std::unique_ptr<Grave> grave) {
-    static std::mutex mutex;
+    static Mutex mutex;
     static auto& graves = *new std::vector<std::unique_ptr<Grave>>();
-    std::lock_guard lock(mutex);
+    MutexLock lock(mutex);
     graves.push_back(std::move(grave));
 }
 

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "aggregate/plan.h"
-#include "base/worker.h"
 #include "storage/storage.h"
+#include "threads/worker.h"
 
 namespace tailrace {
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "threads/mutex.h"
+
 namespace tailrace {
 
 LocalReader::LocalReader(Storage& storage, std::vector<LocalStream> streams, uint64_t chunk_bytes)
@@ -66,7 +68,7 @@ Status LocalReader::reason(const LocalChunk& chunk, const LocalBytes& fetched, c
 }
 
 Result<std::shared_ptr<File>> LocalReader::file_of(const std::string& path) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     std::shared_ptr<File>& file = files_[path];
     if (!file) {
         auto opened = storage_.open(path, {Access::read, DirectIo::off});

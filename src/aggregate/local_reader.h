@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -16,6 +15,7 @@
 
 #include "aggregate/flush_job.h"
 #include "storage/storage.h"
+#include "threads/mutex.h"
 
 namespace tailrace {
 
@@ -66,7 +66,7 @@ class LocalReader {
     size_t stream_ = 0;  // the next chunk's
     uint64_t offset_ = 0;
 
-    std::mutex mutex_;
+    Mutex mutex_;
     std::map<std::string, std::shared_ptr<File>> files_;  // guarded by mutex_
 };
 

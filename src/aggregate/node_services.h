@@ -15,12 +15,13 @@
 #include "aggregate/writer_pool.h"
 #include "base/buffer_pool.h"
 #include "storage/storage.h"
+#include "threads/executor.h"
 #include "transport/topology.h"
 #include "transport/transport.h"
 
 namespace tailrace {
 
-using Clock = std::chrono::steady_clock;
+using Clock = SteadyClock;
 
 struct NodeServices {
     const AggregatorOptions& options;

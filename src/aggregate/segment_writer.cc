@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/units.h"
+#include "threads/mutex.h"
 
 namespace tailrace {
 
@@ -53,7 +54,7 @@ Status SegmentWriter::write(uint32_t rank, uint64_t stream_offset, std::span<con
 
     std::vector<ExtentAllocator::Placed> placed;
     {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         placed = allocator_.allocate(rank, stream_offset, bytes);
         for (const auto& piece : placed) files_[piece.file].extents.push_back(piece.extent);
         data_bytes_ += bytes;
@@ -79,7 +80,7 @@ Status SegmentWriter::seal(uint32_t file) {
     index.streams = plan_->streams();
     uint64_t end = 0;
     {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         index.extents = std::move(output.extents);
         end = allocator_.file_end(file);
     }
@@ -98,7 +99,7 @@ Status SegmentWriter::check_not_abandoned(const OutputFile& output) const {
 }
 
 uint64_t SegmentWriter::data_bytes() const {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return data_bytes_;
 }
 

@@ -6,7 +6,6 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,6 +14,7 @@
 #include "aggregate/throttle.h"
 #include "shared/segment.h"
 #include "storage/storage.h"
+#include "threads/mutex.h"
 
 namespace tailrace {
 
@@ -59,7 +59,7 @@ class SegmentWriter {
     Throttle& throttle_;
     std::atomic<bool> abandoned_ = false;
 
-    mutable std::mutex mutex_;
+    mutable Mutex mutex_;
     ExtentAllocator allocator_;  // guarded by mutex_
     uint64_t data_bytes_ = 0;    // guarded by mutex_
     std::vector<OutputFile> files_;

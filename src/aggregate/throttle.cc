@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "threads/executor.h"
+#include "threads/mutex.h"
+
 namespace tailrace {
 
 uint64_t ThrottleBook::book(uint64_t now_ns, uint64_t bytes) {
@@ -13,8 +16,8 @@ uint64_t ThrottleBook::book(uint64_t now_ns, uint64_t bytes) {
 }
 
 bool Throttle::pass(uint64_t bytes) {
-    using Clock = std::chrono::steady_clock;
-    std::unique_lock lock(mutex_);
+    using Clock = SteadyClock;
+    MutexLock lock(mutex_);
     const auto now = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch());
     const std::chrono::nanoseconds due(book_.book(static_cast<uint64_t>(now.count()), bytes));
     if (due > now) {
@@ -25,7 +28,7 @@ bool Throttle::pass(uint64_t bytes) {
 }
 
 void Throttle::close() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     closed_ = true;
     closed_or_due_.notify_all();
 }

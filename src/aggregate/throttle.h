@@ -6,9 +6,9 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
+
+#include "threads/mutex.h"
 
 namespace tailrace {
 
@@ -33,8 +33,8 @@ class Throttle {
     void close();
 
   private:
-    std::mutex mutex_;
-    std::condition_variable closed_or_due_;
+    Mutex mutex_;
+    Condition closed_or_due_;
     ThrottleBook book_;
     bool closed_ = false;
 };

@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include "base/log.h"
+#include "threads/mutex.h"
 
 namespace tailrace {
 
@@ -34,7 +35,7 @@ WriterPool::~WriterPool() {
 
 void WriterPool::submit(Urgency urgency, Action work, Action then) {
     {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         if (stopping_) return;
         (urgency == Urgency::urgent ? urgent_ : relaxed_).push_back({std::move(work), std::move(then)});
     }
@@ -46,7 +47,7 @@ void WriterPool::run(uint32_t number) {
     for (;;) {
         Task task;
         {
-            std::unique_lock lock(mutex_);
+            MutexLock lock(mutex_);
             has_task_.wait(lock, [&] { return stopping_ || !urgent_.empty() || !relaxed_.empty(); });
             if (stopping_) return;
             auto& queue = urgent_.empty() ? relaxed_ : urgent_;
@@ -56,7 +57,7 @@ void WriterPool::run(uint32_t number) {
         task.work();
         task.work = nullptr;  // what it held is free before `then` can run
         {
-            std::lock_guard lock(mutex_);
+            MutexLock lock(mutex_);
             finished_.push_back(std::move(task.then));
         }
         wake_();
@@ -66,7 +67,7 @@ void WriterPool::run(uint32_t number) {
 bool WriterPool::run_finished() {
     std::vector<Action> finished;
     {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         finished.swap(finished_);
     }
     for (Action& then : finished) {
@@ -78,12 +79,12 @@ bool WriterPool::run_finished() {
 
 void WriterPool::stop() {
     {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         stopping_ = true;
     }
     has_task_.notify_all();
     threads_.clear();  // joins
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     urgent_.clear();
     relaxed_.clear();
     finished_.clear();

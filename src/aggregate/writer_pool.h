@@ -9,14 +9,13 @@
 // hold, and no `then` runs afterwards.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <mutex>
 #include <vector>
 
-#include "base/worker.h"
+#include "threads/mutex.h"
+#include "threads/worker.h"
 
 namespace tailrace {
 
@@ -48,8 +47,8 @@ class WriterPool {
     void run(uint32_t number);
 
     const Action wake_;
-    std::mutex mutex_;
-    std::condition_variable has_task_;
+    Mutex mutex_;
+    Condition has_task_;
     std::deque<Task> urgent_, relaxed_;
     std::vector<Action> finished_;
     bool stopping_ = false;

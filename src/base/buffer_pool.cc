@@ -7,6 +7,8 @@
 #include <bit>
 #include <cerrno>
 
+#include "threads/mutex.h"
+
 namespace tailrace {
 
 Buffer::~Buffer() {
@@ -56,7 +58,7 @@ BufferPool::~BufferPool() {
 }
 
 Buffer BufferPool::try_take() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (free_.empty()) return Buffer();
     std::byte* memory = free_.back();
     free_.pop_back();
@@ -65,24 +67,24 @@ Buffer BufferPool::try_take() {
 }
 
 void BufferPool::set_on_return(std::function<void()> callback) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     on_return_ = std::move(callback);
 }
 
 size_t BufferPool::free_count() const {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return free_.size();
 }
 
 size_t BufferPool::most_taken() const {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return most_taken_;
 }
 
 void BufferPool::give_back(std::span<std::byte> memory) {
     std::function<void()> callback;
     {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         free_.push_back(memory.data());
         callback = on_return_;
     }

@@ -6,15 +6,14 @@
 // The pool must outlive its buffers. All members may be called from any thread.
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
 
 #include "base/status.h"
+#include "threads/mutex.h"
 
 namespace tailrace {
 
@@ -80,7 +79,7 @@ class BufferPool {
     const size_t count_;
     const size_t buffer_bytes_;
     const std::span<std::byte> region_;
-    mutable std::mutex mutex_;
+    mutable Mutex mutex_;
     std::vector<std::byte*> free_;
     size_t most_taken_ = 0;
     std::function<void()> on_return_;

@@ -4,7 +4,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
-#include <mutex>
+
+#include "threads/mutex.h"
 
 namespace tailrace {
 
@@ -39,14 +40,14 @@ std::atomic<LogLevel>& current_level() {
 }
 
 // Never destroyed: a program may exit while background threads still log.
-std::mutex& callback_mutex = *new std::mutex;
+Mutex& callback_mutex = *new Mutex;
 // Guarded by callback_mutex; null means to_stderr.
 std::shared_ptr<const LogCallback>& callback = *new std::shared_ptr<const LogCallback>;
 
 }  // namespace
 
 void set_log_callback(LogCallback replacement) {
-    std::lock_guard lock(callback_mutex);
+    MutexLock lock(callback_mutex);
     callback = replacement ? std::make_shared<const LogCallback>(std::move(replacement)) : nullptr;
 }
 
@@ -62,7 +63,7 @@ void log_message(LogLevel level, std::string_view message) {
     if (!log_enabled(level)) return;
     std::shared_ptr<const LogCallback> target;
     {
-        std::lock_guard lock(callback_mutex);
+        MutexLock lock(callback_mutex);
         target = callback;
     }
     if (target) {

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <cstdint>
 
+#include "threads/executor.h"
+
 namespace tailrace {
 
 // 0 before 1970.
@@ -13,7 +15,7 @@ inline uint64_t unix_ms(std::chrono::system_clock::time_point time) {
 }
 
 inline uint64_t unix_ms_now() {
-    return unix_ms(std::chrono::system_clock::now());
+    return unix_ms(time_of_day());
 }
 
 }  // namespace tailrace

@@ -6,8 +6,9 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <unordered_map>
+
+#include "threads/mutex.h"
 
 namespace tailrace {
 
@@ -22,7 +23,7 @@ class HandleTable {
     }
 
     Object* add(std::shared_ptr<Object> object) {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         Object* handle = object.get();
         alive_.emplace(handle, std::move(object));
         return handle;
@@ -30,14 +31,14 @@ class HandleTable {
 
     // Null when the handle is not alive.
     std::shared_ptr<Object> find(const Object* handle) const {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         auto found = alive_.find(handle);
         return found == alive_.end() ? nullptr : found->second;
     }
 
     // Takes the handle out: who gets the object is the one to end it.
     std::shared_ptr<Object> take(const Object* handle) {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         auto found = alive_.find(handle);
         if (found == alive_.end()) return nullptr;
         std::shared_ptr<Object> object = std::move(found->second);
@@ -46,7 +47,7 @@ class HandleTable {
     }
 
   private:
-    mutable std::mutex mutex_;
+    mutable Mutex mutex_;
     std::unordered_map<const Object*, std::shared_ptr<Object>> alive_;
 };
 

@@ -3,7 +3,6 @@
 
 #include <cstdlib>
 #include <memory>
-#include <mutex>
 #include <new>
 #include <string>
 #include <vector>
@@ -11,6 +10,7 @@
 #include "c_api/cancellation.h"
 #include "c_api/open_session.h"
 #include "tailrace_mpi.h"
+#include "threads/mutex.h"
 #include "transport/mpi_transport.h"
 
 namespace {
@@ -59,11 +59,11 @@ void warn_of_singletons(MPI_Comm communicator) {
 }
 
 // Sessions in the order in which they were opened.
-std::mutex opened_mutex;
+tailrace::Mutex opened_mutex;
 std::vector<std::weak_ptr<tailrace_session>> opened;
 
 void remember(const tailrace_session* session) {
-    std::lock_guard lock(opened_mutex);
+    tailrace::MutexLock lock(opened_mutex);
     std::erase_if(opened, [](const auto& watched) { return watched.expired(); });
     opened.push_back(tailrace::watch_session(session));
 }
@@ -92,7 +92,7 @@ tailrace_code tailrace_open_mpi(MPI_Comm communicator, const tailrace_options* o
 extern "C" TAILRACE_API int MPI_Finalize() {
     std::vector<std::weak_ptr<tailrace_session>> sessions;
     {
-        std::lock_guard lock(opened_mutex);
+        tailrace::MutexLock lock(opened_mutex);
         sessions.swap(opened);
     }
     for (const auto& session : sessions) tailrace::close_if_open(session, "MPI_Finalize");

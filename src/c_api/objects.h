@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -17,6 +16,7 @@
 #include "config/config.h"
 #include "session/checkpointer.h"
 #include "tailrace.h"
+#include "threads/mutex.h"
 
 // Files are read when they are loaded; keys set in code are kept apart, because the environment comes
 // between.
@@ -30,17 +30,17 @@ struct tailrace_options {
 struct tailrace_reader {
     const pid_t process = getpid();
     std::shared_ptr<tailrace::Storage> storage;  // of a reader without a session
-    std::mutex mutex;                            // guards `reader`
+    tailrace::Mutex mutex;                       // guards `reader`
     std::shared_ptr<tailrace::EpochReader> reader;
     std::string passed_over;  // EpochReader::passed_over, for pointers that outlive it
 
     // Null once the session is closed.
     std::shared_ptr<tailrace::EpochReader> get() {
-        std::lock_guard lock(mutex);
+        tailrace::MutexLock lock(mutex);
         return reader;
     }
     void end() {
-        std::lock_guard lock(mutex);
+        tailrace::MutexLock lock(mutex);
         reader = nullptr;
     }
 };
@@ -51,7 +51,7 @@ struct tailrace_session {
     std::shared_ptr<tailrace::Transport> transport;
     std::shared_ptr<tailrace::Storage> local, shared;
     std::unique_ptr<tailrace::Checkpointer> checkpointer;
-    std::mutex mutex;  // guards `readers`
+    tailrace::Mutex mutex;  // guards `readers`
     std::vector<std::weak_ptr<tailrace_reader>> readers;
 };
 

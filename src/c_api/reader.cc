@@ -7,6 +7,7 @@
 #include "c_api/objects.h"
 #include "format/catalog.h"
 #include "format/lineage.h"
+#include "threads/mutex.h"
 
 namespace tailrace {
 
@@ -172,7 +173,7 @@ tailrace_code tailrace_reader_open(tailrace_session* handle, uint64_t epoch, uin
         auto object = std::make_shared<tailrace_reader>();
         object->reader = std::move(opened);
         object->passed_over = object->reader->passed_over();
-        std::lock_guard lock(session->mutex);
+        tailrace::MutexLock lock(session->mutex);
         std::erase_if(session->readers, [](const auto& weak) { return weak.expired(); });
         session->readers.push_back(object);
         *reader = HandleTable<tailrace_reader>::instance().add(std::move(object));

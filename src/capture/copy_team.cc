@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "threads/mutex.h"
 
 namespace tailrace {
 
@@ -22,13 +23,13 @@ CopyTeam::CopyTeam(size_t helpers) {
 
 CopyTeam::~CopyTeam() {
     {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         stopping_ = true;
     }
     has_work_.notify_all();
 }
 
-void CopyTeam::take(std::unique_lock<std::mutex>& lock) {
+void CopyTeam::take(MutexLock& lock) {
     while (next_ < count_) {
         const size_t mine = next_++;
         const auto* work = work_;
@@ -46,7 +47,7 @@ void CopyTeam::take(std::unique_lock<std::mutex>& lock) {
 }
 
 void CopyTeam::help(const std::stop_token&) {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     while (!stopping_) {
         has_work_.wait(lock, [&] { return stopping_ || next_ < count_; });
         take(lock);
@@ -54,7 +55,7 @@ void CopyTeam::help(const std::stop_token&) {
 }
 
 void CopyTeam::run(size_t count, const std::function<void(size_t)>& work) {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     work_ = &work;
     count_ = count;
     next_ = finished_ = 0;

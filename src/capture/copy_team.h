@@ -1,15 +1,14 @@
 // CopyTeam: threads that share a number of equal pieces of work with the caller.
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <exception>
 #include <functional>
-#include <mutex>
 #include <stop_token>
 #include <vector>
 
-#include "base/worker.h"
+#include "threads/mutex.h"
+#include "threads/worker.h"
 
 namespace tailrace {
 
@@ -26,10 +25,10 @@ class CopyTeam {
 
   private:
     void help(const std::stop_token& stop);
-    void take(std::unique_lock<std::mutex>& lock);
+    void take(MutexLock& lock);
 
-    std::mutex mutex_;
-    std::condition_variable has_work_, done_;
+    Mutex mutex_;
+    Condition has_work_, done_;
     const std::function<void(size_t)>* work_ = nullptr;
     size_t count_ = 0, next_ = 0, finished_ = 0;
     std::exception_ptr thrown_;

@@ -6,6 +6,7 @@
 #include "base/crc32c.h"
 #include "base/units.h"
 #include "format/part_file.h"
+#include "threads/mutex.h"
 
 namespace tailrace {
 
@@ -37,7 +38,7 @@ Status RegionCopy::run(CopyTeam* team) {
     const auto copy_one = [&](size_t number) {
         const Status copied = copy(all[number]);
         if (copied.ok()) return;
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         if (failure_.ok()) failure_ = copied;
     };
     if (team != nullptr)

@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -15,6 +14,7 @@
 #include "capture/copy_team.h"
 #include "format/manifest.h"
 #include "storage/storage.h"
+#include "threads/mutex.h"
 
 namespace tailrace {
 
@@ -62,7 +62,7 @@ class RegionCopy {
     PartManifest& manifest_;
     const std::span<const RegionSource> regions_;
     const PartSink sink_;
-    std::mutex mutex_;
+    Mutex mutex_;
     Status failure_;  // guarded by mutex_
 };
 

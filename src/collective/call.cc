@@ -13,6 +13,7 @@
 #include "collective/local_part.h"
 #include "collective/member_part.h"
 #include "storage/file_size_signal.h"
+#include "threads/executor.h"
 
 namespace tailrace::collective {
 
@@ -41,7 +42,7 @@ class Call {
 
     Status run() {
         if (local_) TAILRACE_TRY(local_->start());
-        const auto begin = std::chrono::steady_clock::now();
+        const auto begin = SteadyClock::now();
         auto last_moved = begin;
         LongLook& long_look = context_.memory.long_look;
         bool looks_on = long_look.may(), looked_on = false;
@@ -49,15 +50,15 @@ class Call {
             TAILRACE_ASSIGN(const bool moved, step());
             if (moved) {
                 idle = 0;
-                last_moved = std::chrono::steady_clock::now();
+                last_moved = SteadyClock::now();
             } else if (++idle <= looks_before_sleeping) {
                 sched_yield();
-            } else if (looks_on && std::chrono::steady_clock::now() - begin < LongLook::longest) {
+            } else if (looks_on && SteadyClock::now() - begin < LongLook::longest) {
                 looked_on = true;
                 sched_yield();
             } else {
                 if (std::exchange(looks_on, false)) long_look.was_in_vain();
-                context_.transport.wait(sleep_after(std::chrono::steady_clock::now() - last_moved), true);
+                context_.transport.wait(sleep_after(SteadyClock::now() - last_moved), true);
             }
         }
         if (looks_on && looked_on) long_look.paid();

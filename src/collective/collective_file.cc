@@ -3,10 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <condition_variable>
 #include <cstring>
 #include <deque>
-#include <mutex>
 #include <new>
 #include <optional>
 #include <system_error>
@@ -14,11 +12,12 @@
 #include "base/bytes.h"
 #include "base/log.h"
 #include "base/units.h"
-#include "base/worker.h"
 #include "collective/call.h"
 #include "collective/global_part.h"
 #include "collective/hints.h"
 #include "collective/open_agreement.h"
+#include "threads/mutex.h"
+#include "threads/worker.h"
 
 namespace tailrace::collective {
 
@@ -66,16 +65,16 @@ class Background final : public Pending {
     Background(bool writes, Access access) : writes_(writes), access_(std::move(access)) {}
 
     bool test() override {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         return outcome_.has_value();
     }
     Result<uint64_t> wait() override {
-        std::unique_lock lock(mutex_);
+        MutexLock lock(mutex_);
         changed_.wait(lock, [&] { return outcome_.has_value(); });
         return *outcome_;
     }
     void finish(Result<uint64_t> outcome) {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         outcome_ = std::move(outcome);
         changed_.notify_all();
     }
@@ -85,8 +84,8 @@ class Background final : public Pending {
   private:
     const bool writes_;
     Access access_;
-    std::mutex mutex_;
-    std::condition_variable changed_;
+    Mutex mutex_;
+    Condition changed_;
     std::optional<Result<uint64_t>> outcome_;
 };
 
@@ -143,7 +142,7 @@ class File final : public CollectiveFile {
         TAILRACE_TRY(check_open());
         Status mine;
         {
-            std::lock_guard lock(file_mutex_);
+            MutexLock lock(file_mutex_);
             if (file_) mine = file_->sync();
         }
         return agree(*transport_, mine);
@@ -206,7 +205,7 @@ class File final : public CollectiveFile {
     // Opened by those who are to be global aggregators when all open it, in the background; by others when it
     // is first needed: most ranks never touch the file.
     Result<tailrace::File*> own_file() {
-        std::lock_guard lock(file_mutex_);
+        MutexLock lock(file_mutex_);
         if (!file_) TAILRACE_TRY(open_own(options_.mode == Mode::read ? Mode::read : Mode::existing));
         return file_.get();
     }
@@ -441,7 +440,7 @@ class File final : public CollectiveFile {
         for (;;) {
             std::shared_ptr<Background> next;
             {
-                std::unique_lock lock(mutex_);
+                MutexLock lock(mutex_);
                 changed_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
                 if (queue_.empty()) return;
                 next = queue_.front();
@@ -465,12 +464,12 @@ class File final : public CollectiveFile {
         }
     }
     void wait_until_idle() const {
-        std::unique_lock lock(mutex_);
+        MutexLock lock(mutex_);
         changed_.wait(lock, [&] { return queue_.empty(); });
     }
     template <class Change>
     void queue_changed(Change change) {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         change();
         changed_.notify_all();
     }
@@ -486,14 +485,14 @@ class File final : public CollectiveFile {
     Statistics statistics_;
     double measured_before_ = 0;
     std::string last_reason_;
-    std::mutex file_mutex_;
+    Mutex file_mutex_;
     std::unique_ptr<tailrace::File> file_;   // once it is open it stays, until the file phase has ended
     std::unique_ptr<FilePhase> file_phase_;  // after what its thread uses
     bool closed_ = false;
     bool broken_ = false;
 
-    mutable std::mutex mutex_;  // guards the queue; a call in it stays there until it is over
-    mutable std::condition_variable changed_;
+    mutable Mutex mutex_;  // guards the queue; a call in it stays there until it is over
+    mutable Condition changed_;
     std::deque<std::shared_ptr<Background>> queue_;
     bool stopping_ = false;
     Worker worker_;

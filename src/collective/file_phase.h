@@ -14,10 +14,10 @@
 #include <memory>
 #include <vector>
 
-#include "base/queue.h"
-#include "base/worker.h"
 #include "collective/requests.h"
 #include "storage/storage.h"
+#include "threads/queue.h"
+#include "threads/worker.h"
 
 namespace tailrace::collective {
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <random>
 #include <utility>
 
 #include "base/bytes.h"
@@ -13,6 +12,7 @@
 #include "base/units.h"
 #include "collective/hints.h"
 #include "collective/shared_memory.h"
+#include "threads/executor.h"
 
 namespace tailrace::collective {
 
@@ -95,7 +95,7 @@ Introduction introduction_of(const Transport& transport, const Options& options,
                              SharedMemory& page) {
     Introduction me;
     me.host = transport.host();
-    me.token = std::random_device()() | 1;
+    me.token = random_number() | 1;
     me.options = describe(options);
     me.block_bytes = space.block_bytes;
     me.file_system = space.file_system;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "threads/executor.h"
 
 namespace tailrace::collective {
 
@@ -57,14 +58,14 @@ class Stopwatch {
     explicit Stopwatch(double& seconds) : seconds_(seconds) {}
     ~Stopwatch() { seconds_ += seconds(); }
     double seconds() const {  // so far
-        return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+        return std::chrono::duration<double>(SteadyClock::now() - begin_).count();
     }
     Stopwatch(const Stopwatch&) = delete;
     Stopwatch& operator=(const Stopwatch&) = delete;
 
   private:
     double& seconds_;
-    const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+    const std::chrono::steady_clock::time_point begin_ = SteadyClock::now();
 };
 
 }  // namespace tailrace::collective

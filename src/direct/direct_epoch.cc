@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <random>
 
 #include "array/array_check.h"
 #include "base/crc32c.h"
@@ -12,6 +11,7 @@
 #include "format/catalog.h"
 #include "shared/epoch_files.h"
 #include "shared/left_intact.h"
+#include "threads/executor.h"
 
 namespace tailrace {
 
@@ -19,11 +19,6 @@ namespace {
 
 constexpr uint64_t block_bytes = stream_alignment;
 constexpr int most_lock_tries = 10;  // as many saves at most may end while this one begins
-
-uint64_t random_number() {
-    std::random_device device;
-    return (static_cast<uint64_t>(device()) << 32) | device();
-}
 
 std::vector<std::byte> padded(std::vector<std::byte> bytes) {
     bytes.resize(align_up(bytes.size(), block_bytes));

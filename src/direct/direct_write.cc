@@ -11,14 +11,14 @@
 #include <atomic>
 #include <cstring>
 #include <map>
-#include <mutex>
 #include <system_error>
 
 #include "base/buffer_pool.h"
 #include "base/crc32c.h"
 #include "base/stream_copy.h"
 #include "base/units.h"
-#include "base/worker.h"
+#include "threads/mutex.h"
+#include "threads/worker.h"
 
 namespace tailrace {
 
@@ -103,7 +103,7 @@ class Job {
 
     void fail(const Status& status) {
         if (status.ok()) return;
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         if (failure_.ok()) failure_ = status;
         failed_ = true;
     }
@@ -165,7 +165,7 @@ class Job {
     std::vector<std::vector<uint32_t>> crcs_;   // each element is written by one thread
     std::atomic<size_t> next_ = 0;
     std::atomic<bool> failed_ = false;
-    std::mutex mutex_;
+    Mutex mutex_;
     Status failure_;  // guarded by mutex_ until the threads have ended
 };
 

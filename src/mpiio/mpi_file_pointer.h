@@ -7,8 +7,9 @@
 
 #include <mpi.h>
 
-#include <mutex>
 #include <optional>
+
+#include "threads/mutex.h"
 
 namespace tailrace::mpiio {
 
@@ -16,14 +17,14 @@ class FilePointer {
   public:
     // An error of the MPI library.
     int get(MPI_File file, MPI_Offset& position) {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         if (const int code = PMPI_File_get_position(file, &position); code != MPI_SUCCESS) return code;
         if (left_ && left_->reported == position) position = left_->position;
         return MPI_SUCCESS;
     }
 
     int set(MPI_File file, MPI_Offset position) {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         left_.reset();
         if (const int code = PMPI_File_seek(file, position, MPI_SEEK_SET); code != MPI_SUCCESS) return code;
         Left left{position, position};
@@ -34,7 +35,7 @@ class FilePointer {
 
     // It is where the MPI library says.
     void forget() {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         left_.reset();
     }
 
@@ -42,7 +43,7 @@ class FilePointer {
     struct Left {
         MPI_Offset position = 0, reported = 0;
     };
-    std::mutex mutex_;
+    Mutex mutex_;
     std::optional<Left> left_;
 };
 

@@ -9,10 +9,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
-#include <mutex>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
+
+#include "threads/mutex.h"
 
 namespace tailrace::mpiio {
 
@@ -27,11 +28,11 @@ class Table {
         return table;
     }
     void add(MPI_File file, std::shared_ptr<OpenFile> open) {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         files_[file] = std::move(open);
     }
     std::shared_ptr<OpenFile> find(MPI_File file, bool take) {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         const auto found = files_.find(file);
         if (found == files_.end()) return nullptr;
         std::shared_ptr<OpenFile> open = found->second;
@@ -40,7 +41,7 @@ class Table {
     }
 
   private:
-    std::mutex mutex_;
+    Mutex mutex_;
     std::unordered_map<MPI_File, std::shared_ptr<OpenFile>> files_;
 };
 

@@ -4,6 +4,7 @@
 #include <new>
 
 #include "mpiio/mpi_files.h"
+#include "threads/mutex.h"
 
 namespace tailrace::mpiio {
 
@@ -46,7 +47,7 @@ int Requests::add(tailrace_io* io, bool writes, uint64_t bytes, MPI_Request* req
         return code;
     }
     *request = started.request;
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     try {
         if (!thread_.running()) thread_ = Worker("tailrace-mpiio", {}, [this](std::stop_token) { work(); });
         queue_.push_back(started);
@@ -60,7 +61,7 @@ int Requests::add(tailrace_io* io, bool writes, uint64_t bytes, MPI_Request* req
 
 void Requests::finish() {
     {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         stopping_ = true;
         changed_.notify_all();
     }
@@ -79,7 +80,7 @@ void Requests::work() {
     for (;;) {
         Started next;
         {
-            std::unique_lock lock(mutex_);
+            MutexLock lock(mutex_);
             changed_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
             if (queue_.empty()) return;
             next = queue_.front();

@@ -10,13 +10,12 @@
 
 #include <mpi.h>
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
-#include <mutex>
 
-#include "base/worker.h"
 #include "tailrace_mpi_collective.h"
+#include "threads/mutex.h"
+#include "threads/worker.h"
 
 namespace tailrace::mpiio {
 
@@ -49,8 +48,8 @@ class Requests {
     void work();
 
     OpenFile& file_;
-    std::mutex mutex_;
-    std::condition_variable changed_;
+    Mutex mutex_;
+    Condition changed_;
     std::deque<Started> queue_;
     bool stopping_ = false;
     Worker thread_;  // from the first request on

@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "base/nearest.h"
+#include "threads/mutex.h"
 
 namespace tailrace {
 
@@ -45,7 +46,7 @@ Status check_box(const GlobalArray& array, const Box& box, uint64_t memory_bytes
 
 Result<const EpochArrays::Table*> EpochArrays::table() {
     {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         if (table_ != nullptr) return table_.get();
     }
     TAILRACE_ASSIGN(const auto ranks, streams_.ranks_in_file_order());
@@ -73,7 +74,7 @@ Result<const EpochArrays::Table*> EpochArrays::table() {
         }
     }
     for (Array& array : *table) TAILRACE_TRY(judge(array));
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (table_ == nullptr) table_ = std::move(table);
     return table_.get();
 }

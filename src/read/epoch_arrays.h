@@ -16,7 +16,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -26,6 +25,7 @@
 #include "base/status.h"
 #include "read/epoch_reader.h"
 #include "read/epoch_streams.h"
+#include "threads/mutex.h"
 
 namespace tailrace {
 
@@ -93,7 +93,7 @@ class EpochArrays {
     Status flush(Batch& batch);
 
     EpochStreams& streams_;
-    std::mutex mutex_;  // guards the pointer; the table is not changed once it is there
+    Mutex mutex_;  // guards the pointer; the table is not changed once it is there
     std::unique_ptr<const Table> table_;
 };
 

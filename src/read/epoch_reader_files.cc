@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "format/catalog.h"
+#include "threads/mutex.h"
 
 namespace tailrace {
 
@@ -14,7 +15,7 @@ uint32_t ReadableFiles::add(Storage& storage, std::string path, DirectIo direct)
 Result<std::shared_ptr<File>> ReadableFiles::open(uint32_t number) {
     const auto is_it = [number](const Open& entry) { return entry.number == number; };
     {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         auto found = std::find_if(open_.begin(), open_.end(), is_it);
         if (found != open_.end()) {
             open_.splice(open_.begin(), open_, found);
@@ -27,7 +28,7 @@ Result<std::shared_ptr<File>> ReadableFiles::open(uint32_t number) {
     TAILRACE_ASSIGN(auto opened, open_shared_file(*known.storage, known.path, known.direct));
     std::shared_ptr<File> file = std::move(opened);
     std::list<Open> closing;  // destroyed, and so closed, after the lock
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     auto found = std::find_if(open_.begin(), open_.end(), is_it);
     if (found != open_.end()) closing.splice(closing.begin(), open_, found);
     open_.push_front({number, file});

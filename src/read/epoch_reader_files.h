@@ -6,12 +6,12 @@
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
 #include "storage/storage.h"
+#include "threads/mutex.h"
 
 namespace tailrace {
 
@@ -44,7 +44,7 @@ class ReadableFiles {
 
     const size_t most_open_;
     std::vector<Known> files_;
-    std::mutex mutex_;
+    Mutex mutex_;
     std::list<Open> open_;  // most recently used first
 };
 

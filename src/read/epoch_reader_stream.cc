@@ -11,9 +11,9 @@
 #include "base/buffer_pool.h"
 #include "base/crc32c.h"
 #include "base/log.h"
-#include "base/queue.h"
 #include "base/units.h"
-#include "base/worker.h"
+#include "threads/queue.h"
+#include "threads/worker.h"
 
 namespace tailrace {
 

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "format/table.h"
+#include "threads/mutex.h"
 
 namespace tailrace {
 
@@ -108,12 +109,12 @@ Result<std::vector<uint32_t>> EpochStreams::ranks_in_file_order() const {
 
 Result<const SavedRank*> EpochStreams::saved(uint32_t rank) {
     {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         auto found = saved_.find(rank);
         if (found != saved_.end()) return found->second.get();
     }
     TAILRACE_ASSIGN(auto made, read_saved(rank));
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return saved_.try_emplace(rank, std::move(made)).first->second.get();  // the first one made counts
 }
 
@@ -128,7 +129,7 @@ Status EpochStreams::keep_manifest(uint32_t rank, std::span<const std::byte> byt
         return Status(Code::corrupt, fmt::format("{} bytes given as the table of regions of {} are not it",
                                                  bytes.size(), name_of(rank)));
     TAILRACE_ASSIGN(auto made, decode_saved(rank, bytes));
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     saved_.try_emplace(rank, std::move(made));
     return Status();
 }
@@ -232,7 +233,7 @@ Status EpochStreams::read(const SavedRank& saved, std::vector<StreamBlock> block
 
 EpochStreams* EpochStreams::spare_for(uint32_t rank) {
     if (!find_shared_ || rank >= rank_count_) return nullptr;
-    std::lock_guard lock(spare_mutex_);
+    MutexLock lock(spare_mutex_);
     if (spare_ == nullptr) {
         auto found = find_shared_();
         if (found.ok() && (found->run_uid != run_uid_ || found->streams.size() != rank_count_))

@@ -16,7 +16,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -29,6 +28,7 @@
 #include "read/epoch_reader_files.h"
 #include "read/epoch_reader_plan.h"
 #include "read/epoch_reader_stream.h"
+#include "threads/mutex.h"
 
 namespace tailrace {
 
@@ -105,14 +105,14 @@ class EpochStreams {
     std::vector<std::vector<StreamSource>> streams_;  // by rank, nearest first
     std::vector<StreamInfo> infos_;                   // by rank; valid where streams_ has a source
 
-    std::mutex mutex_;  // guards the table; what is in it stays where it is
+    Mutex mutex_;  // guards the table; what is in it stays where it is
     std::unordered_map<uint32_t, std::unique_ptr<SavedRank>> saved_;
 
     Storage& shared_;
     const DirectIo direct_;
     const uint64_t run_uid_;  // of the captured parts
     std::function<Result<SharedEpoch>()> find_shared_;
-    std::mutex spare_mutex_;               // guards what follows; held while the files are looked for
+    Mutex spare_mutex_;                    // guards what follows; held while the files are looked for
     std::unique_ptr<EpochStreams> spare_;  // stays once it is there
 };
 

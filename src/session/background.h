@@ -25,12 +25,13 @@
 #include "aggregate/flush_job.h"
 #include "base/status.h"
 #include "capture/local_tier.h"
+#include "threads/executor.h"
 
 namespace tailrace {
 
 class Background {
   public:
-    using Clock = std::chrono::steady_clock;
+    using Clock = SteadyClock;
     using Deadline = std::optional<Clock::time_point>;  // none: for ever
 
     // The kind that the transport allows. Collective; the same outcome everywhere. Both outlive it.

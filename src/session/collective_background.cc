@@ -9,6 +9,7 @@
 #include "agent/node_ledger.h"
 #include "base/bytes.h"
 #include "base/log.h"
+#include "threads/mutex.h"
 
 namespace tailrace {
 
@@ -286,7 +287,7 @@ Status CollectiveBackground::wait_flushed(EpochKey key) {
 }
 
 void CollectiveBackground::wait_named() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (finisher_) finisher_->wait_named();
 }
 
@@ -296,7 +297,7 @@ bool CollectiveBackground::recovering(EpochKey key) const {
 }
 
 void CollectiveBackground::found_damaged(EpochKey key) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (finisher_) finisher_->found_damaged(key);
 }
 
@@ -317,7 +318,7 @@ Status CollectiveBackground::close() {
 }
 
 void CollectiveBackground::end() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     flusher_.reset();
     finisher_.reset();
     if (recorder_) recorder_->finish();
@@ -325,7 +326,7 @@ void CollectiveBackground::end() {
 }
 
 uint64_t CollectiveBackground::buffer_bytes_used() const {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return flusher_ ? flusher_->buffer_bytes_used() : 0;
 }
 

@@ -6,7 +6,6 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -15,6 +14,7 @@
 #include "agent/recorder.h"
 #include "agent/root_ledger.h"
 #include "session/background.h"
+#include "threads/mutex.h"
 
 namespace tailrace {
 
@@ -73,7 +73,7 @@ class CollectiveBackground : public Background {
     std::map<EpochKey, Epoch> epochs_;
 
     // Used under the mutex by threads that may run beside end().
-    mutable std::mutex mutex_;
+    mutable Mutex mutex_;
     std::unique_ptr<Recorder> recorder_;       // of the representative, where there is something to record
     std::unique_ptr<EpochFinisher> finisher_;  // rank 0's
     std::unique_ptr<NodeFlusher> flusher_;     // of the representative

@@ -5,6 +5,7 @@
 #include "base/bytes.h"
 #include "base/log.h"
 #include "base/status_codec.h"
+#include "threads/mutex.h"
 
 namespace tailrace {
 
@@ -71,18 +72,18 @@ Status MessageBackground::wait_flushed(EpochKey key) {
                    is_final(found->second.info.state);
         },
         std::nullopt);
-    std::shared_lock lock(agent_mutex_);
+    SharedLock lock(agent_mutex_);
     if (agent_) agent_->wait_recovered(key);
     return {};
 }
 
 bool MessageBackground::recovering(EpochKey key) const {
-    std::shared_lock lock(agent_mutex_);
+    SharedLock lock(agent_mutex_);
     return agent_ && agent_->recovering(key);
 }
 
 void MessageBackground::found_damaged(EpochKey key) {
-    std::shared_lock lock(agent_mutex_);
+    SharedLock lock(agent_mutex_);
     if (agent_) agent_->found_damaged(key);
 }
 
@@ -122,7 +123,7 @@ Status MessageBackground::close() {
 void MessageBackground::end() {
     mail_.end();
     {
-        std::lock_guard lock(agent_mutex_);
+        ExclusiveLock lock(agent_mutex_);
         agent_.reset();
     }
     // No agent posts any more, and on no rank: the last step of close() was collective.
@@ -132,7 +133,7 @@ void MessageBackground::end() {
 }
 
 uint64_t MessageBackground::buffer_bytes_used() const {
-    std::shared_lock lock(agent_mutex_);
+    SharedLock lock(agent_mutex_);
     return agent_ ? agent_->buffer_bytes_used() : 0;
 }
 

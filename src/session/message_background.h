@@ -4,11 +4,11 @@
 #pragma once
 
 #include <memory>
-#include <shared_mutex>
 
 #include "agent/node_agent.h"
 #include "session/background.h"
 #include "session/rank_mail.h"
+#include "threads/mutex.h"
 
 namespace tailrace {
 
@@ -41,7 +41,7 @@ class MessageBackground : public Background {
     uint64_t sequence_ = 0;
     bool all_ended_ = false;  // every rank has come to the last step of close()
     // Shared by whoever uses the agent; end() takes it alone.
-    mutable std::shared_mutex agent_mutex_;
+    mutable SharedMutex agent_mutex_;
     std::unique_ptr<NodeAgent> agent_;  // of the representative
     RankMail mail_;                     // of the others
 };

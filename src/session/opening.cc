@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <random>
 #include <thread>
 
 #include "base/bytes.h"
@@ -12,6 +11,7 @@
 #include "base/units.h"
 #include "format/codec.h"
 #include "storage/lock_pieces.h"
+#include "threads/executor.h"
 
 namespace tailrace {
 
@@ -34,18 +34,12 @@ std::string first_different_key(std::string_view a, std::string_view b) {
 // A program that was killed is gone a moment before its locks are, so a busy directory is tried again.
 Result<std::unique_ptr<DirectoryLock>> lock_patiently(Storage& storage, const std::string& directory) {
     using namespace std::chrono_literals;
-    const auto deadline = std::chrono::steady_clock::now() + 1s;
+    const auto deadline = SteadyClock::now() + 1s;
     while (true) {
         auto lock = storage.lock_directory(directory);
-        if (lock.ok() || lock.status().code() != Code::busy || std::chrono::steady_clock::now() >= deadline)
-            return lock;
-        std::this_thread::sleep_for(20ms);
+        if (lock.ok() || lock.status().code() != Code::busy || SteadyClock::now() >= deadline) return lock;
+        sleep_for(20ms);
     }
-}
-
-uint64_t random_number() {
-    std::random_device device;
-    return (uint64_t{device()} << 32) ^ device();
 }
 
 // Collective; the outcome is the same on every rank without agreeing.

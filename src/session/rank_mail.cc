@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "threads/executor.h"
+#include "threads/mutex.h"
 
 namespace tailrace {
 
@@ -20,7 +22,7 @@ constexpr auto longest_sleep = 100ms;
 Status RankMail::post(const AgentMessage& message, const std::string& purpose) {
     ++wanted_;
     context_.transport->wake();
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (--wanted_ == 0) posted_.notify_all();
     auto posted = context_.transport->post(context_.representative(), encode(message));
     if (!posted.ok()) leave_background(posted.with_context(purpose));
@@ -40,8 +42,9 @@ void RankMail::leave_background(const Status& why) {
 
 void RankMail::read() {
     if (ended_) return;
-    std::unique_lock lock(mutex_, std::try_to_lock);
-    if (lock.owns_lock()) read_locked();
+    if (!mutex_.try_lock()) return;
+    MutexLock lock(mutex_, std::adopt_lock);
+    read_locked();
 }
 
 void RankMail::read_locked() {
@@ -60,10 +63,10 @@ void RankMail::read_locked() {
 bool RankMail::wait_until(const std::function<bool(const RankEpochs::Entries&)>& done,
                           std::optional<std::chrono::steady_clock::time_point> deadline) {
     while (true) {
-        std::unique_lock lock(mutex_);
+        MutexLock lock(mutex_);
         posted_.wait(lock, [&] { return wanted_ == 0; });
         read_locked();
-        const auto now = std::chrono::steady_clock::now();
+        const auto now = SteadyClock::now();
         if (epochs_.wait_until(done, now)) return true;
         if (deadline && now >= *deadline) return false;
         auto nap = std::chrono::microseconds(longest_sleep);

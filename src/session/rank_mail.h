@@ -6,15 +6,14 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <string>
 
 #include "agent/agent_messages.h"
 #include "agent/job_context.h"
 #include "agent/rank_epochs.h"
+#include "threads/mutex.h"
 
 namespace tailrace {
 
@@ -41,9 +40,9 @@ class RankMail {
     const JobContext& context_;
     RankEpochs& epochs_;
     std::atomic<bool> ended_{false};
-    std::mutex mutex_;                // of whoever uses the transport's messages
-    std::atomic<int> wanted_{0};      // threads that want the lock to post: one that waits gives way...
-    std::condition_variable posted_;  // ... until this says that they are through
+    Mutex mutex_;                 // of whoever uses the transport's messages
+    std::atomic<int> wanted_{0};  // threads that want the lock to post: one that waits gives way...
+    Condition posted_;            // ... until this says that they are through
 };
 
 }  // namespace tailrace

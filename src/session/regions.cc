@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "threads/mutex.h"
+
 namespace tailrace {
 
 std::vector<Registered>::const_iterator Regions::find(std::string_view name) const {
@@ -19,7 +21,7 @@ Status Regions::put(Registered region, bool exists) {
     if (region.bytes > 0 && region.memory == nullptr)
         return Status(Code::invalid_argument,
                       fmt::format("region \"{}\": {} bytes at a null pointer", name, region.bytes));
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const auto found = find(name);
     if (exists && found == regions_.end())
         return Status(Code::not_found, fmt::format("region \"{}\" is not registered", name));
@@ -51,7 +53,7 @@ Status Regions::put_array(std::string_view name, void* memory, const ArrayPiece&
 }
 
 Status Regions::remove(std::string_view name) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const auto found = find(name);
     if (found == regions_.end())
         return Status(Code::not_found, fmt::format("region \"{}\" is not registered", name));
@@ -60,7 +62,7 @@ Status Regions::remove(std::string_view name) {
 }
 
 Result<std::vector<Registered>> Regions::choose(std::span<const std::string> names) const {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (names.empty()) return regions_;
     std::vector<Registered> chosen;
     for (const auto& name : names) {
@@ -74,7 +76,7 @@ Result<std::vector<Registered>> Regions::choose(std::span<const std::string> nam
 }
 
 std::vector<RegionSource> Regions::sources() const {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     std::vector<RegionSource> sources;
     for (const auto& region : regions_)
         sources.push_back({region.name, {region.memory, region.bytes}, region.array, region.strides});

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstddef>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -15,6 +14,7 @@
 #include "base/status.h"
 #include "capture/region_copy.h"
 #include "format/manifest.h"
+#include "threads/mutex.h"
 
 namespace tailrace {
 
@@ -43,7 +43,7 @@ class Regions {
     Status put(Registered region, bool exists);
     std::vector<Registered>::const_iterator find(std::string_view name) const;
 
-    mutable std::mutex mutex_;
+    mutable Mutex mutex_;
     std::vector<Registered> regions_;
 };
 

@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "session/session.h"
+#include "threads/mutex.h"
 
 namespace tailrace {
 
@@ -106,7 +107,7 @@ Result<std::unique_ptr<EpochReader>> Session::open_epoch(std::optional<uint64_t>
     {
         // A save that runs now recycles no part that this reader could find: it is over before the reader
         // looks.
-        std::lock_guard lock(save_mutex_);
+        MutexLock lock(save_mutex_);
         reader_was_opened_ = true;
     }
     if (closed_) return Status(Code::failed_state, "the session is closed");

@@ -8,13 +8,15 @@
 #include "base/log.h"
 #include "session/opening.h"
 #include "storage/file_size_signal.h"
+#include "threads/executor.h"
+#include "threads/mutex.h"
 
 namespace tailrace {
 
 namespace {
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    return std::chrono::duration<double>(SteadyClock::now() - start).count();
 }
 
 }  // namespace
@@ -67,7 +69,7 @@ Session::~Session() {
 }
 
 Status Session::close() {
-    std::lock_guard lock(save_mutex_);
+    MutexLock lock(save_mutex_);
     if (closed_) return close_status_;
     close_status_ = background_->close();
     // Ends that were heard of since the last save.
@@ -180,7 +182,7 @@ Status Session::capture_epoch(uint64_t epoch, const Status& failure, Captured& c
 }
 
 Status Session::save_or_fail(uint64_t epoch, const Status& failure) {
-    std::lock_guard lock(save_mutex_);
+    MutexLock lock(save_mutex_);
     if (closed_) return Status(Code::failed_state, "the session is closed; nothing was saved");
     const auto start = Background::Clock::now();
     Status refused = check_epoch(epoch);

@@ -12,7 +12,6 @@
 #pragma once
 
 #include <atomic>
-#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -23,6 +22,7 @@
 #include "session/checkpointer.h"
 #include "session/epoch_search.h"
 #include "session/regions.h"
+#include "threads/mutex.h"
 
 namespace tailrace {
 
@@ -94,7 +94,7 @@ class Session : public Checkpointer {
     RankEpochs epochs_;
     std::unique_ptr<Background> background_;
 
-    std::mutex save_mutex_;           // guards what follows
+    Mutex save_mutex_;                // guards what follows
     std::optional<Capture> capture_;  // until the session is closed
     std::optional<CapturedParts> parts_;
     std::optional<uint64_t> newest_saved_;

@@ -7,6 +7,7 @@
 #include "base/crc32c.h"
 #include "base/units.h"
 #include "base/wall_clock.h"
+#include "threads/executor.h"
 
 namespace tailrace {
 
@@ -66,9 +67,9 @@ Status Segment::commit() {
 }
 
 Status Segment::sync() {
-    const auto start = std::chrono::steady_clock::now();
+    const auto start = SteadyClock::now();
     Status status = file_->sync();
-    sync_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    sync_seconds_ += std::chrono::duration<double>(SteadyClock::now() - start).count();
     return status;
 }
 

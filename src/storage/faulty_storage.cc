@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <atomic>
-#include <mutex>
 #include <thread>
+
+#include "threads/executor.h"
+#include "threads/mutex.h"
 
 namespace tailrace {
 
@@ -21,7 +23,7 @@ class FaultyStorage::Fate {
     Status begin(std::string_view doing, const std::string& path, bool* dies_here = nullptr) {
         std::chrono::microseconds delay{0};
         {
-            std::lock_guard lock(mutex_);
+            MutexLock lock(mutex_);
             ++operations_;
             const bool first = !dead_ && plan_.die_at_operation != 0 && operations_ >= plan_.die_at_operation;
             if (first) dead_ = true;
@@ -34,12 +36,12 @@ class FaultyStorage::Fate {
                 delay = std::chrono::microseconds(random_() % static_cast<uint64_t>(plan_.delay.count() + 1));
             }
         }
-        if (delay.count() > 0) std::this_thread::sleep_for(delay);
+        if (delay.count() > 0) sleep_for(delay);
         return Status();
     }
 
     bool strikes(Rate rate, Count count, const std::string& path) {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         if (plan_.*rate <= 0 || path.find(plan_.path_filter) == std::string::npos) return false;
         if (std::uniform_real_distribution<double>(0, 1)(random_) >= plan_.*rate) return false;
         ++(counts_.*count);
@@ -53,33 +55,33 @@ class FaultyStorage::Fate {
     }
 
     uint64_t below(uint64_t bound) {  // uniform in [0, bound)
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         return bound == 0 ? 0 : random_() % bound;
     }
 
     void set_plan(FaultPlan plan) {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         plan_ = std::move(plan);
     }
     FaultCounts counts() const {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         return counts_;
     }
     uint64_t operations() const {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         return operations_;
     }
     bool dead() const {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         return dead_;
     }
     void die() {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         dead_ = true;
     }
 
   private:
-    mutable std::mutex mutex_;
+    mutable Mutex mutex_;
     std::mt19937_64 random_;
     FaultPlan plan_;
     FaultCounts counts_;

@@ -29,13 +29,13 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "base/log.h"
 #include "base/units.h"
 #include "storage/posix_storage.h"
+#include "threads/mutex.h"
 
 namespace tailrace {
 
@@ -186,7 +186,7 @@ class IoUringEngine : public TransferEngine {
     int sync(int descriptor) override { return plain_.sync(descriptor); }
 
     void use_memory(std::span<std::byte> region) override {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         auto regions = std::make_shared<Regions>(*regions_);
         ++regions->generation;
         if (!region.empty()) regions->spans.push_back(region);
@@ -194,7 +194,7 @@ class IoUringEngine : public TransferEngine {
     }
 
     void forget_memory() override {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         auto regions = std::make_shared<Regions>();
         regions->generation = regions_->generation + 1;
         regions_ = std::move(regions);
@@ -332,7 +332,7 @@ class IoUringEngine : public TransferEngine {
         std::unique_ptr<Ring> ring;
         std::shared_ptr<const Regions> regions;
         {
-            std::lock_guard lock(mutex_);
+            MutexLock lock(mutex_);
             regions = regions_;
             if (!idle_.empty()) {
                 ring = std::move(idle_.back());
@@ -358,7 +358,7 @@ class IoUringEngine : public TransferEngine {
     }
 
     void give_ring(std::unique_ptr<Ring> ring) {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         ring->let_go_unless(*regions_);
         idle_.push_back(std::move(ring));
     }
@@ -367,7 +367,7 @@ class IoUringEngine : public TransferEngine {
     const uint64_t request_bytes_;
     PosixEngine plain_;
     std::atomic<bool> told_{false};
-    std::mutex mutex_;  // over everything below
+    Mutex mutex_;  // over everything below
     std::vector<std::unique_ptr<Ring>> idle_;
     std::shared_ptr<const Regions> regions_ = std::make_shared<Regions>();
 };

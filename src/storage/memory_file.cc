@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "storage/file_range.h"
+#include "threads/executor.h"
+#include "threads/mutex.h"
 
 namespace tailrace {
 
@@ -153,7 +155,7 @@ class MemoryFile final : public File {
     const std::string& path() const override { return path_; }
 
     Result<size_t> read_at(std::span<std::byte> target, uint64_t offset) override {
-        std::lock_guard lock(disk_->mutex);
+        MutexLock lock(disk_->mutex);
         TAILRACE_TRY(check("reading", target.size(), offset));
         const size_t count = inode_->current.read(target, offset);
         if (count > 0 && inode_->mapped && offset < inode_->mapped->size()) {
@@ -164,7 +166,7 @@ class MemoryFile final : public File {
     }
 
     Status write_at(std::span<const std::byte> source, uint64_t offset) override {
-        std::lock_guard lock(disk_->mutex);
+        MutexLock lock(disk_->mutex);
         TAILRACE_TRY(check_writable("writing", source.size(), offset));
         if (source.empty()) return Status();
         uint64_t new_pages = 0;
@@ -178,18 +180,18 @@ class MemoryFile final : public File {
                         std::min<size_t>(source.size(), inode_->mapped->size() - offset));
         }
         inode_->pending.push_back({PendingChange::write, offset, {source.begin(), source.end()}});
-        inode_->modified = std::chrono::system_clock::now();
+        inode_->modified = time_of_day();
         return Status();
     }
 
     Status reserve(uint64_t bytes) override {
-        std::lock_guard lock(disk_->mutex);
+        MutexLock lock(disk_->mutex);
         TAILRACE_TRY(check_writable("reserving", bytes, 0));
         return reserve_locked(bytes);
     }
 
     Status truncate(uint64_t bytes) override {
-        std::lock_guard lock(disk_->mutex);
+        MutexLock lock(disk_->mutex);
         TAILRACE_TRY(check_writable("setting the length to", bytes, 0));
         if (inode_->mapped && bytes < inode_->mapped->size()) {
             return Status(
@@ -207,7 +209,7 @@ class MemoryFile final : public File {
     }
 
     Status sync() override {
-        std::lock_guard lock(disk_->mutex);
+        MutexLock lock(disk_->mutex);
         TAILRACE_TRY(check("syncing", 0, 0));
         for (const PendingChange& change : inode_->pending) carry_over(change, inode_->durable);
         inode_->pending.clear();
@@ -216,14 +218,14 @@ class MemoryFile final : public File {
     }
 
     Result<uint64_t> size() override {
-        std::lock_guard lock(disk_->mutex);
+        MutexLock lock(disk_->mutex);
         TAILRACE_TRY(check("asking the size of", 0, 0));
         return inode_->current.size();
     }
 
     Result<std::span<std::byte>> map(uint64_t bytes) override {
         if (!disk_->options.offer_map) return File::map(bytes);
-        std::lock_guard lock(disk_->mutex);
+        MutexLock lock(disk_->mutex);
         TAILRACE_TRY(check_writable("mapping", bytes, 0));
         TAILRACE_TRY(reserve_locked(bytes));
         if (!inode_->mapped || inode_->mapped->size() < bytes) {
@@ -257,7 +259,7 @@ class MemoryFile final : public File {
     }
 
     Status close() override {
-        std::lock_guard lock(disk_->mutex);
+        MutexLock lock(disk_->mutex);
         if (!std::exchange(open_, false)) return Status();
         if (life_ != disk_->life) return Status();
         inode_->mappings -= my_mappings_;

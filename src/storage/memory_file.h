@@ -19,7 +19,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <random>
 #include <span>
 #include <string>
@@ -27,6 +26,8 @@
 
 #include "storage/memory_storage.h"
 #include "storage/storage.h"
+#include "threads/executor.h"
+#include "threads/mutex.h"
 
 namespace tailrace {
 
@@ -84,7 +85,7 @@ struct MemoryInode {
     int opens = 0;
     std::shared_ptr<std::vector<std::byte>> mapped;  // the file's beginning, once it was mapped
     int mappings = 0;
-    std::chrono::system_clock::time_point modified = std::chrono::system_clock::now();
+    std::chrono::system_clock::time_point modified = time_of_day();
 
     // A power cut: what it leaves becomes current and durable. Ends all mappings and opens.
     void settle_crash(std::mt19937_64& random);
@@ -93,8 +94,8 @@ struct MemoryInode {
 // What all files of one storage share.
 struct MemoryDisk {
     MemoryStorageOptions options;
-    mutable std::mutex mutex;  // over everything here, in derived classes and in the inodes
-    uint64_t life = 0;         // a File of an earlier life is dead
+    mutable Mutex mutex;  // over everything here, in derived classes and in the inodes
+    uint64_t life = 0;    // a File of an earlier life is dead
     uint64_t used_pages = 0;
 
     uint64_t free_pages() const;

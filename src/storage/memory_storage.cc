@@ -9,10 +9,10 @@
 
 #include <algorithm>
 #include <map>
-#include <mutex>
 #include <set>
 
 #include "storage/memory_file.h"
+#include "threads/mutex.h"
 
 namespace tailrace {
 
@@ -95,7 +95,7 @@ class MemoryStorage::MemoryLock : public DirectoryLock {
     MemoryLock(std::shared_ptr<World> world, std::string path)
         : world_(std::move(world)), path_(std::move(path)), life_(world_->life) {}
     ~MemoryLock() override {
-        std::lock_guard lock(world_->mutex);
+        MutexLock lock(world_->mutex);
         if (life_ == world_->life) world_->locks.erase(path_);
     }
 
@@ -113,7 +113,7 @@ MemoryStorage::MemoryStorage(const MemoryStorageOptions& options) : world_(std::
 MemoryStorage::~MemoryStorage() = default;
 
 void MemoryStorage::crash(std::mt19937_64& random) {
-    std::lock_guard lock(world_->mutex);
+    MutexLock lock(world_->mutex);
     ++world_->life;
     world_->locks.clear();
     // Every file that any name may lead to, in an order that does not depend on addresses.
@@ -143,7 +143,7 @@ void MemoryStorage::crash(std::mt19937_64& random) {
 }
 
 void MemoryStorage::process_death() {
-    std::lock_guard lock(world_->mutex);
+    MutexLock lock(world_->mutex);
     ++world_->life;
     world_->locks.clear();
     std::vector<InodePointer> inodes;
@@ -158,18 +158,18 @@ void MemoryStorage::process_death() {
 }
 
 uint64_t MemoryStorage::used_bytes() const {
-    std::lock_guard lock(world_->mutex);
+    MutexLock lock(world_->mutex);
     return world_->used_pages * memory_page_bytes;
 }
 
 void MemoryStorage::set_capacity(uint64_t bytes) {
-    std::lock_guard lock(world_->mutex);
+    MutexLock lock(world_->mutex);
     world_->options.capacity_bytes = bytes;
 }
 
 Result<std::unique_ptr<File>> MemoryStorage::open(const std::string& raw_path, const OpenOptions& options) {
     const std::string path = normal(raw_path);
-    std::lock_guard lock(world_->mutex);
+    MutexLock lock(world_->mutex);
     if (options.direct == DirectIo::on) {
         return Status(Code::unsupported, fmt::format("opening '{}' for direct I/O: it lies in memory", path));
     }
@@ -200,7 +200,7 @@ Result<std::unique_ptr<File>> MemoryStorage::open(const std::string& raw_path, c
 
 Status MemoryStorage::rename(const std::string& raw_from, const std::string& raw_to) {
     const std::string from = normal(raw_from), to = normal(raw_to);
-    std::lock_guard lock(world_->mutex);
+    MutexLock lock(world_->mutex);
     const auto source = world_->names.find(from);
     if (source == world_->names.end()) {
         return Status(Code::not_found, fmt::format("renaming '{}' to '{}': no such file", from, to));
@@ -222,7 +222,7 @@ Status MemoryStorage::rename(const std::string& raw_from, const std::string& raw
 
 Status MemoryStorage::remove(const std::string& raw_path) {
     const std::string path = normal(raw_path);
-    std::lock_guard lock(world_->mutex);
+    MutexLock lock(world_->mutex);
     if (world_->directories.contains(path)) {
         return Status(Code::invalid_argument, fmt::format("removing '{}': it is a directory", path));
     }
@@ -239,7 +239,7 @@ Status MemoryStorage::remove(const std::string& raw_path) {
 
 Result<std::vector<DirectoryEntry>> MemoryStorage::list(const std::string& raw_directory) {
     const std::string directory = normal(raw_directory);
-    std::lock_guard lock(world_->mutex);
+    MutexLock lock(world_->mutex);
     if (!world_->directories.contains(directory)) {
         TAILRACE_TRY(world_->check_directory_of("listing", directory));
         if (world_->names.contains(directory)) {
@@ -268,7 +268,7 @@ Result<std::vector<DirectoryEntry>> MemoryStorage::list(const std::string& raw_d
 Status MemoryStorage::make_directories(const std::string& raw_path) {
     std::string path = normal(raw_path);
     if (path.empty()) return Status(Code::invalid_argument, "making the directory '': the path is empty");
-    std::lock_guard lock(world_->mutex);
+    MutexLock lock(world_->mutex);
     std::vector<std::string> missing;
     for (; !world_->directories.contains(path); path = parent_of(path)) {
         if (world_->names.contains(path)) {
@@ -283,7 +283,7 @@ Status MemoryStorage::make_directories(const std::string& raw_path) {
 
 Status MemoryStorage::sync_directory(const std::string& raw_path) {
     const std::string path = normal(raw_path);
-    std::lock_guard lock(world_->mutex);
+    MutexLock lock(world_->mutex);
     if (!world_->directories.contains(path)) {
         return Status(Code::not_found, fmt::format("syncing the directory '{}': no such directory", path));
     }
@@ -302,7 +302,7 @@ Status MemoryStorage::sync_directory(const std::string& raw_path) {
 
 Result<SpaceInfo> MemoryStorage::space(const std::string& raw_path) {
     const std::string path = normal(raw_path);
-    std::lock_guard lock(world_->mutex);
+    MutexLock lock(world_->mutex);
     if (!world_->directories.contains(path) && !world_->names.contains(path)) {
         return Status(Code::not_found, fmt::format("asking for the space of '{}': no such path", path));
     }
@@ -316,7 +316,7 @@ Result<SpaceInfo> MemoryStorage::space(const std::string& raw_path) {
 
 Result<std::unique_ptr<DirectoryLock>> MemoryStorage::lock_directory(const std::string& raw_path) {
     const std::string path = normal(raw_path);
-    std::lock_guard lock(world_->mutex);
+    MutexLock lock(world_->mutex);
     if (!world_->directories.contains(path)) {
         return Status(Code::not_found, fmt::format("locking the directory '{}': no such directory", path));
     }

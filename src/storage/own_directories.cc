@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <string_view>
 
+#include "threads/mutex.h"
+
 namespace tailrace {
 
 namespace {
@@ -95,7 +97,7 @@ bool OwnDirectories::holds(const std::string& path) const {
 
 Result<std::shared_ptr<Descriptor>> OwnDirectories::open(const std::string& path, bool make) {
     const std::string plain = normal(path);
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     auto& opened = opened_[plain];
     struct stat kept {
     }, found{};

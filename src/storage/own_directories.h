@@ -13,11 +13,11 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "base/status.h"
 #include "storage/system_path.h"
+#include "threads/mutex.h"
 
 namespace tailrace {
 
@@ -54,7 +54,7 @@ class OwnDirectories {
     Result<Descriptor> open_base(bool make) const;
 
     const std::string base_;
-    std::mutex mutex_;
+    Mutex mutex_;
     std::map<std::string, std::shared_ptr<Descriptor>> opened_;
 };
 

@@ -28,13 +28,13 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <mutex>
 #include <vector>
 
 #include "base/log.h"
 #include "storage/file_range.h"
 #include "storage/page_cache.h"
 #include "storage/posix_storage.h"
+#include "threads/mutex.h"
 
 namespace tailrace {
 
@@ -165,7 +165,7 @@ class PosixFile : public File {
             return errno_status(error, fmt::format("mapping {} bytes of '{}'", bytes, path_));
         }
         std::span<std::byte> mapping(static_cast<std::byte*>(memory), bytes);
-        std::lock_guard lock(mappings_mutex_);
+        MutexLock lock(mappings_mutex_);
         mappings_.push_back(mapping);
         return mapping;
     }
@@ -327,7 +327,7 @@ class PosixFile : public File {
     std::atomic<Route> route_;  // of what can take it
     std::atomic<bool> direct_worked_{false};
     std::atomic<int> failed_sync_{0};  // the errno value of the first sync that failed
-    std::mutex mappings_mutex_;
+    Mutex mappings_mutex_;
     std::vector<std::span<std::byte>> mappings_;
 };
 

@@ -21,7 +21,6 @@
 #include <array>
 #include <bit>
 #include <cerrno>
-#include <mutex>
 #include <set>
 
 #include "base/log.h"
@@ -30,6 +29,7 @@
 #include "storage/own_directories.h"
 #include "storage/posix_file.h"
 #include "storage/system_path.h"
+#include "threads/mutex.h"
 
 namespace tailrace {
 
@@ -67,18 +67,18 @@ class PosixLock : public DirectoryLock {
         static const int registered =
             pthread_atfork([] { all().mutex.lock(); }, [] { all().mutex.unlock(); }, close_in_child);
         (void)registered;  // without memory for that, children keep the lock
-        std::lock_guard lock(all().mutex);
+        MutexLock lock(all().mutex);
         all().locks.insert(this);
     }
     ~PosixLock() override {
-        std::lock_guard lock(all().mutex);
+        MutexLock lock(all().mutex);
         all().locks.erase(this);
     }
     bool still_in_place() const override { return leads_to(path_, directory_); }
 
   private:
     struct All {
-        std::mutex mutex;
+        Mutex mutex;
         std::set<PosixLock*> locks;
     };
     static All& all() {

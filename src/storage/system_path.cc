@@ -6,6 +6,8 @@
 
 #include <thread>
 
+#include "threads/executor.h"
+
 namespace tailrace {
 
 Descriptor open_descriptor(const std::string& path, int flags, int above, mode_t mode) {
@@ -22,7 +24,7 @@ Descriptor open_or_create(const std::string& path, int flags,
     constexpr int tries = 12;
     Descriptor made;
     for (int i = 0; i < tries; ++i) {
-        if (i > 0) std::this_thread::sleep_for(pause * (1 << (i - 1)));
+        if (i > 0) sleep_for(pause * (1 << (i - 1)));
         made = open(path, flags | O_CREAT);
         if (made.valid() || errno != EEXIST) break;
         made = open(path, flags);

@@ -16,12 +16,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <map>
-#include <mutex>
 #include <utility>
+
+#include "threads/mutex.h"
 
 namespace tailrace {
 
@@ -49,8 +49,8 @@ struct Waiting {
 };
 
 struct Mailbox {
-    std::mutex mutex;
-    std::condition_variable changed;
+    Mutex mutex;
+    Condition changed;
     bool signalled = false;  // something happened since this rank's last wait()
     std::deque<Message> messages;
     std::map<Channel, Waiting> transfers;  // towards this rank
@@ -78,7 +78,7 @@ class Cluster {
 
     void signal(int rank) {
         Mailbox& box = mailbox(rank);
-        std::lock_guard lock(box.mutex);
+        MutexLock lock(box.mutex);
         box.signalled = true;
         box.changed.notify_all();
     }
@@ -88,7 +88,7 @@ class Cluster {
         std::shared_ptr<Side> other;
         {
             Mailbox& box = mailbox(target);
-            std::lock_guard lock(box.mutex);
+            MutexLock lock(box.mutex);
             auto position = box.transfers.try_emplace(channel).first;
             Waiting& waiting = position->second;
             auto& others = sends ? waiting.receives : waiting.sends;
@@ -106,14 +106,14 @@ class Cluster {
 
     bool is_complete(int target, const Side& side) {
         Mailbox& box = mailbox(target);
-        std::lock_guard lock(box.mutex);
+        MutexLock lock(box.mutex);
         return side.state == Side::State::complete;
     }
 
     // After this nobody touches the side's memory.
     void take_back(Channel channel, int target, const Side& side, bool sends) {
         Mailbox& box = mailbox(target);
-        std::unique_lock lock(box.mutex);
+        MutexLock lock(box.mutex);
         box.changed.wait(lock, [&] { return side.state != Side::State::copying; });
         auto position = box.transfers.find(channel);
         if (position == box.transfers.end()) return;
@@ -124,7 +124,7 @@ class Cluster {
     }
 
     Result<std::shared_ptr<const Gathering>> gather(int rank, std::span<const std::byte> mine) {
-        std::unique_lock lock(collective_mutex_);
+        MutexLock lock(collective_mutex_);
         std::shared_ptr<Gathering> gathering = gathering_;
         gathering->parts[static_cast<size_t>(rank)].assign(mine.begin(), mine.end());
         if (gathering->missing_rank < 0 && ++gathering->arrived == hosts_.size()) {
@@ -141,7 +141,7 @@ class Cluster {
 
     // The gathering it leaves is never replaced, so that later collectives fail too.
     void leave(int rank) {
-        std::lock_guard lock(collective_mutex_);
+        MutexLock lock(collective_mutex_);
         gathering_->missing_rank = rank;
         collective_changed_.notify_all();
     }
@@ -160,7 +160,7 @@ class Cluster {
         }
         {
             Mailbox& box = mailbox(target);
-            std::lock_guard lock(box.mutex);
+            MutexLock lock(box.mutex);
             send.moved_bytes = receive.moved_bytes = send.memory.size();
             receive.failure = std::move(failure);
             send.state = receive.state = Side::State::complete;
@@ -172,8 +172,8 @@ class Cluster {
 
     const std::vector<std::string> hosts_;
     std::vector<Mailbox> mailboxes_;  // by rank; never grows, a mailbox cannot move
-    std::mutex collective_mutex_;
-    std::condition_variable collective_changed_;
+    Mutex collective_mutex_;
+    Condition collective_changed_;
     std::shared_ptr<Gathering> gathering_;  // the one that ranks arrive in now
 };
 
@@ -229,7 +229,7 @@ class InProcessTransport final : public Transport {
         TAILRACE_TRY(check("posting a message to", target));
         Mailbox& box = cluster_->mailbox(target);
         Message copy{rank_, {message.begin(), message.end()}};
-        std::lock_guard lock(box.mutex);
+        MutexLock lock(box.mutex);
         box.messages.push_back(std::move(copy));
         box.signalled = true;
         box.changed.notify_all();
@@ -239,7 +239,7 @@ class InProcessTransport final : public Transport {
     Result<std::optional<Message>> poll() override {
         TAILRACE_TRY(check("receiving messages on", rank_));
         Mailbox& box = cluster_->mailbox(rank_);
-        std::lock_guard lock(box.mutex);
+        MutexLock lock(box.mutex);
         if (box.messages.empty()) return std::optional<Message>();
         std::optional<Message> message(std::move(box.messages.front()));
         box.messages.pop_front();
@@ -268,7 +268,7 @@ class InProcessTransport final : public Transport {
         // An hour is as good as for ever, and cannot overflow the clock.
         longest = std::clamp<std::chrono::microseconds>(longest, {}, std::chrono::hours(1));
         Mailbox& box = cluster_->mailbox(rank_);
-        std::unique_lock lock(box.mutex);
+        MutexLock lock(box.mutex);
         box.changed.wait_for(lock, longest, [&] { return box.signalled; });
         box.signalled = false;
     }

@@ -19,11 +19,13 @@
 #include <string_view>
 #include <utility>
 
+#include "threads/executor.h"
+
 namespace tailrace {
 
 class MpiRollCall {
   public:
-    using Clock = std::chrono::steady_clock;
+    using Clock = SteadyClock;
 
     // Takes a sentence for the log.
     using Warn = std::function<void(const std::string& sentence)>;

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <new>
 
+#include "threads/executor.h"
+
 namespace tailrace {
 
 namespace {
@@ -81,11 +83,11 @@ class MpiTransfer : public Transfer {
 
     Result<std::optional<uint64_t>> test() final {
         if (!end_) {
-            const auto begin = std::chrono::steady_clock::now();
+            const auto begin = SteadyClock::now();
             progress_->advance();
             Result<std::optional<uint64_t>> step = advance();
             if (step.ok() && !step->has_value()) {
-                if (std::chrono::steady_clock::now() - begin > longest_empty_look) progress_->nap.reset();
+                if (SteadyClock::now() - begin > longest_empty_look) progress_->nap.reset();
                 return step;
             }
             progress_->nap.reset();

@@ -20,6 +20,7 @@
 #include <thread>
 #include <utility>
 
+#include "threads/executor.h"
 #include "transport/mpi_call.h"
 #include "transport/mpi_roll_call.h"
 #include "transport/mpi_transfer.h"
@@ -134,7 +135,7 @@ class MpiTransport final : public Transport {
     Status drop_messages() override {
         if (!concurrent_) return Status();
         posted_to_.resize(static_cast<size_t>(size_));
-        const auto deadline = std::chrono::steady_clock::now() + longest_drop;
+        const auto deadline = SteadyClock::now() + longest_drop;
         int64_t expected = 0;
         MPI_Request request = MPI_REQUEST_NULL;
         TAILRACE_MPI_TRY(MPI_Ireduce_scatter_block(posted_to_.data(), &expected, 1, MPI_INT64_T, MPI_SUM,
@@ -144,10 +145,10 @@ class MpiTransport final : public Transport {
         while (taken_ < expected || !posts_.empty()) {
             TAILRACE_ASSIGN(const auto message, poll());
             if (message) continue;
-            if (std::chrono::steady_clock::now() > deadline)
+            if (SteadyClock::now() > deadline)
                 return Status(Code::timeout, fmt::format("{} of {} messages to rank {} did not come",
                                                          expected - taken_, expected, rank_));
-            std::this_thread::sleep_for(shortest_nap);
+            sleep_for(shortest_nap);
         }
         return Status();
     }
@@ -353,7 +354,7 @@ class MpiTransport final : public Transport {
 
     // Waits for a collective. Nothing to keep: `request` is over, or MPI has given it up.
     Status complete(MPI_Request& request, std::string_view attempted) {
-        const auto start = std::chrono::steady_clock::now();
+        const auto start = SteadyClock::now();
         roll_call_->begin(start);
         bool looks_on = long_look_.may();
         for (int look = 0;; ++look) {
@@ -367,7 +368,7 @@ class MpiTransport final : public Transport {
                 sched_yield();
                 continue;
             }
-            const auto now = std::chrono::steady_clock::now();
+            const auto now = SteadyClock::now();
             const auto waited = std::chrono::duration_cast<microseconds>(now - start);
             if (looks_on && waited < LongLook::longest) {
                 sched_yield();
@@ -376,7 +377,7 @@ class MpiTransport final : public Transport {
             if (std::exchange(looks_on, false)) long_look_.was_in_vain();
             roll_call_->waiting(now, attempted);
             // Never much longer than what was waited anyway.
-            std::this_thread::sleep_for(std::clamp(waited / 8, shortest_nap, longest_collective_nap));
+            sleep_for(std::clamp(waited / 8, shortest_nap, longest_collective_nap));
         }
     }
 
@@ -399,9 +400,9 @@ class MpiTransport final : public Transport {
 
     // Gives what was posted some time to leave, for a peer that waits for a last word.
     void say_farewell() {
-        const auto deadline = std::chrono::steady_clock::now() + longest_farewell;
-        while (!posts_.empty() && advance_posts().ok() && std::chrono::steady_clock::now() < deadline)
-            std::this_thread::sleep_for(shortest_nap);
+        const auto deadline = SteadyClock::now() + longest_farewell;
+        while (!posts_.empty() && advance_posts().ok() && SteadyClock::now() < deadline)
+            sleep_for(shortest_nap);
     }
 
     // What nobody received until now, nobody will. MPI may still look at the bytes: they are left to it.

@@ -7,9 +7,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
 #include <utility>
+
+#include "threads/mutex.h"
 
 namespace tailrace {
 
@@ -58,7 +58,7 @@ class Nap {
 
     void sleep(std::chrono::microseconds longest, bool busy) {
         const std::chrono::microseconds nap = std::min(next_, busy ? longest_busy_nap : longest_idle_nap);
-        std::unique_lock lock(mutex_);
+        MutexLock lock(mutex_);
         woken_.wait_for(
             lock,
             std::clamp(nap, std::chrono::microseconds(0), std::max(longest, std::chrono::microseconds(0))),
@@ -70,15 +70,15 @@ class Nap {
     }
 
     void wake() {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         wake_ = true;
         woken_.notify_one();
     }
 
   private:
     std::chrono::microseconds next_ = shortest_nap;  // of the one thread that sleeps here
-    std::mutex mutex_;
-    std::condition_variable woken_;
+    Mutex mutex_;
+    Condition woken_;
     bool wake_ = false;
 };
 

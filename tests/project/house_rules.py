@@ -80,12 +80,12 @@ def liburing_stays_in_one_file(tree):
 
 # The C interface is no static library of its own in src/CMakeLists.txt: it is compiled into libtailrace. Nor is
 # the MPI-IO interposer, which sees the public headers, and starts its thread as everybody does.
-C_API_SEES = {"c_api", "collective", "session", "agent", "read", "array", "config", "format", "transport", "storage", "base"}
+C_API_SEES = {"c_api", "collective", "session", "agent", "read", "array", "config", "format", "transport", "storage", "base", "threads"}
 
 
 def parts_see_only_their_layers(tree):
     """A part includes only the parts that src/CMakeLists.txt lets it see."""
-    sees = {"c_api": C_API_SEES, "mpiio": {"mpiio", "base"}}
+    sees = {"c_api": C_API_SEES, "mpiio": {"mpiio", "base", "threads"}}
     for match in re.finditer(r"^tailrace_part\((\w+)([^)]*)\)", tree.text("src/CMakeLists.txt"), re.M):
         sees[match[1]] = set(match[2].split()) | {match[1]}
     bad = []

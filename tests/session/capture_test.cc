@@ -17,11 +17,11 @@
 #include <thread>
 
 #include "base/crc32c.h"
-#include "base/no_threads.h"
 #include "capture/local_tier.h"
 #include "session/cluster.h"
 #include "session/spoiling_storage.h"
 #include "storage/posix_storage.h"
+#include "threads/no_threads.h"
 
 namespace tailrace {
 namespace {

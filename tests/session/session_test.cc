@@ -7,9 +7,9 @@
 #include <mutex>
 #include <thread>
 
-#include "base/no_threads.h"
 #include "format/catalog.h"
 #include "session/sample_program.h"
+#include "threads/no_threads.h"
 
 namespace tailrace {
 namespace {

@@ -1,4 +1,4 @@
-#include "base/queue.h"
+#include "threads/queue.h"
 
 #include <gtest/gtest.h>
 

@@ -4,12 +4,12 @@
 // still be popped. Any number of threads may push and pop.
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <deque>
-#include <mutex>
 #include <optional>
 #include <utility>
+
+#include "threads/mutex.h"
 
 namespace tailrace {
 
@@ -20,7 +20,7 @@ class BoundedQueue {
 
     // Blocks while the queue is full. False, and `item` is dropped, once the queue is closed.
     bool push(T item) {
-        std::unique_lock lock(mutex_);
+        MutexLock lock(mutex_);
         has_room_.wait(lock, [&] { return closed_ || items_.size() < bound_; });
         if (closed_) return false;
         items_.push_back(std::move(item));
@@ -30,25 +30,25 @@ class BoundedQueue {
 
     // Blocks while the queue is empty and open. Nothing once it is closed and empty.
     std::optional<T> pop() {
-        std::unique_lock lock(mutex_);
+        MutexLock lock(mutex_);
         has_items_.wait(lock, [&] { return closed_ || !items_.empty(); });
         return take_front();
     }
 
     std::optional<T> try_pop() {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         return take_front();
     }
 
     void close() {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         closed_ = true;
         has_items_.notify_all();
         has_room_.notify_all();
     }
 
     size_t size() const {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         return items_.size();
     }
 
@@ -62,8 +62,8 @@ class BoundedQueue {
     }
 
     const size_t bound_;
-    mutable std::mutex mutex_;
-    std::condition_variable has_items_, has_room_;
+    mutable Mutex mutex_;
+    Condition has_items_, has_room_;
     std::deque<T> items_;
     bool closed_ = false;
 };

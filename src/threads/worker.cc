@@ -1,4 +1,4 @@
-#include "base/worker.h"
+#include "threads/worker.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -25,7 +25,13 @@ void apply(const Priority& priority) {
 
 }  // namespace
 
-Worker::Worker(std::string name, Priority priority, std::function<void(std::stop_token)> body) {
+Worker::Worker(std::string name, Priority priority, std::function<void(std::stop_token)> body)
+    : stop_(std::stop_source()) {
+    auto run = [body = std::move(body), stop = stop_.get_token()] { body(stop); };
+    if (Executor* executor = Executor::installed()) {
+        task_ = executor->start(name, std::move(run));
+        return;
+    }
     // Signals belong to the program's threads: a worker blocks them all, from its first instruction. Also
     // when there can be no thread (std::system_error), the caller gets back what it had.
     struct SignalsBlocked {
@@ -37,11 +43,17 @@ Worker::Worker(std::string name, Priority priority, std::function<void(std::stop
         }
         ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before, nullptr); }
     } blocked;
-    thread_ = std::jthread([name = std::move(name), priority, body = std::move(body)](std::stop_token stop) {
+    thread_ = std::thread([name = std::move(name), priority, run = std::move(run)] {
         pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());
         apply(priority);
-        body(stop);
+        run();
     });
+}
+
+void Worker::join() {
+    if (thread_.joinable()) thread_.join();
+    if (task_) Executor::installed()->join(*task_);
+    task_.reset();
 }
 
 }  // namespace tailrace

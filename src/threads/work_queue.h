@@ -7,8 +7,8 @@
 #include <functional>
 #include <string>
 
-#include "base/queue.h"
-#include "base/worker.h"
+#include "threads/queue.h"
+#include "threads/worker.h"
 
 namespace tailrace {
 

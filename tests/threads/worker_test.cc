@@ -1,4 +1,4 @@
-#include "base/worker.h"
+#include "threads/worker.h"
 
 #include <gtest/gtest.h>
 #include <pthread.h>
@@ -12,7 +12,7 @@
 #include <mutex>
 #include <system_error>
 
-#include "base/no_threads.h"
+#include "threads/no_threads.h"
 
 namespace tailrace::test {
 namespace {

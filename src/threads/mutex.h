@@ -1,0 +1,172 @@
+// Mutex, SharedMutex, MutexLock, SharedLock, Condition: those of the standard library, for the analysis of
+// locks (threads/annotations.h) and for executors (threads/executor.h).
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <shared_mutex>
+
+#include "threads/annotations.h"
+#include "threads/executor.h"
+
+namespace tailrace {
+
+class CAPABILITY("mutex") Mutex {
+  public:
+    void lock() ACQUIRE() {
+        if (Executor* executor = Executor::installed()) return lock_by(*executor);
+        mutex_.lock();
+    }
+    bool try_lock() TRY_ACQUIRE(true) { return mutex_.try_lock(); }
+    void unlock() RELEASE() {
+        mutex_.unlock();
+        if (Executor* executor = Executor::installed()) executor->wake(this, true);
+    }
+
+  private:
+    friend class Condition;
+    // All tasks share a thread: what one has locked, another tries in vain, as POSIX has it for mutexes that
+    // are not recursive.
+    void lock_by(Executor& executor) ACQUIRE() NO_THREAD_SAFETY_ANALYSIS {
+        executor.pause();
+        while (!mutex_.try_lock()) executor.wait(this, std::nullopt);
+    }
+
+    std::mutex mutex_;
+};
+
+// Held by one thread alone, or by several that share it.
+class CAPABILITY("mutex") SharedMutex {
+  public:
+    void lock() ACQUIRE() NO_THREAD_SAFETY_ANALYSIS {
+        take([this] { return mutex_.try_lock(); }, [this] { mutex_.lock(); });
+    }
+    void unlock() RELEASE() {
+        mutex_.unlock();
+        wake();
+    }
+    void lock_shared() ACQUIRE_SHARED() NO_THREAD_SAFETY_ANALYSIS {
+        take([this] { return mutex_.try_lock_shared(); }, [this] { mutex_.lock_shared(); });
+    }
+    void unlock_shared() RELEASE_SHARED() {
+        mutex_.unlock_shared();
+        wake();
+    }
+
+  private:
+    template <class Try, class Lock>
+    void take(Try try_lock, Lock lock) {
+        Executor* executor = Executor::installed();
+        if (executor == nullptr) return lock();
+        executor->pause();
+        while (!try_lock()) executor->wait(this, std::nullopt);
+    }
+    void wake() {
+        if (Executor* executor = Executor::installed()) executor->wake(this, true);
+    }
+
+    std::shared_mutex mutex_;
+};
+
+class SCOPED_CAPABILITY SharedLock {
+  public:
+    explicit SharedLock(SharedMutex& mutex) ACQUIRE_SHARED(mutex) : mutex_(mutex) { mutex_.lock_shared(); }
+    ~SharedLock() RELEASE_GENERIC() { mutex_.unlock_shared(); }
+    SharedLock(const SharedLock&) = delete;
+    SharedLock& operator=(const SharedLock&) = delete;
+
+  private:
+    SharedMutex& mutex_;
+};
+
+class SCOPED_CAPABILITY ExclusiveLock {
+  public:
+    explicit ExclusiveLock(SharedMutex& mutex) ACQUIRE(mutex) : mutex_(mutex) { mutex_.lock(); }
+    ~ExclusiveLock() RELEASE() { mutex_.unlock(); }
+    ExclusiveLock(const ExclusiveLock&) = delete;
+    ExclusiveLock& operator=(const ExclusiveLock&) = delete;
+
+  private:
+    SharedMutex& mutex_;
+};
+
+// Holds a mutex until destroyed, but between unlock() and lock().
+class SCOPED_CAPABILITY MutexLock {
+  public:
+    explicit MutexLock(Mutex& mutex) ACQUIRE(mutex) : mutex_(mutex) { mutex_.lock(); }
+    // The caller has locked it already.
+    MutexLock(Mutex& mutex, std::adopt_lock_t) REQUIRES(mutex) : mutex_(mutex) {}
+    ~MutexLock() RELEASE() {
+        if (locked_) mutex_.unlock();
+    }
+    MutexLock(const MutexLock&) = delete;
+    MutexLock& operator=(const MutexLock&) = delete;
+
+    void lock() ACQUIRE() {
+        mutex_.lock();
+        locked_ = true;
+    }
+    void unlock() RELEASE() {
+        locked_ = false;
+        mutex_.unlock();
+    }
+
+  private:
+    friend class Condition;
+    Mutex& mutex_;
+    bool locked_ = true;
+};
+
+// A wait gives the lock away meanwhile. Without `done` it may end for no reason.
+class Condition {
+  public:
+    void wait(MutexLock& lock) { wait_by(lock, std::nullopt); }
+    void wait_until(MutexLock& lock, SteadyClock::time_point when) { wait_by(lock, when); }
+
+    template <class Done>
+    void wait(MutexLock& lock, Done done) {
+        while (!done()) wait(lock);
+    }
+    // The last answer of `done`.
+    template <class Done>
+    bool wait_until(MutexLock& lock, SteadyClock::time_point when, Done done) {
+        while (!done()) {
+            if (SteadyClock::now() >= when) return false;
+            wait_until(lock, when);
+        }
+        return true;
+    }
+    template <class Done>
+    bool wait_for(MutexLock& lock, SteadyClock::duration longest, Done done) {
+        return wait_until(lock, SteadyClock::now() + longest, done);
+    }
+
+    void notify_one() { notify(false); }
+    void notify_all() { notify(true); }
+
+  private:
+    void wait_by(MutexLock& lock, std::optional<SteadyClock::time_point> until) NO_THREAD_SAFETY_ANALYSIS {
+        if (Executor* executor = Executor::installed()) {
+            lock.unlock();
+            executor->wait(this, until);
+            lock.lock();
+            return;
+        }
+        std::unique_lock<std::mutex> system_lock(lock.mutex_.mutex_, std::adopt_lock);
+        if (until)
+            condition_.wait_until(system_lock, *until);
+        else
+            condition_.wait(system_lock);
+        system_lock.release();
+    }
+    void notify(bool all) {
+        if (Executor* executor = Executor::installed()) return executor->wake(this, all);
+        all ? condition_.notify_all() : condition_.notify_one();
+    }
+
+    std::condition_variable condition_;
+};
+
+}  // namespace tailrace
