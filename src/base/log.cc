@@ -4,8 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
-
-#include "threads/mutex.h"
+#include <mutex>
 
 namespace tailrace {
 
@@ -39,15 +38,16 @@ std::atomic<LogLevel>& current_level() {
     return level;
 }
 
-// Never destroyed: a program may exit while background threads still log.
-Mutex& callback_mutex = *new Mutex;
+// Never destroyed: a program may exit while background threads still log. A mutex of the system, also where
+// an executor is installed: what is logged must not decide in which order tasks run.
+std::mutex& callback_mutex = *new std::mutex;
 // Guarded by callback_mutex; null means to_stderr.
 std::shared_ptr<const LogCallback>& callback = *new std::shared_ptr<const LogCallback>;
 
 }  // namespace
 
 void set_log_callback(LogCallback replacement) {
-    MutexLock lock(callback_mutex);
+    std::lock_guard lock(callback_mutex);
     callback = replacement ? std::make_shared<const LogCallback>(std::move(replacement)) : nullptr;
 }
 
@@ -63,7 +63,7 @@ void log_message(LogLevel level, std::string_view message) {
     if (!log_enabled(level)) return;
     std::shared_ptr<const LogCallback> target;
     {
-        MutexLock lock(callback_mutex);
+        std::lock_guard lock(callback_mutex);
         target = callback;
     }
     if (target) {
