@@ -30,7 +30,10 @@ Status RankMail::post(const AgentMessage& message, const std::string& purpose) {
     return posted;
 }
 
+// Once: every later call of the transport would fail in the same way.
 void RankMail::leave_background(const Status& why) {
+    if (left_) return;
+    left_ = true;
     epochs_.fail_all(why, false);
     const auto over = why.with_context(fmt::format("rank {}", context_.rank()));
     auto posted =

@@ -42,7 +42,8 @@ class RankMail {
     std::atomic<bool> ended_{false};
     Mutex mutex_;                 // of whoever uses the transport's messages
     std::atomic<int> wanted_{0};  // threads that want the lock to post: one that waits gives way...
-    Condition posted_;            // ... until this says that they are through
+    bool left_ GUARDED_BY(mutex_) = false;
+    Condition posted_;  // ... until this says that they are through
 };
 
 }  // namespace tailrace
