@@ -10,6 +10,7 @@ PREFIX ?= /usr/local
 TEST_ARGS ?=
 PYTEST_ARGS ?=
 FUZZ_SECONDS ?= 30
+SEEDS ?= 100000
 BUILD := build/$(if $(filter none,$(MPI)),nompi,$(MPI))
 # Presets have their own build directories (CMakePresets.json).
 export MPI JOBS BUILD TEST_ARGS PYTEST_ARGS FUZZ_SECONDS
@@ -18,7 +19,7 @@ ifeq ($(filter $(MPI),mpich openmpi none),)
 $(error MPI=$(MPI) is not known; choose MPI=mpich, MPI=openmpi or MPI=none)
 endif
 
-.PHONY: help setup build demo test test-python bench bench-llm bench-peers bench-collective test-cluster asan tsan \
+.PHONY: help setup build demo test test-python bench bench-llm bench-peers bench-collective test-cluster simulate asan tsan \
     fuzz release-check format check-format install clean
 .NOTPARALLEL:
 
@@ -40,6 +41,7 @@ help:
 	@echo '  make bench-peers   tailrace beside a file per process, MPI-IO, HDF5 and fio'
 	@echo '  make bench-collective   collective I/O against the MPI library'"'"'s own two-phase I/O'
 	@echo '  make test-cluster  the demo and a kill test on four simulated nodes with MooseFS (root)'
+	@echo '  make simulate      SEEDS=100000 histories of whole jobs in virtual time, each decided by its seed'
 	@echo '  make asan, tsan    build with sanitizers and run the tests that need no MPI'
 	@echo '  make fuzz          run every fuzz target for $(FUZZ_SECONDS) s (FUZZ_SECONDS=N)'
 	@echo '  make release-check what a release needs besides: sanitizers, fuzzing, the simulated cluster (root)'
@@ -95,6 +97,11 @@ test-cluster:
 	@scripts/setup build cluster
 	@scripts/build --without-tests
 	@python3 tests/testbed/cluster_test.py --build "$(BUILD)" --mpi "$(MPI)"
+
+simulate:
+	@scripts/setup build test
+	@scripts/build
+	@SEEDS='$(SEEDS)' scripts/simulate
 
 asan tsan:
 	@MPI=none scripts/setup build test

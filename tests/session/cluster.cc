@@ -1,7 +1,8 @@
 #include "session/cluster.h"
 
-#include <thread>
+#include <fmt/format.h>
 
+#include "threads/worker.h"
 #include "transport/in_process.h"
 
 namespace tailrace::testing_support {
@@ -30,7 +31,7 @@ Config small_config() {
 std::vector<std::string> hosts_of(int nodes, int per_node) {
     std::vector<std::string> hosts;
     for (int node = 0; node < nodes; ++node)
-        for (int i = 0; i < per_node; ++i) hosts.push_back("m" + std::to_string(node));
+        for (int i = 0; i < per_node; ++i) hosts.push_back(fmt::format("m{}", node));
     return hosts;
 }
 
@@ -44,10 +45,12 @@ Job job_on(Machines& machines, std::vector<std::string> hosts) {
 }
 
 void run_job(const Job& job, const RankBody& body) {
-    auto transports = make_in_process_transports(job.hosts, job.concurrent);
-    std::vector<std::thread> threads;
+    std::vector<std::unique_ptr<Transport>> transports;
+    if (job.connect) transports = job.connect(job.hosts, job.concurrent);
+    if (transports.empty()) transports = make_in_process_transports(job.hosts, job.concurrent);
+    std::vector<Worker> threads;
     for (size_t r = 0; r < transports.size(); ++r)
-        threads.emplace_back([&, r] {
+        threads.emplace_back(fmt::format("rank {}", r), Priority{}, [&, r](const std::stop_token&) {
             std::shared_ptr<Transport> transport = std::move(transports[r]);
             const std::shared_ptr<Transport> inner = transport;
             if (job.breaks)

@@ -40,6 +40,10 @@ struct Job {
     Config config = small_config();
     std::function<void(int rank, Config&)> change_config;  // for ranks that differ
     bool concurrent = true;
+    // Where it gives transports, ranks are connected by these; else in this process (transport/in_process.h).
+    std::function<std::vector<std::unique_ptr<Transport>>(const std::vector<std::string>& hosts,
+                                                          bool concurrent)>
+        connect;
     // Says when posts and transfers of a rank fail (transport/breaking_transport.h); empty: never.
     std::function<bool(int rank, TransportCall kind, uint64_t calls)> breaks;
 };
@@ -48,7 +52,7 @@ Job job_on(Machines& machines, std::vector<std::string> hosts);
 // What a rank does between open and the end of its thread. When open failed, `session` is null and `opened`
 // says why. The session is closed (or was, by the body) before run_job returns.
 using RankBody = std::function<void(int rank, Checkpointer* session, const Status& opened)>;
-// Runs every rank in a thread of its own and joins them all.
+// Runs every rank in a thread of its own (of the executor, where one is installed) and joins them all.
 void run_job(const Job& job, const RankBody& body);
 
 // Deterministic content: what rank `rank` has in region `region` at `epoch`.

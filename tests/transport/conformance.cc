@@ -6,7 +6,8 @@
 #include <atomic>
 #include <map>
 #include <memory>
-#include <thread>
+
+#include "threads/worker.h"
 
 #define EXPECT_THAT_HOLDS(condition) witness.expect((condition), __LINE__, #condition)
 
@@ -22,7 +23,7 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using Bytes = std::vector<std::byte>;
-using Clock = std::chrono::steady_clock;
+using Clock = SteadyClock;
 
 constexpr microseconds longest_wait(10000);
 
@@ -350,7 +351,7 @@ void collectives_may_run_beside_messages_and_transfers(Transport& transport, Wit
     constexpr size_t size = 200 * 1000;
     const int source = previous_rank(transport);
     std::atomic<int> right{0};
-    std::thread program([&] {
+    Worker program("program", {}, [&](const std::stop_token&) {
         for (int round = 0; round < rounds; ++round) {
             auto all = transport.allgather(pattern(seed_of(transport.rank(), 77), 5000));
             if (all.ok() && all->back() == pattern(seed_of(transport.size() - 1, 77), 5000)) ++right;
@@ -389,8 +390,8 @@ void wake_ends_a_wait_even_before_it_began(Transport& transport, Witness& witnes
     const auto begin = Clock::now();
     transport.wake();
     transport.wait(patience, false);
-    std::thread other([&] {
-        std::this_thread::sleep_for(milliseconds(20));
+    Worker other("other", {}, [&](const std::stop_token&) {
+        sleep_for(milliseconds(20));
         transport.wake();
     });
     transport.wait(patience, false);

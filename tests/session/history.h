@@ -1,0 +1,65 @@
+// History: a small history of jobs on the same machines, from a seed, under faults.
+//
+// A job saves some epochs while its storages fail (they die at some operation, return errors, fill up, lie
+// about what they read). Then the power fails or processes are killed, nodes are lost, files are damaged.
+// Then the next job, sometimes laid out otherwise, restores and checks every byte, saves on under the next
+// faults, and so on. The last job meets no faults.
+//
+// What must hold: what is restored is, byte for byte, one epoch that was saved. It is never older than the
+// last epoch whose commit had been reported, nor (when the node-local tiers are as they were) than the last
+// that every rank had captured, unless damage was done to files afterwards. Otherwise the truth is told. A
+// job that found nothing it could read begins anew beside what is there; later is then what the later run
+// saved.
+//
+// A Stage says how ranks run and what they are connected by. The default is threads of the system; a
+// simulation has tasks in virtual time, and more that can go wrong.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "session/cluster.h"
+
+namespace tailrace::testing_support {
+
+// How large a history may become. Defaults: any.
+struct HistoryLimits {
+    int most_nodes = 64;
+    int most_jobs = 3;   // that meet faults
+    int most_saves = 5;  // of a job
+};
+
+class Stage {
+  public:
+    virtual ~Stage() = default;
+    // What a job sees of a host's storage; `host` is empty for the shared one. A stage that has one task run
+    // at a time calls `named` when a file has got another name.
+    virtual std::shared_ptr<Storage> mount(std::shared_ptr<Storage> storage, const std::string& /*host*/,
+                                           std::function<void()> /*named*/) {
+        return storage;
+    }
+    // The transports of a job. Empty: ranks are threads (transport/in_process.h).
+    virtual std::vector<std::unique_ptr<Transport>> connect(const std::vector<std::string>& /*hosts*/,
+                                                            bool /*concurrent*/) {
+        return {};
+    }
+    // A job begins. Where it may meet faults, `kill` lets its processes die: nothing they do has an effect
+    // any more.
+    // Says whether ranks may be cut off from each other.
+    virtual bool begin_job(bool /*faults*/, std::function<void()> /*kill*/) { return false; }
+    virtual void end_job() {}
+};
+
+// So that a run of histories can be seen to have tested something.
+struct Tally {
+    std::atomic<uint64_t> restored{0}, nothing{0}, refused{0}, announced{0};
+};
+
+// Runs one. Says by gtest what is wrong, and returns what happened, in sentences.
+std::string run_history(uint64_t seed, const HistoryLimits& limits, Stage& stage, Tally& tally);
+
+}  // namespace tailrace::testing_support

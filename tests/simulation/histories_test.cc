@@ -1,0 +1,92 @@
+// Histories of whole jobs in virtual time (session/history.h on a SimulatedStage): capture, flush, recovery
+// and restore under faults of storages, messages, hosts and clocks. A seed decides everything, also the order
+// in which tasks run.
+//
+// TAILRACE_SEED=n replays one, in this process, so that a debugger can follow.
+// TAILRACE_LIMITS=NODES,JOBS,SAVES keeps it small. TAILRACE_SEEDS=n runs that many in place of 10,000 (`make
+// simulate SEEDS=n`).
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <iostream>
+#include <set>
+
+#include "base/log.h"
+#include "simulation/simulate.h"
+
+namespace tailrace {
+namespace {
+
+using namespace testing_support;
+
+#if defined(__SANITIZE_ADDRESS__)
+constexpr uint64_t usual_histories = 800;  // each takes ten times as long
+#else
+constexpr uint64_t usual_histories = 10'000;
+#endif
+constexpr uint64_t cases = 8, of_a_child = 125;
+
+uint64_t histories() {
+    const char* count = std::getenv("TAILRACE_SEEDS");
+    return count == nullptr ? usual_histories : std::strtoull(count, nullptr, 10);
+}
+
+void keep_quiet() {
+    if (std::getenv("TAILRACE_LOG") == nullptr) set_log_level(LogLevel::off);
+}
+
+class HistoriesTest : public ::testing::TestWithParam<uint64_t> {
+  protected:
+    void SetUp() override { keep_quiet(); }
+};
+
+TEST_P(HistoriesTest, EveryOneRestoresACommittedEpochBitForBitOrTellsTheTruth) {
+    const auto limits = limits_from_environment();
+    if (const char* seed = std::getenv("TAILRACE_SEED")) {
+        if (GetParam() != 0) return;
+        Tally tally;
+        const auto simulated = simulate(std::strtoull(seed, nullptr, 10), limits, tally);
+        std::cout << simulated.story << simulated.steps << " steps, " << simulated.seconds
+                  << " s of virtual time, trace " << std::hex << simulated.trace << std::dec << "\n";
+        return;
+    }
+    const uint64_t here = histories() / cases, first = 1 + GetParam() * here;
+    std::cout << "seeds " << first << " to " << first + here - 1 << "\n";
+    Batch all;
+    for (uint64_t done = 0; done < here; done += of_a_child) {
+        const auto batch = simulate_in_child(first + done, std::min(of_a_child, here - done), limits, false);
+        if (batch.failed) {
+            FAIL() << "replay with " << replay_line(*batch.failed, limits) << "\nor, smaller, with "
+                   << replay_line(*batch.failed, shrink(*batch.failed, limits));
+        }
+        all.histories += batch.histories;
+        all.steps += batch.steps;
+        all.restored += batch.restored;
+        all.announced += batch.announced;
+    }
+    std::cout << all.histories << " histories, " << all.steps
+              << " steps; ranks that restored an epoch: " << all.restored
+              << ", epochs read as they got their names: " << all.announced << "\n";
+    EXPECT_GT(all.restored, here);
+    EXPECT_GT(all.announced, here);
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, HistoriesTest, ::testing::Range<uint64_t>(0, cases));
+
+TEST(ReplayTest, ASeedGivesTheSameHistoryBitForBit) {
+    keep_quiet();
+    Tally tally;
+    std::set<uint64_t> traces;
+    const uint64_t first = 1'000'000;
+    for (uint64_t seed = first; seed < first + 60; ++seed) {
+        const auto once = simulate(seed, {}, tally), again = simulate(seed, {}, tally);
+        ASSERT_EQ(once.trace, again.trace) << "seed " << seed;
+        ASSERT_EQ(once.steps, again.steps) << "seed " << seed;
+        ASSERT_EQ(once.story, again.story) << "seed " << seed;
+        traces.insert(once.trace);
+    }
+    EXPECT_EQ(traces.size(), 60u);
+}
+
+}  // namespace
+}  // namespace tailrace

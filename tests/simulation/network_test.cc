@@ -1,0 +1,98 @@
+// The simulated network keeps every claim that transports must keep, and takes the time it should.
+#include "simulation/network.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "threads/worker.h"
+#include "transport/conformance.h"
+
+namespace tailrace {
+namespace {
+
+using namespace std::chrono_literals;
+using namespace testing_support;
+
+struct Case {
+    const conformance::Claim* claim;
+    size_t ranks;
+};
+std::vector<Case> cases() {
+    std::vector<Case> all;
+    for (const conformance::Claim& claim : conformance::claims())
+        for (size_t ranks : {1, 2, 3, 8}) all.push_back({&claim, ranks});
+    return all;
+}
+
+class NetworkConformance : public testing::TestWithParam<Case> {};
+
+TEST_P(NetworkConformance, Holds) {
+    const auto [claim, ranks] = GetParam();
+    for (uint64_t seed = 1; seed <= 5; ++seed) {
+        std::vector<conformance::Witness> witnesses(ranks);
+        VirtualExecutor executor(seed, {});
+        executor.run([&, claim = claim, ranks = ranks] {
+            std::vector<std::string> hosts(ranks);
+            for (size_t rank = 0; rank < ranks; ++rank) hosts[rank] = "node" + std::to_string(rank / 2);
+            Network network(executor, hosts, {seed * 10us, seed * 100us, 1e9}, true);
+            auto transports = network.transports();
+            std::vector<Worker> threads;
+            for (size_t rank = 0; rank < ranks; ++rank)
+                threads.emplace_back("rank", Priority{}, [&, rank](const std::stop_token&) {
+                    claim->check(*transports[rank], witnesses[rank]);
+                });
+        });
+        for (size_t rank = 0; rank < ranks; ++rank)
+            for (const auto& failure : witnesses[rank].failures())
+                ADD_FAILURE() << "seed " << seed << ", rank " << rank << ": " << failure;
+    }
+}
+
+std::string name_of(const testing::TestParamInfo<Case>& tried) {
+    return tried.param.claim->name + "On" + std::to_string(tried.param.ranks);
+}
+INSTANTIATE_TEST_SUITE_P(All, NetworkConformance, testing::ValuesIn(cases()), name_of);
+
+TEST(NetworkTest, LinksTakeTheirTime) {
+    VirtualExecutor executor(1, {});
+    executor.run([&] {
+        Network network(executor, {"a", "b", "c"}, {1ms, 0ms, 1e9}, true);
+        auto transports = network.transports();
+        // 10 MB each from two hosts to one: its link takes them one after the other.
+        std::vector<std::byte> memory(10'000'000), first(memory.size()), second(memory.size());
+        const auto begin = SteadyClock::now();
+        std::vector<std::unique_ptr<Transfer>> transfers;
+        for (const int source : {1, 2}) {
+            auto& target = source == 1 ? first : second;
+            transfers.push_back(std::move(*transports[0]->start_receive(source, 1, target)));
+            transfers.push_back(
+                std::move(*transports[static_cast<size_t>(source)]->start_send(0, 1, memory)));
+        }
+        std::vector<Message> messages;
+        for (const auto& transfer : transfers)
+            ASSERT_TRUE(conformance::finish(*transports[0], *transfer, messages).ok());
+        const auto took = SteadyClock::now() - begin;
+        EXPECT_GE(took, 21ms);
+        EXPECT_LT(took, 22ms);
+    });
+}
+
+TEST(NetworkTest, WhoIsLostIsNotHeardOfAndEndingTellsAll) {
+    VirtualExecutor executor(1, {});
+    executor.run([&] {
+        Network network(executor, {"a", "b"}, {}, true);
+        auto transports = network.transports();
+        const std::vector<std::byte> word(1);
+        network.lose(1);
+        EXPECT_FALSE(transports[1]->post(0, word).ok());
+        EXPECT_TRUE(transports[0]->post(1, word).ok());
+        EXPECT_FALSE(transports[0]->poll()->has_value());
+        network.end();
+        EXPECT_FALSE(transports[0]->post(1, word).ok());
+        EXPECT_FALSE(transports[0]->allgather(word).ok());
+    });
+}
+
+}  // namespace
+}  // namespace tailrace
