@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/caught.h"
 #include "base/log.h"
 #include "shared/epoch_files.h"
 #include "shared/retention.h"
@@ -9,9 +10,11 @@
 
 namespace tailrace {
 
-void EpochFinisher::begin(Priority priority) {
-    naming_.begin("tailrace names", priority);
-    removing_.begin("tailrace remove", priority);
+void EpochFinisher::begin(Priority priority, std::function<void()> thrown) {
+    naming_.begin("tailrace names", priority, std::move(thrown));
+    removing_.begin("tailrace remove", priority, [] {
+        log(LogLevel::warning, "what is to be removed stays: {}", caught_status().message());
+    });
 }
 
 void EpochFinisher::finish() {
@@ -25,10 +28,14 @@ void EpochFinisher::commit(const EpochEnded& ended, Named named) {
         ++being_named_;
     }
     naming_.add([this, ended = EpochEnded(ended), named = std::move(named)] {
+        // Also when something is thrown.
+        const std::unique_ptr<EpochFinisher, void (*)(EpochFinisher*)> over(
+            this, [](EpochFinisher* finisher) {
+                MutexLock lock(finisher->mutex_);
+                --finisher->being_named_;
+                finisher->changed_.notify_all();
+            });
         named(give_names(ended));
-        MutexLock lock(mutex_);
-        --being_named_;
-        changed_.notify_all();
     });
 }
 

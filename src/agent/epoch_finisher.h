@@ -8,6 +8,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <set>
 #include <vector>
 
@@ -23,7 +24,8 @@ class EpochFinisher {
     // The context outlives the finisher.
     explicit EpochFinisher(const JobContext& context) : context_(context) {}
     ~EpochFinisher() { finish(); }
-    void begin(Priority priority);
+    // `thrown` is called within a catch block of the naming thread: an epoch may never be heard of again.
+    void begin(Priority priority, std::function<void()> thrown);
     // Does what was ordered before, and ends the threads.
     void finish();
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "agent/node_aggregator.h"
+#include "base/caught.h"
 #include "base/log.h"
 #include "threads/executor.h"
 #include "threads/mutex.h"
@@ -69,8 +70,9 @@ void NodeAgent::recover(FlushJob job) {
 
 void NodeAgent::begin() {
     const Priority priority = background_priority(context_.config);
-    if (root_) finisher_.begin(priority);
-    reading_.begin("tailrace reads", priority);
+    const auto thrown = [this] { thread_threw(caught_status()); };
+    if (root_) finisher_.begin(priority, thrown);
+    reading_.begin("tailrace reads", priority, thrown);
     if (recorder_) recorder_->begin(priority);
     worker_ = Worker("tailrace agent", priority, [this](const std::stop_token& stop) { run(stop); });
 }
@@ -85,7 +87,21 @@ NodeAgent::~NodeAgent() {
     aggregator_.reset();  // its writers call us back, so they end first
 }
 
+// What is thrown here leaves books that nobody knows: nothing is done with them any more.
 void NodeAgent::run(const std::stop_token& stop) {
+    const Status thrown = catching([&]() -> Status {
+        work(stop);
+        return {};
+    });
+    if (thrown.ok()) return;
+    break_down(thrown);
+    while (!stop.stop_requested()) {
+        drop_messages();
+        context_.transport->wait(longest_sleep, false);
+    }
+}
+
+void NodeAgent::work(const std::stop_token& stop) {
     for (auto& [key, epoch] : epochs_) maybe_start(key, epoch);
     while (!stop.stop_requested()) {
         const auto moved = why_over_.ok() ? step() : step_over();
@@ -136,6 +152,7 @@ Result<bool> NodeAgent::step() {
     {
         MutexLock lock(mutex_);
         TAILRACE_TRY(end_);
+        TAILRACE_TRY(thrown_);
         captures.swap(inbox_);
         named.swap(named_);
         end_from.swap(end_from_);
@@ -460,7 +477,8 @@ Status NodeAgent::over() const {
 }
 
 uint64_t NodeAgent::buffer_bytes_used() const {
-    return aggregator_->most_buffers_used() * context_.config.buffer_bytes;
+    MutexLock lock(mutex_);
+    return aggregator_ ? aggregator_->most_buffers_used() * context_.config.buffer_bytes : 0;
 }
 
 }  // namespace tailrace

@@ -95,12 +95,18 @@ class NodeAgent {
 
     NodeAgent(const JobContext& context, RankEpochs& rank_epochs);
     void run(const std::stop_token& stop);
+    void work(const std::stop_token& stop);
     Result<bool> step();  // whether something moved
     void deliver_posts();
     void hear_the_rest();
 
     // ---- node_agent_failed.cc
     void end_background(const Status& why);
+    // Something was thrown in the agent's thread: as end_background, at once, and without the aggregator.
+    void break_down(const Status& why) noexcept;
+    void drop_messages() noexcept;
+    // Something was thrown in another thread of this agent, which may leave an epoch unfinished.
+    void thread_threw(const Status& why);
     Result<bool> step_over();  // in place of step(), from then on
     void tell_that_it_is_over();
     void post_at_best(int rank, const AgentMessage& message);
@@ -176,6 +182,7 @@ class NodeAgent {
     std::set<EpochKey> recovering_;
     Status recovery_failure_;
     Status over_;
+    Status thrown_;  // in another thread
 
     WorkQueue reading_;                   // of this node's captured parts
     EpochFinisher finisher_;              // at rank 0's node

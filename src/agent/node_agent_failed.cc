@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "agent/node_agent.h"
+#include "base/caught.h"
 #include "base/log.h"
 #include "threads/executor.h"
 #include "threads/mutex.h"
@@ -42,6 +43,55 @@ void NodeAgent::end_background(const Status& why) {
         over_ = why;
     }
     if (!root_) post_at_best(root, BackgroundOver{why});
+}
+
+void NodeAgent::thread_threw(const Status& why) {
+    {
+        MutexLock lock(mutex_);
+        if (thrown_.ok()) thrown_ = why;
+    }
+    context_.transport->wake();
+}
+
+// Each step by itself, since each may fail for the same reason again. What needs no memory comes last.
+void NodeAgent::break_down(const Status& why) noexcept {
+    log(LogLevel::error, "node {} flushes nothing any more: {}", context_.node, why.to_string());
+    const auto at_best = [](const auto& step) {
+        (void)catching([&]() -> Status {
+            step();
+            return {};
+        });
+    };
+    at_best([&] {
+        why_over_ = why;
+        MutexLock lock(mutex_);
+        over_ = why;
+    });
+    at_best([&] {
+        std::unique_ptr<Aggregator> ended;
+        MutexLock lock(mutex_);
+        ended.swap(aggregator_);
+        lock.unlock();  // its writers call wake()
+    });
+    at_best([&] {
+        if (!root_) post_at_best(root, BackgroundOver{why});
+    });
+    at_best([&] { tell_that_it_is_over(); });
+    at_best([&] { rank_epochs_.fail_all(why, true); });
+    MutexLock lock(mutex_);
+    open_.clear();
+    recovering_.clear();
+    changed_.notify_all();
+}
+
+// Everybody has been told: whatever still comes is answered by that.
+void NodeAgent::drop_messages() noexcept {
+    (void)catching([&]() -> Status {
+        while (true) {
+            TAILRACE_ASSIGN(const auto message, context_.transport->poll());
+            if (!message) return {};
+        }
+    });
 }
 
 Result<bool> NodeAgent::step_over() {

@@ -1,6 +1,8 @@
 #include "agent/node_flusher.h"
 
 #include "agent/node_aggregator.h"
+#include "base/caught.h"
+#include "base/log.h"
 #include "threads/mutex.h"
 
 namespace tailrace {
@@ -22,7 +24,13 @@ Result<std::unique_ptr<NodeFlusher>> NodeFlusher::create(const JobContext& conte
 
 void NodeFlusher::begin() {
     const Priority priority = background_priority(context_.config);
-    reading_.begin("tailrace reads", priority);
+    reading_.begin("tailrace reads", priority, [this] {
+        const Status why = caught_status();
+        MutexLock lock(mutex_);
+        if (thrown_.ok()) thrown_ = why;
+        woken_ = true;
+        changed_.notify_all();
+    });
     worker_ = Worker("tailrace agent", priority, [this](const std::stop_token& stop) { run(stop); });
 }
 
@@ -42,10 +50,44 @@ void NodeFlusher::wake() {
 
 void NodeFlusher::run(const std::stop_token& stop) {
     while (!stop.stop_requested()) {
-        if (step()) continue;
+        const auto moved = catching([&]() -> Result<bool> { return step(); });
+        if (!moved.ok()) break_down(moved.status());
+        if (!moved.ok() || *moved) continue;
         MutexLock lock(mutex_);
-        changed_.wait_for(lock, longest_sleep, [&] { return woken_ || stop.stop_requested(); });
+        const auto until = SteadyClock::now() + longest_sleep;
+        while (!woken_ && !stop.stop_requested() && SteadyClock::now() < until)
+            changed_.wait_until(lock, until);
     }
+}
+
+void NodeFlusher::break_down(const Status& why) noexcept {
+    log(LogLevel::error, "node {} flushes nothing any more: {}", context_.node, why.to_string());
+    (void)catching([&]() -> Status {
+        std::unique_ptr<Aggregator> ended;
+        MutexLock lock(mutex_);
+        if (broken_.ok()) broken_ = why;
+        ended.swap(aggregator_);
+        lock.unlock();  // its writers call wake()
+        return {};
+    });
+    (void)catching([&]() -> Status {
+        fail_jobs(why);
+        return {};
+    });
+}
+
+void NodeFlusher::fail_jobs(const Status& why) {
+    MutexLock lock(mutex_);
+    jobs_.clear();
+    while (!open_.empty()) {
+        FlushResult result;
+        result.key = *open_.begin();
+        result.status = why;
+        result.group = group_of_node(context_.node, context_.node_count(), context_.config.files).index;
+        results_.push_back(std::move(result));
+        open_.erase(open_.begin());
+    }
+    changed_.notify_all();
 }
 
 bool NodeFlusher::step() {
@@ -56,6 +98,11 @@ bool NodeFlusher::step() {
         jobs.swap(jobs_);
         verified.swap(verified_);
         woken_ = false;
+        if (aggregator_ && !thrown_.ok()) aggregator_->abandon(thrown_);
+    }
+    if (!broken_.ok()) {
+        if (!jobs.empty()) fail_jobs(broken_);
+        return !jobs.empty();
     }
     bool moved = !jobs.empty() || !verified.empty();
     for (auto& job : jobs) {
@@ -73,6 +120,7 @@ bool NodeFlusher::step() {
         report_flush(context_, recorder_, result);
         MutexLock lock(mutex_);
         results_.push_back(result);
+        open_.erase(result.key);
         changed_.notify_all();
         moved = true;
     }
@@ -95,6 +143,7 @@ void NodeFlusher::verify(const FlushJob& job) {
 void NodeFlusher::start(FlushJob job) {
     {
         MutexLock lock(mutex_);
+        open_.insert(job.key);
         jobs_.push_back(std::move(job));
     }
     wake();
@@ -114,7 +163,8 @@ bool NodeFlusher::wait_result(std::optional<std::chrono::steady_clock::time_poin
 }
 
 uint64_t NodeFlusher::buffer_bytes_used() const {
-    return aggregator_->most_buffers_used() * context_.config.buffer_bytes;
+    MutexLock lock(mutex_);
+    return aggregator_ ? aggregator_->most_buffers_used() * context_.config.buffer_bytes : 0;
 }
 
 }  // namespace tailrace

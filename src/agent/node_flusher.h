@@ -9,6 +9,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "agent/job_context.h"
@@ -39,6 +40,9 @@ class NodeFlusher {
     NodeFlusher(const JobContext& context, Recorder* recorder) : context_(context), recorder_(recorder) {}
     void run(const std::stop_token& stop);
     bool step();  // whether something moved
+    // Something was thrown: what is under way and what comes fails, without the aggregator.
+    void break_down(const Status& why) noexcept;
+    void fail_jobs(const Status& why);
     void verify(const FlushJob& job);
     void wake();
 
@@ -46,11 +50,14 @@ class NodeFlusher {
     Recorder* const recorder_;
     std::unique_ptr<Aggregator> aggregator_;
 
-    Mutex mutex_;  // guards what follows
+    mutable Mutex mutex_;  // guards what follows
     Condition changed_;
     std::deque<FlushJob> jobs_;
     std::deque<std::pair<EpochKey, Status>> verified_;
     std::vector<FlushResult> results_;
+    std::set<EpochKey> open_;  // handed in, without a result
+    Status broken_;            // by what was thrown in this thread
+    Status thrown_;            // in the reading one
     bool woken_ = false;
 
     WorkQueue reading_;  // of captured parts

@@ -4,6 +4,7 @@
 
 #include <span>
 
+#include "base/caught.h"
 #include "base/log.h"
 #include "base/wall_clock.h"
 #include "tailrace.h"  // for its version
@@ -84,7 +85,9 @@ Recorder::~Recorder() {
 }
 
 void Recorder::begin(Priority priority) {
-    writing_.begin("tailrace record", priority);
+    writing_.begin("tailrace record", priority, [] {
+        log(LogLevel::warning, "the record lacks something: {}", caught_status().message());
+    });
     if (keeps_record_) {
         append(to_json_line(session_));
         writing_.add([this] {

@@ -117,7 +117,13 @@ class NodeAggregator final : public Aggregator {
     Coordinator::Effects coordinator_effects();
     // Runs `work` on a writer, then `then` here.
     void submit(std::function<void()> work, std::function<void()> then) {
-        writers_.submit(Urgency::urgent, std::move(work), std::move(then));
+        writers_.submit(
+            Urgency::urgent,
+            [work = std::move(work)] {
+                work();
+                return Status();
+            },
+            [then = std::move(then)](const Status&) { then(); });
     }
 
     const AggregatorOptions options_;

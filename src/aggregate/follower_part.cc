@@ -79,11 +79,10 @@ void FollowerPart::begin_read(Credit credit, Buffer buffer) {
     chunk->buffer = std::move(buffer);
     ++reading_;
     services_.writers.submit(
-        Urgency::urgent,
-        [reader = reader_, piece, chunk] { chunk->status = reader->read(piece, chunk->data()); },
-        [this, credit, chunk] {
+        Urgency::urgent, [reader = reader_, piece, chunk] { return reader->read(piece, chunk->data()); },
+        [this, credit, chunk](const Status& outcome) {
             --reading_;
-            if (!chunk->status.ok()) fail(services_.here(chunk->status));
+            if (!outcome.ok()) fail(services_.here(outcome));
             if (failure_.ok()) {
                 send(credit, chunk);
             } else {

@@ -158,13 +158,12 @@ void LeaderPart::note_write(const Chunk& chunk, bool is_local) {
 
 void LeaderPart::submit_for_each_file(std::function<Status(SegmentWriter&, uint32_t file)> work) {
     for (uint32_t file = 0; file < segment_->file_count(); ++file) {
-        auto status = std::make_shared<Status>();
         ++file_tasks_;
         services_.writers.submit(
-            Urgency::urgent, [segment = segment_, file, status, work] { *status = work(*segment, file); },
-            [this, status] {
+            Urgency::urgent, [segment = segment_, file, work] { return work(*segment, file); },
+            [this](const Status& outcome) {
                 --file_tasks_;
-                if (!status->ok()) fail(services_.here(*status));
+                if (!outcome.ok()) fail(services_.here(outcome));
             });
     }
 }
@@ -339,26 +338,23 @@ void LeaderPart::submit_write(std::shared_ptr<Chunk> chunk, std::optional<LocalC
     ++(is_local ? local_tasks_ : remote_tasks_);
     services_.writers.submit(
         is_local ? Urgency::relaxed : Urgency::urgent,
-        [reader = reader_, segment = segment_, chunk, local, block_bytes = plan_->block_bytes] {
+        [reader = reader_, segment = segment_, chunk, local, block_bytes = plan_->block_bytes]() -> Status {
             chunk->writer = WriterPool::this_thread();
             chunk->read_begin = chunk->write_begin = chunk->write_end = Clock::now();
             LocalBytes source{nullptr, {}, chunk->bytes};
             if (local) {
-                auto fetched = reader->fetch(*local, block_bytes, chunk->data());
-                chunk->status = fetched.status();
-                if (!fetched.ok()) return;
-                source = std::move(fetched).value();
+                TAILRACE_ASSIGN(source, reader->fetch(*local, block_bytes, chunk->data()));
                 chunk->write_begin = Clock::now();
             }
-            chunk->status = segment->write(chunk->rank, chunk->stream_offset, source.blocks,
-                                           chunk->buffer.memory(), source.buffered_bytes);
+            const Status written = segment->write(chunk->rank, chunk->stream_offset, source.blocks,
+                                                  chunk->buffer.memory(), source.buffered_bytes);
             chunk->write_end = Clock::now();
-            if (local && !chunk->status.ok())
-                chunk->status = reader->reason(*local, source, chunk->status, chunk->data());
+            if (local && !written.ok()) return reader->reason(*local, source, written, chunk->data());
+            return written;
         },
-        [this, chunk, is_local] {
+        [this, chunk, is_local](const Status& outcome) {
             --(is_local ? local_tasks_ : remote_tasks_);
-            if (!chunk->status.ok()) return fail(services_.here(chunk->status));
+            if (!outcome.ok()) return fail(services_.here(outcome));
             if (!is_local) ++window_;
             note_write(*chunk, is_local);
         });

@@ -52,7 +52,6 @@ struct Chunk {
     Clock::time_point ready{};  // received: when it was complete
     Clock::time_point begin{};  // receiving or sending
     // Left by the task for the part.
-    Status status;
     uint32_t writer = 0;  // the thread's number
     Clock::time_point read_begin{}, write_begin{}, write_end{};
 

@@ -4,6 +4,7 @@
 
 #include <system_error>
 
+#include "base/caught.h"
 #include "base/log.h"
 #include "threads/mutex.h"
 
@@ -17,7 +18,8 @@ uint32_t WriterPool::this_thread() {
     return number_of_this_thread;
 }
 
-WriterPool::WriterPool(uint32_t threads, Priority priority, Action wake) : wake_(std::move(wake)) {
+WriterPool::WriterPool(uint32_t threads, Priority priority, std::function<void()> wake)
+    : wake_(std::move(wake)) {
     threads_.reserve(threads);
     try {
         for (uint32_t i = 0; i < threads; ++i)
@@ -33,48 +35,51 @@ WriterPool::~WriterPool() {
     stop();
 }
 
-void WriterPool::submit(Urgency urgency, Action work, Action then) {
+void WriterPool::submit(Urgency urgency, Work work, Then then) {
+    Tasks one;
+    one.push_back({std::move(work), std::move(then), {}});
     {
         MutexLock lock(mutex_);
         if (stopping_) return;
-        (urgency == Urgency::urgent ? urgent_ : relaxed_).push_back({std::move(work), std::move(then)});
+        auto& queue = urgency == Urgency::urgent ? urgent_ : relaxed_;
+        queue.splice(queue.end(), one);
     }
     has_task_.notify_one();
 }
 
+WriterPool::Tasks WriterPool::next() {
+    Tasks one;
+    MutexLock lock(mutex_);
+    while (!stopping_ && urgent_.empty() && relaxed_.empty()) has_task_.wait(lock);
+    if (stopping_) return one;
+    auto& queue = urgent_.empty() ? relaxed_ : urgent_;
+    one.splice(one.end(), queue, queue.begin());
+    return one;
+}
+
 void WriterPool::run(uint32_t number) {
     number_of_this_thread = number;
-    for (;;) {
-        Task task;
-        {
-            MutexLock lock(mutex_);
-            has_task_.wait(lock, [&] { return stopping_ || !urgent_.empty() || !relaxed_.empty(); });
-            if (stopping_) return;
-            auto& queue = urgent_.empty() ? relaxed_ : urgent_;
-            task = std::move(queue.front());
-            queue.pop_front();
-        }
-        task.work();
+    for (Tasks one = next(); !one.empty(); one = next()) {
+        Task& task = one.front();
+        task.outcome = catching(task.work);
         task.work = nullptr;  // what it held is free before `then` can run
         {
             MutexLock lock(mutex_);
-            finished_.push_back(std::move(task.then));
+            finished_.splice(finished_.end(), one);
         }
         wake_();
     }
 }
 
 bool WriterPool::run_finished() {
-    std::vector<Action> finished;
+    Tasks finished;
     {
         MutexLock lock(mutex_);
         finished.swap(finished_);
     }
-    for (Action& then : finished) {
-        then();
-        then = nullptr;
-    }
-    return !finished.empty();
+    const bool any = !finished.empty();
+    for (; !finished.empty(); finished.pop_front()) finished.front().then(finished.front().outcome);
+    return any;
 }
 
 void WriterPool::stop() {

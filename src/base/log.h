@@ -23,9 +23,14 @@ void set_log_level(LogLevel level);
 bool log_enabled(LogLevel level);
 void log_message(LogLevel level, std::string_view message);
 
+// What cannot be said for lack of memory is not said: nobody must fail because of that.
 template <class... Arguments>
-void log(LogLevel level, fmt::format_string<Arguments...> format, Arguments&&... arguments) {
-    if (log_enabled(level)) log_message(level, fmt::format(format, std::forward<Arguments>(arguments)...));
+void log(LogLevel level, fmt::format_string<Arguments...> format, Arguments&&... arguments) noexcept {
+    if (!log_enabled(level)) return;
+    try {
+        log_message(level, fmt::format(format, std::forward<Arguments>(arguments)...));
+    } catch (...) {
+    }
 }
 
 }  // namespace tailrace

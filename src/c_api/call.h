@@ -8,6 +8,7 @@
 #include <string>
 #include <type_traits>
 
+#include "base/caught.h"
 #include "base/status.h"
 #include "c_api/cancellation.h"
 #include "tailrace.h"
@@ -18,19 +19,6 @@ namespace tailrace {
 // must be a literal.
 tailrace_code set_last_error_literal(Code code, const char* sentence) noexcept;
 tailrace_code keep_outcome(const Status& status) noexcept;
-
-// Runs `work`, which returns a Status, and turns what it throws into one too. Nothing in the library throws
-// on purpose; what is left is memory that cannot be had, and defects.
-template <class Work>
-Status catching(Work&& work) {
-    try {
-        return work();
-    } catch (const std::bad_alloc&) {
-        return Status(Code::out_of_memory, "memory for the call could not be had");
-    } catch (const std::exception& error) {
-        return Status(Code::failed_state, std::string("an internal error of tailrace: ") + error.what());
-    }
-}
 
 template <class Work>
 tailrace_code call(Work&& work) noexcept {

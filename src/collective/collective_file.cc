@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "base/bytes.h"
+#include "base/caught.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "collective/call.h"
@@ -459,8 +460,8 @@ class File final : public CollectiveFile {
     Result<uint64_t> call_or_give_up(bool writes, const Access& access) {
         try {
             return call(writes, access);
-        } catch (const std::bad_alloc&) {
-            return give_up(Status(Code::out_of_memory, "memory for lists of requests could not be had"));
+        } catch (...) {
+            return give_up(caught_status().with_context("exchanging lists of requests"));
         }
     }
     void wait_until_idle() const {

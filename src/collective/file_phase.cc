@@ -4,6 +4,7 @@
 #include <array>
 #include <new>
 
+#include "base/caught.h"
 #include "base/units.h"
 #include "collective/statistics.h"
 
@@ -73,20 +74,15 @@ void FilePhase::submit(FileTask* task) {
 
 void FilePhase::run() {
     // Opening takes a while on a file system behind a network. What it comes to, the first task will see.
-    try {
-        (void)open_file_();
-    } catch (const std::bad_alloc&) {
-    }
+    (void)catching([&] { return open_file_(); });
     while (std::optional<FileTask*> next = tasks_.pop()) {
         FileTask& task = **next;
         {
             const Stopwatch stopwatch(task.seconds);
-            try {
-                Result<File*> file = open_file_();
-                task.status = file.ok() ? carry_out(**file, task) : file.status();
-            } catch (const std::bad_alloc&) {
-                task.status = Status(Code::out_of_memory, "memory for a window of the file could not be had");
-            }
+            task.status = catching([&]() -> Status {
+                              TAILRACE_ASSIGN(File* const file, open_file_());
+                              return carry_out(*file, task);
+                          }).with_context("a window of the file");
         }
         task.finished.store(true, std::memory_order_release);
         wake_();

@@ -14,6 +14,7 @@
 #include <system_error>
 
 #include "base/buffer_pool.h"
+#include "base/caught.h"
 #include "base/crc32c.h"
 #include "base/stream_copy.h"
 #include "base/units.h"
@@ -194,7 +195,10 @@ Result<std::vector<std::vector<uint32_t>>> write_runs(Storage& storage, const Re
             workers.emplace_back("tailrace-direct", Priority{options.nice, options.nice > 0},
                                  [&job, &pool](const std::stop_token&) {
                                      const Buffer buffer = pool->try_take();
-                                     job.work(buffer.memory());
+                                     job.fail(catching([&]() -> Status {
+                                         job.work(buffer.memory());
+                                         return {};
+                                     }));
                                  });
     } catch (const std::system_error& error) {
         return Status(Code::out_of_memory, fmt::format("starting threads to write: {}", error.what()));

@@ -51,7 +51,13 @@ class Finisher {
         if (!own_thread) return;
         try {
             worker_ = Worker("tr-check", {}, [this](std::stop_token) {
-                while (auto arrived = queue_.pop()) complete(*arrived);
+                while (auto arrived = queue_.pop()) {
+                    try {
+                        complete(*arrived);
+                    } catch (...) {
+                        if (!thrown_) thrown_ = std::current_exception();
+                    }
+                }
             });
         } catch (const std::system_error& error) {
             log(LogLevel::debug, "checksums are computed in the reading thread: {}", error.what());
@@ -74,6 +80,10 @@ class Finisher {
         queue_.close();
         worker_.join();
         return mismatches_;
+    }
+    // After finish(): what was thrown in the other thread.
+    void throw_on() const {
+        if (thrown_) std::rethrow_exception(thrown_);
     }
 
     // How many buffers can be out: those in the queue, the one at work, and the one that is being filled.
@@ -103,6 +113,7 @@ class Finisher {
     // Each entry is one read call's worth: two in the queue keep the thread busy and the caller near.
     BoundedQueue<Arrived> queue_{most_buffers - 2};
     std::vector<Mismatch> mismatches_;  // the worker's until it is joined
+    std::exception_ptr thrown_;         // the same
     Worker worker_;
 };
 
@@ -148,6 +159,7 @@ class Attempt {
             finisher.add(read(calls[c], next, buffers.get()));
         }
         for (const Mismatch& mismatch : finisher.finish()) add_mismatch(mismatch);
+        finisher.throw_on();
         std::stable_sort(failures_.begin(), failures_.end(),
                          [](const BlockFailure& a, const BlockFailure& b) { return a.block < b.block; });
         // A block cut by an extent's end may have failed in two calls.

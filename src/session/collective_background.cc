@@ -8,6 +8,7 @@
 #include "agent/node_aggregator.h"
 #include "agent/node_ledger.h"
 #include "base/bytes.h"
+#include "base/caught.h"
 #include "base/log.h"
 #include "threads/mutex.h"
 
@@ -51,7 +52,11 @@ Result<std::unique_ptr<Background>> CollectiveBackground::create(const JobContex
 Status CollectiveBackground::begin() {
     TAILRACE_TRY(agree(*context_.transport, with_threads([&]() -> Status {
         const Priority priority = background_priority(context_.config);
-        if (finisher_) finisher_->begin(priority);
+        if (finisher_)
+            finisher_->begin(priority, [] {
+                log(LogLevel::warning, "a committed epoch may keep its unfinished names: {}",
+                    caught_status().message());
+            });
         if (recorder_) recorder_->begin(priority);
         if (flusher_) flusher_->begin();
         return {};

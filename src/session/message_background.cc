@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/bytes.h"
+#include "base/caught.h"
 #include "base/log.h"
 #include "base/status_codec.h"
 #include "threads/mutex.h"
@@ -41,12 +42,15 @@ Status MessageBackground::save(const Status& refused, const CaptureEpoch& captur
     }
     Captured captured = capture(std::chrono::duration<double>(Clock::now() - start).count());
     ++sequence_;
-    if (agent_) {
+    const Status told = catching([&]() -> Status {
+        if (!agent_) return mail_.post(captured, "telling the node's agent of " + to_string(captured.key));
         agent_->captured(std::move(captured));
         return {};
-    }
-    const auto purpose = "telling the node's agent of " + to_string(captured.key);
-    return mail_.post(std::move(captured), purpose);
+    });
+    // Whoever was not told would wait for ever.
+    if (!told.ok() && agent_) agent_->end(told);
+    if (!told.ok() && !agent_) mail_.leave(told);
+    return told;
 }
 
 void MessageBackground::read_news() {

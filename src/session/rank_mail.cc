@@ -30,6 +30,11 @@ Status RankMail::post(const AgentMessage& message, const std::string& purpose) {
     return posted;
 }
 
+void RankMail::leave(const Status& why) {
+    MutexLock lock(mutex_);
+    leave_background(why);
+}
+
 // Once: every later call of the transport would fail in the same way.
 void RankMail::leave_background(const Status& why) {
     if (left_) return;

@@ -29,6 +29,8 @@ class RankMail {
     // Sleeps until `done` (of RankEpochs::wait_until) or the deadline, reading mail; says whether done.
     bool wait_until(const std::function<bool(const RankEpochs::Entries&)>& done,
                     std::optional<std::chrono::steady_clock::time_point> deadline);
+    // This rank has not told what it had to: it takes no part any more. The first reason counts.
+    void leave(const Status& why);
     // Nothing is read any more.
     void end() { ended_ = true; }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/caught.h"
 #include "base/log.h"
 #include "session/opening.h"
 #include "storage/file_size_signal.h"
@@ -143,6 +144,10 @@ Status Session::check_regions(uint64_t epoch) {
 Status Session::capture_epoch(uint64_t epoch, const Status& failure, Captured& capture) {
     const auto start = Background::Clock::now();
     const auto header = part_header(epoch);
+    capture.sequence = header.sequence;
+    capture.key = header.key;
+    capture.for_shared = header.for_shared;
+    capture.stream.rank = header.stream.rank;
     if (!newest_saved_) warn_of_newer_epochs(epoch);
     const auto sources = regions_.sources();
     std::vector<NamedPiece> arrays;
@@ -158,11 +163,7 @@ Status Session::capture_epoch(uint64_t epoch, const Status& failure, Captured& c
     }();
 
     capture.seconds = seconds_since(start);
-    capture.sequence = header.sequence;
-    capture.key = header.key;
-    capture.for_shared = header.for_shared;
     capture.arrays = context_.points.digest(arrays);
-    capture.stream.rank = header.stream.rank;
     EpochInfo info;
     info.epoch = epoch;
     info.run = context_.run;
@@ -173,7 +174,6 @@ Status Session::capture_epoch(uint64_t epoch, const Status& failure, Captured& c
     info.blocked_seconds = seconds_since(start);
     epochs_.add(info, header.for_shared);
     newest_saved_ = epoch;
-    capture.status = part.status();
     if (!part.ok()) return part.status();
     capture.stream = part->stream;
     capture.path = part->path;
@@ -190,7 +190,9 @@ Status Session::save_or_fail(uint64_t epoch, const Status& failure) {
     Status captured;
     TAILRACE_TRY(background_->save(refused, [&](double waited_seconds) {
         Captured news;
-        captured = capture_epoch(epoch, failure, news);
+        captured = catching([&] { return capture_epoch(epoch, failure, news); });
+        // Also when something was thrown on the way: the others hear that this rank has not captured it.
+        news.status = captured;
         news.wait_seconds = waited_seconds;
         return news;
     }));

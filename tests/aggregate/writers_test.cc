@@ -52,16 +52,26 @@ TEST(WriterPoolTest, UrgentTasksGoFirstAndThenRunsInTheOwnersThread) {
         [&] {
             busy.set_value();
             gate.get_future().wait();
+            return Status();
         },
-        [&] { ++thens; });
+        [&](const Status&) { ++thens; });
     busy.get_future().wait();
     for (int i = 0; i < 3; ++i)
         pool.submit(
-            Urgency::relaxed, [&, i] { order.push_back(i); }, [&] { ++thens; });
+            Urgency::relaxed,
+            [&, i] {
+                order.push_back(i);
+                return Status();
+            },
+            [&](const Status&) { ++thens; });
     for (int i = 10; i < 12; ++i) {
         pool.submit(
-            Urgency::urgent, [&, i] { order.push_back(i); },
-            [&] {
+            Urgency::urgent,
+            [&, i] {
+                order.push_back(i);
+                return Status();
+            },
+            [&](const Status&) {
                 EXPECT_EQ(std::this_thread::get_id(), owner);
                 ++thens;
             });
@@ -75,6 +85,18 @@ TEST(WriterPoolTest, UrgentTasksGoFirstAndThenRunsInTheOwnersThread) {
     EXPECT_EQ(woken, 6);
 }
 
+TEST(WriterPoolTest, WhatWorkThrowsIsItsOutcome) {
+    std::promise<void> woken;
+    WriterPool pool(1, {}, [&] { woken.set_value(); });
+    Status outcome;
+    pool.submit(
+        Urgency::urgent, []() -> Status { throw std::bad_alloc(); },
+        [&](const Status& told) { outcome = told; });
+    woken.get_future().wait();
+    EXPECT_TRUE(pool.run_finished());
+    EXPECT_EQ(outcome.code(), Code::out_of_memory);
+}
+
 TEST(WriterPoolTest, StopDropsWaitingTasksWithWhatTheyHold) {
     std::promise<void> gate, busy;
     auto pool = std::make_unique<WriterPool>(1, Priority{}, [] {});
@@ -85,11 +107,17 @@ TEST(WriterPoolTest, StopDropsWaitingTasksWithWhatTheyHold) {
         [&] {
             busy.set_value();
             gate.get_future().wait();
+            return Status();
         },
-        [] {});
+        [](const Status&) {});
     busy.get_future().wait();
     pool->submit(
-        Urgency::urgent, [&ran, held] { ran = true; }, [&ran, held] { ran = true; });
+        Urgency::urgent,
+        [&ran, held] {
+            ran = true;
+            return Status();
+        },
+        [&ran, held](const Status&) { ran = true; });
     EXPECT_EQ(held.use_count(), 3);
     auto stopped = std::async(std::launch::async, [&] { pool->stop(); });
     // Whether stop() is seen before or after the gate opens, the second task must not be lost track of.
@@ -99,7 +127,12 @@ TEST(WriterPoolTest, StopDropsWaitingTasksWithWhatTheyHold) {
     EXPECT_FALSE(pool->run_finished());
     EXPECT_EQ(held.use_count(), 1);
     pool->submit(
-        Urgency::urgent, [&ran] { ran = true; }, [] {});
+        Urgency::urgent,
+        [&ran] {
+            ran = true;
+            return Status();
+        },
+        [](const Status&) {});
     pool.reset();
     EXPECT_EQ(ran, ran_before_stop);
 }

@@ -264,6 +264,7 @@ class Network::WireTransfer final : public Transfer {
     ~WireTransfer() override { wires_->take_back(channel_, *end_); }
 
     Result<std::optional<uint64_t>> test() override {
+        const VirtualExecutor::OwnWork own;
         wires_->advance(channel_, *end_);
         if (!end_->failure.ok()) return end_->failure;
         if (end_->complete) return std::optional<uint64_t>(end_->moved_bytes);
@@ -293,10 +294,12 @@ class Network::WireTransport final : public Transport {
     bool concurrent() const override { return wires_->concurrent; }
 
     Status post(int target, std::span<const std::byte> message) override {
+        const VirtualExecutor::OwnWork own;
         TAILRACE_TRY(check("posting a message to", target));
         return wires_->post(rank_, target, message);
     }
     Result<std::optional<Message>> poll() override {
+        const VirtualExecutor::OwnWork own;
         TAILRACE_TRY(check("receiving messages on", rank_));
         TAILRACE_TRY(wires_->check(rank_));
         return wires_->poll(rank_);
@@ -305,6 +308,7 @@ class Network::WireTransport final : public Transport {
 
     Result<std::unique_ptr<Transfer>> start_send(int target, uint32_t tag,
                                                  std::span<const std::byte> source) override {
+        const VirtualExecutor::OwnWork own;
         TAILRACE_TRY(check("sending data to", target));
         TAILRACE_TRY(wires_->check(rank_));
         // A sender's memory is only read.
@@ -314,6 +318,7 @@ class Network::WireTransport final : public Transport {
     }
     Result<std::unique_ptr<Transfer>> start_receive(int source, uint32_t tag,
                                                     std::span<std::byte> target) override {
+        const VirtualExecutor::OwnWork own;
         TAILRACE_TRY(check("receiving data from", source));
         TAILRACE_TRY(wires_->check(rank_));
         return std::unique_ptr<Transfer>(
@@ -321,6 +326,7 @@ class Network::WireTransport final : public Transport {
     }
 
     void wait(std::chrono::microseconds longest, bool /*busy*/) override {
+        const VirtualExecutor::OwnWork own;
         longest = std::clamp<std::chrono::microseconds>(longest, {}, std::chrono::hours(1));
         Rank& here = wires_->rank(rank_);
         const auto latest = SteadyClock::now() + longest;
@@ -334,9 +340,11 @@ class Network::WireTransport final : public Transport {
     void wake() override { wires_->signal(rank_); }
 
     Result<std::vector<std::vector<std::byte>>> allgather(std::span<const std::byte> mine) override {
+        const VirtualExecutor::OwnWork own;
         return wires_->gather(rank_, mine);
     }
     Result<std::vector<std::byte>> broadcast(int root, std::span<const std::byte> bytes) override {
+        const VirtualExecutor::OwnWork own;
         TAILRACE_TRY(check_rank("broadcasting from", root));
         TAILRACE_ASSIGN(auto parts,
                         wires_->gather(rank_, root == rank_ ? bytes : std::span<const std::byte>()));

@@ -28,6 +28,7 @@ class TimedFile final : public File {
 
     Result<size_t> read_at(std::span<std::byte> target, uint64_t offset) override {
         server_->serve("read", target.size());
+        const VirtualExecutor::OwnWork own;
         return inner_->read_at(target, offset);
     }
     Result<size_t> read_pieces(std::span<const Piece> targets, uint64_t offset) override {
@@ -38,18 +39,22 @@ class TimedFile final : public File {
     }
     Status write_at(std::span<const std::byte> source, uint64_t offset) override {
         server_->serve("write", source.size());
+        const VirtualExecutor::OwnWork own;
         return inner_->write_at(source, offset);
     }
     Status reserve(uint64_t bytes) override {
         server_->serve("reserve", 0);
+        const VirtualExecutor::OwnWork own;
         return inner_->reserve(bytes);
     }
     Status truncate(uint64_t bytes) override {
         server_->serve("truncate", 0);
+        const VirtualExecutor::OwnWork own;
         return inner_->truncate(bytes);
     }
     Status sync() override {
         server_->serve("sync", 0);
+        const VirtualExecutor::OwnWork own;
         return inner_->sync();
     }
     Result<uint64_t> size() override { return inner_->size(); }
@@ -76,29 +81,35 @@ class TimedStorage final : public Storage {
 
     Result<std::unique_ptr<File>> open(const std::string& path, const OpenOptions& options) override {
         server_->serve("open", 0);
+        const VirtualExecutor::OwnWork own;
         TAILRACE_ASSIGN(auto file, inner_->open(path, options));
         return std::unique_ptr<File>(std::make_unique<TimedFile>(std::move(file), server_));
     }
     Status rename(const std::string& from, const std::string& to) override {
         server_->serve("rename", 0);
+        const VirtualExecutor::OwnWork own;
         TAILRACE_TRY(inner_->rename(from, to));
         if (renamed_) renamed_(to);
         return {};
     }
     Status remove(const std::string& path) override {
         server_->serve("remove", 0);
+        const VirtualExecutor::OwnWork own;
         return inner_->remove(path);
     }
     Result<std::vector<DirectoryEntry>> list(const std::string& directory) override {
         server_->serve("list", 0);
+        const VirtualExecutor::OwnWork own;
         return inner_->list(directory);
     }
     Status make_directories(const std::string& path) override {
         server_->serve("mkdir", 0);
+        const VirtualExecutor::OwnWork own;
         return inner_->make_directories(path);
     }
     Status sync_directory(const std::string& path) override {
         server_->serve("sync", 0);
+        const VirtualExecutor::OwnWork own;
         return inner_->sync_directory(path);
     }
     Result<SpaceInfo> space(const std::string& path) override { return inner_->space(path); }

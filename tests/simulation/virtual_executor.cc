@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/common_interface_defs.h>
@@ -140,11 +141,13 @@ void VirtualExecutor::enter() {
     context.ended = true;
     ++self->ended_;
     self->tasks_.erase(context.number);
+    OwnWork::depth_ = 0;
     self->wake(&context, true);
     self->switch_away();
 }
 
 Executor::Task VirtualExecutor::start(const std::string& name, std::function<void()> body) {
+    const OwnWork own;
     auto made = std::make_unique<Context>();
     Context& context = *made;
     context.number = ++started_;
@@ -183,12 +186,14 @@ VirtualExecutor::Context& VirtualExecutor::make_ready(Context& context) {
 }
 
 void VirtualExecutor::pause() {
+    const OwnWork own;
     if (options_.pause <= 0 || ready_.empty() || !dice_.chance(options_.pause)) return;
     ready_.push_back(running_);
     switch_away();
 }
 
 void VirtualExecutor::wait(const void* place, std::optional<SteadyClock::time_point> until) {
+    const OwnWork own;
     running_->place = place;
     waiting_[place].push_back(running_);
     if (until) running_->alarm = alarms_.emplace(*until, running_);
@@ -196,6 +201,7 @@ void VirtualExecutor::wait(const void* place, std::optional<SteadyClock::time_po
 }
 
 void VirtualExecutor::wake(const void* place, bool all) {
+    const OwnWork own;
     const auto found = waiting_.find(place);
     if (found == waiting_.end()) return;
     if (!all) {
@@ -222,6 +228,7 @@ void VirtualExecutor::switch_away() {
     if (next == running_) return;
 
     Context& before = *running_;
+    const int own_work = std::exchange(OwnWork::depth_, 0);
     auto* caught = reinterpret_cast<CaughtExceptions*>(abi::__cxa_get_globals());
     before.exceptions = *caught;
     *caught = next->exceptions;
@@ -234,6 +241,7 @@ void VirtualExecutor::switch_away() {
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_finish_switch_fiber(running_->fake_stack, nullptr, nullptr);
 #endif
+    OwnWork::depth_ = own_work;
     if (ended_ == 0) return;
     ended_ = 0;
     std::erase_if(contexts_, [&](const auto& context) {

@@ -1,0 +1,25 @@
+#include "base/caught.h"
+
+#include <new>
+#include <string>
+
+namespace tailrace {
+
+Status caught_status() noexcept {
+    // Sentences that std::string keeps within itself, for when there is not even memory to say more.
+    try {
+        try {
+            throw;
+        } catch (const std::bad_alloc&) {
+            return Status(Code::out_of_memory, "memory could not be had");
+        } catch (const std::exception& error) {
+            return Status(Code::failed_state, std::string("an internal error of tailrace: ") + error.what());
+        } catch (...) {
+            return Status(Code::failed_state, "an internal error of tailrace");
+        }
+    } catch (...) {
+        return Status(Code::out_of_memory, "no memory");
+    }
+}
+
+}  // namespace tailrace

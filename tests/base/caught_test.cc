@@ -1,0 +1,25 @@
+#include "base/caught.h"
+
+#include <gtest/gtest.h>
+
+#include <new>
+#include <stdexcept>
+
+namespace tailrace::test {
+namespace {
+
+TEST(CaughtTest, WhatIsThrownBecomesAStatus) {
+    EXPECT_EQ(catching([]() -> Status { throw std::bad_alloc(); }).code(), Code::out_of_memory);
+    const Status defect = catching([]() -> Status { throw std::logic_error("two leaders"); });
+    EXPECT_EQ(defect.code(), Code::failed_state);
+    EXPECT_NE(defect.message().find("two leaders"), std::string::npos);
+    EXPECT_EQ(catching([]() -> Result<int> { throw 7; }).status().code(), Code::failed_state);
+}
+
+TEST(CaughtTest, WhatIsNotThrownStaysAsItIs) {
+    EXPECT_TRUE(catching([] { return Status(); }).ok());
+    EXPECT_EQ(*catching([]() -> Result<int> { return 7; }), 7);
+}
+
+}  // namespace
+}  // namespace tailrace::test

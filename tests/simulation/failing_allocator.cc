@@ -1,0 +1,45 @@
+#include "simulation/failing_allocator.h"
+
+#include <cstdlib>
+#include <new>
+
+#include "simulation/virtual_executor.h"
+
+namespace tailrace::testing_support {
+
+namespace {
+
+bool counting = false;
+uint64_t counted = 0, failing = 0;
+
+bool fails_now() {
+    if (!counting || VirtualExecutor::OwnWork::is_done()) return false;
+    return ++counted == failing;
+}
+
+}  // namespace
+
+void FailingAllocator::begin(uint64_t n) {
+    counted = 0;
+    failing = n;
+}
+void FailingAllocator::count(bool on) {
+    counting = on;
+}
+uint64_t FailingAllocator::allocations() {
+    return counted;
+}
+
+}  // namespace tailrace::testing_support
+
+void* operator new(size_t bytes) {
+    if (tailrace::testing_support::fails_now()) throw std::bad_alloc();
+    if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
+    throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept {
+    std::free(memory);
+}
+void operator delete(void* memory, size_t) noexcept {
+    std::free(memory);
+}

@@ -1,0 +1,192 @@
+// Memory that cannot be had, at every allocation of a save, its flush and a restore: the n-th fails, for
+// every n. Nothing may end the process or stand still, the calls fail with a sentence or succeed, and
+// whatever was reported as committed is there for the next session, byte for byte.
+//
+// Each n is one simulated job, the same up to its failure. A child process runs many of them and reports how
+// far it came, so one that ends it is found.
+//
+// TAILRACE_ALLOCATION=n runs a single one, in this process.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <iostream>
+#include <set>
+
+#include "base/caught.h"
+#include "base/log.h"
+#include "session/cluster.h"
+#include "simulation/failing_allocator.h"
+#include "simulation/network.h"
+#include "simulation/timed_storage.h"
+#include "simulation/virtual_executor.h"
+
+namespace tailrace {
+namespace {
+
+using namespace std::chrono_literals;
+using namespace testing_support;
+
+constexpr uint64_t region_bytes = 40'000;
+
+class OutOfMemory {
+  public:
+    explicit OutOfMemory(int ranks) : ranks_(ranks) {}
+
+    // Runs a job that saves two epochs and one that restores, and returns how many allocations the part that
+    // is to fail has.
+    uint64_t run(uint64_t n, bool in_save, bool in_restore) {
+        FailingAllocator::begin(n);
+        VirtualExecutor executor(1, {.pause = 0.05, .most_steps = 2'000'000, .story = {}});
+        executor.run([&] {
+            const VirtualExecutor::OwnWork own;
+            Machines machines;
+            save_two(executor, machines, in_save);
+            const bool restored = restore(executor, machines, in_restore);
+            if (in_restore && !restored && !restore(executor, machines, false)) {
+                ADD_FAILURE() << "nothing is restored, although memory is to be had again";
+            }
+        });
+        return FailingAllocator::allocations();
+    }
+
+  private:
+    void save_two(VirtualExecutor& executor, Machines& machines, bool armed) {
+        std::unique_ptr<Network> network;
+        const Job job = job_of(executor, machines, network);
+        int ready = 0;
+        run_job(job, [&](int rank, Checkpointer* session, const Status& opened) {
+            ASSERT_NE(session, nullptr) << opened.to_string();
+            std::vector<std::byte> state(region_bytes);
+            ASSERT_TRUE(session->register_region("state", state.data(), state.size()).ok());
+            // From here on, once all are here.
+            if (++ready == ranks_) FailingAllocator::count(armed);
+            for (const uint64_t epoch : {1, 2}) {
+                state = content_of(epoch, rank);
+                const Status updated =
+                    catching([&] { return session->update_region("state", state.data(), state.size()); });
+                const Status saved = catching([&] { return session->save(epoch); });
+                told(rank, updated);
+                told(rank, saved);
+                told(rank, catching([&] { return session->wait(epoch, 30s); }));
+                const VirtualExecutor::OwnWork own;
+                const auto info = session->state(epoch);
+                if (info.ok() && info->state == EpochState::committed)
+                    committed_ = std::max(committed_, epoch);
+            }
+            if (--ready == 0) FailingAllocator::count(false);
+            told(rank, catching([&] { return session->close(); }));
+        });
+        FailingAllocator::count(false);
+    }
+
+    bool restore(VirtualExecutor& executor, Machines& machines, bool armed) {
+        machines.shared->process_death();
+        for (auto& [host, storage] : machines.local) storage->process_death();
+        std::unique_ptr<Network> network;
+        const Job job = job_of(executor, machines, network);
+        int ready = 0, whole = 0;
+        run_job(job, [&](int rank, Checkpointer* session, const Status& opened) {
+            ASSERT_NE(session, nullptr) << opened.to_string();
+            std::vector<std::byte> state(region_bytes);
+            ASSERT_TRUE(session->register_region("state", state.data(), state.size()).ok());
+            if (++ready == ranks_) FailingAllocator::count(armed);
+            const auto restored = catching([&] { return session->restore(std::nullopt, {}); });
+            if (--ready == 0) FailingAllocator::count(false);
+            told(rank, restored.status());
+            if (restored.ok()) {
+                ++whole;
+                EXPECT_GE(*restored, committed_) << "rank " << rank;
+                EXPECT_EQ(state, content_of(*restored, rank)) << "rank " << rank;
+            } else if (!armed) {
+                EXPECT_EQ(committed_, 0u) << "rank " << rank << ": " << restored.status().to_string();
+            }
+            told(rank, catching([&] { return session->close(); }));
+        });
+        FailingAllocator::count(false);
+        return whole == ranks_;
+    }
+
+    Job job_of(VirtualExecutor& executor, Machines& machines, std::unique_ptr<Network>& network) {
+        Job job = job_on(machines, hosts_of(ranks_ > 1 ? 2 : 1, ranks_ > 1 ? ranks_ / 2 : 1));
+        const auto server = std::make_shared<Server>(executor, ServerCosts{10us, 0us, 0});
+        job.shared = timed(machines.shared, server);
+        job.local = [&machines, server](const std::string& host) {
+            return timed(machines.local.at(host), server);
+        };
+        job.config.files = 1;
+        job.connect = [&](const auto& hosts, bool concurrent) {
+            network = std::make_unique<Network>(executor, hosts, NetworkCosts{10us, 0us, 0}, concurrent);
+            return network->transports();
+        };
+        return job;
+    }
+
+    static std::vector<std::byte> content_of(uint64_t epoch, int rank) {
+        const VirtualExecutor::OwnWork own;
+        return content(epoch, rank, 0, region_bytes);
+    }
+
+    void told(int rank, const Status& status) {
+        const VirtualExecutor::OwnWork own;
+        if (status.ok()) return;
+        EXPECT_FALSE(status.message().empty()) << "rank " << rank;
+    }
+
+    const int ranks_;
+    uint64_t committed_ = 0;
+};
+
+struct Case {
+    const char* name;
+    int ranks;
+    bool in_save, in_restore;
+};
+
+class OutOfMemoryTest : public ::testing::TestWithParam<Case> {};
+
+TEST_P(OutOfMemoryTest, EveryAllocationMayFail) {
+    if (std::getenv("TAILRACE_LOG") == nullptr) set_log_level(LogLevel::off);
+    const auto [name, ranks, in_save, in_restore] = GetParam();
+    const uint64_t all = OutOfMemory(ranks).run(0, in_save, in_restore);
+    if (const char* single = std::getenv("TAILRACE_ALLOCATION")) {
+        OutOfMemory(ranks).run(std::strtoull(single, nullptr, 10), in_save, in_restore);
+        return;
+    }
+    std::cout << "each of " << all << " allocations\n";
+    EXPECT_GT(all, 100u);
+    auto* reached = static_cast<uint64_t*>(
+        mmap(nullptr, sizeof(uint64_t), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+    ASSERT_NE(reached, MAP_FAILED);
+    std::vector<std::string> failures;
+    for (*reached = 0; *reached < all && failures.size() < 20;) {
+        std::fflush(nullptr);
+        const pid_t child = fork();
+        ASSERT_GE(child, 0);
+        if (child == 0) {
+            while (!HasFailure() && ++*reached <= all) OutOfMemory(ranks).run(*reached, in_save, in_restore);
+            _exit(HasFailure() ? 1 : 0);
+        }
+        int status = 0;
+        ASSERT_EQ(waitpid(child, &status, 0), child);
+        if (status == 0) break;
+        failures.push_back("TAILRACE_ALLOCATION=" + std::to_string(*reached) +
+                           (WIFEXITED(status) ? "" : ", which ends the process"));
+    }
+    for (const auto& failure : failures) ADD_FAILURE() << "replay with " << failure;
+    munmap(reached, sizeof(uint64_t));
+}
+
+INSTANTIATE_TEST_SUITE_P(Parts, OutOfMemoryTest,
+                         ::testing::Values(Case{"SaveAndFlushOnFourRanks", 4, true, false},
+                                           Case{"SaveAndFlushOnOneRank", 1, true, false},
+                                           Case{"RestoreOnOneRank", 1, false, true},
+                                           Case{"RestoreOnFourRanks", 4, false, true}),
+                         [](const ::testing::TestParamInfo<Case>& tried) {
+                             return std::string(tried.param.name);
+                         });
+
+}  // namespace
+}  // namespace tailrace
