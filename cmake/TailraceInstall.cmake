@@ -1,5 +1,5 @@
-# What `cmake --install` leaves behind: headers, the shared libraries, the tool with its manual page (tools/),
-# and what programs need to find them: find_package(tailrace [COMPONENTS mpi]) and pkg-config.
+# What `cmake --install` leaves behind: headers, the shared libraries, their manual pages, the tool with its own
+# (tools/), and what programs need to find them: find_package(tailrace [COMPONENTS mpi]) and pkg-config.
 # tests/project/install_test.py installs and builds the README's examples against it.
 include(CMakePackageConfigHelpers)
 
@@ -23,6 +23,24 @@ if(TAILRACE_MPI)
 endif()
 
 install(FILES ${tailrace_headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+# The pages of section 3, and for each name in the NAME of one a page that leads to it: `man tailrace_save`.
+file(GLOB tailrace_pages CONFIGURE_DEPENDS docs/man/*.3)
+if(NOT TAILRACE_MPI)
+  list(FILTER tailrace_pages EXCLUDE REGEX "/tailrace_collective_files\\.3$")
+endif()
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${tailrace_pages})
+foreach(page IN LISTS tailrace_pages)
+  get_filename_component(page_name ${page} NAME_WE)
+  file(STRINGS ${page} names REGEX "^\\.Nm ")
+  list(TRANSFORM names REPLACE "^\\.Nm ([^ ]+).*$" "\\1")
+  list(REMOVE_ITEM names ${page_name})
+  foreach(name IN LISTS names)
+    file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/man/${name}.3 CONTENT ".so man3/${page_name}.3\n")
+    install(FILES ${PROJECT_BINARY_DIR}/man/${name}.3 DESTINATION ${CMAKE_INSTALL_MANDIR}/man3)
+  endforeach()
+endforeach()
+install(FILES ${tailrace_pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man3)
+
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 configure_package_config_file(cmake/tailraceConfig.cmake.in ${PROJECT_BINARY_DIR}/tailraceConfig.cmake

@@ -29,6 +29,10 @@
  * what a function makes, its _free or _close function releases. Memory given to tailrace_register stays the
  * program's; tailrace reads it during save and writes it during restore, at no other time.
  *
+ * Growth: a struct that programs allocate ends with `reserved` fields, and later versions use some of them.
+ * In one that goes in they must be 0, so begin with zeros; in one that comes out they are 0. docs/linking.md
+ * says what stays as it is.
+ *
  * C11. No C++ or MPI types.
  */
 #ifndef TAILRACE_H
@@ -49,13 +53,22 @@
 extern "C" {
 #endif
 
+/* ---- version -------------------------------------------------------------------------------------- */
+
 #define TAILRACE_VERSION_MAJOR 0
 #define TAILRACE_VERSION_MINOR 2
 #define TAILRACE_VERSION_PATCH 0
 
-TAILRACE_API const char* tailrace_version(void);                 /* "0.2.0" */
-TAILRACE_API const char* tailrace_code_name(tailrace_code code); /* "no space" */
-TAILRACE_API const char* tailrace_last_error(void);              /* never NULL; "" when there was none */
+/* Of the library that the program runs with: "0.2.0". The macros are of the header it was compiled with. */
+TAILRACE_API const char* tailrace_version(void);
+
+/* ---- failures ------------------------------------------------------------------------------------- */
+
+/* What kind of failure a code is, in words: "no space". Never NULL. */
+TAILRACE_API const char* tailrace_code_name(tailrace_code code);
+/* What this thread's last call has failed with: a sentence that stays until its next call. Never NULL; ""
+ * when the call did not fail. */
+TAILRACE_API const char* tailrace_last_error(void);
 
 /* ---- logging -------------------------------------------------------------------------------------- */
 
@@ -72,6 +85,7 @@ typedef void (*tailrace_log_function)(tailrace_log_level level, const char* mess
 
 /* Process-wide. NULL restores the default: warnings and errors to stderr, or what TAILRACE_LOG says. */
 TAILRACE_API void tailrace_set_log(tailrace_log_function function, void* user);
+/* Process-wide: messages below this level are not logged. */
 TAILRACE_API void tailrace_set_log_level(tailrace_log_level level);
 
 /* ---- options -------------------------------------------------------------------------------------- */
@@ -81,9 +95,13 @@ TAILRACE_API void tailrace_set_log_level(tailrace_log_level level);
  */
 typedef struct tailrace_options tailrace_options;
 
-TAILRACE_API tailrace_options* tailrace_options_new(void); /* NULL when out of memory */
+/* New options, without settings. NULL when out of memory. */
+TAILRACE_API tailrace_options* tailrace_options_new(void);
+/* Frees the options. Sessions that were opened with them keep what they have. NULL is allowed. */
 TAILRACE_API void tailrace_options_free(tailrace_options* options);
+/* Adds the settings of a file. After a failure the options are as they were. */
 TAILRACE_API tailrace_code tailrace_options_load(tailrace_options* options, const char* toml_path);
+/* Sets one key, from the text that a file would have for it. After a failure the options are as they were. */
 TAILRACE_API tailrace_code tailrace_options_set(tailrace_options* options, const char* key,
                                                 const char* value);
 
@@ -99,8 +117,9 @@ TAILRACE_API tailrace_code tailrace_open(const tailrace_options* options, tailra
  * NULL is allowed. */
 TAILRACE_API tailrace_code tailrace_close(tailrace_session* session);
 
-TAILRACE_API int tailrace_rank(const tailrace_session* session);       /* -1 for no session */
-TAILRACE_API int tailrace_rank_count(const tailrace_session* session); /* 0 for no session */
+/* This rank, from 0, and how many there are. -1 and 0 for no session. */
+TAILRACE_API int tailrace_rank(const tailrace_session* session);
+TAILRACE_API int tailrace_rank_count(const tailrace_session* session);
 /* The value of a setting as this session uses it; NULL for an unknown key. Lives until the next call in this
  * thread. */
 TAILRACE_API const char* tailrace_setting(const tailrace_session* session, const char* key);
@@ -171,8 +190,9 @@ typedef struct tailrace_array {
     uint64_t reserved[8];
 } tailrace_array;
 
-/* Registers memory under a name (unique in the rank, 1 to 4096 bytes of UTF-8). `bytes` may be 0, then
- * `memory` may be NULL. A name that is registered already: TAILRACE_ALREADY_EXISTS. */
+/* Registers memory under a name (unique in the rank, 1 to 4096 bytes of UTF-8), as plain bytes or as a piece
+ * of a global array. `bytes` may be 0, then `memory` may be NULL. A name that is registered already:
+ * TAILRACE_ALREADY_EXISTS. */
 TAILRACE_API tailrace_code tailrace_register(tailrace_session* session, const char* name, void* memory,
                                              uint64_t bytes);
 TAILRACE_API tailrace_code tailrace_register_array(tailrace_session* session, const char* name, void* memory,
@@ -182,6 +202,7 @@ TAILRACE_API tailrace_code tailrace_update(tailrace_session* session, const char
                                            uint64_t bytes);
 TAILRACE_API tailrace_code tailrace_update_array(tailrace_session* session, const char* name, void* memory,
                                                  const tailrace_array* array);
+/* Takes a name away: later epochs are without it. TAILRACE_NOT_FOUND when it was not registered. */
 TAILRACE_API tailrace_code tailrace_unregister(tailrace_session* session, const char* name);
 
 /* ---- saving --------------------------------------------------------------------------------------- */
@@ -215,14 +236,15 @@ typedef struct tailrace_epoch_info {
     uint64_t reserved[8];    /* for later versions; 0 */
 } tailrace_epoch_info;
 
-/* Never blocks. */
+/* What is known of an epoch on this rank, in *info. Never blocks. */
 TAILRACE_API tailrace_code tailrace_epoch_state(tailrace_session* session, uint64_t epoch,
                                                 tailrace_epoch_info* info);
 
-/* Waits until the epoch has come to its end, and returns that: OK when committed or kept local.
- * TAILRACE_INVALID_ARGUMENT also when the ranks' pieces of an array do not fit together (elements in no
- * piece, undeclared overlaps, types or global shapes that differ): nothing of this epoch is kept, earlier
- * ones are. `seconds` < 0 waits for ever; TAILRACE_TIMEOUT when the time is over first. */
+/* Waits until the epoch, or every epoch of the session, has come to its end, and returns that: OK when
+ * committed or kept local. TAILRACE_INVALID_ARGUMENT also when the ranks' pieces of an array do not fit
+ * together (elements in no piece, undeclared overlaps, types or global shapes that differ): nothing of this
+ * epoch is kept, earlier ones are. `seconds` < 0 waits for ever; TAILRACE_TIMEOUT when the time is over
+ * first. */
 TAILRACE_API tailrace_code tailrace_wait(tailrace_session* session, uint64_t epoch, double seconds);
 TAILRACE_API tailrace_code tailrace_wait_all(tailrace_session* session, double seconds);
 
@@ -238,6 +260,7 @@ TAILRACE_API tailrace_code tailrace_wait_all(tailrace_session* session, double s
  * tailrace_list_free. Collective. */
 TAILRACE_API tailrace_code tailrace_list(tailrace_session* session, tailrace_epoch_info** epochs,
                                          size_t* count);
+/* Frees what tailrace_list has returned. NULL is allowed. */
 TAILRACE_API void tailrace_list_free(tailrace_epoch_info* epochs);
 
 /* Fills everything registered from `epoch` or TAILRACE_NEWEST: the newest epoch that every rank could read
@@ -252,6 +275,8 @@ TAILRACE_API tailrace_code tailrace_restore(tailrace_session* session, uint64_t 
 TAILRACE_API tailrace_code tailrace_restore_some(tailrace_session* session, uint64_t epoch,
                                                  const char* const* names, size_t name_count,
                                                  uint64_t* restored);
+
+/* ---- readers -------------------------------------------------------------------------------------- */
 
 /* A reader, for programs that learn sizes before they provide memory, or read what other ranks saved. */
 typedef struct tailrace_reader tailrace_reader;
@@ -276,11 +301,13 @@ TAILRACE_API tailrace_code tailrace_reader_open_directory(const char* shared_dir
  * have any name; else all files of the epoch, of which each has the name it was written with. Not
  * collective. */
 TAILRACE_API tailrace_code tailrace_reader_open_file(const char* path, tailrace_reader** reader);
+/* Closes the reader. What it has returned is gone with it. NULL is allowed. */
 TAILRACE_API void tailrace_reader_close(tailrace_reader* reader);
 
-/* TAILRACE_NEWEST and 0 for no reader. */
+/* The epoch that was opened, and how many ranks there were when it was saved. TAILRACE_NEWEST and 0 for no
+ * reader. */
 TAILRACE_API uint64_t tailrace_reader_epoch(const tailrace_reader* reader);
-TAILRACE_API uint32_t tailrace_reader_rank_count(const tailrace_reader* reader); /* when it was saved */
+TAILRACE_API uint32_t tailrace_reader_rank_count(const tailrace_reader* reader);
 /* The epochs that this one was opened in place of, since they are damaged, with their reasons: "epoch 9 of
  * run 2: ...". "" when there are none, or no reader. Never NULL; it stays until the reader is closed. What a
  * run that was killed has left unfinished was never an epoch and is not named. */
@@ -299,6 +326,7 @@ typedef struct tailrace_region_info {
     uint64_t reserved[8]; /* for later versions; 0 */
 } tailrace_region_info;
 
+/* What a rank saved: how many regions, and each of them by its index below that, or by its name. */
 TAILRACE_API tailrace_code tailrace_reader_region_count(tailrace_reader* reader, uint32_t rank,
                                                         size_t* count);
 TAILRACE_API tailrace_code tailrace_reader_region_at(tailrace_reader* reader, uint32_t rank, size_t index,

@@ -20,6 +20,8 @@
 extern "C" {
 #endif
 
+/* ---- session -------------------------------------------------------------------------------------- */
+
 /* Opens a session on a communicator, which is duplicated: the program's own traffic is never seen or
  * disturbed. Collective over `communicator`. Ask for MPI_THREAD_MULTIPLE in MPI_Init_thread, or nothing is
  * sent in the background, every node writes its own part, and save, wait and wait_all become collective.

@@ -59,6 +59,8 @@
 extern "C" {
 #endif
 
+/* ---- files ---------------------------------------------------------------------------------------- */
+
 typedef struct tailrace_file tailrace_file;
 typedef struct tailrace_io tailrace_io; /* a call that was started */
 
@@ -75,7 +77,7 @@ typedef enum tailrace_file_mode {
  * communicators of MPI, which has some hundreds (MPICH) or more. */
 TAILRACE_API tailrace_code tailrace_file_open(MPI_Comm communicator, const char* path,
                                               tailrace_file_mode mode, MPI_Info info, tailrace_file** file);
-/* The handle is gone afterwards, whatever is returned. Before MPI_Finalize. */
+/* Closes the file. The handle is gone afterwards, whatever is returned. Before MPI_Finalize. */
 TAILRACE_API tailrace_code tailrace_file_close(tailrace_file* file);
 /* What was written is durable when it returns. */
 TAILRACE_API tailrace_code tailrace_file_sync(tailrace_file* file);
@@ -85,22 +87,25 @@ TAILRACE_API tailrace_code tailrace_file_get_info(tailrace_file* file, MPI_Info*
 
 /* ---- lists of pieces ------------------------------------------------------------------------------ */
 
+/* Calls take arrays of these two structs, so they stay as they are: a piece that could say more would be
+ * another struct, and another function. */
 typedef struct tailrace_file_piece {
     uint64_t offset, bytes;
 } tailrace_file_piece;
 
-/* The memory's pieces, one after the other, are the data of the file's pieces, one after the other; the two
- * lists have equal sums. const for writes in all but type. */
 typedef struct tailrace_memory_piece {
-    void* address;
+    void* address; /* only read by writes */
     uint64_t bytes;
 } tailrace_memory_piece;
 
+/* The memory's pieces, one after the other, are the data of the file's pieces, one after the other; the two
+ * lists have equal sums. */
 TAILRACE_API tailrace_code tailrace_file_write_pieces(tailrace_file* file, size_t file_count,
                                                       const tailrace_file_piece* file_pieces,
                                                       size_t memory_count,
                                                       const tailrace_memory_piece* memory_pieces);
-/* `bytes`, which may be NULL: how many were read; fewer than asked for only where the file ends. */
+/* The same from the file to memory. *bytes, where it is not NULL: how many were read; fewer than asked for
+ * only where the file ends. */
 TAILRACE_API tailrace_code tailrace_file_read_pieces(tailrace_file* file, size_t file_count,
                                                      const tailrace_file_piece* file_pieces,
                                                      size_t memory_count,
@@ -173,6 +178,7 @@ typedef struct tailrace_file_statistics {
     uint64_t reserved[6]; /* for later versions; 0 */
 } tailrace_file_statistics;
 
+/* Collective: the sums of all ranks' requests. */
 TAILRACE_API tailrace_code tailrace_file_get_statistics(tailrace_file* file,
                                                         tailrace_file_statistics* statistics);
 /* The same as one line of text, and why the last call went the way it did. Local, but waits until what was

@@ -7,6 +7,8 @@
 #ifndef TAILRACE_STATUS_H
 #define TAILRACE_STATUS_H
 
+/* ---- codes ---------------------------------------------------------------------------------------- */
+
 typedef enum tailrace_code {
     TAILRACE_OK = 0,
     TAILRACE_INVALID_ARGUMENT = 1, /* the call or the configuration makes no sense; nothing was done */

@@ -8,7 +8,7 @@ import re
 import subprocess
 
 CODE = (".h", ".hpp", ".c", ".cc")
-TEXT = CODE + (".py", ".sh", ".md", ".txt", ".cmake", ".in", ".json", ".toml", ".1", ".svg", "")
+TEXT = CODE + (".py", ".sh", ".md", ".txt", ".cmake", ".in", ".json", ".toml", ".1", ".3", ".map", ".svg", "")
 MOST_LINES = 600
 
 # Library code leaves ending and printing to the program. One function may print: the default of the log.

@@ -49,6 +49,27 @@ def runs_and_goes_on(what, command, directory, environment):
     expect(run(command, cwd=directory, env=environment), "going on at step 1000", what + " (second run)")
 
 
+def manual_leads_to_pages(directory, with_mpi):
+    """`man` finds every function that the installed headers declare, and only pages that are there."""
+    headers = glob.glob(os.path.join(os.path.dirname(os.path.dirname(directory)), "include", "*.h"))
+    functions = set()
+    for header in headers:
+        with open(header, encoding="utf-8") as f:
+            functions |= set(re.findall(r"^TAILRACE_API [^;(]*?(tailrace_\w+)\(", f.read(), re.M))
+    if "tailrace_save" not in functions or ("tailrace_file_open" in functions) != with_mpi:
+        raise Failure("the installed headers declare: %s" % sorted(functions))
+    for name in functions:
+        path = os.path.join(directory, "man3", name + ".3")
+        if not os.path.exists(path):
+            raise Failure("no manual page of %s was installed" % name)
+        with open(path, encoding="utf-8") as f:
+            leads_to = re.fullmatch(r"\.so (man3/\w+\.3)\n", f.read())
+        if not leads_to:
+            raise Failure("%s does not lead to a page" % path)
+        with open(os.path.join(directory, leads_to[1]), encoding="utf-8") as f:
+            expect(f.read(), ".Fo %s\n" % name, leads_to[1])
+
+
 def finds_package_by_old_policies(cmake, top, prefix, compiler):
     if int(re.search(r"version (\d+)", run([cmake, "--version"])).group(1)) >= 4:
         print("this CMake has no policies older than those of 3.5: a program with an older minimum is left out")
@@ -107,10 +128,11 @@ def main():
         for name in ("ALLOW_RUN_AS_ROOT", "ALLOW_RUN_AS_ROOT_CONFIRM", "MCA_rmaps_base_oversubscribe"):
             environment["OMPI_" + name] = "1"
 
-        # 1. The tool and its manual page are there, and the tool says its version.
+        # 1. The tool and the manual pages are there, and the tool says its version.
         expect(run([os.path.join(prefix, "bin", "tailrace"), "--version"]), "0.2.0", "tailrace --version")
         if not glob.glob(os.path.join(prefix, "share", "man", "man1", "tailrace.1*")):
             raise Failure("no manual page was installed")
+        manual_leads_to_pages(os.path.join(prefix, "share", "man"), with_mpi)
 
         # Without LD_LIBRARY_PATH: a program finds the libraries it was installed with.
         if with_mpi:
