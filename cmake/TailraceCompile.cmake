@@ -22,6 +22,8 @@ option(TAILRACE_WERROR "Warnings are errors" ON)
 target_compile_options(tailrace_compile_options INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
   $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor -Woverloaded-virtual>
+  # Which mutex guards what (src/threads/annotations.h).
+  $<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wthread-safety>
   # GCC 12 sees the unused member of a std::variant (in every Result) as read uninitialized.
   $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-maybe-uninitialized>
   $<$<BOOL:${TAILRACE_WERROR}>:-Werror>)

@@ -106,7 +106,7 @@ bool EpochFinisher::naming() const {
 
 void EpochFinisher::wait_named() {
     MutexLock lock(mutex_);
-    changed_.wait(lock, [&] { return being_named_ == 0; });
+    while (being_named_ > 0) changed_.wait(lock);
 }
 
 }  // namespace tailrace

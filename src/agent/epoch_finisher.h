@@ -49,7 +49,7 @@ class EpochFinisher {
     const JobContext& context_;
     mutable Mutex mutex_;
     Condition changed_;
-    size_t being_named_ = 0;                // guarded by mutex_
+    size_t being_named_ GUARDED_BY(mutex_) = 0;
     std::vector<EpochKey> known_complete_;  // of the removing thread
     std::set<EpochKey> known_damaged_;      // the same
     WorkQueue removing_, naming_;           // the naming thread hands work to the removing one

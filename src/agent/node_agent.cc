@@ -60,8 +60,11 @@ void NodeAgent::recover(FlushJob job) {
     epoch.complete = true;
     epoch.flush = true;
     epoch.job = std::move(job);
-    open_.insert(key);
-    recovering_.insert(key);
+    {
+        MutexLock lock(mutex_);
+        open_.insert(key);
+        recovering_.insert(key);
+    }
     if (root_) {
         root_->recovered(key);
         (void)root_->take_orders();  // every node knows by itself that it flushes it
@@ -453,12 +456,12 @@ void NodeAgent::end(const Status& why) {
 
 void NodeAgent::wait_idle() {
     MutexLock lock(mutex_);
-    changed_.wait(lock, [&] { return open_.empty(); });
+    while (!open_.empty()) changed_.wait(lock);
 }
 
 void NodeAgent::wait_recovered(EpochKey key) {
     MutexLock lock(mutex_);
-    changed_.wait(lock, [&] { return !recovering_.contains(key); });
+    while (recovering_.contains(key)) changed_.wait(lock);
 }
 
 bool NodeAgent::recovering(EpochKey key) const {

@@ -171,18 +171,18 @@ class NodeAgent {
 
     mutable Mutex mutex_;  // guards what follows
     Condition changed_;
-    std::deque<Captured> inbox_;
-    std::deque<FlushJob> jobs_;
-    std::deque<ArraysAnswered> facts_;  // of this node's parts
-    std::deque<std::pair<EpochKey, Status>> verified_;
-    std::optional<uint64_t> end_from_;
-    Status end_;
-    std::set<EpochKey> open_;        // known here, not ended
-    std::vector<EpochEnded> named_;  // committed and renamed, to be announced
-    std::set<EpochKey> recovering_;
-    Status recovery_failure_;
-    Status over_;
-    Status thrown_;  // in another thread
+    std::deque<Captured> inbox_ GUARDED_BY(mutex_);
+    std::deque<FlushJob> jobs_ GUARDED_BY(mutex_);
+    std::deque<ArraysAnswered> facts_ GUARDED_BY(mutex_);  // of this node's parts
+    std::deque<std::pair<EpochKey, Status>> verified_ GUARDED_BY(mutex_);
+    std::optional<uint64_t> end_from_ GUARDED_BY(mutex_);
+    Status end_ GUARDED_BY(mutex_);
+    std::set<EpochKey> open_ GUARDED_BY(mutex_);        // known here, not ended
+    std::vector<EpochEnded> named_ GUARDED_BY(mutex_);  // committed and renamed, to be announced
+    std::set<EpochKey> recovering_ GUARDED_BY(mutex_);
+    Status recovery_failure_ GUARDED_BY(mutex_);
+    Status over_ GUARDED_BY(mutex_);
+    Status thrown_ GUARDED_BY(mutex_);  // in another thread
 
     WorkQueue reading_;                   // of this node's captured parts
     EpochFinisher finisher_;              // at rank 0's node

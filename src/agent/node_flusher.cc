@@ -93,15 +93,17 @@ void NodeFlusher::fail_jobs(const Status& why) {
 bool NodeFlusher::step() {
     std::deque<FlushJob> jobs;
     std::deque<std::pair<EpochKey, Status>> verified;
+    Status broken;
     {
         MutexLock lock(mutex_);
         jobs.swap(jobs_);
         verified.swap(verified_);
         woken_ = false;
+        broken = broken_;
         if (aggregator_ && !thrown_.ok()) aggregator_->abandon(thrown_);
     }
-    if (!broken_.ok()) {
-        if (!jobs.empty()) fail_jobs(broken_);
+    if (!broken.ok()) {
+        if (!jobs.empty()) fail_jobs(broken);
         return !jobs.empty();
     }
     bool moved = !jobs.empty() || !verified.empty();
@@ -156,9 +158,15 @@ std::vector<FlushResult> NodeFlusher::take_results() {
 
 bool NodeFlusher::wait_result(std::optional<std::chrono::steady_clock::time_point> deadline) {
     MutexLock lock(mutex_);
-    auto ready = [&] { return !results_.empty(); };
-    if (deadline) return changed_.wait_until(lock, *deadline, ready);
-    changed_.wait(lock, ready);
+    while (results_.empty()) {
+        if (!deadline) {
+            changed_.wait(lock);
+        } else if (SteadyClock::now() < *deadline) {
+            changed_.wait_until(lock, *deadline);
+        } else {
+            return false;
+        }
+    }
     return true;
 }
 

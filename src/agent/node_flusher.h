@@ -52,13 +52,13 @@ class NodeFlusher {
 
     mutable Mutex mutex_;  // guards what follows
     Condition changed_;
-    std::deque<FlushJob> jobs_;
-    std::deque<std::pair<EpochKey, Status>> verified_;
-    std::vector<FlushResult> results_;
-    std::set<EpochKey> open_;  // handed in, without a result
-    Status broken_;            // by what was thrown in this thread
-    Status thrown_;            // in the reading one
-    bool woken_ = false;
+    std::deque<FlushJob> jobs_ GUARDED_BY(mutex_);
+    std::deque<std::pair<EpochKey, Status>> verified_ GUARDED_BY(mutex_);
+    std::vector<FlushResult> results_ GUARDED_BY(mutex_);
+    std::set<EpochKey> open_ GUARDED_BY(mutex_);  // handed in, without a result
+    Status broken_ GUARDED_BY(mutex_);            // by what was thrown in this thread
+    Status thrown_ GUARDED_BY(mutex_);            // in the reading one
+    bool woken_ GUARDED_BY(mutex_) = false;
 
     WorkQueue reading_;  // of captured parts
     Worker worker_;

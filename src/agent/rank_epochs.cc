@@ -143,12 +143,16 @@ Status RankEpochs::first_failure() const {
 bool RankEpochs::wait_until(const std::function<bool(const Entries&)>& done,
                             std::optional<std::chrono::steady_clock::time_point> deadline) {
     MutexLock lock(mutex_);
-    auto ready = [&] { return done(entries_); };
-    if (!deadline) {
-        changed_.wait(lock, ready);
-        return true;
+    while (!done(entries_)) {
+        if (!deadline) {
+            changed_.wait(lock);
+        } else if (SteadyClock::now() < *deadline) {
+            changed_.wait_until(lock, *deadline);
+        } else {
+            return false;
+        }
     }
-    return changed_.wait_until(lock, *deadline, ready);
+    return true;
 }
 
 }  // namespace tailrace

@@ -58,16 +58,17 @@ class RankEpochs {
 
   private:
     static void end(Entry& entry, const EpochEnded& news);
-    void note_failure(uint64_t epoch, const Status& why);
-    void forget_old();
+    void note_failure(uint64_t epoch, const Status& why) REQUIRES(mutex_);
+    void forget_old() REQUIRES(mutex_);
 
     mutable Mutex mutex_;
     Condition changed_;
-    Entries entries_;
-    std::map<EpochKey, EpochEnded> early_;  // ends that became known before this rank's capture
-    Status broken_;
-    bool let_go_ = true;
-    Status first_failure_;
+    Entries entries_ GUARDED_BY(mutex_);
+    std::map<EpochKey, EpochEnded> early_
+        GUARDED_BY(mutex_);  // ends that became known before this rank's capture
+    Status broken_ GUARDED_BY(mutex_);
+    bool let_go_ GUARDED_BY(mutex_) = true;
+    Status first_failure_ GUARDED_BY(mutex_);
 };
 
 }  // namespace tailrace

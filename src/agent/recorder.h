@@ -43,10 +43,10 @@ class Recorder {
     void finish();
 
   private:
-    void hear(const NodeCaptured& news);
-    void hear(const NodeFlushed& news);
-    void hear(const EpochEnded& news);
-    void write(const std::vector<EpochRecord>& records);
+    void hear(const NodeCaptured& news) REQUIRES(mutex_);
+    void hear(const NodeFlushed& news) REQUIRES(mutex_);
+    void hear(const EpochEnded& news) REQUIRES(mutex_);
+    void write(const std::vector<EpochRecord>& records) REQUIRES(mutex_);
     void append(std::string text);
     void append_trace(std::string_view text);
     void give_up(const std::string& what, const Status& why);
@@ -59,9 +59,9 @@ class Recorder {
     const int64_t steady_to_unix_us_;
 
     mutable Mutex mutex_;
-    RecordBook book_;
-    SessionEnd end_;
-    bool finished_ = false;
+    RecordBook book_ GUARDED_BY(mutex_);
+    SessionEnd end_ GUARDED_BY(mutex_);
+    bool finished_ GUARDED_BY(mutex_) = false;
 
     // Of the writing thread.
     RecordFile record_;

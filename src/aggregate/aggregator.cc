@@ -59,10 +59,13 @@ struct Grave {
     std::list<Orphan> orphans;
 };
 void bury(std::unique_ptr<Grave> grave) {
-    static Mutex mutex;
-    static auto& graves = *new std::vector<std::unique_ptr<Grave>>();
-    MutexLock lock(mutex);
-    graves.push_back(std::move(grave));
+    struct Graveyard {
+        Mutex mutex;
+        std::vector<std::unique_ptr<Grave>> graves GUARDED_BY(mutex);
+    };
+    static auto& yard = *new Graveyard;
+    MutexLock lock(yard.mutex);
+    yard.graves.push_back(std::move(grave));
 }
 
 class NodeAggregator final : public Aggregator {

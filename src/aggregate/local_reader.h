@@ -67,7 +67,7 @@ class LocalReader {
     uint64_t offset_ = 0;
 
     Mutex mutex_;
-    std::map<std::string, std::shared_ptr<File>> files_;  // guarded by mutex_
+    std::map<std::string, std::shared_ptr<File>> files_ GUARDED_BY(mutex_);
 };
 
 }  // namespace tailrace

@@ -60,8 +60,8 @@ class SegmentWriter {
     std::atomic<bool> abandoned_ = false;
 
     mutable Mutex mutex_;
-    ExtentAllocator allocator_;  // guarded by mutex_
-    uint64_t data_bytes_ = 0;    // guarded by mutex_
+    ExtentAllocator allocator_ GUARDED_BY(mutex_);
+    uint64_t data_bytes_ GUARDED_BY(mutex_) = 0;
     std::vector<OutputFile> files_;
 };
 

@@ -20,10 +20,8 @@ bool Throttle::pass(uint64_t bytes) {
     MutexLock lock(mutex_);
     const auto now = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch());
     const std::chrono::nanoseconds due(book_.book(static_cast<uint64_t>(now.count()), bytes));
-    if (due > now) {
-        closed_or_due_.wait_until(lock, Clock::time_point(std::chrono::duration_cast<Clock::duration>(due)),
-                                  [&] { return closed_; });
-    }
+    const Clock::time_point turn(std::chrono::duration_cast<Clock::duration>(due));
+    while (!closed_ && Clock::now() < turn) closed_or_due_.wait_until(lock, turn);
     return !closed_;
 }
 

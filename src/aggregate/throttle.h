@@ -35,8 +35,8 @@ class Throttle {
   private:
     Mutex mutex_;
     Condition closed_or_due_;
-    ThrottleBook book_;
-    bool closed_ = false;
+    ThrottleBook book_ GUARDED_BY(mutex_);
+    bool closed_ GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace tailrace

@@ -80,9 +80,9 @@ class BufferPool {
     const size_t buffer_bytes_;
     const std::span<std::byte> region_;
     mutable Mutex mutex_;
-    std::vector<std::byte*> free_;
-    size_t most_taken_ = 0;
-    std::function<void()> on_return_;
+    std::vector<std::byte*> free_ GUARDED_BY(mutex_);
+    size_t most_taken_ GUARDED_BY(mutex_) = 0;
+    std::function<void()> on_return_ GUARDED_BY(mutex_);
 };
 
 }  // namespace tailrace

@@ -48,7 +48,7 @@ class HandleTable {
 
   private:
     mutable Mutex mutex_;
-    std::unordered_map<const Object*, std::shared_ptr<Object>> alive_;
+    std::unordered_map<const Object*, std::shared_ptr<Object>> alive_ GUARDED_BY(mutex_);
 };
 
 }  // namespace tailrace

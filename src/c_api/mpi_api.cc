@@ -60,7 +60,7 @@ void warn_of_singletons(MPI_Comm communicator) {
 
 // Sessions in the order in which they were opened.
 tailrace::Mutex opened_mutex;
-std::vector<std::weak_ptr<tailrace_session>> opened;
+std::vector<std::weak_ptr<tailrace_session>> opened GUARDED_BY(opened_mutex);
 
 void remember(const tailrace_session* session) {
     tailrace::MutexLock lock(opened_mutex);

@@ -31,9 +31,14 @@ struct tailrace_reader {
     const pid_t process = getpid();
     std::shared_ptr<tailrace::Storage> storage;  // of a reader without a session
     tailrace::Mutex mutex;                       // guards `reader`
-    std::shared_ptr<tailrace::EpochReader> reader;
+    std::shared_ptr<tailrace::EpochReader> reader GUARDED_BY(mutex);
     std::string passed_over;  // EpochReader::passed_over, for pointers that outlive it
 
+    void begin(std::shared_ptr<tailrace::EpochReader> opened) {
+        passed_over = opened->passed_over();
+        tailrace::MutexLock lock(mutex);
+        reader = std::move(opened);
+    }
     // Null once the session is closed.
     std::shared_ptr<tailrace::EpochReader> get() {
         tailrace::MutexLock lock(mutex);
@@ -52,7 +57,7 @@ struct tailrace_session {
     std::shared_ptr<tailrace::Storage> local, shared;
     std::unique_ptr<tailrace::Checkpointer> checkpointer;
     tailrace::Mutex mutex;  // guards `readers`
-    std::vector<std::weak_ptr<tailrace_reader>> readers;
+    std::vector<std::weak_ptr<tailrace_reader>> readers GUARDED_BY(mutex);
 };
 
 namespace tailrace {

@@ -106,8 +106,8 @@ Result<tailrace_reader*> open_shared(Open&& open) {
     options.engine = IoEngine::posix;  // reads are few and large
     auto object = std::make_shared<tailrace_reader>();
     TAILRACE_ASSIGN(object->storage, make_system_storage(options));
-    TAILRACE_ASSIGN(object->reader, open(*object->storage));
-    object->passed_over = object->reader->passed_over();
+    TAILRACE_ASSIGN(auto opened, open(*object->storage));
+    object->begin(std::move(opened));
     return HandleTable<tailrace_reader>::instance().add(std::move(object));
 }
 
@@ -171,8 +171,7 @@ tailrace_code tailrace_reader_open(tailrace_session* handle, uint64_t epoch, uin
                                                                        tailrace::epoch_or_newest(before),
                                                                        (flags & TAILRACE_VERIFY) != 0));
         auto object = std::make_shared<tailrace_reader>();
-        object->reader = std::move(opened);
-        object->passed_over = object->reader->passed_over();
+        object->begin(std::move(opened));
         tailrace::MutexLock lock(session->mutex);
         std::erase_if(session->readers, [](const auto& weak) { return weak.expired(); });
         session->readers.push_back(object);

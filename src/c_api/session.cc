@@ -120,7 +120,12 @@ tailrace_code tailrace_close(tailrace_session* handle) {
         TAILRACE_TRY(tailrace::alive(handle, "session").status());
         std::shared_ptr<tailrace_session> session = HandleTable<tailrace_session>::instance().take(handle);
         if (session == nullptr) return {};  // another thread was faster
-        for (const auto& weak : session->readers) {
+        std::vector<std::weak_ptr<tailrace_reader>> readers;
+        {
+            tailrace::MutexLock lock(session->mutex);
+            readers.swap(session->readers);
+        }
+        for (const auto& weak : readers) {
             if (auto reader = weak.lock()) reader->end();
         }
         return session->checkpointer->close();

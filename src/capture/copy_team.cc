@@ -29,18 +29,18 @@ CopyTeam::~CopyTeam() {
     has_work_.notify_all();
 }
 
-void CopyTeam::take(MutexLock& lock) {
+void CopyTeam::take() {
     while (next_ < count_) {
         const size_t mine = next_++;
         const auto* work = work_;
-        lock.unlock();
+        mutex_.unlock();
         std::exception_ptr thrown;
         try {
             (*work)(mine);
         } catch (...) {
             thrown = std::current_exception();
         }
-        lock.lock();
+        mutex_.lock();
         if (thrown && !thrown_) thrown_ = thrown;
         if (++finished_ == count_) done_.notify_all();
     }
@@ -49,8 +49,8 @@ void CopyTeam::take(MutexLock& lock) {
 void CopyTeam::help(const std::stop_token&) {
     MutexLock lock(mutex_);
     while (!stopping_) {
-        has_work_.wait(lock, [&] { return stopping_ || next_ < count_; });
-        take(lock);
+        while (!stopping_ && next_ >= count_) has_work_.wait(lock);
+        take();
     }
 }
 
@@ -60,8 +60,8 @@ void CopyTeam::run(size_t count, const std::function<void(size_t)>& work) {
     count_ = count;
     next_ = finished_ = 0;
     has_work_.notify_all();
-    take(lock);
-    done_.wait(lock, [&] { return finished_ == count_; });
+    take();
+    while (finished_ != count_) done_.wait(lock);
     count_ = next_ = 0;
     work_ = nullptr;
     if (thrown_) std::rethrow_exception(std::exchange(thrown_, nullptr));

@@ -25,14 +25,17 @@ class CopyTeam {
 
   private:
     void help(const std::stop_token& stop);
-    void take(MutexLock& lock);
+    // Works on what is due. The mutex is held, and given away during each piece of work.
+    void take() REQUIRES(mutex_);
 
     Mutex mutex_;
     Condition has_work_, done_;
-    const std::function<void(size_t)>* work_ = nullptr;
-    size_t count_ = 0, next_ = 0, finished_ = 0;
-    std::exception_ptr thrown_;
-    bool stopping_ = false;
+    const std::function<void(size_t)>* work_ GUARDED_BY(mutex_) = nullptr;
+    size_t count_ GUARDED_BY(mutex_) = 0;
+    size_t next_ GUARDED_BY(mutex_) = 0;
+    size_t finished_ GUARDED_BY(mutex_) = 0;
+    std::exception_ptr thrown_ GUARDED_BY(mutex_);
+    bool stopping_ GUARDED_BY(mutex_) = false;
     std::vector<Worker> helpers_;  // last: they use the members above
 };
 

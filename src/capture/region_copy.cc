@@ -44,8 +44,13 @@ Status RegionCopy::run(CopyTeam* team) {
     if (team != nullptr)
         team->run(all.size(), copy_one);
     else
-        for (size_t i = 0; i < all.size() && failure_.ok(); ++i) copy_one(i);
+        for (size_t i = 0; i < all.size() && failure().ok(); ++i) copy_one(i);
     zero_gaps();
+    return failure();
+}
+
+Status RegionCopy::failure() {
+    MutexLock lock(mutex_);
     return failure_;
 }
 

@@ -52,6 +52,7 @@ class RegionCopy {
         uint64_t bytes = 0;                        // of it; 0: several regions, whole
     };
     std::vector<Piece> pieces() const;
+    Status failure();
     Status copy(const Piece& piece);
     void copy_region(size_t index, uint64_t from, uint64_t bytes, std::byte* target);
     void copy_small(const Piece& piece, std::byte* target);
@@ -63,7 +64,7 @@ class RegionCopy {
     const std::span<const RegionSource> regions_;
     const PartSink sink_;
     Mutex mutex_;
-    Status failure_;  // guarded by mutex_
+    Status failure_ GUARDED_BY(mutex_);
 };
 
 }  // namespace tailrace

@@ -71,7 +71,7 @@ class Background final : public Pending {
     }
     Result<uint64_t> wait() override {
         MutexLock lock(mutex_);
-        changed_.wait(lock, [&] { return outcome_.has_value(); });
+        while (!outcome_) changed_.wait(lock);
         return *outcome_;
     }
     void finish(Result<uint64_t> outcome) {
@@ -87,7 +87,7 @@ class Background final : public Pending {
     Access access_;
     Mutex mutex_;
     Condition changed_;
-    std::optional<Result<uint64_t>> outcome_;
+    std::optional<Result<uint64_t>> outcome_ GUARDED_BY(mutex_);
 };
 
 class File final : public CollectiveFile {
@@ -151,7 +151,7 @@ class File final : public CollectiveFile {
 
     Status close() override {
         wait_until_idle();
-        queue_changed([&] { stopping_ = true; });
+        queue_changed([&]() REQUIRES(mutex_) { stopping_ = true; });
         worker_.join();
         if (closed_) return Status();
         closed_ = true;
@@ -433,7 +433,7 @@ class File final : public CollectiveFile {
             pending->finish(call_or_give_up(writes, pending->take_access()));
             return pending;
         }
-        queue_changed([&] { queue_.push_back(pending); });
+        queue_changed([&]() REQUIRES(mutex_) { queue_.push_back(pending); });
         return pending;
     }
 
@@ -442,12 +442,12 @@ class File final : public CollectiveFile {
             std::shared_ptr<Background> next;
             {
                 MutexLock lock(mutex_);
-                changed_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
+                while (!stopping_ && queue_.empty()) changed_.wait(lock);
                 if (queue_.empty()) return;
                 next = queue_.front();
             }
             next->finish(call_or_give_up(next->writes(), next->take_access()));
-            queue_changed([&] { queue_.pop_front(); });
+            queue_changed([&]() REQUIRES(mutex_) { queue_.pop_front(); });
         }
     }
 
@@ -466,7 +466,7 @@ class File final : public CollectiveFile {
     }
     void wait_until_idle() const {
         MutexLock lock(mutex_);
-        changed_.wait(lock, [&] { return queue_.empty(); });
+        while (!queue_.empty()) changed_.wait(lock);
     }
     template <class Change>
     void queue_changed(Change change) {
@@ -486,6 +486,7 @@ class File final : public CollectiveFile {
     Statistics statistics_;
     double measured_before_ = 0;
     std::string last_reason_;
+    // Held while the file is opened or synced. (Not annotated: between calls nobody else reads `file_`.)
     Mutex file_mutex_;
     std::unique_ptr<tailrace::File> file_;   // once it is open it stays, until the file phase has ended
     std::unique_ptr<FilePhase> file_phase_;  // after what its thread uses
@@ -494,8 +495,8 @@ class File final : public CollectiveFile {
 
     mutable Mutex mutex_;  // guards the queue; a call in it stays there until it is over
     mutable Condition changed_;
-    std::deque<std::shared_ptr<Background>> queue_;
-    bool stopping_ = false;
+    std::deque<std::shared_ptr<Background>> queue_ GUARDED_BY(mutex_);
+    bool stopping_ GUARDED_BY(mutex_) = false;
     Worker worker_;
 };
 

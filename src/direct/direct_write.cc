@@ -110,7 +110,10 @@ class Job {
     }
 
     Status finish() {
-        TAILRACE_TRY(failure_);
+        {
+            MutexLock lock(mutex_);
+            TAILRACE_TRY(failure_);
+        }
         for (const auto& file : files_)
             if (file) TAILRACE_TRY(file->sync());
         return {};
@@ -167,7 +170,7 @@ class Job {
     std::atomic<size_t> next_ = 0;
     std::atomic<bool> failed_ = false;
     Mutex mutex_;
-    Status failure_;  // guarded by mutex_ until the threads have ended
+    Status failure_ GUARDED_BY(mutex_);  // guarded by mutex_ until the threads have ended
 };
 
 }  // namespace

@@ -44,7 +44,7 @@ class FilePointer {
         MPI_Offset position = 0, reported = 0;
     };
     Mutex mutex_;
-    std::optional<Left> left_;
+    std::optional<Left> left_ GUARDED_BY(mutex_);
 };
 
 }  // namespace tailrace::mpiio

@@ -42,7 +42,7 @@ class Table {
 
   private:
     Mutex mutex_;
-    std::unordered_map<MPI_File, std::shared_ptr<OpenFile>> files_;
+    std::unordered_map<MPI_File, std::shared_ptr<OpenFile>> files_ GUARDED_BY(mutex_);
 };
 
 // A switch as the user has set it. Unset and empty are as good as `fallback`.

@@ -81,7 +81,7 @@ void Requests::work() {
         Started next;
         {
             MutexLock lock(mutex_);
-            changed_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
+            while (!stopping_ && queue_.empty()) changed_.wait(lock);
             if (queue_.empty()) return;
             next = queue_.front();
             queue_.pop_front();

@@ -50,8 +50,8 @@ class Requests {
     OpenFile& file_;
     Mutex mutex_;
     Condition changed_;
-    std::deque<Started> queue_;
-    bool stopping_ = false;
+    std::deque<Started> queue_ GUARDED_BY(mutex_);
+    bool stopping_ GUARDED_BY(mutex_) = false;
     Worker thread_;  // from the first request on
 };
 

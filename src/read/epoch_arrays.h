@@ -94,7 +94,7 @@ class EpochArrays {
 
     EpochStreams& streams_;
     Mutex mutex_;  // guards the pointer; the table is not changed once it is there
-    std::unique_ptr<const Table> table_;
+    std::unique_ptr<const Table> table_ GUARDED_BY(mutex_);
 };
 
 }  // namespace tailrace

@@ -45,7 +45,7 @@ class ReadableFiles {
     const size_t most_open_;
     std::vector<Known> files_;
     Mutex mutex_;
-    std::list<Open> open_;  // most recently used first
+    std::list<Open> open_ GUARDED_BY(mutex_);  // most recently used first
 };
 
 }  // namespace tailrace

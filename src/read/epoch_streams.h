@@ -106,14 +106,14 @@ class EpochStreams {
     std::vector<StreamInfo> infos_;                   // by rank; valid where streams_ has a source
 
     Mutex mutex_;  // guards the table; what is in it stays where it is
-    std::unordered_map<uint32_t, std::unique_ptr<SavedRank>> saved_;
+    std::unordered_map<uint32_t, std::unique_ptr<SavedRank>> saved_ GUARDED_BY(mutex_);
 
     Storage& shared_;
     const DirectIo direct_;
     const uint64_t run_uid_;  // of the captured parts
     std::function<Result<SharedEpoch>()> find_shared_;
-    Mutex spare_mutex_;                    // guards what follows; held while the files are looked for
-    std::unique_ptr<EpochStreams> spare_;  // stays once it is there
+    Mutex spare_mutex_;  // guards what follows; held while the files are looked for
+    std::unique_ptr<EpochStreams> spare_ GUARDED_BY(spare_mutex_);  // stays once it is there
 };
 
 }  // namespace tailrace

@@ -72,7 +72,8 @@ class CollectiveBackground : public Background {
     std::optional<Residues> good_arrays_;  // the digest of the last epoch that was found good
     std::map<EpochKey, Epoch> epochs_;
 
-    // Used under the mutex by threads that may run beside end().
+    // Used under the mutex by threads that may run beside end(). (Not annotated: the thread that is in a
+    // collective call needs no lock to read them.)
     mutable Mutex mutex_;
     std::unique_ptr<Recorder> recorder_;       // of the representative, where there is something to record
     std::unique_ptr<EpochFinisher> finisher_;  // rank 0's

@@ -40,7 +40,8 @@ class MessageBackground : public Background {
     RankEpochs& epochs_;
     uint64_t sequence_ = 0;
     bool all_ended_ = false;  // every rank has come to the last step of close()
-    // Shared by whoever uses the agent; end() takes it alone.
+    // Shared by whoever uses the agent; end() takes it alone. (`agent_` is not annotated: the thread that
+    // calls save(), close() and end(), one at a time, needs no lock to read it.)
     mutable SharedMutex agent_mutex_;
     std::unique_ptr<NodeAgent> agent_;  // of the representative
     RankMail mail_;                     // of the others

@@ -72,7 +72,7 @@ bool RankMail::wait_until(const std::function<bool(const RankEpochs::Entries&)>&
                           std::optional<std::chrono::steady_clock::time_point> deadline) {
     while (true) {
         MutexLock lock(mutex_);
-        posted_.wait(lock, [&] { return wanted_ == 0; });
+        while (wanted_ != 0) posted_.wait(lock);
         read_locked();
         const auto now = SteadyClock::now();
         if (epochs_.wait_until(done, now)) return true;

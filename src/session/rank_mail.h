@@ -35,9 +35,9 @@ class RankMail {
     void end() { ended_ = true; }
 
   private:
-    void read_locked();
+    void read_locked() REQUIRES(mutex_);
     // This rank's own transport has failed: nobody must wait for what it cannot tell or hear.
-    void leave_background(const Status& why);
+    void leave_background(const Status& why) REQUIRES(mutex_);
 
     const JobContext& context_;
     RankEpochs& epochs_;

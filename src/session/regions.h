@@ -41,10 +41,10 @@ class Regions {
 
   private:
     Status put(Registered region, bool exists);
-    std::vector<Registered>::const_iterator find(std::string_view name) const;
+    std::vector<Registered>::const_iterator find(std::string_view name) const REQUIRES(mutex_);
 
     mutable Mutex mutex_;
-    std::vector<Registered> regions_;
+    std::vector<Registered> regions_ GUARDED_BY(mutex_);
 };
 
 }  // namespace tailrace

@@ -54,8 +54,11 @@ Status Session::begin(const SharedInventory& inventory) {
                 context_.config.shared_dir);
         background_->recover(epoch);
     }
-    parts_.emplace(context_, epochs_, *background_);
-    parts_->take_over(std::move(old_parts_), old);
+    {
+        MutexLock lock(save_mutex_);
+        parts_.emplace(context_, epochs_, *background_);
+        parts_->take_over(std::move(old_parts_), old);
+    }
     search_.emplace(context_, *background_, old.refused);
     TAILRACE_TRY(background_->begin());
     began_ = true;
@@ -155,7 +158,7 @@ Status Session::capture_epoch(uint64_t epoch, const Status& failure, Captured& c
         if (source.array) arrays.push_back({source.name, &*source.array});
     background_
         ->read_news();  // epochs that have ended since: a program that only saves asks for nothing else
-    auto part = [&]() -> Result<OwnPart> {
+    auto part = [&]() REQUIRES(save_mutex_) -> Result<OwnPart> {
         if (!failure.ok()) return failure;
         const FileSizeSignalBlocked blocked;
         return capture_->capture(
@@ -188,9 +191,13 @@ Status Session::save_or_fail(uint64_t epoch, const Status& failure) {
     Status refused = check_epoch(epoch);
     if (refused.ok()) refused = check_regions(epoch);
     Status captured;
-    TAILRACE_TRY(background_->save(refused, [&](double waited_seconds) {
+    TAILRACE_TRY(background_->save(refused, [&](double waited_seconds) REQUIRES(save_mutex_) {
         Captured news;
-        captured = catching([&] { return capture_epoch(epoch, failure, news); });
+        try {
+            captured = capture_epoch(epoch, failure, news);
+        } catch (...) {
+            captured = caught_status();
+        }
         // Also when something was thrown on the way: the others hear that this rank has not captured it.
         news.status = captured;
         news.wait_seconds = waited_seconds;

@@ -70,14 +70,14 @@ class Session : public Checkpointer {
 
   private:
     static Background::Deadline deadline_of(std::chrono::milliseconds longest);
-    Status check_epoch(uint64_t epoch) const;
-    Status check_regions(uint64_t epoch);
+    Status check_epoch(uint64_t epoch) const REQUIRES(save_mutex_);
+    Status check_regions(uint64_t epoch) REQUIRES(save_mutex_);
     PartHeader part_header(uint64_t epoch) const;
-    void warn_of_newer_epochs(uint64_t epoch) const;
-    bool may_recycle() const;
+    void warn_of_newer_epochs(uint64_t epoch) const REQUIRES(save_mutex_);
+    bool may_recycle() const REQUIRES(save_mutex_);
     // With a `failure` nothing is captured, and that is told in place of a capture.
     Status save_or_fail(uint64_t epoch, const Status& failure);
-    Status capture_epoch(uint64_t epoch, const Status& failure, Captured& capture);
+    Status capture_epoch(uint64_t epoch, const Status& failure, Captured& capture) REQUIRES(save_mutex_);
     Status epoch_status(uint64_t epoch) const;
     // What wait and wait_all have in common; the status is the first failure among `epochs`.
     Status wait_for(const std::vector<uint64_t>& epochs, std::chrono::milliseconds longest);
@@ -94,12 +94,12 @@ class Session : public Checkpointer {
     RankEpochs epochs_;
     std::unique_ptr<Background> background_;
 
-    Mutex save_mutex_;                // guards what follows
-    std::optional<Capture> capture_;  // until the session is closed
-    std::optional<CapturedParts> parts_;
-    std::optional<uint64_t> newest_saved_;
-    bool reader_was_opened_ = false;
-    Status close_status_;
+    Mutex save_mutex_;                                        // guards what follows
+    std::optional<Capture> capture_ GUARDED_BY(save_mutex_);  // until the session is closed
+    std::optional<CapturedParts> parts_ GUARDED_BY(save_mutex_);
+    std::optional<uint64_t> newest_saved_ GUARDED_BY(save_mutex_);
+    bool reader_was_opened_ GUARDED_BY(save_mutex_) = false;
+    Status close_status_ GUARDED_BY(save_mutex_);
 
     std::optional<EpochSearch> search_;
     bool began_ = false;

@@ -82,11 +82,11 @@ class FaultyStorage::Fate {
 
   private:
     mutable Mutex mutex_;
-    std::mt19937_64 random_;
-    FaultPlan plan_;
-    FaultCounts counts_;
-    uint64_t operations_ = 0;
-    bool dead_ = false;
+    std::mt19937_64 random_ GUARDED_BY(mutex_);
+    FaultPlan plan_ GUARDED_BY(mutex_);
+    FaultCounts counts_ GUARDED_BY(mutex_);
+    uint64_t operations_ GUARDED_BY(mutex_) = 0;
+    bool dead_ GUARDED_BY(mutex_) = false;
 };
 
 class FaultyStorage::FaultyFile : public File {

@@ -166,6 +166,7 @@ class IoUringEngine : public TransferEngine {
                             io_uring_opcode_supported(known, IORING_OP_WRITE);
         io_uring_free_probe(known);
         if (!enough) return ENOSYS;
+        MutexLock lock(mutex_);
         idle_.push_back(std::move(ring));
         return 0;
     }
@@ -368,8 +369,8 @@ class IoUringEngine : public TransferEngine {
     PosixEngine plain_;
     std::atomic<bool> told_{false};
     Mutex mutex_;  // over everything below
-    std::vector<std::unique_ptr<Ring>> idle_;
-    std::shared_ptr<const Regions> regions_ = std::make_shared<Regions>();
+    std::vector<std::unique_ptr<Ring>> idle_ GUARDED_BY(mutex_);
+    std::shared_ptr<const Regions> regions_ GUARDED_BY(mutex_) = std::make_shared<Regions>();
 };
 
 }  // namespace

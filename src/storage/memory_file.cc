@@ -268,7 +268,7 @@ class MemoryFile final : public File {
     }
 
   private:
-    Status check(std::string_view doing, uint64_t bytes, uint64_t offset) const {
+    Status check(std::string_view doing, uint64_t bytes, uint64_t offset) const REQUIRES(disk_->mutex) {
         if (life_ != disk_->life) {
             return Status(Code::io_error,
                           fmt::format("{} {} bytes at offset {} of '{}': it was open when the "
@@ -279,7 +279,8 @@ class MemoryFile final : public File {
             return Status(Code::failed_state, fmt::format("{} '{}': it has been closed", doing, path_));
         return check_file_range(doing, bytes, offset, path_);
     }
-    Status check_writable(std::string_view doing, uint64_t bytes, uint64_t offset) const {
+    Status check_writable(std::string_view doing, uint64_t bytes, uint64_t offset) const
+        REQUIRES(disk_->mutex) {
         TAILRACE_TRY(check(doing, bytes, offset));
         if (writable_) return Status();
         return Status(Code::io_error,
@@ -290,7 +291,7 @@ class MemoryFile final : public File {
         return Status(Code::no_space, fmt::format("{} {} bytes at offset {} of '{}': no space is left", doing,
                                                   bytes, offset, path_));
     }
-    Status reserve_locked(uint64_t bytes) {
+    Status reserve_locked(uint64_t bytes) REQUIRES(disk_->mutex) {
         const uint64_t pages = memory_pages_of(bytes);
         uint64_t new_pages = 0;
         if (pages > inode_->reserved_pages) {

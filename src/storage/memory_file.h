@@ -94,15 +94,17 @@ struct MemoryInode {
 // What all files of one storage share.
 struct MemoryDisk {
     MemoryStorageOptions options;
-    mutable Mutex mutex;  // over everything here, in derived classes and in the inodes
-    uint64_t life = 0;    // a File of an earlier life is dead
-    uint64_t used_pages = 0;
+    // Over everything here, in derived classes and in the inodes. (The inodes' members are not annotated:
+    // their mutex is another object's.)
+    mutable Mutex mutex;
+    uint64_t life GUARDED_BY(mutex) = 0;  // a File of an earlier life is dead
+    uint64_t used_pages GUARDED_BY(mutex) = 0;
 
-    uint64_t free_pages() const;
+    uint64_t free_pages() const REQUIRES(mutex);
     // Takes pages for the file; false, and nothing is taken, when there are not as many.
-    bool charge(MemoryInode& inode, uint64_t pages);
+    bool charge(MemoryInode& inode, uint64_t pages) REQUIRES(mutex);
     // Counts the file's pages anew: after it shrank, got its name back or lost its last user.
-    void recharge(MemoryInode& inode);
+    void recharge(MemoryInode& inode) REQUIRES(mutex);
 };
 
 // An open file; the disk's mutex is held. The File keeps disk and inode alive.

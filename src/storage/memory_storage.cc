@@ -65,7 +65,7 @@ struct MemoryStorage::World : MemoryDisk {
     std::set<std::string> directories{"/", "."};
     std::set<std::string> locks;
 
-    void unlink(const InodePointer& inode) {
+    void unlink(const InodePointer& inode) REQUIRES(mutex) {
         inode->names = 0;
         recharge(*inode);
     }

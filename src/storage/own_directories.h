@@ -55,7 +55,7 @@ class OwnDirectories {
 
     const std::string base_;
     Mutex mutex_;
-    std::map<std::string, std::shared_ptr<Descriptor>> opened_;
+    std::map<std::string, std::shared_ptr<Descriptor>> opened_ GUARDED_BY(mutex_);
 };
 
 }  // namespace tailrace

@@ -209,8 +209,10 @@ class PosixFile : public File {
     void drop_cache() override { (void)posix_fadvise(plain_.get(), 0, 0, POSIX_FADV_DONTNEED); }
 
     Status close() override {
-        for (std::span<std::byte> mapping : std::exchange(mappings_, {})) {
-            munmap(mapping.data(), mapping.size());
+        {
+            MutexLock lock(mappings_mutex_);
+            for (std::span<std::byte> mapping : std::exchange(mappings_, {}))
+                munmap(mapping.data(), mapping.size());
         }
         const int direct_error = direct_.close();
         const int plain_error = plain_.close();
@@ -328,7 +330,7 @@ class PosixFile : public File {
     std::atomic<bool> direct_worked_{false};
     std::atomic<int> failed_sync_{0};  // the errno value of the first sync that failed
     Mutex mappings_mutex_;
-    std::vector<std::span<std::byte>> mappings_;
+    std::vector<std::span<std::byte>> mappings_ GUARDED_BY(mappings_mutex_);
 };
 
 }  // namespace

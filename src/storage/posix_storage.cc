@@ -64,8 +64,7 @@ class PosixLock : public DirectoryLock {
   public:
     PosixLock(Descriptor directory, std::string path)
         : directory_(std::move(directory)), path_(std::move(path)) {
-        static const int registered =
-            pthread_atfork([] { all().mutex.lock(); }, [] { all().mutex.unlock(); }, close_in_child);
+        static const int registered = pthread_atfork(before_fork, after_fork, close_in_child);
         (void)registered;  // without memory for that, children keep the lock
         MutexLock lock(all().mutex);
         all().locks.insert(this);
@@ -79,13 +78,16 @@ class PosixLock : public DirectoryLock {
   private:
     struct All {
         Mutex mutex;
-        std::set<PosixLock*> locks;
+        std::set<PosixLock*> locks GUARDED_BY(mutex);
     };
     static All& all() {
         static All& locks = *new All;  // never destroyed: a program may fork while it exits
         return locks;
     }
-    static void close_in_child() {
+    // The forking thread holds the mutex from one of these to the other, in parent and child.
+    static void before_fork() NO_THREAD_SAFETY_ANALYSIS { all().mutex.lock(); }
+    static void after_fork() NO_THREAD_SAFETY_ANALYSIS { all().mutex.unlock(); }
+    static void close_in_child() NO_THREAD_SAFETY_ANALYSIS {
         for (PosixLock* lock : all().locks) (void)lock->directory_.close();
         all().mutex.unlock();
     }

@@ -119,29 +119,13 @@ class SCOPED_CAPABILITY MutexLock {
     bool locked_ = true;
 };
 
-// A wait gives the lock away meanwhile. Without `done` it may end for no reason.
+// A wait gives the lock away meanwhile, and may end for no reason: it belongs into a loop that looks at what
+// is waited for. (A predicate in place of the loop would be a function of its own to the analysis of locks,
+// one that does not hold the mutex.)
 class Condition {
   public:
     void wait(MutexLock& lock) { wait_by(lock, std::nullopt); }
     void wait_until(MutexLock& lock, SteadyClock::time_point when) { wait_by(lock, when); }
-
-    template <class Done>
-    void wait(MutexLock& lock, Done done) {
-        while (!done()) wait(lock);
-    }
-    // The last answer of `done`.
-    template <class Done>
-    bool wait_until(MutexLock& lock, SteadyClock::time_point when, Done done) {
-        while (!done()) {
-            if (SteadyClock::now() >= when) return false;
-            wait_until(lock, when);
-        }
-        return true;
-    }
-    template <class Done>
-    bool wait_for(MutexLock& lock, SteadyClock::duration longest, Done done) {
-        return wait_until(lock, SteadyClock::now() + longest, done);
-    }
 
     void notify_one() { notify(false); }
     void notify_all() { notify(true); }

@@ -21,7 +21,7 @@ class BoundedQueue {
     // Blocks while the queue is full. False, and `item` is dropped, once the queue is closed.
     bool push(T item) {
         MutexLock lock(mutex_);
-        has_room_.wait(lock, [&] { return closed_ || items_.size() < bound_; });
+        while (!closed_ && items_.size() >= bound_) has_room_.wait(lock);
         if (closed_) return false;
         items_.push_back(std::move(item));
         has_items_.notify_one();
@@ -31,7 +31,7 @@ class BoundedQueue {
     // Blocks while the queue is empty and open. Nothing once it is closed and empty.
     std::optional<T> pop() {
         MutexLock lock(mutex_);
-        has_items_.wait(lock, [&] { return closed_ || !items_.empty(); });
+        while (!closed_ && items_.empty()) has_items_.wait(lock);
         return take_front();
     }
 
@@ -53,7 +53,7 @@ class BoundedQueue {
     }
 
   private:
-    std::optional<T> take_front() {
+    std::optional<T> take_front() REQUIRES(mutex_) {
         if (items_.empty()) return std::nullopt;
         std::optional<T> item(std::move(items_.front()));
         items_.pop_front();
@@ -64,8 +64,8 @@ class BoundedQueue {
     const size_t bound_;
     mutable Mutex mutex_;
     Condition has_items_, has_room_;
-    std::deque<T> items_;
-    bool closed_ = false;
+    std::deque<T> items_ GUARDED_BY(mutex_);
+    bool closed_ GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace tailrace

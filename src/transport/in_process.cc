@@ -51,9 +51,9 @@ struct Waiting {
 struct Mailbox {
     Mutex mutex;
     Condition changed;
-    bool signalled = false;  // something happened since this rank's last wait()
-    std::deque<Message> messages;
-    std::map<Channel, Waiting> transfers;  // towards this rank
+    bool signalled GUARDED_BY(mutex) = false;  // something happened since this rank's last wait()
+    std::deque<Message> messages GUARDED_BY(mutex);
+    std::map<Channel, Waiting> transfers GUARDED_BY(mutex);  // towards this rank
 };
 
 // One collective call of all ranks.
@@ -114,7 +114,7 @@ class Cluster {
     void take_back(Channel channel, int target, const Side& side, bool sends) {
         Mailbox& box = mailbox(target);
         MutexLock lock(box.mutex);
-        box.changed.wait(lock, [&] { return side.state != Side::State::copying; });
+        while (side.state == Side::State::copying) box.changed.wait(lock);
         auto position = box.transfers.find(channel);
         if (position == box.transfers.end()) return;
         Waiting& waiting = position->second;
@@ -132,7 +132,7 @@ class Cluster {
             gathering_ = std::make_shared<Gathering>(hosts_.size());
             collective_changed_.notify_all();
         }
-        collective_changed_.wait(lock, [&] { return gathering->complete || gathering->missing_rank >= 0; });
+        while (!gathering->complete && gathering->missing_rank < 0) collective_changed_.wait(lock);
         if (gathering->complete) return std::shared_ptr<const Gathering>(std::move(gathering));
         return Status(Code::transport,
                       fmt::format("a collective call of {} ranks cannot complete: rank {} has left", size(),
@@ -174,7 +174,7 @@ class Cluster {
     std::vector<Mailbox> mailboxes_;  // by rank; never grows, a mailbox cannot move
     Mutex collective_mutex_;
     Condition collective_changed_;
-    std::shared_ptr<Gathering> gathering_;  // the one that ranks arrive in now
+    std::shared_ptr<Gathering> gathering_ GUARDED_BY(collective_mutex_);  // the one that ranks arrive in now
 };
 
 class InProcessTransfer final : public Transfer {
@@ -269,7 +269,8 @@ class InProcessTransport final : public Transport {
         longest = std::clamp<std::chrono::microseconds>(longest, {}, std::chrono::hours(1));
         Mailbox& box = cluster_->mailbox(rank_);
         MutexLock lock(box.mutex);
-        box.changed.wait_for(lock, longest, [&] { return box.signalled; });
+        const auto until = SteadyClock::now() + longest;
+        while (!box.signalled && SteadyClock::now() < until) box.changed.wait_until(lock, until);
         box.signalled = false;
     }
 

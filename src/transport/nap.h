@@ -59,10 +59,10 @@ class Nap {
     void sleep(std::chrono::microseconds longest, bool busy) {
         const std::chrono::microseconds nap = std::min(next_, busy ? longest_busy_nap : longest_idle_nap);
         MutexLock lock(mutex_);
-        woken_.wait_for(
-            lock,
-            std::clamp(nap, std::chrono::microseconds(0), std::max(longest, std::chrono::microseconds(0))),
-            [&] { return wake_; });
+        const auto pause =
+            std::clamp(nap, std::chrono::microseconds(0), std::max(longest, std::chrono::microseconds(0)));
+        const auto until = SteadyClock::now() + pause;
+        while (!wake_ && SteadyClock::now() < until) woken_.wait_until(lock, until);
         if (std::exchange(wake_, false))
             next_ = shortest_nap;
         else
@@ -79,7 +79,7 @@ class Nap {
     std::chrono::microseconds next_ = shortest_nap;  // of the one thread that sleeps here
     Mutex mutex_;
     Condition woken_;
-    bool wake_ = false;
+    bool wake_ GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace tailrace

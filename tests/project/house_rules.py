@@ -138,6 +138,35 @@ def no_machine_paths(tree):
     return bad
 
 
+# What a simulation replaces by its own. The log keeps a mutex of the system, and says why.
+SYSTEM_THREADS = re.compile(
+    r"std::(?:mutex|shared_mutex|recursive_mutex|condition_variable\w*|lock_guard|unique_lock|shared_lock|jthread"
+    r"|thread|random_device|this_thread::sleep_\w+|chrono::(?:steady|system)_clock::now)\b")
+MAY_USE_SYSTEM_THREADS = {"src/base/log.cc"}
+
+
+def threads_and_time_come_from_one_part(tree):
+    """Mutexes, threads, clocks and chance come from src/threads, so that a simulation can replace them."""
+    return ["%s:%d: %s; src/threads has what takes its place" % (path, line, match.group())
+            for path in tree.code("src")
+            if not path.startswith("src/threads/") and path not in MAY_USE_SYSTEM_THREADS
+            for line, match in lines_matching(without_comments_and_strings(tree.text(path)), SYSTEM_THREADS)]
+
+
+MUTEX = re.compile(r"^[ \t]*(?:mutable |tailrace::|static )*(?:Mutex) (\w+);", re.M)
+# These say in a comment why they are not annotated.
+GUARDS_MORE_THAN_IT_NAMES = {"src/session/collective_background.h", "src/collective/collective_file.cc",
+                             "src/threads/mutex.h"}
+
+
+def mutexes_say_what_they_guard(tree):
+    """A mutex is named by a GUARDED_BY in the same file."""
+    return ["%s:%d: nothing is GUARDED_BY(%s)" % (path, line, match[1])
+            for path in tree.code("src") if path not in GUARDS_MORE_THAN_IT_NAMES
+            for line, match in lines_matching(tree.text(path), MUTEX)
+            if "GUARDED_BY(%s)" % match[1] not in tree.text(path)]
+
+
 def nothing_is_left_open(tree):
     """No notes about work to be done in the code: it is done, or it is an issue."""
     note = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
@@ -147,4 +176,5 @@ def nothing_is_left_open(tree):
 
 
 RULES = [mpi_stays_in_its_files, liburing_stays_in_one_file, parts_see_only_their_layers,
-         library_never_exits_or_prints, files_are_small, no_machine_paths, nothing_is_left_open]
+         library_never_exits_or_prints, files_are_small, no_machine_paths, nothing_is_left_open,
+         threads_and_time_come_from_one_part, mutexes_say_what_they_guard]

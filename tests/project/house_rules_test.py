@@ -32,6 +32,12 @@ BREAKS = {
     "no_machine_paths": (
         "docs/where.md", "see /" + "home/jane/notes\n", "names /" + "home/",
         "docs/there.md", "see https://example.org/home/ and framework/ and /dev/shm/\n"),
+    "threads_and_time_come_from_one_part": (
+        "src/base/own.cc", "std::mutex lock;  // std::thread\n", "std::mutex; src/threads has",
+        "src/threads/mutex.h", "std::mutex lock;\n"),
+    "mutexes_say_what_they_guard": (
+        "src/base/mute.h", "    mutable Mutex mutex_;\n    int a_;\n", "nothing is GUARDED_BY(mutex_)",
+        "src/base/plain.h", "    Mutex mutex_;\n    int a_ GUARDED_BY(mutex_);\n"),
     "nothing_is_left_open": (
         "src/base/later.cc", "// TO" + "DO: think\n", "TO" + "DO",
         "src/base/now.cc", "// thought\n"),

@@ -9,13 +9,15 @@ namespace {
 
 using namespace std::chrono_literals;
 
-TEST(ConditionTest, ATimedWaitSaysWhetherItsConditionHolds) {
+TEST(ConditionTest, ATimedWaitEndsWithItsTime) {
     Mutex mutex;
     Condition changed;
     bool done = false;
     {
         MutexLock lock(mutex);
-        EXPECT_FALSE(changed.wait_for(lock, 1ms, [&] { return done; }));
+        const auto until = SteadyClock::now() + 1ms;
+        while (SteadyClock::now() < until) changed.wait_until(lock, until);
+        EXPECT_FALSE(done);
     }
     std::thread other([&] {
         MutexLock lock(mutex);
@@ -24,7 +26,8 @@ TEST(ConditionTest, ATimedWaitSaysWhetherItsConditionHolds) {
     });
     {
         MutexLock lock(mutex);
-        EXPECT_TRUE(changed.wait_for(lock, 1h, [&] { return done; }));
+        while (!done) changed.wait_until(lock, SteadyClock::now() + 1h);
+        EXPECT_TRUE(done);
     }
     other.join();
 }
@@ -35,7 +38,7 @@ TEST(ConditionTest, AWaitGivesTheLockAway) {
     int turn = 0;
     std::thread other([&] {
         MutexLock lock(mutex);
-        changed.wait(lock, [&] { return turn == 1; });
+        while (turn != 1) changed.wait(lock);
         turn = 2;
         changed.notify_one();
     });
@@ -43,7 +46,7 @@ TEST(ConditionTest, AWaitGivesTheLockAway) {
         MutexLock lock(mutex);
         turn = 1;
         changed.notify_one();
-        changed.wait(lock, [&] { return turn == 2; });
+        while (turn != 2) changed.wait(lock);
         EXPECT_EQ(turn, 2);
     }
     other.join();
