@@ -27,6 +27,10 @@ target_compile_options(tailrace_compile_options INTERFACE
   # GCC 12 sees the unused member of a std::variant (in every Result) as read uninitialized.
   $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-maybe-uninitialized>
   $<$<BOOL:${TAILRACE_WERROR}>:-Werror>)
+# Invariants that cost more than a comparison (base/invariant.h) are checked where there are tests.
+if(TAILRACE_TESTS)
+  target_compile_definitions(tailrace_compile_options INTERFACE TAILRACE_COSTLY_INVARIANTS=1)
+endif()
 if(TAILRACE_SANITIZE)
   target_compile_options(tailrace_compile_options INTERFACE
     -fsanitize=${TAILRACE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/caught.h"
+#include "base/invariant.h"
 #include "base/log.h"
 #include "shared/epoch_files.h"
 #include "shared/retention.h"
@@ -40,6 +41,8 @@ void EpochFinisher::commit(const EpochEnded& ended, Named named) {
 }
 
 EpochEnded EpochFinisher::give_names(EpochEnded ended) {
+    INVARIANT(ended.state == EpochState::committed);
+    note_step("epoch and run get their names", ended.key.epoch, ended.key.run);
     const auto& config = context_.config;
     if (const Status in_place = check_directory(); !in_place.ok()) {
         ended.state = EpochState::failed;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/invariant.h"
 #include "threads/mutex.h"
 
 namespace tailrace {
@@ -16,6 +17,7 @@ constexpr size_t most_early = 64;
 }  // namespace
 
 void RankEpochs::end(Entry& entry, const EpochEnded& news) {
+    INVARIANT(!is_final(entry.info.state));
     entry.info.state = news.state;
     entry.info.why = news.why;
     entry.info.note = news.note;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/invariant.h"
 #include "shared/left_intact.h"
 
 namespace tailrace {
@@ -118,12 +119,15 @@ void RootLedger::decide(EpochKey key, bool for_shared) {
 }
 
 void RootLedger::start(EpochKey key) {
+    INVARIANT(!epochs_[key].ended && !epochs_[key].flush);
+    note_step("flush of epoch and run ordered", key.epoch, key.run);
     epochs_[key].flush = true;
     running_.insert(key);
     orders_.emplace_back(std::in_place_type<Decision>, Decision{key, true});
 }
 
 void RootLedger::keep_local(EpochKey key, std::string note) {
+    INVARIANT(!running_.contains(key));
     epochs_[key].flush = false;
     epochs_[key].note = std::move(note);
     orders_.emplace_back(std::in_place_type<Decision>, Decision{key, false});
@@ -172,6 +176,8 @@ void RootLedger::end_if_whole(EpochKey key) {
 void RootLedger::end(EpochKey key, EpochState state, Status why) {
     auto& epoch = epochs_[key];
     if (epoch.ended) return;
+    INVARIANT(state != EpochState::committed || (epoch.results == parties_ && !epoch.refused));
+    note_step("epoch ends in state", key.epoch, static_cast<uint64_t>(state));
     epoch.ended = true;
     const bool everywhere =
         state == EpochState::committed ||

@@ -1,7 +1,8 @@
 #include "aggregate/credit_book.h"
 
 #include <algorithm>
-#include <cassert>
+
+#include "base/invariant.h"
 
 namespace tailrace {
 
@@ -29,20 +30,20 @@ std::optional<int> CreditBook::next() {
 CreditBook::Follower& CreditBook::find(int node) {
     auto found = std::find_if(followers_.begin(), followers_.end(),
                               [node](const Follower& follower) { return follower.node == node; });
-    assert(found != followers_.end());
+    INVARIANT(found != followers_.end());
     return *found;
 }
 
 void CreditBook::grant(int node) {
     Follower& follower = find(node);
-    assert(follower.chunks > 0);
+    INVARIANT(follower.chunks > 0 && follower.open_credits < most_open);
     ++follower.open_credits;
     --follower.chunks;
 }
 
 void CreditBook::take_chunk(int node) {
     Follower& follower = find(node);
-    assert(follower.open_credits > 0);
+    INVARIANT(follower.open_credits > 0);
     --follower.open_credits;
 }
 

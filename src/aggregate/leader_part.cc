@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/invariant.h"
+
 namespace tailrace {
 
 namespace {
@@ -93,6 +95,8 @@ void LeaderPart::fail(const Status& why) {
 // ---- what it cost ------------------------------------------------------------------------------------
 
 void LeaderPart::enter(Stage stage) {
+    INVARIANT(stage > stage_);
+    note_step("leader of epoch enters stage", plan_->key.epoch, static_cast<uint64_t>(stage));
     const auto now = Clock::now();
     const double spent = seconds_between(stage_began_, now);
     using Kind = FlushEvent::Kind;

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <bit>
-#include <cassert>
 #include <map>
 #include <numeric>
 
+#include "base/invariant.h"
 #include "base/units.h"
 #include "format/manifest.h"
 
@@ -76,7 +76,7 @@ uint64_t end_in_file(const SharedHeader& header, uint32_t leader, uint64_t bytes
 }  // namespace
 
 Group group_of_node(int node, int node_count, uint32_t file_count) {
-    assert(node >= 0 && node < node_count && file_count > 0);
+    INVARIANT(node >= 0 && node < node_count && file_count > 0);
     const auto nodes = static_cast<uint64_t>(node_count);
     const uint64_t groups = std::min<uint64_t>(nodes, file_count);
     const uint64_t index = static_cast<uint64_t>(node) * groups / nodes;
@@ -262,7 +262,7 @@ Status check_plan(const FlushPlan& plan) {
 }
 
 SharedHeader FlushPlan::header(uint32_t file) const {
-    assert(file >= group.first_file && file < group.last_file);
+    INVARIANT(file >= group.first_file && file < group.last_file);
     SharedHeader header;
     header.job = job;
     header.key = key;
@@ -372,7 +372,7 @@ ExtentAllocator::ExtentAllocator(const FlushPlan& plan, uint32_t leader_index)
 
 std::vector<ExtentAllocator::Placed> ExtentAllocator::allocate(uint32_t rank, uint64_t stream_offset,
                                                                uint64_t bytes) {
-    assert(stream_offset % block_bytes_ == 0);
+    INVARIANT(stream_offset % block_bytes_ == 0);
     std::vector<Placed> placed;
     const Extent whole{rank, stream_offset, bytes, 0};
     if (placement_ == Placement::contiguous) {
@@ -389,7 +389,7 @@ std::vector<ExtentAllocator::Placed> ExtentAllocator::allocate(uint32_t rank, ui
 void ExtentAllocator::place_contiguous(Extent extent, std::vector<Placed>& placed) const {
     auto base = std::lower_bound(bases_.begin(), bases_.end(), extent.rank,
                                  [](const Base& entry, uint32_t rank) { return entry.rank < rank; });
-    assert(base != bases_.end() && base->rank == extent.rank);
+    INVARIANT(base != bases_.end() && base->rank == extent.rank);
     while (extent.bytes > 0) {
         const uint64_t chunk = extent.stream_offset / chunk_bytes_;
         const uint64_t within = extent.stream_offset % chunk_bytes_;

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cassert>
 #include <cstring>
 
+#include "base/invariant.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "threads/mutex.h"
@@ -46,7 +46,7 @@ Status SegmentWriter::prepare(uint32_t file) {
 Status SegmentWriter::write(uint32_t rank, uint64_t stream_offset, std::span<const std::byte> blocks,
                             std::span<std::byte> buffer, uint64_t buffered_bytes) {
     const uint64_t bytes = blocks.size() + buffered_bytes, padded = align_up(bytes, plan_->block_bytes);
-    assert(blocks.size() % plan_->block_bytes == 0 && padded - blocks.size() <= buffer.size());
+    INVARIANT(blocks.size() % plan_->block_bytes == 0 && padded - blocks.size() <= buffer.size());
     TAILRACE_TRY(check_not_abandoned(files_.front()));
     const std::span<std::byte> rest = buffer.first(padded - blocks.size());
     std::memset(rest.data() + buffered_bytes, 0, rest.size() - buffered_bytes);

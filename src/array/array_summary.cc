@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cassert>
 #include <iterator>
 #include <tuple>
 
 #include "base/bytes.h"
+#include "base/invariant.h"
 
 namespace tailrace {
 
@@ -157,7 +157,7 @@ uint64_t ArrayPoints::sum_of_powers(const Powers& powers, uint64_t from, uint64_
 }
 
 Residues ArrayPoints::fingerprint(const Box& box) const {
-    assert(box.shape.size() <= max_dimensions);
+    INVARIANT(box.shape.size() <= max_dimensions);
     Residues values = {1, 1};
     for (size_t i = 0; i < 2; ++i)
         for (size_t d = 0; d < box.shape.size(); ++d)

@@ -1,8 +1,9 @@
 #include "array/hyperslab.h"
 
 #include <algorithm>
-#include <cassert>
 #include <cstring>
+
+#include "base/invariant.h"
 
 namespace tailrace {
 
@@ -59,7 +60,7 @@ uint64_t elements_from(const Box& part, size_t dimension) {
 // spans the dimensions from `run_dimension` on; an odometer counts through those before it.
 template <class Visit>
 void walk(const Box& part, const Box& a, const Box& b, const Visit& visit) {
-    assert(contains(a, part) && contains(b, part));
+    INVARIANT(contains(a, part) && contains(b, part));
     if (part.elements() == 0) return;
     const auto stride_a = strides(a);
     const auto stride_b = strides(b);
@@ -95,7 +96,7 @@ uint64_t Box::elements() const {
 }
 
 std::optional<Box> intersect(const Box& a, const Box& b) {
-    assert(a.shape.size() == b.shape.size());
+    INVARIANT(a.shape.size() == b.shape.size());
     Box common;
     common.offset.reserve(a.shape.size());
     common.shape.reserve(a.shape.size());
@@ -159,8 +160,8 @@ uint64_t common_run_elements(const Box& part, const Box& a, const Box& b) {
 void copy_box(const Box& part, const Box& source_box, std::span<const std::byte> source,
               const Box& target_box, std::span<std::byte> target, uint64_t element_bytes) {
     walk(part, source_box, target_box, [&](uint64_t from, uint64_t to, uint64_t count) {
-        assert((from + count) * element_bytes <= source.size());
-        assert((to + count) * element_bytes <= target.size());
+        COSTLY_INVARIANT((from + count) * element_bytes <= source.size());
+        COSTLY_INVARIANT((to + count) * element_bytes <= target.size());
         std::memcpy(target.data() + to * element_bytes, source.data() + from * element_bytes,
                     count * element_bytes);
     });

@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cassert>
 #include <cstring>
 
 #include "base/crc32c.h"
+#include "base/invariant.h"
 #include "base/stream_copy.h"
 #include "base/units.h"
 
@@ -54,7 +54,7 @@ void walk(const Strides& strides, uint64_t from, uint64_t bytes, const Visit& vi
         run /= dimensions[d].count;
         at += index[d] * dimensions[d].stride_bytes;
     }
-    assert(run == 0);
+    INVARIANT(run == 0);
     uint64_t into = from % strides.run_bytes;
     while (bytes > 0) {
         uint64_t runs = 1;

@@ -7,6 +7,7 @@
 #include <bit>
 #include <cerrno>
 
+#include "base/invariant.h"
 #include "threads/mutex.h"
 
 namespace tailrace {
@@ -59,6 +60,7 @@ BufferPool::~BufferPool() {
 
 Buffer BufferPool::try_take() {
     MutexLock lock(mutex_);
+    INVARIANT(free_.size() <= count_);
     if (free_.empty()) return Buffer();
     std::byte* memory = free_.back();
     free_.pop_back();

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cassert>
 #include <utility>
 
+#include "base/invariant.h"
 #include "base/units.h"
 
 namespace tailrace::collective {
@@ -56,7 +56,7 @@ std::vector<uint64_t> parts_of_nodes(const Topology& topology, const std::vector
 }  // namespace
 
 std::vector<int> spread_out(int ranks, int chosen) {
-    assert(1 <= chosen && chosen <= ranks);
+    INVARIANT(1 <= chosen && chosen <= ranks);
     const int small = ranks / chosen, larger = ranks % chosen;
     std::vector<int> local;
     for (int i = 0; i < chosen; ++i) local.push_back(small * i + std::min(i, larger));
@@ -131,7 +131,7 @@ std::vector<int> choose_global_aggregators(const Topology& topology, int count, 
 Domains::Domains(const FileWindow& range, int owners, const DomainSettings& settings,
                  std::vector<uint64_t> begins)
     : range_(range), owners_(owners) {
-    assert(owners > 0 && settings.align_bytes > 0 && settings.window_bytes % settings.align_bytes == 0);
+    INVARIANT(owners > 0 && settings.align_bytes > 0 && settings.window_bytes % settings.align_bytes == 0);
     const auto count = static_cast<uint64_t>(owners);
     base_ = range.begin / settings.align_bytes * settings.align_bytes;
     uint64_t part_alignment = settings.align_bytes;
@@ -147,7 +147,7 @@ Domains::Domains(const FileWindow& range, int owners, const DomainSettings& sett
         const uint64_t bytes = range.end - base_;
         uint64_t share = align_up(std::max<uint64_t>(divide_up(bytes, count), 1), settings.align_bytes);
         if (!begins.empty()) {
-            assert(group_owners_ == 1 && begins.size() + 1 == count);
+            INVARIANT(group_owners_ == 1 && begins.size() + 1 == count);
             begins_ = {base_};
             for (const uint64_t begin : begins)
                 begins_.push_back(std::max(base_, begin / settings.align_bytes * settings.align_bytes));
@@ -193,7 +193,7 @@ FileWindow Domains::window(uint64_t id) const {
 }
 
 uint64_t Domains::window_of(uint64_t offset) const {
-    assert(range_.begin <= offset && offset < range_.end);
+    INVARIANT(range_.begin <= offset && offset < range_.end);
     const auto each = static_cast<uint64_t>(group_owners_);
     const uint64_t group = group_of(offset);
     const uint64_t within = (offset - part(group).begin) / window_bytes_;

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cassert>
 #include <new>
 #include <unordered_set>
 
+#include "base/invariant.h"
 #include "base/units.h"
 #include "format/frame.h"
 #include "format/shared_file.h"
@@ -146,7 +146,7 @@ Status check_array_piece(const ArrayPiece& piece) {
 
 uint64_t array_bytes(const ArrayPiece& piece) {
     auto bytes = shape_bytes(piece.local_shape, element_bytes(piece.type));
-    assert(bytes);
+    INVARIANT(bytes);
     return bytes.value_or(0);
 }
 
@@ -201,7 +201,7 @@ std::vector<std::byte> encode(const PartManifest& manifest) {
     writer.put(manifest.has_checksums ? flag_checksums : 0u);
     writer.put(check_block_bytes);
     writer.put(static_cast<uint64_t>(manifest.regions.size()));
-    assert(writer.size() == records_start);
+    INVARIANT(writer.size() == records_start);
     for (const auto& region : manifest.regions) {
         writer.put(static_cast<uint32_t>(region.name.size()));
         writer.put(region.array ? kind_array : kind_plain);

@@ -2,8 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <cassert>
-
+#include "base/invariant.h"
 #include "format/codec.h"
 #include "format/frame.h"
 #include "format/manifest.h"
@@ -32,7 +31,7 @@ std::vector<std::byte> encode(const PartHeader& header) {
     writer.put(header.stream.manifest_crc);
     writer.put(static_cast<uint32_t>(header.job.size()));
     format::put_job(writer, header.job);
-    assert(header.shared_dir.size() <= max_part_directory_bytes);
+    INVARIANT(header.shared_dir.size() <= max_part_directory_bytes);
     writer.put(static_cast<uint32_t>(header.shared_dir.size()));
     writer.put(uint32_t{0});
     writer.put_bytes(std::as_bytes(std::span(header.shared_dir.data(), header.shared_dir.size())));

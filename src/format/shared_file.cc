@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <bit>
-#include <cassert>
 
 #include "base/crc32c.h"
+#include "base/invariant.h"
 #include "format/codec.h"
 #include "format/frame.h"
 #include "format/stream_info.h"
@@ -28,7 +28,7 @@ constexpr uint64_t max_index_area_bytes = uint64_t{1} << 48;
 constexpr uint64_t max_stripe_bytes = uint64_t{1} << 48;
 
 void pad_to_block(std::vector<std::byte>& record, uint64_t block_bytes) {
-    assert(block_bytes >= record.size());
+    INVARIANT(block_bytes >= record.size());
     record.resize(block_bytes);
 }
 
@@ -316,7 +316,7 @@ Result<SegmentIndex> decode_segment_index(std::span<const std::byte> bytes, cons
         extent.rank = reader.get<uint32_t>();
         reader.get<uint32_t>();
     }
-    assert(reader.ok());
+    INVARIANT(reader.ok());
     TAILRACE_TRY(
         check_index(index, header, slot, file_bytes).with_context(fmt::format("the {} is wrong", name)));
     return index;

@@ -1,8 +1,9 @@
 #include "read/epoch_reader_plan.h"
 
 #include <algorithm>
-#include <cassert>
 #include <tuple>
+
+#include "base/invariant.h"
 
 namespace tailrace {
 
@@ -56,7 +57,7 @@ const StreamExtent& extent_at(std::span<const StreamExtent> extents, uint64_t st
     auto after =
         std::upper_bound(extents.begin(), extents.end(), stream_offset,
                          [](uint64_t at, const StreamExtent& extent) { return at < extent.stream_offset; });
-    assert(after != extents.begin());
+    INVARIANT(after != extents.begin());
     return *std::prev(after);
 }
 

@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "base/crc32c.h"
+#include "base/invariant.h"
 #include "base/units.h"
 #include "base/wall_clock.h"
 #include "threads/executor.h"
@@ -58,6 +59,8 @@ Status Segment::seal(SegmentIndex index, uint64_t end) {
 Status Segment::commit() {
     if (!slot_)
         return Status(Code::failed_state, fmt::format("{} cannot be committed: it is not sealed", path_));
+    INVARIANT(slot_->index_bytes > 0 && slot_->index_bytes <= header_.index_area_bytes);
+    note_step("slot of leader in epoch is written", leader_, header_.key.epoch);
     slot_->leader = leader_;
     slot_->committed_unix_ms = unix_ms_now();
     slot_->run_uid = header_.run_uid;

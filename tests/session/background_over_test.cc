@@ -6,6 +6,7 @@
 #include <atomic>
 #include <thread>
 
+#include "base/invariant.h"
 #include "base/log.h"
 #include "session/sample_program.h"
 
@@ -23,20 +24,26 @@ class BackgroundOverTest : public testing::Test {
 
     // Two ranks on each of three machines, all in one group, save three times and close. The number of ranks
     // that were told of a failure by wait_all.
-    int save_three_times(const Job& job) {
+    int save_three_times(const Job& job, Code code = Code::transport,
+                         const std::string& sentence = "the network is gone") {
         std::atomic<int> failed{0};
         run(job, [&](Checkpointer& session) {
             State state;
-            for (uint64_t epoch = 1; epoch <= 3; ++epoch) ASSERT_TRUE(save(session, state, epoch).ok());
+            for (uint64_t epoch = 1; epoch <= 3; ++epoch) {
+                const auto saved = save(session, state, epoch);
+                EXPECT_TRUE(saved.ok() || saved.code() == Code::failed_state) << saved.message();
+            }
             const auto waited = session.wait_all(for_ever);
             if (!waited.ok()) {
                 ++failed;
-                EXPECT_EQ(waited.code(), Code::transport) << waited.message();
-                EXPECT_THAT(waited.message(), HasSubstr("the network is gone"));
-                EXPECT_THAT(waited.message(), HasSubstr("intact"));
+                EXPECT_EQ(waited.code(), code) << waited.message();
+                EXPECT_THAT(waited.message(), HasSubstr(sentence));
+                if (code == Code::transport) {
+                    EXPECT_THAT(waited.message(), HasSubstr("intact"));
+                }
             }
             const auto closed = session.close();
-            EXPECT_EQ(closed.code(), Code::transport) << closed.message();
+            EXPECT_EQ(closed.code(), code) << closed.message();
         });
         return failed;
     }
@@ -70,6 +77,24 @@ TEST_F(BackgroundOverTest, TransfersThatFailAreHeardOfByAllRanksAndTheNextSessio
         EXPECT_EQ(save_three_times(breaking), 6);
         expect_everything_restored();
     }
+}
+
+// As a defect of ours would: it is thrown in the thread of an agent, or of a rank that saves.
+TEST_F(BackgroundOverTest, ABrokenInvariantFailsTheSessionWithItsSentenceAndTheNextOneGoesOn) {
+    on_broken_invariant(nullptr);  // as in a program
+    for (const auto kind : {TransportCall::transfer, TransportCall::post})
+        for (const int broken : agents) {
+            SCOPED_TRACE(broken);
+            machines = Machines();
+            auto breaking = job();
+            std::atomic<bool> holds{true};
+            breaking.breaks = [&](int rank, TransportCall call, uint64_t) {
+                INVARIANT(rank != broken || call != kind || !holds.exchange(false));
+                return false;
+            };
+            EXPECT_EQ(save_three_times(breaking, Code::failed_state, "does not hold"), 6);
+            expect_everything_restored();
+        }
 }
 
 TEST_F(BackgroundOverTest, OnePostThatFailsEndsItForAllRanks) {
