@@ -11,9 +11,9 @@
 #include <set>
 #include <tuple>
 
-#include "base/wall_clock.h"
 #include "format/lineage.h"
 #include "text.h"
+#include "threads/wall_clock.h"
 
 namespace tailrace::tool {
 

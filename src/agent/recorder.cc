@@ -6,10 +6,10 @@
 
 #include "base/caught.h"
 #include "base/log.h"
-#include "base/wall_clock.h"
 #include "tailrace.h"  // for its version
 #include "threads/executor.h"
 #include "threads/mutex.h"
+#include "threads/wall_clock.h"
 
 namespace tailrace {
 

@@ -7,8 +7,8 @@
 #include "base/crc32c.h"
 #include "base/invariant.h"
 #include "base/units.h"
-#include "base/wall_clock.h"
 #include "threads/executor.h"
+#include "threads/wall_clock.h"
 
 namespace tailrace {
 

@@ -1,9 +1,9 @@
 // Storage: the files of one file system as tailrace needs them. One interface, several backends, and one
 // conformance suite (tests/storage/) that every backend runs.
 //
-// Backends: posix (plain system calls, optional direct I/O), io_uring (deep queues, registered buffers),
-// memory (for tests: knows what was synced and can lose the rest), faulty (a decorator that injects faults
-// from a seed). Paths are UTF-8 or any bytes without NUL; they are taken as they are.
+// Backends: posix (plain system calls, optional direct I/O) and io_uring (deep queues, registered buffers).
+// Tests have two more (tests/doubles): one in memory that knows what was synced, and one that fails by a
+// seed. Paths are UTF-8 or any bytes without NUL; they are taken as they are.
 //
 // Thread-safety: a Storage may be used from any number of threads. A File's read_at, write_at, reserve and
 // sync may run at once from several threads; close() only when nothing else is running.

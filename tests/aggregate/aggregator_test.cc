@@ -11,7 +11,7 @@
 #include "aggregate/cluster.h"
 #include "aggregate/seeds.h"
 #include "base/units.h"
-#include "storage/memory_storage.h"
+#include "doubles/memory_storage.h"
 
 namespace tailrace {
 namespace {

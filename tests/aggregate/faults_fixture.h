@@ -9,7 +9,7 @@
 
 #include "aggregate/cluster.h"
 #include "base/log.h"
-#include "storage/memory_storage.h"
+#include "doubles/memory_storage.h"
 
 namespace tailrace {
 

@@ -15,7 +15,7 @@
 #include "aggregate/faults_fixture.h"
 #include "aggregate/seeds.h"
 #include "aggregate/watched_storage.h"
-#include "storage/faulty_storage.h"
+#include "doubles/faulty_storage.h"
 #include "transport/in_process.h"
 
 namespace tailrace {

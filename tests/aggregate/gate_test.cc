@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "aggregate/cluster.h"
-#include "storage/memory_storage.h"
+#include "doubles/memory_storage.h"
 
 namespace tailrace {
 namespace {

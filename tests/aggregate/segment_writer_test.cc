@@ -8,8 +8,8 @@
 
 #include "aggregate/cluster.h"
 #include "aggregate/watched_storage.h"
-#include "storage/faulty_storage.h"
-#include "storage/memory_storage.h"
+#include "doubles/faulty_storage.h"
+#include "doubles/memory_storage.h"
 
 namespace tailrace {
 namespace {

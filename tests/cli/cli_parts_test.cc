@@ -11,12 +11,12 @@
 
 #include "box_text.h"
 #include "command.h"
+#include "doubles/faulty_storage.h"
+#include "doubles/memory_storage.h"
 #include "npy.h"
 #include "output_file.h"
 #include "read/epoch_builder.h"
 #include "shared/inventory.h"
-#include "storage/faulty_storage.h"
-#include "storage/memory_storage.h"
 #include "text.h"
 
 namespace tailrace::tool {

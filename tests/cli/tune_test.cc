@@ -15,8 +15,8 @@
 #include "bench/bench_options.h"
 #include "bench/tune_search.h"
 #include "config/config.h"
-#include "storage/faulty_storage.h"
-#include "storage/memory_storage.h"
+#include "doubles/faulty_storage.h"
+#include "doubles/memory_storage.h"
 
 namespace tailrace::tool {
 namespace {

@@ -11,8 +11,8 @@
 
 #include "aggregate/seeds.h"
 #include "collective/team.h"
+#include "doubles/memory_storage.h"
 #include "io_patterns.h"
-#include "storage/memory_storage.h"
 
 namespace tailrace::collective {
 

@@ -7,8 +7,8 @@
 
 #include "aggregate/seeds.h"
 #include "collective/team.h"
-#include "storage/faulty_storage.h"
-#include "storage/memory_storage.h"
+#include "doubles/faulty_storage.h"
+#include "doubles/memory_storage.h"
 
 namespace tailrace::collective {
 

@@ -6,8 +6,8 @@
 #include <cstring>
 #include <thread>
 
-#include "storage/faulty_storage.h"
-#include "storage/memory_storage.h"
+#include "doubles/faulty_storage.h"
+#include "doubles/memory_storage.h"
 
 namespace tailrace::collective {
 

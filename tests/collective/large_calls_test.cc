@@ -14,7 +14,7 @@
 #include "collective/call_message.h"
 #include "collective/statistics.h"
 #include "collective/team.h"
-#include "storage/memory_storage.h"
+#include "doubles/memory_storage.h"
 
 namespace tailrace::collective {
 

@@ -4,7 +4,7 @@
 
 #include "base/units.h"
 #include "collective/team.h"
-#include "storage/memory_storage.h"
+#include "doubles/memory_storage.h"
 
 namespace tailrace::collective {
 

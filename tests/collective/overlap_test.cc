@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "collective/team.h"
-#include "storage/memory_storage.h"
+#include "doubles/memory_storage.h"
 #include "transport/in_process.h"
 
 namespace tailrace::collective {

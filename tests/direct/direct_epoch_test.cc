@@ -9,11 +9,11 @@
 #include <random>
 
 #include "base/log.h"
+#include "doubles/faulty_storage.h"
+#include "doubles/memory_storage.h"
 #include "format/catalog.h"
 #include "read/epoch_reader.h"
-#include "storage/faulty_storage.h"
 #include "storage/forwarding_storage.h"
-#include "storage/memory_storage.h"
 
 namespace tailrace {
 namespace {

@@ -14,11 +14,11 @@
 
 #include "base/log.h"
 #include "base/units.h"
+#include "doubles/memory_storage.h"
 #include "read/counting_storage.h"
 #include "read/epoch_builder.h"
 #include "read/epoch_reader.h"
 #include "read/epoch_reader_plan.h"
-#include "storage/memory_storage.h"
 
 namespace tailrace::testing_support {
 

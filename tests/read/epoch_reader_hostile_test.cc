@@ -1,8 +1,8 @@
 // What an EpochReader does with indexes that are valid as far as the format goes and make no sense.
 #include <gtest/gtest.h>
 
+#include "doubles/memory_storage.h"
 #include "read/epoch_reader.h"
-#include "storage/memory_storage.h"
 
 namespace tailrace {
 namespace {

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "storage/memory_storage.h"
+#include "doubles/memory_storage.h"
 
 namespace tailrace {
 namespace {

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "base/units.h"
+#include "doubles/faulty_storage.h"
+#include "doubles/memory_storage.h"
 #include "session/checkpointer.h"
-#include "storage/faulty_storage.h"
-#include "storage/memory_storage.h"
 #include "transport/breaking_transport.h"
 
 namespace tailrace::testing_support {

@@ -10,9 +10,9 @@
 
 #include "agent/recorder.h"
 #include "base/log.h"
+#include "doubles/memory_storage.h"
 #include "record/record_file.h"
 #include "session/sample_program.h"
-#include "storage/memory_storage.h"
 
 namespace tailrace {
 namespace {

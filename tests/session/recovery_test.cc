@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <random>
 
+#include "doubles/faulty_storage.h"
 #include "session/sample_program.h"
 #include "shared/epoch_files.h"
 #include "shared/inventory.h"
 #include "shared/retention.h"
-#include "storage/faulty_storage.h"
 
 namespace tailrace {
 namespace {

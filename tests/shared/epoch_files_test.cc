@@ -5,9 +5,9 @@
 #include <gtest/gtest.h>
 
 #include "aggregate/seeds.h"
+#include "doubles/faulty_storage.h"
+#include "doubles/memory_storage.h"
 #include "shared/inventory.h"
-#include "storage/faulty_storage.h"
-#include "storage/memory_storage.h"
 
 namespace tailrace {
 namespace {

@@ -6,9 +6,9 @@
 
 #include "aggregate/seeds.h"
 #include "base/crc32c.h"
+#include "doubles/faulty_storage.h"
+#include "doubles/memory_storage.h"
 #include "format/catalog.h"
-#include "storage/faulty_storage.h"
-#include "storage/memory_storage.h"
 
 namespace tailrace {
 namespace {

@@ -1,9 +1,9 @@
-#include "storage/faulty_storage.h"
+#include "doubles/faulty_storage.h"
 
 #include <bit>
 
+#include "doubles/memory_storage.h"
 #include "storage/conformance.h"
-#include "storage/memory_storage.h"
 #include "storage/scratch.h"
 
 namespace tailrace::test {

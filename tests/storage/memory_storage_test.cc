@@ -1,4 +1,4 @@
-#include "storage/memory_storage.h"
+#include "doubles/memory_storage.h"
 
 #include <map>
 

@@ -8,10 +8,10 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "base/wall_clock.h"
 #include "bench/writer_team.h"
 #include "tailrace.h"
 #include "text.h"
+#include "threads/wall_clock.h"
 
 namespace tailrace::tool {
 

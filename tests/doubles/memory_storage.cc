@@ -3,7 +3,7 @@
 // What a file holds, and what a crash leaves of it, is in memory_file. Names work the same way as content
 // does there: `names`, which calls see, and `durable_names`, which a crash goes back to; between them lies
 // one list of pending operations for all directories, from which a crash carries a random part over.
-#include "storage/memory_storage.h"
+#include "doubles/memory_storage.h"
 
 #include <fmt/format.h>
 
@@ -11,7 +11,7 @@
 #include <map>
 #include <set>
 
-#include "storage/memory_file.h"
+#include "doubles/memory_file.h"
 #include "threads/mutex.h"
 
 namespace tailrace {

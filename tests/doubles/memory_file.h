@@ -24,7 +24,7 @@
 #include <string>
 #include <vector>
 
-#include "storage/memory_storage.h"
+#include "doubles/memory_storage.h"
 #include "storage/storage.h"
 #include "threads/executor.h"
 #include "threads/mutex.h"

@@ -1,4 +1,4 @@
-#include "storage/memory_file.h"
+#include "doubles/memory_file.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "storage/faulty_storage.h"
+#include "doubles/faulty_storage.h"
 
 #include <fmt/format.h>
 
