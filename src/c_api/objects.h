@@ -56,8 +56,9 @@ struct tailrace_session {
     std::shared_ptr<tailrace::Transport> transport;
     std::shared_ptr<tailrace::Storage> local, shared;
     std::unique_ptr<tailrace::Checkpointer> checkpointer;
-    tailrace::Mutex mutex;  // guards `readers`
+    tailrace::Mutex mutex;  // over the readers that end with the session
     std::vector<std::weak_ptr<tailrace_reader>> readers GUARDED_BY(mutex);
+    bool closed GUARDED_BY(mutex) = false;  // from then on no reader is added
 };
 
 namespace tailrace {

@@ -173,6 +173,9 @@ tailrace_code tailrace_reader_open(tailrace_session* handle, uint64_t epoch, uin
         auto object = std::make_shared<tailrace_reader>();
         object->begin(std::move(opened));
         tailrace::MutexLock lock(session->mutex);
+        if (session->closed)
+            return Status(tailrace::Code::failed_state,
+                          "the session was closed while the reader was opened; there is no reader");
         std::erase_if(session->readers, [](const auto& weak) { return weak.expired(); });
         session->readers.push_back(object);
         *reader = HandleTable<tailrace_reader>::instance().add(std::move(object));

@@ -124,6 +124,7 @@ tailrace_code tailrace_close(tailrace_session* handle) {
         {
             tailrace::MutexLock lock(session->mutex);
             readers.swap(session->readers);
+            session->closed = true;
         }
         for (const auto& weak : readers) {
             if (auto reader = weak.lock()) reader->end();

@@ -1,8 +1,10 @@
 // Readers, with and without a session.
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <numeric>
+#include <thread>
 
 #include "c_api/fixture.h"
 
@@ -173,6 +175,32 @@ TEST_F(ReaderTest, AReaderEndsWithItsSession) {
     EXPECT_TRUE(fails(TAILRACE_FAILED_STATE, tailrace_reader_region(reader_, 0, "plain", &info), "session"));
     EXPECT_EQ(tailrace_reader_rank_count(reader_), 0u);
     session_ = open(settings_);
+}
+
+// Whichever comes first: there is no reader, or it ends with its session.
+TEST_F(ReaderTest, AReaderThatIsOpenedWhileItsSessionIsClosedEndsWithIt) {
+    for (int round = 0; round < 40; ++round) {
+        std::vector<tailrace_reader*> readers;
+        std::atomic<bool> began{false};
+        std::thread opener([&, session = session_] {
+            tailrace_reader* reader = nullptr;
+            while (tailrace_reader_open(session, TAILRACE_NEWEST, TAILRACE_NEWEST, 0, &reader) ==
+                   TAILRACE_OK) {
+                readers.push_back(reader);
+                began = true;
+            }
+        });
+        while (!began) std::this_thread::yield();
+        ASSERT_TRUE(ok(tailrace_close(session_)));
+        opener.join();
+        for (tailrace_reader* reader : readers) {
+            tailrace_region_info info;
+            EXPECT_TRUE(
+                fails(TAILRACE_FAILED_STATE, tailrace_reader_region(reader, 0, "plain", &info), "session"));
+            tailrace_reader_close(reader);
+        }
+        session_ = open(settings_);
+    }
 }
 
 TEST_F(ReaderTest, ADirectoryIsReadWithoutASession) {
