@@ -172,7 +172,6 @@ class NodeAgent {
     mutable Mutex mutex_;  // guards what follows
     Condition changed_;
     std::deque<Captured> inbox_ GUARDED_BY(mutex_);
-    std::deque<FlushJob> jobs_ GUARDED_BY(mutex_);
     std::deque<ArraysAnswered> facts_ GUARDED_BY(mutex_);  // of this node's parts
     std::deque<std::pair<EpochKey, Status>> verified_ GUARDED_BY(mutex_);
     std::optional<uint64_t> end_from_ GUARDED_BY(mutex_);

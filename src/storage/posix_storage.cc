@@ -85,9 +85,9 @@ class PosixLock : public DirectoryLock {
         return locks;
     }
     // The forking thread holds the mutex from one of these to the other, in parent and child.
-    static void before_fork() NO_THREAD_SAFETY_ANALYSIS { all().mutex.lock(); }
-    static void after_fork() NO_THREAD_SAFETY_ANALYSIS { all().mutex.unlock(); }
-    static void close_in_child() NO_THREAD_SAFETY_ANALYSIS {
+    static void before_fork() ACQUIRE(all().mutex) { all().mutex.lock(); }
+    static void after_fork() RELEASE(all().mutex) { all().mutex.unlock(); }
+    static void close_in_child() RELEASE(all().mutex) {
         for (PosixLock* lock : all().locks) (void)lock->directory_.close();
         all().mutex.unlock();
     }
