@@ -287,6 +287,9 @@ class History {
 
         EpochKey bound = std::max(committed_, captured_, earlier);
         if (faults || damaged_) bound = {};
+        // What a job saved after it had gone back may look whole and be torn. It leaves the newer epochs
+        // behind all the same: then an older one of its own past is restored before them (format/lineage.h).
+        if (torn_ && went_back_) bound = {};
         std::atomic<bool> faults_in{false};
         std::map<uint64_t, int> captures;
         const bool in_step = random_.chance(0.3);
@@ -308,6 +311,8 @@ class History {
             if (go_back) {
                 const auto listed = session->list();  // the same on every rank
                 if (listed.ok() && !listed->empty()) base = listed->back().epoch;
+                MutexLock lock(mutex_);
+                went_back_ = true;
             }
             for (int i = 0; i < saves; ++i) {
                 if (in_step || cut_off) pace.come_to(rank, i + 1);
@@ -530,6 +535,7 @@ class History {
     EpochKey captured_;   // the last that every rank has captured, while the node-local tiers are whole
     std::map<uint64_t, uint32_t> run_of_job_;
     std::set<EpochKey> announced_;  // have been read when they got their names
+    bool went_back_ = false;        // some job did
     bool torn_ = false;             // captured parts may be damaged, which no commit depends on
     bool damaged_ = false;          // bits have changed in files: nothing is promised but the truth
     uint64_t job_number_ = 0;
