@@ -145,15 +145,8 @@ Status RankEpochs::first_failure() const {
 bool RankEpochs::wait_until(const std::function<bool(const Entries&)>& done,
                             std::optional<std::chrono::steady_clock::time_point> deadline) {
     MutexLock lock(mutex_);
-    while (!done(entries_)) {
-        if (!deadline) {
-            changed_.wait(lock);
-        } else if (SteadyClock::now() < *deadline) {
-            changed_.wait_until(lock, *deadline);
-        } else {
-            return false;
-        }
-    }
+    while (!done(entries_))
+        if (!changed_.wait_before(lock, deadline)) return false;
     return true;
 }
 

@@ -156,8 +156,8 @@ Status Session::capture_epoch(uint64_t epoch, const Status& failure, Captured& c
     std::vector<NamedPiece> arrays;
     for (const auto& source : sources)
         if (source.array) arrays.push_back({source.name, &*source.array});
-    background_
-        ->read_news();  // epochs that have ended since: a program that only saves asks for nothing else
+    // Epochs that have ended since: a program that only saves asks for nothing else.
+    background_->read_news();
     auto part = [&]() REQUIRES(save_mutex_) -> Result<OwnPart> {
         if (!failure.ok()) return failure;
         const FileSizeSignalBlocked blocked;

@@ -126,6 +126,12 @@ class Condition {
   public:
     void wait(MutexLock& lock) { wait_by(lock, std::nullopt); }
     void wait_until(MutexLock& lock, SteadyClock::time_point when) { wait_by(lock, when); }
+    // Until the deadline at most, if there is one. False, at once, when it has passed.
+    bool wait_before(MutexLock& lock, std::optional<SteadyClock::time_point> deadline) {
+        if (deadline && SteadyClock::now() >= *deadline) return false;
+        wait_by(lock, deadline);
+        return true;
+    }
 
     void notify_one() { notify(false); }
     void notify_all() { notify(true); }
