@@ -3,30 +3,15 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <thread>
 
-#include "base/invariant.h"
+#include "doubles/strict_invariants.h"
 #include "format/catalog.h"
 #include "transport/in_process.h"
 
 namespace tailrace {
-
-namespace {
-
-// A broken invariant fails a session in order, which a test that expects failures could not tell from others.
-[[maybe_unused]] const bool invariants_end_the_test = [] {
-    on_broken_invariant([](const std::string& sentence) {
-        std::fprintf(stderr, "%s\n", sentence.c_str());
-        std::abort();
-    });
-    return true;
-}();
-
-}  // namespace
 
 namespace {
 

@@ -2,27 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <cstdio>
-#include <cstdlib>
-
-#include "base/invariant.h"
+#include "doubles/strict_invariants.h"
 #include "threads/worker.h"
 #include "transport/in_process.h"
 
 namespace tailrace::testing_support {
-
-namespace {
-
-// A broken invariant fails a session in order, which a test that expects failures could not tell from others.
-[[maybe_unused]] const bool invariants_end_the_test = [] {
-    on_broken_invariant([](const std::string& sentence) {
-        std::fprintf(stderr, "%s\n", sentence.c_str());
-        std::abort();
-    });
-    return true;
-}();
-
-}  // namespace
 
 std::shared_ptr<MemoryStorage> Machines::local_of(const std::string& host) {
     auto& storage = local[host];
