@@ -14,18 +14,7 @@ namespace {
 using namespace std::chrono_literals;
 using namespace testing_support;
 
-struct Case {
-    const conformance::Claim* claim;
-    size_t ranks;
-};
-std::vector<Case> cases() {
-    std::vector<Case> all;
-    for (const conformance::Claim& claim : conformance::claims())
-        for (size_t ranks : {1, 2, 3, 8}) all.push_back({&claim, ranks});
-    return all;
-}
-
-class NetworkConformance : public testing::TestWithParam<Case> {};
+class NetworkConformance : public testing::TestWithParam<conformance::Case> {};
 
 TEST_P(NetworkConformance, Holds) {
     const auto [claim, ranks] = GetParam();
@@ -49,10 +38,8 @@ TEST_P(NetworkConformance, Holds) {
     }
 }
 
-std::string name_of(const testing::TestParamInfo<Case>& tried) {
-    return tried.param.claim->name + "On" + std::to_string(tried.param.ranks);
-}
-INSTANTIATE_TEST_SUITE_P(All, NetworkConformance, testing::ValuesIn(cases()), name_of);
+INSTANTIATE_TEST_SUITE_P(AllClaims, NetworkConformance, testing::ValuesIn(conformance::cases()),
+                         [](const auto& tried) { return conformance::name_of(tried.param); });
 
 TEST(NetworkTest, LinksTakeTheirTime) {
     VirtualExecutor executor(1, {});

@@ -447,4 +447,15 @@ const std::vector<Claim>& claims() {
     return all;
 }
 
+std::vector<Case> cases() {
+    std::vector<Case> all;
+    for (const Claim& claim : claims())
+        for (size_t ranks : {1, 2, 3, 8}) all.push_back({&claim, ranks});
+    return all;
+}
+
+std::string name_of(const Case& tried) {
+    return tried.claim->name + "With" + std::to_string(tried.ranks) + "Ranks";
+}
+
 }  // namespace tailrace::conformance

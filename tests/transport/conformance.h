@@ -37,6 +37,14 @@ struct Claim {
 // In the order in which they should run on one transport.
 const std::vector<Claim>& claims();
 
+// Every claim on 1, 2, 3 and 8 ranks, for transports whose ranks are threads.
+struct Case {
+    const Claim* claim;
+    size_t ranks;
+};
+std::vector<Case> cases();
+std::string name_of(const Case& tried);
+
 // Calls test(), poll() and wait() in turn until the transfer is complete; messages that arrive are kept in
 // `messages`. A failure of its own kind when it never comes.
 Result<uint64_t> finish(Transport& transport, Transfer& transfer, std::vector<Message>& messages);

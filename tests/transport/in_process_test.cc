@@ -30,22 +30,10 @@ void on_all_ranks(Transports& transports, const std::function<void(Transport&)>&
 
 // ---- conformance -------------------------------------------------------------------------------------
 
-struct Case {
-    const conformance::Claim* claim;
-    size_t ranks;
-};
-
-std::vector<Case> cases() {
-    std::vector<Case> all;
-    for (const conformance::Claim& claim : conformance::claims())
-        for (size_t ranks : {1, 2, 3, 8}) all.push_back({&claim, ranks});
-    return all;
-}
-
-class InProcessConformance : public testing::TestWithParam<Case> {};
+class InProcessConformance : public testing::TestWithParam<conformance::Case> {};
 
 TEST_P(InProcessConformance, Holds) {
-    const Case& tried = GetParam();
+    const conformance::Case& tried = GetParam();
     Transports transports = make_in_process_transports(hosts(tried.ranks));
     std::vector<conformance::Witness> witnesses(tried.ranks);
     on_all_ranks(transports, [&](Transport& transport) {
@@ -56,9 +44,8 @@ TEST_P(InProcessConformance, Holds) {
             ADD_FAILURE() << "rank " << rank << ": " << failure;
 }
 
-INSTANTIATE_TEST_SUITE_P(AllClaims, InProcessConformance, testing::ValuesIn(cases()), [](const auto& tried) {
-    return tried.param.claim->name + "With" + std::to_string(tried.param.ranks) + "Ranks";
-});
+INSTANTIATE_TEST_SUITE_P(AllClaims, InProcessConformance, testing::ValuesIn(conformance::cases()),
+                         [](const auto& tried) { return conformance::name_of(tried.param); });
 
 // ---- its own -----------------------------------------------------------------------------------------
 
