@@ -92,10 +92,7 @@ NodeAgent::~NodeAgent() {
 
 // What is thrown here leaves books that nobody knows: nothing is done with them any more.
 void NodeAgent::run(const std::stop_token& stop) {
-    const Status thrown = catching([&]() -> Status {
-        work(stop);
-        return {};
-    });
+    const Status thrown = catching([&] { work(stop); });
     if (thrown.ok()) return;
     break_down(thrown);
     while (!stop.stop_requested()) {

@@ -56,28 +56,22 @@ void NodeAgent::thread_threw(const Status& why) {
 // Each step by itself, since each may fail for the same reason again. What needs no memory comes last.
 void NodeAgent::break_down(const Status& why) noexcept {
     log(LogLevel::error, "node {} flushes nothing any more: {}", context_.node, why.to_string());
-    const auto at_best = [](const auto& step) {
-        (void)catching([&]() -> Status {
-            step();
-            return {};
-        });
-    };
-    at_best([&] {
+    (void)catching([&] {
         why_over_ = why;
         MutexLock lock(mutex_);
         over_ = why;
     });
-    at_best([&] {
+    (void)catching([&] {
         std::unique_ptr<Aggregator> ended;
         MutexLock lock(mutex_);
         ended.swap(aggregator_);
         lock.unlock();  // its writers call wake()
     });
-    at_best([&] {
+    (void)catching([&] {
         if (!root_) post_at_best(root, BackgroundOver{why});
     });
-    at_best([&] { tell_that_it_is_over(); });
-    at_best([&] { rank_epochs_.fail_all(why, true); });
+    (void)catching([&] { tell_that_it_is_over(); });
+    (void)catching([&] { rank_epochs_.fail_all(why, true); });
     MutexLock lock(mutex_);
     open_.clear();
     recovering_.clear();

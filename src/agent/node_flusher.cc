@@ -50,7 +50,7 @@ void NodeFlusher::wake() {
 
 void NodeFlusher::run(const std::stop_token& stop) {
     while (!stop.stop_requested()) {
-        const auto moved = catching([&]() -> Result<bool> { return step(); });
+        const auto moved = catching([&] { return Result<bool>(step()); });
         if (!moved.ok()) break_down(moved.status());
         if (!moved.ok() || *moved) continue;
         MutexLock lock(mutex_);
@@ -62,18 +62,14 @@ void NodeFlusher::run(const std::stop_token& stop) {
 
 void NodeFlusher::break_down(const Status& why) noexcept {
     log(LogLevel::error, "node {} flushes nothing any more: {}", context_.node, why.to_string());
-    (void)catching([&]() -> Status {
+    (void)catching([&] {
         std::unique_ptr<Aggregator> ended;
         MutexLock lock(mutex_);
         if (broken_.ok()) broken_ = why;
         ended.swap(aggregator_);
         lock.unlock();  // its writers call wake()
-        return {};
     });
-    (void)catching([&]() -> Status {
-        fail_jobs(why);
-        return {};
-    });
+    (void)catching([&] { fail_jobs(why); });
 }
 
 void NodeFlusher::fail_jobs(const Status& why) {
@@ -158,15 +154,8 @@ std::vector<FlushResult> NodeFlusher::take_results() {
 
 bool NodeFlusher::wait_result(std::optional<std::chrono::steady_clock::time_point> deadline) {
     MutexLock lock(mutex_);
-    while (results_.empty()) {
-        if (!deadline) {
-            changed_.wait(lock);
-        } else if (SteadyClock::now() < *deadline) {
-            changed_.wait_until(lock, *deadline);
-        } else {
-            return false;
-        }
-    }
+    while (results_.empty())
+        if (!changed_.wait_before(lock, deadline)) return false;
     return true;
 }
 

@@ -3,7 +3,7 @@
 // worked for.
 #pragma once
 
-#include <exception>
+#include <type_traits>
 
 #include "base/status.h"
 
@@ -13,13 +13,20 @@ namespace tailrace {
 // none.
 Status caught_status() noexcept;
 
-// Runs `work`, which returns a Status or a Result, and turns what it throws into one.
+// Runs `work`, which returns a Status, a Result or nothing (then ok), and turns what it throws into one.
 template <class Work>
-auto catching(Work&& work) noexcept -> decltype(work()) {
+auto catching(Work&& work) noexcept {
+    using Outcome = decltype(work());
+    using Told = std::conditional_t<std::is_void_v<Outcome>, Status, Outcome>;
     try {
-        return work();
+        if constexpr (std::is_void_v<Outcome>) {
+            work();
+            return Told();
+        } else {
+            return Told(work());
+        }
     } catch (...) {
-        return caught_status();
+        return Told(caught_status());
     }
 }
 

@@ -198,10 +198,7 @@ Result<std::vector<std::vector<uint32_t>>> write_runs(Storage& storage, const Re
             workers.emplace_back("tailrace-direct", Priority{options.nice, options.nice > 0},
                                  [&job, &pool](const std::stop_token&) {
                                      const Buffer buffer = pool->try_take();
-                                     job.fail(catching([&]() -> Status {
-                                         job.work(buffer.memory());
-                                         return {};
-                                     }));
+                                     job.fail(catching([&] { job.work(buffer.memory()); }));
                                  });
     } catch (const std::system_error& error) {
         return Status(Code::out_of_memory, fmt::format("starting threads to write: {}", error.what()));

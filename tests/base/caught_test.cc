@@ -14,10 +14,12 @@ TEST(CaughtTest, WhatIsThrownBecomesAStatus) {
     EXPECT_EQ(defect.code(), Code::failed_state);
     EXPECT_NE(defect.message().find("two leaders"), std::string::npos);
     EXPECT_EQ(catching([]() -> Result<int> { throw 7; }).status().code(), Code::failed_state);
+    EXPECT_EQ(catching([]() -> void { throw std::bad_alloc(); }).code(), Code::out_of_memory);
 }
 
 TEST(CaughtTest, WhatIsNotThrownStaysAsItIs) {
     EXPECT_TRUE(catching([] { return Status(); }).ok());
+    EXPECT_TRUE(catching([] {}).ok());
     EXPECT_EQ(*catching([]() -> Result<int> { return 7; }), 7);
 }
 
