@@ -24,7 +24,7 @@
 
 namespace {
 
-namespace patterns = tailrace::patterns;
+namespace patterns = tailrace::internal::patterns;
 using patterns::Request;
 
 MPI_Datatype view_of(const std::vector<Request>& requests) {
@@ -66,7 +66,7 @@ int merge_rate(uint64_t requests, int ranks) {
     const std::vector<std::span<const Request>> spans(lists.begin(), lists.end());
     std::vector<Request> runs;
     const auto begin = std::chrono::steady_clock::now();
-    const auto counts = tailrace::collective::merge(spans, runs);
+    const auto counts = tailrace::internal::collective::merge(spans, runs);
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     std::printf("{\"requests\": %llu, \"runs\": %zu, \"seconds\": %.4f}\n",
                 static_cast<unsigned long long>(counts.requests), runs.size(), seconds);

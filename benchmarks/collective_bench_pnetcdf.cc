@@ -20,7 +20,7 @@
 
 namespace {
 
-using tailrace::patterns::Request;
+using tailrace::internal::patterns::Request;
 
 void check(int code, const char* what) {
     if (code == NC_NOERR) return;
@@ -87,7 +87,7 @@ int main(int argc, char** argv) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     const std::vector<Request> requests =
-        tailrace::patterns::requests_of(argv[1], std::strtoull(argv[2], nullptr, 10), rank, ranks);
+        tailrace::internal::patterns::requests_of(argv[1], std::strtoull(argv[2], nullptr, 10), rank, ranks);
     uint64_t bytes = 0, end = 0, all = 0, file_bytes = 0;
     for (const Request& request : requests) {
         bytes += request.bytes;
@@ -99,7 +99,8 @@ int main(int argc, char** argv) {
     std::vector<char> data(bytes);
     for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<char>(i * 31 + static_cast<size_t>(rank));
     const std::vector<char> written = data;
-    MPI_Info info = tailrace::patterns::two_phase_hints(argv[4], std::strcmp(argv[5], "real-nodes") == 0);
+    MPI_Info info =
+        tailrace::internal::patterns::two_phase_hints(argv[4], std::strcmp(argv[5], "real-nodes") == 0);
     if (std::atoi(argv[6]) > 0) MPI_Info_set(info, "nc_num_aggrs_per_node", argv[6]);
 
     const auto size = static_cast<MPI_Offset>(file_bytes);

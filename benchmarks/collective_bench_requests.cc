@@ -1,6 +1,6 @@
 #include "collective_bench_requests.h"
 
-namespace tailrace::patterns {
+namespace tailrace::internal::patterns {
 
 namespace {
 
@@ -52,4 +52,4 @@ MPI_Info two_phase_hints(const char* aggregators, bool real_nodes) {
     return info;
 }
 
-}  // namespace tailrace::patterns
+}  // namespace tailrace::internal::patterns

@@ -10,7 +10,7 @@
 
 #include "io_patterns.h"
 
-namespace tailrace::patterns {
+namespace tailrace::internal::patterns {
 
 // btio and s3d: `size` is the side of the grid; irregular: about the number of requests of all ranks;
 // contiguous: MiB of each rank. btio needs a square number of ranks, others beyond it have nothing.
@@ -19,4 +19,4 @@ std::vector<Request> requests_of(const std::string& pattern, uint64_t size, int 
 // Two-phase I/O is switched on, with as many aggregators as there are nodes. The caller frees it.
 MPI_Info two_phase_hints(const char* aggregators, bool real_nodes);
 
-}  // namespace tailrace::patterns
+}  // namespace tailrace::internal::patterns

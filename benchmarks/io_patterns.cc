@@ -8,7 +8,7 @@
 
 #include "splitmix.h"
 
-namespace tailrace::patterns {
+namespace tailrace::internal::patterns {
 
 namespace {
 
@@ -127,4 +127,4 @@ uint64_t irregular_bytes(const Irregular& pattern) {
     return pattern.variables * walk(pattern, [](uint64_t, uint64_t, int) {});
 }
 
-}  // namespace tailrace::patterns
+}  // namespace tailrace::internal::patterns

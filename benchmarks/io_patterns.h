@@ -8,9 +8,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "collective/requests.h"
+#include "requests/requests.h"
 
-namespace tailrace::patterns {
+namespace tailrace::internal::patterns {
 
 using collective::Request;
 
@@ -39,4 +39,4 @@ struct Irregular {
 std::vector<Request> irregular(const Irregular& pattern, int rank);
 uint64_t irregular_bytes(const Irregular& pattern);
 
-}  // namespace tailrace::patterns
+}  // namespace tailrace::internal::patterns

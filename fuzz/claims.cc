@@ -10,7 +10,7 @@
 #include "format/map_storage.h"
 #include "format/samples.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -198,4 +198,4 @@ BrokenClaim check_file_name(std::span<const std::byte> input) {
     return {};
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

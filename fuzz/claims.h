@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-namespace tailrace {
+namespace tailrace::internal {
 
 using BrokenClaim = std::string;  // empty: all hold
 
@@ -32,4 +32,4 @@ inline constexpr ClaimTarget claim_targets[] = {
     {"file_name", check_file_name},
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -9,7 +9,7 @@
 
 #include "text.h"
 
-namespace tailrace::tool {
+namespace tailrace::internal::tool {
 
 namespace {
 
@@ -67,4 +67,4 @@ Result<Box> parse_box(std::string_view text, std::span<const uint64_t> shape) {
     return box;
 }
 
-}  // namespace tailrace::tool
+}  // namespace tailrace::internal::tool

@@ -7,11 +7,11 @@
 #include "array/hyperslab.h"
 #include "base/status.h"
 
-namespace tailrace::tool {
+namespace tailrace::internal::tool {
 
 // One range per dimension of `shape`, separated by commas: "from:to" without `to`, either left out for the
 // dimension's end; or one index, which keeps the dimension with extent 1. invalid_argument says which range
 // is wrong and what the dimension has.
 Result<Box> parse_box(std::string_view text, std::span<const uint64_t> shape);
 
-}  // namespace tailrace::tool
+}  // namespace tailrace::internal::tool

@@ -12,7 +12,7 @@
 #include "base/status.h"
 #include "storage/storage.h"
 
-namespace tailrace::tool {
+namespace tailrace::internal::tool {
 
 // Also in the manual page.
 enum Exit : int {
@@ -40,4 +40,4 @@ Command add_config(CLI::App& program);
 Command add_bench(CLI::App& program);
 Command add_tune(CLI::App& program);
 
-}  // namespace tailrace::tool
+}  // namespace tailrace::internal::tool

@@ -18,7 +18,7 @@
 #include "progress.h"
 #include "text.h"
 
-namespace tailrace::tool {
+namespace tailrace::internal::tool {
 
 namespace {
 
@@ -271,4 +271,4 @@ Command add_bench(CLI::App& program) {
     return [options](Storage& storage) { return run(*options, storage); };
 }
 
-}  // namespace tailrace::tool
+}  // namespace tailrace::internal::tool

@@ -8,7 +8,7 @@
 #include "config/config.h"
 #include "text.h"
 
-namespace tailrace::tool {
+namespace tailrace::internal::tool {
 
 namespace {
 
@@ -60,4 +60,4 @@ Command add_config(CLI::App& program) {
     return [json](Storage&) { return run(*json); };
 }
 
-}  // namespace tailrace::tool
+}  // namespace tailrace::internal::tool

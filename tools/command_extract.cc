@@ -16,7 +16,7 @@
 #include "read/epoch_reader.h"
 #include "text.h"
 
-namespace tailrace::tool {
+namespace tailrace::internal::tool {
 
 namespace {
 
@@ -149,4 +149,4 @@ Command add_extract(CLI::App& program) {
     return [options](Storage& storage) { return run(*options, storage); };
 }
 
-}  // namespace tailrace::tool
+}  // namespace tailrace::internal::tool

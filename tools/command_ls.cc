@@ -11,7 +11,7 @@
 #include "node_local.h"
 #include "text.h"
 
-namespace tailrace::tool {
+namespace tailrace::internal::tool {
 
 namespace {
 
@@ -41,7 +41,7 @@ nlohmann::ordered_json to_json(const JudgedEpoch& epoch) {
         for (const SharedFileEntry& file : epoch.found.files->files) paths.push_back(file.path);
     } else {
         json["files_expected"] = epoch.rank_count();
-        for (const LocalPart& part : epoch.found.parts) paths.push_back(part.path);
+        for (const CapturedPart& part : epoch.found.parts) paths.push_back(part.path);
     }
     json["files"] = std::move(paths);
     if (epoch.rank_count() > 0) {
@@ -167,4 +167,4 @@ Command add_ls(CLI::App& program) {
     return [options](Storage& storage) { return run(*options, storage); };
 }
 
-}  // namespace tailrace::tool
+}  // namespace tailrace::internal::tool

@@ -23,7 +23,7 @@
 #include "shared/retention.h"
 #include "text.h"
 
-namespace tailrace::tool {
+namespace tailrace::internal::tool {
 
 namespace {
 
@@ -265,4 +265,4 @@ Command add_prune(CLI::App& program) {
     return [options](Storage& storage) { return run(*options, storage); };
 }
 
-}  // namespace tailrace::tool
+}  // namespace tailrace::internal::tool

@@ -14,7 +14,7 @@
 #include "read/epoch_reader.h"
 #include "text.h"
 
-namespace tailrace::tool {
+namespace tailrace::internal::tool {
 
 namespace {
 
@@ -111,7 +111,7 @@ Json epoch_json(const JudgedEpoch& epoch) {
         json["files"] = epoch.shared->paths;
     } else {
         json["files"] = Json::array();
-        for (const LocalPart& part : epoch.found.parts) json["files"].push_back(part.path);
+        for (const CapturedPart& part : epoch.found.parts) json["files"].push_back(part.path);
     }
     return json;
 }
@@ -155,7 +155,7 @@ Exit show_all_ranks(const Options& options, const JudgedEpoch& epoch, EpochReade
     if (epoch.shared)
         for (uint32_t rank = 0; rank < epoch.rank_count(); ++rank) ranks.push_back(rank);
     else
-        for (const LocalPart& part : epoch.found.parts) ranks.push_back(part.header.stream.rank);
+        for (const CapturedPart& part : epoch.found.parts) ranks.push_back(part.header.stream.rank);
     for (uint32_t rank : ranks) {
         auto manifest = reader.manifest(rank);
         if (!manifest.ok()) return report(manifest.status());
@@ -392,4 +392,4 @@ Command add_show(CLI::App& program) {
     return [options](Storage& storage) { return run(*options, storage); };
 }
 
-}  // namespace tailrace::tool
+}  // namespace tailrace::internal::tool

@@ -13,7 +13,7 @@
 #include "read/epoch_reader.h"
 #include "text.h"
 
-namespace tailrace::tool {
+namespace tailrace::internal::tool {
 
 namespace {
 
@@ -60,7 +60,7 @@ std::vector<uint32_t> ranks_of(const JudgedEpoch& epoch) {
     if (epoch.shared)
         for (const StreamMap& stream : epoch.shared->streams) ranks.push_back(stream.info.rank);
     else
-        for (const LocalPart& part : epoch.found.parts) ranks.push_back(part.header.stream.rank);
+        for (const CapturedPart& part : epoch.found.parts) ranks.push_back(part.header.stream.rank);
     return ranks;
 }
 
@@ -198,4 +198,4 @@ Command add_verify(CLI::App& program) {
     return [options](Storage& storage) { return run(*options, storage); };
 }
 
-}  // namespace tailrace::tool
+}  // namespace tailrace::internal::tool

@@ -15,7 +15,7 @@
 #include "text.h"
 #include "threads/wall_clock.h"
 
-namespace tailrace::tool {
+namespace tailrace::internal::tool {
 
 namespace {
 
@@ -32,7 +32,7 @@ Result<uint64_t> parse_epoch(std::string_view text) {
 
 // The epoch of a shared file, or a captured part by itself; also when the file has a name of its own.
 Result<FoundEpoch> epoch_of_one_file(Storage& storage, const std::string& path) {
-    auto part = local_part(storage, path);
+    auto part = captured_part(storage, path);
     if (part.ok()) return FoundEpoch{part->header.job, part->header.key, {}, {std::move(*part)}};
     if (parse_part_file_name(path.substr(path.rfind('/') + 1))) return part.status();
     TAILRACE_ASSIGN(auto files, epoch_of_file(storage, path));
@@ -58,7 +58,7 @@ Result<Found> find_epochs(Storage& storage, const std::string& directory, const 
         epoch.key = files.key;
         epoch.files = std::move(files);
     }
-    for (LocalPart& part : local.parts) {
+    for (CapturedPart& part : local.parts) {
         FoundEpoch& epoch = by_key[{part.header.job, part.header.key}];
         epoch.job = part.header.job;
         epoch.key = part.header.key;
@@ -100,7 +100,7 @@ uint32_t JudgedEpoch::rank_count() const {
 uint64_t JudgedEpoch::data_bytes() const {
     if (shared) return shared->stream_bytes;
     uint64_t bytes = 0;
-    for (const LocalPart& part : found.parts) bytes += part.header.stream.stream_bytes;
+    for (const CapturedPart& part : found.parts) bytes += part.header.stream.stream_bytes;
     return bytes;
 }
 
@@ -108,7 +108,7 @@ uint64_t JudgedEpoch::file_bytes() const {
     uint64_t bytes = 0;
     if (found.files)
         for (const SharedFileEntry& file : found.files->files) bytes += file.bytes;
-    for (const LocalPart& part : found.parts) bytes += part_header_bytes + part.header.stream.stream_bytes;
+    for (const CapturedPart& part : found.parts) bytes += part_header_bytes + part.header.stream.stream_bytes;
     return bytes;
 }
 
@@ -141,7 +141,7 @@ uint64_t disk_bytes_of(const FoundEpoch& epoch) {
     };
     if (epoch.files)
         for (const SharedFileEntry& file : epoch.files->files) add(file.path);
-    for (const LocalPart& part : epoch.parts) add(part.path);
+    for (const CapturedPart& part : epoch.parts) add(part.path);
     return bytes;
 }
 
@@ -258,4 +258,4 @@ Result<JudgedEpoch> choose_epoch(Storage& storage, const EpochChoice& choice) {
                                                choice.directory, newest_one));
 }
 
-}  // namespace tailrace::tool
+}  // namespace tailrace::internal::tool

@@ -11,14 +11,14 @@
 #include "read/epoch_reader.h"
 #include "storage/storage.h"
 
-namespace tailrace::tool {
+namespace tailrace::internal::tool {
 
 // What lies in a directory of one epoch of one run. No file was opened for `files`.
 struct FoundEpoch {
     std::string job;
     EpochKey key;
     std::optional<SharedEpochFiles> files;
-    std::vector<LocalPart> parts;  // captured parts, ascending by rank
+    std::vector<CapturedPart> parts;  // captured parts, ascending by rank
 };
 
 struct Found {
@@ -82,4 +82,4 @@ Result<std::vector<FoundEpoch>> find_job(Storage& storage, const EpochChoice& ch
 // attempts are all bad, the latest is returned, with `why`.
 Result<JudgedEpoch> choose_epoch(Storage& storage, const EpochChoice& choice);
 
-}  // namespace tailrace::tool
+}  // namespace tailrace::internal::tool

@@ -19,7 +19,7 @@
 #include "python_program.h"
 #include "text.h"
 
-namespace tailrace::tool {
+namespace tailrace::internal::tool {
 
 namespace {
 
@@ -115,17 +115,17 @@ int run(int argc, char** argv) {
 
 }  // namespace
 
-}  // namespace tailrace::tool
+}  // namespace tailrace::internal::tool
 
 int main(int argc, char** argv) {
     try {
-        const int exit = tailrace::tool::run(argc, argv);
-        const auto printed = tailrace::tool::finish_printing();
-        return printed.ok() ? exit : tailrace::tool::report(printed);
+        const int exit = tailrace::internal::tool::run(argc, argv);
+        const auto printed = tailrace::internal::tool::finish_printing();
+        return printed.ok() ? exit : tailrace::internal::tool::report(printed);
     } catch (const std::bad_alloc&) {
         std::fputs("tailrace: out of memory\n", stderr);
     } catch (const std::exception& error) {
         std::fprintf(stderr, "tailrace: %s\n", error.what());
     }
-    return tailrace::tool::exit_failed;
+    return tailrace::internal::tool::exit_failed;
 }

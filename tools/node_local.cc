@@ -17,7 +17,7 @@
 #include "format/lineage.h"
 #include "record/record_file.h"
 
-namespace tailrace::tool {
+namespace tailrace::internal::tool {
 
 namespace {
 
@@ -48,7 +48,7 @@ bool same_directory(const std::string& a, const std::string& b) {
 }
 
 // Parts of format version 1.0 do not say whose they are, but the directory around them does.
-bool was_captured_for(const LocalPart& part, const std::string& local_dir, const std::string& directory,
+bool was_captured_for(const CapturedPart& part, const std::string& local_dir, const std::string& directory,
                       const std::string& shared_dir) {
     if (!part.header.shared_dir.empty()) return same_directory(part.header.shared_dir, shared_dir);
     return directory.starts_with(local_tier(local_dir, shared_dir, part.header.job).old_prefix);
@@ -65,7 +65,7 @@ void look_into(Storage& storage, const std::string& local_dir, const std::string
         const std::string directory = join_path(local_dir, entry.name);
         const auto listed = list_local(storage, directory, job);
         if (!listed.ok()) continue;
-        for (const LocalPart& part : listed->parts) {
+        for (const CapturedPart& part : listed->parts) {
             const bool ours = was_captured_for(part, local_dir, entry.name, shared_dir);
             if (!ours && !runs.contains(part.header.run_uid)) continue;
             auto& epoch = found[{part.header.job, part.header.key}];
@@ -212,4 +212,4 @@ std::vector<NodeLocalEpoch> find_node_local(Storage& storage, const std::string&
     return newer;
 }
 
-}  // namespace tailrace::tool
+}  // namespace tailrace::internal::tool

@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "epoch_directory.h"
 
-namespace tailrace::tool {
+namespace tailrace::internal::tool {
 
 struct NodeLocalEpoch {
     std::string job;
@@ -31,4 +31,4 @@ std::vector<NodeLocalEpoch> find_node_local(Storage& storage, const std::string&
                                             const std::string& job, const std::vector<JudgedEpoch>& there,
                                             const std::vector<std::string>& local_dirs);
 
-}  // namespace tailrace::tool
+}  // namespace tailrace::internal::tool

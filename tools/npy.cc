@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-namespace tailrace::tool {
+namespace tailrace::internal::tool {
 
 std::string_view npy_type(ElementType type) {
     switch (type) {
@@ -58,4 +58,4 @@ std::string npy_header(ElementType type, std::span<const uint64_t> shape) {
     return header + description;
 }
 
-}  // namespace tailrace::tool
+}  // namespace tailrace::internal::tool

@@ -7,7 +7,7 @@
 
 #include "format/manifest.h"
 
-namespace tailrace::tool {
+namespace tailrace::internal::tool {
 
 // "<f4" for float32. bfloat16, which NumPy does not know, is written as the 16-bit integer of its bits.
 std::string_view npy_type(ElementType type);
@@ -16,4 +16,4 @@ std::string_view npy_type(ElementType type);
 // multiple of 64.
 std::string npy_header(ElementType type, std::span<const uint64_t> shape);
 
-}  // namespace tailrace::tool
+}  // namespace tailrace::internal::tool

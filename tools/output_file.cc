@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstdio>
 
-namespace tailrace::tool {
+namespace tailrace::internal::tool {
 
 Result<std::unique_ptr<OutputFile>> OutputFile::create(const std::string& path, uint64_t bytes,
                                                        bool replace) {
@@ -61,4 +61,4 @@ OutputFile::~OutputFile() {
     unlink(partial_.c_str());
 }
 
-}  // namespace tailrace::tool
+}  // namespace tailrace::internal::tool

@@ -12,7 +12,7 @@
 
 #include "base/status.h"
 
-namespace tailrace::tool {
+namespace tailrace::internal::tool {
 
 class OutputFile {
   public:
@@ -33,4 +33,4 @@ class OutputFile {
     std::span<std::byte> memory_;
 };
 
-}  // namespace tailrace::tool
+}  // namespace tailrace::internal::tool

@@ -9,7 +9,7 @@
 #include "base/units.h"
 #include "text.h"
 
-namespace tailrace::tool {
+namespace tailrace::internal::tool {
 
 namespace {
 
@@ -72,4 +72,4 @@ void Progress::draw() const {
     std::fputs(line.c_str(), stderr);
 }
 
-}  // namespace tailrace::tool
+}  // namespace tailrace::internal::tool

@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-namespace tailrace::tool {
+namespace tailrace::internal::tool {
 
 class Progress {
   public:
@@ -43,4 +43,4 @@ class Progress {
     bool drawn_ = false;
 };
 
-}  // namespace tailrace::tool
+}  // namespace tailrace::internal::tool

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <filesystem>
 
-namespace tailrace::tool {
+namespace tailrace::internal::tool {
 
 namespace {
 
@@ -54,4 +54,4 @@ Exit become(const PythonProgram& program, const std::vector<std::string>& argume
                                             python, std::strerror(errno), program.name, program.needs)));
 }
 
-}  // namespace tailrace::tool
+}  // namespace tailrace::internal::tool

@@ -9,7 +9,7 @@
 
 #include "command.h"
 
-namespace tailrace::tool {
+namespace tailrace::internal::tool {
 
 struct PythonProgram {
     std::string name;
@@ -23,4 +23,4 @@ const std::vector<PythonProgram>& python_programs();
 // python3 unless given. Returns only when that cannot be started, after saying so.
 Exit become(const PythonProgram& program, const std::vector<std::string>& arguments);
 
-}  // namespace tailrace::tool
+}  // namespace tailrace::internal::tool

@@ -10,7 +10,7 @@
 
 #include "base/text.h"
 
-namespace tailrace::tool {
+namespace tailrace::internal::tool {
 
 namespace {
 
@@ -167,4 +167,4 @@ Status finish_printing() {
     return errno_status(errno != 0 ? errno : EIO, "writing the standard output, which is not whole");
 }
 
-}  // namespace tailrace::tool
+}  // namespace tailrace::internal::tool

@@ -12,7 +12,7 @@
 #include "base/status.h"
 #include "format/manifest.h"
 
-namespace tailrace::tool {
+namespace tailrace::internal::tool {
 
 // The text with control characters and broken UTF-8 as \xNN: names come from files, and a file may lie.
 std::string printable(std::string_view text);
@@ -60,4 +60,4 @@ bool printed_json();                                  // whether that was done
 // Brings out what was printed; says why where some of it was lost (a full disk, say).
 Status finish_printing();
 
-}  // namespace tailrace::tool
+}  // namespace tailrace::internal::tool

@@ -26,7 +26,7 @@
 #include "format/manifest.h"
 #include "tailrace.h"
 
-namespace tailrace::python {
+namespace tailrace::internal::python {
 
 namespace nb = nanobind;
 
@@ -76,4 +76,4 @@ void bind_reader(nb::module_& module);
 void bind_direct(nb::module_& module);
 void bind_late_thread(nb::module_& module);
 
-}  // namespace tailrace::python
+}  // namespace tailrace::internal::python

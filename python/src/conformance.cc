@@ -6,7 +6,7 @@
 
 #include "transport.h"
 
-namespace tailrace::python {
+namespace tailrace::internal::python {
 
 // A transfer that is larger than a chunk ever is by default, around the ring.
 static bool moves_much(Transport& transport) {
@@ -54,4 +54,4 @@ void bind_conformance(nanobind::module_& module) {
     module.def("_check_transport", &check_transport, nanobind::arg("primitives"));
 }
 
-}  // namespace tailrace::python
+}  // namespace tailrace::internal::python

@@ -7,7 +7,7 @@
 #include "config/config.h"
 #include "direct/direct_epoch.h"
 
-namespace tailrace::python {
+namespace tailrace::internal::python {
 
 namespace {
 
@@ -166,4 +166,4 @@ void bind_direct(nb::module_& module) {
         .def("close", &Epoch::close);
 }
 
-}  // namespace tailrace::python
+}  // namespace tailrace::internal::python

@@ -11,7 +11,7 @@
 
 #include "bindings.h"
 
-namespace tailrace::python {
+namespace tailrace::internal::python {
 
 namespace {
 
@@ -44,4 +44,4 @@ void bind_late_thread(nb::module_& module) {
     module.def("this_thread_may_be_late", &this_thread_may_be_late);
 }
 
-}  // namespace tailrace::python
+}  // namespace tailrace::internal::python

@@ -3,7 +3,7 @@
 #include "bindings.h"
 #include "transport.h"
 
-namespace tailrace::python {
+namespace tailrace::internal::python {
 
 namespace {
 
@@ -23,10 +23,10 @@ void translate(const std::exception_ptr& thrown, void*) {
 
 }  // namespace
 
-}  // namespace tailrace::python
+}  // namespace tailrace::internal::python
 
 NB_MODULE(_core, module) {
-    using namespace tailrace::python;
+    using namespace tailrace::internal::python;
     nb::set_leak_warnings(false);  // sessions may outlive the interpreter: closing them would wait for ranks
     nb::register_exception_translator(translate);
     module.attr("version") = tailrace_version();

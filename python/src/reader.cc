@@ -2,7 +2,7 @@
 #include "bindings.h"
 #include "c_api/objects.h"
 
-namespace tailrace::python {
+namespace tailrace::internal::python {
 
 namespace {
 
@@ -97,7 +97,7 @@ class Reader {
 
   private:
     std::shared_ptr<EpochReader> alive() const {
-        auto reader = value_of(tailrace::alive(handle_, "reader"))->get();
+        auto reader = value_of(tailrace::internal::alive(handle_, "reader"))->get();
         if (reader == nullptr)
             throw Failure{TAILRACE_FAILED_STATE, "this reader's session has been closed; nothing was read"};
         return reader;
@@ -129,4 +129,4 @@ void bind_reader(nb::module_& module) {
         .def("verify", &Reader::verify, nb::arg("rank"));
 }
 
-}  // namespace tailrace::python
+}  // namespace tailrace::internal::python

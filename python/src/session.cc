@@ -7,7 +7,7 @@
 #include "c_api/open_session.h"
 #include "transport.h"
 
-namespace tailrace::python {
+namespace tailrace::internal::python {
 
 namespace {
 
@@ -144,9 +144,9 @@ class Session {
     void agree(int code, const std::string& sentence) {
         check_open();
         const nb::gil_scoped_release release;
-        const auto alive = value_of(tailrace::alive(session_, "session"));
-        check(tailrace::agree(*alive->transport,
-                              code == TAILRACE_OK ? Status() : Status(static_cast<Code>(code), sentence)));
+        const auto alive = value_of(tailrace::internal::alive(session_, "session"));
+        check(tailrace::internal::agree(
+            *alive->transport, code == TAILRACE_OK ? Status() : Status(static_cast<Code>(code), sentence)));
     }
 
     tailrace_session* get() const {
@@ -163,7 +163,7 @@ class Session {
     // Else they would wait for this rank's part, and its next save would count as this one.
     void tell_the_others(uint64_t epoch, int code, const std::string& sentence) {
         if (tailrace_rank_count(session_) < 2) return;
-        if (const auto alive = tailrace::alive(session_, "session"); alive.ok())
+        if (const auto alive = tailrace::internal::alive(session_, "session"); alive.ok())
             (void)(*alive)->checkpointer->give_up(epoch, Status(static_cast<Code>(code), sentence));
     }
 
@@ -213,4 +213,4 @@ void bind_session(nb::module_& module) {
                      [](const Session& session) { return reinterpret_cast<uintptr_t>(session.get()); });
 }
 
-}  // namespace tailrace::python
+}  // namespace tailrace::internal::python

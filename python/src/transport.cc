@@ -17,7 +17,7 @@
 #include "base/log.h"
 #include "transport/nap.h"
 
-namespace tailrace::python {
+namespace tailrace::internal::python {
 
 namespace nb = nanobind;
 
@@ -572,4 +572,4 @@ void bind_transport(nb::module_& module) {
         .def("failed", &Arrivals::failed, nb::arg("why"));
 }
 
-}  // namespace tailrace::python
+}  // namespace tailrace::internal::python

@@ -27,7 +27,7 @@
 
 #include "transport/transport.h"
 
-namespace tailrace::python {
+namespace tailrace::internal::python {
 
 // What has come for a rank. The primitives fill it, from any thread.
 class Arrivals {
@@ -72,4 +72,4 @@ std::shared_ptr<RanksTransport> make_ranks_transport(nanobind::object primitives
 void bind_transport(nanobind::module_& module);
 void bind_conformance(nanobind::module_& module);  // with TAILRACE_PYTHON_CONFORMANCE
 
-}  // namespace tailrace::python
+}  // namespace tailrace::internal::python

@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "format/codec.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -335,4 +335,4 @@ Result<AgentMessage> decode_agent_message(std::span<const std::byte> bytes) {
     return message;
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

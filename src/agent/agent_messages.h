@@ -34,7 +34,7 @@
 #include "format/part_file.h"
 #include "record/records.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 inline constexpr std::byte agent_message_mark{0xC7};
 bool is_agent_message(std::span<const std::byte> message);
@@ -126,4 +126,4 @@ using AgentMessage =
 std::vector<std::byte> encode(const AgentMessage& message);
 Result<AgentMessage> decode_agent_message(std::span<const std::byte> bytes);
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

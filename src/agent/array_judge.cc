@@ -10,7 +10,7 @@
 #include "base/status_codec.h"
 #include "read/epoch_reader.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -78,7 +78,7 @@ ArrayFacts facts_of_parts(Storage& local, const ArrayPoints& points, const Array
     ArrayFacts facts;
     for (const auto& place : parts) {
         const Status read = [&]() -> Status {
-            TAILRACE_ASSIGN(const auto part, local_part(local, place.path));
+            TAILRACE_ASSIGN(const auto part, captured_part(local, place.path));
             const uint32_t rank = part.header.stream.rank;
             TAILRACE_ASSIGN(
                 const auto reader,
@@ -97,7 +97,7 @@ constexpr uint64_t verify_memory_bytes = 1 << 20;
 
 Status verify_parts(Storage& local, std::span<const PartPlace> parts) {
     for (const auto& place : parts) {
-        const auto part = local_part(local, place.path);
+        const auto part = captured_part(local, place.path);
         if (part.status().code() == Code::not_found)
             return Status(Code::corrupt, "a captured part is missing: " + part.status().message());
         TAILRACE_TRY(part.status());
@@ -225,4 +225,4 @@ Result<ArrayAnswer> judge_together(Transport& transport, uint32_t rank_count,
     }
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -23,7 +23,7 @@
 #include "storage/storage.h"
 #include "transport/transport.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 struct ArrayQuestion {
     bool of_one = false;  // the pieces of the array with this name; else a summary of all
@@ -77,4 +77,4 @@ Result<ArrayAnswer> judge_together(Transport& transport, uint32_t rank_count,
                                    const std::function<ArrayFacts(const ArrayQuestion&)>& facts,
                                    size_t most_entries = most_gathered_entries);
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

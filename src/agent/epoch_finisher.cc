@@ -9,7 +9,7 @@
 #include "shared/retention.h"
 #include "threads/mutex.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 void EpochFinisher::begin(Priority priority, std::function<void()> thrown) {
     naming_.begin("tailrace names", priority, std::move(thrown));
@@ -112,4 +112,4 @@ void EpochFinisher::wait_named() {
     while (being_named_ > 0) changed_.wait(lock);
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

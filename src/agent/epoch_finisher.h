@@ -17,7 +17,7 @@
 #include "threads/mutex.h"
 #include "threads/work_queue.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 class EpochFinisher {
   public:
@@ -55,4 +55,4 @@ class EpochFinisher {
     WorkQueue removing_, naming_;           // the naming thread hands work to the removing one
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 enum class EpochState : int {  // numbers as in the C interface
     unknown = 0,
@@ -32,4 +32,4 @@ struct EpochInfo {
     bool in_local = false, in_shared = false;  // where a restore could take it from (list() only)
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -14,7 +14,7 @@
 #include "transport/topology.h"
 #include "transport/transport.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 struct JobContext {
     Config config;  // complete
@@ -45,4 +45,4 @@ struct JobContext {
     }
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -10,7 +10,7 @@
 #include "threads/executor.h"
 #include "threads/mutex.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -481,4 +481,4 @@ uint64_t NodeAgent::buffer_bytes_used() const {
     return aggregator_ ? aggregator_->most_buffers_used() * context_.config.buffer_bytes : 0;
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -39,7 +39,7 @@
 #include "threads/work_queue.h"
 #include "threads/worker.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 class NodeAgent {
   public:
@@ -189,4 +189,4 @@ class NodeAgent {
     Worker worker_;
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -22,7 +22,7 @@
 #include "base/log.h"
 #include "threads/mutex.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -147,4 +147,4 @@ void NodeAgent::remove_refused(const Epoch& epoch) {
     }
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -16,7 +16,7 @@
 #include "threads/executor.h"
 #include "threads/mutex.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -137,4 +137,4 @@ void NodeAgent::tell_that_it_is_over() {
     changed_.notify_all();
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -3,7 +3,7 @@
 #include "base/log.h"
 #include "base/units.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 Result<std::unique_ptr<Aggregator>> make_aggregator(const JobContext& context, std::function<void()> wake) {
     const auto& config = context.config;
@@ -44,4 +44,4 @@ Status verify_before_commit(const JobContext& context, std::span<const PartPlace
     return verify_parts(*context.local, parts).with_context("verifying what was captured");
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -11,7 +11,7 @@
 #include "aggregate/aggregator.h"
 #include "threads/worker.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 // The aggregator that the configuration asks for. The context outlives it. `wake`: Aggregator::create's.
 Result<std::unique_ptr<Aggregator>> make_aggregator(const JobContext& context, std::function<void()> wake);
@@ -27,4 +27,4 @@ void report_flush(const JobContext& context, Recorder* recorder, const FlushResu
 // tell, and nothing is read.
 Status verify_before_commit(const JobContext& context, std::span<const PartPlace> parts);
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "threads/mutex.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -164,4 +164,4 @@ uint64_t NodeFlusher::buffer_bytes_used() const {
     return aggregator_ ? aggregator_->most_buffers_used() * context_.config.buffer_bytes : 0;
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -19,7 +19,7 @@
 #include "threads/work_queue.h"
 #include "threads/worker.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 class NodeFlusher {
   public:
@@ -64,4 +64,4 @@ class NodeFlusher {
     Worker worker_;
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

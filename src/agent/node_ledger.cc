@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -74,4 +74,4 @@ std::vector<NodeLedger::Complete> NodeLedger::end_from(uint64_t first, const Sta
     return ended;
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

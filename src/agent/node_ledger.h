@@ -9,7 +9,7 @@
 
 #include "agent/agent_messages.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 class NodeLedger {
   public:
@@ -39,4 +39,4 @@ class NodeLedger {
 // The digest of a node's arrays: those of its ranks, in their order.
 Residues arrays_of_node(const ArrayPoints& points, std::vector<Captured> captures);
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

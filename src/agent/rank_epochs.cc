@@ -5,7 +5,7 @@
 #include "base/invariant.h"
 #include "threads/mutex.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -150,4 +150,4 @@ bool RankEpochs::wait_until(const std::function<bool(const Entries&)>& done,
     return true;
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -15,7 +15,7 @@
 #include "agent/epoch_state.h"
 #include "threads/mutex.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 inline bool is_final(EpochState state) {
     return state == EpochState::committed || state == EpochState::kept_local || state == EpochState::failed;
@@ -71,4 +71,4 @@ class RankEpochs {
     Status first_failure_ GUARDED_BY(mutex_);
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -11,7 +11,7 @@
 #include "threads/mutex.h"
 #include "threads/wall_clock.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -200,4 +200,4 @@ void Recorder::give_up(const std::string& what, const Status& why) {
     log(LogLevel::info, "{}; checkpoints go on: {}", what, why.message());
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

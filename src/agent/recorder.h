@@ -13,8 +13,8 @@
 
 #include "agent/agent_messages.h"
 #include "agent/job_context.h"
-#include "aggregate/flush_job.h"
 #include "config/config.h"
+#include "flush/flush_job.h"
 #include "record/record_book.h"
 #include "record/record_file.h"
 #include "storage/storage.h"
@@ -22,7 +22,7 @@
 #include "threads/mutex.h"
 #include "threads/work_queue.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 class Recorder {
   public:
@@ -71,4 +71,4 @@ class Recorder {
     WorkQueue writing_;  // last: its thread uses the members above
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -7,7 +7,7 @@
 #include "base/invariant.h"
 #include "shared/left_intact.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -213,4 +213,4 @@ void RootLedger::forget_old() {
         epoch = epoch->second.ended ? epochs_.erase(epoch) : std::next(epoch);
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -21,7 +21,7 @@
 #include "agent/agent_messages.h"
 #include "config/config.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 // Find out whether the arrays of this epoch can be restored, and say so by judged().
 struct JudgeArrays {
@@ -98,4 +98,4 @@ class RootLedger {
     std::vector<EpochKey> leftovers_;
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

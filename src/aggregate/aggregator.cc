@@ -1,5 +1,5 @@
 // The aggregator of a node: keeps its jobs in order, hands messages to the part they are for, and lets each
-// part move. The parts hold the method: Coordinator (the group's fate), LeaderPart, FollowerPart.
+// part move. The parts hold the method: Coordinator (the group's fate), Leader, Follower.
 //
 // Order between epochs. Several may be in flight, but a node takes buffers for an epoch only when it needs
 // none any more for those before it. So the oldest epoch of a group can always go on: whoever works on it
@@ -19,13 +19,13 @@
 #include <map>
 
 #include "aggregate/coordinator.h"
-#include "aggregate/follower_part.h"
-#include "aggregate/leader_part.h"
+#include "aggregate/follower.h"
+#include "aggregate/leader.h"
 #include "aggregate/node_services.h"
 #include "base/log.h"
 #include "threads/mutex.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -38,8 +38,8 @@ struct Epoch {
     Clock::time_point planned{};
     bool solo = false;  // led by every node for itself, without messages
     std::shared_ptr<const FlushPlan> plan;
-    std::unique_ptr<LeaderPart> leader;
-    std::unique_ptr<FollowerPart> follower;
+    std::unique_ptr<Leader> leader;
+    std::unique_ptr<Follower> follower;
     std::deque<std::pair<int, uint32_t>> early_credits;  // leader's node, credit: came before the plan
     Status failure;                                      // nothing new is begun once there is one
     bool reported = false;                               // leader: SEGMENT sent, or the solo end begun
@@ -270,12 +270,12 @@ void NodeAggregator::begin_parts(Epoch& epoch) {
     epoch.planned = Clock::now();
     auto reader = std::make_shared<LocalReader>(services_.local, epoch.job.streams, epoch.plan->chunk_bytes);
     if (epoch.plan->leader_index(node_) >= 0) {
-        epoch.leader = std::make_unique<LeaderPart>(services_, epoch.plan, reader, credit_counter_);
+        epoch.leader = std::make_unique<Leader>(services_, epoch.plan, reader, credit_counter_);
         if (epoch.job.may_commit) epoch.leader->allow();
         if (!epoch.failure.ok()) epoch.leader->fail(epoch.failure);
         return;
     }
-    epoch.follower = std::make_unique<FollowerPart>(services_, epoch.plan->key, reader);
+    epoch.follower = std::make_unique<Follower>(services_, epoch.plan->key, reader);
     if (!epoch.failure.ok()) epoch.follower->fail(epoch.failure);
     for (auto [leader_node, credit] : epoch.early_credits) epoch.follower->take_credit(leader_node, credit);
     epoch.early_credits.clear();
@@ -583,4 +583,4 @@ bool is_aggregator_message(std::span<const std::byte> message) {
     return !message.empty() && message.front() == aggregator_message_mark;
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -22,13 +22,13 @@
 #include <vector>
 
 #include "aggregate/aggregator_options.h"
-#include "aggregate/flush_job.h"
 #include "base/status.h"
+#include "flush/flush_job.h"
 #include "storage/storage.h"
 #include "transport/topology.h"
 #include "transport/transport.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 class Aggregator {
   public:
@@ -75,4 +75,4 @@ class Aggregator {
 // Whether a message is for an aggregator's handle(). Its owner's own messages start with another byte.
 bool is_aggregator_message(std::span<const std::byte> message);
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -4,11 +4,11 @@
 #include <cstdint>
 #include <string>
 
-#include "aggregate/plan.h"
+#include "flush/plan.h"
 #include "storage/storage.h"
 #include "threads/worker.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 struct AggregatorOptions {
     std::string shared_dir;
@@ -21,4 +21,4 @@ struct AggregatorOptions {
     bool trace = false;          // results bring what happened when (FlushStatistics::events)
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-namespace tailrace {
+namespace tailrace::internal {
 
 void Coordinator::take(int node, const OfferMessage& message) {
     const EpochKey key = message.key;
@@ -107,4 +107,4 @@ void Coordinator::tell_all(const AggregatorMessage& message) {
     for (int node = group_.first_node; node < group_.last_node; ++node) effects_.tell(node, message);
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -18,10 +18,10 @@
 #include <set>
 
 #include "aggregate/messages.h"
-#include "aggregate/plan.h"
-#include "aggregate/recent_keys.h"
+#include "flush/plan.h"
+#include "flush/recent_keys.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 class Coordinator {
   public:
@@ -62,4 +62,4 @@ class Coordinator {
     RecentKeys over_;  // late messages about these are no news
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -4,7 +4,7 @@
 
 #include "base/invariant.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 void CreditBook::add(int node, uint64_t chunks) {
     followers_.push_back({node, chunks, 0, false});
@@ -68,4 +68,4 @@ uint64_t CreditBook::open() const {
     return sum;
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

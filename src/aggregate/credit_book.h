@@ -10,7 +10,7 @@
 #include <optional>
 #include <vector>
 
-namespace tailrace {
+namespace tailrace::internal {
 
 class CreditBook {
   public:
@@ -44,4 +44,4 @@ class CreditBook {
     size_t turn_ = 0;  // where the search for equals starts
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

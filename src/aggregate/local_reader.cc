@@ -6,7 +6,7 @@
 
 #include "threads/mutex.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 LocalReader::LocalReader(Storage& storage, std::vector<LocalStream> streams, uint64_t chunk_bytes)
     : storage_(storage), streams_(std::move(streams)), chunk_bytes_(chunk_bytes) {
@@ -81,4 +81,4 @@ Result<std::shared_ptr<File>> LocalReader::file_of(const std::string& path) {
     return file;
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

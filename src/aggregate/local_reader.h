@@ -13,11 +13,11 @@
 #include <string>
 #include <vector>
 
-#include "aggregate/flush_job.h"
+#include "flush/flush_job.h"
 #include "storage/storage.h"
 #include "threads/mutex.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 struct LocalChunk {
     size_t stream = 0;  // number within the reader
@@ -70,4 +70,4 @@ class LocalReader {
     std::map<std::string, std::shared_ptr<File>> files_ GUARDED_BY(mutex_);
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

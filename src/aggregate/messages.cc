@@ -6,7 +6,7 @@
 #include "base/status_codec.h"
 #include "format/codec.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -229,4 +229,4 @@ Result<AggregatorMessage> decode_aggregator_message(std::span<const std::byte> b
     return message;
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -27,10 +27,10 @@
 #include <variant>
 #include <vector>
 
-#include "aggregate/plan.h"
 #include "base/status.h"
+#include "flush/plan.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 // The first byte of each. Messages of the aggregator's owner start with another.
 inline constexpr std::byte aggregator_message_mark{0xA6};
@@ -94,4 +94,4 @@ inline uint32_t data_tag(uint32_t credit) {
     return credit;
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

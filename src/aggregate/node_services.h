@@ -19,7 +19,7 @@
 #include "transport/topology.h"
 #include "transport/transport.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 using Clock = SteadyClock;
 
@@ -64,4 +64,4 @@ struct Orphan {
     std::unique_ptr<Transfer> transfer;
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -10,7 +10,7 @@
 #include "base/units.h"
 #include "threads/mutex.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 SegmentWriter::SegmentWriter(std::shared_ptr<const FlushPlan> plan, uint32_t leader, Storage& storage,
                              std::string directory, DirectIo direct, Throttle& throttle)
@@ -123,4 +123,4 @@ void discard(Storage& storage, const std::string& directory, const FlushPlan& pl
     }
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

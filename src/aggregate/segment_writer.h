@@ -10,13 +10,13 @@
 #include <string>
 #include <vector>
 
-#include "aggregate/plan.h"
 #include "aggregate/throttle.h"
+#include "flush/plan.h"
 #include "shared/segment.h"
 #include "storage/storage.h"
 #include "threads/mutex.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 class SegmentWriter {
   public:
@@ -72,4 +72,4 @@ std::string unfinished_path(const std::string& directory, const FlushPlan& plan,
 // which nobody restores and the next session removes.
 void discard(Storage& storage, const std::string& directory, const FlushPlan& plan);
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

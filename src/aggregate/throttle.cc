@@ -5,7 +5,7 @@
 #include "threads/executor.h"
 #include "threads/mutex.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 uint64_t ThrottleBook::book(uint64_t now_ns, uint64_t bytes) {
     if (bytes_per_second_ == 0) return now_ns;
@@ -31,4 +31,4 @@ void Throttle::close() {
     closed_or_due_.notify_all();
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

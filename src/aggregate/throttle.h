@@ -10,7 +10,7 @@
 
 #include "threads/mutex.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 // The booking, without a clock or a thread: nanoseconds of any steady clock go in and come out.
 class ThrottleBook {
@@ -39,4 +39,4 @@ class Throttle {
     bool closed_ GUARDED_BY(mutex_) = false;
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "threads/mutex.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 thread_local uint32_t number_of_this_thread = 0;
@@ -95,4 +95,4 @@ void WriterPool::stop() {
     finished_.clear();
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

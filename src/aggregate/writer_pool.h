@@ -18,7 +18,7 @@
 #include "threads/mutex.h"
 #include "threads/worker.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 enum class Urgency { urgent, relaxed };
 
@@ -61,4 +61,4 @@ class WriterPool {
     std::vector<Worker> threads_;
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

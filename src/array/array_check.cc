@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <unordered_map>
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -185,4 +185,4 @@ std::optional<std::pair<size_t, size_t>> first_overlap(const std::vector<Box>& b
     return std::nullopt;
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -18,7 +18,7 @@
 #include "base/status.h"
 #include "format/manifest.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 inline Box box_of(const ArrayPiece& piece) {
     return Box{piece.offset, piece.local_shape};
@@ -55,4 +55,4 @@ std::optional<Box> first_gap(const std::vector<uint64_t>& shape, std::vector<Box
 // Two boxes with a common element, by their places in `boxes`, ascending.
 std::optional<std::pair<size_t, size_t>> first_overlap(const std::vector<Box>& boxes);
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -9,7 +9,7 @@
 #include "base/bytes.h"
 #include "base/invariant.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -357,4 +357,4 @@ Result<ArraySummary> decode_array_summary(std::span<const std::byte> bytes) {
     return summary;
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -31,7 +31,7 @@
 #include "base/status.h"
 #include "format/manifest.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 // Two numbers below 2^61-1: values of a polynomial at two points.
 using Residues = std::array<uint64_t, 2>;
@@ -92,4 +92,4 @@ struct ArraySummary {
 std::vector<std::byte> encode(const ArraySummary& summary);
 Result<ArraySummary> decode_array_summary(std::span<const std::byte> bytes);
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -5,7 +5,7 @@
 
 #include "base/invariant.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -167,4 +167,4 @@ void copy_box(const Box& part, const Box& source_box, std::span<const std::byte>
     });
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-namespace tailrace {
+namespace tailrace::internal {
 
 struct Box {
     std::vector<uint64_t> offset;
@@ -46,4 +46,4 @@ uint64_t common_run_elements(const Box& part, const Box& a, const Box& b);
 void copy_box(const Box& part, const Box& source_box, std::span<const std::byte> source,
               const Box& target_box, std::span<std::byte> target, uint64_t element_bytes);
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -12,7 +12,7 @@
 #include "base/stream_copy.h"
 #include "base/units.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -248,4 +248,4 @@ std::byte* one_after_another(std::byte* memory, const Strides& strides, uint64_t
     return found;
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -14,7 +14,7 @@
 #include "base/status.h"
 #include "format/manifest.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 // What a program says of the memory that a piece is the inside of. Each vector has one entry per dimension or
 // none.
@@ -68,4 +68,4 @@ void stream_gather(const std::byte* memory, const Strides& strides, uint64_t fro
 // Where `bytes` from `from` on lie in memory one after another; null when they do not.
 std::byte* one_after_another(std::byte* memory, const Strides& strides, uint64_t from, uint64_t bytes);
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

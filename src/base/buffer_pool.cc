@@ -10,7 +10,7 @@
 #include "base/invariant.h"
 #include "threads/mutex.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 Buffer::~Buffer() {
     if (pool_ != nullptr) pool_->give_back(memory_);
@@ -93,4 +93,4 @@ void BufferPool::give_back(std::span<std::byte> memory) {
     if (callback) callback();
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -15,7 +15,7 @@
 #include "base/status.h"
 #include "threads/mutex.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 class BufferPool;
 
@@ -85,4 +85,4 @@ class BufferPool {
     std::function<void()> on_return_ GUARDED_BY(mutex_);
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

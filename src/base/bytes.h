@@ -15,7 +15,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace tailrace {
+namespace tailrace::internal {
 
 class ByteWriter {
   public:
@@ -97,4 +97,4 @@ class ByteReader {
     bool ok_ = true;
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

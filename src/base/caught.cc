@@ -3,7 +3,7 @@
 #include <new>
 #include <string>
 
-namespace tailrace {
+namespace tailrace::internal {
 
 Status caught_status() noexcept {
     // Sentences that std::string keeps within itself, for when there is not even memory to say more.
@@ -22,4 +22,4 @@ Status caught_status() noexcept {
     }
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

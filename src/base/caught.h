@@ -7,7 +7,7 @@
 
 #include "base/status.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 // Within a catch block. out_of_memory, or failed_state for a defect. Needs no memory itself when there is
 // none.
@@ -30,4 +30,4 @@ auto catching(Work&& work) noexcept {
     }
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

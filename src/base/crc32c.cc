@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace tailrace {
+namespace tailrace::internal {
 
 uint32_t crc32c(std::span<const std::byte> bytes, uint32_t previous) {
     uint32_t state = ~previous;
@@ -19,4 +19,4 @@ uint32_t crc32c(std::span<const std::byte> bytes, uint32_t previous) {
     return ~state;
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <span>
 
-namespace tailrace {
+namespace tailrace::internal {
 
 uint32_t crc32c(std::span<const std::byte> bytes, uint32_t previous = 0);
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

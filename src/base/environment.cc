@@ -4,7 +4,7 @@
 
 extern char** environ;
 
-namespace tailrace {
+namespace tailrace::internal {
 
 std::vector<EnvironmentVariable> environment_variables(std::string_view prefix) {
     std::vector<EnvironmentVariable> found;
@@ -17,4 +17,4 @@ std::vector<EnvironmentVariable> environment_variables(std::string_view prefix) 
     return found;
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-namespace tailrace {
+namespace tailrace::internal {
 
 struct EnvironmentVariable {
     std::string_view name, value;  // where the environment has them: until somebody changes it
@@ -13,4 +13,4 @@ struct EnvironmentVariable {
 // Those whose name starts with `prefix`, in the environment's order. Not while another thread changes it.
 std::vector<EnvironmentVariable> environment_variables(std::string_view prefix);
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -8,7 +8,7 @@
 
 #include "base/log.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -60,4 +60,4 @@ void broken_invariant(const char* condition, const char* file, int line) {
     throw BrokenInvariant(sentence);
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -13,7 +13,7 @@
 #include <stdexcept>
 #include <string>
 
-namespace tailrace {
+namespace tailrace::internal {
 
 class BrokenInvariant : public std::logic_error {
     using std::logic_error::logic_error;
@@ -30,10 +30,11 @@ void note_step(const char* what, uint64_t a = 0, uint64_t b = 0) noexcept;
 // One line for each, the oldest first.
 std::string last_steps();
 
-}  // namespace tailrace
+}  // namespace tailrace::internal
 
-#define INVARIANT(condition) \
-    ((condition) ? static_cast<void>(0) : ::tailrace::broken_invariant(#condition, __FILE__, __LINE__))
+#define INVARIANT(condition)            \
+    ((condition) ? static_cast<void>(0) \
+                 : ::tailrace::internal::broken_invariant(#condition, __FILE__, __LINE__))
 
 #if defined(TAILRACE_COSTLY_INVARIANTS)
 #define COSTLY_INVARIANT(condition) INVARIANT(condition)

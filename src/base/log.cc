@@ -6,7 +6,7 @@
 #include <memory>
 #include <mutex>
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -73,4 +73,4 @@ void log_message(LogLevel level, std::string_view message) {
     }
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-namespace tailrace {
+namespace tailrace::internal {
 
 enum class LogLevel : int { debug = 0, info = 1, warning = 2, error = 3, off = 4 };
 
@@ -33,4 +33,4 @@ void log(LogLevel level, fmt::format_string<Arguments...> format, Arguments&&...
     }
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

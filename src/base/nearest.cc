@@ -6,7 +6,7 @@
 
 #include "base/invariant.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -44,4 +44,4 @@ std::string_view nearest_name(std::string_view wrong, std::span<const std::strin
     });
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

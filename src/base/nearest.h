@@ -5,7 +5,7 @@
 #include <span>
 #include <string_view>
 
-namespace tailrace {
+namespace tailrace::internal {
 
 // Insertions, deletions and replacements of one character, and swaps of two neighbours, that turn a into b.
 // Upper and lower case count as equal, and so do '-' and '_'.
@@ -14,4 +14,4 @@ size_t edit_distance(std::string_view a, std::string_view b);
 // The first of the nearest among `names`, which must not be empty.
 std::string_view nearest_name(std::string_view wrong, std::span<const std::string_view> names);
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -3,7 +3,7 @@
 #include <cerrno>
 #include <system_error>
 
-namespace tailrace {
+namespace tailrace::internal {
 
 std::string_view code_name(Code code) {
     switch (code) {
@@ -88,4 +88,4 @@ Status errno_status(int error, std::string_view attempted) {
     return Status(code_of_errno(error), std::move(sentence));
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -15,7 +15,7 @@
 
 #include "tailrace_status.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 enum class Code : int {
     ok = TAILRACE_OK,
@@ -102,15 +102,15 @@ class [[nodiscard]] Result {
 // not_found, EEXIST -> already_exists, EINVAL -> invalid_argument, ...) and appends its text.
 Status errno_status(int error, std::string_view attempted);
 
-}  // namespace tailrace
+}  // namespace tailrace::internal
 
 #define TAILRACE_CONCAT_(a, b) a##b
 #define TAILRACE_CONCAT(a, b) TAILRACE_CONCAT_(a, b)
 
 // Leaves the function with the failure, if there is one.
-#define TAILRACE_TRY(expression)                                                               \
-    do {                                                                                       \
-        if (::tailrace::Status try_status = (expression); !try_status.ok()) return try_status; \
+#define TAILRACE_TRY(expression)                                                                         \
+    do {                                                                                                 \
+        if (::tailrace::internal::Status try_status = (expression); !try_status.ok()) return try_status; \
     } while (false)
 
 // auto-declares `variable` with the value, or leaves the function with the failure:

@@ -2,7 +2,7 @@
 
 #include "base/text.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 void put(ByteWriter& out, const Status& status, size_t most_bytes) {
     out.put(static_cast<uint8_t>(status.code()));
@@ -17,4 +17,4 @@ Status get_status(ByteReader& in) {
     return Status(static_cast<Code>(code), std::move(sentence));
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -6,7 +6,7 @@
 #include "base/bytes.h"
 #include "base/status.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 inline constexpr uint32_t most_sentence_bytes = 1 << 16;
 
@@ -16,4 +16,4 @@ void put(ByteWriter& out, const Status& status, size_t most_bytes = most_sentenc
 // Fails the reader when there is no Status, a code that nobody knows, or a sentence of an ok.
 Status get_status(ByteReader& in);
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

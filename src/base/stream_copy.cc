@@ -9,7 +9,7 @@
 #include <emmintrin.h>
 #endif
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -83,4 +83,4 @@ uint32_t stream_copy_crc32c(std::span<const std::byte> source, std::byte* target
     return crc;
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <span>
 
-namespace tailrace {
+namespace tailrace::internal {
 
 // `target` has room for source.size() bytes and does not overlap it.
 void stream_copy(std::span<const std::byte> source, std::byte* target);
@@ -19,4 +19,4 @@ void stream_copy(std::span<const std::byte> source, std::byte* target);
 // once.
 uint32_t stream_copy_crc32c(std::span<const std::byte> source, std::byte* target, uint32_t crc = 0);
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace tailrace {
+namespace tailrace::internal {
 
 // The first `most` bytes of `text`, or up to three fewer: no letter is cut in two.
 inline std::string_view cut_text(std::string_view text, size_t most) {
@@ -28,4 +28,4 @@ inline std::string counted(uint64_t count, std::string_view thing) {
     return std::to_string(count) + " " + std::string(thing) + (count == 1 ? "" : "s");
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -8,7 +8,7 @@
 
 #include "base/text.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -63,4 +63,4 @@ std::string format_bytes(uint64_t bytes) {
     return fmt::format("{:.4g} {}", value, names[unit]);
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -7,7 +7,7 @@
 
 #include "base/status.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 inline constexpr uint64_t KiB = uint64_t{1} << 10;
 inline constexpr uint64_t MiB = uint64_t{1} << 20;
@@ -25,4 +25,4 @@ inline constexpr uint64_t align_up(uint64_t value, uint64_t alignment) {
     return (value + alignment - 1) / alignment * alignment;
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -13,7 +13,7 @@
 #include "c_api/cancellation.h"
 #include "tailrace.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 // As set_last_error (c_api/open_session.h), for when even the sentence may not fit into memory. `sentence`
 // must be a literal.
@@ -58,4 +58,4 @@ inline Status not_null(const void* argument, const char* name) {
                   std::string("the argument \"") + name + "\" is NULL; nothing was done");
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

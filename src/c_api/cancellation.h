@@ -3,7 +3,7 @@
 
 #include <pthread.h>
 
-namespace tailrace {
+namespace tailrace::internal {
 
 // A thread that is cancelled inside a call would leave locks held and files half made, and the unwinding
 // cannot pass the C interface: the cancellation waits until the call is over.
@@ -18,4 +18,4 @@ class CancellationDelayed {
     int before_ = PTHREAD_CANCEL_ENABLE;
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -5,7 +5,7 @@
 
 #include "c_api/objects.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 static_assert(static_cast<int>(ElementType::bytes) == TAILRACE_BYTES);
 static_assert(static_cast<int>(ElementType::int8) == TAILRACE_INT8);
@@ -129,4 +129,4 @@ void to_c(const Region& region, tailrace_region_info& out) {
         (piece.may_have_gaps ? TAILRACE_ARRAY_GAPS : 0u) | (piece.may_overlap ? TAILRACE_ARRAY_OVERLAP : 0u);
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -10,7 +10,7 @@
 
 #include "threads/mutex.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 template <class Object>
 class HandleTable {
@@ -51,4 +51,4 @@ class HandleTable {
     std::unordered_map<const Object*, std::shared_ptr<Object>> alive_ GUARDED_BY(mutex_);
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -3,7 +3,9 @@
 #include "c_api/call.h"
 #include "c_api/open_session.h"
 
-namespace tailrace {
+using namespace tailrace::internal;
+
+namespace tailrace::internal {
 
 namespace {
 
@@ -40,13 +42,12 @@ tailrace_code set_last_error(const Status& status) {
     return keep_outcome(status);
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal
 
 const char* tailrace_last_error(void) {
-    return tailrace::last_error().shown;
+    return last_error().shown;
 }
 
 const char* tailrace_code_name(tailrace_code code) {
-    return tailrace::code_name(static_cast<tailrace::Code>(tailrace::number_of(code)))
-        .data();  // literals, so NUL-terminated
+    return code_name(static_cast<Code>(number_of(code))).data();  // literals, so NUL-terminated
 }

@@ -13,10 +13,9 @@
 #include "threads/mutex.h"
 #include "transport/mpi_transport.h"
 
-namespace {
+using namespace tailrace::internal;
 
-using tailrace::Code;
-using tailrace::Status;
+namespace {
 
 // MPI calls on a wrong communicator end the program, so what can be wrong is found out before.
 Status check(MPI_Comm communicator) {
@@ -51,39 +50,39 @@ void warn_of_singletons(MPI_Comm communicator) {
          {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS", "SLURM_STEP_NUM_TASKS"}) {
         const char* text = std::getenv(variable);
         if (text == nullptr || std::atoi(text) <= 1) continue;
-        tailrace::log_warning(std::string("this process was started as one of ") + text + " (" + variable +
-                              "), but MPI says that it is alone: is the launcher (mpirun, srun) another MPI "
-                              "library's than the program's?");
+        log_warning(std::string("this process was started as one of ") + text + " (" + variable +
+                    "), but MPI says that it is alone: is the launcher (mpirun, srun) another MPI "
+                    "library's than the program's?");
         return;
     }
 }
 
 // Sessions in the order in which they were opened.
-tailrace::Mutex opened_mutex;
+Mutex opened_mutex;
 std::vector<std::weak_ptr<tailrace_session>> opened GUARDED_BY(opened_mutex);
 
 void remember(const tailrace_session* session) {
-    tailrace::MutexLock lock(opened_mutex);
+    MutexLock lock(opened_mutex);
     std::erase_if(opened, [](const auto& watched) { return watched.expired(); });
-    opened.push_back(tailrace::watch_session(session));
+    opened.push_back(watch_session(session));
 }
 
 }  // namespace
 
 tailrace_code tailrace_open_mpi(MPI_Comm communicator, const tailrace_options* options,
                                 tailrace_session** session) try {
-    const tailrace::CancellationDelayed delayed;
+    const CancellationDelayed delayed;
     if (session != nullptr) *session = nullptr;
-    if (Status status = check(communicator); !status.ok()) return tailrace::set_last_error(status);
+    if (Status status = check(communicator); !status.ok()) return set_last_error(status);
     // From here on other ranks wait: what is wrong on this one, a NULL among it, they hear in open_session.
     warn_of_singletons(communicator);
-    auto transport = tailrace::make_mpi_transport(communicator, {.warn = tailrace::log_warning});
-    if (!transport.ok()) return tailrace::set_last_error(transport.status());
-    const auto code = tailrace::open_session(options, std::move(transport).value(), session);
+    auto transport = make_mpi_transport(communicator, {.warn = log_warning});
+    if (!transport.ok()) return set_last_error(transport.status());
+    const auto code = open_session(options, std::move(transport).value(), session);
     if (code == TAILRACE_OK) remember(*session);
     return code;
 } catch (const std::bad_alloc&) {
-    return tailrace::set_last_error(Status(Code::out_of_memory, "opening a session: out of memory"));
+    return set_last_error(Status(Code::out_of_memory, "opening a session: out of memory"));
 }
 
 // In place of the MPI library's, whose own begins when this one calls it: the last moment at which background
@@ -92,10 +91,10 @@ tailrace_code tailrace_open_mpi(MPI_Comm communicator, const tailrace_options* o
 extern "C" TAILRACE_API int MPI_Finalize() {
     std::vector<std::weak_ptr<tailrace_session>> sessions;
     {
-        tailrace::MutexLock lock(opened_mutex);
+        MutexLock lock(opened_mutex);
         sessions.swap(opened);
     }
-    for (const auto& session : sessions) tailrace::close_if_open(session, "MPI_Finalize");
+    for (const auto& session : sessions) close_if_open(session, "MPI_Finalize");
     // A profiler that comes behind us has one of its own.
     if (auto* next = dlsym(RTLD_NEXT, "MPI_Finalize"); next != nullptr)
         return reinterpret_cast<int (*)()>(next)();

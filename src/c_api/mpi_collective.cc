@@ -11,20 +11,14 @@
 #include "base/text.h"
 #include "c_api/cancellation.h"
 #include "c_api/handles.h"
+#include "c_api/mpi_flatten.h"
 #include "c_api/open_collective.h"
 #include "c_api/open_session.h"
-#include "collective/mpi_flatten.h"
 #include "tailrace_mpi_collective.h"
 #include "transport/mpi_call.h"
 #include "transport/mpi_transport.h"
 
-using tailrace::Code;
-using tailrace::counted;
-using tailrace::HandleTable;
-using tailrace::mpi_status;  // for TAILRACE_MPI_TRY
-using tailrace::Result;
-using tailrace::Status;
-namespace collective = tailrace::collective;
+using namespace tailrace::internal;
 
 struct tailrace_file {
     std::unique_ptr<collective::CollectiveFile> file;
@@ -53,13 +47,13 @@ constexpr std::string_view hint_prefix = "tailrace_", interposer_hint = "tailrac
 // As c_api/call.h, whose outcome is libtailrace's to keep.
 template <class Work>
 tailrace_code call(Work&& work) noexcept {
-    const tailrace::CancellationDelayed delayed;
+    const CancellationDelayed delayed;
     try {
-        return tailrace::set_last_error(work());
+        return set_last_error(work());
     } catch (const std::bad_alloc&) {
-        return tailrace::set_last_error(Status(Code::out_of_memory, "memory for the call could not be had"));
+        return set_last_error(Status(Code::out_of_memory, "memory for the call could not be had"));
     } catch (const std::exception& error) {
-        return tailrace::set_last_error(
+        return set_last_error(
             Status(Code::failed_state, std::string("an internal error of tailrace: ") + error.what()));
     }
 }
@@ -127,9 +121,9 @@ Result<std::map<std::string, std::string>> hints_of(MPI_Info info) {
     return hints;
 }
 
-Result<collective::Access> access_of(size_t file_count, const tailrace_file_piece* file_pieces,
-                                     size_t memory_count, const tailrace_memory_piece* memory_pieces) {
-    collective::Access access;
+Result<collective::RankAccess> access_of(size_t file_count, const tailrace_file_piece* file_pieces,
+                                         size_t memory_count, const tailrace_memory_piece* memory_pieces) {
+    collective::RankAccess access;
     if ((file_count > 0 && file_pieces == nullptr) || (memory_count > 0 && memory_pieces == nullptr))
         return Status(Code::invalid_argument, "a list of pieces is NULL though it is said to have some");
     for (size_t i = 0; i < memory_count; ++i)
@@ -150,8 +144,8 @@ Result<collective::Access> access_of(size_t file_count, const tailrace_file_piec
     return access;
 }
 
-Result<collective::Access> access_of(tailrace_file& file, uint64_t position, void* buffer, uint64_t count,
-                                     MPI_Datatype memorytype) {
+Result<collective::RankAccess> access_of(tailrace_file& file, uint64_t position, void* buffer, uint64_t count,
+                                         MPI_Datatype memorytype) {
     if (!file.view) {
         collective::FileView view;
         view.displacement = file.displacement;
@@ -159,7 +153,7 @@ Result<collective::Access> access_of(tailrace_file& file, uint64_t position, voi
                         collective::flatten(file.filetype == MPI_DATATYPE_NULL ? MPI_BYTE : file.filetype));
         file.view = std::move(view);
     }
-    collective::Access access;
+    collective::RankAccess access;
     if (count == 0) return access;
     if (memorytype == MPI_DATATYPE_NULL)
         return Status(Code::invalid_argument, "elements of MPI_DATATYPE_NULL in memory");
@@ -178,10 +172,10 @@ enum class Direction { write, read };
 // What is wrong with a rank's arguments, or with its memory for them, must not keep it from the call the
 // others are in.
 template <class Make>
-collective::Access access_or_refusal(Make make, tailrace_file& file) {
+collective::RankAccess access_or_refusal(Make make, tailrace_file& file) {
     Status wrong;
     try {
-        Result<collective::Access> access = make(file);
+        Result<collective::RankAccess> access = make(file);
         if (access.ok()) return std::move(*access);
         wrong = access.status();
     } catch (const std::exception&) {
@@ -195,7 +189,7 @@ template <class Make>
 Status run(tailrace_file* handle, Direction direction, uint64_t* bytes, Make make) {
     if (bytes != nullptr) *bytes = 0;
     TAILRACE_ASSIGN(const auto file, usable(handle));
-    collective::Access access = access_or_refusal(make, *file);
+    collective::RankAccess access = access_or_refusal(make, *file);
     TAILRACE_ASSIGN(const uint64_t moved, direction == Direction::write
                                               ? file->file->write(std::move(access))
                                               : file->file->read(std::move(access)));
@@ -207,7 +201,7 @@ template <class Make>
 Status start(tailrace_file* handle, Direction direction, tailrace_io** io, Make make) {
     if (io != nullptr) *io = nullptr;
     TAILRACE_ASSIGN(const auto file, usable(handle));
-    collective::Access access;
+    collective::RankAccess access;
     if (io == nullptr)
         access.wrong = Status(Code::invalid_argument, "the place for the started call is NULL");
     else
@@ -250,17 +244,17 @@ tailrace_code tailrace_file_open(MPI_Comm communicator, const char* path, tailra
         if (file != nullptr) *file = nullptr;
         const std::string name = path == nullptr ? "" : path;
         TAILRACE_TRY(check(communicator, name));
-        tailrace::MpiLimits limits;
+        MpiLimits limits;
         limits.only_in_calls = true;
-        limits.warn = tailrace::log_warning;
-        TAILRACE_ASSIGN(auto transport, tailrace::make_mpi_transport(communicator, limits));
+        limits.warn = log_warning;
+        TAILRACE_ASSIGN(auto transport, make_mpi_transport(communicator, limits));
         const Status arguments = check(path, mode, file);
         const auto hints = arguments.ok() ? hints_of(info) : arguments;
         const auto chosen = mode == TAILRACE_FILE_READ       ? collective::Mode::read
                             : mode == TAILRACE_FILE_WRITE    ? collective::Mode::write
                             : mode == TAILRACE_FILE_EXISTING ? collective::Mode::existing
                                                              : collective::Mode::create_new;
-        TAILRACE_ASSIGN(auto opened, tailrace::open_collective(std::move(transport), name, chosen, hints));
+        TAILRACE_ASSIGN(auto opened, open_collective(std::move(transport), name, chosen, hints));
         auto object = std::make_shared<tailrace_file>();
         object->file = std::move(opened);
         *file = HandleTable<tailrace_file>::instance().add(std::move(object));

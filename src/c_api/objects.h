@@ -21,7 +21,7 @@
 // Files are read when they are loaded; keys set in code are kept apart, because the environment comes
 // between.
 struct tailrace_options {
-    tailrace::Config from_files;
+    tailrace::internal::Config from_files;
     bool has_file = false;
     std::vector<std::pair<std::string, std::string>> from_code;
 };
@@ -29,23 +29,23 @@ struct tailrace_options {
 // A session's readers use what belongs to the session, so it ends them when it is closed before them.
 struct tailrace_reader {
     const pid_t process = getpid();
-    std::shared_ptr<tailrace::Storage> storage;  // of a reader without a session
-    tailrace::Mutex mutex;                       // guards `reader`
-    std::shared_ptr<tailrace::EpochReader> reader GUARDED_BY(mutex);
+    std::shared_ptr<tailrace::internal::Storage> storage;  // of a reader without a session
+    tailrace::internal::Mutex mutex;                       // guards `reader`
+    std::shared_ptr<tailrace::internal::EpochReader> reader GUARDED_BY(mutex);
     std::string passed_over;  // EpochReader::passed_over, for pointers that outlive it
 
-    void begin(std::shared_ptr<tailrace::EpochReader> opened) {
+    void begin(std::shared_ptr<tailrace::internal::EpochReader> opened) {
         passed_over = opened->passed_over();
-        tailrace::MutexLock lock(mutex);
+        tailrace::internal::MutexLock lock(mutex);
         reader = std::move(opened);
     }
     // Null once the session is closed.
-    std::shared_ptr<tailrace::EpochReader> get() {
-        tailrace::MutexLock lock(mutex);
+    std::shared_ptr<tailrace::internal::EpochReader> get() {
+        tailrace::internal::MutexLock lock(mutex);
         return reader;
     }
     void end() {
-        tailrace::MutexLock lock(mutex);
+        tailrace::internal::MutexLock lock(mutex);
         reader = nullptr;
     }
 };
@@ -53,15 +53,15 @@ struct tailrace_reader {
 // Destroyed from the last member to the first: storages and transport outlive the checkpointer.
 struct tailrace_session {
     const pid_t process = getpid();
-    std::shared_ptr<tailrace::Transport> transport;
-    std::shared_ptr<tailrace::Storage> local, shared;
-    std::unique_ptr<tailrace::Checkpointer> checkpointer;
-    tailrace::Mutex mutex;  // over the readers that end with the session
+    std::shared_ptr<tailrace::internal::Transport> transport;
+    std::shared_ptr<tailrace::internal::Storage> local, shared;
+    std::unique_ptr<tailrace::internal::Checkpointer> checkpointer;
+    tailrace::internal::Mutex mutex;  // over the readers that end with the session
     std::vector<std::weak_ptr<tailrace_reader>> readers GUARDED_BY(mutex);
     bool closed GUARDED_BY(mutex) = false;  // from then on no reader is added
 };
 
-namespace tailrace {
+namespace tailrace::internal {
 
 // The object behind a handle, or why there is none. `what` is "session", "reader" or "options". The threads
 // and queues behind sessions and readers do not come along in a fork: in the child there is nothing that
@@ -102,4 +102,4 @@ MemoryLayout to_layout(const tailrace_array& array);
 void to_c(const EpochInfo& info, tailrace_epoch_info& out);
 void to_c(const Region& region, tailrace_region_info& out);
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -5,7 +5,7 @@
 #include "c_api/call.h"
 #include "collective/hints.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 Result<std::unique_ptr<collective::CollectiveFile>> open_collective(
     std::shared_ptr<Transport> transport, const std::string& path, collective::Mode mode,
@@ -29,4 +29,4 @@ Result<std::unique_ptr<collective::CollectiveFile>> open_collective(
     return collective::open_collective_file(std::move(transport), std::move(storage), absolute, options);
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -9,7 +9,7 @@
 #include "collective/collective_file.h"
 #include "tailrace.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 // Collective. `hints` by name, as in collective/hints.h; what is wrong with one rank's is every rank's
 // failure.
@@ -17,4 +17,4 @@ TAILRACE_API Result<std::unique_ptr<collective::CollectiveFile>> open_collective
     std::shared_ptr<Transport> transport, const std::string& path, collective::Mode mode,
     const Result<std::map<std::string, std::string>>& hints);
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -8,7 +8,7 @@
 #include "tailrace.h"
 #include "transport/transport.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 TAILRACE_API tailrace_code open_session(const tailrace_options* options, std::shared_ptr<Transport> transport,
                                         tailrace_session** session);
@@ -25,4 +25,4 @@ TAILRACE_API void log_warning(const std::string& sentence);
 // Records a failure for tailrace_last_error() of this thread and returns its code.
 TAILRACE_API tailrace_code set_last_error(const Status& status);
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

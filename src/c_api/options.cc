@@ -2,7 +2,9 @@
 
 #include "c_api/objects.h"
 
-namespace tailrace {
+using namespace tailrace::internal;
+
+namespace tailrace::internal {
 
 Result<Config> settings_of(const tailrace_options* handle, int rank_count) {
     std::shared_ptr<tailrace_options> options;
@@ -21,41 +23,38 @@ Result<Config> settings_of(const tailrace_options* handle, int rank_count) {
     return config;
 }
 
-}  // namespace tailrace
-
-using tailrace::HandleTable;
-using tailrace::Status;
+}  // namespace tailrace::internal
 
 tailrace_options* tailrace_options_new(void) {
-    return tailrace::call_for<tailrace_options*>(nullptr, [] {
+    return call_for<tailrace_options*>(nullptr, [] {
         return HandleTable<tailrace_options>::instance().add(std::make_shared<tailrace_options>());
     });
 }
 
 void tailrace_options_free(tailrace_options* options) {
-    tailrace::call_for(0, [&] {
+    call_for(0, [&] {
         HandleTable<tailrace_options>::instance().take(options);
         return 0;
     });
 }
 
 tailrace_code tailrace_options_load(tailrace_options* handle, const char* toml_path) {
-    return tailrace::call([&]() -> Status {
-        TAILRACE_ASSIGN(auto options, tailrace::alive(handle, "options"));
-        TAILRACE_TRY(tailrace::not_null(toml_path, "toml_path"));
-        TAILRACE_TRY(tailrace::load_config_file(options->from_files, toml_path));
+    return call([&]() -> Status {
+        TAILRACE_ASSIGN(auto options, alive(handle, "options"));
+        TAILRACE_TRY(not_null(toml_path, "toml_path"));
+        TAILRACE_TRY(load_config_file(options->from_files, toml_path));
         options->has_file = true;
         return {};
     });
 }
 
 tailrace_code tailrace_options_set(tailrace_options* handle, const char* key, const char* value) {
-    return tailrace::call([&]() -> Status {
-        TAILRACE_ASSIGN(auto options, tailrace::alive(handle, "options"));
-        TAILRACE_TRY(tailrace::not_null(key, "key"));
-        TAILRACE_TRY(tailrace::not_null(value, "value"));
-        tailrace::Config scratch;  // a bad value is refused here, where the program can tell which it was
-        TAILRACE_TRY(tailrace::set_config(scratch, key, value));
+    return call([&]() -> Status {
+        TAILRACE_ASSIGN(auto options, alive(handle, "options"));
+        TAILRACE_TRY(not_null(key, "key"));
+        TAILRACE_TRY(not_null(value, "value"));
+        Config scratch;  // a bad value is refused here, where the program can tell which it was
+        TAILRACE_TRY(set_config(scratch, key, value));
         options->from_code.emplace_back(key, value);
         return {};
     });

@@ -9,7 +9,9 @@
 #include "format/lineage.h"
 #include "threads/mutex.h"
 
-namespace tailrace {
+using namespace tailrace::internal;
+
+namespace tailrace::internal {
 
 namespace {
 
@@ -149,32 +151,27 @@ std::span<std::byte> bytes_at(void* memory, uint64_t bytes) {
 
 }  // namespace
 
-}  // namespace tailrace
-
-using tailrace::EpochReader;
-using tailrace::HandleTable;
-using tailrace::not_null;
-using tailrace::Status;
+}  // namespace tailrace::internal
 
 tailrace_code tailrace_reader_open(tailrace_session* handle, uint64_t epoch, uint64_t before, unsigned flags,
                                    tailrace_reader** reader) {
-    return tailrace::call([&]() -> Status {
-        TAILRACE_ASSIGN(auto session, tailrace::alive(handle, "session"));
+    return call([&]() -> Status {
+        TAILRACE_ASSIGN(auto session, alive(handle, "session"));
         auto checked = not_null(reader, "reader");
         if (checked.ok()) *reader = nullptr;
         if (checked.ok() && (flags & ~TAILRACE_VERIFY) != 0)
             checked =
-                Status(tailrace::Code::invalid_argument,
+                Status(Code::invalid_argument,
                        fmt::format("flags {:#x}: only TAILRACE_VERIFY is known; nothing was done", flags));
-        TAILRACE_TRY(tailrace::agree_on_arguments(*session, checked));
-        TAILRACE_ASSIGN(auto opened, session->checkpointer->open_epoch(tailrace::epoch_or_newest(epoch),
-                                                                       tailrace::epoch_or_newest(before),
-                                                                       (flags & TAILRACE_VERIFY) != 0));
+        TAILRACE_TRY(agree_on_arguments(*session, checked));
+        TAILRACE_ASSIGN(auto opened,
+                        session->checkpointer->open_epoch(epoch_or_newest(epoch), epoch_or_newest(before),
+                                                          (flags & TAILRACE_VERIFY) != 0));
         auto object = std::make_shared<tailrace_reader>();
         object->begin(std::move(opened));
-        tailrace::MutexLock lock(session->mutex);
+        MutexLock lock(session->mutex);
         if (session->closed)
-            return Status(tailrace::Code::failed_state,
+            return Status(Code::failed_state,
                           "the session was closed while the reader was opened; there is no reader");
         std::erase_if(session->readers, [](const auto& weak) { return weak.expired(); });
         session->readers.push_back(object);
@@ -185,35 +182,32 @@ tailrace_code tailrace_reader_open(tailrace_session* handle, uint64_t epoch, uin
 
 tailrace_code tailrace_reader_open_directory(const char* shared_dir, const char* job, uint64_t epoch,
                                              tailrace_reader** reader) {
-    return tailrace::call([&]() -> Status {
+    return call([&]() -> Status {
         TAILRACE_TRY(not_null(reader, "reader"));
         *reader = nullptr;
         TAILRACE_TRY(not_null(shared_dir, "shared_dir"));
-        TAILRACE_ASSIGN(*reader, tailrace::open_shared([&](tailrace::Storage& storage) {
-            return tailrace::open_newest(storage, shared_dir, job == nullptr ? "" : job,
-                                         tailrace::epoch_or_newest(epoch));
+        TAILRACE_ASSIGN(*reader, open_shared([&](Storage& storage) {
+            return open_newest(storage, shared_dir, job == nullptr ? "" : job, epoch_or_newest(epoch));
         }));
         return {};
     });
 }
 
 tailrace_code tailrace_reader_open_file(const char* path, tailrace_reader** reader) {
-    return tailrace::call([&]() -> Status {
+    return call([&]() -> Status {
         TAILRACE_TRY(not_null(reader, "reader"));
         *reader = nullptr;
         TAILRACE_TRY(not_null(path, "path"));
-        TAILRACE_ASSIGN(
-            *reader,
-            tailrace::open_shared([&](tailrace::Storage& storage) -> tailrace::Result<tailrace::Reader> {
-                TAILRACE_ASSIGN(const auto files, tailrace::epoch_of_file(storage, path));
-                return tailrace::open_epoch(storage, files);
-            }));
+        TAILRACE_ASSIGN(*reader, open_shared([&](Storage& storage) -> Result<Reader> {
+            TAILRACE_ASSIGN(const auto files, epoch_of_file(storage, path));
+            return open_epoch(storage, files);
+        }));
         return {};
     });
 }
 
 void tailrace_reader_close(tailrace_reader* handle) {
-    tailrace::call_for(0, [&] {
+    call_for(0, [&] {
         auto reader = HandleTable<tailrace_reader>::instance().take(handle);
         if (reader != nullptr) reader->end();
         return 0;
@@ -221,28 +215,28 @@ void tailrace_reader_close(tailrace_reader* handle) {
 }
 
 uint64_t tailrace_reader_epoch(const tailrace_reader* handle) {
-    return tailrace::call_for(TAILRACE_NEWEST, [&]() -> uint64_t {
-        auto reader = tailrace::alive_reader(handle);
+    return call_for(TAILRACE_NEWEST, [&]() -> uint64_t {
+        auto reader = alive_reader(handle);
         return reader.ok() ? (*reader)->key().epoch : TAILRACE_NEWEST;
     });
 }
 
 uint32_t tailrace_reader_rank_count(const tailrace_reader* handle) {
-    return tailrace::call_for(uint32_t{0}, [&] {
-        auto reader = tailrace::alive_reader(handle);
+    return call_for(uint32_t{0}, [&] {
+        auto reader = alive_reader(handle);
         return reader.ok() ? (*reader)->rank_count() : 0;
     });
 }
 
 const char* tailrace_reader_passed_over(const tailrace_reader* handle) {
-    return tailrace::call_for("", [&]() -> const char* {
-        auto object = tailrace::alive(handle, "reader");
+    return call_for("", [&]() -> const char* {
+        auto object = alive(handle, "reader");
         return object.ok() ? (*object)->passed_over.c_str() : "";
     });
 }
 
 tailrace_code tailrace_reader_region_count(tailrace_reader* reader, uint32_t rank, size_t* count) {
-    return tailrace::on_reader(reader, [&](EpochReader& epoch) -> Status {
+    return on_reader(reader, [&](EpochReader& epoch) -> Status {
         TAILRACE_TRY(not_null(count, "count"));
         TAILRACE_ASSIGN(const auto* manifest, epoch.manifest(rank));
         *count = manifest->regions.size();
@@ -252,34 +246,34 @@ tailrace_code tailrace_reader_region_count(tailrace_reader* reader, uint32_t ran
 
 tailrace_code tailrace_reader_region_at(tailrace_reader* reader, uint32_t rank, size_t index,
                                         tailrace_region_info* info) {
-    return tailrace::on_reader(reader, [&](EpochReader& epoch) -> Status {
+    return on_reader(reader, [&](EpochReader& epoch) -> Status {
         TAILRACE_TRY(not_null(info, "info"));
         TAILRACE_ASSIGN(const auto* manifest, epoch.manifest(rank));
         if (index >= manifest->regions.size())
-            return Status(tailrace::Code::not_found,
+            return Status(Code::not_found,
                           fmt::format("there is no region {} of rank {} in {}: it saved {}", index, rank,
                                       to_string(epoch.key()), manifest->regions.size()));
-        tailrace::to_c(manifest->regions[index], *info);
+        to_c(manifest->regions[index], *info);
         return {};
     });
 }
 
 tailrace_code tailrace_reader_region(tailrace_reader* reader, uint32_t rank, const char* name,
                                      tailrace_region_info* info) {
-    return tailrace::on_reader(reader, [&](EpochReader& epoch) -> Status {
+    return on_reader(reader, [&](EpochReader& epoch) -> Status {
         TAILRACE_TRY(not_null(info, "info"));
-        TAILRACE_ASSIGN(const auto* region, tailrace::region_of(epoch, rank, name));
-        tailrace::to_c(*region, *info);
+        TAILRACE_ASSIGN(const auto* region, region_of(epoch, rank, name));
+        to_c(*region, *info);
         return {};
     });
 }
 
 tailrace_code tailrace_reader_read(tailrace_reader* reader, uint32_t rank, const char* name, void* memory,
                                    uint64_t bytes) {
-    return tailrace::on_reader(reader, [&](EpochReader& epoch) -> Status {
-        TAILRACE_TRY(tailrace::check_target(memory, bytes));
-        TAILRACE_TRY(tailrace::region_of(epoch, rank, name).status());
-        const tailrace::RegionTarget target{name, tailrace::bytes_at(memory, bytes)};
+    return on_reader(reader, [&](EpochReader& epoch) -> Status {
+        TAILRACE_TRY(check_target(memory, bytes));
+        TAILRACE_TRY(region_of(epoch, rank, name).status());
+        const RegionTarget target{name, bytes_at(memory, bytes)};
         return epoch.read_regions(rank, {&target, 1});
     });
 }
@@ -287,16 +281,16 @@ tailrace_code tailrace_reader_read(tailrace_reader* reader, uint32_t rank, const
 tailrace_code tailrace_reader_read_box(tailrace_reader* reader, const char* name, int dimensions,
                                        const uint64_t* offset, const uint64_t* shape, void* memory,
                                        uint64_t bytes) {
-    return tailrace::on_reader(reader, [&](EpochReader& epoch) -> Status {
+    return on_reader(reader, [&](EpochReader& epoch) -> Status {
         TAILRACE_TRY(not_null(name, "name"));
         if (dimensions < 1 || dimensions > TAILRACE_MAX_DIMENSIONS)
-            return Status(tailrace::Code::invalid_argument,
+            return Status(Code::invalid_argument,
                           fmt::format("a box of {} dimensions: 1 to {} are possible; nothing was read",
                                       dimensions, TAILRACE_MAX_DIMENSIONS));
         TAILRACE_TRY(not_null(offset, "offset"));
         TAILRACE_TRY(not_null(shape, "shape"));
-        TAILRACE_TRY(tailrace::check_target(memory, bytes));
+        TAILRACE_TRY(check_target(memory, bytes));
         const auto count = static_cast<size_t>(dimensions);
-        return epoch.read_box(name, {offset, count}, {shape, count}, tailrace::bytes_at(memory, bytes));
+        return epoch.read_box(name, {offset, count}, {shape, count}, bytes_at(memory, bytes));
     });
 }

@@ -8,7 +8,9 @@
 #include "c_api/objects.h"
 #include "c_api/open_session.h"
 
-namespace tailrace {
+using namespace tailrace::internal;
+
+namespace tailrace::internal {
 
 namespace {
 
@@ -99,30 +101,25 @@ tailrace_code open_session(const tailrace_options* options, std::shared_ptr<Tran
     return call([&] { return open(options, std::move(transport), session); });
 }
 
-}  // namespace tailrace
-
-using tailrace::Checkpointer;
-using tailrace::HandleTable;
-using tailrace::not_null;
-using tailrace::Status;
+}  // namespace tailrace::internal
 
 tailrace_code tailrace_open(const tailrace_options* options, tailrace_session** session) {
-    return tailrace::call([&]() -> Status {
+    return call([&]() -> Status {
         TAILRACE_TRY(not_null(session, "session"));
         *session = nullptr;
-        return tailrace::open(options, tailrace::make_single_transport(), session);
+        return open(options, make_single_transport(), session);
     });
 }
 
 tailrace_code tailrace_close(tailrace_session* handle) {
-    return tailrace::call([&]() -> Status {
+    return call([&]() -> Status {
         if (handle == nullptr) return {};
-        TAILRACE_TRY(tailrace::alive(handle, "session").status());
+        TAILRACE_TRY(alive(handle, "session").status());
         std::shared_ptr<tailrace_session> session = HandleTable<tailrace_session>::instance().take(handle);
         if (session == nullptr) return {};  // another thread was faster
         std::vector<std::weak_ptr<tailrace_reader>> readers;
         {
-            tailrace::MutexLock lock(session->mutex);
+            MutexLock lock(session->mutex);
             readers.swap(session->readers);
             session->closed = true;
         }
@@ -133,11 +130,12 @@ tailrace_code tailrace_close(tailrace_session* handle) {
     });
 }
 
-std::weak_ptr<tailrace_session> tailrace::watch_session(const tailrace_session* session) {
+std::weak_ptr<tailrace_session> tailrace::internal::watch_session(const tailrace_session* session) {
     return HandleTable<tailrace_session>::instance().find(session);
 }
 
-void tailrace::close_if_open(const std::weak_ptr<tailrace_session>& watched, const char* by) noexcept {
+void tailrace::internal::close_if_open(const std::weak_ptr<tailrace_session>& watched,
+                                       const char* by) noexcept {
     const auto session = watched.lock();
     if (session == nullptr || !alive(session.get(), "session").ok()) return;
     log(LogLevel::warning,
@@ -149,25 +147,25 @@ void tailrace::close_if_open(const std::weak_ptr<tailrace_session>& watched, con
 }
 
 int tailrace_rank(const tailrace_session* handle) {
-    return tailrace::call_for(-1, [&] {
-        auto session = tailrace::alive(handle, "session");
+    return call_for(-1, [&] {
+        auto session = alive(handle, "session");
         return session.ok() ? (*session)->checkpointer->rank() : -1;
     });
 }
 
 int tailrace_rank_count(const tailrace_session* handle) {
-    return tailrace::call_for(0, [&] {
-        auto session = tailrace::alive(handle, "session");
+    return call_for(0, [&] {
+        auto session = alive(handle, "session");
         return session.ok() ? (*session)->checkpointer->rank_count() : 0;
     });
 }
 
 const char* tailrace_setting(const tailrace_session* handle, const char* key) {
     thread_local std::string value;
-    return tailrace::call_for<const char*>(nullptr, [&]() -> const char* {
-        auto session = tailrace::alive(handle, "session");
+    return call_for<const char*>(nullptr, [&]() -> const char* {
+        auto session = alive(handle, "session");
         if (!session.ok() || key == nullptr) return nullptr;
-        auto found = tailrace::get_config((*session)->checkpointer->config(), key);
+        auto found = get_config((*session)->checkpointer->config(), key);
         if (!found.ok()) return nullptr;
         value = std::move(*found);
         return value.c_str();
@@ -175,7 +173,7 @@ const char* tailrace_setting(const tailrace_session* handle, const char* key) {
 }
 
 tailrace_code tailrace_register(tailrace_session* session, const char* name, void* memory, uint64_t bytes) {
-    return tailrace::on_session(session, [&](Checkpointer& checkpointer) -> Status {
+    return on_session(session, [&](Checkpointer& checkpointer) -> Status {
         TAILRACE_TRY(not_null(name, "name"));
         return checkpointer.register_region(name, memory, bytes);
     });
@@ -183,15 +181,15 @@ tailrace_code tailrace_register(tailrace_session* session, const char* name, voi
 
 tailrace_code tailrace_register_array(tailrace_session* session, const char* name, void* memory,
                                       const tailrace_array* array) {
-    return tailrace::on_session(session, [&](Checkpointer& checkpointer) -> Status {
+    return on_session(session, [&](Checkpointer& checkpointer) -> Status {
         TAILRACE_TRY(not_null(name, "name"));
-        TAILRACE_ASSIGN(const auto piece, tailrace::to_piece(array));
-        return checkpointer.register_array(name, memory, piece, tailrace::to_layout(*array));
+        TAILRACE_ASSIGN(const auto piece, to_piece(array));
+        return checkpointer.register_array(name, memory, piece, to_layout(*array));
     });
 }
 
 tailrace_code tailrace_update(tailrace_session* session, const char* name, void* memory, uint64_t bytes) {
-    return tailrace::on_session(session, [&](Checkpointer& checkpointer) -> Status {
+    return on_session(session, [&](Checkpointer& checkpointer) -> Status {
         TAILRACE_TRY(not_null(name, "name"));
         return checkpointer.update_region(name, memory, bytes);
     });
@@ -199,63 +197,62 @@ tailrace_code tailrace_update(tailrace_session* session, const char* name, void*
 
 tailrace_code tailrace_update_array(tailrace_session* session, const char* name, void* memory,
                                     const tailrace_array* array) {
-    return tailrace::on_session(session, [&](Checkpointer& checkpointer) -> Status {
+    return on_session(session, [&](Checkpointer& checkpointer) -> Status {
         TAILRACE_TRY(not_null(name, "name"));
-        TAILRACE_ASSIGN(const auto piece, tailrace::to_piece(array));
-        return checkpointer.update_array(name, memory, piece, tailrace::to_layout(*array));
+        TAILRACE_ASSIGN(const auto piece, to_piece(array));
+        return checkpointer.update_array(name, memory, piece, to_layout(*array));
     });
 }
 
 tailrace_code tailrace_unregister(tailrace_session* session, const char* name) {
-    return tailrace::on_session(session, [&](Checkpointer& checkpointer) -> Status {
+    return on_session(session, [&](Checkpointer& checkpointer) -> Status {
         TAILRACE_TRY(not_null(name, "name"));
         return checkpointer.unregister(name);
     });
 }
 
 tailrace_code tailrace_save(tailrace_session* session, uint64_t epoch) {
-    return tailrace::on_session(session,
-                                [&](Checkpointer& checkpointer) { return checkpointer.save(epoch); });
+    return on_session(session, [&](Checkpointer& checkpointer) { return checkpointer.save(epoch); });
 }
 
 tailrace_code tailrace_epoch_state(tailrace_session* session, uint64_t epoch, tailrace_epoch_info* info) {
-    return tailrace::on_session(session, [&](Checkpointer& checkpointer) -> Status {
+    return on_session(session, [&](Checkpointer& checkpointer) -> Status {
         TAILRACE_TRY(not_null(info, "info"));
         TAILRACE_ASSIGN(const auto state, checkpointer.state(epoch));
-        tailrace::to_c(state, *info);
+        to_c(state, *info);
         return {};
     });
 }
 
 tailrace_code tailrace_wait(tailrace_session* session, uint64_t epoch, double seconds) {
-    return tailrace::on_session(session, [&](Checkpointer& checkpointer) -> Status {
-        TAILRACE_ASSIGN(const auto longest, tailrace::to_milliseconds(seconds));
+    return on_session(session, [&](Checkpointer& checkpointer) -> Status {
+        TAILRACE_ASSIGN(const auto longest, to_milliseconds(seconds));
         return checkpointer.wait(epoch, longest);
     });
 }
 
 tailrace_code tailrace_wait_all(tailrace_session* session, double seconds) {
-    return tailrace::on_session(session, [&](Checkpointer& checkpointer) -> Status {
-        TAILRACE_ASSIGN(const auto longest, tailrace::to_milliseconds(seconds));
+    return on_session(session, [&](Checkpointer& checkpointer) -> Status {
+        TAILRACE_ASSIGN(const auto longest, to_milliseconds(seconds));
         return checkpointer.wait_all(longest);
     });
 }
 
 tailrace_code tailrace_list(tailrace_session* session, tailrace_epoch_info** epochs, size_t* count) {
-    return tailrace::call([&]() -> Status {
-        TAILRACE_ASSIGN(auto alive, tailrace::alive(session, "session"));
+    return call([&]() -> Status {
+        TAILRACE_ASSIGN(auto alive, alive(session, "session"));
         auto checked = not_null(epochs, "epochs");
         if (checked.ok()) checked = not_null(count, "count");
-        TAILRACE_TRY(tailrace::agree_on_arguments(*alive, checked));
+        TAILRACE_TRY(agree_on_arguments(*alive, checked));
         *epochs = nullptr;
         *count = 0;
         TAILRACE_ASSIGN(const auto found, alive->checkpointer->list());
         if (found.empty()) return {};
         auto* out = static_cast<tailrace_epoch_info*>(std::calloc(found.size(), sizeof(tailrace_epoch_info)));
         if (out == nullptr)
-            return Status(tailrace::Code::out_of_memory,
+            return Status(Code::out_of_memory,
                           fmt::format("memory for a list of {} epochs could not be had", found.size()));
-        for (size_t i = 0; i < found.size(); ++i) tailrace::to_c(found[i], out[i]);
+        for (size_t i = 0; i < found.size(); ++i) to_c(found[i], out[i]);
         *epochs = out;
         *count = found.size();
         return {};
@@ -267,20 +264,20 @@ void tailrace_list_free(tailrace_epoch_info* epochs) {
 }
 
 tailrace_code tailrace_restore(tailrace_session* session, uint64_t epoch, uint64_t* restored) {
-    return tailrace::on_session(session, [&](Checkpointer& checkpointer) -> Status {
-        return tailrace::restore(checkpointer, epoch, {}, restored);
+    return on_session(session, [&](Checkpointer& checkpointer) -> Status {
+        return restore(checkpointer, epoch, {}, restored);
     });
 }
 
 tailrace_code tailrace_restore_some(tailrace_session* session, uint64_t epoch, const char* const* names,
                                     size_t name_count, uint64_t* restored) {
-    return tailrace::call([&]() -> Status {
-        TAILRACE_ASSIGN(auto alive, tailrace::alive(session, "session"));
+    return call([&]() -> Status {
+        TAILRACE_ASSIGN(auto alive, alive(session, "session"));
         std::vector<std::string> wanted;
-        const auto checked = tailrace::catching([&]() -> Status {
+        const auto checked = catching([&]() -> Status {
             TAILRACE_TRY(not_null(names, "names"));
             if (name_count == 0)
-                return Status(tailrace::Code::invalid_argument,
+                return Status(Code::invalid_argument,
                               "no names were given; tailrace_restore restores everything that is registered");
             for (size_t i = 0; i < name_count; ++i) {
                 TAILRACE_TRY(not_null(names[i], fmt::format("names[{}]", i).c_str()));
@@ -288,7 +285,7 @@ tailrace_code tailrace_restore_some(tailrace_session* session, uint64_t epoch, c
             }
             return {};
         });
-        TAILRACE_TRY(tailrace::agree_on_arguments(*alive, checked));
-        return tailrace::restore(*alive->checkpointer, epoch, wanted, restored);
+        TAILRACE_TRY(agree_on_arguments(*alive, checked));
+        return restore(*alive->checkpointer, epoch, wanted, restored);
     });
 }

@@ -11,7 +11,7 @@
 #include "base/units.h"
 #include "shared/left_intact.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 Capture::Capture(Storage& storage, Options options) : storage_(storage), options_(std::move(options)) {}
 Capture::~Capture() = default;
@@ -184,4 +184,4 @@ Status Capture::write_tables(const PartHeader& header, const PartManifest& manif
     return options_.sync ? part.file->sync() : Status();
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

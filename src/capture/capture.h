@@ -25,7 +25,7 @@
 #include "format/part_file.h"
 #include "storage/storage.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 // A part in the node-local tier that this rank has written.
 struct OwnPart {
@@ -74,4 +74,4 @@ class Capture {
     std::unique_ptr<CopyTeam> team_;  // made when the first large capture comes
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "threads/mutex.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 CopyTeam::CopyTeam(size_t helpers) {
     helpers_.reserve(helpers);
@@ -67,4 +67,4 @@ void CopyTeam::run(size_t count, const std::function<void(size_t)>& work) {
     if (thrown_) std::rethrow_exception(std::exchange(thrown_, nullptr));
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -10,7 +10,7 @@
 #include "threads/mutex.h"
 #include "threads/worker.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 // Not thread-safe: one run() at a time.
 class CopyTeam {
@@ -39,4 +39,4 @@ class CopyTeam {
     std::vector<Worker> helpers_;  // last: they use the members above
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -13,7 +13,7 @@
 #include "format/codec.h"
 #include "format/lineage.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -108,7 +108,7 @@ Result<LocalListing> list_tier(Storage& storage, const LocalTier& tier, const st
         return LocalListing{};
     }
     TAILRACE_TRY(listing.status());
-    std::erase_if(listing->parts, [&](const LocalPart& part) {
+    std::erase_if(listing->parts, [&](const CapturedPart& part) {
         if (tier.owns(part.header)) return false;
         log(LogLevel::info, "{} is passed over: it belongs to the shared directory {}", part.path,
             part.header.shared_dir);
@@ -221,4 +221,4 @@ std::vector<EpochKey> choose_local_removals(std::vector<LocalAge> epochs, uint32
     return removals;
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -17,7 +17,7 @@
 #include "storage/storage.h"
 #include "transport/topology.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 struct LocalTier {
     std::string local_dir;
@@ -53,7 +53,7 @@ struct KnownPart {
 };
 // What a node has to offer, as it is told to the others.
 struct OfferedParts {
-    std::vector<LocalPart> parts;
+    std::vector<CapturedPart> parts;
     std::string damaged;  // what is wrong with a part that was whole once; empty: there is none
 };
 struct KnownParts {
@@ -94,4 +94,4 @@ struct LocalAge {
 };
 std::vector<EpochKey> choose_local_removals(std::vector<LocalAge> epochs, uint32_t keep);
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -8,7 +8,7 @@
 #include "format/part_file.h"
 #include "threads/mutex.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -152,4 +152,4 @@ void RegionCopy::zero_gaps() {
     zero(sink_.mapping.subspan(part_header_bytes + at, manifest_.stream_bytes - at));
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -16,7 +16,7 @@
 #include "storage/storage.h"
 #include "threads/mutex.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 // A region of the program's memory, as it is registered now. `memory` begins with its first byte and is as
 // long as the region; where strides are given the bytes lie by these.
@@ -67,4 +67,4 @@ class RegionCopy {
     Status failure_ GUARDED_BY(mutex_);
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -9,13 +9,13 @@
 #include <utility>
 #include <vector>
 
-#include "collective/global_part.h"
-#include "collective/local_part.h"
-#include "collective/member_part.h"
+#include "collective/global_aggregator.h"
+#include "collective/local_aggregator.h"
+#include "collective/member.h"
 #include "storage/file_size_signal.h"
 #include "threads/executor.h"
 
-namespace tailrace::collective {
+namespace tailrace::internal::collective {
 
 namespace {
 
@@ -110,9 +110,9 @@ class Call {
     }
 
     CallContext& context_;
-    MemberPart member_;
-    std::optional<LocalPart> local_;
-    std::optional<GlobalPart> global_;
+    Member member_;
+    std::optional<LocalAggregator> local_;
+    std::optional<GlobalAggregator> global_;
 };
 
 }  // namespace
@@ -194,4 +194,4 @@ void access_directly(CallContext& context, Result<File*> file, const RequestList
     context.fail(status);
 }
 
-}  // namespace tailrace::collective
+}  // namespace tailrace::internal::collective

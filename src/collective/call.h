@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "collective/call_context.h"
-#include "collective/memory_list.h"
+#include "requests/memory_list.h"
 
-namespace tailrace::collective {
+namespace tailrace::internal::collective {
 
 // Blocks. Statuses of the file phase and of shared memory go to context.failure; what it returns is a failure
 // of the transport, after which no further call can be made.
@@ -16,4 +16,4 @@ Status exchange(CallContext& context, const RequestList& list, const MemoryList&
 void access_directly(CallContext& context, Result<File*> file, const RequestList& list,
                      const MemoryList& memory);
 
-}  // namespace tailrace::collective
+}  // namespace tailrace::internal::collective

@@ -16,11 +16,11 @@
 #include "collective/file_phase.h"
 #include "collective/plan.h"
 #include "collective/shared_memory.h"
-#include "collective/statistics.h"
+#include "requests/statistics.h"
 #include "transport/nap.h"
 #include "transport/transport.h"
 
-namespace tailrace::collective {
+namespace tailrace::internal::collective {
 
 // A local aggregator works on so many windows at once: one is filled while another is sent.
 inline constexpr size_t local_slots = 2;
@@ -120,4 +120,4 @@ inline std::span<const std::byte> as_bytes(std::span<const Request> requests) {
     return std::as_bytes(requests);
 }
 
-}  // namespace tailrace::collective
+}  // namespace tailrace::internal::collective

@@ -2,7 +2,7 @@
 
 #include "base/bytes.h"
 
-namespace tailrace::collective {
+namespace tailrace::internal::collective {
 
 std::vector<std::byte> encode(const CallMessage& message) {
     ByteWriter writer;
@@ -56,4 +56,4 @@ Result<CallMessage> decode_call_message(std::span<const std::byte> bytes) {
     return message;
 }
 
-}  // namespace tailrace::collective
+}  // namespace tailrace::internal::collective

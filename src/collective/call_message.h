@@ -32,10 +32,10 @@
 
 #include "base/status.h"
 #include "collective/plan.h"
-#include "collective/requests.h"
 #include "collective/shared_memory.h"
+#include "requests/requests.h"
 
-namespace tailrace::collective {
+namespace tailrace::internal::collective {
 
 struct CallMessage {
     enum class Kind : uint8_t {
@@ -87,4 +87,4 @@ inline uint32_t data_tag(const Domains& domains, uint64_t window) {
     return runs_tag(domains, window) + 1;
 }
 
-}  // namespace tailrace::collective
+}  // namespace tailrace::internal::collective

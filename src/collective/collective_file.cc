@@ -14,13 +14,13 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "collective/call.h"
-#include "collective/global_part.h"
+#include "collective/global_aggregator.h"
 #include "collective/hints.h"
 #include "collective/open_agreement.h"
 #include "threads/mutex.h"
 #include "threads/worker.h"
 
-namespace tailrace::collective {
+namespace tailrace::internal::collective {
 
 namespace {
 
@@ -63,7 +63,7 @@ Result<Opening> decode_opening(std::span<const std::byte> bytes) {
 
 class Background final : public Pending {
   public:
-    Background(bool writes, Access access) : writes_(writes), access_(std::move(access)) {}
+    Background(bool writes, RankAccess access) : writes_(writes), access_(std::move(access)) {}
 
     bool test() override {
         MutexLock lock(mutex_);
@@ -80,27 +80,27 @@ class Background final : public Pending {
         changed_.notify_all();
     }
     bool writes() const { return writes_; }
-    Access take_access() { return std::move(access_); }
+    RankAccess take_access() { return std::move(access_); }
 
   private:
     const bool writes_;
-    Access access_;
+    RankAccess access_;
     Mutex mutex_;
     Condition changed_;
     std::optional<Result<uint64_t>> outcome_ GUARDED_BY(mutex_);
 };
 
-class File final : public CollectiveFile {
+class TwoLayerFile final : public CollectiveFile {
   public:
-    File(std::shared_ptr<Transport> transport, std::shared_ptr<Storage> storage, std::string path,
-         Options options)
+    TwoLayerFile(std::shared_ptr<Transport> transport, std::shared_ptr<Storage> storage, std::string path,
+                 Options options)
         : transport_(std::move(transport)),
           storage_(std::move(storage)),
           path_(std::move(path)),
           options_(std::move(options)),
           hints_(hints_in_effect(options_)) {}
 
-    ~File() override {
+    ~TwoLayerFile() override {
         if (Status status = close(); !status.ok())
             log(LogLevel::error, "closing '{}': {}", path_, status.to_string());
     }
@@ -133,10 +133,14 @@ class File final : public CollectiveFile {
         return started;
     }
 
-    Result<uint64_t> write(Access access) override { return call_when_idle(true, std::move(access)); }
-    Result<uint64_t> read(Access access) override { return call_when_idle(false, std::move(access)); }
-    std::shared_ptr<Pending> start_write(Access access) override { return start(true, std::move(access)); }
-    std::shared_ptr<Pending> start_read(Access access) override { return start(false, std::move(access)); }
+    Result<uint64_t> write(RankAccess access) override { return call_when_idle(true, std::move(access)); }
+    Result<uint64_t> read(RankAccess access) override { return call_when_idle(false, std::move(access)); }
+    std::shared_ptr<Pending> start_write(RankAccess access) override {
+        return start(true, std::move(access));
+    }
+    std::shared_ptr<Pending> start_read(RankAccess access) override {
+        return start(false, std::move(access));
+    }
 
     Status sync() override {
         wait_until_idle();
@@ -168,7 +172,7 @@ class File final : public CollectiveFile {
         TAILRACE_TRY(check_open());
         Statistics mine = statistics_;
         mine.messages_of_one = mine.messages;
-        TAILRACE_ASSIGN(const auto all, transport_->allgather(tailrace::collective::encode(mine)));
+        TAILRACE_ASSIGN(const auto all, transport_->allgather(collective::encode(mine)));
         Statistics sum;
         for (const std::vector<std::byte>& one : all) {
             TAILRACE_ASSIGN(const Statistics its, decode_statistics(one));
@@ -193,11 +197,11 @@ class File final : public CollectiveFile {
     Status open_own(Mode mode) {
         // A file that somebody has removed is not made anew.
         if (mode == Mode::existing)
-            TAILRACE_TRY(storage_->open(path_, {tailrace::Access::read, DirectIo::off}).status());
+            TAILRACE_TRY(storage_->open(path_, {Access::read, DirectIo::off}).status());
         OpenOptions options;
-        options.access = mode == Mode::read         ? tailrace::Access::read
-                         : mode == Mode::create_new ? tailrace::Access::create_new
-                                                    : tailrace::Access::write;
+        options.access = mode == Mode::read         ? Access::read
+                         : mode == Mode::create_new ? Access::create_new
+                                                    : Access::write;
         options.direct = options_.direct_io;
         TAILRACE_ASSIGN(file_, storage_->open(path_, options));
         return Status();
@@ -205,7 +209,7 @@ class File final : public CollectiveFile {
 
     // Opened by those who are to be global aggregators when all open it, in the background; by others when it
     // is first needed: most ranks never touch the file.
-    Result<tailrace::File*> own_file() {
+    Result<File*> own_file() {
         MutexLock lock(file_mutex_);
         if (!file_) TAILRACE_TRY(open_own(options_.mode == Mode::read ? Mode::read : Mode::existing));
         return file_.get();
@@ -223,7 +227,7 @@ class File final : public CollectiveFile {
 
     // ---- a call ---------------------------------------------------------------------------------------
 
-    Status check_access(bool writes, const Access& access, ListSummary& summary) {
+    Status check_access(bool writes, const RankAccess& access, ListSummary& summary) {
         TAILRACE_TRY(check_open());
         TAILRACE_TRY(access.wrong);
         if (writes && options_.mode == Mode::read)
@@ -240,7 +244,7 @@ class File final : public CollectiveFile {
         return Status();
     }
 
-    Result<uint64_t> call(bool writes, const Access& access) {
+    Result<uint64_t> call(bool writes, const RankAccess& access) {
         // 1. This rank's own list.
         if (broken_ || closed_) return check_open();
         const Stopwatch stopwatch(statistics_.total);
@@ -292,8 +296,7 @@ class File final : public CollectiveFile {
     Status move(Way way, CallContext& context, const RequestList& list, const MemoryList& memory) {
         if (way == Way::direct) {
             ++statistics_.direct_calls;
-            access_directly(context, list.empty() ? Result<tailrace::File*>(nullptr) : own_file(), list,
-                            memory);
+            access_directly(context, list.empty() ? Result<File*>(nullptr) : own_file(), list, memory);
             return Status();
         }
         ++(way == Way::two_phase ? statistics_.two_phase_calls : statistics_.two_layer_calls);
@@ -303,7 +306,7 @@ class File final : public CollectiveFile {
     }
 
     // Lays this rank's list, and the bytes of a small write, where its local aggregator sees them.
-    void share(bool writes, const Access& access, RankSummary& summary) {
+    void share(bool writes, const RankAccess& access, RankSummary& summary) {
         const auto rank = static_cast<size_t>(transport_->rank());
         const auto node = static_cast<size_t>(agreement_.topology.node_of_rank[rank]);
         summary.has_shared_list = true;
@@ -420,7 +423,7 @@ class File final : public CollectiveFile {
 
     // ---- the background -------------------------------------------------------------------------------
 
-    std::shared_ptr<Pending> start(bool writes, Access access) {
+    std::shared_ptr<Pending> start(bool writes, RankAccess access) {
         auto pending = std::make_shared<Background>(writes, std::move(access));
         if (!transport_->concurrent() || closed_) {
             pending->finish(call_or_give_up(writes, pending->take_access()));
@@ -451,13 +454,13 @@ class File final : public CollectiveFile {
         }
     }
 
-    Result<uint64_t> call_when_idle(bool writes, Access access) {
+    Result<uint64_t> call_when_idle(bool writes, RankAccess access) {
         wait_until_idle();
         return call_or_give_up(writes, access);
     }
     // Without memory for a list in the middle of an exchange a rank can say nothing more to the others, which
     // wait for it: the program has to end, as after any failure of MPI.
-    Result<uint64_t> call_or_give_up(bool writes, const Access& access) {
+    Result<uint64_t> call_or_give_up(bool writes, const RankAccess& access) {
         try {
             return call(writes, access);
         } catch (...) {
@@ -488,7 +491,7 @@ class File final : public CollectiveFile {
     std::string last_reason_;
     // Held while the file is opened or synced. (Not annotated: between calls nobody else reads `file_`.)
     Mutex file_mutex_;
-    std::unique_ptr<tailrace::File> file_;   // once it is open it stays, until the file phase has ended
+    std::unique_ptr<File> file_;             // once it is open it stays, until the file phase has ended
     std::unique_ptr<FilePhase> file_phase_;  // after what its thread uses
     bool closed_ = false;
     bool broken_ = false;
@@ -506,9 +509,9 @@ Result<std::unique_ptr<CollectiveFile>> open_collective_file(std::shared_ptr<Tra
                                                              std::shared_ptr<Storage> storage,
                                                              const std::string& path,
                                                              const Options& options) {
-    auto file = std::make_unique<File>(std::move(transport), std::move(storage), path, options);
+    auto file = std::make_unique<TwoLayerFile>(std::move(transport), std::move(storage), path, options);
     TAILRACE_TRY(file->open());
     return std::unique_ptr<CollectiveFile>(std::move(file));
 }
 
-}  // namespace tailrace::collective
+}  // namespace tailrace::internal::collective

@@ -27,13 +27,13 @@
 
 #include "base/status.h"
 #include "collective/file_phase.h"
-#include "collective/memory_list.h"
 #include "collective/plan.h"
-#include "collective/statistics.h"
+#include "requests/memory_list.h"
+#include "requests/statistics.h"
 #include "storage/storage.h"
 #include "transport/transport.h"
 
-namespace tailrace::collective {
+namespace tailrace::internal::collective {
 
 enum class Mode {
     read,        // the file must exist
@@ -54,7 +54,7 @@ struct Options {
 };
 
 // One rank's part of a call. The memory stays the caller's, and must stay as it is until the call is over.
-struct Access {
+struct RankAccess {
     std::vector<Request> requests;  // non-decreasing offsets; none of zero bytes
     MemoryList memory;              // as many bytes as the requests ask for; only read by a write
     // What whoever made this already knows to be wrong with it: then the call is refused on all ranks.
@@ -75,15 +75,15 @@ class CollectiveFile {
     virtual ~CollectiveFile() = default;  // closes; a failure to do so goes to the log
 
     // Returns when the bytes are in the file's page cache, or on their way: durable after sync().
-    virtual Result<uint64_t> write(Access access) = 0;
+    virtual Result<uint64_t> write(RankAccess access) = 0;
     // The bytes read: fewer than asked for only where the file ends.
-    virtual Result<uint64_t> read(Access access) = 0;
+    virtual Result<uint64_t> read(RankAccess access) = 0;
 
     // The same in the background, one after the other in the order of the calls. Every one has to be waited
     // for. With a transport that must not be used beside the program's own calls (concurrent() is false) the
     // whole call happens here.
-    virtual std::shared_ptr<Pending> start_write(Access access) = 0;
-    virtual std::shared_ptr<Pending> start_read(Access access) = 0;
+    virtual std::shared_ptr<Pending> start_write(RankAccess access) = 0;
+    virtual std::shared_ptr<Pending> start_read(RankAccess access) = 0;
 
     // All further calls are collective too, and wait for what goes on in the background.
     virtual Status sync() = 0;
@@ -107,4 +107,4 @@ Result<std::unique_ptr<CollectiveFile>> open_collective_file(std::shared_ptr<Tra
                                                              std::shared_ptr<Storage> storage,
                                                              const std::string& path, const Options& options);
 
-}  // namespace tailrace::collective
+}  // namespace tailrace::internal::collective

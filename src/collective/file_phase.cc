@@ -6,9 +6,9 @@
 
 #include "base/caught.h"
 #include "base/units.h"
-#include "collective/statistics.h"
+#include "requests/statistics.h"
 
-namespace tailrace::collective {
+namespace tailrace::internal::collective {
 
 namespace {
 
@@ -158,4 +158,4 @@ Status FilePhase::read(File& file, FileTask& task, const std::vector<Request>& r
     return Status();
 }
 
-}  // namespace tailrace::collective
+}  // namespace tailrace::internal::collective

@@ -14,12 +14,12 @@
 #include <memory>
 #include <vector>
 
-#include "collective/requests.h"
+#include "requests/requests.h"
 #include "storage/storage.h"
 #include "threads/queue.h"
 #include "threads/worker.h"
 
-namespace tailrace::collective {
+namespace tailrace::internal::collective {
 
 // A part of a window that is read or written at once.
 struct Segment {
@@ -95,4 +95,4 @@ class FilePhase {
     Worker worker_;                 // last: its thread uses all of the above
 };
 
-}  // namespace tailrace::collective
+}  // namespace tailrace::internal::collective

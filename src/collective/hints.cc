@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "base/units.h"
 
-namespace tailrace::collective {
+namespace tailrace::internal::collective {
 
 namespace {
 
@@ -214,4 +214,4 @@ Status set_hints(Options& options, const std::map<std::string, std::string>& hin
     return Status();
 }
 
-}  // namespace tailrace::collective
+}  // namespace tailrace::internal::collective

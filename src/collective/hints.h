@@ -10,7 +10,7 @@
 
 #include "collective/collective_file.h"
 
-namespace tailrace::collective {
+namespace tailrace::internal::collective {
 
 struct HintInfo {
     std::string_view name;    // without "tailrace_"
@@ -29,4 +29,4 @@ std::map<std::string, std::string> hints_in_effect(const Options& options);
 // are refused.
 Status set_hints(Options& options, const std::map<std::string, std::string>& hints);
 
-}  // namespace tailrace::collective
+}  // namespace tailrace::internal::collective

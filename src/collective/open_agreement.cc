@@ -14,7 +14,7 @@
 #include "collective/shared_memory.h"
 #include "threads/executor.h"
 
-namespace tailrace::collective {
+namespace tailrace::internal::collective {
 
 namespace {
 
@@ -172,4 +172,4 @@ Result<OpenAgreement> agree_on_open(Transport& transport, const Options& options
     return agreement;
 }
 
-}  // namespace tailrace::collective
+}  // namespace tailrace::internal::collective

@@ -7,7 +7,7 @@
 
 #include "collective/collective_file.h"
 
-namespace tailrace::collective {
+namespace tailrace::internal::collective {
 
 struct OpenAgreement {
     Topology topology;
@@ -20,4 +20,4 @@ struct OpenAgreement {
 Result<OpenAgreement> agree_on_open(Transport& transport, const Options& options, const Status& mine,
                                     const SpaceInfo& space, const std::string& path);
 
-}  // namespace tailrace::collective
+}  // namespace tailrace::internal::collective

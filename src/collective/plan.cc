@@ -8,7 +8,7 @@
 #include "base/invariant.h"
 #include "base/units.h"
 
-namespace tailrace::collective {
+namespace tailrace::internal::collective {
 
 namespace {
 
@@ -314,4 +314,4 @@ Decision decide(const Topology& topology, const std::vector<RankSummary>& ranks,
                     sizes + (large ? ": a small write, one message per node" : ": many and small"), per_node);
 }
 
-}  // namespace tailrace::collective
+}  // namespace tailrace::internal::collective

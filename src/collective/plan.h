@@ -13,11 +13,11 @@
 #include <string>
 #include <vector>
 
-#include "collective/requests.h"
 #include "collective/shared_memory.h"
+#include "requests/requests.h"
 #include "transport/topology.h"
 
-namespace tailrace::collective {
+namespace tailrace::internal::collective {
 
 // ---- who ----------------------------------------------------------------------------------------------
 
@@ -173,4 +173,4 @@ Decision decide(const Topology& topology, const std::vector<RankSummary>& ranks,
 // The range that all of them touch together.
 FileWindow accessed_range(const std::vector<RankSummary>& ranks);
 
-}  // namespace tailrace::collective
+}  // namespace tailrace::internal::collective

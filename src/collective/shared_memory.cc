@@ -14,7 +14,7 @@
 #include "base/units.h"
 #include "storage/file_size_signal.h"
 
-namespace tailrace::collective {
+namespace tailrace::internal::collective {
 
 namespace {
 
@@ -125,4 +125,4 @@ Result<std::span<std::byte>> Attachments::at(int rank, int which, const SharedNa
     return place.memory();
 }
 
-}  // namespace tailrace::collective
+}  // namespace tailrace::internal::collective

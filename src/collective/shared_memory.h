@@ -18,7 +18,7 @@
 #include "base/bytes.h"
 #include "base/status.h"
 
-namespace tailrace::collective {
+namespace tailrace::internal::collective {
 
 struct SharedName {
     uint64_t process = 0;
@@ -99,4 +99,4 @@ class Attachments {
     std::map<std::pair<int, int>, AttachedMemory> attached_;
 };
 
-}  // namespace tailrace::collective
+}  // namespace tailrace::internal::collective

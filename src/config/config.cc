@@ -34,7 +34,7 @@
 #include "format/manifest.h"
 #include "format/shared_file.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -571,4 +571,4 @@ std::string shared_settings(const Config& config) {
     return text;
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -16,7 +16,7 @@
 #include "format/placement.h"
 #include "storage/storage.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 enum class QueuePolicy {
     wait,         // save waits until there is room
@@ -84,4 +84,4 @@ Status complete_config(Config& config, int rank_count);
 // The settings that must be equal on all ranks, as text, for comparing: "files=2 buffer_bytes=..." .
 std::string shared_settings(const Config& config);
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "storage/own_directories.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -50,4 +50,4 @@ std::string default_local_dir() {
     return free.empty() ? usual : free;
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

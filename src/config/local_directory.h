@@ -3,7 +3,7 @@
 
 #include <string>
 
-namespace tailrace {
+namespace tailrace::internal {
 
 // <base>/tailrace-<uid>, where the base is memory (/dev/shm) if there is some. Everybody may make directories
 // there, also one of that name. So of it and a few names after it (.1, .2, ...) the first that is this user's
@@ -11,4 +11,4 @@ namespace tailrace {
 // directory of another user, or that others may rearrange, is told in the log. Makes nothing.
 std::string default_local_dir();
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -13,7 +13,7 @@
 #include "shared/left_intact.h"
 #include "threads/executor.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -265,4 +265,4 @@ void DirectEpoch::remove_replaced() {
     }
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

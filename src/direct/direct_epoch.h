@@ -31,7 +31,7 @@
 #include "shared/segment.h"
 #include "storage/storage.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 struct DirectEpochSettings {
     std::string directory;
@@ -112,4 +112,4 @@ class DirectEpoch {
     bool ended_ = false;
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

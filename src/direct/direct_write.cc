@@ -21,7 +21,7 @@
 #include "threads/mutex.h"
 #include "threads/worker.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 void add_regions(PartManifest& manifest, const std::vector<RegionShape>& shapes) {
     for (const RegionShape& shape : shapes) {
@@ -37,7 +37,7 @@ Result<RegionLayout> lay_out_regions(const std::vector<RegionShape>& regions, ui
     PartManifest manifest;
     manifest.has_checksums = false;
     add_regions(manifest, regions);
-    TAILRACE_TRY(tailrace::lay_out(manifest));
+    TAILRACE_TRY(internal::lay_out(manifest));
     RegionLayout layout;
     for (const Region& region : manifest.regions)
         layout.offsets.push_back(region.stream_offset - manifest.manifest_bytes);
@@ -207,4 +207,4 @@ Result<std::vector<std::vector<uint32_t>>> write_runs(Storage& storage, const Re
     return job.take_crcs();
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -16,7 +16,7 @@
 #include "format/manifest.h"
 #include "storage/storage.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 // A region before its bytes are looked at.
 struct RegionShape {
@@ -66,4 +66,4 @@ Result<std::vector<std::vector<uint32_t>>> write_runs(Storage& storage, const Re
                                                       const std::vector<RunPlace>& places,
                                                       const DirectWriteOptions& options);
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

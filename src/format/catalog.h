@@ -18,7 +18,7 @@
 #include "format/shared_file.h"
 #include "storage/storage.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 // ---- shared tier -------------------------------------------------------------------------------------
 
@@ -105,12 +105,12 @@ Result<SharedFileHead> read_shared_head(Storage& storage, const std::string& pat
 
 // ---- node-local tier ---------------------------------------------------------------------------------
 
-struct LocalPart {
+struct CapturedPart {
     std::string path;
     PartHeader header;
 };
 // The captured part in a file, whatever that is called. corrupt when it is none, or cut off.
-Result<LocalPart> local_part(Storage& storage, const std::string& path);
+Result<CapturedPart> captured_part(Storage& storage, const std::string& path);
 
 // Complete captured parts in `directory` whose header is valid and agrees with the name and the file's
 // length, ascending by (key, rank); damaged and unfinished ones are listed in `leftovers` with the reason.
@@ -119,7 +119,7 @@ struct Leftover {
     Status why;
 };
 struct LocalListing {
-    std::vector<LocalPart> parts;
+    std::vector<CapturedPart> parts;
     std::vector<Leftover> leftovers;
 };
 Result<LocalListing> list_local(Storage& storage, const std::string& directory, const std::string& job);
@@ -146,4 +146,4 @@ struct RetentionRule {
 // choose one of its age and at least one newer epoch, or keep_newest of them, can be restored. Ascending.
 std::vector<EpochKey> choose_removals(const std::vector<EpochAge>& epochs, const RetentionRule& rule);
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -5,7 +5,7 @@
 #include "format/epoch_key.h"
 #include "format/part_file.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 inline constexpr uint64_t epoch_key_bytes = 8 + 4;
 inline constexpr uint64_t stream_info_bytes = 4 + 8 + 8 + 4;
@@ -36,4 +36,4 @@ inline StreamInfo get_stream(ByteReader& in) {
     return stream;
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -8,7 +8,7 @@
 
 #include "format/shared_file.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -121,4 +121,4 @@ std::string finished_path(std::string_view path) {
     return std::string(path.substr(0, path.size() - unfinished_suffix.size()));
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -15,7 +15,7 @@
 
 #include "base/status.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 struct EpochKey {
     uint64_t epoch = 0;
@@ -62,4 +62,4 @@ struct PartFileName {
 std::string to_string(const PartFileName& name);
 std::optional<PartFileName> parse_part_file_name(std::string_view text);
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -6,7 +6,7 @@
 
 #include "base/crc32c.h"
 
-namespace tailrace::format {
+namespace tailrace::internal::format {
 
 namespace {
 
@@ -100,4 +100,4 @@ std::string get_job(ByteReader& reader, uint32_t job_bytes) {
     return std::string(reinterpret_cast<const char*>(field.data()), job_bytes);
 }
 
-}  // namespace tailrace::format
+}  // namespace tailrace::internal::format

@@ -18,7 +18,7 @@
 #include "base/bytes.h"
 #include "base/status.h"
 
-namespace tailrace::format {
+namespace tailrace::internal::format {
 
 inline constexpr size_t frame_bytes = 32;
 inline constexpr uint16_t version_major = 1;
@@ -60,4 +60,4 @@ inline constexpr size_t job_field_bytes = 104;
 void put_job(ByteWriter& writer, std::string_view job);
 std::string get_job(ByteReader& reader, uint32_t job_bytes);
 
-}  // namespace tailrace::format
+}  // namespace tailrace::internal::format

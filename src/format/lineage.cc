@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
-namespace tailrace {
+namespace tailrace::internal {
 
 Lineage::Lineage(const std::vector<EpochKey>& whole) {
     for (const auto& key : whole) {
@@ -24,4 +24,4 @@ bool Lineage::goes_first(EpochKey a, EpochKey b) const {
     return std::tuple(left_behind(a), b) < std::tuple(left_behind(b), a);
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -11,7 +11,7 @@
 
 #include "format/epoch_key.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 class Lineage {
   public:
@@ -29,4 +29,4 @@ class Lineage {
     std::map<uint32_t, uint64_t> least_from_;  // by run: the least epoch of that run and all later ones
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -6,15 +6,15 @@
 
 #include "format/catalog.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
 // A part that is complete and is what its name says.
-Result<LocalPart> read_part(Storage& storage, const std::string& path, const PartFileName& name) {
+Result<CapturedPart> read_part(Storage& storage, const std::string& path, const PartFileName& name) {
     if (name.unfinished)
         return Status(Code::aborted, fmt::format("{} was never finished: its writer stopped before", path));
-    TAILRACE_ASSIGN(auto part, local_part(storage, path));
+    TAILRACE_ASSIGN(auto part, captured_part(storage, path));
     PartFileName real{part.header.job, part.header.key, part.header.stream.rank, false};
     if (real != name)
         return Status(Code::corrupt, fmt::format("{}: by its header it is {}: it was renamed or replaced",
@@ -24,7 +24,7 @@ Result<LocalPart> read_part(Storage& storage, const std::string& path, const Par
 
 }  // namespace
 
-Result<LocalPart> local_part(Storage& storage, const std::string& path) {
+Result<CapturedPart> captured_part(Storage& storage, const std::string& path) {
     TAILRACE_ASSIGN(auto file, storage.open(path, {Access::read, DirectIo::off}));
     TAILRACE_ASSIGN(uint64_t file_bytes, file->size());
     std::vector<std::byte> bytes(part_header_bytes);
@@ -37,7 +37,7 @@ Result<LocalPart> local_part(Storage& storage, const std::string& path) {
         return Status(Code::corrupt,
                       fmt::format("{}: it is cut off: its header speaks of {} bytes and {} are there", path,
                                   needed, file_bytes));
-    return LocalPart{path, std::move(*header)};
+    return CapturedPart{path, std::move(*header)};
 }
 
 Result<LocalListing> list_local(Storage& storage, const std::string& directory, const std::string& job) {
@@ -54,10 +54,10 @@ Result<LocalListing> list_local(Storage& storage, const std::string& directory, 
         else if (part.status().code() != Code::not_found)  // else it went away while we looked
             listing.leftovers.push_back({path, part.status()});
     }
-    std::sort(listing.parts.begin(), listing.parts.end(), [](const LocalPart& a, const LocalPart& b) {
+    std::sort(listing.parts.begin(), listing.parts.end(), [](const CapturedPart& a, const CapturedPart& b) {
         return std::tie(a.header.key, a.header.stream.rank) < std::tie(b.header.key, b.header.stream.rank);
     });
     return listing;
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -12,7 +12,7 @@
 #include "format/frame.h"
 #include "format/shared_file.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -348,4 +348,4 @@ const Region* find_region(const PartManifest& manifest, std::string_view name) {
     return found == manifest.regions.end() ? nullptr : &*found;
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -17,7 +17,7 @@
 
 #include "base/status.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 // Numbers are part of the format and of the C interface (tailrace_type): never change one.
 enum class ElementType : uint8_t {
@@ -102,4 +102,4 @@ Result<PartManifest> decode_manifest(std::span<const std::byte> bytes);
 
 const Region* find_region(const PartManifest& manifest, std::string_view name);
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -9,7 +9,7 @@
 #include "format/shared_file.h"
 #include "format/stream_info.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -89,4 +89,4 @@ Status check_stream_info(const StreamInfo& stream, uint32_t rank_count) {
 
 }  // namespace format
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -14,7 +14,7 @@
 #include "base/status.h"
 #include "format/epoch_key.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 inline constexpr uint64_t part_header_bytes = 4096;
 inline constexpr uint64_t max_part_directory_bytes = part_header_bytes - 208;
@@ -46,4 +46,4 @@ struct PartHeader {
 std::vector<std::byte> encode(const PartHeader& header);
 Result<PartHeader> decode_part_header(std::span<const std::byte> bytes);
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

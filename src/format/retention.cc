@@ -4,7 +4,7 @@
 #include "format/catalog.h"
 #include "format/lineage.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 std::vector<EpochKey> choose_removals(const std::vector<EpochAge>& epochs, const RetentionRule& rule) {
     std::vector<EpochAge> complete;
@@ -49,4 +49,4 @@ std::vector<EpochKey> choose_removals(const std::vector<EpochAge>& epochs, const
     return removals;
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -16,7 +16,7 @@
 #include "format/frame.h"
 #include "format/table.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -429,4 +429,4 @@ Result<SharedFileHead> read_shared_head(Storage& storage, const std::string& pat
     return head;
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

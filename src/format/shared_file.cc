@@ -11,7 +11,7 @@
 #include "format/frame.h"
 #include "format/stream_info.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -322,4 +322,4 @@ Result<SegmentIndex> decode_segment_index(std::span<const std::byte> bytes, cons
     return index;
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -22,7 +22,7 @@
 #include "format/epoch_key.h"
 #include "format/part_file.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 inline constexpr uint32_t max_leaders_per_file = 1024;
 inline constexpr uint32_t max_files = 1 << 20;
@@ -103,4 +103,4 @@ Result<LeaderSlot> decode_leader_slot(std::span<const std::byte> bytes, const Sh
 Result<SegmentIndex> decode_segment_index(std::span<const std::byte> bytes, const SharedHeader& header,
                                           const LeaderSlot& slot, uint64_t file_bytes);
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

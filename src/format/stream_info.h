@@ -4,9 +4,9 @@
 #include "base/status.h"
 #include "format/part_file.h"
 
-namespace tailrace::format {
+namespace tailrace::internal::format {
 
 // corrupt when the rank does not exist, or the manifest is not aligned or does not fit the stream.
 Status check_stream_info(const StreamInfo& stream, uint32_t rank_count);
 
-}  // namespace tailrace::format
+}  // namespace tailrace::internal::format

@@ -8,7 +8,7 @@
 #include "base/crc32c.h"
 #include "format/frame.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -39,4 +39,4 @@ Status confirm_table(TableKind kind, uint64_t bytes, uint32_t crc, std::string_v
     return Status();
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -10,7 +10,7 @@
 
 #include "base/status.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 // Up to here a length is taken as it is.
 inline constexpr uint64_t unconfirmed_table_bytes = 4 << 20;
@@ -26,4 +26,4 @@ using ReadTablePiece = std::function<Result<size_t>(std::span<std::byte> piece, 
 Status confirm_table(TableKind kind, uint64_t bytes, uint32_t crc, std::string_view what,
                      const ReadTablePiece& read);
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -13,7 +13,7 @@
 #include "mpiio/mpi_files.h"
 #include "mpiio/mpi_intercepted.h"
 
-namespace mpiio = tailrace::mpiio;
+namespace mpiio = tailrace::internal::mpiio;
 
 namespace {
 

@@ -11,7 +11,7 @@
 
 #include "threads/mutex.h"
 
-namespace tailrace::mpiio {
+namespace tailrace::internal::mpiio {
 
 class FilePointer {
   public:
@@ -47,4 +47,4 @@ class FilePointer {
     std::optional<Left> left_ GUARDED_BY(mutex_);
 };
 
-}  // namespace tailrace::mpiio
+}  // namespace tailrace::internal::mpiio

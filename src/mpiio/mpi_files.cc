@@ -15,7 +15,7 @@
 
 #include "threads/mutex.h"
 
-namespace tailrace::mpiio {
+namespace tailrace::internal::mpiio {
 
 namespace {
 
@@ -338,4 +338,4 @@ void add_hints(const OpenFile* file, MPI_Info info) {
     PMPI_Info_free(&ours);
 }
 
-}  // namespace tailrace::mpiio
+}  // namespace tailrace::internal::mpiio

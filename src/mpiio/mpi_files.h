@@ -18,7 +18,7 @@
 #include "mpiio/mpi_requests.h"
 #include "tailrace_mpi_collective.h"
 
-namespace tailrace::mpiio {
+namespace tailrace::internal::mpiio {
 
 // Why a collective call on a file that is ours was left to the MPI library all the same.
 enum class Left : size_t { not_concurrent, split, shared_pointer, atomic, representation, refused, kinds };
@@ -98,4 +98,4 @@ int tell(OpenFile& file, tailrace_code code);
 // Our settings, as the program sees them in MPI_File_get_info. `file` is null when it is not ours.
 void add_hints(const OpenFile* file, MPI_Info info);
 
-}  // namespace tailrace::mpiio
+}  // namespace tailrace::internal::mpiio

@@ -6,7 +6,7 @@
 #include "mpiio/mpi_files.h"
 #include "threads/mutex.h"
 
-namespace tailrace::mpiio {
+namespace tailrace::internal::mpiio {
 
 struct Requests::Outcome {
     bool writes = false;
@@ -90,4 +90,4 @@ void Requests::work() {
     }
 }
 
-}  // namespace tailrace::mpiio
+}  // namespace tailrace::internal::mpiio

@@ -17,7 +17,7 @@
 #include "threads/mutex.h"
 #include "threads/worker.h"
 
-namespace tailrace::mpiio {
+namespace tailrace::internal::mpiio {
 
 struct OpenFile;
 
@@ -55,4 +55,4 @@ class Requests {
     Worker thread_;  // from the first request on
 };
 
-}  // namespace tailrace::mpiio
+}  // namespace tailrace::internal::mpiio

@@ -11,7 +11,7 @@
 #include "base/nearest.h"
 #include "threads/mutex.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -348,4 +348,4 @@ Status EpochArrays::read_short_rows(const Piece& piece, const Box& part, const B
     return status;
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

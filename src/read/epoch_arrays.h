@@ -27,7 +27,7 @@
 #include "read/epoch_streams.h"
 #include "threads/mutex.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 class EpochArrays {
   public:
@@ -97,4 +97,4 @@ class EpochArrays {
     std::unique_ptr<const Table> table_ GUARDED_BY(mutex_);
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -13,7 +13,7 @@
 #include "read/epoch_arrays.h"
 #include "read/epoch_streams.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -169,7 +169,7 @@ Result<std::unique_ptr<EpochReader>> EpochReader::open(Storage& local, Storage& 
     if (sources.rank_count == 0 || sources.rank_count > max_ranks)
         return Status(Code::invalid_argument,
                       fmt::format("{} cannot be opened for {} ranks", name, sources.rank_count));
-    for (const LocalPart& part : sources.local_parts) {
+    for (const CapturedPart& part : sources.local_parts) {
         const PartHeader& header = part.header;
         if (header.key != sources.key || header.rank_count != sources.rank_count ||
             header.stream.rank >= sources.rank_count)
@@ -193,4 +193,4 @@ Result<std::unique_ptr<EpochReader>> EpochReader::open(Storage& local, Storage& 
     return std::unique_ptr<EpochReader>(std::make_unique<Reader>(local, shared, std::move(sources), direct));
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -25,13 +25,13 @@
 #include "format/manifest.h"
 #include "storage/storage.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 // Where an epoch can be read from. At least one of the two must cover every rank that is asked for.
 struct EpochSources {
     EpochKey key;
     uint32_t rank_count = 0;
-    std::vector<LocalPart> local_parts;  // those this node can open; any subset of the ranks
+    std::vector<CapturedPart> local_parts;  // those this node can open; any subset of the ranks
     std::optional<SharedEpoch> shared;
     // Without `shared`: where the shared files are, asked when captured parts are not sound. Called from
     // whichever thread reads, not from two at once; it must work as long as the reader.
@@ -130,4 +130,4 @@ class EpochReader {
     std::string passed_over_;
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

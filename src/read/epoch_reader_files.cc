@@ -5,7 +5,7 @@
 #include "format/catalog.h"
 #include "threads/mutex.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 uint32_t ReadableFiles::add(Storage& storage, std::string path, DirectIo direct) {
     files_.push_back({&storage, std::move(path), direct});
@@ -47,4 +47,4 @@ Status ReadableFiles::open_all() {
     return {};
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

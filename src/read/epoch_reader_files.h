@@ -13,7 +13,7 @@
 #include "storage/storage.h"
 #include "threads/mutex.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 class ReadableFiles {
   public:
@@ -48,4 +48,4 @@ class ReadableFiles {
     std::list<Open> open_ GUARDED_BY(mutex_);  // most recently used first
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

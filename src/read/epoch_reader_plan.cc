@@ -5,7 +5,7 @@
 
 #include "base/invariant.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -95,4 +95,4 @@ std::vector<ReadCall> plan_reads(std::span<const StreamExtent> extents, std::spa
     return calls;
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -15,7 +15,7 @@
 #include "format/catalog.h"
 #include "storage/storage.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 struct StreamBlock {
     uint64_t stream_offset = 0;
@@ -52,4 +52,4 @@ std::vector<ReadCall> plan_reads(std::span<const StreamExtent> extents, std::spa
 // Where the byte `stream_offset` lies. `extents` as above, covering it.
 const StreamExtent& extent_at(std::span<const StreamExtent> extents, uint64_t stream_offset);
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -15,7 +15,7 @@
 #include "threads/queue.h"
 #include "threads/worker.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -326,4 +326,4 @@ Status read_blocks(ReadableFiles& files, std::span<const StreamSource> sources,
     return Status(combined_code(reasons), sentence);
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

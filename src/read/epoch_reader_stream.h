@@ -22,7 +22,7 @@
 #include "read/epoch_reader_files.h"
 #include "read/epoch_reader_plan.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 // A place that holds a whole stream. StreamExtent::file is a number of ReadableFiles.
 struct StreamSource {
@@ -38,4 +38,4 @@ Status read_blocks(ReadableFiles& files, std::span<const StreamSource> sources,
                    std::vector<StreamBlock> blocks,
                    const std::function<std::string(const StreamBlock&)>& describe);
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -13,7 +13,7 @@
 #include "format/table.h"
 #include "threads/mutex.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -42,11 +42,12 @@ EpochStreams::EpochStreams(Storage& local, Storage& shared, EpochSources sources
       direct_(direct),
       run_uid_(sources.local_parts.empty() ? 0 : sources.local_parts.front().header.run_uid),
       find_shared_(sources.shared ? nullptr : std::move(sources.find_shared)) {
-    for (const LocalPart& part : sources.local_parts) add_part(local, part, sources.shared);
+    for (const CapturedPart& part : sources.local_parts) add_part(local, part, sources.shared);
     if (sources.shared) add_shared(shared, *sources.shared, direct);
 }
 
-void EpochStreams::add_part(Storage& local, const LocalPart& part, const std::optional<SharedEpoch>& shared) {
+void EpochStreams::add_part(Storage& local, const CapturedPart& part,
+                            const std::optional<SharedEpoch>& shared) {
     const StreamInfo& info = part.header.stream;
     // One stream of a rank has one manifest: a part that says otherwise is of another run.
     const StreamInfo* other = nullptr;
@@ -262,4 +263,4 @@ std::string EpochStreams::describe(uint32_t rank, const PartManifest* manifest,
                        name_of(rank));
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

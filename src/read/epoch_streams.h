@@ -30,7 +30,7 @@
 #include "read/epoch_reader_stream.h"
 #include "threads/mutex.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 // Memory for what is read. Sizes come from files: asking for too much is a failure, not an exception. Not
 // zeroed.
@@ -84,7 +84,7 @@ class EpochStreams {
     Result<std::vector<uint32_t>> ranks_in_file_order() const;
 
   private:
-    void add_part(Storage& local, const LocalPart& part, const std::optional<SharedEpoch>& shared);
+    void add_part(Storage& local, const CapturedPart& part, const std::optional<SharedEpoch>& shared);
     void add_shared(Storage& storage, const SharedEpoch& shared, DirectIo direct);
     // Encoded, infos_[rank].manifest_bytes long, the checksum checked; from own sources, or from anywhere.
     Result<std::vector<std::byte>> read_own_manifest(uint32_t rank);
@@ -116,4 +116,4 @@ class EpochStreams {
     std::unique_ptr<EpochStreams> spare_ GUARDED_BY(spare_mutex_);  // stays once it is there
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -5,7 +5,7 @@
 #include "base/bytes.h"
 #include "base/log.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -53,4 +53,4 @@ Status exchange_manifests(Transport& transport, EpochReader* reader, uint32_t sa
     return Status();
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -15,7 +15,7 @@
 #include "read/epoch_reader.h"
 #include "transport/transport.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 // In step 2 every rank holds all manifests, also one that will only need its own: beyond so many bytes in
 // all, each rank reads what it needs instead. 2048 ranks with 1 GiB of arrays each have as much.
@@ -25,4 +25,4 @@ inline constexpr uint64_t most_exchanged_manifest_bytes = 32 << 20;
 // transport does, with that reason.
 Status exchange_manifests(Transport& transport, EpochReader* reader, uint32_t saved_ranks);
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -3,7 +3,7 @@
 #include "base/bytes.h"
 #include "format/codec.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 constexpr uint32_t most_path_bytes = 1 << 16;
@@ -68,4 +68,4 @@ Result<SharedEpoch> decode_shared_epoch(std::span<const std::byte> bytes) {
     return epoch;
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -8,9 +8,9 @@
 #include "base/status.h"
 #include "format/catalog.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 std::vector<std::byte> encode_shared_epoch(const SharedEpoch& epoch);
 Result<SharedEpoch> decode_shared_epoch(std::span<const std::byte> bytes);
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

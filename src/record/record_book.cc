@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace tailrace {
+namespace tailrace::internal {
 
 RecordBook::Open* RecordBook::find(EpochKey key) {
     if (over_.has(key)) return nullptr;
@@ -67,4 +67,4 @@ bool RecordBook::waiting() const {
     return std::any_of(open_.begin(), open_.end(), [](const auto& open) { return open.second.ended; });
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

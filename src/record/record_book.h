@@ -9,10 +9,10 @@
 #include <map>
 #include <vector>
 
-#include "aggregate/recent_keys.h"
+#include "flush/recent_keys.h"
 #include "record/records.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 class RecordBook {
   public:
@@ -45,4 +45,4 @@ class RecordBook {
     std::vector<EpochRecord> whole_;
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -7,7 +7,7 @@
 
 #include "base/log.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -80,4 +80,4 @@ void drop_old_records(Storage& storage, const std::string& directory, size_t kee
     }
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

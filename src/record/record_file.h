@@ -13,7 +13,7 @@
 #include "base/status.h"
 #include "storage/storage.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 class RecordFile {
   public:
@@ -41,4 +41,4 @@ std::string record_path(const std::string& directory, const std::string& job, co
 // stays.
 void drop_old_records(Storage& storage, const std::string& directory, size_t keep);
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -6,7 +6,7 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -186,4 +186,4 @@ std::string to_trace_lines(EpochKey key, int node, const std::vector<FlushEvent>
     return text;
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

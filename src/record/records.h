@@ -11,10 +11,10 @@
 #include <utility>
 #include <vector>
 
-#include "aggregate/flush_statistics.h"
+#include "flush/flush_statistics.h"
 #include "format/epoch_key.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 // The local phase of one epoch, over some ranks.
 struct CaptureNumbers {
@@ -82,4 +82,4 @@ std::string to_trace_lines(EpochKey key, int node, const std::vector<FlushEvent>
 std::string trace_head(const SessionRecord& session, int node);
 inline constexpr std::string_view trace_tail = "\n]\n";
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

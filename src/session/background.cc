@@ -8,7 +8,7 @@
 #include "session/collective_background.h"
 #include "session/message_background.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 Result<std::unique_ptr<Background>> Background::create(const JobContext& context, RankEpochs& epochs) {
     std::unique_ptr<Background> background;
@@ -57,4 +57,4 @@ Status with_threads(const std::function<Status()>& work) {
     }
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -22,12 +22,12 @@
 #include "agent/agent_messages.h"
 #include "agent/job_context.h"
 #include "agent/rank_epochs.h"
-#include "aggregate/flush_job.h"
 #include "base/status.h"
 #include "capture/local_tier.h"
+#include "flush/flush_job.h"
 #include "threads/executor.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 class Background {
   public:
@@ -84,4 +84,4 @@ FlushJob flush_job_of(const JobContext& context, const LocalEpoch& epoch);
 // `work` starts threads. One that cannot be had must be this rank's failure, which the others hear of.
 Status with_threads(const std::function<Status()>& work);
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -4,7 +4,7 @@
 
 #include "base/log.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 void CapturedParts::take_over(std::vector<KnownPart> parts, const OldEpochs& old) {
     old_ = std::move(parts);
@@ -73,4 +73,4 @@ void CapturedParts::remove(const std::string& path) {
         log(LogLevel::warning, "a captured part that is no longer needed stays: {}", removed.message());
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

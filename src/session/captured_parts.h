@@ -15,7 +15,7 @@
 #include "session/background.h"
 #include "session/old_epochs.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 class CapturedParts {
   public:
@@ -52,4 +52,4 @@ class CapturedParts {
     std::optional<EpochKey> elsewhere_;  // the one of them that is in the shared tier only, if there is one
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

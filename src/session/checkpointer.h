@@ -25,7 +25,7 @@
 #include "storage/storage.h"
 #include "transport/transport.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 class Checkpointer {
   public:
@@ -94,4 +94,4 @@ class Checkpointer {
     virtual uint64_t agent_bytes() const = 0;
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "threads/mutex.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -339,4 +339,4 @@ void CollectiveBackground::record(const AgentMessage& news) {
     if (recorder_) recorder_->hear(news);
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

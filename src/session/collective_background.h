@@ -16,7 +16,7 @@
 #include "session/background.h"
 #include "threads/mutex.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 class CollectiveBackground : public Background {
   public:
@@ -80,4 +80,4 @@ class CollectiveBackground : public Background {
     std::unique_ptr<NodeFlusher> flusher_;     // of the representative
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -17,7 +17,7 @@
 #include "read/shared_epoch_codec.h"
 #include "session/old_epochs.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -346,4 +346,4 @@ Status EpochSearch::nothing_to_restore(std::optional<uint64_t> epoch, std::optio
                                                context_.config.name, both_tiers()));
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -24,7 +24,7 @@
 #include "read/epoch_reader.h"
 #include "session/background.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 class EpochSearch {
   public:
@@ -84,4 +84,4 @@ class EpochSearch {
     const std::vector<EpochKey> refused_;
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

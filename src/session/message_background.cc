@@ -8,7 +8,7 @@
 #include "base/status_codec.h"
 #include "threads/mutex.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 Result<std::unique_ptr<Background>> MessageBackground::create(const JobContext& context, RankEpochs& epochs) {
     std::unique_ptr<MessageBackground> background(new MessageBackground(context, epochs));
@@ -141,4 +141,4 @@ uint64_t MessageBackground::buffer_bytes_used() const {
     return agent_ ? agent_->buffer_bytes_used() : 0;
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

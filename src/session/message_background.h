@@ -10,7 +10,7 @@
 #include "session/rank_mail.h"
 #include "threads/mutex.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 class MessageBackground : public Background {
   public:
@@ -47,4 +47,4 @@ class MessageBackground : public Background {
     RankMail mail_;                     // of the others
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -11,7 +11,7 @@
 #include "session/recovery.h"
 #include "shared/epoch_files.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 Result<KnownParts> gather_parts(const JobContext& context) {
     OfferedParts mine;
@@ -151,4 +151,4 @@ Result<OldEpochs> judge_old_epochs(const JobContext& context, const SharedInvent
     return old;
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

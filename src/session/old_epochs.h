@@ -9,7 +9,7 @@
 #include "capture/local_tier.h"
 #include "shared/inventory.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 struct OldEpochs {
     std::vector<LocalEpoch> to_flush;   // captured, sound, and to be brought to the shared directory now
@@ -25,4 +25,4 @@ Result<KnownParts> gather_parts(const JobContext& context);
 // that, and makes room for it in the shared directory. Collective; the same outcome on every rank.
 Result<OldEpochs> judge_old_epochs(const JobContext& context, const SharedInventory& inventory);
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

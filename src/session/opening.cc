@@ -13,7 +13,7 @@
 #include "storage/lock_pieces.h"
 #include "threads/executor.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -200,4 +200,4 @@ Result<Opening> open_directories(Config config, std::shared_ptr<Transport> trans
     return opening;
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -15,7 +15,7 @@
 #include "base/status.h"
 #include "shared/inventory.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 struct Opening {
     JobContext context;
@@ -28,4 +28,4 @@ struct Opening {
 Result<Opening> open_directories(Config config, std::shared_ptr<Transport> transport,
                                  std::shared_ptr<Storage> local, std::shared_ptr<Storage> shared);
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -8,7 +8,7 @@
 #include "threads/executor.h"
 #include "threads/mutex.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -84,4 +84,4 @@ bool RankMail::wait_until(const std::function<bool(const RankEpochs::Entries&)>&
     }
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

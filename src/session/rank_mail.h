@@ -15,7 +15,7 @@
 #include "agent/rank_epochs.h"
 #include "threads/mutex.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 class RankMail {
   public:
@@ -48,4 +48,4 @@ class RankMail {
     Condition posted_;  // ... until this says that they are through
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

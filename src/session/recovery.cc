@@ -5,7 +5,7 @@
 
 #include "format/lineage.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -39,4 +39,4 @@ std::vector<LocalEpoch> choose_recoveries(const std::vector<LocalEpoch>& capture
     return chosen;
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -6,7 +6,7 @@
 #include "capture/local_tier.h"
 #include "format/epoch_key.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 // Captured epochs that should reach the shared tier now, ascending: complete, newer than the newest
 // committed one, and meant for the shared tier or the newest of all; those left behind (format/lineage.h)
@@ -16,4 +16,4 @@ std::vector<LocalEpoch> choose_recoveries(const std::vector<LocalEpoch>& capture
                                           const std::vector<EpochKey>& committed,
                                           const std::vector<EpochKey>& unclean);
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

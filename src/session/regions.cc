@@ -6,7 +6,7 @@
 
 #include "threads/mutex.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 std::vector<Registered>::const_iterator Regions::find(std::string_view name) const {
     return std::find_if(regions_.begin(), regions_.end(), [&](const auto& r) { return r.name == name; });
@@ -83,4 +83,4 @@ std::vector<RegionSource> Regions::sources() const {
     return sources;
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -16,7 +16,7 @@
 #include "format/manifest.h"
 #include "threads/mutex.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 struct Registered {
     std::string name;
@@ -47,4 +47,4 @@ class Regions {
     std::vector<Registered> regions_ GUARDED_BY(mutex_);
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -5,7 +5,7 @@
 #include "session/session.h"
 #include "threads/mutex.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -119,4 +119,4 @@ Result<std::unique_ptr<EpochReader>> Session::open_epoch(std::optional<uint64_t>
     return reader;
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

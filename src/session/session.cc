@@ -12,7 +12,7 @@
 #include "threads/executor.h"
 #include "threads/mutex.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -299,4 +299,4 @@ Result<std::vector<EpochInfo>> Session::list() {
     return listed;
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -24,7 +24,7 @@
 #include "session/regions.h"
 #include "threads/mutex.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 struct Opening;
 
@@ -106,4 +106,4 @@ class Session : public Checkpointer {
     std::atomic<bool> closed_{false};
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

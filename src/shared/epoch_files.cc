@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -87,4 +87,4 @@ Status remove_shared_epoch(Storage& storage, const std::string& directory, const
     return {};
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

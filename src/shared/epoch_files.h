@@ -8,7 +8,7 @@
 #include "format/catalog.h"
 #include "storage/storage.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 // Gives the `file_count` files of a committed epoch their final names. Only for an epoch all of whose slots
 // are durable: a final name promises the whole epoch. What was renamed before is passed over. Ends with a
@@ -31,4 +31,4 @@ Status remove_shared_epoch(Storage& storage, const std::string& directory, const
 // The same for files that were listed.
 Status remove_epoch_files(Storage& storage, const std::string& directory, SharedEpochFiles files);
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

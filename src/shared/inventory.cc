@@ -11,7 +11,7 @@
 #include "shared/epoch_files.h"
 #include "shared/retention.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -185,4 +185,4 @@ Result<SharedInventory> clean_shared(Storage& storage, const std::string& direct
     return Cleaning(storage, directory, job, std::move(epochs)).run();
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

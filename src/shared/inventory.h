@@ -10,7 +10,7 @@
 #include "format/epoch_key.h"
 #include "storage/storage.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 // What rank 0 found and did in the shared tier before a session begins.
 struct SharedInventory {
@@ -26,4 +26,4 @@ struct SharedInventory {
 // No other session may use the directory.
 Result<SharedInventory> clean_shared(Storage& storage, const std::string& directory, const std::string& job);
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

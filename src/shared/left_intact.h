@@ -5,7 +5,7 @@
 
 #include "base/status.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 // A file or directory that is missing was taken away by somebody, and perhaps not alone.
 inline std::string_view left_intact(const Status& why) {
@@ -14,4 +14,4 @@ inline std::string_view left_intact(const Status& why) {
                : "earlier epochs are intact";
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -9,7 +9,7 @@
 #include "read/epoch_reader.h"
 #include "shared/epoch_files.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 Status check_restorable(Storage& storage, const SharedEpoch& epoch) {
     TAILRACE_ASSIGN(const auto reader,
@@ -66,4 +66,4 @@ Status apply_shared_retention(Storage& storage, const std::string& directory, co
     return {};
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -10,7 +10,7 @@
 #include "format/catalog.h"
 #include "storage/storage.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 // Whether the arrays of a complete epoch can be put together from what its ranks saved of them: corrupt, and
 // the first one's fault, when not. Reads every rank's table of regions.
@@ -29,4 +29,4 @@ Status apply_shared_retention(Storage& storage, const std::string& directory, co
                               uint32_t keep_shared, std::vector<EpochKey>& known_complete,
                               const std::set<EpochKey>& known_damaged);
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

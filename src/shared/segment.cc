@@ -10,7 +10,7 @@
 #include "threads/executor.h"
 #include "threads/wall_clock.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 Result<std::unique_ptr<Segment>> Segment::begin(Storage& storage, const std::string& directory,
                                                 const std::string& path, const SharedHeader& header,
@@ -76,4 +76,4 @@ Status Segment::sync() {
     return status;
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

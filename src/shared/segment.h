@@ -24,7 +24,7 @@
 #include "format/shared_file.h"
 #include "storage/storage.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 class Segment {
   public:
@@ -63,4 +63,4 @@ class Segment {
     std::atomic<double> sync_seconds_ = 0;
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 // invalid_argument when the range ends beyond what a file offset can say.
 inline Status check_file_range(std::string_view doing, uint64_t bytes, uint64_t offset,
@@ -20,4 +20,4 @@ inline Status check_file_range(std::string_view doing, uint64_t bytes, uint64_t 
         fmt::format("{} {} bytes at offset {} of '{}': no file is that large", doing, bytes, offset, path));
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

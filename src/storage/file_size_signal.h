@@ -7,7 +7,7 @@
 
 #include <ctime>
 
-namespace tailrace {
+namespace tailrace::internal {
 
 class FileSizeSignalBlocked {
   public:
@@ -32,4 +32,4 @@ class FileSizeSignalBlocked {
     bool was_pending_ = false;
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

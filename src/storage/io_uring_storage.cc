@@ -37,7 +37,7 @@
 #include "storage/posix_storage.h"
 #include "threads/mutex.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -386,4 +386,4 @@ Result<std::shared_ptr<Storage>> make_io_uring_storage(unsigned queue_depth, uin
     return make_file_storage(std::move(engine), rules);
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

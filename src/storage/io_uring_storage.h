@@ -6,11 +6,11 @@
 
 #include "storage/storage.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 // unsupported, with the kernel's reason, where no ring can be had. queue_depth: requests in flight per
 // calling thread. request_bytes: rounded up to a multiple of 4096, and at most 1 GiB.
 Result<std::shared_ptr<Storage>> make_io_uring_storage(unsigned queue_depth, uint64_t request_bytes,
                                                        const FileRules& rules = {});
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -14,7 +14,7 @@
 #include <sstream>
 #include <string>
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -64,4 +64,4 @@ std::optional<LockOwner> lock_owner(int directory) {
     return std::nullopt;
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

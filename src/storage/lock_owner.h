@@ -5,7 +5,7 @@
 
 #include <optional>
 
-namespace tailrace {
+namespace tailrace::internal {
 
 struct LockOwner {
     pid_t process = 0;
@@ -18,4 +18,4 @@ struct LockOwner {
 // out of sight (in another container), or has just let go. Of this user's processes never a wrong one.
 std::optional<LockOwner> lock_owner(int directory);
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -8,7 +8,7 @@
 
 #include "base/units.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -82,4 +82,4 @@ uint64_t lock_piece_bytes_of(const std::string& directory) {
     return lock_piece_bytes(mounts, path.string());
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

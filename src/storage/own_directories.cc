@@ -11,7 +11,7 @@
 
 #include "threads/mutex.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -144,4 +144,4 @@ Result<std::shared_ptr<Descriptor>> OwnDirectories::take(const std::string& path
     return directory;
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

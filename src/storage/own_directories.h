@@ -19,7 +19,7 @@
 #include "storage/system_path.h"
 #include "threads/mutex.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 // What speaks against believing it, for a sentence that begins with its path ("it belongs to user ...");
 // empty: nothing. `user`: who asks. A directory of ours may be open to others: it is closed when it is taken,
@@ -58,4 +58,4 @@ class OwnDirectories {
     std::map<std::string, std::shared_ptr<Descriptor>> opened_ GUARDED_BY(mutex_);
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -10,7 +10,7 @@
 #include <cerrno>
 #include <vector>
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -69,4 +69,4 @@ std::optional<bool> cached_by_mincore(int descriptor, uint64_t offset, uint64_t 
     return std::all_of(there.begin(), there.end(), [](unsigned char page) { return (page & 1) != 0; });
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

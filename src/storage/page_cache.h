@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-namespace tailrace {
+namespace tailrace::internal {
 
 // All of [offset, offset + bytes), of which none lies behind the file's end, is in the page cache now. False
 // where the system does not say. One system call where the kernel has cachestat (Linux 6.5), which takes less
@@ -16,4 +16,4 @@ bool lies_in_page_cache(int descriptor, uint64_t offset, uint64_t bytes);
 std::optional<bool> cached_by_cachestat(int descriptor, uint64_t offset, uint64_t bytes);
 std::optional<bool> cached_by_mincore(int descriptor, uint64_t offset, uint64_t bytes);
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -36,7 +36,7 @@
 #include "storage/posix_storage.h"
 #include "threads/mutex.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -342,4 +342,4 @@ std::unique_ptr<File> make_posix_file(std::shared_ptr<TransferEngine> engine, st
                                        std::move(direct), options, route, in_memory);
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -9,7 +9,7 @@
 #include "storage/system_path.h"
 #include "storage/transfer_engine.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 // `direct`: a second descriptor with O_DIRECT; not valid where direct I/O is not wanted or cannot be had.
 // `options`: what the caller of open() asked for. `route`: how transfers go, direct only with that
@@ -18,4 +18,4 @@ std::unique_ptr<File> make_posix_file(std::shared_ptr<TransferEngine> engine, st
                                       Descriptor plain, Descriptor direct, const OpenOptions& options,
                                       Route route, bool in_memory);
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -31,7 +31,7 @@
 #include "storage/system_path.h"
 #include "threads/mutex.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -469,4 +469,4 @@ std::shared_ptr<Storage> make_posix_storage(const FileRules& rules) {
     return make_file_storage(std::make_shared<PosixEngine>(), rules);
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

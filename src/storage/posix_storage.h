@@ -7,7 +7,7 @@
 #include "storage/storage.h"
 #include "storage/transfer_engine.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 // Plain system calls. Cannot fail.
 std::shared_ptr<Storage> make_posix_storage(const FileRules& rules = {});
@@ -16,4 +16,4 @@ std::shared_ptr<Storage> make_posix_storage(const FileRules& rules = {});
 std::shared_ptr<Storage> make_file_storage(std::shared_ptr<TransferEngine> engine,
                                            const FileRules& rules = {});
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -9,7 +9,7 @@
 #include "storage/io_uring_storage.h"
 #endif
 
-namespace tailrace {
+namespace tailrace::internal {
 
 Result<size_t> File::read_pieces(std::span<const Piece> targets, uint64_t offset) {
     size_t total = 0;
@@ -68,4 +68,4 @@ Result<std::shared_ptr<Storage>> make_system_storage(const SystemStorageOptions&
 #endif
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

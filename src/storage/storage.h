@@ -20,7 +20,7 @@
 
 #include "base/status.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 enum class Access {
     read,        // must exist
@@ -202,4 +202,4 @@ Result<std::shared_ptr<Storage>> make_system_storage(const SystemStorageOptions&
 // "a/b" from "a" and "b"; an absolute `name` is not expected.
 std::string join_path(const std::string& directory, const std::string& name);
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -8,7 +8,7 @@
 
 #include "threads/executor.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 Descriptor open_descriptor(const std::string& path, int flags, int above, mode_t mode) {
     int number = -1;
@@ -77,4 +77,4 @@ Status path_error(int error, std::string_view doing, const std::string& path) {
     return errno_status(error, fmt::format("{} '{}'{}", doing, path, directory_hint(path, error)));
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -13,7 +13,7 @@
 
 #include "base/status.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 // A descriptor that is closed when forgotten.
 class Descriptor {
@@ -60,4 +60,4 @@ std::string directory_hint(const std::string& path, int error);
 
 Status path_error(int error, std::string_view doing, const std::string& path);
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -11,7 +11,7 @@
 
 #include "base/units.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -105,4 +105,4 @@ int PosixEngine::sync(int descriptor) {
     return 0;
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

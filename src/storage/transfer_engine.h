@@ -18,7 +18,7 @@
 
 #include "storage/storage.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 // What direct I/O asks of memory, offset and length: no logical block of today's disks is larger.
 inline constexpr size_t direct_unit_bytes = 4096;
@@ -67,4 +67,4 @@ class PosixEngine : public TransferEngine {
     std::string_view name() const override { return "posix"; }
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -3,7 +3,7 @@
 #include <random>
 #include <thread>
 
-namespace tailrace {
+namespace tailrace::internal {
 
 SteadyClock::time_point SteadyClock::now() noexcept {
     if (Executor* executor = Executor::installed()) return executor->now();
@@ -28,4 +28,4 @@ uint64_t random_number() {
     return (uint64_t{device()} << 32) | device();
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -13,7 +13,7 @@
 #include <optional>
 #include <string>
 
-namespace tailrace {
+namespace tailrace::internal {
 
 // The steady clock of the installed executor, or of the system. Its points in time are those of
 // std::chrono::steady_clock.
@@ -67,4 +67,4 @@ class Executor {
     static inline std::atomic<Executor*> installed_{nullptr};
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

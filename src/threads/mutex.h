@@ -11,7 +11,7 @@
 #include "threads/annotations.h"
 #include "threads/executor.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 class CAPABILITY("mutex") Mutex {
   public:
@@ -159,4 +159,4 @@ class Condition {
     std::condition_variable condition_;
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -11,7 +11,7 @@
 
 #include "threads/mutex.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 template <class T>
 class BoundedQueue {
@@ -68,4 +68,4 @@ class BoundedQueue {
     bool closed_ GUARDED_BY(mutex_) = false;
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

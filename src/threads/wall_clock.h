@@ -6,7 +6,7 @@
 
 #include "threads/executor.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 // 0 before 1970.
 inline uint64_t unix_ms(std::chrono::system_clock::time_point time) {
@@ -18,4 +18,4 @@ inline uint64_t unix_ms_now() {
     return unix_ms(time_of_day());
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

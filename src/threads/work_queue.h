@@ -11,7 +11,7 @@
 #include "threads/queue.h"
 #include "threads/worker.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 class WorkQueue {
   public:
@@ -39,4 +39,4 @@ class WorkQueue {
     Worker worker_;
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

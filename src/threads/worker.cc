@@ -6,7 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -56,4 +56,4 @@ void Worker::join() {
     task_.reset();
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -12,7 +12,7 @@
 
 #include "threads/executor.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 struct Priority {
     int nice = 0;          // added to the thread's CPU niceness, 0..19
@@ -52,4 +52,4 @@ class Worker {
     std::optional<Executor::Task> task_;  // or of the executor
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

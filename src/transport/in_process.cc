@@ -23,7 +23,7 @@
 
 #include "threads/mutex.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -319,4 +319,4 @@ std::vector<std::unique_ptr<Transport>> make_in_process_transports(const std::ve
     return transports;
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

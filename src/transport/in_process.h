@@ -8,11 +8,11 @@
 
 #include "transport/transport.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 // Transport i belongs to rank i on machine hosts[i]. Every one may outlive the others. `concurrent` as the
 // ranks shall report it; with false, post/poll/start_* fail, which shows that nobody uses them.
 std::vector<std::unique_ptr<Transport>> make_in_process_transports(const std::vector<std::string>& hosts,
                                                                    bool concurrent = true);
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 inline Status mpi_status(int code, std::string_view attempted) {
     std::array<char, MPI_MAX_ERROR_STRING + 1> text{};
@@ -26,4 +26,4 @@ inline Status mpi_status(int code, std::string_view attempted) {
             return mpi_status(mpi_code, fmt::format(__VA_ARGS__)); \
     } while (false)
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

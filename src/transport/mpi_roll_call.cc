@@ -4,7 +4,7 @@
 
 #include <string>
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -78,4 +78,4 @@ void MpiRollCall::report(std::string_view attempted) {
                     missing == 1 ? "" : "s", named, size_));
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -21,7 +21,7 @@
 
 #include "threads/executor.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 class MpiRollCall {
   public:
@@ -63,4 +63,4 @@ class MpiRollCall {
     std::set<int> here_;               // of this call, as a reporter has heard
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

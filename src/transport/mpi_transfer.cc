@@ -6,7 +6,7 @@
 
 #include "threads/executor.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -256,4 +256,4 @@ Result<std::unique_ptr<Transfer>> start_mpi_receive(std::shared_ptr<MpiProgress>
     return std::unique_ptr<Transfer>(std::move(receive));
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -25,7 +25,7 @@
 #include "transport/nap.h"
 #include "transport/transport.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 class MpiReceive;
 
@@ -55,4 +55,4 @@ Result<std::unique_ptr<Transfer>> start_mpi_send(std::shared_ptr<MpiProgress> pr
 Result<std::unique_ptr<Transfer>> start_mpi_receive(std::shared_ptr<MpiProgress> progress, MpiChannel channel,
                                                     std::span<std::byte> target, std::string attempted);
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

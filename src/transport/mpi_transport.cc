@@ -26,7 +26,7 @@
 #include "transport/mpi_transfer.h"
 #include "transport/nap.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -437,4 +437,4 @@ Result<std::unique_ptr<Transport>> make_mpi_transport(MPI_Comm communicator, Mpi
     return std::unique_ptr<Transport>(std::move(transport));
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

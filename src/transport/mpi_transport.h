@@ -16,7 +16,7 @@
 #include "base/status.h"
 #include "transport/transport.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 // Where one MPI call stops and another way begins. The defaults are MPI's; tests make them small.
 struct MpiLimits {
@@ -39,4 +39,4 @@ struct MpiLimits {
 // one time must have tags that differ modulo MPI_TAG_UB + 1 (at least 32768).
 Result<std::unique_ptr<Transport>> make_mpi_transport(MPI_Comm communicator, MpiLimits limits = {});
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

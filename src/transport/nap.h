@@ -11,7 +11,7 @@
 
 #include "threads/mutex.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 // What the calling thread sleeps between two looks at the library. Starts short after anything moved, because
 // more tends to follow at once; doubles while nothing moves, because then each look only costs.
@@ -82,4 +82,4 @@ class Nap {
     bool wake_ GUARDED_BY(mutex_) = false;
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <map>
 
-namespace tailrace {
+namespace tailrace::internal {
 
 Topology make_topology(const std::vector<std::string>& hosts, uint32_t ranks_per_node) {
     std::map<std::string, std::vector<int>> ranks_of_host;
@@ -29,4 +29,4 @@ Topology make_topology(const std::vector<std::string>& hosts, uint32_t ranks_per
     return topology;
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace tailrace {
+namespace tailrace::internal {
 
 // Nodes are numbered by their lowest rank; ranks of a node ascend. The representative is the lowest.
 struct Topology {
@@ -19,4 +19,4 @@ struct Topology {
 // machine are laid out as several nodes of that many ranks (the last may have fewer).
 Topology make_topology(const std::vector<std::string>& hosts, uint32_t ranks_per_node);
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -11,7 +11,7 @@
 #include "base/status_codec.h"
 #include "transport/in_process.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -60,4 +60,4 @@ std::unique_ptr<Transport> make_single_transport() {
     return std::move(make_in_process_transports({host.data()}).front());
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -24,7 +24,7 @@
 
 #include "base/status.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 struct Message {
     int source = 0;
@@ -95,4 +95,4 @@ Status agree(Transport& transport, const Status& mine);
 // The transport of a program without ranks: one rank, collectives that return at once.
 std::unique_ptr<Transport> make_single_transport();
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -5,7 +5,7 @@
 #include "agent/node_ledger.h"
 #include "agent/root_ledger.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 using ::testing::ElementsAre;
@@ -282,4 +282,4 @@ TEST(RootLedgerTest, WhereTheDirectoryIsGoneNothingIsSaidToBeIntact) {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -13,7 +13,7 @@
 #include "base/units.h"
 #include "doubles/memory_storage.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 using testing::HasSubstr;
@@ -188,4 +188,4 @@ TEST(AggregatorTest, ByDefaultAllNodesOfAFileWriteIt) {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -11,7 +11,7 @@
 #include "format/catalog.h"
 #include "transport/in_process.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -183,4 +183,4 @@ Status check_epoch(Storage& shared, EpochKey key, const std::vector<uint64_t>& s
     return Status();
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -12,7 +12,7 @@
 #include "aggregate/aggregator.h"
 #include "storage/storage.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 struct ClusterSettings {
     int nodes = 4;
@@ -81,4 +81,4 @@ void fill_stream(EpochKey key, uint32_t rank, uint64_t stream_offset, std::span<
 Status check_epoch(Storage& shared, EpochKey key, const std::vector<uint64_t>& stream_bytes,
                    uint32_t file_count);
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 using testing::ElementsAre;
@@ -151,4 +151,4 @@ TEST_F(CoordinatorTest, ReportsOfOthersThanLeadersAndRepeatedOnesDoNotCount) {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -5,7 +5,7 @@
 
 #include <map>
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 TEST(CreditBookTest, EqualFollowersTakeTurns) {
@@ -78,4 +78,4 @@ TEST(CreditBookTest, NobodyToServeIsExhaustedFromTheStart) {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

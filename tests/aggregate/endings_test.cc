@@ -14,7 +14,7 @@
 #include "transport/breaking_transport.h"
 #include "transport/in_process.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 using testing::HasSubstr;
@@ -168,4 +168,4 @@ TEST_F(AggregatorFaultsTest, OptionsThatCannotWorkAreRefused) {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

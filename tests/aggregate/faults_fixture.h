@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "doubles/memory_storage.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 // Injected faults are expected: their log lines say nothing here.
 class AggregatorFaultsTest : public testing::Test {
@@ -31,4 +31,4 @@ inline bool directory_is_empty(Storage& storage) {
     return entries.ok() && entries->empty();
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

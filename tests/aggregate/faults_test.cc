@@ -18,7 +18,7 @@
 #include "doubles/faulty_storage.h"
 #include "transport/in_process.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 using testing::HasSubstr;
@@ -314,4 +314,4 @@ TEST_F(AggregatorFaultsTest, PowerCutAtAnyInstantLeavesEveryReportedEpochWholeAn
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -5,7 +5,7 @@
 #include "aggregate/cluster.h"
 #include "doubles/memory_storage.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 class GateTest : public testing::TestWithParam<bool> {
@@ -61,4 +61,4 @@ TEST_P(GateTest, WhatIsGivenUpInPlaceOfThatIsNeverCommitted) {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -16,7 +16,7 @@
 #include "storage/posix_storage.h"
 #include "storage/scratch.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 constexpr uint64_t chunk_bytes = 8 * 4096, block_bytes = 4096;
@@ -121,4 +121,4 @@ TEST_F(LocalReaderTest, AChunkCutShortUnderItsViewFailsToBeWrittenAndTheReasonNa
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -7,7 +7,7 @@
 #include "aggregate/aggregator.h"
 #include "aggregate/seeds.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 const EpochKey key{123456789012, 7};
@@ -140,4 +140,4 @@ TEST(MessagesTest, DamagedMessagesNeverYieldAPlanThatBreaksTheAllocator) {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

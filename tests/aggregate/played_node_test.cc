@@ -12,7 +12,7 @@
 #include "aggregate/messages.h"
 #include "transport/in_process.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 using testing::HasSubstr;
@@ -180,4 +180,4 @@ TEST_F(PlayedNodeTest, LeaderAsksForAsManyChunksAsItHasShownToWriteWhereFollower
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-namespace tailrace {
+namespace tailrace::internal {
 
 using Random = std::mt19937_64;
 
@@ -25,4 +25,4 @@ inline std::vector<uint64_t> seeds(uint64_t first, uint64_t count) {
     return all;
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -11,7 +11,7 @@
 #include "doubles/faulty_storage.h"
 #include "doubles/memory_storage.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 using testing::HasSubstr;
@@ -212,4 +212,4 @@ TEST_F(SegmentWriterTest, FullFileSystemIsNoticedBeforeDataMoves) {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -10,7 +10,7 @@
 
 #include "storage/forwarding_storage.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 struct WatchedCall {
     std::string what;  // "open", "write", "sync", "rename", ...
@@ -105,4 +105,4 @@ class WatchedStorage : public test::ForwardingStorage {
     const std::shared_ptr<Log> log_ = std::make_shared<Log>();
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

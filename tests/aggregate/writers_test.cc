@@ -8,7 +8,7 @@
 #include "aggregate/throttle.h"
 #include "aggregate/writer_pool.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 TEST(ThrottleBookTest, EveryBookingWaitsForTheBytesBeforeIt) {
@@ -138,4 +138,4 @@ TEST(WriterPoolTest, StopDropsWaitingTasksWithWhatTheyHold) {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -11,7 +11,7 @@
 #include "array/array_summary.h"
 #include "array/random_arrays.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 using testing::HasSubstr;
@@ -228,4 +228,4 @@ TEST(ArrayCheckTest, CostOfManyArraysOnManyNodes) {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -8,7 +8,7 @@
 #include <random>
 #include <set>
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 using Index = std::vector<uint64_t>;
@@ -201,4 +201,4 @@ TEST_F(HyperslabTest, NothingIsLeftOfABoxWithoutItself) {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

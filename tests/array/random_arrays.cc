@@ -4,7 +4,7 @@
 
 #include "array/hyperslab.h"
 
-namespace tailrace::testing_support {
+namespace tailrace::internal::testing_support {
 
 namespace {
 
@@ -127,4 +127,4 @@ bool may_be_committed(const RandomArray& array) {
            });
 }
 
-}  // namespace tailrace::testing_support
+}  // namespace tailrace::internal::testing_support

@@ -10,7 +10,7 @@
 
 #include "format/manifest.h"
 
-namespace tailrace::testing_support {
+namespace tailrace::internal::testing_support {
 
 struct RandomArray {
     std::string name;
@@ -31,4 +31,4 @@ std::vector<uint32_t> memory_of(const ArrayPiece& piece, uint32_t rank);
 // By element: the value of the lowest rank that has it, or nothing.
 std::vector<std::optional<uint32_t>> expected_whole(const RandomArray& array);
 
-}  // namespace tailrace::testing_support
+}  // namespace tailrace::internal::testing_support

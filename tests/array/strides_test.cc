@@ -13,7 +13,7 @@
 
 #include "base/crc32c.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 using ::testing::HasSubstr;
@@ -188,4 +188,4 @@ TEST(StridesTest, LayoutsThatDoNotFitAreRefusedWithTheReason) {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

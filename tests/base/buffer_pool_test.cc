@@ -6,7 +6,7 @@
 #include <set>
 #include <thread>
 
-namespace tailrace::test {
+namespace tailrace::internal::test {
 namespace {
 
 TEST(BufferPoolTest, GivesOutEachBufferOnceAndNoMore) {
@@ -105,4 +105,4 @@ TEST(BufferPoolTest, ThreadsNeverShareABuffer) {
 }
 
 }  // namespace
-}  // namespace tailrace::test
+}  // namespace tailrace::internal::test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tailrace::test {
+namespace tailrace::internal::test {
 namespace {
 
 TEST(BytesTest, NumbersAreLittleEndian) {
@@ -82,4 +82,4 @@ TEST(BytesTest, SetFailedMakesEverythingFail) {
 }
 
 }  // namespace
-}  // namespace tailrace::test
+}  // namespace tailrace::internal::test

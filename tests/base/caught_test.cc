@@ -5,7 +5,7 @@
 #include <new>
 #include <stdexcept>
 
-namespace tailrace::test {
+namespace tailrace::internal::test {
 namespace {
 
 TEST(CaughtTest, WhatIsThrownBecomesAStatus) {
@@ -24,4 +24,4 @@ TEST(CaughtTest, WhatIsNotThrownStaysAsItIs) {
 }
 
 }  // namespace
-}  // namespace tailrace::test
+}  // namespace tailrace::internal::test

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace tailrace::test {
+namespace tailrace::internal::test {
 namespace {
 
 std::span<const std::byte> bytes_of(const std::string& text) {
@@ -57,4 +57,4 @@ TEST(Crc32cTest, PartsChain) {
 }
 
 }  // namespace
-}  // namespace tailrace::test
+}  // namespace tailrace::internal::test

@@ -7,7 +7,7 @@
 #include "base/caught.h"
 #include "base/log.h"
 
-namespace tailrace::test {
+namespace tailrace::internal::test {
 namespace {
 
 std::string told;
@@ -44,4 +44,4 @@ TEST(InvariantTest, AHandlerHearsOfItFirst) {
 }
 
 }  // namespace
-}  // namespace tailrace::test
+}  // namespace tailrace::internal::test

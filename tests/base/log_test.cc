@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-namespace tailrace::test {
+namespace tailrace::internal::test {
 namespace {
 
 class LogTest : public testing::Test {
@@ -77,4 +77,4 @@ TEST_F(LogTest, TheCallbackMayBeReplacedWhileOthersLog) {
 }
 
 }  // namespace
-}  // namespace tailrace::test
+}  // namespace tailrace::internal::test

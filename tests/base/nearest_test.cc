@@ -4,7 +4,7 @@
 
 #include <array>
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 TEST(NearestTest, DistanceCountsSingleSlips) {
@@ -28,4 +28,4 @@ TEST(NearestTest, TakesTheNearestName) {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 TEST(StatusCodecTest, EveryCodeComesBackWithItsSentence) {
@@ -46,4 +46,4 @@ TEST(StatusCodecTest, WhatIsNoStatusIsRefused) {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

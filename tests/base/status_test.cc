@@ -5,7 +5,7 @@
 #include <cerrno>
 #include <memory>
 
-namespace tailrace::test {
+namespace tailrace::internal::test {
 namespace {
 
 TEST(StatusTest, OkIsOkAndSaysSo) {
@@ -83,4 +83,4 @@ TEST(ResultTest, MacrosLeaveWithTheFirstFailure) {
 }
 
 }  // namespace
-}  // namespace tailrace::test
+}  // namespace tailrace::internal::test

@@ -10,7 +10,7 @@
 
 #include "base/crc32c.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 constexpr std::byte guard{0xEE};
@@ -47,4 +47,4 @@ TEST(StreamCopyTest, EveryAlignment) {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -4,7 +4,7 @@
 
 #include <string>
 
-namespace tailrace {
+namespace tailrace::internal {
 
 TEST(TextTest, IsCutBetweenLetters) {
     const std::string text = "a\u00f6\u20ac\U0001f600z";  // of 1, 2, 3, 4 and 1 bytes
@@ -19,4 +19,4 @@ TEST(TextTest, WhatIsNoUtf8IsCutAnywhere) {
     EXPECT_EQ(cut_text(bytes, 20), bytes);
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

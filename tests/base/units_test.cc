@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tailrace::test {
+namespace tailrace::internal::test {
 namespace {
 
 TEST(UnitsTest, SizesAreReadInEveryUnit) {
@@ -52,4 +52,4 @@ TEST(UnitsTest, AlignUpIsTheNextMultiple) {
 }
 
 }  // namespace
-}  // namespace tailrace::test
+}  // namespace tailrace::internal::test

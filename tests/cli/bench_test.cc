@@ -20,7 +20,7 @@
 #include "format/catalog.h"
 #include "storage/scratch.h"
 
-namespace tailrace::tool {
+namespace tailrace::internal::tool {
 namespace {
 
 using testing::ElementsAre;
@@ -597,4 +597,4 @@ TEST(BenchResultsTest, RatesAreMedians) {
 }
 
 }  // namespace
-}  // namespace tailrace::tool
+}  // namespace tailrace::internal::tool

@@ -19,7 +19,7 @@
 #include "shared/inventory.h"
 #include "text.h"
 
-namespace tailrace::tool {
+namespace tailrace::internal::tool {
 
 // Stands for the program's own, which is beside its main().
 Exit report(const Status&) {
@@ -187,4 +187,4 @@ TEST(PruneTest, WhatARemovalThatIsCutShortLeavesIsRemovedByTheNextSession) {
 }
 
 }  // namespace
-}  // namespace tailrace::tool
+}  // namespace tailrace::internal::tool

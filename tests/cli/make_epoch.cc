@@ -25,8 +25,8 @@
 
 namespace {
 
-using namespace tailrace;
-using namespace tailrace::testing_support;
+using namespace tailrace::internal;
+using namespace tailrace::internal::testing_support;
 
 std::vector<BuiltRegion> regions_of(uint32_t rank, uint32_t rank_count, bool gap, bool shapes, bool overlap,
                                     uint64_t megabytes) {

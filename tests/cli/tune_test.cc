@@ -18,7 +18,7 @@
 #include "doubles/faulty_storage.h"
 #include "doubles/memory_storage.h"
 
-namespace tailrace::tool {
+namespace tailrace::internal::tool {
 namespace {
 
 using testing::HasSubstr;
@@ -258,4 +258,4 @@ TEST(TuneTomlTest, TheLibraryReadsWhatIsWritten) {
 }
 
 }  // namespace
-}  // namespace tailrace::tool
+}  // namespace tailrace::internal::tool

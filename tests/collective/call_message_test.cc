@@ -5,9 +5,9 @@
 
 #include "aggregate/seeds.h"
 #include "collective/plan.h"
-#include "collective/statistics.h"
+#include "requests/statistics.h"
 
-namespace tailrace::collective {
+namespace tailrace::internal::collective {
 
 namespace {
 
@@ -94,4 +94,4 @@ TEST(StatisticsTest, SumsAndMaxima) {
     EXPECT_FALSE(decode_statistics(std::span(bytes).first(10)).ok());
 }
 
-}  // namespace tailrace::collective
+}  // namespace tailrace::internal::collective

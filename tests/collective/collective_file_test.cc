@@ -14,7 +14,7 @@
 #include "doubles/memory_storage.h"
 #include "io_patterns.h"
 
-namespace tailrace::collective {
+namespace tailrace::internal::collective {
 
 namespace {
 
@@ -92,7 +92,7 @@ TEST(CollectiveFileTest, AnyWriteLeavesWhatASerialWriterWouldLeave) {
         const auto storage = std::make_shared<MemoryStorage>();
         std::vector<std::byte> expected(seed % 2 == 0 ? 20000 : 0, std::byte{'o'});
         {
-            auto file = storage->open(team_path, {tailrace::Access::write, DirectIo::off});
+            auto file = storage->open(team_path, {Access::write, DirectIo::off});
             ASSERT_TRUE((*file)->write_at(expected, 0).ok());
         }
         for (const auto& list : draw.lists)
@@ -121,7 +121,7 @@ TEST(CollectiveFileTest, AnyReadReturnsWhatTheFileHolds) {
         const uint64_t file_bytes = 1 + below(random, 60000);
         const auto storage = std::make_shared<MemoryStorage>();
         {
-            auto file = storage->open(team_path, {tailrace::Access::write, DirectIo::off});
+            auto file = storage->open(team_path, {Access::write, DirectIo::off});
             ASSERT_TRUE((*file)->write_at(data_for({{0, file_bytes}}).stream, 0).ok());
         }
         // Overlapping requests, within a rank and between ranks, now and then beyond the file's end.
@@ -411,4 +411,4 @@ TEST(CollectiveFileTest, ModesAreKept) {
     EXPECT_THAT(outcomes, Each(is_ok));
 }
 
-}  // namespace tailrace::collective
+}  // namespace tailrace::internal::collective

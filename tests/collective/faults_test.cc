@@ -10,7 +10,7 @@
 #include "doubles/faulty_storage.h"
 #include "doubles/memory_storage.h"
 
-namespace tailrace::collective {
+namespace tailrace::internal::collective {
 
 namespace {
 
@@ -146,7 +146,7 @@ TEST(CollectiveFaultsTest, AFileThatHasGoneIsNotMadeAnew) {
         return Status();
     });
     for (const Status& outcome : outcomes) EXPECT_TRUE(outcome.ok()) << outcome.message();
-    EXPECT_FALSE(storage->open(team_path, {tailrace::Access::read, DirectIo::off}).ok());
+    EXPECT_FALSE(storage->open(team_path, {Access::read, DirectIo::off}).ok());
 }
 
 TEST(CollectiveFaultsTest, AnAggregatorThatCannotOpenTheFileIsHeardOfOnAllRanks) {
@@ -166,4 +166,4 @@ TEST(CollectiveFaultsTest, AnAggregatorThatCannotOpenTheFileIsHeardOfOnAllRanks)
     EXPECT_EQ(whole_file(*storage, team_path), data_for({{0, 4 * 500 * 60}}).stream);
 }
 
-}  // namespace tailrace::collective
+}  // namespace tailrace::internal::collective

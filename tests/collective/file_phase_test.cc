@@ -9,7 +9,7 @@
 #include "doubles/faulty_storage.h"
 #include "doubles/memory_storage.h"
 
-namespace tailrace::collective {
+namespace tailrace::internal::collective {
 
 namespace {
 
@@ -18,7 +18,7 @@ using testing::ElementsAre;
 class FilePhaseTest : public testing::Test {
   protected:
     void prepare(uint64_t bytes, char fill) {
-        auto file = storage_->open("/file", {tailrace::Access::write, DirectIo::off});
+        auto file = storage_->open("/file", {Access::write, DirectIo::off});
         ASSERT_TRUE(file.ok());
         file_ = std::move(*file);
         const std::string content(bytes, fill);
@@ -134,4 +134,4 @@ TEST_F(FilePhaseTest, AFailureStaysInItsTask) {
     EXPECT_TRUE(next.status.ok());
 }
 
-}  // namespace tailrace::collective
+}  // namespace tailrace::internal::collective

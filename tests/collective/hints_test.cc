@@ -9,7 +9,7 @@
 #include <regex>
 #include <set>
 
-namespace tailrace::collective {
+namespace tailrace::internal::collective {
 
 using testing::AllOf;
 using testing::HasSubstr;
@@ -116,4 +116,4 @@ TEST(HintsTest, ThePageListsExactlyThese) {
     EXPECT_EQ(listed, known);
 }
 
-}  // namespace tailrace::collective
+}  // namespace tailrace::internal::collective

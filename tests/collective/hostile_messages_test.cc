@@ -6,12 +6,12 @@
 #include <array>
 #include <cstring>
 
-#include "aggregate/plan.h"
-#include "collective/global_part.h"
-#include "collective/member_part.h"
+#include "collective/global_aggregator.h"
+#include "collective/member.h"
+#include "flush/plan.h"
 #include "transport/in_process.h"
 
-namespace tailrace::collective {
+namespace tailrace::internal::collective {
 namespace {
 
 using ::testing::HasSubstr;
@@ -48,7 +48,7 @@ class HostileMessagesTest : public ::testing::Test {
     }
     Status offered(const CallMessage& message, bool writes = true) {
         CallContext call = context(writes);
-        GlobalPart global(call, nullptr);
+        GlobalAggregator global(call, nullptr);
         return global.handle(1, message);
     }
 
@@ -85,7 +85,7 @@ TEST_F(HostileMessagesTest, WindowsOfOthersAndWordsOutOfOrderAreRefused) {
     message.ids = {uint64_t{1} << 50};
     expect_refused(offered(message), "does not own");
     CallContext call = context(true);
-    GlobalPart global(call, nullptr);
+    GlobalAggregator global(call, nullptr);
     ASSERT_TRUE(global.handle(1, offer({{0, 100}}, 100)).ok());
     message = offer({{0, 100}}, 100);
     message.ids.clear();
@@ -136,7 +136,7 @@ TEST_F(HostileMessagesTest, AMemberCopiesOnlyWhereItsAggregatorHasPlaceForIt) {
     const auto told = [&](const CallMessage& said, const Request& run) {
         std::memcpy(runs->memory().data(), &run, sizeof run);
         CallContext call = context(true);
-        MemberPart member(call, list, memory);
+        Member member(call, list, memory);
         return member.handle(1, said);
     };
     EXPECT_TRUE(told(message, {0, 110}).ok());
@@ -156,4 +156,4 @@ TEST_F(HostileMessagesTest, AMemberCopiesOnlyWhereItsAggregatorHasPlaceForIt) {
 }
 
 }  // namespace
-}  // namespace tailrace::collective
+}  // namespace tailrace::internal::collective

@@ -12,11 +12,11 @@
 
 #include "base/units.h"
 #include "collective/call_message.h"
-#include "collective/statistics.h"
 #include "collective/team.h"
 #include "doubles/memory_storage.h"
+#include "requests/statistics.h"
 
-namespace tailrace::collective {
+namespace tailrace::internal::collective {
 
 namespace {
 
@@ -118,7 +118,7 @@ TEST(LargeCallsTest, MoreThan2GiBPassThroughBoundedMemory) {
         const auto outcomes =
             run_team({"a", "a", "b"}, storage, options, [&](int rank, CollectiveFile& file) {
                 const auto r = static_cast<size_t>(rank);
-                Access access;
+                RankAccess access;
                 std::vector<std::byte> memory(piece_bytes[r], writes ? byte_of_rank(rank) : std::byte{0});
                 for (uint64_t i = 0; i < units; ++i)
                     access.requests.push_back({begin_of_file + i * unit + piece_begin[r], piece_bytes[r]});
@@ -220,4 +220,4 @@ TEST(LargeCallsTest, MoreThan2To31RequestsAreCounted) {
     EXPECT_EQ(told->requests_after_local, 4 * many);
 }
 
-}  // namespace tailrace::collective
+}  // namespace tailrace::internal::collective

@@ -6,7 +6,7 @@
 #include "collective/team.h"
 #include "doubles/memory_storage.h"
 
-namespace tailrace::collective {
+namespace tailrace::internal::collective {
 
 namespace {
 
@@ -139,4 +139,4 @@ TEST(MessagesTest, ALargerWriteAsksItsMembers) {
     EXPECT_EQ(read, (Counts{2 * 2 + 4, 3}));
 }
 
-}  // namespace tailrace::collective
+}  // namespace tailrace::internal::collective

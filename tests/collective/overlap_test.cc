@@ -12,7 +12,7 @@
 #include "doubles/memory_storage.h"
 #include "transport/in_process.h"
 
-namespace tailrace::collective {
+namespace tailrace::internal::collective {
 
 namespace {
 
@@ -88,9 +88,9 @@ class WatchedTransport final : public Transport {
 };
 
 // The first write ends when `arrivals` has seen two transfers.
-class PatientFile final : public tailrace::File {
+class PatientFile final : public File {
   public:
-    PatientFile(std::unique_ptr<tailrace::File> inner, Arrivals& arrivals, bool& overlapped)
+    PatientFile(std::unique_ptr<File> inner, Arrivals& arrivals, bool& overlapped)
         : inner_(std::move(inner)), arrivals_(arrivals), overlapped_(overlapped) {}
     Status write_at(std::span<const std::byte> bytes, uint64_t offset) override {
         if (!std::exchange(written_, true)) overlapped_ = arrivals_.wait_for(2);
@@ -107,7 +107,7 @@ class PatientFile final : public tailrace::File {
     const std::string& path() const override { return inner_->path(); }
 
   private:
-    std::unique_ptr<tailrace::File> inner_;
+    std::unique_ptr<File> inner_;
     Arrivals& arrivals_;
     bool& overlapped_;
     bool written_ = false;
@@ -116,11 +116,9 @@ class PatientFile final : public tailrace::File {
 class PatientStorage final : public MemoryStorage {
   public:
     explicit PatientStorage(Arrivals& arrivals) : arrivals_(arrivals) {}
-    Result<std::unique_ptr<tailrace::File>> open(const std::string& path,
-                                                 const OpenOptions& options) override {
+    Result<std::unique_ptr<File>> open(const std::string& path, const OpenOptions& options) override {
         TAILRACE_ASSIGN(auto file, MemoryStorage::open(path, options));
-        return std::unique_ptr<tailrace::File>(
-            std::make_unique<PatientFile>(std::move(file), arrivals_, overlapped));
+        return std::unique_ptr<File>(std::make_unique<PatientFile>(std::move(file), arrivals_, overlapped));
     }
     bool overlapped = false;
 
@@ -165,4 +163,4 @@ TEST(CollectiveOverlapTest, TheNextRoundIsExchangedWhileARoundIsInTheFile) {
     EXPECT_EQ(whole_file(*storage, team_path), data_for(list).stream);
 }
 
-}  // namespace tailrace::collective
+}  // namespace tailrace::internal::collective

@@ -7,7 +7,7 @@
 #include "collective/plan.h"
 #include "io_patterns.h"
 
-namespace tailrace::collective {
+namespace tailrace::internal::collective {
 
 namespace {
 
@@ -88,4 +88,4 @@ TEST(PatternsTest, RanksCoverTheFileOnce) {
     }
 }
 
-}  // namespace tailrace::collective
+}  // namespace tailrace::internal::collective

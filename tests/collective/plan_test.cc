@@ -7,7 +7,7 @@
 
 #include "aggregate/seeds.h"
 
-namespace tailrace::collective {
+namespace tailrace::internal::collective {
 
 namespace {
 
@@ -325,4 +325,4 @@ TEST(DecideTest, ReasonsNotToShare) {
     EXPECT_EQ(decide(nodes_of(2, 2), std::vector<RankSummary>(4), {}).way, Way::nothing);
 }
 
-}  // namespace tailrace::collective
+}  // namespace tailrace::internal::collective

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <optional>
 
-namespace tailrace::collective {
+namespace tailrace::internal::collective {
 
 TEST(SharedMemoryTest, AnotherProcessSeesWhatIsWritten) {
     auto shared = SharedMemory::create(10000);
@@ -80,4 +80,4 @@ TEST(SharedMemoryTest, WhatIsGoneCannotBeAttachedTo) {
     EXPECT_FALSE(AttachedMemory::attach(name).ok());
 }
 
-}  // namespace tailrace::collective
+}  // namespace tailrace::internal::collective

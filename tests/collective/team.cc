@@ -6,7 +6,7 @@
 
 #include "transport/in_process.h"
 
-namespace tailrace::collective {
+namespace tailrace::internal::collective {
 
 std::vector<Status> run_team(const std::vector<std::string>& hosts, const std::shared_ptr<Storage>& storage,
                              const Options& options,
@@ -52,7 +52,7 @@ Data empty_data_for(const std::vector<Request>& requests) {
 }
 
 std::vector<std::byte> whole_file(Storage& storage, const std::string& path) {
-    auto file = storage.open(path, {tailrace::Access::read, DirectIo::off});
+    auto file = storage.open(path, {Access::read, DirectIo::off});
     EXPECT_TRUE(file.ok());
     if (!file.ok()) return {};
     std::vector<std::byte> bytes(static_cast<size_t>(*(*file)->size()));
@@ -60,4 +60,4 @@ std::vector<std::byte> whole_file(Storage& storage, const std::string& path) {
     return bytes;
 }
 
-}  // namespace tailrace::collective
+}  // namespace tailrace::internal::collective

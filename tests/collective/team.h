@@ -10,7 +10,7 @@
 #include "collective/collective_file.h"
 #include "storage/storage.h"
 
-namespace tailrace::collective {
+namespace tailrace::internal::collective {
 
 // Runs body(rank, file) on every rank at once; the file is open on all and is closed afterwards. Returns what
 // open() came to on each rank, and then what the body returned.
@@ -36,4 +36,4 @@ std::vector<std::byte> whole_file(Storage& storage, const std::string& path);
 
 inline constexpr const char* team_path = "/shared";
 
-}  // namespace tailrace::collective
+}  // namespace tailrace::internal::collective

@@ -17,7 +17,7 @@
 #include "base/log.h"
 #include "base/units.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 using ::testing::HasSubstr;
@@ -485,4 +485,4 @@ TEST_F(ConfigTest, SharedSettingsTellWhatRanksMustAgreeOn) {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -15,7 +15,7 @@
 #include "read/epoch_reader.h"
 #include "storage/forwarding_storage.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 using Bytes = std::vector<std::byte>;
@@ -358,4 +358,4 @@ TEST(DirectEpochTest, ArraysThatCannotBeRestoredAreRefusedBeforeTheCommit) {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -8,7 +8,7 @@
 #include "threads/executor.h"
 #include "threads/mutex.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 // Decides what happens to each operation. One lock, never held while the wrapped storage works.
 class FaultyStorage::Fate {
@@ -295,4 +295,4 @@ void FaultyStorage::forget_memory() {
     inner_->forget_memory();
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

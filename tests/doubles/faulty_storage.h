@@ -16,7 +16,7 @@
 
 #include "storage/storage.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 // Probabilities, 0 to 1.
 struct FaultPlan {
@@ -76,4 +76,4 @@ class FaultyStorage : public Storage {
     const std::shared_ptr<Fate> fate_;  // shared with open files, which may outlive the storage
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

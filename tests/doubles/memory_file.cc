@@ -10,7 +10,7 @@
 #include "threads/executor.h"
 #include "threads/mutex.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 // ---- bytes --------------------------------------------------------------------------------------------
 
@@ -329,4 +329,4 @@ std::unique_ptr<File> make_memory_file(std::shared_ptr<MemoryDisk> disk, std::sh
     return std::make_unique<MemoryFile>(std::move(disk), std::move(inode), std::move(path), writable);
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

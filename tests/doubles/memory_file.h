@@ -29,7 +29,7 @@
 #include "threads/executor.h"
 #include "threads/mutex.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 inline constexpr uint64_t memory_page_bytes = 4096;
 
@@ -111,4 +111,4 @@ struct MemoryDisk {
 std::unique_ptr<File> make_memory_file(std::shared_ptr<MemoryDisk> disk, std::shared_ptr<MemoryInode> inode,
                                        std::string path, bool writable);
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

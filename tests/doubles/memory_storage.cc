@@ -14,7 +14,7 @@
 #include "doubles/memory_file.h"
 #include "threads/mutex.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -326,4 +326,4 @@ Result<std::unique_ptr<DirectoryLock>> MemoryStorage::lock_directory(const std::
     return std::unique_ptr<DirectoryLock>(std::make_unique<MemoryLock>(world_, path));
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

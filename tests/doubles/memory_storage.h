@@ -19,7 +19,7 @@
 
 #include "storage/storage.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 struct MemoryStorageOptions {
     uint64_t capacity_bytes = UINT64_MAX;  // then no_space; counted in pages of 4096 bytes
@@ -58,4 +58,4 @@ class MemoryStorage : public Storage {
     const std::shared_ptr<World> world_;  // shared with open files and locks, which may outlive the storage
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -7,7 +7,7 @@
 
 #include "base/invariant.h"
 
-namespace tailrace::testing_support {
+namespace tailrace::internal::testing_support {
 
 [[maybe_unused]] inline const bool invariants_end_the_test = [] {
     on_broken_invariant([](const std::string& sentence) {
@@ -17,4 +17,4 @@ namespace tailrace::testing_support {
     return true;
 }();
 
-}  // namespace tailrace::testing_support
+}  // namespace tailrace::internal::testing_support

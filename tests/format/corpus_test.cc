@@ -7,7 +7,7 @@
 #include "claims.h"
 #include "format/hostile.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 Bytes read_file(const std::filesystem::path& path) {
@@ -64,4 +64,4 @@ TEST(CorpusTest, ClaimsHoldForNoBytesAtAll) {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -1,7 +1,7 @@
 #include "format/epoch_key.h"
 #include "format/hostile.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 TEST(FileNameTest, NamesAreWrittenAsSpecified) {
@@ -85,4 +85,4 @@ TEST(FileNameTest, LaterEpochAndThenLaterRunIsNewer) {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -9,7 +9,7 @@
 #include "format/hostile.h"
 #include "format/map_storage.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 Bytes read_golden(const std::string& version, const std::string& name) {
@@ -106,4 +106,4 @@ TEST(GoldenTest, SameValuesGiveTheSameBytes) {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -11,7 +11,7 @@
 #include "format/frame.h"
 #include "format/samples.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 // Random, or TAILRACE_SEED. Tests put it into a SCOPED_TRACE, so that a failure prints it.
 inline uint64_t test_seed() {
@@ -82,4 +82,4 @@ void expect_version_rules(const Bytes& bytes, size_t record_bytes, const Decode&
     expect_code(decode(with(bytes, record_bytes, 0, uint8_t{'X'})), Code::corrupt, "does not start with");
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

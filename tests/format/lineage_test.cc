@@ -6,7 +6,7 @@
 
 #include "format/hostile.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 using Keys = std::vector<EpochKey>;
@@ -63,4 +63,4 @@ TEST(LineageTest, AgreesWithTheDefinitionAndIsAStrictOrder) {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

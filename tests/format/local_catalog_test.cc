@@ -2,7 +2,7 @@
 #include "format/hostile.h"
 #include "format/map_storage.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 class LocalCatalogTest : public testing::Test {
@@ -100,4 +100,4 @@ TEST_F(LocalCatalogTest, RenamedPartIsALeftover) {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

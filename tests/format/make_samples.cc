@@ -7,7 +7,7 @@
 
 #include "format/samples.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 bool write_file(const std::filesystem::path& path, const Bytes& bytes) {
@@ -56,12 +56,12 @@ bool write_samples(const std::filesystem::path& directory) {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal
 
 int main(int argument_count, char** arguments) {
     if (argument_count != 2) {
         std::fprintf(stderr, "usage: make_samples DIR\n");
         return 2;
     }
-    return tailrace::write_samples(arguments[1]) ? 0 : 1;
+    return tailrace::internal::write_samples(arguments[1]) ? 0 : 1;
 }

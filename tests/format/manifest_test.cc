@@ -2,7 +2,7 @@
 
 #include "format/hostile.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 Region plain_region(std::string name, uint64_t bytes) {
@@ -242,4 +242,4 @@ TEST(ManifestTest, LargeRegionsNeedThePageAlignment) {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

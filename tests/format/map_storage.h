@@ -14,7 +14,7 @@
 
 #include "storage/storage.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 using Bytes = std::vector<std::byte>;
 
@@ -104,4 +104,4 @@ class MapStorage : public Storage {
     }
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -2,7 +2,7 @@
 
 #include "format/hostile.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 Bytes sample() {
@@ -58,4 +58,4 @@ TEST(PartHeaderTest, WrongFieldsAreCorrupt) {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -6,7 +6,7 @@
 #include "format/hostile.h"
 #include "format/lineage.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 using Keys = std::vector<EpochKey>;
@@ -126,4 +126,4 @@ TEST(RetentionTest, WhatStaysIsEnough) {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -7,7 +7,7 @@
 #include "base/units.h"
 #include "format/frame.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -334,4 +334,4 @@ void reseal(Bytes& bytes, uint64_t offset, uint64_t record_bytes) {
     store(bytes, offset + 20, format::record_crc(std::span(bytes).subspan(offset, record_bytes)));
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

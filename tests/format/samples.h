@@ -13,7 +13,7 @@
 #include "format/part_file.h"
 #include "format/shared_file.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 using Bytes = std::vector<std::byte>;
 using Random = std::mt19937_64;
@@ -73,4 +73,4 @@ void store(Bytes& bytes, uint64_t offset, T value) {
         bytes[offset + i] = static_cast<std::byte>((static_cast<uint64_t>(value) >> (8 * i)) & 0xff);
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -7,7 +7,7 @@
 #include "format/hostile.h"
 #include "format/map_storage.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 const std::string directory = "dir";
@@ -513,4 +513,4 @@ TEST_F(SharedCatalogTest, HeadShowsWhatIsValidAndWhatIsNot) {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

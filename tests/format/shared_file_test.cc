@@ -5,7 +5,7 @@
 #include "base/crc32c.h"
 #include "format/hostile.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 SharedHeader sample_header(uint32_t leaders = 2) {
@@ -341,4 +341,4 @@ TEST(SegmentIndexTest, NormalizeSortsAndJoinsWhatIsAdjacentInStreamAndFile) {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

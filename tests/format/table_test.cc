@@ -8,7 +8,7 @@
 #include "format/hostile.h"
 #include "format/map_storage.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 // An index of that many bytes, as far as its frame tells.
@@ -144,4 +144,4 @@ TEST_F(TableTest, AnIndexOfAGigabyteOfHolesTakesNoGigabyte) {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -18,8 +18,8 @@
 
 namespace {
 
-using namespace tailrace;
-using namespace tailrace::testing_support;
+using namespace tailrace::internal;
+using namespace tailrace::internal::testing_support;
 
 int world_rank = 0, world_size = 1;
 std::string where;

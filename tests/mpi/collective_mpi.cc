@@ -19,8 +19,8 @@
 
 namespace {
 
-using tailrace::below;
-using tailrace::Random;
+using tailrace::internal::below;
+using tailrace::internal::Random;
 
 int rank = 0, ranks = 1;
 bool right = true;

@@ -41,7 +41,7 @@ extern "C" int MPI_Test(MPI_Request* request, int* complete, MPI_Status* status)
     return PMPI_Test(request, complete, status);
 }
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 bool say(const std::string& what) {
@@ -102,12 +102,12 @@ bool dropped_messages_are_received() {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal
 
 int main(int argc, char** argv) {
     int provided = MPI_THREAD_SINGLE;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
-    using namespace tailrace;
+    using namespace tailrace::internal;
     bool right = lost_message_is_not_delivered(true);
     right = lost_message_is_not_delivered(false) && right;
     right = memory_of_a_failed_send_is_not_free(0) && right;  // its announcement

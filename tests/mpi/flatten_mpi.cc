@@ -11,13 +11,13 @@
 #include <vector>
 
 #include "aggregate/seeds.h"
-#include "collective/mpi_flatten.h"
+#include "c_api/mpi_flatten.h"
 
 namespace {
 
-using tailrace::below;
-using tailrace::Random;
-using tailrace::collective::FlatType;
+using tailrace::internal::below;
+using tailrace::internal::Random;
+using tailrace::internal::collective::FlatType;
 
 MPI_Datatype named(Random& random) {
     const MPI_Datatype types[] = {MPI_BYTE,      MPI_INT,        MPI_DOUBLE,  MPI_SHORT,
@@ -165,14 +165,14 @@ std::vector<int64_t> places_of(const FlatType& type, int64_t origin, uint64_t po
 
 // A view of the type, and memory of it, against that.
 bool as_laid_out(Random& random, const FlatType& flat, const std::string& name) {
-    using tailrace::collective::Request;
+    using tailrace::internal::collective::Request;
     if (flat.bytes == 0) {
-        const auto none = tailrace::collective::requests_of({0, flat}, 0, 1);
+        const auto none = tailrace::internal::collective::requests_of({0, flat}, 0, 1);
         return !none.ok() || say(name + ": a view without a byte has requests");
     }
     const uint64_t displacement = 100000 + below(random, 50), position = below(random, 5 * flat.bytes);
     const uint64_t bytes = below(random, 4 * flat.bytes + 1);
-    const auto requests = tailrace::collective::requests_of({displacement, flat}, position, bytes);
+    const auto requests = tailrace::internal::collective::requests_of({displacement, flat}, position, bytes);
     if (!requests.ok()) return say(name + ": " + requests.status().to_string());
     std::vector<int64_t> asked;
     for (const Request& request : *requests) {
@@ -194,7 +194,7 @@ bool as_laid_out(Random& random, const FlatType& flat, const std::string& name) 
     for (const int64_t place : places)
         if (place < 0 || place >= static_cast<int64_t>(memory.size()))
             return say(name + ": this test has too little memory for it");
-    const auto list = tailrace::collective::memory_of(memory.data() + origin, count, flat);
+    const auto list = tailrace::internal::collective::memory_of(memory.data() + origin, count, flat);
     std::vector<std::byte> stream(static_cast<size_t>(list.bytes())), expected;
     list.copy_out(0, stream);
     for (const int64_t place : places) expected.push_back(memory[static_cast<size_t>(place)]);
@@ -208,11 +208,11 @@ bool refuses_what_is_too_far() {
                                          {&sparse, uint64_t{1} << 53},
                                          {&dense, uint64_t{INT64_MAX} - 2},
                                          {&dense, UINT64_MAX}}) {
-        const auto requests = tailrace::collective::requests_of({16, *type}, position, 8);
-        if (requests.ok() || requests.status().code() != tailrace::Code::invalid_argument)
+        const auto requests = tailrace::internal::collective::requests_of({16, *type}, position, 8);
+        if (requests.ok() || requests.status().code() != tailrace::internal::Code::invalid_argument)
             return say("position " + std::to_string(position) + " is taken for a place in a file");
     }
-    return tailrace::collective::requests_of({16, sparse}, uint64_t{1} << 50, 8).ok() ||
+    return tailrace::internal::collective::requests_of({16, sparse}, uint64_t{1} << 50, 8).ok() ||
            say("a far position is refused that a file can have");
 }
 
@@ -223,7 +223,7 @@ bool as_mpix_says(MPI_Datatype type, const FlatType& flat, const std::string& na
     std::vector<MPIX_Iov> list(static_cast<size_t>(count));
     MPI_Count got = 0;
     MPIX_Type_iov(type, 0, list.data(), count, &got);
-    std::vector<tailrace::collective::Block> joined;
+    std::vector<tailrace::internal::collective::Block> joined;
     for (const MPIX_Iov& piece : list) {
         const auto displacement = static_cast<int64_t>(reinterpret_cast<intptr_t>(piece.iov_base));
         const auto length = static_cast<uint64_t>(piece.iov_len);
@@ -255,7 +255,7 @@ int main(int argc, char** argv) {
     constexpr int ways = 12;
 #endif
     bool right = refuses_what_is_too_far();
-    for (const uint64_t seed : tailrace::seeds(1, 3000)) {
+    for (const uint64_t seed : tailrace::internal::seeds(1, 3000)) {
         Random random(seed);
         std::vector<MPI_Datatype> chain = {named(random)};
         const uint64_t depth = 1 + below(random, 3);
@@ -267,7 +267,7 @@ int main(int argc, char** argv) {
         }
         MPI_Datatype type = chain.back();
         MPI_Type_commit(&type);
-        const auto flat = tailrace::collective::flatten(type);
+        const auto flat = tailrace::internal::collective::flatten(type);
         if (!flat.ok())
             right = say(name + ": " + flat.status().to_string());
         else

@@ -16,7 +16,7 @@
 #include "transport/conformance.h"
 #include "transport/mpi_transport.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 int rank_in_world = 0;
@@ -149,10 +149,10 @@ bool run_on_a_part() {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal
 
 int main(int argc, char** argv) {
-    using namespace tailrace;
+    using namespace tailrace::internal;
     const bool funneled = argc > 1 && std::strcmp(argv[1], "funneled") == 0;
     int provided = 0;
     MPI_Init_thread(&argc, &argv, funneled ? MPI_THREAD_FUNNELED : MPI_THREAD_MULTIPLE, &provided);

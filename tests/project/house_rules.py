@@ -80,7 +80,8 @@ def liburing_stays_in_one_file(tree):
 
 # The C interface is no static library of its own in src/CMakeLists.txt: it is compiled into libtailrace. Nor is
 # the MPI-IO interposer, which sees the public headers, and starts its thread as everybody does.
-C_API_SEES = {"c_api", "collective", "session", "agent", "read", "array", "config", "format", "transport", "storage", "base", "threads"}
+C_API_SEES = {"c_api", "collective", "requests", "session", "agent", "flush", "read", "array", "config", "format", "transport",
+              "storage", "base", "threads"}
 
 
 def parts_see_only_their_layers(tree):
@@ -153,7 +154,7 @@ def threads_and_time_come_from_one_part(tree):
             for line, match in lines_matching(without_comments_and_strings(tree.text(path)), SYSTEM_THREADS)]
 
 
-MUTEX = re.compile(r"^[ \t]*(?:mutable |tailrace::|static )*(?:Mutex) (\w+);", re.M)
+MUTEX = re.compile(r"^[ \t]*(?:mutable |tailrace::internal::|static )*(?:Mutex) (\w+);", re.M)
 # These say in a comment why they are not annotated.
 GUARDS_MORE_THAN_IT_NAMES = {"src/session/collective_background.h", "src/collective/collective_file.cc",
                              "src/threads/mutex.h"}

@@ -16,7 +16,7 @@
 
 #include "storage/storage.h"
 
-namespace tailrace::testing_support {
+namespace tailrace::internal::testing_support {
 
 // A read.
 struct Call {
@@ -118,4 +118,4 @@ class CountingStorage final : public Storage {
     CallLog& log_;
 };
 
-}  // namespace tailrace::testing_support
+}  // namespace tailrace::internal::testing_support

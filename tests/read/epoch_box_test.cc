@@ -10,7 +10,7 @@
 #include "array/hyperslab.h"
 #include "read/epoch_reader_fixture.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 using testing::HasSubstr;
@@ -272,4 +272,4 @@ TEST_F(EpochReaderTest, BoxesThatMakeNoSenseAreRefused) {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -10,7 +10,7 @@
 #include "format/part_file.h"
 #include "format/shared_file.h"
 
-namespace tailrace::testing_support {
+namespace tailrace::internal::testing_support {
 
 namespace {
 
@@ -211,4 +211,4 @@ Status write_captured_parts(Storage& storage, const std::string& directory, cons
     return Status();
 }
 
-}  // namespace tailrace::testing_support
+}  // namespace tailrace::internal::testing_support

@@ -15,7 +15,7 @@
 #include "format/manifest.h"
 #include "storage/storage.h"
 
-namespace tailrace::testing_support {
+namespace tailrace::internal::testing_support {
 
 struct BuiltRegion {
     std::string name;
@@ -54,4 +54,4 @@ Status write_shared_files(Storage& storage, const std::string& directory, const 
 // One captured part per rank.
 Status write_captured_parts(Storage& storage, const std::string& directory, const BuiltEpoch& epoch);
 
-}  // namespace tailrace::testing_support
+}  // namespace tailrace::internal::testing_support

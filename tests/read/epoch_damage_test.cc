@@ -6,7 +6,7 @@
 #include "read/epoch_reader_fixture.h"
 #include "read/epoch_reader_stream.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 using testing::AllOf;
@@ -290,4 +290,4 @@ TEST_F(EpochReaderTest, VerifyNamesEveryDamagedRegionInTheLog) {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -20,7 +20,7 @@
 #include "read/epoch_reader.h"
 #include "read/epoch_reader_plan.h"
 
-namespace tailrace::testing_support {
+namespace tailrace::internal::testing_support {
 
 using Bytes = std::vector<std::byte>;
 
@@ -167,4 +167,4 @@ inline BuiltEpoch one_region(uint64_t bytes) {
     return epoch;
 }
 
-}  // namespace tailrace::testing_support
+}  // namespace tailrace::internal::testing_support

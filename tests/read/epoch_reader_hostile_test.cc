@@ -4,7 +4,7 @@
 #include "doubles/memory_storage.h"
 #include "read/epoch_reader.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 TEST(HostileEpochTest, StreamsWithoutBytesAreCorrupt) {
@@ -24,4 +24,4 @@ TEST(HostileEpochTest, StreamsWithoutBytesAreCorrupt) {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -14,7 +14,7 @@
 #include "read/epoch_reader_plan.h"
 #include "read/epoch_reader_stream.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 using testing::AllOf;
@@ -311,4 +311,4 @@ TEST_F(EpochReaderTest, RankWhoseStreamIsInNoTierIsNotFound) {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

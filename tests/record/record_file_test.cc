@@ -6,7 +6,7 @@
 
 #include "doubles/memory_storage.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 using testing::ElementsAre;
@@ -91,4 +91,4 @@ TEST(RecordFileTest, OldFilesGoAndOthersStay) {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

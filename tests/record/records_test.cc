@@ -8,7 +8,7 @@
 
 #include "record/record_book.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 using nlohmann::json;
@@ -161,4 +161,4 @@ TEST(RecordBookTest, IsBounded) {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -16,7 +16,7 @@
 #include "session/sample_program.h"
 #include "transport/in_process.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 using namespace testing_support;
@@ -407,4 +407,4 @@ TEST(ArrayCommitTest, ManyArraysAreJudgedTogetherInSlices) {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "session/sample_program.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 using namespace testing_support;
@@ -210,4 +210,4 @@ TEST_F(BackgroundOverTest, SavingGoesOnInTheNodeLocalTierAndKeepsNoMoreThanItSho
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

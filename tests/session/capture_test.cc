@@ -23,7 +23,7 @@
 #include "storage/posix_storage.h"
 #include "threads/no_threads.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 using namespace testing_support;
@@ -364,4 +364,4 @@ TEST(CopyTeamTest, TheCallerDoesAllWhereThereAreNoThreads) {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -6,7 +6,7 @@
 #include "threads/worker.h"
 #include "transport/in_process.h"
 
-namespace tailrace::testing_support {
+namespace tailrace::internal::testing_support {
 
 std::shared_ptr<MemoryStorage> Machines::local_of(const std::string& host) {
     auto& storage = local[host];
@@ -80,4 +80,4 @@ std::vector<std::byte> content(uint64_t epoch, int rank, int region, uint64_t by
     return data;
 }
 
-}  // namespace tailrace::testing_support
+}  // namespace tailrace::internal::testing_support

@@ -17,7 +17,7 @@
 #include "session/checkpointer.h"
 #include "transport/breaking_transport.h"
 
-namespace tailrace::testing_support {
+namespace tailrace::internal::testing_support {
 
 // What outlives a job: the machines' node-local storages by host name, and the shared storage.
 struct Machines {
@@ -58,4 +58,4 @@ void run_job(const Job& job, const RankBody& body);
 // Deterministic content: what rank `rank` has in region `region` at `epoch`.
 std::vector<std::byte> content(uint64_t epoch, int rank, int region, uint64_t bytes);
 
-}  // namespace tailrace::testing_support
+}  // namespace tailrace::internal::testing_support

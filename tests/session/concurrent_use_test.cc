@@ -10,7 +10,7 @@
 #include "session/sample_program.h"
 #include "storage/forwarding_storage.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 using namespace testing_support;
@@ -94,4 +94,4 @@ TEST(ConcurrentUseTest, StateAndWaitMayBeAskedWhileTheSessionIsClosed) {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -13,7 +13,7 @@
 #include "session/sample_program.h"
 #include "storage/forwarding_storage.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 using namespace testing_support;
@@ -563,4 +563,4 @@ TEST(FlushTest, AFullSharedTierFailsTheEpochAndTheNextOneGoesThrough) {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -6,7 +6,7 @@
 
 #include "session/cluster.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 using namespace testing_support;
@@ -95,4 +95,4 @@ TEST(GhostCellsTest, StaleOnesAreNeitherSavedNorRestored) {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

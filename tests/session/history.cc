@@ -15,7 +15,7 @@
 #include "format/catalog.h"
 #include "threads/mutex.h"
 
-namespace tailrace::testing_support {
+namespace tailrace::internal::testing_support {
 
 namespace {
 
@@ -550,4 +550,4 @@ std::string run_history(uint64_t seed, const HistoryLimits& limits, Stage& stage
     return history.story();
 }
 
-}  // namespace tailrace::testing_support
+}  // namespace tailrace::internal::testing_support

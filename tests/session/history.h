@@ -24,7 +24,7 @@
 
 #include "session/cluster.h"
 
-namespace tailrace::testing_support {
+namespace tailrace::internal::testing_support {
 
 // How large a history may become. Defaults: any.
 struct HistoryLimits {
@@ -62,4 +62,4 @@ struct Tally {
 // Runs one. Says by gtest what is wrong, and returns what happened, in sentences.
 std::string run_history(uint64_t seed, const HistoryLimits& limits, Stage& stage, Tally& tally);
 
-}  // namespace tailrace::testing_support
+}  // namespace tailrace::internal::testing_support

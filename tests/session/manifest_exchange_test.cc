@@ -10,7 +10,7 @@
 #include "read/epoch_reader_fixture.h"
 #include "session/sample_program.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 using namespace testing_support;
@@ -215,4 +215,4 @@ TEST_F(KeptManifestTest, WhatIsNotThisRanksManifestIsRefusedAndReadFromTheFiles)
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -13,7 +13,7 @@
 #include "session/sample_program.h"
 #include "storage/scratch.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 using namespace testing_support;
@@ -297,7 +297,7 @@ TEST(LocalTierTest, APartThatTwoNodesSeeCountsOnceAndNamesakesDoNotMix) {
     EXPECT_FALSE(epochs[0].complete());
     ASSERT_THAT(epochs[0].parts, SizeIs(1));
     EXPECT_TRUE(epochs[1].complete());
-    std::vector<LocalPart> parts{{"/x y", known_part(0, {5, 1}, 3, 4).header}};
+    std::vector<CapturedPart> parts{{"/x y", known_part(0, {5, 1}, 3, 4).header}};
     auto decoded = decode_parts(encode_parts({parts, "cut"}), 7);
     ASSERT_TRUE(decoded.ok());
     ASSERT_THAT(decoded->parts, SizeIs(1));
@@ -367,4 +367,4 @@ TEST(RecoveryTest, CompleteEpochsNewerThanTheNewestCommittedAreChosenOldestFirst
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

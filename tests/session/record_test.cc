@@ -14,7 +14,7 @@
 #include "record/record_file.h"
 #include "session/sample_program.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 using namespace testing_support;
@@ -211,4 +211,4 @@ TEST(RecordTest, EveryNodeWritesATraceWithEveryChunk) {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

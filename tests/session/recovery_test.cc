@@ -11,7 +11,7 @@
 #include "shared/inventory.h"
 #include "shared/retention.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 using namespace testing_support;
@@ -168,4 +168,4 @@ TEST_F(ChangedByHandTest, AnAttemptIsReplacedOnlyByOneThatIsSound) {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

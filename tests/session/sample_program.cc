@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tailrace::testing_support {
+namespace tailrace::internal::testing_support {
 
 uint64_t second_bytes(uint64_t epoch, int rank) {
     return (epoch * 7919 + static_cast<uint64_t>(rank) * 104729) % 40000;
@@ -55,4 +55,4 @@ void run(const Job& job, const std::function<void(Checkpointer&)>& body) {
     });
 }
 
-}  // namespace tailrace::testing_support
+}  // namespace tailrace::internal::testing_support

@@ -11,7 +11,7 @@
 
 #include "session/cluster.h"
 
-namespace tailrace::testing_support {
+namespace tailrace::internal::testing_support {
 
 constexpr std::chrono::milliseconds for_ever{0};
 constexpr uint64_t newest_bytes = 50000;  // of the first region
@@ -35,4 +35,4 @@ std::vector<std::string> shared_names(Machines& machines, const Config& config);
 // One job whose ranks all do the same and must have opened.
 void run(const Job& job, const std::function<void(Checkpointer&)>& body);
 
-}  // namespace tailrace::testing_support
+}  // namespace tailrace::internal::testing_support

@@ -11,7 +11,7 @@
 #include "session/sample_program.h"
 #include "threads/no_threads.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 using namespace testing_support;
@@ -585,4 +585,4 @@ TEST(SessionTest, WithoutThreadsOpenFailsWithASentence) {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "session/history.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 using namespace testing_support;
@@ -58,4 +58,4 @@ TEST_P(SimulationTest, EveryHistoryRestoresACommittedEpochBitForBitOrTellsTheTru
 INSTANTIATE_TEST_SUITE_P(Seeds, SimulationTest, ::testing::Range<uint64_t>(0, cases));
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -9,7 +9,7 @@
 #include "session/sample_program.h"
 #include "session/spoiling_storage.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 using namespace testing_support;
@@ -207,4 +207,4 @@ TEST(SpoiledFilesTest, AnEpochThatARestoreFoundDamagedDoesNotCountForRetention) 
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -9,7 +9,7 @@
 
 #include "storage/forwarding_storage.h"
 
-namespace tailrace::testing_support {
+namespace tailrace::internal::testing_support {
 
 class SpoilingStorage : public test::ForwardingStorage {
   public:
@@ -25,4 +25,4 @@ class SpoilingStorage : public test::ForwardingStorage {
     const std::function<void(const std::string&)> spoil_;
 };
 
-}  // namespace tailrace::testing_support
+}  // namespace tailrace::internal::testing_support

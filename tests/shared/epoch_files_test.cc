@@ -9,7 +9,7 @@
 #include "doubles/memory_storage.h"
 #include "shared/inventory.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 // Three durable files of epoch 1 under their final names.
@@ -70,4 +70,4 @@ TEST(EpochFilesTest, APowerCutDuringARemovalLeavesSomethingMarkedUnfinished) {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -10,7 +10,7 @@
 #include "doubles/memory_storage.h"
 #include "format/catalog.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 const std::string directory = "/shared";
@@ -173,4 +173,4 @@ TEST(SegmentTest, WhatIsNotSealedIsNotCommitted) {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -9,7 +9,7 @@
 #include "simulation/network.h"
 #include "simulation/timed_storage.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 using namespace std::chrono_literals;
@@ -62,4 +62,4 @@ TEST(CostsTest, AFlushTakesWhatItsNarrowestPlaceTakes) {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -5,7 +5,7 @@
 
 #include "simulation/virtual_executor.h"
 
-namespace tailrace::testing_support {
+namespace tailrace::internal::testing_support {
 
 namespace {
 
@@ -30,10 +30,10 @@ uint64_t FailingAllocator::allocations() {
     return counted;
 }
 
-}  // namespace tailrace::testing_support
+}  // namespace tailrace::internal::testing_support
 
 void* operator new(size_t bytes) {
-    if (tailrace::testing_support::fails_now()) throw std::bad_alloc();
+    if (tailrace::internal::testing_support::fails_now()) throw std::bad_alloc();
     if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
     throw std::bad_alloc();
 }

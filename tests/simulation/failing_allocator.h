@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace tailrace::testing_support {
+namespace tailrace::internal::testing_support {
 
 class FailingAllocator {
   public:
@@ -15,4 +15,4 @@ class FailingAllocator {
     static uint64_t allocations();
 };
 
-}  // namespace tailrace::testing_support
+}  // namespace tailrace::internal::testing_support

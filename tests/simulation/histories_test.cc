@@ -14,7 +14,7 @@
 #include "base/log.h"
 #include "simulation/simulate.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 using namespace testing_support;
@@ -89,4 +89,4 @@ TEST(ReplayTest, ASeedGivesTheSameHistoryBitForBit) {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

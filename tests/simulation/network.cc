@@ -9,7 +9,7 @@
 #include <optional>
 #include <utility>
 
-namespace tailrace::testing_support {
+namespace tailrace::internal::testing_support {
 
 namespace {
 
@@ -391,4 +391,4 @@ void Network::end() {
     wires_->wake_all();
 }
 
-}  // namespace tailrace::testing_support
+}  // namespace tailrace::internal::testing_support

@@ -17,7 +17,7 @@
 #include "simulation/virtual_executor.h"
 #include "transport/transport.h"
 
-namespace tailrace::testing_support {
+namespace tailrace::internal::testing_support {
 
 struct NetworkCosts {
     std::chrono::nanoseconds latency{0}, jitter{0};
@@ -40,4 +40,4 @@ class Network {
     const std::shared_ptr<Wires> wires_;
 };
 
-}  // namespace tailrace::testing_support
+}  // namespace tailrace::internal::testing_support

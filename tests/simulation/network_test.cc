@@ -8,7 +8,7 @@
 #include "threads/worker.h"
 #include "transport/conformance.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 using namespace std::chrono_literals;
@@ -82,4 +82,4 @@ TEST(NetworkTest, WhoIsLostIsNotHeardOfAndEndingTellsAll) {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -23,7 +23,7 @@
 #include "simulation/timed_storage.h"
 #include "simulation/virtual_executor.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 using namespace std::chrono_literals;
@@ -189,4 +189,4 @@ INSTANTIATE_TEST_SUITE_P(Parts, OutOfMemoryTest,
                          });
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -11,7 +11,7 @@
 
 #include "simulation/simulated_stage.h"
 
-namespace tailrace::testing_support {
+namespace tailrace::internal::testing_support {
 
 Simulated simulate(uint64_t seed, const HistoryLimits& limits, Tally& tally) {
     VirtualExecutor::Options options;
@@ -112,4 +112,4 @@ HistoryLimits shrink(uint64_t seed, const HistoryLimits& limits) {
     return smallest;
 }
 
-}  // namespace tailrace::testing_support
+}  // namespace tailrace::internal::testing_support

@@ -7,7 +7,7 @@
 
 #include "session/history.h"
 
-namespace tailrace::testing_support {
+namespace tailrace::internal::testing_support {
 
 struct Simulated {
     uint64_t trace = 0;  // the same for the same seed and limits, always
@@ -35,4 +35,4 @@ std::string replay_line(uint64_t seed, const HistoryLimits& limits);
 // TAILRACE_LIMITS, where it is set.
 HistoryLimits limits_from_environment();
 
-}  // namespace tailrace::testing_support
+}  // namespace tailrace::internal::testing_support

@@ -1,6 +1,6 @@
 #include "simulation/simulated_stage.h"
 
-namespace tailrace::testing_support {
+namespace tailrace::internal::testing_support {
 
 using namespace std::chrono_literals;
 
@@ -99,4 +99,4 @@ void SimulatedStage::end_job() {
     network_.reset();
 }
 
-}  // namespace tailrace::testing_support
+}  // namespace tailrace::internal::testing_support

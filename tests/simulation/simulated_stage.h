@@ -14,7 +14,7 @@
 #include "threads/mutex.h"
 #include "threads/worker.h"
 
-namespace tailrace::testing_support {
+namespace tailrace::internal::testing_support {
 
 class SimulatedStage final : public Stage {
   public:
@@ -46,4 +46,4 @@ class SimulatedStage final : public Stage {
     Worker fate_;
 };
 
-}  // namespace tailrace::testing_support
+}  // namespace tailrace::internal::testing_support

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-namespace tailrace::testing_support {
+namespace tailrace::internal::testing_support {
 
 void Server::serve(std::string_view operation, uint64_t bytes) {
     executor_.note(operation, bytes);
@@ -133,4 +133,4 @@ std::shared_ptr<Storage> timed(std::shared_ptr<Storage> inner, std::shared_ptr<S
     return std::make_shared<TimedStorage>(std::move(inner), std::move(server), std::move(renamed));
 }
 
-}  // namespace tailrace::testing_support
+}  // namespace tailrace::internal::testing_support

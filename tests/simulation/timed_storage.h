@@ -10,7 +10,7 @@
 #include "simulation/virtual_executor.h"
 #include "storage/storage.h"
 
-namespace tailrace::testing_support {
+namespace tailrace::internal::testing_support {
 
 struct ServerCosts {
     std::chrono::nanoseconds operation{0}, jitter{0};
@@ -39,4 +39,4 @@ using Renamed = std::function<void(const std::string& to)>;
 std::shared_ptr<Storage> timed(std::shared_ptr<Storage> inner, std::shared_ptr<Server> server,
                                Renamed renamed = {});
 
-}  // namespace tailrace::testing_support
+}  // namespace tailrace::internal::testing_support

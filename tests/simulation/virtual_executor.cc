@@ -14,7 +14,7 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
-namespace tailrace::testing_support {
+namespace tailrace::internal::testing_support {
 
 namespace {
 
@@ -262,4 +262,4 @@ void VirtualExecutor::stand_still(const char* why) {
     std::abort();
 }
 
-}  // namespace tailrace::testing_support
+}  // namespace tailrace::internal::testing_support

@@ -22,7 +22,7 @@
 
 #include "threads/executor.h"
 
-namespace tailrace::testing_support {
+namespace tailrace::internal::testing_support {
 
 // A small generator: a few nanoseconds a number, the same on every platform.
 class Dice {
@@ -109,4 +109,4 @@ class VirtualExecutor final : public Executor {
     Context* running_ = nullptr;
 };
 
-}  // namespace tailrace::testing_support
+}  // namespace tailrace::internal::testing_support

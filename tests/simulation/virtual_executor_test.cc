@@ -10,7 +10,7 @@
 #include "threads/queue.h"
 #include "threads/worker.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 using namespace std::chrono_literals;
@@ -157,4 +157,4 @@ TEST(VirtualExecutorDeathTest, AStandstillIsToldAndEndsTheProcess) {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

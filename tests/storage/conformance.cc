@@ -8,7 +8,7 @@
 
 #include "storage/scratch.h"
 
-namespace tailrace::test {
+namespace tailrace::internal::test {
 
 namespace {
 
@@ -498,4 +498,4 @@ TEST_P(StorageConformance, RegisteredMemoryIsWrittenLikeAnyAndForgotten) {
     write_from("c", 12, false);
 }
 
-}  // namespace tailrace::test
+}  // namespace tailrace::internal::test

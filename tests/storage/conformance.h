@@ -11,7 +11,7 @@
 
 #include "storage/storage.h"
 
-namespace tailrace::test {
+namespace tailrace::internal::test {
 
 // A storage and a directory in it that is empty and may be used freely.
 struct StorageFixture {
@@ -54,4 +54,4 @@ class StorageConformance : public testing::TestWithParam<StorageCase> {
     StorageFixture fixture_;
 };
 
-}  // namespace tailrace::test
+}  // namespace tailrace::internal::test

@@ -6,7 +6,7 @@
 #include "storage/conformance.h"
 #include "storage/scratch.h"
 
-namespace tailrace::test {
+namespace tailrace::internal::test {
 namespace {
 
 StorageFixture faulty_fixture() {
@@ -198,4 +198,4 @@ TEST_F(FaultyStorageTest, TheSameSeedStrikesAlike) {
 }
 
 }  // namespace
-}  // namespace tailrace::test
+}  // namespace tailrace::internal::test

@@ -10,7 +10,7 @@
 
 #include "storage/storage.h"
 
-namespace tailrace::test {
+namespace tailrace::internal::test {
 
 class ForwardingStorage : public Storage {
   public:
@@ -39,4 +39,4 @@ class ForwardingStorage : public Storage {
     const std::shared_ptr<Storage> inner_;
 };
 
-}  // namespace tailrace::test
+}  // namespace tailrace::internal::test

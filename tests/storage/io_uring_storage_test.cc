@@ -12,7 +12,7 @@
 #include "storage/scratch.h"
 #include "storage/system_cases.h"
 
-namespace tailrace::test {
+namespace tailrace::internal::test {
 namespace {
 
 // Small requests and a shallow queue, so that every transfer of some size needs several rounds. Where the
@@ -144,4 +144,4 @@ TEST_F(IoUringStorageTest, FilesMayOutliveTheirStorage) {
 }
 
 }  // namespace
-}  // namespace tailrace::test
+}  // namespace tailrace::internal::test

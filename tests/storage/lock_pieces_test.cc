@@ -4,7 +4,7 @@
 
 #include "base/units.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 constexpr auto mounts =
@@ -34,4 +34,4 @@ TEST(LockPiecesTest, NothingIsKnownFromWhatCannotBeRead) {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

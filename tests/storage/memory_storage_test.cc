@@ -5,7 +5,7 @@
 #include "storage/conformance.h"
 #include "storage/scratch.h"
 
-namespace tailrace::test {
+namespace tailrace::internal::test {
 namespace {
 
 StorageFixture memory_fixture(bool offer_map) {
@@ -301,4 +301,4 @@ TEST_F(MemoryStorageTest, ACrashIsTheSameForTheSameSeed) {
 }
 
 }  // namespace
-}  // namespace tailrace::test
+}  // namespace tailrace::internal::test

@@ -10,7 +10,7 @@
 #include "storage/posix_storage.h"
 #include "storage/scratch.h"
 
-namespace tailrace::test {
+namespace tailrace::internal::test {
 namespace {
 
 constexpr uid_t mallory = 64'321;
@@ -232,4 +232,4 @@ TEST_F(OwnDirectoriesTest, TheOtherUserThatHoldsALockIsNamed) {
 }
 
 }  // namespace
-}  // namespace tailrace::test
+}  // namespace tailrace::internal::test

@@ -13,7 +13,7 @@
 #include "storage/scratch.h"
 #include "storage/system_path.h"
 
-namespace tailrace::test {
+namespace tailrace::internal::test {
 namespace {
 
 constexpr size_t bytes = 1 << 20;
@@ -80,4 +80,4 @@ TEST_F(PageCacheTest, NoFileAndNoBytesAreNotInTheCache) {
 }
 
 }  // namespace
-}  // namespace tailrace::test
+}  // namespace tailrace::internal::test

@@ -39,7 +39,7 @@ extern "C" int flock(int descriptor, int operation) {
     return static_cast<int>(syscall(SYS_flock, descriptor, operation));
 }
 
-namespace tailrace::test {
+namespace tailrace::internal::test {
 namespace {
 
 INSTANTIATE_TEST_SUITE_P(Posix, StorageConformance,
@@ -582,4 +582,4 @@ TEST_F(PosixStorageTest, AFullFileSystemIsNoSpace) {
 }
 
 }  // namespace
-}  // namespace tailrace::test
+}  // namespace tailrace::internal::test

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-namespace tailrace::test {
+namespace tailrace::internal::test {
 
 class ScratchDirectory {
   public:
@@ -65,30 +65,32 @@ inline std::vector<std::byte> pattern(size_t bytes, uint64_t salt) {
     return result;
 }
 
-}  // namespace tailrace::test
+}  // namespace tailrace::internal::test
 
 // Asserts on a Status or Result and shows its sentence.
 #define TAILRACE_ASSERT_OK(expression)                                                       \
     do {                                                                                     \
-        const ::tailrace::Status assert_status = ::tailrace::test::status_of(expression);    \
+        const ::tailrace::internal::Status assert_status =                                   \
+            ::tailrace::internal::test::status_of(expression);                               \
         ASSERT_TRUE(assert_status.ok()) << #expression << ": " << assert_status.to_string(); \
     } while (false)
 #define TAILRACE_EXPECT_OK(expression)                                                       \
     do {                                                                                     \
-        const ::tailrace::Status expect_status = ::tailrace::test::status_of(expression);    \
+        const ::tailrace::internal::Status expect_status =                                   \
+            ::tailrace::internal::test::status_of(expression);                               \
         EXPECT_TRUE(expect_status.ok()) << #expression << ": " << expect_status.to_string(); \
     } while (false)
 // Expects a failure of that code whose sentence contains the text.
-#define TAILRACE_EXPECT_FAILS(expression, expected_code, text)                                            \
-    do {                                                                                                  \
-        const ::tailrace::Status fails_status = ::tailrace::test::status_of(expression);                  \
-        EXPECT_EQ(fails_status.code(), expected_code) << #expression << ": " << fails_status.to_string(); \
-        EXPECT_NE(fails_status.message().find(text), std::string::npos) << fails_status.to_string();      \
+#define TAILRACE_EXPECT_FAILS(expression, expected_code, text)                                               \
+    do {                                                                                                     \
+        const ::tailrace::internal::Status fails_status = ::tailrace::internal::test::status_of(expression); \
+        EXPECT_EQ(fails_status.code(), expected_code) << #expression << ": " << fails_status.to_string();    \
+        EXPECT_NE(fails_status.message().find(text), std::string::npos) << fails_status.to_string();         \
     } while (false)
 
 #include "base/status.h"
 
-namespace tailrace::test {
+namespace tailrace::internal::test {
 inline Status status_of(const Status& status) {
     return status;
 }
@@ -96,4 +98,4 @@ template <class T>
 Status status_of(const Result<T>& result) {
     return result.status();
 }
-}  // namespace tailrace::test
+}  // namespace tailrace::internal::test

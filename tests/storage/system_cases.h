@@ -11,7 +11,7 @@
 #include "storage/scratch.h"
 #include "storage/system_path.h"
 
-namespace tailrace::test {
+namespace tailrace::internal::test {
 
 inline std::vector<StorageCase> system_cases(
     const std::string& name, std::function<std::shared_ptr<Storage>(const std::string&)> make) {
@@ -33,4 +33,4 @@ inline std::vector<StorageCase> system_cases(
     return cases;
 }
 
-}  // namespace tailrace::test
+}  // namespace tailrace::internal::test

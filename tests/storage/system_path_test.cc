@@ -12,7 +12,7 @@
 
 #include "storage/scratch.h"
 
-namespace tailrace::test {
+namespace tailrace::internal::test {
 namespace {
 
 // A network file system: what two clients that make one file at the same time are told.
@@ -52,4 +52,4 @@ TEST(OpenOrCreateTest, WhoComesSecondOpensTheFile) {
 }
 
 }  // namespace
-}  // namespace tailrace::test
+}  // namespace tailrace::internal::test

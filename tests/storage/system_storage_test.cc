@@ -10,7 +10,7 @@
 #include "storage/scratch.h"
 #include "storage/storage.h"
 
-namespace tailrace::test {
+namespace tailrace::internal::test {
 namespace {
 
 TEST(JoinPathTest, PutsOneSlashBetween) {
@@ -62,4 +62,4 @@ TEST(SystemStorageTest, AutomaticWorksWhereIoUringIsForbiddenAndSaysSo) {
 }
 
 }  // namespace
-}  // namespace tailrace::test
+}  // namespace tailrace::internal::test

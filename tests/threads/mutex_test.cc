@@ -4,7 +4,7 @@
 
 #include <thread>
 
-namespace tailrace::test {
+namespace tailrace::internal::test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -71,4 +71,4 @@ TEST(SharedMutexTest, IsSharedOrHeldAlone) {
 }
 
 }  // namespace
-}  // namespace tailrace::test
+}  // namespace tailrace::internal::test

@@ -6,7 +6,7 @@
 
 #include <cstddef>
 
-namespace tailrace::testing_support {
+namespace tailrace::internal::testing_support {
 
 // As long as it lives, no thread can be made: each would need more stack than there are addresses.
 class NoThreads {
@@ -28,4 +28,4 @@ class NoThreads {
     pthread_attr_t usual_;
 };
 
-}  // namespace tailrace::testing_support
+}  // namespace tailrace::internal::testing_support

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-namespace tailrace::test {
+namespace tailrace::internal::test {
 namespace {
 
 TEST(BoundedQueueTest, IsFirstInFirstOut) {
@@ -88,4 +88,4 @@ TEST(BoundedQueueTest, NothingIsLostOrDoubledBetweenThreads) {
 }
 
 }  // namespace
-}  // namespace tailrace::test
+}  // namespace tailrace::internal::test

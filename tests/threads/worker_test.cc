@@ -14,7 +14,7 @@
 
 #include "threads/no_threads.h"
 
-namespace tailrace::test {
+namespace tailrace::internal::test {
 namespace {
 
 TEST(WorkerTest, RunsItsBodyOnceAndIsJoined) {
@@ -80,4 +80,4 @@ TEST(WorkerTest, WithoutAThreadTheOwnersSignalsStay) {
 }
 
 }  // namespace
-}  // namespace tailrace::test
+}  // namespace tailrace::internal::test

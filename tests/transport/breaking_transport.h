@@ -11,7 +11,7 @@
 
 #include "transport/transport.h"
 
-namespace tailrace::testing_support {
+namespace tailrace::internal::testing_support {
 
 enum class TransportCall { post, transfer };
 
@@ -88,4 +88,4 @@ class BreakingTransport : public Transport {
     std::vector<std::span<const std::byte>> lost_;
 };
 
-}  // namespace tailrace::testing_support
+}  // namespace tailrace::internal::testing_support

@@ -11,7 +11,7 @@
 
 #define EXPECT_THAT_HOLDS(condition) witness.expect((condition), __LINE__, #condition)
 
-namespace tailrace::conformance {
+namespace tailrace::internal::conformance {
 
 bool Witness::expect(bool holds, int line, const std::string& what) {
     if (!holds) failures_.push_back(fmt::format("conformance.cc:{}: {}", line, what));
@@ -458,4 +458,4 @@ std::string name_of(const Case& tried) {
     return tried.claim->name + "With" + std::to_string(tried.ranks) + "Ranks";
 }
 
-}  // namespace tailrace::conformance
+}  // namespace tailrace::internal::conformance

@@ -14,7 +14,7 @@
 
 #include "transport/transport.h"
 
-namespace tailrace::conformance {
+namespace tailrace::internal::conformance {
 
 inline constexpr std::chrono::seconds patience(60);
 
@@ -49,4 +49,4 @@ std::string name_of(const Case& tried);
 // `messages`. A failure of its own kind when it never comes.
 Result<uint64_t> finish(Transport& transport, Transfer& transfer, std::vector<Message>& messages);
 
-}  // namespace tailrace::conformance
+}  // namespace tailrace::internal::conformance

@@ -11,7 +11,7 @@
 
 #include "transport/conformance.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 using Transports = std::vector<std::unique_ptr<Transport>>;
@@ -227,4 +227,4 @@ TEST(AgreeTest, AnswersThatAreNoStatusCountAsFailures) {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tailrace {
+namespace tailrace::internal {
 
 TEST(LongLookTest, WaitsLookForLongAsLongAsItPays) {
     LongLook look;
@@ -37,4 +37,4 @@ TEST(LongLookTest, OneThatPaysEndsTheRareness) {
     EXPECT_TRUE(look.may()) << "one wait without, not 64";
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -9,7 +9,7 @@
 
 #include "aggregate/seeds.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 using testing::ElementsAre;
@@ -71,4 +71,4 @@ TEST(TopologyTest, EveryRankIsInExactlyOneNodeAndNodesAreNumberedByLowestRank) {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

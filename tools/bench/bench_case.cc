@@ -9,7 +9,7 @@
 
 #include "base/units.h"
 
-namespace tailrace::tool {
+namespace tailrace::internal::tool {
 
 namespace {
 
@@ -244,4 +244,4 @@ std::vector<BenchCase> make_grid(const BenchGrid& grid) {
     return cases;
 }
 
-}  // namespace tailrace::tool
+}  // namespace tailrace::internal::tool

@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
-#include "aggregate/plan.h"
+#include "flush/plan.h"
 #include "storage/storage.h"
 
-namespace tailrace::tool {
+namespace tailrace::internal::tool {
 
 // Which writer takes which received chunk, and where it goes.
 enum class BenchPlacement {
@@ -97,4 +97,4 @@ struct BenchGrid {
 };
 std::vector<BenchCase> make_grid(const BenchGrid& grid);
 
-}  // namespace tailrace::tool
+}  // namespace tailrace::internal::tool

@@ -7,7 +7,7 @@
 #include "base/units.h"
 #include "config/config.h"
 
-namespace tailrace::tool {
+namespace tailrace::internal::tool {
 
 namespace {
 
@@ -110,4 +110,4 @@ Result<std::string> read_text_file(Storage& storage, const std::string& path) {
     return text;
 }
 
-}  // namespace tailrace::tool
+}  // namespace tailrace::internal::tool

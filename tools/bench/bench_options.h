@@ -9,7 +9,7 @@
 #include "bench/bench_case.h"
 #include "bench/bench_run.h"
 
-namespace tailrace::tool {
+namespace tailrace::internal::tool {
 
 struct BenchOptions {
     std::string directory;
@@ -47,4 +47,4 @@ Status write_text_file(Storage& storage, const std::string& path, const std::str
 Status check_text_file(Storage& storage, const std::string& path);
 Result<std::string> read_text_file(Storage& storage, const std::string& path);
 
-}  // namespace tailrace::tool
+}  // namespace tailrace::internal::tool

@@ -13,7 +13,7 @@
 #include "text.h"
 #include "threads/wall_clock.h"
 
-namespace tailrace::tool {
+namespace tailrace::internal::tool {
 
 namespace {
 
@@ -294,4 +294,4 @@ Spread dirty_of(const BenchSuite& suite, size_t number) {
                        [](const BenchResult& result) { return static_cast<double>(result.dirty_bytes); });
 }
 
-}  // namespace tailrace::tool
+}  // namespace tailrace::internal::tool

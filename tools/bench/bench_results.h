@@ -10,7 +10,7 @@
 #include "bench/bench_case.h"
 #include "bench/bench_run.h"
 
-namespace tailrace::tool {
+namespace tailrace::internal::tool {
 
 struct BenchMachine {
     std::string host, kernel, processor;
@@ -58,4 +58,4 @@ Spread rate_of(const BenchSuite& suite, size_t number);           // bytes per s
 Spread received_rate_of(const BenchSuite& suite, size_t number);  // the paper's
 Spread dirty_of(const BenchSuite& suite, size_t number);          // BenchResult::dirty_bytes
 
-}  // namespace tailrace::tool
+}  // namespace tailrace::internal::tool

@@ -23,7 +23,7 @@
 #include "format/epoch_key.h"
 #include "storage/own_directories.h"
 
-namespace tailrace::tool {
+namespace tailrace::internal::tool {
 
 namespace {
 
@@ -512,4 +512,4 @@ Result<BenchResult> run_case(const BenchCase& bench, BenchSpace& space, Storage&
     return result;
 }
 
-}  // namespace tailrace::tool
+}  // namespace tailrace::internal::tool

@@ -20,7 +20,7 @@
 #include "bench/bench_case.h"
 #include "storage/storage.h"
 
-namespace tailrace::tool {
+namespace tailrace::internal::tool {
 
 struct BenchResult {
     uint64_t received_bytes = 0, local_bytes = 0;
@@ -79,4 +79,4 @@ class BenchSpace {
 Result<BenchResult> run_case(const BenchCase& bench, BenchSpace& space, Storage& shared,
                              const std::atomic<bool>& stop, const std::function<void(uint64_t)>& on_bytes);
 
-}  // namespace tailrace::tool
+}  // namespace tailrace::internal::tool

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <tuple>
 
-namespace tailrace::tool {
+namespace tailrace::internal::tool {
 
 namespace {
 
@@ -43,4 +43,4 @@ const std::atomic<bool>& Interrupt::flag() const {
     return interrupted;
 }
 
-}  // namespace tailrace::tool
+}  // namespace tailrace::internal::tool

@@ -5,7 +5,7 @@
 #include <array>
 #include <atomic>
 
-namespace tailrace::tool {
+namespace tailrace::internal::tool {
 
 class Interrupt {
   public:
@@ -22,4 +22,4 @@ class Interrupt {
     Handler before_pipe_ = nullptr;
 };
 
-}  // namespace tailrace::tool
+}  // namespace tailrace::internal::tool

@@ -9,7 +9,7 @@
 #include "config/config.h"
 #include "text.h"
 
-namespace tailrace::tool {
+namespace tailrace::internal::tool {
 
 namespace {
 
@@ -345,4 +345,4 @@ std::string tune_toml(const TuneSearch::Tried& choice, const std::vector<std::st
     return text;
 }
 
-}  // namespace tailrace::tool
+}  // namespace tailrace::internal::tool

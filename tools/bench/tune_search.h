@@ -19,7 +19,7 @@
 
 #include "bench/bench_results.h"
 
-namespace tailrace::tool {
+namespace tailrace::internal::tool {
 
 // Four buffers of the smallest size.
 inline constexpr uint64_t least_tuned_memory_bytes = uint64_t{1} << 20;
@@ -80,4 +80,4 @@ std::string settings_text(const BenchCase& bench);
 std::string tune_toml(const TuneSearch::Tried& choice, const std::vector<std::string>& explanation,
                       const BenchMachine& machine);
 
-}  // namespace tailrace::tool
+}  // namespace tailrace::internal::tool

@@ -18,7 +18,7 @@
 #include <omp.h>
 #endif
 
-namespace tailrace::tool {
+namespace tailrace::internal::tool {
 
 namespace {
 
@@ -123,4 +123,4 @@ std::string team_name() {
 
 #endif
 
-}  // namespace tailrace::tool
+}  // namespace tailrace::internal::tool

@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 
-namespace tailrace::tool {
+namespace tailrace::internal::tool {
 
 // Whether the system gives so many threads at once, with the stacks that OpenMP is told to give them.
 // OpenMP's library ends the program where it does not.
@@ -25,4 +25,4 @@ Status run_team(uint32_t threads, const std::function<void(uint32_t)>& body);
 // "OpenMP 201511" or "std::thread": for results.
 std::string team_name();
 
-}  // namespace tailrace::tool
+}  // namespace tailrace::internal::tool

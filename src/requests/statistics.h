@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include "threads/executor.h"
 
-namespace tailrace::collective {
+namespace tailrace::internal::collective {
 
 struct Statistics {
     // Sums over ranks.
@@ -68,4 +68,4 @@ class Stopwatch {
     const std::chrono::steady_clock::time_point begin_ = SteadyClock::now();
 };
 
-}  // namespace tailrace::collective
+}  // namespace tailrace::internal::collective

@@ -1,11 +1,11 @@
 // A rank's data in pieces.
-#include "collective/memory_list.h"
+#include "requests/memory_list.h"
 
 #include <gtest/gtest.h>
 
 #include "aggregate/seeds.h"
 
-namespace tailrace::collective {
+namespace tailrace::internal::collective {
 
 TEST(MemoryListTest, CopiesAcrossPieces) {
     for (const uint64_t seed : seeds(1, 200)) {
@@ -45,4 +45,4 @@ TEST(MemoryListTest, SaysWhatLiesInOnePiece) {
     EXPECT_TRUE(MemoryList().contiguous(0, 0).empty());
 }
 
-}  // namespace tailrace::collective
+}  // namespace tailrace::internal::collective

@@ -1,4 +1,4 @@
-#include "aggregate/leader_part.h"
+#include "aggregate/leader.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 
 #include "base/invariant.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -16,8 +16,8 @@ double seconds_between(Clock::time_point from, Clock::time_point to) {
 
 }  // namespace
 
-LeaderPart::LeaderPart(NodeServices& services, std::shared_ptr<const FlushPlan> plan,
-                       std::shared_ptr<LocalReader> reader, uint32_t& credit_counter)
+Leader::Leader(NodeServices& services, std::shared_ptr<const FlushPlan> plan,
+               std::shared_ptr<LocalReader> reader, uint32_t& credit_counter)
     : services_(services),
       plan_(std::move(plan)),
       reader_(std::move(reader)),
@@ -38,7 +38,7 @@ LeaderPart::LeaderPart(NodeServices& services, std::shared_ptr<const FlushPlan> 
     }
 }
 
-bool LeaderPart::step(bool may_take_buffers) {
+bool Leader::step(bool may_take_buffers) {
     bool moved = test_receives();
     if (stage_ == Stage::waiting) {
         if (!failure_.ok()) {
@@ -82,11 +82,11 @@ bool LeaderPart::step(bool may_take_buffers) {
     return moved;
 }
 
-bool LeaderPart::nothing_open() const {
+bool Leader::nothing_open() const {
     return credits_.empty() && receives_.empty() && ready_.empty() && remote_tasks_ == 0 && local_tasks_ == 0;
 }
 
-void LeaderPart::fail(const Status& why) {
+void Leader::fail(const Status& why) {
     if (!failure_.ok()) return;
     failure_ = why;
     segment_->abandon();
@@ -94,7 +94,7 @@ void LeaderPart::fail(const Status& why) {
 
 // ---- what it cost ------------------------------------------------------------------------------------
 
-void LeaderPart::enter(Stage stage) {
+void Leader::enter(Stage stage) {
     INVARIANT(stage > stage_);
     note_step("leader of epoch enters stage", plan_->key.epoch, static_cast<uint64_t>(stage));
     const auto now = Clock::now();
@@ -125,12 +125,12 @@ void LeaderPart::enter(Stage stage) {
     stage_began_ = now;
 }
 
-void LeaderPart::note_event(const FlushEvent& event) {
+void Leader::note_event(const FlushEvent& event) {
     if (services_.options.trace && statistics_.events.size() < most_flush_events)
         statistics_.events.push_back(event);
 }
 
-void LeaderPart::note_write(const Chunk& chunk, bool is_local) {
+void Leader::note_write(const Chunk& chunk, bool is_local) {
     WriterStatistics& writer = statistics_.writers[chunk.writer];
     const double spent = seconds_between(chunk.write_begin, chunk.write_end);
     statistics_.write_seconds += spent;
@@ -160,7 +160,7 @@ void LeaderPart::note_write(const Chunk& chunk, bool is_local) {
 
 // ---- files -------------------------------------------------------------------------------------------
 
-void LeaderPart::submit_for_each_file(std::function<Status(SegmentWriter&, uint32_t file)> work) {
+void Leader::submit_for_each_file(std::function<Status(SegmentWriter&, uint32_t file)> work) {
     for (uint32_t file = 0; file < segment_->file_count(); ++file) {
         ++file_tasks_;
         services_.writers.submit(
@@ -172,12 +172,12 @@ void LeaderPart::submit_for_each_file(std::function<Status(SegmentWriter&, uint3
     }
 }
 
-void LeaderPart::begin_preparing() {
+void Leader::begin_preparing() {
     enter(Stage::preparing);
     submit_for_each_file([](SegmentWriter& segment, uint32_t file) { return segment.prepare(file); });
 }
 
-void LeaderPart::begin_committing() {
+void Leader::begin_committing() {
     enter(Stage::committing);
     slots_begun_ = allowed_;
     submit_for_each_file([and_commit = allowed_](SegmentWriter& segment, uint32_t file) {
@@ -186,14 +186,14 @@ void LeaderPart::begin_committing() {
     });
 }
 
-void LeaderPart::write_slots() {
+void Leader::write_slots() {
     slots_begun_ = true;
     submit_for_each_file([](SegmentWriter& segment, uint32_t file) { return segment.commit(file); });
 }
 
 // ---- followers' data ---------------------------------------------------------------------------------
 
-bool LeaderPart::grant_credits() {
+bool Leader::grant_credits() {
     const size_t buffers = services_.pool.count();
     const size_t kept_for_local =
         local_remains() ? std::min<size_t>(services_.writers.thread_count(), buffers / 2) : 0;
@@ -215,7 +215,7 @@ bool LeaderPart::grant_credits() {
     return moved;
 }
 
-void LeaderPart::take(int node, const ChunkMessage& message) {
+void Leader::take(int node, const ChunkMessage& message) {
     auto open = credits_.find(message.credit);
     if (open == credits_.end() || open->second.node != node) {
         return fail(
@@ -241,7 +241,7 @@ void LeaderPart::take(int node, const ChunkMessage& message) {
     receives_.push_back({{std::move(chunk), std::move(transfer).value()}, node});
 }
 
-Status LeaderPart::check_chunk(int node, const ChunkMessage& message) const {
+Status Leader::check_chunk(int node, const ChunkMessage& message) const {
     const NodeOffer& offer = plan_->offers[static_cast<size_t>(node - plan_->group.first_node)];
     for (const StreamInfo& stream : offer.streams) {
         if (stream.rank != message.rank) continue;
@@ -256,7 +256,7 @@ Status LeaderPart::check_chunk(int node, const ChunkMessage& message) const {
                     message.rank));
 }
 
-void LeaderPart::take(int node, const EmptyMessage& message) {
+void Leader::take(int node, const EmptyMessage& message) {
     auto open = credits_.find(message.credit);
     if (open == credits_.end() || open->second.node != node) return;
     credits_.erase(open);
@@ -264,7 +264,7 @@ void LeaderPart::take(int node, const EmptyMessage& message) {
     if (!message.why.ok()) fail(message.why);
 }
 
-bool LeaderPart::test_receives() {
+bool Leader::test_receives() {
     bool moved = false;
     for (auto receive = receives_.begin(); receive != receives_.end();) {
         auto done = receive->what.transfer->test();
@@ -300,7 +300,7 @@ bool LeaderPart::test_receives() {
     return moved;
 }
 
-bool LeaderPart::write_received() {
+bool Leader::write_received() {
     const bool any = !ready_.empty();
     while (!ready_.empty()) {
         submit_write(std::move(ready_.front()), std::nullopt);
@@ -311,7 +311,7 @@ bool LeaderPart::write_received() {
 
 // ---- local data --------------------------------------------------------------------------------------
 
-bool LeaderPart::write_local() {
+bool Leader::write_local() {
     const size_t buffers = services_.pool.count();
     // One chunk per writer at work and one waiting keeps the writers busy between two steps.
     const size_t most_tasks = 2 * size_t{services_.writers.thread_count()};
@@ -337,7 +337,7 @@ bool LeaderPart::write_local() {
 }
 
 // `local`: the chunk must be fetched first.
-void LeaderPart::submit_write(std::shared_ptr<Chunk> chunk, std::optional<LocalChunk> local) {
+void Leader::submit_write(std::shared_ptr<Chunk> chunk, std::optional<LocalChunk> local) {
     const bool is_local = local.has_value();
     ++(is_local ? local_tasks_ : remote_tasks_);
     services_.writers.submit(
@@ -364,7 +364,7 @@ void LeaderPart::submit_write(std::shared_ptr<Chunk> chunk, std::optional<LocalC
         });
 }
 
-FlushStatistics LeaderPart::statistics() const {
+FlushStatistics Leader::statistics() const {
     FlushStatistics statistics = statistics_;
     statistics.sync_seconds = segment_->sync_seconds();
     for (WriterStatistics& writer : statistics.writers) {
@@ -374,10 +374,10 @@ FlushStatistics LeaderPart::statistics() const {
     return statistics;
 }
 
-void LeaderPart::disconnect(std::list<Orphan>& orphans) {
+void Leader::disconnect(std::list<Orphan>& orphans) {
     credits_.clear();
     for (Receive& receive : receives_) orphans.push_back(std::move(receive.what));
     receives_.clear();
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

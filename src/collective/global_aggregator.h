@@ -1,10 +1,10 @@
-// GlobalPart: a global aggregator at work. It opens its windows one after the other, as many at once as it
-// has images, collects what the groups have to say about each, and lets the file phase read or write it while
-// the next one is exchanged (call_message.h has the conversation).
+// GlobalAggregator: a global aggregator at work. It opens its windows one after the other, as many at once as
+// it has images, collects what the groups have to say about each, and lets the file phase read or write it
+// while the next one is exchanged (call_message.h has the conversation).
 //
-// A state machine like LocalPart. Memory: the images, and one buffer as large as a window for packed bytes on
-// their way to or from other nodes, handed out piece by piece; a contribution that finds no room waits until
-// the others are through, and the window of one group always fits.
+// A state machine like LocalAggregator. Memory: the images, and one buffer as large as a window for packed
+// bytes on their way to or from other nodes, handed out piece by piece; a contribution that finds no room
+// waits until the others are through, and the window of one group always fits.
 //
 // A contribution of one run needs no packing: it is received straight into the image, or sent from it.
 #pragma once
@@ -15,9 +15,9 @@
 #include <optional>
 
 #include "collective/call_context.h"
-#include "collective/local_part.h"
+#include "collective/local_aggregator.h"
 
-namespace tailrace::collective {
+namespace tailrace::internal::collective {
 
 // The memory that the image of a window of so many bytes takes.
 uint64_t image_bytes(uint64_t window_bytes);
@@ -26,14 +26,14 @@ uint64_t image_bytes(uint64_t window_bytes);
 // the exchange, in which nobody can do without.
 Status make_images(CallMemory& memory, uint64_t window_bytes);
 
-class GlobalPart {
+class GlobalAggregator {
   public:
     // `local`: of the same rank, if it is a local aggregator.
-    GlobalPart(CallContext& context, LocalPart* local);
+    GlobalAggregator(CallContext& context, LocalAggregator* local);
     // Waits for the file phase, and takes back transfers, of a call that was given up.
-    ~GlobalPart();
-    GlobalPart(const GlobalPart&) = delete;
-    GlobalPart& operator=(const GlobalPart&) = delete;
+    ~GlobalAggregator();
+    GlobalAggregator(const GlobalAggregator&) = delete;
+    GlobalAggregator& operator=(const GlobalAggregator&) = delete;
 
     Status handle(int source, const CallMessage& message);
     // True when something moved.
@@ -89,7 +89,7 @@ class GlobalPart {
     std::pair<Window*, Contribution*> find(uint64_t window, int source);
 
     CallContext& context_;
-    LocalPart* const local_;
+    LocalAggregator* const local_;
     int index_ = -1;  // among the global aggregators; -1: this rank is none
     size_t groups_missing_ = 0;
     std::map<uint64_t, std::vector<int>> contributors_;  // by window; those that were opened are gone
@@ -100,4 +100,4 @@ class GlobalPart {
     size_t scratch_used_ = 0, scratch_users_ = 0;
 };
 
-}  // namespace tailrace::collective
+}  // namespace tailrace::internal::collective

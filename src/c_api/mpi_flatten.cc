@@ -1,4 +1,4 @@
-#include "collective/mpi_flatten.h"
+#include "c_api/mpi_flatten.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 
 #include "transport/mpi_call.h"
 
-namespace tailrace::collective {
+namespace tailrace::internal::collective {
 
 namespace {
 
@@ -373,4 +373,4 @@ MemoryList memory_of(void* address, uint64_t count, const FlatType& type) {
     return MemoryList(std::move(pieces));
 }
 
-}  // namespace tailrace::collective
+}  // namespace tailrace::internal::collective

@@ -1,6 +1,6 @@
-// LocalPart: a local aggregator at work. It merges the requests of its group, window by window, into runs,
-// and moves the runs and their packed bytes between its members and the global aggregators (call_message.h
-// has the conversation).
+// LocalAggregator: a local aggregator at work. It merges the requests of its group, window by window, into
+// runs, and moves the runs and their packed bytes between its members and the global aggregators
+// (call_message.h has the conversation).
 //
 // A state machine: start(), handle() for every message, step() in between; none of them blocks. Windows are
 // taken up once their owners have opened them, so that it never waits for anything that waits for
@@ -18,17 +18,17 @@
 #include <map>
 #include <optional>
 
-#include "collective/member_part.h"
+#include "collective/member.h"
 
-namespace tailrace::collective {
+namespace tailrace::internal::collective {
 
-class LocalPart {
+class LocalAggregator {
   public:
-    LocalPart(CallContext& context, MemberPart& own);
+    LocalAggregator(CallContext& context, Member& own);
     // Takes back the transfers of a call that was given up.
-    ~LocalPart();
-    LocalPart(const LocalPart&) = delete;
-    LocalPart& operator=(const LocalPart&) = delete;
+    ~LocalAggregator();
+    LocalAggregator(const LocalAggregator&) = delete;
+    LocalAggregator& operator=(const LocalAggregator&) = delete;
 
     Status start();
     Status handle(const CallMessage& message);
@@ -86,7 +86,7 @@ class LocalPart {
     void release(size_t slot);
 
     CallContext& context_;
-    MemberPart& own_;
+    Member& own_;
     std::vector<int> members_;  // with requests; this rank too, if it has any
     std::map<int, RequestList> lists_;
     struct Laid {  // a member's bytes beside its requests
@@ -105,4 +105,4 @@ class LocalPart {
     Cuts cuts_;  // of the windows that were merged
 };
 
-}  // namespace tailrace::collective
+}  // namespace tailrace::internal::collective

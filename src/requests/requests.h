@@ -19,7 +19,7 @@
 
 #include "base/status.h"
 
-namespace tailrace::collective {
+namespace tailrace::internal::collective {
 
 struct Request {
     uint64_t offset = 0;
@@ -142,4 +142,4 @@ class RunWalk {
     uint64_t packed_before_ = 0;
 };
 
-}  // namespace tailrace::collective
+}  // namespace tailrace::internal::collective

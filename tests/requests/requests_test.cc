@@ -1,5 +1,5 @@
 // Merging and coalescing, against a plain set of bytes.
-#include "collective/requests.h"
+#include "requests/requests.h"
 
 #include <gmock/gmock.h>
 
@@ -8,7 +8,7 @@
 
 #include "aggregate/seeds.h"
 
-namespace tailrace::collective {
+namespace tailrace::internal::collective {
 
 namespace {
 
@@ -132,4 +132,4 @@ TEST(RunWalkTest, SaysWhereARequestIsAmongThePackedBytes) {
     EXPECT_EQ(walk.place({45, 5}), 15u);
 }
 
-}  // namespace tailrace::collective
+}  // namespace tailrace::internal::collective

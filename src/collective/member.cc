@@ -1,15 +1,15 @@
-#include "collective/member_part.h"
+#include "collective/member.h"
 
-namespace tailrace::collective {
+namespace tailrace::internal::collective {
 
-MemberPart::MemberPart(CallContext& context, const RequestList& list, const MemoryList& memory)
+Member::Member(CallContext& context, const RequestList& list, const MemoryList& memory)
     : context_(context), stream_(list, memory) {
     const auto rank = static_cast<size_t>(context.rank());
     if (context.groups.aggregator_of_rank[rank] == context.rank() || context.ranks[rank].shares_bytes) return;
     windows_left_ = windows_of(list, context.domains).size();
 }
 
-Status MemberPart::handle(int source, const CallMessage& message) {
+Status Member::handle(int source, const CallMessage& message) {
     if (message.window == every_window) {
         windows_left_ = 0;
         return Status();
@@ -39,10 +39,9 @@ Status MemberPart::handle(int source, const CallMessage& message) {
     return context_.post(source, answer, message.step);
 }
 
-Status MemberPart::copy(const FileWindow& window, std::span<const Request> runs,
-                        std::span<std::byte> packed) {
+Status Member::copy(const FileWindow& window, std::span<const Request> runs, std::span<std::byte> packed) {
     const Stopwatch stopwatch(context_.statistics.copy);
     return context_.writes ? stream_.copy_out(window, runs, packed) : stream_.copy_in(window, runs, packed);
 }
 
-}  // namespace tailrace::collective
+}  // namespace tailrace::internal::collective

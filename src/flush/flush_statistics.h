@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace tailrace {
+namespace tailrace::internal {
 
 // What one writer thread of a leader did for an epoch. Writing includes waiting for the bandwidth cap.
 struct WriterStatistics {
@@ -59,4 +59,4 @@ struct FlushStatistics {
 };
 inline constexpr size_t most_flush_events = 1 << 16;
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

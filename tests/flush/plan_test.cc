@@ -1,5 +1,5 @@
 // The plan's decisions: groups, election, and the places of extents.
-#include "aggregate/plan.h"
+#include "flush/plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 #include "base/crc32c.h"
 #include "base/units.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 namespace {
 
 using testing::ElementsAre;
@@ -438,4 +438,4 @@ TEST(PlanTest, SeveralFilesOfOneNodeShareItsBytes) {
 }
 
 }  // namespace
-}  // namespace tailrace
+}  // namespace tailrace::internal

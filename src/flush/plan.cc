@@ -1,4 +1,4 @@
-#include "aggregate/plan.h"
+#include "flush/plan.h"
 
 #include <fmt/format.h>
 
@@ -11,7 +11,7 @@
 #include "base/units.h"
 #include "format/manifest.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 namespace {
 
@@ -450,4 +450,4 @@ uint64_t expected_file_bytes(const FlushPlan& plan, uint32_t file) {
     return end;
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

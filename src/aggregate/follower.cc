@@ -1,14 +1,14 @@
-#include "aggregate/follower_part.h"
+#include "aggregate/follower.h"
 
 #include <fmt/format.h>
 
-namespace tailrace {
+namespace tailrace::internal {
 
-void FollowerPart::fail(const Status& why) {
+void Follower::fail(const Status& why) {
     if (failure_.ok()) failure_ = why;
 }
 
-bool FollowerPart::step(bool may_take_buffers) {
+bool Follower::step(bool may_take_buffers) {
     const bool sent = test_sends();
     const bool answered = answer_credits(may_take_buffers);
     note_waiting();
@@ -16,7 +16,7 @@ bool FollowerPart::step(bool may_take_buffers) {
 }
 
 // The time in which data are there, nothing is on its way, and no leader has asked.
-void FollowerPart::note_waiting() {
+void Follower::note_waiting() {
     const bool waits = wants_buffers() && credits_.empty() && quiet();
     if (waits == waits_since_.has_value()) return;
     const auto now = Clock::now();
@@ -28,7 +28,7 @@ void FollowerPart::note_waiting() {
     }
 }
 
-bool FollowerPart::test_sends() {
+bool Follower::test_sends() {
     bool moved = false;
     for (auto send = sends_.begin(); send != sends_.end();) {
         auto done = send->transfer->test();
@@ -53,7 +53,7 @@ bool FollowerPart::test_sends() {
     return moved;
 }
 
-bool FollowerPart::answer_credits(bool may_take_buffers) {
+bool Follower::answer_credits(bool may_take_buffers) {
     bool moved = false;
     while (!credits_.empty()) {
         if (!wants_buffers()) {
@@ -70,7 +70,7 @@ bool FollowerPart::answer_credits(bool may_take_buffers) {
     return moved;
 }
 
-void FollowerPart::begin_read(Credit credit, Buffer buffer) {
+void Follower::begin_read(Credit credit, Buffer buffer) {
     const LocalChunk piece = *reader_->next();
     auto chunk = std::make_shared<Chunk>();
     chunk->rank = piece.rank;
@@ -91,7 +91,7 @@ void FollowerPart::begin_read(Credit credit, Buffer buffer) {
         });
 }
 
-void FollowerPart::send(Credit credit, std::shared_ptr<Chunk> chunk) {
+void Follower::send(Credit credit, std::shared_ptr<Chunk> chunk) {
     chunk->begin = Clock::now();
     services_.tell(credit.leader_node,
                    ChunkMessage{key_, credit.number, chunk->rank, chunk->stream_offset, chunk->bytes});
@@ -101,13 +101,13 @@ void FollowerPart::send(Credit credit, std::shared_ptr<Chunk> chunk) {
     sends_.push_back({std::move(chunk), std::move(transfer).value()});
 }
 
-void FollowerPart::answer_empty(Credit credit) {
+void Follower::answer_empty(Credit credit) {
     services_.tell(credit.leader_node, EmptyMessage{key_, credit.number, failure_});
 }
 
-void FollowerPart::disconnect(std::list<Orphan>& orphans) {
+void Follower::disconnect(std::list<Orphan>& orphans) {
     credits_.clear();
     orphans.splice(orphans.end(), sends_);
 }
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

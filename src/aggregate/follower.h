@@ -1,4 +1,4 @@
-// FollowerPart: a node's part in an epoch that it does not lead (Algorithm 2).
+// Follower: a node's part in an epoch that it does not lead (Algorithm 2).
 //
 // Credits of any leader are answered in the order they came: with a chunk while there is data, else with
 // EMPTY. So a leader that frees buffers faster gets more. A chunk is read on a writer thread into a buffer of
@@ -16,14 +16,14 @@
 #include "aggregate/local_reader.h"
 #include "aggregate/node_services.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
-class FollowerPart {
+class Follower {
   public:
     // One chunk is read while another is sent.
     static constexpr size_t most_in_flight = 2;
 
-    FollowerPart(NodeServices& services, EpochKey key, std::shared_ptr<LocalReader> reader)
+    Follower(NodeServices& services, EpochKey key, std::shared_ptr<LocalReader> reader)
         : services_(services), key_(key), reader_(std::move(reader)) {}
 
     void take_credit(int leader_node, uint32_t credit) { credits_.push_back({leader_node, credit}); }
@@ -64,4 +64,4 @@ class FollowerPart {
     Status failure_;
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

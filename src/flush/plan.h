@@ -15,7 +15,7 @@
 #include "format/placement.h"
 #include "format/shared_file.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 // Group g of `groups` = min(nodes, files): consecutive nodes [first_node, last_node), consecutive files.
 // Node i belongs to group floor(i * groups / nodes); file k to group floor(k * groups / files).
@@ -147,4 +147,4 @@ class ExtentAllocator {
 // contiguous placement and one leader; with several leaders an even share each.
 uint64_t expected_file_bytes(const FlushPlan& plan, uint32_t file);
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

@@ -8,7 +8,7 @@
 
 #include "format/epoch_key.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 class RecentKeys {
   public:
@@ -28,4 +28,4 @@ class RecentKeys {
     std::deque<EpochKey> order_;
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

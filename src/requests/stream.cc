@@ -1,8 +1,8 @@
-#include "collective/stream.h"
+#include "requests/stream.h"
 
 #include <fmt/format.h>
 
-namespace tailrace::collective {
+namespace tailrace::internal::collective {
 
 Stream::Stream(const RequestList& list, const MemoryList& memory) : list_(list), memory_(memory) {
     begins_.reserve(list.all().size());
@@ -57,4 +57,4 @@ std::span<std::byte> Stream::memory_of(const FileWindow& window) const {
     return memory_.contiguous(begin, end - begin);
 }
 
-}  // namespace tailrace::collective
+}  // namespace tailrace::internal::collective

@@ -1,11 +1,11 @@
-#include "collective/requests.h"
+#include "requests/requests.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <bit>
 
-namespace tailrace::collective {
+namespace tailrace::internal::collective {
 
 namespace {
 
@@ -215,4 +215,4 @@ uint64_t total_bytes(std::span<const Request> requests) {
     return bytes;
 }
 
-}  // namespace tailrace::collective
+}  // namespace tailrace::internal::collective

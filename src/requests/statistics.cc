@@ -1,11 +1,11 @@
-#include "collective/statistics.h"
+#include "requests/statistics.h"
 
 #include <algorithm>
 #include <bit>
 
 #include "base/bytes.h"
 
-namespace tailrace::collective {
+namespace tailrace::internal::collective {
 
 namespace {
 
@@ -55,4 +55,4 @@ void Statistics::add(const Statistics& other) {
         [&](double& value) { value = std::max(value, times[time++]); });
 }
 
-}  // namespace tailrace::collective
+}  // namespace tailrace::internal::collective

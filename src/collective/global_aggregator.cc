@@ -1,4 +1,4 @@
-#include "collective/global_part.h"
+#include "collective/global_aggregator.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 
 #include "base/units.h"
 
-namespace tailrace::collective {
+namespace tailrace::internal::collective {
 
 namespace {
 
@@ -28,7 +28,8 @@ Status make_images(CallMemory& memory, uint64_t window_bytes) {
     return Status();
 }
 
-GlobalPart::GlobalPart(CallContext& context, LocalPart* local) : context_(context), local_(local) {
+GlobalAggregator::GlobalAggregator(CallContext& context, LocalAggregator* local)
+    : context_(context), local_(local) {
     const auto mine = std::find(context.globals.begin(), context.globals.end(), context.rank());
     if (mine == context.globals.end()) return;
     index_ = static_cast<int>(mine - context.globals.begin());
@@ -47,7 +48,7 @@ GlobalPart::GlobalPart(CallContext& context, LocalPart* local) : context_(contex
         if (context.domains.may_touch(range, index_)) ++groups_missing_;
 }
 
-GlobalPart::~GlobalPart() {
+GlobalAggregator::~GlobalAggregator() {
     for (const std::unique_ptr<Window>& window : open_) {
         while (window->stage == Window::Stage::in_file &&
                !window->task.finished.load(std::memory_order_acquire))
@@ -58,7 +59,7 @@ GlobalPart::~GlobalPart() {
     }
 }
 
-Status GlobalPart::handle(int source, const CallMessage& message) {
+Status GlobalAggregator::handle(int source, const CallMessage& message) {
     if (message.kind == CallMessage::Kind::windows || !message.ids.empty())
         TAILRACE_TRY(announced(source, message.ids));
     if (message.kind == CallMessage::Kind::windows) return Status();
@@ -76,7 +77,7 @@ Status GlobalPart::handle(int source, const CallMessage& message) {
 }
 
 // A group has said to which windows it contributes. Those of the first rounds are open from then on.
-Status GlobalPart::announced(int source, const std::vector<uint64_t>& ids) {
+Status GlobalAggregator::announced(int source, const std::vector<uint64_t>& ids) {
     if (!ids.empty()) ++context_.statistics.receives;
     if (groups_missing_ == 0)
         return Status(Code::transport, "a global aggregator was told twice what a group contributes");
@@ -98,7 +99,8 @@ Status GlobalPart::announced(int source, const std::vector<uint64_t>& ids) {
     return open_windows();
 }
 
-std::pair<GlobalPart::Window*, GlobalPart::Contribution*> GlobalPart::find(uint64_t window, int source) {
+std::pair<GlobalAggregator::Window*, GlobalAggregator::Contribution*> GlobalAggregator::find(uint64_t window,
+                                                                                             int source) {
     for (const std::unique_ptr<Window>& open : open_) {
         if (open->id != window) continue;
         for (Contribution& contribution : open->contributions)
@@ -107,7 +109,7 @@ std::pair<GlobalPart::Window*, GlobalPart::Contribution*> GlobalPart::find(uint6
     return {nullptr, nullptr};
 }
 
-GlobalPart::Window& GlobalPart::open_window(uint64_t id) {
+GlobalAggregator::Window& GlobalAggregator::open_window(uint64_t id) {
     ++context_.statistics.rounds;
     auto window = std::make_unique<Window>();
     window->id = id;
@@ -120,7 +122,7 @@ GlobalPart::Window& GlobalPart::open_window(uint64_t id) {
     return *open_.emplace_back(std::move(window));
 }
 
-Status GlobalPart::open_windows() {
+Status GlobalAggregator::open_windows() {
     while (groups_missing_ == 0 && !contributors_.empty() && open_.size() < global_images) {
         const auto next = contributors_.begin();
         Window& window = open_window(next->first);
@@ -136,11 +138,11 @@ Status GlobalPart::open_windows() {
     return Status();
 }
 
-bool GlobalPart::done() const {
+bool GlobalAggregator::done() const {
     return groups_missing_ == 0 && contributors_.empty() && open_.empty();
 }
 
-Status GlobalPart::offered(Window& window, Contribution& contribution, const CallMessage& message) {
+Status GlobalAggregator::offered(Window& window, Contribution& contribution, const CallMessage& message) {
     contribution.stage = Contribution::Stage::described;
     contribution.bytes = message.bytes;
     context_.statistics.requests_after_local += message.count;
@@ -194,7 +196,7 @@ Status GlobalPart::offered(Window& window, Contribution& contribution, const Cal
 }
 
 // The window has been read, and the group has said where its packed bytes go.
-Status GlobalPart::serve(Window& window, Contribution& contribution) {
+Status GlobalAggregator::serve(Window& window, Contribution& contribution) {
     CallMessage& message = *contribution.grant;
     message.bytes = contribution.bytes;
     contribution.stage = Contribution::Stage::settled;
@@ -217,14 +219,14 @@ Status GlobalPart::serve(Window& window, Contribution& contribution) {
     return Status();
 }
 
-Status GlobalPart::say_done(int target, const Window& window) {
+Status GlobalAggregator::say_done(int target, const Window& window) {
     CallMessage message;
     message.kind = CallMessage::Kind::done;
     message.window = window.id;
     return context_.post(target, message, window.steps);
 }
 
-Result<bool> GlobalPart::step() {
+Result<bool> GlobalAggregator::step() {
     if (index_ < 0) return false;
     bool moved = false;
     for (const std::unique_ptr<Window>& window : open_) {
@@ -240,7 +242,7 @@ Result<bool> GlobalPart::step() {
     return moved || ended > 0;
 }
 
-Result<bool> GlobalPart::advance(Window& window) {
+Result<bool> GlobalAggregator::advance(Window& window) {
     bool moved = false;
     for (Contribution& contribution : window.contributions) {
         TAILRACE_ASSIGN(const bool advanced, advance(window, contribution));
@@ -272,7 +274,7 @@ Result<bool> GlobalPart::advance(Window& window) {
 }
 
 // Lets a contribution that comes from, or goes to, another node go on.
-Result<bool> GlobalPart::advance(Window& window, Contribution& contribution) {
+Result<bool> GlobalAggregator::advance(Window& window, Contribution& contribution) {
     if (contribution.runs_transfer) {
         TAILRACE_ASSIGN(const auto complete, contribution.runs_transfer->test());
         if (!complete) return false;
@@ -307,7 +309,7 @@ Result<bool> GlobalPart::advance(Window& window, Contribution& contribution) {
     return true;
 }
 
-Status GlobalPart::submit(Window& window) {
+Status GlobalAggregator::submit(Window& window) {
     window.stage = Window::Stage::in_file;
     window.task.writes = context_.writes;
     window.task.window = window.range;
@@ -318,7 +320,7 @@ Status GlobalPart::submit(Window& window) {
     return Status();
 }
 
-Status GlobalPart::file_phase_over(Window& window) {
+Status GlobalAggregator::file_phase_over(Window& window) {
     context_.fail(window.task.status);
     context_.file_end = std::min(context_.file_end, window.task.file_end);
     Statistics& statistics = context_.statistics;
@@ -348,12 +350,13 @@ Status GlobalPart::file_phase_over(Window& window) {
 
 // ---- packed bytes and images --------------------------------------------------------------------------
 
-std::span<std::byte> GlobalPart::place_in_image(Window& window, const Request& run) {
+std::span<std::byte> GlobalAggregator::place_in_image(Window& window, const Request& run) {
     return window.image.subspan(static_cast<size_t>(run.offset - window.range.begin),
                                 static_cast<size_t>(run.bytes));
 }
 
-void GlobalPart::scatter(Window& window, std::span<const Request> runs, std::span<const std::byte> packed) {
+void GlobalAggregator::scatter(Window& window, std::span<const Request> runs,
+                               std::span<const std::byte> packed) {
     const Stopwatch stopwatch(context_.statistics.scatter);
     size_t at = 0;
     for (const Request& run : runs) {
@@ -363,7 +366,7 @@ void GlobalPart::scatter(Window& window, std::span<const Request> runs, std::spa
     }
 }
 
-void GlobalPart::gather(Window& window, std::span<const Request> runs, std::span<std::byte> packed) {
+void GlobalAggregator::gather(Window& window, std::span<const Request> runs, std::span<std::byte> packed) {
     const Stopwatch stopwatch(context_.statistics.scatter);
     size_t at = 0;
     for (const Request& run : runs) {
@@ -373,7 +376,7 @@ void GlobalPart::gather(Window& window, std::span<const Request> runs, std::span
     }
 }
 
-bool GlobalPart::find_room(Window& window, Contribution& contribution) {
+bool GlobalAggregator::find_room(Window& window, Contribution& contribution) {
     if (contribution.runs.size() == 1) {
         contribution.packed = place_in_image(window, contribution.runs.front());
         return true;
@@ -388,9 +391,9 @@ bool GlobalPart::find_room(Window& window, Contribution& contribution) {
     return true;
 }
 
-void GlobalPart::give_room_back(Contribution& contribution) {
+void GlobalAggregator::give_room_back(Contribution& contribution) {
     if (!contribution.in_scratch) return;
     if (--scratch_users_ == 0) scratch_used_ = 0;
 }
 
-}  // namespace tailrace::collective
+}  // namespace tailrace::internal::collective

@@ -1,17 +1,17 @@
-// MemberPart: what every rank does for its own requests: it copies its bytes between its memory and the
+// Member: what every rank does for its own requests: it copies its bytes between its memory and the
 // group's packed bytes when its local aggregator says so. Every byte is copied once, by the rank it belongs
 // to; only those of a small write are copied by the aggregator from where the rank has laid them.
 #pragma once
 
 #include "collective/call_context.h"
-#include "collective/stream.h"
+#include "requests/stream.h"
 
-namespace tailrace::collective {
+namespace tailrace::internal::collective {
 
-class MemberPart {
+class Member {
   public:
     // `list` and `memory` must outlive the part; memory.bytes() is the sum of the list's.
-    MemberPart(CallContext& context, const RequestList& list, const MemoryList& memory);
+    Member(CallContext& context, const RequestList& list, const MemoryList& memory);
 
     Status handle(int source, const CallMessage& message);
     bool done() const { return windows_left_ == 0; }
@@ -28,4 +28,4 @@ class MemberPart {
     uint64_t windows_left_ = 0;  // of which the aggregator will have a message
 };
 
-}  // namespace tailrace::collective
+}  // namespace tailrace::internal::collective

@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "base/status.h"
-#include "collective/memory_list.h"
-#include "collective/requests.h"
+#include "requests/memory_list.h"
+#include "requests/requests.h"
 
-namespace tailrace::collective {
+namespace tailrace::internal::collective {
 
 struct Block {
     int64_t displacement = 0;
@@ -48,4 +48,4 @@ Result<std::vector<Request>> requests_of(const FileView& view, uint64_t position
 // `count` elements of a type at `address`, as the memory of a call; pieces in the order of the typemap.
 MemoryList memory_of(void* address, uint64_t count, const FlatType& type);
 
-}  // namespace tailrace::collective
+}  // namespace tailrace::internal::collective

@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-namespace tailrace::collective {
+namespace tailrace::internal::collective {
 
 class MemoryList {
   public:
@@ -90,4 +90,4 @@ class MemoryList {
     mutable size_t last_ = 0;
 };
 
-}  // namespace tailrace::collective
+}  // namespace tailrace::internal::collective

@@ -4,10 +4,10 @@
 // list: nobody has to tell.
 #pragma once
 
-#include "collective/memory_list.h"
-#include "collective/requests.h"
+#include "requests/memory_list.h"
+#include "requests/requests.h"
 
-namespace tailrace::collective {
+namespace tailrace::internal::collective {
 
 class Stream {
   public:
@@ -36,4 +36,4 @@ class Stream {
     std::vector<uint64_t> begins_;  // of each request's bytes in the memory
 };
 
-}  // namespace tailrace::collective
+}  // namespace tailrace::internal::collective

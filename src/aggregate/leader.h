@@ -1,4 +1,4 @@
-// LeaderPart: a leader's part in an epoch (Algorithms 3 and 5).
+// Leader: a leader's part in an epoch (Algorithms 3 and 5).
 //
 // The way of a buffer:  pool -> put aside for a follower's credit -> receive -> write queue -> pool
 //                  or:  pool -> local chunk read and written by a writer -> pool
@@ -28,13 +28,13 @@
 #include "aggregate/node_services.h"
 #include "aggregate/segment_writer.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
-class LeaderPart {
+class Leader {
   public:
     // `credit_counter` numbers the credits of all epochs of this node.
-    LeaderPart(NodeServices& services, std::shared_ptr<const FlushPlan> plan,
-               std::shared_ptr<LocalReader> reader, uint32_t& credit_counter);
+    Leader(NodeServices& services, std::shared_ptr<const FlushPlan> plan, std::shared_ptr<LocalReader> reader,
+           uint32_t& credit_counter);
 
     void take(int node, const ChunkMessage& message);
     void take(int node, const EmptyMessage& message);
@@ -108,4 +108,4 @@ class LeaderPart {
     Clock::time_point stage_began_ = Clock::now();
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

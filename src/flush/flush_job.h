@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "aggregate/flush_statistics.h"
-#include "aggregate/plan.h"
 #include "base/status.h"
+#include "flush/flush_statistics.h"
+#include "flush/plan.h"
 
-namespace tailrace {
+namespace tailrace::internal {
 
 // A stream this node has captured and the aggregator may read until the job is over.
 struct LocalStream {
@@ -40,4 +40,4 @@ struct FlushResult {
     FlushStatistics statistics;
 };
 
-}  // namespace tailrace
+}  // namespace tailrace::internal

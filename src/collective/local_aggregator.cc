@@ -1,11 +1,11 @@
-#include "collective/local_part.h"
+#include "collective/local_aggregator.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
 
-namespace tailrace::collective {
+namespace tailrace::internal::collective {
 
 namespace {
 
@@ -28,13 +28,13 @@ Status check_list(int rank, std::span<const Request> requests, const ListSummary
 
 }  // namespace
 
-LocalPart::LocalPart(CallContext& context, MemberPart& own)
+LocalAggregator::LocalAggregator(CallContext& context, Member& own)
     : context_(context), own_(own), slots_(context.slots) {
     for (const int rank : context.groups.members(context.rank()))
         if (context.ranks[static_cast<size_t>(rank)].list.requests > 0) members_.push_back(rank);
 }
 
-LocalPart::~LocalPart() {
+LocalAggregator::~LocalAggregator() {
     for (Slot& slot : slots_)
         for (Transfer* transfer : {slot.runs_transfer.get(), slot.data_transfer.get()})
             if (transfer != nullptr) (void)transfer->take_back();
@@ -42,7 +42,7 @@ LocalPart::~LocalPart() {
 }
 
 // 1. The members' lists.
-Status LocalPart::start() {
+Status LocalAggregator::start() {
     for (const int rank : members_) {
         if (rank == context_.rank()) {
             lists_[rank] = own_.stream().list();
@@ -76,7 +76,7 @@ Status LocalPart::start() {
 }
 
 // 2. Their windows.
-Status LocalPart::begin() {
+Status LocalAggregator::begin() {
     std::vector<uint64_t> ids;
     for (const auto& [rank, list] : lists_) {
         const std::vector<uint64_t> touched = windows_of(list, context_.domains);
@@ -111,13 +111,13 @@ Status LocalPart::begin() {
     return Status();
 }
 
-Status LocalPart::opened(uint64_t window, uint64_t steps) {
+Status LocalAggregator::opened(uint64_t window, uint64_t steps) {
     if (!context_.writes) return ask(window, steps);
     opened_[window] = steps;
     return Status();
 }
 
-Status LocalPart::handle(const CallMessage& message) {
+Status LocalAggregator::handle(const CallMessage& message) {
     switch (message.kind) {
         case CallMessage::Kind::open:
             return opened(message.window, message.step);
@@ -148,7 +148,7 @@ Status LocalPart::handle(const CallMessage& message) {
     return Status(Code::transport, "a local aggregator received a message out of order");
 }
 
-Result<bool> LocalPart::step() {
+Result<bool> LocalAggregator::step() {
     bool moved = false;
     for (std::optional<size_t> slot = free_slot(); slot && !opened_.empty(); slot = free_slot()) {
         TAILRACE_TRY(take_up(*slot));
@@ -170,47 +170,47 @@ Result<bool> LocalPart::step() {
     return moved;
 }
 
-bool LocalPart::done() const {
+bool LocalAggregator::done() const {
     return windows_left_ == 0 && asking_.empty();  // a window is left until its slot is free
 }
 
 // ---- where things are ---------------------------------------------------------------------------------
 
-int LocalPart::owner(uint64_t window) const {
+int LocalAggregator::owner(uint64_t window) const {
     return context_.globals[static_cast<size_t>(context_.domains.owner(window))];
 }
-bool LocalPart::inside(uint64_t window) const {
+bool LocalAggregator::inside(uint64_t window) const {
     return owner(window) == context_.rank();
 }
-bool LocalPart::by_memory(uint64_t window) const {
+bool LocalAggregator::by_memory(uint64_t window) const {
     return !alone() && !inside(window) && context_.same_node(owner(window));
 }
 
-std::optional<size_t> LocalPart::free_slot() const {
+std::optional<size_t> LocalAggregator::free_slot() const {
     for (size_t slot = 0; slot < slots_.size(); ++slot)
         if (slots_[slot].stage == Stage::free) return slot;
     return std::nullopt;
 }
 
-LocalPart::Slot* LocalPart::slot_of(uint64_t window) {
+LocalAggregator::Slot* LocalAggregator::slot_of(uint64_t window) {
     for (Slot& slot : slots_)
         if (slot.stage > Stage::spent && slot.window == window) return &slot;
     return nullptr;
 }
 
-std::span<const Request> LocalPart::runs(uint64_t window) const {
+std::span<const Request> LocalAggregator::runs(uint64_t window) const {
     for (const Slot& slot : slots_)
         if (slot.stage > Stage::spent && slot.window == window) return slot.runs;
     const auto asked = asked_.find(window);
     return asked == asked_.end() ? std::span<const Request>() : asked->second;
 }
 
-std::span<std::byte> LocalPart::packed(uint64_t window) {
+std::span<std::byte> LocalAggregator::packed(uint64_t window) {
     const Slot* slot = slot_of(window);
     return slot == nullptr ? std::span<std::byte>() : slot->packed;
 }
 
-MergeCounts LocalPart::merge_window(const FileWindow& window, std::vector<Request>& runs) {
+MergeCounts LocalAggregator::merge_window(const FileWindow& window, std::vector<Request>& runs) {
     const Stopwatch stopwatch(context_.statistics.gather);
     std::vector<std::span<const Request>> parts;
     for (const auto& [rank, list] : lists_) {
@@ -224,7 +224,7 @@ MergeCounts LocalPart::merge_window(const FileWindow& window, std::vector<Reques
 }
 
 // Finds the memory for the packed bytes of slot.runs, and shows the runs to the members.
-Status LocalPart::prepare(size_t index) {
+Status LocalAggregator::prepare(size_t index) {
     Slot& slot = slots_[index];
     const uint64_t bytes = total_bytes(slot.runs);
     if (alone()) {
@@ -244,7 +244,7 @@ Status LocalPart::prepare(size_t index) {
     return Status();
 }
 
-Status LocalPart::tell_members(size_t index, CallMessage::Kind kind) {
+Status LocalAggregator::tell_members(size_t index, CallMessage::Kind kind) {
     Slot& slot = slots_[index];
     if (alone()) return Status();
     CallMessage message;
@@ -267,7 +267,7 @@ Status LocalPart::tell_members(size_t index, CallMessage::Kind kind) {
     return Status();
 }
 
-void LocalPart::release(size_t index) {
+void LocalAggregator::release(size_t index) {
     const uint64_t steps = slots_[index].steps;
     slots_[index] = Slot();
     slots_[index].steps = steps;
@@ -279,7 +279,7 @@ void LocalPart::release(size_t index) {
 
 // Of the windows that are open, the one of the earliest round; within a round local aggregators begin at
 // different owners, so that not all of them send to the first one at once.
-Status LocalPart::take_up(size_t index) {
+Status LocalAggregator::take_up(size_t index) {
     const auto owners = static_cast<uint64_t>(context_.domains.owners());
     const auto& all = context_.groups.aggregators;
     const auto me =
@@ -312,7 +312,7 @@ Status LocalPart::take_up(size_t index) {
     return slot.members_left == 0 ? offer(index) : Status();
 }
 
-Status LocalPart::offer(size_t index) {
+Status LocalAggregator::offer(size_t index) {
     Slot& slot = slots_[index];
     slot.stage = Stage::moving;
     const int target = owner(slot.window);
@@ -349,7 +349,7 @@ Status LocalPart::offer(size_t index) {
 }
 
 // The first to an owner names the windows that it may expect.
-Status LocalPart::post_offer(CallMessage& message, uint64_t after) {
+Status LocalAggregator::post_offer(CallMessage& message, uint64_t after) {
     const int target = owner(message.window);
     if (const auto unsaid = unsaid_.find(target); unsaid != unsaid_.end()) {
         message.ids = std::move(unsaid->second);
@@ -360,7 +360,7 @@ Status LocalPart::post_offer(CallMessage& message, uint64_t after) {
 
 // ---- reads --------------------------------------------------------------------------------------------
 
-Status LocalPart::ask(uint64_t window, uint64_t steps) {
+Status LocalAggregator::ask(uint64_t window, uint64_t steps) {
     std::vector<Request> runs;
     context_.statistics.overlapping_bytes +=
         merge_window(context_.domains.window(window), runs).overlapping_bytes;
@@ -396,7 +396,7 @@ Status LocalPart::ask(uint64_t window, uint64_t steps) {
 }
 
 // Memory for the packed bytes of slot.runs, and where it is into the message.
-Status LocalPart::give_memory(size_t index, CallMessage& message) {
+Status LocalAggregator::give_memory(size_t index, CallMessage& message) {
     Slot& slot = slots_[index];
     slot.stage = Stage::moving;
     if (Status status = prepare(index); !status.ok()) {
@@ -417,7 +417,7 @@ Status LocalPart::give_memory(size_t index, CallMessage& message) {
     return Status();
 }
 
-Status LocalPart::grant(size_t index) {
+Status LocalAggregator::grant(size_t index) {
     Slot& slot = slots_[index];
     slot.window = ready_.front().first;
     slot.steps = std::max(slot.steps, ready_.front().second);
@@ -432,7 +432,7 @@ Status LocalPart::grant(size_t index) {
 }
 
 // The packed bytes are here.
-Status LocalPart::filled(size_t index) {
+Status LocalAggregator::filled(size_t index) {
     Slot& slot = slots_[index];
     slot.stage = Stage::emptying;
     TAILRACE_TRY(tell_members(index, CallMessage::Kind::take));
@@ -442,14 +442,14 @@ Status LocalPart::filled(size_t index) {
 }
 
 // Between this rank's memory and the slot, unless the slot is that memory.
-Status LocalPart::copy_own(Slot& slot) {
+Status LocalAggregator::copy_own(Slot& slot) {
     if (slot.failed || !lists_.contains(context_.rank())) return Status();
     const FileWindow window = context_.domains.window(slot.window);
     if (alone() && slot.packed.data() == own_.stream().memory_of(window).data()) return Status();
     return own_.copy(window, slot.runs, slot.packed);
 }
 
-Result<bool> LocalPart::advance(size_t index) {
+Result<bool> LocalAggregator::advance(size_t index) {
     Slot& slot = slots_[index];
     for (std::unique_ptr<Transfer>* transfer : {&slot.runs_transfer, &slot.data_transfer}) {
         if (!*transfer) continue;
@@ -467,4 +467,4 @@ Result<bool> LocalPart::advance(size_t index) {
     return true;
 }
 
-}  // namespace tailrace::collective
+}  // namespace tailrace::internal::collective
