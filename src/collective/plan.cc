@@ -53,6 +53,15 @@ std::vector<uint64_t> parts_of_nodes(const Topology& topology, const std::vector
     return begins;
 }
 
+// Laid beside the requests, the bytes of a small write need no message within the node. They leave the node
+// in one message for each global aggregator instead of one of every rank.
+bool small_write(const std::vector<RankSummary>& ranks) {
+    return std::any_of(ranks.begin(), ranks.end(),
+                       [](const RankSummary& rank) { return rank.shares_bytes; }) &&
+           std::all_of(ranks.begin(), ranks.end(),
+                       [](const RankSummary& rank) { return rank.list.bytes <= small_write_bytes; });
+}
+
 }  // namespace
 
 std::vector<int> spread_out(int ranks, int chosen) {
@@ -299,12 +308,7 @@ Decision decide(const Topology& topology, const std::vector<RankSummary>& ranks,
         return exchange(Way::two_layer, fmt::format("{} local aggregators per node, as asked for", wanted),
                         wanted);
     }
-    // Laid beside the requests, the bytes of a small write need no message within the node, and leave it in
-    // one message for each global aggregator instead of one of every rank.
-    const bool small =
-        std::any_of(ranks.begin(), ranks.end(), [](const RankSummary& rank) { return rank.shares_bytes; }) &&
-        std::all_of(ranks.begin(), ranks.end(),
-                    [](const RankSummary& rank) { return rank.list.bytes <= small_write_bytes; });
+    const bool small = small_write(ranks);
     if (mean >= large_request_bytes && !small)
         return exchange(Way::two_phase, sizes + ": few and large, a first layer would only copy");
     const auto per_node =
