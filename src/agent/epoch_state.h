@@ -20,6 +20,10 @@ enum class EpochState : int {  // numbers as in the C interface
     failed = 5,      // not in the shared tier; `why` says what happened and what is left
 };
 
+inline bool is_final(EpochState state) {
+    return state == EpochState::committed || state == EpochState::kept_local || state == EpochState::failed;
+}
+
 struct EpochInfo {
     uint64_t epoch = 0;
     uint32_t run = 0;

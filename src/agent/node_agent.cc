@@ -6,6 +6,7 @@
 
 #include "agent/node_aggregator.h"
 #include "base/caught.h"
+#include "base/invariant.h"
 #include "base/log.h"
 #include "threads/executor.h"
 #include "threads/mutex.h"
@@ -287,6 +288,7 @@ void NodeAgent::maybe_start(EpochKey key, Epoch& epoch) {
                   [](const LocalStream& a, const LocalStream& b) { return a.info.rank < b.info.rank; });
         job.may_commit = false;
     }
+    INVARIANT(job.key == key && (epoch.recovered || !job.streams.empty()));
     epoch.started = true;
     tell_ranks(epoch, EpochFlushing{key});
     aggregator_->start(std::move(job));
@@ -318,6 +320,7 @@ void NodeAgent::on_result(const FlushResult& result) {
 }
 
 void NodeAgent::finish(EpochKey key, Epoch& epoch) {
+    INVARIANT(epoch.ended && is_final(epoch.ended->state) && (epoch.let_go || !epoch.started));
     if (epoch.ended->refused) remove_refused(epoch);
     epoch.inquiry = {};
     tell_ranks(epoch, *epoch.ended);
@@ -397,6 +400,7 @@ void NodeAgent::carry_out_orders() {
 }
 
 void NodeAgent::announce(const EpochEnded& ended) {
+    INVARIANT(root_ && is_final(ended.state));
     if (ended.state == EpochState::failed)
         log(LogLevel::warning, "{} did not reach {}: {}", to_string(ended.key), context_.config.shared_dir,
             ended.why.message());
@@ -410,6 +414,7 @@ void NodeAgent::post_to_agents(const AgentMessage& message) {
 }
 
 void NodeAgent::commit(const EpochEnded& committed) {
+    INVARIANT(root_ && committed.state == EpochState::committed);
     {
         MutexLock lock(mutex_);
         open_.insert(committed.key);

@@ -2,6 +2,7 @@
 
 #include "agent/node_aggregator.h"
 #include "base/caught.h"
+#include "base/invariant.h"
 #include "base/log.h"
 #include "threads/mutex.h"
 
@@ -117,6 +118,7 @@ bool NodeFlusher::step() {
     for (const auto& result : aggregator_->take_results()) {
         report_flush(context_, recorder_, result);
         MutexLock lock(mutex_);
+        INVARIANT(open_.contains(result.key));
         results_.push_back(result);
         open_.erase(result.key);
         changed_.notify_all();
@@ -141,7 +143,8 @@ void NodeFlusher::verify(const FlushJob& job) {
 void NodeFlusher::start(FlushJob job) {
     {
         MutexLock lock(mutex_);
-        open_.insert(job.key);
+        const bool fresh = open_.insert(job.key).second;
+        INVARIANT(fresh);  // one flush of an epoch at a time
         jobs_.push_back(std::move(job));
     }
     wake();

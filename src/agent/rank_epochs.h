@@ -17,10 +17,6 @@
 
 namespace tailrace::internal {
 
-inline bool is_final(EpochState state) {
-    return state == EpochState::committed || state == EpochState::kept_local || state == EpochState::failed;
-}
-
 class RankEpochs {
   public:
     struct Entry {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "agent/epoch_state.h"
 #include "base/invariant.h"
 #include "shared/left_intact.h"
 
@@ -85,6 +86,7 @@ void RootLedger::verified(const PartsVerified& news) {
 
 void RootLedger::allow_if_sound(EpochKey key) {
     const auto& epoch = epochs_[key];
+    INVARIANT(epoch.nodes_verified <= nodes_ && !(epoch.judged && epoch.refused));
     if (epoch.judged && epoch.nodes_verified == nodes_ && !epoch.ended) orders_.emplace_back(MayCommit{key});
 }
 
@@ -120,6 +122,7 @@ void RootLedger::decide(EpochKey key, bool for_shared) {
 
 void RootLedger::start(EpochKey key) {
     INVARIANT(!epochs_[key].ended && !epochs_[key].flush);
+    INVARIANT(!contains(waiting_, key));
     note_step("flush of epoch and run ordered", key.epoch, key.run);
     epochs_[key].flush = true;
     running_.insert(key);
@@ -127,7 +130,7 @@ void RootLedger::start(EpochKey key) {
 }
 
 void RootLedger::keep_local(EpochKey key, std::string note) {
-    INVARIANT(!running_.contains(key));
+    INVARIANT(!running_.contains(key) && !epochs_[key].ended);
     epochs_[key].flush = false;
     epochs_[key].note = std::move(note);
     orders_.emplace_back(std::in_place_type<Decision>, Decision{key, false});
@@ -176,6 +179,7 @@ void RootLedger::end_if_whole(EpochKey key) {
 void RootLedger::end(EpochKey key, EpochState state, Status why) {
     auto& epoch = epochs_[key];
     if (epoch.ended) return;
+    INVARIANT(is_final(state) && (state == EpochState::failed || why.ok()));
     INVARIANT(state != EpochState::committed || (epoch.results == parties_ && !epoch.refused));
     note_step("epoch ends in state", key.epoch, static_cast<uint64_t>(state));
     epoch.ended = true;

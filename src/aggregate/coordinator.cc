@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "base/invariant.h"
+
 namespace tailrace::internal {
 
 void Coordinator::take(int node, const OfferMessage& message) {
@@ -38,6 +40,7 @@ void Coordinator::take(int node, const OfferMessage& message) {
 }
 
 void Coordinator::make_plan_of(EpochKey key, Epoch& epoch) {
+    INVARIANT(epoch.stage == Stage::collecting && !epoch.plan);
     const OfferMessage first = epoch.offers.begin()->second;
     std::vector<NodeOffer> offers;
     for (auto& [node, offer] : epoch.offers) offers.push_back(std::move(offer.offer));
@@ -47,6 +50,7 @@ void Coordinator::make_plan_of(EpochKey key, Epoch& epoch) {
     if (!plan.ok()) return fail(key, epoch, plan.status());
     epoch.plan = std::make_shared<const FlushPlan>(std::move(plan).value());
     epoch.working.insert(epoch.plan->leaders.begin(), epoch.plan->leaders.end());
+    INVARIANT(!epoch.working.empty());
     epoch.stage = Stage::running;
     tell_all(PlanMessage{*epoch.plan});
 }
@@ -63,6 +67,7 @@ void Coordinator::take(int node, const SegmentMessage& message) {
 
 void Coordinator::check_all_reported(EpochKey key, Epoch& epoch) {
     if (!epoch.working.empty()) return;
+    INVARIANT(epoch.plan && epoch.stage != Stage::collecting);
     if (epoch.stage == Stage::running && epoch.data_bytes != epoch.plan->bytes()) {
         fail(key, epoch,
              Status(Code::failed_state,
@@ -94,10 +99,13 @@ void Coordinator::fail(EpochKey key, Epoch& epoch, const Status& why) {
 
 void Coordinator::discarded(EpochKey key) {
     auto found = epochs_.find(key);
-    if (found != epochs_.end()) end(key, Status(found->second.failure));
+    if (found == epochs_.end()) return;
+    INVARIANT(found->second.stage == Stage::discarding && !found->second.failure.ok());
+    end(key, Status(found->second.failure));
 }
 
 void Coordinator::end(EpochKey key, const Status& status) {
+    INVARIANT(!over_.has(key));  // a group hears one result of an epoch
     epochs_.erase(key);
     over_.add(key);
     tell_all(ResultMessage{key, status});

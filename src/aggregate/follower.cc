@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "base/invariant.h"
+
 namespace tailrace::internal {
 
 void Follower::fail(const Status& why) {
@@ -72,6 +74,7 @@ bool Follower::answer_credits(bool may_take_buffers) {
 
 void Follower::begin_read(Credit credit, Buffer buffer) {
     const LocalChunk piece = *reader_->next();
+    INVARIANT(piece.bytes <= buffer.memory().size() && reading_ + sends_.size() < most_in_flight);
     auto chunk = std::make_shared<Chunk>();
     chunk->rank = piece.rank;
     chunk->stream_offset = piece.stream_offset;
@@ -81,6 +84,7 @@ void Follower::begin_read(Credit credit, Buffer buffer) {
     services_.writers.submit(
         Urgency::urgent, [reader = reader_, piece, chunk] { return reader->read(piece, chunk->data()); },
         [this, credit, chunk](const Status& outcome) {
+            INVARIANT(reading_ > 0);
             --reading_;
             if (!outcome.ok()) fail(services_.here(outcome));
             if (failure_.ok()) {
@@ -92,6 +96,7 @@ void Follower::begin_read(Credit credit, Buffer buffer) {
 }
 
 void Follower::send(Credit credit, std::shared_ptr<Chunk> chunk) {
+    INVARIANT(failure_.ok());  // what could not be read is not sent
     chunk->begin = Clock::now();
     services_.tell(credit.leader_node,
                    ChunkMessage{key_, credit.number, chunk->rank, chunk->stream_offset, chunk->bytes});

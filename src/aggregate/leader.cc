@@ -29,6 +29,7 @@ Leader::Leader(NodeServices& services, std::shared_ptr<const FlushPlan> plan,
     statistics_.writers.resize(services.writers.thread_count());
     const std::vector<int> assigned = assigned_leaders(*plan_);
     const int self = plan_->leader_index(services_.node);
+    INVARIANT(self >= 0 && assigned.size() == plan_->offers.size());
     for (size_t place = 0; place < plan_->offers.size(); ++place) {
         const NodeOffer& offer = plan_->offers[place];
         if (plan_->leader_index(offer.node) >= 0) continue;
@@ -166,6 +167,7 @@ void Leader::submit_for_each_file(std::function<Status(SegmentWriter&, uint32_t 
         services_.writers.submit(
             Urgency::urgent, [segment = segment_, file, work] { return work(*segment, file); },
             [this](const Status& outcome) {
+                INVARIANT(file_tasks_ > 0);
                 --file_tasks_;
                 if (!outcome.ok()) fail(services_.here(outcome));
             });
@@ -178,6 +180,7 @@ void Leader::begin_preparing() {
 }
 
 void Leader::begin_committing() {
+    INVARIANT(failure_.ok() && nothing_open() && book_.all_exhausted());
     enter(Stage::committing);
     slots_begun_ = allowed_;
     submit_for_each_file([and_commit = allowed_](SegmentWriter& segment, uint32_t file) {
@@ -187,6 +190,7 @@ void Leader::begin_committing() {
 }
 
 void Leader::write_slots() {
+    INVARIANT(allowed_ && !slots_begun_ && failure_.ok());
     slots_begun_ = true;
     submit_for_each_file([](SegmentWriter& segment, uint32_t file) { return segment.commit(file); });
 }
@@ -207,7 +211,8 @@ bool Leader::grant_credits() {
         const int node = *book_.next();
         const uint32_t credit = credit_counter_++;
         book_.grant(node);
-        credits_.emplace(credit, PutAside{node, std::move(buffer)});
+        const bool fresh = credits_.emplace(credit, PutAside{node, std::move(buffer)}).second;
+        INVARIANT(fresh && remote_buffers() <= buffers);
         services_.tell(node, CreditMessage{plan_->key, credit});
         turn_of_local_ = true;
         moved = true;
@@ -339,6 +344,7 @@ bool Leader::write_local() {
 // `local`: the chunk must be fetched first.
 void Leader::submit_write(std::shared_ptr<Chunk> chunk, std::optional<LocalChunk> local) {
     const bool is_local = local.has_value();
+    INVARIANT(stage_ == Stage::moving && chunk->bytes <= chunk->buffer.memory().size());
     ++(is_local ? local_tasks_ : remote_tasks_);
     services_.writers.submit(
         is_local ? Urgency::relaxed : Urgency::urgent,
@@ -357,6 +363,7 @@ void Leader::submit_write(std::shared_ptr<Chunk> chunk, std::optional<LocalChunk
             return written;
         },
         [this, chunk, is_local](const Status& outcome) {
+            INVARIANT((is_local ? local_tasks_ : remote_tasks_) > 0);
             --(is_local ? local_tasks_ : remote_tasks_);
             if (!outcome.ok()) return fail(services_.here(outcome));
             if (!is_local) ++window_;

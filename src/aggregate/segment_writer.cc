@@ -62,6 +62,8 @@ Status SegmentWriter::write(uint32_t rank, uint64_t stream_offset, std::span<con
     for (const auto& piece : placed) {
         const uint64_t begin = piece.extent.stream_offset - stream_offset;
         const uint64_t end = begin + align_up(piece.extent.bytes, plan_->block_bytes);
+        INVARIANT(piece.extent.stream_offset >= stream_offset && end <= padded);
+        INVARIANT(piece.extent.file_offset % plan_->block_bytes == 0);
         const uint64_t border = std::clamp<uint64_t>(blocks.size(), begin, end);  // of blocks and rest
         File& file = files_[piece.file].segment->file();
         if (begin < border)

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/invariant.h"
 #include "base/units.h"
 
 namespace tailrace::internal::collective {
@@ -115,6 +116,9 @@ GlobalAggregator::Window& GlobalAggregator::open_window(uint64_t id) {
     window->id = id;
     window->range = context_.domains.window(id);
     window->buffer = context_.memory.images->try_take();
+    INVARIANT(window->buffer.valid());
+    INVARIANT(window->range.begin % image_alignment + window->range.bytes() <=
+              window->buffer.memory().size());
     window->image =
         window->buffer.memory().subspan(static_cast<size_t>(window->range.begin % image_alignment),
                                         static_cast<size_t>(window->range.bytes()));
@@ -197,6 +201,7 @@ Status GlobalAggregator::offered(Window& window, Contribution& contribution, con
 
 // The window has been read, and the group has said where its packed bytes go.
 Status GlobalAggregator::serve(Window& window, Contribution& contribution) {
+    INVARIANT(contribution.grant && window.stage == Window::Stage::serving);
     CallMessage& message = *contribution.grant;
     message.bytes = contribution.bytes;
     contribution.stage = Contribution::Stage::settled;
@@ -310,6 +315,7 @@ Result<bool> GlobalAggregator::advance(Window& window, Contribution& contributio
 }
 
 Status GlobalAggregator::submit(Window& window) {
+    INVARIANT(window.stage == Window::Stage::collecting && groups_missing_ == 0);
     window.stage = Window::Stage::in_file;
     window.task.writes = context_.writes;
     window.task.window = window.range;
@@ -393,6 +399,7 @@ bool GlobalAggregator::find_room(Window& window, Contribution& contribution) {
 
 void GlobalAggregator::give_room_back(Contribution& contribution) {
     if (!contribution.in_scratch) return;
+    INVARIANT(scratch_users_ > 0);
     if (--scratch_users_ == 0) scratch_used_ = 0;
 }
 

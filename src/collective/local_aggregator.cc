@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/invariant.h"
+
 namespace tailrace::internal::collective {
 
 namespace {
@@ -232,6 +234,7 @@ Status LocalAggregator::prepare(size_t index) {
         if (!slot.packed.empty()) return Status();
     }
     const uint64_t slot_bytes = context_.domains.window_bytes();
+    INVARIANT(bytes <= slot_bytes);
     TAILRACE_TRY(context_.memory.packed.ensure(slot_bytes * slots_.size()));
     slot.packed = context_.memory.packed.memory().subspan(static_cast<size_t>(index * slot_bytes),
                                                           static_cast<size_t>(bytes));
@@ -268,6 +271,8 @@ Status LocalAggregator::tell_members(size_t index, CallMessage::Kind kind) {
 }
 
 void LocalAggregator::release(size_t index) {
+    INVARIANT(windows_left_ > 0 && slots_[index].members_left == 0);
+    INVARIANT(!slots_[index].data_transfer && !slots_[index].runs_transfer);
     const uint64_t steps = slots_[index].steps;
     slots_[index] = Slot();
     slots_[index].steps = steps;
@@ -314,6 +319,7 @@ Status LocalAggregator::take_up(size_t index) {
 
 Status LocalAggregator::offer(size_t index) {
     Slot& slot = slots_[index];
+    INVARIANT(slot.stage == Stage::filling && slot.members_left == 0);
     slot.stage = Stage::moving;
     const int target = owner(slot.window);
     CallMessage message;
@@ -434,6 +440,7 @@ Status LocalAggregator::grant(size_t index) {
 // The packed bytes are here.
 Status LocalAggregator::filled(size_t index) {
     Slot& slot = slots_[index];
+    INVARIANT(!context_.writes && slot.stage == Stage::moving);
     slot.stage = Stage::emptying;
     TAILRACE_TRY(tell_members(index, CallMessage::Kind::take));
     TAILRACE_TRY(copy_own(slot));

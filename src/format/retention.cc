@@ -1,6 +1,7 @@
 // Retention: which complete epochs a rule removes. Pure.
 #include <algorithm>
 
+#include "base/invariant.h"
 #include "format/catalog.h"
 #include "format/lineage.h"
 
@@ -46,6 +47,10 @@ std::vector<EpochKey> choose_removals(const std::vector<EpochAge>& epochs, const
             removals.push_back(attempt.key);
     }
     std::sort(removals.begin(), removals.end());
+    // The newest that can be restored stays, whatever the rule says.
+    INVARIANT(complete.empty() ||
+              !std::binary_search(removals.begin(), removals.end(), complete.front().key));
+    COSTLY_INVARIANT(std::adjacent_find(removals.begin(), removals.end()) == removals.end());
     return removals;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/invariant.h"
 #include "base/log.h"
 
 namespace tailrace::internal {
@@ -51,7 +52,11 @@ void CapturedParts::remove_old(EpochKey key) {
 
 // The newest of those that go gives its space away.
 std::optional<OwnPart> CapturedParts::retire(uint32_t keep, bool recycle) {
-    const auto removals = choose_local_removals(ages(), std::max(1u, keep));
+    const auto known = ages();
+    const auto removals = choose_local_removals(known, std::max(1u, keep));
+    COSTLY_INVARIANT(std::none_of(known.begin(), known.end(), [&](const LocalAge& age) {
+        return age.in_use && std::find(removals.begin(), removals.end(), age.key) != removals.end();
+    }));
     std::optional<OwnPart> recycled;
     for (auto key = removals.rbegin(); key != removals.rend(); ++key) {
         remove_old(*key);

@@ -34,6 +34,7 @@ Status Segment::empty_slot() {
 }
 
 Status Segment::seal(SegmentIndex index, uint64_t end) {
+    INVARIANT(!slot_);  // sealed once
     normalize(index.extents);
     if (header_.leader_count == 1) TAILRACE_TRY(file_->truncate(end));
 
