@@ -21,14 +21,14 @@ Status Capture::with_space(Status failure, uint64_t needed) const {
     struct rlimit largest {};
     if (getrlimit(RLIMIT_FSIZE, &largest) == 0 && largest.rlim_cur < needed)
         return Status(Code::no_space,
-                      fmt::format("{} (this part needs {}, and the process may write files of {} "
+                      fmt::format("{} (this part needs {}, but the process may write files of {} "
                                   "at most: ulimit -f)",
                                   failure.message(), format_bytes(needed), format_bytes(largest.rlim_cur)));
     auto space = storage_.space(options_.directory);
     const std::string free = space.ok() ? format_bytes(space->free_bytes) : "an unknown amount";
     return Status(Code::no_space,
-                  fmt::format("{} (this part needs {}; {} is free in {}; keep_local says how many are "
-                              "kept there, local_dir where)",
+                  fmt::format("{} (this part needs {}; {} is free in {}; keep_local says how many epochs "
+                              "are kept there, and local_dir where)",
                               failure.message(), format_bytes(needed), free, options_.directory));
 }
 
@@ -56,7 +56,8 @@ Result<std::unique_ptr<File>> Capture::open_unfinished(const std::string& path) 
     auto file = storage_.open(path, {Access::write, DirectIo::off});
     if (file.status().code() != Code::not_found) return file;
     TAILRACE_TRY(storage_.make_directories(options_.directory));
-    log(LogLevel::warning, "{} was removed, with what was captured there before, and is made again",
+    log(LogLevel::warning,
+        "somebody has removed {} and the epochs that were captured there; it is made again",
         options_.directory);
     return storage_.open(path, {Access::write, DirectIo::off});
 }
@@ -79,23 +80,29 @@ Result<OwnPart> Capture::capture(PartHeader header, std::span<const RegionSource
     }
     if (part.ok()) return part;
 
-    // The failed part must not linger; neither must the one it was to replace, whose turn was over.
+    // Remove the failed part. Remove the recycled part as well: its epoch is no longer needed, and
+    // its content may be lost already.
     for (const auto& path : {unfinished_path, recycled_path}) {
         if (path.empty()) continue;
         auto removed = storage_.remove(path);
         if (!removed.ok() && removed.code() != Code::not_found)
-            log(LogLevel::info, "after a failed capture, {} stays behind: {}", path, removed.message());
+            log(LogLevel::info, "{} could not be removed after a failed capture: {}", path,
+                removed.message());
     }
     return with_space(part.status(), part_header_bytes + manifest.stream_bytes)
         .with_context(fmt::format("capturing {} of rank {} in {}; {}", to_string(header.key),
                                   header.stream.rank, options_.directory, left_intact(part.status())));
 }
 
-// Whether the space of a part that is no longer needed goes to the new one, which it then is called. Much
-// larger than needed, it would hold space that nobody uses. Somebody may have removed or cut it meanwhile:
-// memory beyond a file's end cannot be touched (SIGBUS). So its length is asked for once nobody finds it
-// under a part's name any more. Who cuts an unfinished file, or one that was opened before, while it is
-// copied into still ends the program; only writing instead of mapping, at twice the cost, could prevent that.
+// Renames a part that is no longer needed to the new part's unfinished name, and returns whether
+// the new part can use its space. A part of more than twice the size is refused, because it would
+// hold space that nobody uses.
+//
+// Somebody may have removed or truncated the file meanwhile, and memory beyond a file's end cannot
+// be touched (SIGBUS). So the length is checked after the rename, when nobody finds the file under
+// a part's name any more. One risk remains: a process that truncates the file later, by its
+// unfinished name or through a descriptor opened before, still ends the program. Only writing
+// instead of mapping could prevent that, and it costs twice as much.
 bool Capture::take_over(const OwnPart& recycled, uint64_t file_bytes, const std::string& unfinished_path) {
     if (recycled.mapping.empty() || recycled.mapping.size() / 2 > file_bytes) return false;
     if (!storage_.rename(recycled.path, unfinished_path).ok()) return false;
@@ -128,7 +135,8 @@ Result<OwnPart> Capture::write_part(const PartHeader& header, PartManifest& mani
     return part;
 }
 
-// A file under the unfinished name, mapped with room for the part if it can be, else with its space reserved.
+// Opens a file under the unfinished name. The file is mapped with room for the part where that is
+// possible. Elsewhere its space is reserved.
 Status Capture::open_file(OwnPart& part, std::optional<OwnPart> recycled, uint64_t file_bytes,
                           const std::string& unfinished_path) {
     if (recycled && take_over(*recycled, file_bytes, unfinished_path)) {
@@ -136,7 +144,8 @@ Status Capture::open_file(OwnPart& part, std::optional<OwnPart> recycled, uint64
         part.mapping = recycled->mapping;
         std::memset(part.mapping.data(), 0, part_header_bytes);
         if (part.mapping.size() < file_bytes) {
-            // Opened again, so that the old mapping goes before the larger one comes. The pages stay.
+            // Close and open the file, so that the old mapping goes before the larger one comes.
+            // The pages stay.
             part.mapping = {};
             TAILRACE_TRY(part.file->close());
             TAILRACE_ASSIGN(part.file, storage_.open(unfinished_path, {Access::write, DirectIo::off}));
@@ -150,20 +159,20 @@ Status Capture::open_file(OwnPart& part, std::optional<OwnPart> recycled, uint64
     }
     if (part.mapping.size() < file_bytes) TAILRACE_TRY(map_file(part, file_bytes));
     if (!part.mapping.empty()) return {};
-    TAILRACE_TRY(part.file->truncate(0));  // something of that name may have been left by a crash
+    TAILRACE_TRY(part.file->truncate(0));  // a crash may have left a file of this name
     auto reserved = part.file->reserve(file_bytes);
     return reserved.code() == Code::unsupported ? Status() : reserved;
 }
 
 Status Capture::map_file(OwnPart& part, uint64_t file_bytes) const {
-    // Somewhat more than needed, so that the next, slightly larger epoch still fits.
+    // Map a little more than needed, so that the next, slightly larger epoch still fits.
     auto mapping = part.file->map(align_up(file_bytes + file_bytes / 64, 64 * KiB));
     if (mapping.status().code() == Code::no_space) mapping = part.file->map(file_bytes);
     part.mapping = mapping.ok() ? *mapping : std::span<std::byte>();
     return mapping.status().code() == Code::unsupported ? Status() : mapping.status();
 }
 
-// The manifest, which has the regions' checksums by now; and last the header.
+// Writes the manifest, which has the regions' checksums by now, and then the header.
 Status Capture::write_tables(const PartHeader& header, const PartManifest& manifest, OwnPart& part) const {
     const auto manifest_bytes = encode(manifest);
     part.stream = {manifest.rank, manifest.stream_bytes, manifest.manifest_bytes, crc32c(manifest_bytes)};
@@ -177,7 +186,8 @@ Status Capture::write_tables(const PartHeader& header, const PartManifest& manif
         const uint64_t file_bytes = part_header_bytes + manifest.stream_bytes;
         TAILRACE_TRY(part.file->write_at(manifest_bytes, part_header_bytes));
         TAILRACE_ASSIGN(const uint64_t written, part.file->size());
-        if (written < file_bytes) TAILRACE_TRY(part.file->truncate(file_bytes));  // ends with an empty region
+        // The file is still shorter if the stream ends with an empty region.
+        if (written < file_bytes) TAILRACE_TRY(part.file->truncate(file_bytes));
         if (options_.sync) TAILRACE_TRY(part.file->sync());
         TAILRACE_TRY(part.file->write_at(header_bytes, 0));
     }

@@ -1,14 +1,17 @@
-// Capture: one pass over a rank's regions into a file of the node-local tier, copy and checksum together.
+// Capture copies a rank's regions into a file of the node-local tier, and computes their checksums
+// in the same pass.
 //
-// Invariants: nothing under a final part name is ever incomplete: the stream is written first, the header
-// last, under the name with ".unfinished", and the rename comes after. A part that is recycled gets that name
-// before the first byte of it changes, and loses its header. After a failure the part is gone and no other
-// was touched.
+// Invariants:
+//   - Nothing under a final part name is ever incomplete. The stream is written first and the
+//     header last, under the name with ".unfinished". The rename comes after both.
+//   - A recycled part gets the unfinished name, and loses its header, before its bytes change.
+//   - After a failure the part is gone, and no other part was touched except a recycled one.
 //
-// On file systems in memory the part is mapped and copied into; since fresh pages cost more than the copy,
-// the file and mapping of a part that is no longer needed can be recycled. Elsewhere it is written.
+// On file systems in memory the part is mapped, and regions are copied into the mapping. Fresh
+// pages cost more than the copy there, so the file and mapping of a part that is no longer needed
+// can be recycled. On other file systems the part is written.
 //
-// Not thread-safe: one capture at a time. It brings its own helpers for large regions.
+// Not thread-safe: one capture at a time. Capture brings its own threads for large regions.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +30,7 @@
 
 namespace tailrace::internal {
 
-// A part in the node-local tier that this rank has written.
+// A captured part that this rank has written.
 struct OwnPart {
     EpochKey key;
     std::string path;
@@ -39,7 +42,7 @@ struct OwnPart {
 class Capture {
   public:
     struct Options {
-        std::string directory;  // exists, and is made again should it be removed
+        std::string directory;  // exists; if it is removed, the next capture makes it again
         uint32_t threads = 1;
         bool checksum = true;
         bool sync = false;  // also sync file and directory, for tiers that survive a power cut
@@ -48,11 +51,11 @@ class Capture {
     Capture(Storage& storage, Options options);
     ~Capture();
 
-    // Whether these regions can be captured at all; touches nothing.
+    // Whether these regions can be captured at all. Touches no file.
     Status check(const PartHeader& header, std::span<const RegionSource> regions) const;
 
-    // header: everything but `stream`, whose rank must be set. `recycled`: a part whose space may be used;
-    // it is gone in any case, also after a failure.
+    // `header` is complete, except that of `stream` only the rank is set. `recycled` is a part
+    // whose space may be used; it is gone afterwards in any case, also after a failure.
     Result<OwnPart> capture(PartHeader header, std::span<const RegionSource> regions,
                             std::optional<OwnPart> recycled);
 

@@ -15,7 +15,7 @@ CopyTeam::CopyTeam(size_t helpers) {
             helpers_.emplace_back("tailrace copy", Priority{},
                                   [this](const std::stop_token& stop) { help(stop); });
     } catch (const std::system_error& error) {
-        // Those there are wait for work that the caller alone can do as well.
+        // The capture goes on with the threads that could be started, or with the caller alone.
         log(LogLevel::info, "regions are copied by {} threads, not {}: {}", threads(), helpers + 1,
             error.what());
     }

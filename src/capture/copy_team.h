@@ -1,4 +1,4 @@
-// CopyTeam: threads that share a number of equal pieces of work with the caller.
+// CopyTeam: helper threads that share equal pieces of work with the caller.
 #pragma once
 
 #include <cstddef>
@@ -17,15 +17,15 @@ class CopyTeam {
   public:
     explicit CopyTeam(size_t helpers);
     ~CopyTeam();
-    // Calls work(i) for every i below count, from the caller and the helpers. Returns when all calls are
-    // over, because `work` uses what its maker has on the stack. If calls threw, the first exception is
-    // thrown on.
+    // Calls work(i) for every i below count, from the caller and the helpers. Returns when all
+    // calls have returned, because `work` uses its maker's stack. If calls threw, rethrows the
+    // first exception.
     void run(size_t count, const std::function<void(size_t)>& work);
     size_t threads() const { return helpers_.size() + 1; }
 
   private:
     void help(const std::stop_token& stop);
-    // Works on what is due. The mutex is held, and given away during each piece of work.
+    // Takes pieces until none is left. Called with the mutex held; releases it during each piece.
     void take() REQUIRES(mutex_);
 
     Mutex mutex_;
@@ -36,7 +36,7 @@ class CopyTeam {
     size_t finished_ GUARDED_BY(mutex_) = 0;
     std::exception_ptr thrown_ GUARDED_BY(mutex_);
     bool stopping_ GUARDED_BY(mutex_) = false;
-    std::vector<Worker> helpers_;  // last: they use the members above
+    std::vector<Worker> helpers_;  // last, because they use the members above
 };
 
 }  // namespace tailrace::internal

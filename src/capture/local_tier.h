@@ -1,10 +1,13 @@
-// The node-local tier: which directories it has, which captured parts lie in them, and which may go.
+// The node-local tier: which directories it has, which captured parts lie in them, and which parts
+// may be removed.
 //
-// Every node has a directory of its own, <local_dir>/<job>-<hash of shared_dir>.node<number>, so that jobs
-// with different shared directories do not meet; should two paths have the same hash all the same, the path
-// in each part's header tells whose it is. Version 1.0 had a shorter hash and no path in its headers: what it
-// left under its names is found. A machine may hold directories of nodes that this session does not have (the
-// layout has changed); one of its nodes looks after those.
+// Every node has a directory of its own, <local_dir>/<job>-<hash of shared_dir>.node<number>, so
+// that jobs with different shared directories do not meet. If two paths have the same hash all the
+// same, the path in each part's header tells whose part it is. Version 0.1.0 used a shorter hash
+// and no path in its headers; the directories that it left are still found.
+//
+// A machine may hold directories of nodes that this session does not have, because the layout has
+// changed. The lowest of its nodes looks after those.
 #pragma once
 
 #include <cstdint>
@@ -21,40 +24,42 @@ namespace tailrace::internal {
 
 struct LocalTier {
     std::string local_dir;
-    std::string prefix;       // of the directories' names, up to and with ".node"
-    std::string old_prefix;   // the same as version 1.0 made it
-    std::string shared_text;  // what the headers of its parts say of the shared directory
+    std::string prefix;      // the directories' names begin with it; it ends with ".node"
+    std::string old_prefix;  // the prefix that version 0.1.0 would use
+    // The path of the shared directory in the headers of this tier's parts.
+    std::string shared_text;
     std::string directory(int node) const;
-    // By its header: of this shared directory, or of version 1.0, which does not say.
+    // Whether a part belongs to this tier: its header names this shared directory, or none (0.1.0).
     bool owns(const PartHeader& header) const;
 };
 LocalTier local_tier(const std::string& local_dir, const std::string& shared_dir, const std::string& job);
 
-// The node directories of this tier on this machine that `node` looks after: its own, and those whose node
-// is not on this machine now, if `node` is the lowest here. `hosts` by rank. Nothing when local_dir is
-// missing.
+// The directories on this machine that `node` looks after: its own, and, if `node` is the lowest
+// node on this machine, those of nodes that are not on this machine now. `hosts` is indexed by
+// rank. Empty if local_dir is missing.
 Result<std::vector<std::string>> directories_of_node(Storage& storage, const LocalTier& tier, int node,
                                                      const Topology& topology,
                                                      const std::vector<std::string>& hosts);
 
-// What lies in one of these directories, less what belongs to another shared directory. Nothing, with a
-// warning, when the directory is not believed (another user's, see storage/own_directories.h).
+// Lists one of these directories, without parts of another shared directory. If the directory
+// cannot be trusted, because it is another user's (storage/own_directories.h), logs a warning and
+// returns an empty list.
 Result<LocalListing> list_tier(Storage& storage, const LocalTier& tier, const std::string& directory,
                                const std::string& job);
 
-// What the name of something that is no whole part says; nothing when it is no part's name.
+// What the name of a leftover says. Empty if it is not the name of a part.
 std::optional<PartFileName> part_file_name(const Leftover& leftover);
 
-// A captured part somewhere in the job, as its node's representative found it.
+// A captured part anywhere in the job, as its node's representative found it.
 struct KnownPart {
-    int node = 0;  // that looks after it
+    int node = 0;  // the node that looks after it
     std::string path;
     PartHeader header;
 };
-// What a node has to offer, as it is told to the others.
+// The parts that a node has found, as it tells the others.
 struct OfferedParts {
     std::vector<CapturedPart> parts;
-    std::string damaged;  // what is wrong with a part that was whole once; empty: there is none
+    std::string damaged;  // what is wrong with a part that was complete once; empty: no such part
 };
 struct KnownParts {
     std::vector<KnownPart> parts;
@@ -73,23 +78,26 @@ struct LocalEpoch {
     std::vector<KnownPart> parts;  // one for each rank that has one, ascending by rank
     bool complete() const { return parts.size() == rank_count; }
 };
-// Ascending by key; of namesakes with different run_uid or rank_count the most complete one counts. When
-// several nodes have a rank's part, the lowest node's is taken.
+// The epochs in ascending order of keys. If epochs have the same key but different run_uid or
+// rank_count, the most complete one counts. If several nodes have a rank's part, the lowest node's
+// is taken.
 std::vector<LocalEpoch> gather_local_epochs(const std::vector<KnownPart>& parts);
 
-// What of the node-local tier may be removed: everything but the `keep` safe epochs that a restore of the
-// newest would try first (format/lineage.h; what is safe or unheard of counts as whole), epochs in use,
-// and epochs newer than the newest safe one; of those nothing more is heard of, `keep` and one more stay (the
-// newest may lack a rank that died while it was captured). `safe`: restorable as a whole, as far as heads and
-// lengths tell. Bytes are only checked when they are read, so what lies in the shared tier alone takes no
-// place in this one: what was captured before it stays.
-// Ascending.
+// Chooses the captured epochs to remove, ascending. These stay:
+//   - the `keep` safe epochs that a restore of the newest would try first (format/lineage.h; safe
+//     and unheard epochs count as whole there);
+//   - epochs in use;
+//   - epochs newer than the newest safe one, unless they are useless;
+//   - of the unheard epochs, `keep` and one more, since the newest may lack a rank that died during
+//     its capture.
+// Bytes are checked only when they are read. So an epoch that only the shared tier has does not
+// count towards `keep`, and what was captured before it stays.
 struct LocalAge {
     EpochKey key;
-    bool safe = false;
-    bool in_use = false;     // unfinished: a flush may still read it
-    bool useless = false;    // known never to become whole
-    bool unheard = false;    // whether it is whole will not be known in this session
+    bool safe = false;       // restorable on all ranks, as far as heads and lengths tell
+    bool in_use = false;     // not ended: a flush may still read it
+    bool useless = false;    // never going to be whole
+    bool unheard = false;    // this session will not learn whether it is whole
     bool elsewhere = false;  // in the shared tier only
 };
 std::vector<EpochKey> choose_local_removals(std::vector<LocalAge> epochs, uint32_t keep);

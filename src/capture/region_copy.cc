@@ -12,9 +12,9 @@ namespace tailrace::internal {
 
 namespace {
 
-// One piece of work: large enough that taking it costs nothing, small enough that threads end together.
+// A piece is large enough that taking it costs nothing, and small enough that threads end together.
 constexpr uint64_t piece_bytes = 4 * MiB;
-// Below this much per thread, waking a helper costs more than it brings.
+// Waking a helper for less than this costs more than it gains.
 constexpr uint64_t worth_a_thread_bytes = 8 * MiB;
 static_assert(piece_bytes % check_block_bytes == 0);
 
@@ -54,7 +54,7 @@ Status RegionCopy::failure() {
     return failure_;
 }
 
-// Large regions are cut, small ones that lie side by side are taken together.
+// Cuts large regions into pieces. Small regions that lie side by side share a piece.
 std::vector<RegionCopy::Piece> RegionCopy::pieces() const {
     std::vector<Piece> all;
     for (size_t i = 0; i < regions_.size();) {
@@ -103,7 +103,8 @@ void RegionCopy::copy_region(size_t index, uint64_t from, uint64_t bytes, std::b
     }
 }
 
-// Side by side, with zeros between, into memory that stands for the stream from the first region on.
+// Copies small regions side by side, with zeros between them. `target` stands for the stream from
+// the first region on.
 void RegionCopy::copy_small(const Piece& piece, std::byte* target) {
     const uint64_t start = manifest_.regions[piece.first_region].stream_offset;
     uint64_t at = start;
@@ -141,7 +142,7 @@ Status RegionCopy::write_small(const Piece& piece) {
     return sink_.file->write_at(staged, part_header_bytes + start);
 }
 
-// A recycled mapping holds another epoch's bytes in the gaps; nobody shall read them.
+// A recycled mapping holds another epoch's bytes in the gaps, which nobody may read.
 void RegionCopy::zero_gaps() {
     if (sink_.mapping.empty()) return;
     uint64_t at = manifest_.manifest_bytes;

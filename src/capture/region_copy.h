@@ -1,5 +1,5 @@
-// RegionCopy: a rank's regions on their way into a captured part, in pieces that threads share; each byte is
-// read once, for the copy and its checksum together.
+// RegionCopy copies a rank's regions into a captured part, in pieces that threads share. Each byte
+// is read once, for the copy and its checksum together.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,9 @@
 
 namespace tailrace::internal {
 
-// A region of the program's memory, as it is registered now. `memory` begins with its first byte and is as
-// long as the region; where strides are given the bytes lie by these.
+// A region of the program's memory, as it is registered now. `memory` begins at the region's first
+// byte, and its size is the number of the region's bytes. With strides, these bytes do not lie one
+// after another, but as the strides say.
 struct RegionSource {
     std::string name;
     std::span<const std::byte> memory;
@@ -27,7 +28,7 @@ struct RegionSource {
     Strides strides = {};
 };
 
-// Where a part's header and stream go: the mapped file, or where it cannot be mapped, the file.
+// Where a part's header and stream go: into the mapping, or into the file if it cannot be mapped.
 struct PartSink {
     std::span<std::byte> mapping;
     File* file = nullptr;
@@ -35,21 +36,23 @@ struct PartSink {
 
 class RegionCopy {
   public:
-    // `manifest` is laid out, and its regions are `regions`; it gets their checksums if it has any. All must
-    // outlive the copy.
+    // `manifest` is laid out and describes `regions`. It gets their checksums if it has any. All
+    // arguments must outlive the copy.
     RegionCopy(PartManifest& manifest, std::span<const RegionSource> regions, const PartSink& sink);
 
-    // How many threads are worth their waking.
+    // How many threads, up to `most`, are worth waking.
     uint32_t useful_threads(uint32_t most) const;
-    // Copies everything, with the team's threads if there is a team. The first failure.
+    // Copies everything, with the team's threads if there is a team. Returns the first failure.
     Status run(CopyTeam* team);
 
   private:
-    // A run of the stream that one thread copies: a part of one large region, or several small regions whole.
+    // A stretch of the stream that one thread copies: a piece of one large region, or several whole
+    // small regions.
     struct Piece {
         size_t first_region = 0, last_region = 0;  // [first, last)
-        uint64_t region_offset = 0;                // within the region, when it is a single one
-        uint64_t bytes = 0;                        // of it; 0: several regions, whole
+        uint64_t region_offset = 0;                // where the piece starts in a large region
+        // The length of a large region's piece; 0: whole small regions.
+        uint64_t bytes = 0;
     };
     std::vector<Piece> pieces() const;
     Status failure();

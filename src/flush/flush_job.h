@@ -1,4 +1,5 @@
-// FlushJob: one epoch's streams of one node, on their way to the group's shared files, and how that ended.
+// FlushJob describes one node's share of an epoch that is flushed: its streams, and how the flush
+// may commit. FlushResult says how the group's flush ended.
 #pragma once
 
 #include <optional>
@@ -11,11 +12,11 @@
 
 namespace tailrace::internal {
 
-// A stream this node has captured and the aggregator may read until the job is over.
+// A stream that this node has captured. The aggregator may read its file until the job has ended.
 struct LocalStream {
     StreamInfo info;
-    std::string path;          // of the captured part
-    uint64_t path_offset = 0;  // where the stream starts in it
+    std::string path;          // the captured part's file
+    uint64_t path_offset = 0;  // where the stream starts in that file
 };
 
 struct FlushJob {
@@ -24,18 +25,20 @@ struct FlushJob {
     uint64_t run_uid = 0;
     uint32_t rank_count = 0;
     std::vector<LocalStream> streams;
-    Status refused;  // not ok: this node cannot take part (a rank's capture failed); the group gives up
-    // Set when ranks may not communicate in the background: the offers of every node of the group, exchanged
-    // by the caller. Then every node leads its own segment and no message is sent.
+    // Not ok: this node cannot take part, because a rank's capture failed. The group then gives up.
+    Status refused;
+    // Set when ranks may not communicate in the background. These are the offers of every node of
+    // the group, which the caller has exchanged. Every node then leads its own segment, and no
+    // message is sent.
     std::optional<std::vector<NodeOffer>> offers;
-    // Not yet: everything but the slots is written, and those when allow() is called.
+    // False: leaders write everything but their slots, and write those when allow() is called.
     bool may_commit = true;
 };
 
 struct FlushResult {
     EpochKey key;
-    Status status;             // of the whole group: the same on every member
-    bool coordinator = false;  // this node is the one that speaks for the group
+    Status status;             // the whole group's: the same on every member
+    bool coordinator = false;  // this node reports the group's result to the root
     int group = 0;
     FlushStatistics statistics;
 };

@@ -1,4 +1,4 @@
-// FlushStatistics: what a node's flush of one epoch moved and how long its phases took.
+// FlushStatistics: what a node's flush of one epoch moved, and how long its phases took.
 #pragma once
 
 #include <chrono>
@@ -8,17 +8,18 @@
 
 namespace tailrace::internal {
 
-// What one writer thread of a leader did for an epoch. Writing includes waiting for the bandwidth cap.
+// What one writer thread of a leader did for an epoch. Writing includes waiting for the bandwidth
+// cap.
 struct WriterStatistics {
     uint64_t local_bytes = 0, received_bytes = 0;
     uint64_t local_chunks = 0, received_chunks = 0;
-    double read_seconds = 0;  // local chunks, from their tier
+    double read_seconds = 0;  // reading local chunks from their tier
     double local_write_seconds = 0, received_write_seconds = 0;
-    double idle_seconds = 0;  // of the time in which the leader moved data: no chunk was there for it
+    double idle_seconds = 0;  // while the leader moved data, but had no chunk for this writer
     bool operator==(const WriterStatistics&) const = default;
 };
 
-// Something that took time, for a trace. Times are of the steady clock.
+// One entry of a trace. Times are those of the steady clock.
 struct FlushEvent {
     enum class Kind : uint8_t {
         plan,
@@ -40,22 +41,24 @@ struct FlushEvent {
 
 struct FlushStatistics {
     bool leader = false;
-    uint64_t local_bytes = 0;     // of this node's streams, written by this node
+    uint64_t local_bytes = 0;     // this node's own streams, as far as this node wrote them
     uint64_t received_bytes = 0;  // from followers
     uint64_t sent_bytes = 0;      // to leaders
     uint64_t chunks_received = 0;
     uint64_t chunks_sent = 0;
-    uint64_t largest_chunk_wait_us = 0;  // of a received chunk, for a writer
-    uint64_t chunk_wait_us = 0;          // sum of those
-    double seconds = 0;                  // from start() to the group's end, on this node
-    // The phases of a leader: until it begins with the epoch (the plan, and earlier epochs' buffers), making
-    // the files, moving the data, committing. What is left of `seconds` is waiting for the group.
+    uint64_t largest_chunk_wait_us = 0;  // the longest time a received chunk waited for a writer
+    uint64_t chunk_wait_us = 0;          // the sum of these times
+    double seconds = 0;                  // from start() until the group's flush ended, on this node
+    // The phases of a leader. The plan phase lasts until the leader begins with the epoch; it
+    // includes the wait for buffers that earlier epochs hold. Then the leader makes the files,
+    // moves the data and commits. It spends the rest of `seconds` waiting for the group.
     double plan_seconds = 0, prepare_seconds = 0, move_seconds = 0, commit_seconds = 0;
-    double credit_wait_seconds = 0;  // of a follower: data were there, and no leader had asked for them
+    double credit_wait_seconds = 0;  // a follower had data to send, but no credit
     double write_seconds = 0;        // sum over writers
     double sync_seconds = 0;
-    std::vector<WriterStatistics> writers;  // of a leader, by thread
-    std::vector<FlushEvent> events;         // with AggregatorOptions::trace; at most most_flush_events
+    std::vector<WriterStatistics> writers;  // a leader's, by thread
+    // Filled with AggregatorOptions::trace; at most most_flush_events entries.
+    std::vector<FlushEvent> events;
 };
 inline constexpr size_t most_flush_events = 1 << 16;
 

@@ -15,14 +15,16 @@ namespace tailrace::internal {
 
 namespace {
 
-// Limits that keep every sum in this file far from 64 bits: 2^26 ranks of 2^36 chunks each, or fewer larger.
-constexpr uint64_t most_group_bytes = uint64_t{1} << 61;
-constexpr uint64_t most_chunk_bytes = uint64_t{1} << 40;
-constexpr uint64_t most_block_bytes = uint64_t{1} << 30;
+// With these limits no sum in this file comes near 64 bits: 2^26 ranks of 2^36 chunks each, or
+// fewer ranks with larger chunks.
+constexpr uint64_t max_group_bytes = uint64_t{1} << 61;
+constexpr uint64_t max_chunk_bytes = uint64_t{1} << 40;
+constexpr uint64_t max_block_bytes = uint64_t{1} << 30;
 
-// Parallel file systems lock and place a file in pieces of up to 64 MiB, and two nodes that write one piece
-// wait for each other. So a stripe is at least as large as that, unless a leader has less.
-constexpr uint64_t least_stripe_bytes = 64 * MiB;
+// Parallel file systems lock and place a file in pieces of up to 64 MiB, and two nodes that write
+// to one piece wait for each other. So a stripe has at least that size, unless a leader has less
+// data.
+constexpr uint64_t min_stripe_bytes = 64 * MiB;
 
 uint64_t chunks_of(uint64_t bytes, uint64_t chunk_bytes) {
     return bytes / chunk_bytes + (bytes % chunk_bytes != 0 ? 1 : 0);
@@ -38,36 +40,38 @@ Status bad_plan(const FlushPlan& plan, const std::string& what) {
                                                       to_string(plan.key), plan.group.index, what));
 }
 
-// What a node's streams take in a file.
+// The space that a node's streams take in a file.
 uint64_t padded_bytes(const NodeOffer& offer, uint64_t block_bytes) {
     uint64_t sum = 0;
     for (const StreamInfo& stream : offer.streams) sum += align_up(stream.stream_bytes, block_bytes);
     return sum;
 }
 
-// Of equal size, so many that each leader fills its last one, as far as it is known what he will have: its
-// own bytes, and of its followers' an equal share.
+// Divides a leader's expected data into stripes of equal size, so that the last stripe is full,
+// too. A leader is expected to have its own bytes, or an equal share of all bytes where that is
+// more.
 uint64_t fitting_stripe_bytes(const FlushPlan& plan) {
     uint64_t all = 0, most = 0;
     for (const NodeOffer& offer : plan.offers) {
         const uint64_t bytes = padded_bytes(offer, plan.block_bytes);
         all += bytes;
-        most = std::max(most, bytes);  // of a leader: those with the most are elected
+        most = std::max(most, bytes);  // a leader's: the nodes with the most bytes are elected
     }
     const uint64_t share = std::max(most, chunks_of(all, plan.leaders.size()));
-    const uint64_t rounds = std::max<uint64_t>(1, share / least_stripe_bytes);
+    const uint64_t rounds = std::max<uint64_t>(1, share / min_stripe_bytes);
     const auto whole = [](uint64_t bytes, uint64_t unit) {
         return std::max<uint64_t>(1, chunks_of(bytes, unit)) * unit;
     };
     const uint64_t unit = plan.stripe_align != 0 ? plan.stripe_align : plan.chunk_bytes;
     const uint64_t even = whole(chunks_of(share, rounds), unit);
-    // Large units may leave less of the last round empty when stripes are the smallest that can be.
-    const uint64_t smallest = whole(least_stripe_bytes, unit);
+    // With large units, stripes of the smallest possible size may leave less of the last round
+    // empty.
+    const uint64_t smallest = whole(min_stripe_bytes, unit);
     const bool fits_better = whole(share, smallest) < whole(share, even);
     return plan.stripe_align != 0 && fits_better ? smallest : even;
 }
 
-// Where the data of the leader ends in the file, when it has `bytes` of own data (a multiple of the block).
+// Where the leader's data ends in the file. `bytes` counts the leader's data, in whole blocks.
 uint64_t end_in_file(const SharedHeader& header, uint32_t leader, uint64_t bytes) {
     if (bytes == 0) return data_offset(header);
     return place_in_stripes(header, leader, bytes - 1).file_offset + 1;
@@ -119,21 +123,21 @@ uint64_t fitting_chunk_bytes(const std::vector<NodeOffer>& offers, const PlanSet
     uint64_t nodes = 0, mean = 0;
     for (const NodeOffer& offer : offers) nodes += offer.bytes() > 0 ? 1 : 0;
     for (const NodeOffer& offer : offers) mean += offer.bytes() / std::max<uint64_t>(1, nodes);
-    const uint64_t unit = std::max<uint64_t>(settings.block_bytes, check_block_bytes);  // both powers of two
+    // Both powers of two.
+    const uint64_t unit = std::max<uint64_t>(settings.block_bytes, check_block_bytes);
     uint64_t bytes = settings.chunk_bytes;
     while (bytes / 2 >= least_bytes && bytes / 2 % unit == 0 && mean / bytes < fewest_chunks) bytes /= 2;
     return bytes;
 }
 
 uint32_t fitting_leaders(const std::vector<NodeOffer>& offers) {
-    constexpr uint64_t most_leaders = 8, least_bytes = 16 * MiB;
+    constexpr uint64_t max_leaders = 8, least_bytes = 16 * MiB;
     uint64_t all = 0, most = 0;
     for (const NodeOffer& offer : offers) {
         all += offer.bytes();
         most = std::max(most, offer.bytes());
     }
-    auto leaders =
-        std::clamp<uint64_t>(std::min<uint64_t>(all / least_bytes, offers.size()), 1, most_leaders);
+    auto leaders = std::clamp<uint64_t>(std::min<uint64_t>(all / least_bytes, offers.size()), 1, max_leaders);
     while (leaders > 1 && leaders * most > all + all / 2) --leaders;
     return static_cast<uint32_t>(leaders);
 }
@@ -174,19 +178,20 @@ Status check_numbers(const FlushPlan& plan) {
         return bad_plan(plan, fmt::format("{} ranks are not between 1 and {}", plan.rank_count, max_ranks));
     if (plan.file_count == 0 || plan.file_count > max_files)
         return bad_plan(plan, fmt::format("{} files are not between 1 and {}", plan.file_count, max_files));
-    if (plan.block_bytes < 512 || plan.block_bytes > most_block_bytes ||
+    if (plan.block_bytes < 512 || plan.block_bytes > max_block_bytes ||
         !std::has_single_bit(plan.block_bytes))
-        return bad_plan(plan, fmt::format("a block of {} bytes is no power of two from 512 to {}",
-                                          plan.block_bytes, most_block_bytes));
-    if (plan.chunk_bytes == 0 || plan.chunk_bytes > most_chunk_bytes ||
+        return bad_plan(plan, fmt::format("a block of {} bytes is not a power of two from 512 to {}",
+                                          plan.block_bytes, max_block_bytes));
+    if (plan.chunk_bytes == 0 || plan.chunk_bytes > max_chunk_bytes ||
         plan.chunk_bytes % plan.block_bytes != 0)
-        return bad_plan(plan, fmt::format("a chunk of {} bytes is no multiple of the block of {} bytes, or "
-                                          "above {}",
-                                          plan.chunk_bytes, plan.block_bytes, most_chunk_bytes));
-    if (plan.stripe_align > most_chunk_bytes || plan.stripe_align % plan.block_bytes != 0)
-        return bad_plan(plan, fmt::format("stripes of multiples of {} bytes, which is no multiple of the "
-                                          "block of {} bytes, or above {}",
-                                          plan.stripe_align, plan.block_bytes, most_chunk_bytes));
+        return bad_plan(
+            plan, fmt::format("a chunk of {} bytes is above {}, or not a multiple of the block of {} bytes",
+                              plan.chunk_bytes, max_chunk_bytes, plan.block_bytes));
+    if (plan.stripe_align > max_chunk_bytes || plan.stripe_align % plan.block_bytes != 0)
+        return bad_plan(plan,
+                        fmt::format("its stripes are multiples of {} bytes, which is above {}, or not a "
+                                    "multiple of the block of {} bytes",
+                                    plan.stripe_align, max_chunk_bytes, plan.block_bytes));
     return Status();
 }
 
@@ -194,12 +199,13 @@ Status check_group(const FlushPlan& plan) {
     const Group& group = plan.group;
     if (group.index < 0 || group.first_node < 0 || group.last_node <= group.first_node ||
         group.last_file <= group.first_file || group.last_file > plan.file_count)
-        return bad_plan(
-            plan, fmt::format("its nodes {} to {} or its files {} to {} of {} are no range", group.first_node,
-                              group.last_node, group.first_file, group.last_file, plan.file_count));
-    if (plan.offers.size() != static_cast<size_t>(group.node_count()))
         return bad_plan(plan,
-                        fmt::format("{} nodes have offered, not {}", plan.offers.size(), group.node_count()));
+                        fmt::format("its nodes [{}, {}) or its files [{}, {}) of {} are not a valid range",
+                                    group.first_node, group.last_node, group.first_file, group.last_file,
+                                    plan.file_count));
+    if (plan.offers.size() != static_cast<size_t>(group.node_count()))
+        return bad_plan(plan, fmt::format("it has the offers of {} nodes, but the group has {}",
+                                          plan.offers.size(), group.node_count()));
     return Status();
 }
 
@@ -211,12 +217,12 @@ Status check_offers(const FlushPlan& plan) {
     for (size_t i = 0; i < plan.offers.size(); ++i) {
         const NodeOffer& offer = plan.offers[i];
         if (offer.node != group.first_node + static_cast<int>(i))
-            return bad_plan(plan, fmt::format("offer {} is of node {}", i, offer.node));
+            return bad_plan(plan, fmt::format("offer {} is that of node {}", i, offer.node));
         for (const StreamInfo& stream : offer.streams) {
             if (stream.rank >= plan.rank_count)
                 return bad_plan(plan, fmt::format("node {} offers rank {} of {} ranks", offer.node,
                                                   stream.rank, plan.rank_count));
-            if (stream.manifest_bytes > stream.stream_bytes || stream.stream_bytes > most_group_bytes - bytes)
+            if (stream.manifest_bytes > stream.stream_bytes || stream.stream_bytes > max_group_bytes - bytes)
                 return bad_plan(
                     plan, fmt::format("node {} offers rank {} with a stream of {} bytes and a "
                                       "manifest of {} bytes",
@@ -242,13 +248,13 @@ Status check_leaders(const FlushPlan& plan) {
     const Group& group = plan.group;
     if (plan.leaders.empty() || plan.leaders.size() > max_leaders_per_file ||
         (group.file_count() > 1 && plan.leaders.size() > 1))
-        return bad_plan(plan,
-                        fmt::format("{} leaders for {} files", plan.leaders.size(), group.file_count()));
+        return bad_plan(
+            plan, fmt::format("{} leaders cannot write {} files", plan.leaders.size(), group.file_count()));
     std::vector<int> leaders = plan.leaders;
     std::sort(leaders.begin(), leaders.end());
     if (leaders.front() < group.first_node || leaders.back() >= group.last_node ||
         std::adjacent_find(leaders.begin(), leaders.end()) != leaders.end())
-        return bad_plan(plan, "a leader is no node of the group, or leads twice");
+        return bad_plan(plan, "a leader is not a node of the group, or is named twice");
     return Status();
 }
 
@@ -274,7 +280,7 @@ SharedHeader FlushPlan::header(uint32_t file) const {
     header.block_bytes = block_bytes;
     header.stripe_bytes = leaders.size() > 1 ? fitting_stripe_bytes(*this) : 0;
 
-    // Any leader may get every chunk of the group, and a chunk may be cut in two by the end of a stripe.
+    // Any leader may get every chunk of the group, and the end of a stripe may cut a chunk in two.
     uint64_t stream_count = 0;
     uint64_t extent_count = 0;
     for (const NodeOffer& offer : offers) {
@@ -284,8 +290,8 @@ SharedHeader FlushPlan::header(uint32_t file) const {
     if (leaders.size() > 1) extent_count *= 2;
     header.index_area_bytes = align_up(index_bytes_bound(stream_count, extent_count), block_bytes);
     if (header.leader_count > 1 && stripe_align != 0) {
-        // The head has pieces of its own, but for a few blocks: whoever commits writes there while others
-        // still write their data.
+        // The head gets whole pieces of the file system to itself, except for a few blocks. The
+        // reason: a leader that commits writes into the head while others still write their data.
         const uint64_t areas = slot_offset(header, header.leader_count);
         const uint64_t all = align_up(data_offset(header), stripe_align) - areas;
         header.index_area_bytes = all / header.leader_count / block_bytes * block_bytes;
@@ -322,7 +328,8 @@ std::vector<int> assigned_leaders(const FlushPlan& plan) {
     }
     if (plan.placement == Placement::append) return assigned;
 
-    // Largest first, each to the leader with the least so far.
+    // Go through the nodes from the largest down, and give each to the leader with the least data
+    // so far.
     std::vector<size_t> order(plan.offers.size());
     std::iota(order.begin(), order.end(), size_t{0});
     std::stable_sort(order.begin(), order.end(),
@@ -345,8 +352,8 @@ ExtentAllocator::ExtentAllocator(const FlushPlan& plan, uint32_t leader_index)
         files_.push_back({plan.header(file), 0});
     if (placement_ == Placement::append) return;
 
-    // Streams one behind the other, by rank. Chunk c of a stream goes to file c mod (number of files), so
-    // that every file gets its share, and lies right behind chunk c - (number of files).
+    // Streams lie one behind the other, by rank. Chunk c of a stream goes to file c mod (number of
+    // files), so that every file gets its share. It lies right behind chunk c - (number of files).
     const std::vector<int> assigned = assigned_leaders(plan);
     std::vector<StreamInfo> mine;
     for (size_t place = 0; place < plan.offers.size(); ++place) {
@@ -402,7 +409,7 @@ void ExtentAllocator::place_contiguous(Extent extent, std::vector<Placed>& place
     }
 }
 
-// Cuts `extent`, which starts at `position` of the leader's own data, where stripes end.
+// Cuts `extent` where stripes end. It starts at `position` of the leader's own data.
 void ExtentAllocator::place(uint32_t file, uint64_t position, Extent extent,
                             std::vector<Placed>& placed) const {
     while (extent.bytes > 0) {
@@ -439,7 +446,8 @@ uint64_t expected_file_bytes(const FlushPlan& plan, uint32_t file) {
         chunks += chunk_count(offer, plan.chunk_bytes);
     }
     if (leader_count == 1) {
-        // Chunks go round the files, so that this one gets its share of them, each full at most.
+        // Chunks go to the files in turn. So this file gets its share of them, and each chunk is
+        // full at most.
         const uint64_t file_count = plan.group.file_count();
         const uint64_t share = chunks / file_count + (relative < chunks % file_count ? 1 : 0);
         return end_in_file(header, 0, std::min(padded, share * plan.chunk_bytes));

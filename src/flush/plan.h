@@ -1,10 +1,13 @@
-// Plan: who belongs together, who leads, and where bytes go. Pure functions; nothing here waits or fails on
-// anything but its arguments.
+// Plan: which nodes form a group, which of them lead, and where bytes go. All functions are pure.
+// None waits, and none fails for any other reason than its arguments.
 //
-// Source of the method: M. Gossman, B. Nicolae, J. Calhoun, "Scalable I/O aggregation for asynchronous
-// multi-level checkpointing", FGCS 2024, section 4, Algorithm 1. Departures: groups are balanced when K does
-// not divide the number of nodes (the published formula can leave groups empty, and then fewer than K files
-// exist); K may exceed the number of nodes; a group may have several leaders.
+// Source of the method: M. Gossman, B. Nicolae, J. Calhoun, "Scalable I/O aggregation for
+// asynchronous multi-level checkpointing", FGCS 2024, section 4, Algorithm 1. We depart from it in
+// three points:
+//   - Groups are balanced when K does not divide the number of nodes. (The published formula can
+//     leave groups empty, and then fewer than K files exist.)
+//   - K may exceed the number of nodes.
+//   - A group may have several leaders.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +20,9 @@
 
 namespace tailrace::internal {
 
-// Group g of `groups` = min(nodes, files): consecutive nodes [first_node, last_node), consecutive files.
-// Node i belongs to group floor(i * groups / nodes); file k to group floor(k * groups / files).
+// A group consists of consecutive nodes [first_node, last_node), and writes consecutive files
+// [first_file, last_file). There are G = min(nodes, files) groups. Node i belongs to group floor(i
+// * G / nodes), and file k to group floor(k * G / files).
 struct Group {
     int index = 0;
     int first_node = 0, last_node = 0;
@@ -29,7 +33,7 @@ struct Group {
 };
 Group group_of_node(int node, int node_count, uint32_t file_count);
 
-// What a node brings to its group's epoch.
+// What a node brings to an epoch of its group.
 struct NodeOffer {
     int node = 0;
     std::vector<StreamInfo> streams;  // may be empty
@@ -37,32 +41,38 @@ struct NodeOffer {
     bool operator==(const NodeOffer&) const = default;
 };
 
-// The `count` nodes with the most bytes, ties to the lowest id; at most one per node. In descending order of
-// bytes, so that front() is the leader of Algorithm 1.
+// The `count` nodes with the most bytes; on a tie the lowest number wins. Each node appears once at
+// most. They come in descending order of bytes, so front() is the leader of Algorithm 1.
 std::vector<int> elect_leaders(const std::vector<NodeOffer>& offers, uint32_t count);
 
 struct PlanSettings {
-    uint32_t file_count = 1;          // K
-    uint32_t leaders_per_file = 0;    // wished; 0: fitting_leaders(). A group has no more leaders than nodes,
-                                      // and one if it has several files
-    uint64_t chunk_bytes = 64 << 20;  // at most: the size of a pool buffer
+    uint32_t file_count = 1;  // K
+    // 0: fitting_leaders() decides. A group never has more leaders than nodes, and a group with
+    // several files has one leader.
+    uint32_t leaders_per_file = 0;
+    uint64_t chunk_bytes = 64 << 20;  // an upper limit: the size of a pool buffer
     uint64_t block_bytes = 4096;
-    uint64_t stripe_align = 0;  // 0, or a multiple of block_bytes of which stripes are multiples too
+    // 0, or a multiple of block_bytes. Stripes are then multiples of it.
+    uint64_t stripe_align = 0;
     Placement placement = Placement::append;
 };
 
-// The size of the pieces in which an epoch moves: settings.chunk_bytes, halved as long as a node (the mean of
-// those that have data) would have fewer than eight of them, and not below 4 MiB. A piece is received whole
-// before it is written, so with few large ones the disk waits for the first and the network for the last.
+// The size of the chunks in which an epoch moves. It is settings.chunk_bytes, halved as long as
+// nodes have fewer than eight chunks on average (not counting nodes without data). It stays at
+// least 4 MiB, and a multiple of the block and of the length that a checksum covers. A chunk is
+// received whole before it is written. So with few large chunks the disk waits for the first one,
+// and the network for the last.
 uint64_t fitting_chunk_bytes(const std::vector<NodeOffer>& offers, const PlanSettings& settings);
 
-// How many nodes of a group should lead when nobody says: all, since what a leader has itself need not be
-// sent, but eight at most, none without 16 MiB of the group's bytes, which pay for its syncs, and only as
-// many as have about as much as the one with the most: every leader has stripes for as much, and what it does
-// not fill is holes.
+// How many nodes of a group lead if the configuration does not say. A leader's own data need not be
+// sent, so all nodes lead, up to eight. There are fewer leaders in two cases:
+//   - The group has less than 16 MiB per leader. A leader with less would not pay for its syncs.
+//   - The fullest node has more than 1.5 times a leader's equal share of the bytes. Each leader has
+//     as many stripes as the fullest one, and what it does not fill stays a hole in the file.
 uint32_t fitting_leaders(const std::vector<NodeOffer>& offers);
 
-// Everything the members of a group must agree on to write one epoch. The same bytes on every member.
+// All that the members of a group must agree on to write one epoch. Every member has the same
+// bytes.
 struct FlushPlan {
     std::string job;
     EpochKey key;
@@ -71,39 +81,41 @@ struct FlushPlan {
     uint32_t file_count = 1;
     Group group;
     std::vector<int> leaders;       // nodes; leader l of the plan writes segment l
-    std::vector<NodeOffer> offers;  // of every node of the group, ascending
+    std::vector<NodeOffer> offers;  // one for each node of the group, ascending by node
     uint64_t chunk_bytes = 0;
     uint64_t block_bytes = 0;
     uint64_t stripe_align = 0;
     Placement placement = Placement::append;
 
-    SharedHeader header(uint32_t file) const;  // of file group.first_file <= file < last_file
-    std::vector<StreamInfo> streams() const;   // of the group, ascending by rank
-    int leader_index(int node) const;          // -1 when the node does not lead
-    uint64_t bytes() const;                    // of all streams of the group
+    SharedHeader header(uint32_t file) const;  // group.first_file <= file < group.last_file
+    std::vector<StreamInfo> streams() const;   // all streams of the group, ascending by rank
+    int leader_index(int node) const;          // -1: the node does not lead
+    uint64_t bytes() const;                    // the sum over all streams of the group
     bool operator==(const FlushPlan&) const = default;
 };
 
-// invalid_argument, with what is wrong, unless every invariant above holds; what it accepts cannot make any
-// function of this file overflow. For plans that came from another node.
+// Checks a plan that another node has sent. Returns invalid_argument, and says what is wrong,
+// unless every invariant above holds. No function of this file overflows on a plan that passes.
 Status check_plan(const FlushPlan& plan);
 
-// Pieces of at most chunk_bytes that a node's streams move in; no piece holds bytes of two streams.
+// How many chunks of at most chunk_bytes a node's streams make. No chunk holds bytes of two
+// streams.
 uint64_t chunk_count(const NodeOffer& offer, uint64_t chunk_bytes);
 
-// The leader (index into plan.leaders) that writes all data of each node of the group, in the order of
-// plan.offers: a leader its own, and with contiguous placement each follower's whole data goes to one leader,
-// so that bytes are balanced. any_leader: with append, whichever leader has a free buffer.
+// For each node of the group, in the order of plan.offers, the leader (an index into plan.leaders)
+// that writes all its data. A leader writes its own. With contiguous placement each follower's data
+// goes to one leader, so that leaders have about equally much. With append a follower has
+// any_leader: whichever leader has a free buffer takes the next chunk.
 inline constexpr int any_leader = -1;
 std::vector<int> assigned_leaders(const FlushPlan& plan);
 
-// `offers` of all nodes of the group in ascending order. invalid_argument when a rank is offered twice, or
-// anything else that check_plan refuses.
+// Makes the plan of a group. `offers` has one entry for each node of the group, in ascending order.
+// Returns invalid_argument if a rank is offered twice, or if check_plan refuses the plan otherwise.
 Result<FlushPlan> make_plan(const std::string& job, EpochKey key, uint64_t run_uid, uint32_t rank_count,
                             const Group& group, std::vector<NodeOffer> offers, const PlanSettings& settings);
 
-// Where chunks of one leader go in its files. Not thread-safe: the caller holds a lock for the few
-// instructions a call takes (Alg. 5, lines 9-13), never while writing.
+// Decides where the chunks of one leader go in its files. Not thread-safe: the caller holds a lock
+// for the few instructions that a call takes (Algorithm 5, lines 9-13), and never while it writes.
 class ExtentAllocator {
   public:
     ExtentAllocator(const FlushPlan& plan, uint32_t leader_index);
@@ -112,20 +124,23 @@ class ExtentAllocator {
         uint32_t file = 0;  // relative to group.first_file
         Extent extent;
     };
-    // The extents for [stream_offset, +bytes) of a rank's stream: one, or several where a stripe ends. Every
-    // file_offset is block-aligned; the space behind an extent up to the next block belongs to it, so that
-    // writes may be padded. stream_offset must be a multiple of block_bytes.
-    // The rank must be of the plan and, with contiguous placement, of a node assigned to this leader.
+    // The extents for the bytes [stream_offset, stream_offset + bytes) of a rank's stream: one, or
+    // several where a stripe ends. Every file_offset is a multiple of the block. An extent also
+    // owns the space behind it up to the next block, so a write may be padded. stream_offset must
+    // be a multiple of block_bytes. The rank must belong to the plan and, with contiguous
+    // placement, to a node that is assigned to this leader.
     std::vector<Placed> allocate(uint32_t rank, uint64_t stream_offset, uint64_t bytes);
 
-    // Where the leader's data ends in a file (relative to group.first_file), padding included: of what was
-    // allocated so far, or with contiguous placement of all of its streams. data_offset when there is none.
+    // Where the leader's data ends in a file (relative to group.first_file), padding included. With
+    // append this covers what was allocated so far, with contiguous placement all of the leader's
+    // streams. It is data_offset when the leader has no data in the file.
     uint64_t file_end(uint32_t file) const;
 
   private:
     struct FileState {
         SharedHeader header;
-        uint64_t next = 0;  // append: the leader's next free position in its own data; contiguous: its end
+        // In the leader's own data: with append the next free position, with contiguous the end.
+        uint64_t next = 0;
     };
     struct Base {
         uint32_t rank = 0;
@@ -143,8 +158,8 @@ class ExtentAllocator {
     std::vector<Base> bases_;  // contiguous only, ascending by rank
 };
 
-// The extent of the file that the plan's data can reach at most, for reserving space in advance: exact for
-// contiguous placement and one leader; with several leaders an even share each.
+// How large the file can become by this plan; its space is reserved in advance. This is exact for
+// contiguous placement and for one leader. For several leaders it assumes an equal share each.
 uint64_t expected_file_bytes(const FlushPlan& plan, uint32_t file);
 
 }  // namespace tailrace::internal

@@ -1,5 +1,6 @@
-// RecentKeys: remembers the last epochs that are over, so that a late message about one is not taken for
-// news of an epoch to come. Bounded: a message is at most a few epochs late.
+// RecentKeys remembers the epochs that ended last. So a late message about one of them is not taken
+// for news of an epoch to come. The number is bounded, because a message is late by a few epochs at
+// most.
 #pragma once
 
 #include <cstddef>

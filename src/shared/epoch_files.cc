@@ -56,9 +56,10 @@ Status finish_epoch_names(Storage& storage, const std::string& directory, const 
     return storage.sync_directory(directory);
 }
 
-// Finished names go first: as long as an unfinished one is left, the rest is known to be a leftover. When
-// there is none, one is made. A power cut may bring back any removal that was not synced, and the marker must
-// not be the only one that stays removed: so the directory is synced before it goes.
+// Final names go first: as long as an unfinished name is left, the rest is known to be a leftover.
+// If the epoch has no unfinished name, one file gets one as a marker. A power cut may bring back
+// any removal that was not synced, and then the marker must not be the only file that stays
+// removed. So the directory is synced before the marker goes.
 Status remove_epoch_files(Storage& storage, const std::string& directory, SharedEpochFiles files) {
     if (files.files.empty()) return {};
     if (!has_unfinished(files)) {

@@ -1,4 +1,5 @@
-// The names of an epoch's files in the shared directory: how they become final, and how they go.
+// How the files of an epoch get their final names in the shared directory, and how they are
+// removed.
 #pragma once
 
 #include <cstdint>
@@ -10,25 +11,26 @@
 
 namespace tailrace::internal {
 
-// Gives the `file_count` files of a committed epoch their final names. Only for an epoch all of whose slots
-// are durable: a final name promises the whole epoch. What was renamed before is passed over. Ends with a
-// directory sync. Whatever fails, the epoch stays committed.
+// Gives the `file_count` files of a committed epoch their final names. Call it only when all slots
+// of the epoch are durable, since a final name promises the whole epoch. Files that have their
+// final name already are skipped. The last step syncs the directory. The epoch stays committed,
+// whatever fails.
 Status name_shared_epoch(Storage& storage, const std::string& directory, const std::string& job, EpochKey key,
                          uint32_t file_count);
 
-// For a complete epoch whose writer died before its last rename: it may have died before its last sync, too.
-// What was found valid is made durable, before anybody counts on it.
+// For a complete epoch whose writer died before its last rename. The writer may have died before
+// its last sync as well. So this syncs what was found valid, before anybody counts on it.
 Status make_epoch_durable(Storage& storage, const SharedEpochFiles& files);
-// And then the names of its `file_count` files catch up. A file that is there under both names loses the
-// unfinished one. Ends with a directory sync.
+// The second step for such an epoch: gives its `file_count` files their final names. A file that
+// exists under both names loses the unfinished one. The last step syncs the directory.
 Status finish_epoch_names(Storage& storage, const std::string& directory, const SharedEpochFiles& files,
                           size_t file_count);
 
-// Removes all files of an epoch, so that a removal that is cut short leaves something recognised as
-// unfinished. Ends with a directory sync. ok when there are none.
+// Removes all files of an epoch. A removal that is cut short leaves something that is recognised as
+// unfinished. The last step syncs the directory. Returns ok if there are no files.
 Status remove_shared_epoch(Storage& storage, const std::string& directory, const std::string& job,
                            EpochKey key);
-// The same for files that were listed.
+// The same, for files that the caller has listed.
 Status remove_epoch_files(Storage& storage, const std::string& directory, SharedEpochFiles files);
 
 }  // namespace tailrace::internal

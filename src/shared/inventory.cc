@@ -15,7 +15,8 @@ namespace tailrace::internal {
 
 namespace {
 
-// Of a file by itself. `foreign`: by its header it is another than its name says, or it cannot be read.
+// What a single file shows of its writing. `foreign`: its header says that it is another file than
+// its name says, or it cannot be read.
 enum class Writing { begun, done, foreign };
 Writing look_at(Storage& storage, const SharedFileEntry& file) {
     const auto head = read_shared_head(storage, file.path);
@@ -34,10 +35,13 @@ Writing look_at(Storage& storage, const SharedFileEntry& file) {
     return writing;
 }
 
-// Whether these files, which are no complete epoch, are what a flush or a removal that was cut short leaves.
-// Names alone do not tell: they can be changed by hand, and a committed epoch can be damaged before it has
-// its final names. So an epoch all of whose slots are there stays, and so does one that has its K files and
-// among them a final name (given only after all slots were), and a file that is not what its name says.
+// Whether these files, which are no complete epoch, are the remains of a flush or a removal that
+// was cut short. Names alone do not tell: somebody may have changed them, and a committed epoch can
+// be damaged before it has its final names. So three kinds of epochs stay:
+//   - those with a file that is not what its name says;
+//   - those all of whose slots are there;
+//   - those that have all K files and a final name among them, because a final name is given only
+//     when all slots are there.
 bool never_finished(Storage& storage, const SharedEpochFiles& files) {
     struct Found {
         std::set<uint32_t> indexes;
@@ -67,7 +71,7 @@ void finish_names_or_warn(Storage& storage, const std::string& directory, const 
             to_string(files.key), named.message());
 }
 
-// Removes an epoch that was never finished; says whether nothing of it is left.
+// Removes an epoch that was never finished. Returns whether all of it is gone.
 bool removed_or_warned(Storage& storage, const std::string& directory, const SharedEpochFiles& files) {
     log(LogLevel::info, "{} was never finished and is removed from {}", to_string(files.key), directory);
     auto removed = remove_epoch_files(storage, directory, files);
@@ -77,7 +81,7 @@ bool removed_or_warned(Storage& storage, const std::string& directory, const Sha
     return removed.ok();
 }
 
-// One look at the shared directory. What is found goes into the inventory.
+// One pass over the shared directory, which fills the inventory.
 class Cleaning {
   public:
     Cleaning(Storage& storage, const std::string& directory, const std::string& job,
@@ -108,7 +112,7 @@ class Cleaning {
         if (has_unfinished(files) || why.code() != Code::not_found) inventory_.unclean.push_back(files.key);
     }
 
-    // What has unfinished names is looked into, and named or removed.
+    // Opens an epoch with unfinished names, and either gives it its final names or removes it.
     void finish_or_remove(const SharedEpochFiles& files) {
         const auto epoch = load_shared_epoch(storage_, files);
         if (epoch.ok()) {
@@ -123,8 +127,9 @@ class Cleaning {
         }
     }
 
-    // The newest that is sound. Older ones with final names throughout need no look, unless they would
-    // replace an earlier attempt: they matter only to a restore.
+    // Finds the newest sound epoch. An older epoch whose names are all final is not opened, because
+    // only a restore needs to know whether it is sound. The exception is an epoch that would
+    // replace an earlier attempt.
     void find_committed() {
         std::vector<EpochKey> whole(loaded_.begin(), loaded_.end());
         for (const auto& key : whole_epochs(storage_, epochs_, whole, {})) whole.push_back(key);
@@ -158,7 +163,7 @@ class Cleaning {
         return {files.key, complete, 0, restorable};
     }
 
-    // Attempts that a later run's has replaced go.
+    // Removes attempts that a later run's attempt has replaced.
     void remove_replaced() {
         for (const auto& key : choose_removals(ages_, {})) {
             std::erase(inventory_.committed, key);
@@ -174,7 +179,7 @@ class Cleaning {
     const std::string& job_;
     const std::vector<SharedEpochFiles> epochs_;
     SharedInventory inventory_;
-    std::set<EpochKey> loaded_;  // complete ones whose unfinished names were caught up with
+    std::set<EpochKey> loaded_;  // complete epochs that had unfinished names
     std::vector<EpochAge> ages_;
 };
 

@@ -1,4 +1,5 @@
-// Inventory: what lies in the shared directory when a session begins, with the rest of earlier runs cleared.
+// Inventory: what lies in the shared directory when a session begins, after the remains of earlier
+// runs are removed.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +13,22 @@
 
 namespace tailrace::internal {
 
-// What rank 0 found and did in the shared tier before a session begins.
+// What rank 0 found in the shared directory.
 struct SharedInventory {
     uint32_t greatest_run = 0;
     std::optional<EpochKey> newest_committed;  // what a restore of the newest epoch would try first
-    std::vector<EpochKey> committed;           // all; older ones than the newest by their names alone
-    std::vector<EpochKey> unclean;             // incomplete, and files of it could not be removed
+    // All of them. Those before the newest are judged by their names alone.
+    std::vector<EpochKey> committed;
+    std::vector<EpochKey> unclean;  // incomplete, with files that stay in the directory
 };
 
-// Lists the shared directory, finds the newest complete epoch, removes the files of unfinished ones, gives
-// complete files their final name, and removes attempts that a later run's has replaced. Nothing that could
-// be a complete epoch whose file was moved away or cannot be read is touched; that is logged.
-// No other session may use the directory.
+// Puts the shared directory in order and says what it holds:
+//   - An epoch that was never finished is removed.
+//   - A complete epoch with unfinished names gets its final names.
+//   - An attempt that a later run's attempt has replaced is removed.
+//   - Anything that could be a complete epoch whose file was moved away or cannot be read is left
+//     alone; the log says so.
+// No other session may use the directory meanwhile.
 Result<SharedInventory> clean_shared(Storage& storage, const std::string& directory, const std::string& job);
 
 }  // namespace tailrace::internal

@@ -1,4 +1,4 @@
-// How the sentence of a failed epoch ends: what it has left.
+// The end of the sentence that reports a failed epoch: what the failure has left.
 #pragma once
 
 #include <string_view>
@@ -7,7 +7,7 @@
 
 namespace tailrace::internal {
 
-// A file or directory that is missing was taken away by somebody, and perhaps not alone.
+// If a file or directory is missing, somebody has removed it, and perhaps others with it.
 inline std::string_view left_intact(const Status& why) {
     return why.code() == Code::not_found
                ? "somebody has removed files or their directory, and earlier epochs may be gone with them"

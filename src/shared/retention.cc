@@ -39,10 +39,10 @@ Status apply_shared_retention(Storage& storage, const std::string& directory, co
     TAILRACE_ASSIGN(const auto epochs, list_shared(storage, directory, job));
     RetentionRule rule;
     if (keep_shared > 0) rule.keep_newest = keep_shared;
-    // Whoever counts as one of the newest, or replaces an earlier attempt, must have proved to be complete;
-    // beyond them the names suffice.
+    // An epoch that counts as one of the newest, or replaces an earlier attempt, must prove that it
+    // is complete. For all others the names suffice.
     std::vector<EpochAge> ages;
-    std::set<uint64_t> proved;  // epochs
+    std::set<uint64_t> proved;  // epoch numbers
     const Lineage lineage(whole_epochs(storage, epochs, {}, known_complete));
     for (size_t i = epochs.size(); i-- > 0;) {
         const auto& files = epochs[i];

@@ -22,9 +22,9 @@ Result<std::unique_ptr<Segment>> Segment::begin(Storage& storage, const std::str
     return segment;
 }
 
-// Files of earlier attempts are removed before their epoch is written again (shared/epoch_files.h). This is
-// the second line: where a file is there under this name all the same, and be it another leader's, what its
-// slot says is gone for good before any data of ours come.
+// Files of earlier attempts are removed before their epoch is written again (shared/epoch_files.h).
+// This is the second line of defence: if a file of this name is there all the same, perhaps another
+// leader's, then its slot must be empty for good before any new data comes.
 Status Segment::empty_slot() {
     const uint64_t offset = slot_offset(header_, leader_);
     const std::vector<std::byte> empty(header_.block_bytes);
@@ -42,15 +42,16 @@ Status Segment::seal(SegmentIndex index, uint64_t end) {
     for (const Extent& extent : index.extents) slot.data_bytes += extent.bytes;
     std::vector<std::byte> encoded = encode(index);
     if (encoded.size() > header_.index_area_bytes)
-        return Status(Code::failed_state,
-                      fmt::format("the index of leader {} in {} takes {} bytes, and {} were set aside for it",
-                                  leader_, path_, encoded.size(), header_.index_area_bytes));
+        return Status(
+            Code::failed_state,
+            fmt::format("the index of leader {} in {} takes {} bytes, but only {} were reserved for it",
+                        leader_, path_, encoded.size(), header_.index_area_bytes));
     slot.index_bytes = encoded.size();
     slot.index_crc = crc32c(encoded);
-    encoded.resize(
-        align_up(encoded.size(), header_.block_bytes));  // whole blocks, so that it may go directly
+    encoded.resize(align_up(encoded.size(), header_.block_bytes));  // whole blocks suit direct I/O
     TAILRACE_TRY(file_->write_at(encoded, index_offset(header_, leader_)));
-    // Everything that the slot vouches for is durable before it: data, index, header and the file's name.
+    // The slot vouches for data, index, header and the file's name. So all of them become durable
+    // before it.
     TAILRACE_TRY(sync());
     TAILRACE_TRY(storage_.sync_directory(directory_));
     slot_ = slot;

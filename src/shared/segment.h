@@ -1,16 +1,24 @@
-// Segment: one leader's part of one shared file, and the steps by which it comes to exist.
+// Segment: one leader's share of one shared file, and the steps by which it comes to exist.
 //
-// This is the commit of the library (docs/format.md, "Commit"): nobody else writes a header, an index or a
-// slot. The steps, in this order and never otherwise:
-//   begin()   1. creates NAME.unfinished; empties our slot, durably where a file was there before; writes the
-//                header
-//   file()    2. the caller writes data into the leader's extents, in any order and from any number of
-//   threads seal()    3. cuts the file to size when no other leader writes there, and writes our index
-//             4. syncs the file and its directory: data, index and name are durable
-//   commit()  5. writes our slot, and syncs: the segment exists
-// A failure anywhere leaves the slot empty, and so the file incomplete. After it, nothing more may be called.
+// These steps are the commit of the library (docs/format.md, "Commit"). No other code writes a
+// header, an index or a slot. They come in this order and in no other:
 //
-// Thread-compatible: one thread at a time, but for writes to file().
+//   begin()
+//     1. Create NAME.unfinished. Empty our slot, durably where a file was there. Write the header.
+//   file()
+//     2. The caller writes data into the leader's extents, in any order and from any threads.
+//   seal()
+//     3. Cut the file to size, unless other leaders write there, too. Write our index.
+//     4. Sync the file and its directory. Data, index and name are now durable.
+//   commit()
+//     5. Write our slot, and sync. From here on the segment exists.
+//
+// A failure in steps 1 to 4 leaves the slot empty, and so the file incomplete. If step 5 fails, the
+// slot may have reached the disk all the same, so the caller removes the file. After a failure, no
+// further call is allowed.
+//
+// Thread-compatible: one thread at a time calls, except that any thread may write to file() and
+// call sync_seconds().
 #pragma once
 
 #include <atomic>
@@ -28,8 +36,8 @@ namespace tailrace::internal {
 
 class Segment {
   public:
-    // `path` is the file's unfinished name in `directory`. Every leader of a file begins, and any may be the
-    // first: all write the same header. The storage must outlive the segment.
+    // `path` is the file's unfinished name in `directory`. Every leader of a file calls this, in
+    // any order: all write the same header. The storage must outlive the segment.
     static Result<std::unique_ptr<Segment>> begin(Storage& storage, const std::string& directory,
                                                   const std::string& path, const SharedHeader& header,
                                                   uint32_t leader, const OpenOptions& how);
@@ -37,12 +45,14 @@ class Segment {
     File& file() { return *file_; }
     const SharedHeader& header() const { return header_; }
 
-    // `end`: where the leader's data ends in the file. failed_state when the index has no room.
+    // `end`: where the leader's data ends in the file. Returns failed_state if the index is larger
+    // than its area.
     Status seal(SegmentIndex index, uint64_t end);
-    // failed_state unless seal() went well.
+    // Returns failed_state unless seal() has succeeded.
     Status commit();
 
-    double sync_seconds() const { return sync_seconds_; }  // in all syncs so far; from any thread
+    // The time spent in all syncs so far.
+    double sync_seconds() const { return sync_seconds_; }
 
   private:
     Segment(Storage& storage, std::string directory, std::string path, SharedHeader header, uint32_t leader)
@@ -59,7 +69,7 @@ class Segment {
     const SharedHeader header_;
     const uint32_t leader_;
     std::unique_ptr<File> file_;
-    std::optional<LeaderSlot> slot_;  // since seal() went well
+    std::optional<LeaderSlot> slot_;  // set when seal() has succeeded
     std::atomic<double> sync_seconds_ = 0;
 };
 

@@ -126,8 +126,8 @@ TEST(PlanTest, MissingForeignOrImpossibleOffersAreRefused) {
     const auto refused = [](std::vector<NodeOffer> offers) {
         return make_plan("job", {1, 1}, 5, 4, one_group(2), std::move(offers), {}).status().message();
     };
-    EXPECT_THAT(refused({offer_of(0, {8}, 0)}), HasSubstr("1 nodes have offered, not 2"));
-    EXPECT_THAT(refused({offer_of(0, {8}, 0), offer_of(2, {8}, 1)}), HasSubstr("offer 1 is of node 2"));
+    EXPECT_THAT(refused({offer_of(0, {8}, 0)}), HasSubstr("the offers of 1 nodes, but the group has 2"));
+    EXPECT_THAT(refused({offer_of(0, {8}, 0), offer_of(2, {8}, 1)}), HasSubstr("offer 1 is that of node 2"));
     EXPECT_THAT(refused({offer_of(0, {8}, 0), offer_of(1, {8}, 4)}), HasSubstr("rank 4 of 4"));
     EXPECT_THAT(refused({offer_of(0, {UINT64_MAX}, 0), offer_of(1, {UINT64_MAX}, 1)}),
                 HasSubstr("stream of"));
