@@ -1,13 +1,14 @@
-// The aggregator of a node: keeps its jobs in order, hands messages to the part they are for, and lets each
-// part move. The parts hold the method: Coordinator (the group's fate), Leader, Follower.
+// The aggregator of a node keeps its jobs in order, passes each message on to the part that it is
+// for, and lets each part move. The parts hold the method: Coordinator decides how the group's
+// flush ends, Leader and Follower move data.
 //
-// Order between epochs. Several may be in flight, but a node takes buffers for an epoch only when it needs
-// none any more for those before it. So the oldest epoch of a group can always go on: whoever works on it
-// waits for no buffer that a later epoch holds.
+// Order between epochs: several epochs may be in flight, but a node takes buffers for an epoch only
+// when earlier epochs need no more. So the oldest epoch of a group can always go on, because it
+// never waits for a buffer that a later epoch holds.
 //
-// End of a job. The coordinator's RESULT decides; the job's result is handed out when this node has nothing
-// of it in flight any more. If the transport breaks, nobody can be told anything: every job fails here with
-// that reason as soon as its tasks have ended.
+// End of a job: the coordinator's RESULT decides. The node hands out the job's result when it has
+// nothing of the job in flight any more. If the transport breaks, nobody can be told anything:
+// every job fails here with that reason as soon as its tasks have ended.
 #include "aggregate/aggregator.h"
 
 #include <fmt/format.h>
@@ -30,30 +31,35 @@ namespace tailrace::internal {
 namespace {
 
 constexpr size_t pool_alignment = 4096;
-constexpr size_t most_fates = 1024;
+constexpr size_t max_fates = 1024;
 
 struct Epoch {
     FlushJob job;
     Clock::time_point started = Clock::now();
     Clock::time_point planned{};
-    bool solo = false;  // led by every node for itself, without messages
+    bool solo = false;  // every node leads its own segment, and no message is sent
     std::shared_ptr<const FlushPlan> plan;
     std::unique_ptr<Leader> leader;
     std::unique_ptr<Follower> follower;
-    std::deque<std::pair<int, uint32_t>> early_credits;  // leader's node, credit: came before the plan
-    Status failure;                                      // nothing new is begun once there is one
-    bool reported = false;                               // leader: SEGMENT sent, or the solo end begun
-    std::optional<Status> fate;
+    // (leader's node, credit) that came before the plan.
+    std::deque<std::pair<int, uint32_t>> early_credits;
+    Status failure;  // once it is set, nothing new is begun
+    // A leader has sent SEGMENT, or begun end_solo().
+    bool reported = false;
+    std::optional<Status> fate;  // how the group's flush ended
 
-    bool quiet() const { return (!leader || leader->done()) && (!follower || follower->quiet()); }
+    bool nothing_in_flight() const {
+        return (!leader || leader->done()) && (!follower || follower->nothing_in_flight());
+    }
     bool wants_buffers() const {
         if (fate) return false;
-        if (!plan) return true;  // it will
+        if (!plan) return true;  // it will want them when it has its plan
         return (leader && leader->wants_buffers()) || (follower && follower->wants_buffers());
     }
 };
 
-// Memory that somebody may still write to when an aggregator goes. Kept until the process ends.
+// Memory that the transport may still write to when an aggregator is destroyed. It is kept until
+// the process ends.
 struct Grave {
     std::unique_ptr<BufferPool> pool;
     std::list<Orphan> orphans;
@@ -94,7 +100,7 @@ class NodeAggregator final : public Aggregator {
     void tell(int node, const AggregatorMessage& message);
     void transport_broke(const Status& why);
     void finish_unstarted(const FlushJob& job, const Status& why);
-    bool remember_fate(EpochKey key, const Status& why);  // whether it is news
+    bool remember_fate(EpochKey key, const Status& why);  // returns whether it is news
 
     void deliver(int node, const AggregatorMessage& message);
     void take(int node, const OfferMessage& message);
@@ -118,7 +124,7 @@ class NodeAggregator final : public Aggregator {
     bool end_epochs();
 
     Coordinator::Effects coordinator_effects();
-    // Runs `work` on a writer, then `then` here.
+    // Runs `work` on a writer thread, and then `then` on the driving thread.
     void submit(std::function<void()> work, std::function<void()> then) {
         writers_.submit(
             Urgency::urgent,
@@ -139,12 +145,12 @@ class NodeAggregator final : public Aggregator {
     Throttle throttle_;
     WriterPool writers_;
     NodeServices services_;
-    Coordinator coordinator_;  // of use on the group's first node only
+    Coordinator coordinator_;  // idle except on the group's first node
 
-    std::list<Epoch> epochs_;           // in the order started
-    std::map<EpochKey, Status> fates_;  // of epochs that were given up before this node started them
-    RecentKeys over_;
-    std::deque<AggregatorMessage> inbox_;  // to this node from itself
+    std::list<Epoch> epochs_;           // in the order in which they were started
+    std::map<EpochKey, Status> fates_;  // of epochs that failed before this node started them
+    RecentKeys ended_;
+    std::deque<AggregatorMessage> inbox_;  // messages from this node to itself
     std::list<Orphan> orphans_;
     uint32_t credit_counter_ = 0;
     Status broken_;
@@ -200,19 +206,19 @@ NodeAggregator::~NodeAggregator() {
     bury(std::move(grave));
 }
 
-// ---- jobs --------------------------------------------------------------------------------------------
+// ---- jobs ---------------------------------------------------------------------------------------
 
 void NodeAggregator::start(FlushJob job) {
     const EpochKey key = job.key;
     if (!broken_.ok()) return finish_unstarted(job, broken_);
-    if (find(key) != nullptr || over_.has(key)) {
+    if (find(key) != nullptr || ended_.has(key)) {
         return finish_unstarted(
             job, Status(Code::failed_state, fmt::format("{} was started before", to_string(key))));
     }
     if (auto known = fates_.find(key); known != fates_.end()) {
         finish_unstarted(job, known->second);
         fates_.erase(known);
-        over_.add(key);
+        ended_.add(key);
         return;
     }
     Epoch& epoch = epochs_.emplace_back();
@@ -234,8 +240,8 @@ void NodeAggregator::finish_unstarted(const FlushJob& job, const Status& why) {
     results_.push_back({job.key, why, node_ == group_.first_node, group_.index, {}});
 }
 
-// Every node of the group leads; the plan follows from the offers alone. Places are fixed in advance
-// (contiguous), so that nobody needs to hear how far the others got.
+// Every node of the group leads, and the plan follows from the offers alone. Placement is
+// contiguous, which fixes all places in advance. So no node needs to hear how far the others are.
 void NodeAggregator::start_solo(Epoch& epoch) {
     epoch.solo = true;
     const FlushJob& job = epoch.job;
@@ -257,8 +263,8 @@ void NodeAggregator::start_solo(Epoch& epoch) {
     if (plan->leader_index(node_) < 0) {
         epoch.fate =
             Status(Code::unsupported,
-                   fmt::format("{}: {} nodes cannot all lead their own part of one file, {} at most: "
-                               "ask for more files",
+                   fmt::format("{}: {} nodes would have to lead one file, but at most {} can: ask for more "
+                               "files",
                                to_string(job.key), group_.node_count(), max_leaders_per_file));
         return;
     }
@@ -281,10 +287,10 @@ void NodeAggregator::begin_parts(Epoch& epoch) {
     epoch.early_credits.clear();
 }
 
-// Most are asked for soon. Those of epochs that this node never starts must not gather.
+// Most fates are asked for soon. Those of epochs that this node never starts must not pile up.
 bool NodeAggregator::remember_fate(EpochKey key, const Status& why) {
     const bool is_new = fates_.emplace(key, why).second;
-    if (fates_.size() > most_fates) fates_.erase(fates_.begin());
+    if (fates_.size() > max_fates) fates_.erase(fates_.begin());
     return is_new;
 }
 
@@ -296,7 +302,7 @@ void NodeAggregator::allow(EpochKey key) {
 }
 
 void NodeAggregator::give_up(EpochKey key, Status reason) {
-    if (over_.has(key) || !broken_.ok()) return;
+    if (ended_.has(key) || !broken_.ok()) return;
     if (reason.ok()) reason = Status(Code::aborted, fmt::format("{} was given up", to_string(key)));
     if (Epoch* epoch = find(key)) {
         if (!epoch->fate) fail(*epoch, services_.here(reason));
@@ -307,7 +313,8 @@ void NodeAggregator::give_up(EpochKey key, Status reason) {
         tell(group_.first_node, FailedMessage{key, services_.here(reason)});
 }
 
-// A failure that this node saw. The coordinator's answer ends the epoch; alone, this node ends it itself.
+// Handles a failure that this node has seen. The coordinator's RESULT then ends the epoch. A solo
+// epoch is ended by this node itself.
 void NodeAggregator::fail(Epoch& epoch, const Status& why) {
     if (!epoch.failure.ok()) return;
     epoch.failure = why;
@@ -322,7 +329,7 @@ Epoch* NodeAggregator::find(EpochKey key) {
     return found == epochs_.end() ? nullptr : &*found;
 }
 
-// ---- messages ----------------------------------------------------------------------------------------
+// ---- messages -----------------------------------------------------------------------------------
 
 void NodeAggregator::tell(int node, const AggregatorMessage& message) {
     if (!broken_.ok()) return;
@@ -343,7 +350,7 @@ void NodeAggregator::handle(int source, std::span<const std::byte> bytes) {
     if (source < 0 || static_cast<size_t>(source) >= topology_.node_of_rank.size()) {
         return transport_broke(
             Status(Code::transport,
-                   fmt::format("a message came from rank {}, which is no rank of the job", source)));
+                   fmt::format("a message came from rank {}, which is not a rank of the job", source)));
     }
     deliver(topology_.node_of_rank[static_cast<size_t>(source)], *message);
 }
@@ -383,8 +390,8 @@ void NodeAggregator::take(int, const PlanMessage& message) {
     if (!fits) {
         fail(*epoch, services_.here(Status(
                          Code::failed_state,
-                         fmt::format("the plan of {} is for other nodes, files or buffers than this node was "
-                                     "configured with",
+                         fmt::format("the plan of {} has other nodes, files or buffers than this node's "
+                                     "configuration",
                                      to_string(message.plan.key)))));
     }
     begin_parts(*epoch);
@@ -393,13 +400,16 @@ void NodeAggregator::take(int, const PlanMessage& message) {
 void NodeAggregator::take(int node, const CreditMessage& message) {
     Epoch* epoch = find(message.key);
     if (epoch == nullptr) {
-        // No leader asks for an epoch that is over; if one does, it must not wait.
-        const Status over(Code::aborted, fmt::format("{} is over on node {}", to_string(message.key), node_));
-        tell(node, EmptyMessage{message.key, message.credit, over});
+        // No leader should ask for an epoch that has ended. If one does all the same, it must not
+        // wait for ever.
+        const Status ended(Code::aborted,
+                           fmt::format("{} has ended on node {}", to_string(message.key), node_));
+        tell(node, EmptyMessage{message.key, message.credit, ended});
     } else if (epoch->follower) {
         epoch->follower->take_credit(node, message.credit);
     } else if (!epoch->plan) {
-        epoch->early_credits.emplace_back(node, message.credit);  // overtook the coordinator's plan
+        // It overtook the coordinator's plan.
+        epoch->early_credits.emplace_back(node, message.credit);
     }
 }
 
@@ -421,7 +431,7 @@ void NodeAggregator::take(int, const AbortMessage& message) {
 }
 
 void NodeAggregator::take(int, const ResultMessage& message) {
-    if (over_.has(message.key)) return;
+    if (ended_.has(message.key)) return;
     if (Epoch* epoch = find(message.key)) {
         if (!epoch->fate) epoch->fate = message.status;
     } else if (!message.status.ok()) {
@@ -435,7 +445,7 @@ void NodeAggregator::transport_broke(const Status& why) {
     log(LogLevel::error, "node {} can no longer take part in flushes: {}", node_, why.message());
 }
 
-// ---- moving ------------------------------------------------------------------------------------------
+// ---- moving -------------------------------------------------------------------------------------
 
 bool NodeAggregator::step() {
     bool moved = writers_.run_finished();
@@ -453,7 +463,7 @@ bool NodeAggregator::step() {
 bool NodeAggregator::advance(Epoch& epoch, bool may_take_buffers) {
     bool moved = false;
     if (!broken_.ok() && !epoch.fate && !(epoch.solo && epoch.plan)) {
-        // A solo epoch needs nobody and goes on.
+        // A solo epoch needs no other node, and goes on.
         epoch.fate = broken_;
         if (epoch.leader) epoch.leader->fail(broken_);
         if (epoch.follower) epoch.follower->fail(broken_);
@@ -488,7 +498,8 @@ void NodeAggregator::report_segment(Epoch& epoch) {
     tell(group_.first_node, message);
 }
 
-// The segment is committed, or failed. Files that other leaders may still write are not ours to remove.
+// The segment is committed, or has failed. This node may not remove files that other leaders still
+// write.
 void NodeAggregator::end_solo(Epoch& epoch) {
     const bool alone = epoch.plan->leaders.size() == 1;
     if (epoch.failure.ok() || !alone) {
@@ -513,7 +524,7 @@ bool NodeAggregator::test_orphans() {
 bool NodeAggregator::end_epochs() {
     bool moved = false;
     for (auto epoch = epochs_.begin(); epoch != epochs_.end();) {
-        if (!epoch->fate || !epoch->quiet()) {
+        if (!epoch->fate || !epoch->nothing_in_flight()) {
             ++epoch;
             continue;
         }
@@ -530,7 +541,7 @@ bool NodeAggregator::end_epochs() {
         if (epoch->follower) result.statistics = epoch->follower->statistics();
         result.statistics.seconds = std::chrono::duration<double>(Clock::now() - epoch->started).count();
         results_.push_back(std::move(result));
-        over_.add(epoch->job.key);
+        ended_.add(epoch->job.key);
         epoch = epochs_.erase(epoch);
         moved = true;
     }
@@ -568,8 +579,8 @@ Result<std::unique_ptr<Aggregator>> Aggregator::create(AggregatorOptions options
         return Status(
             Code::invalid_argument,
             fmt::format("an aggregator for node {} of {} with {} files, {} writers, buffers of {} "
-                        "bytes and blocks of {} bytes cannot be made: there must be at least one of "
-                        "each, and buffers are whole blocks",
+                        "bytes and blocks of {} bytes cannot be made: each number must be at least one, "
+                        "and a buffer must hold whole blocks",
                         node, topology.node_count(), plan.file_count, options.writers, plan.chunk_bytes,
                         plan.block_bytes));
     }

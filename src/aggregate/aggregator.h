@@ -1,19 +1,23 @@
-// Aggregator: brings the captured streams of a group's nodes into the group's shared files, in the
-// background, with bounded memory. One per node, in its representative rank.
+// Aggregator: writes the captured streams of a group's nodes to the group's shared files, in the
+// background and with bounded memory. There is one per node, in its representative rank.
 //
-// Way of the data (Algorithms 2-5 of the FGCS paper):
-//   follower   start_send of a chunk from a pool buffer, only against a leader's credit
-//   leader     free buffer -> credit to a follower -> receive into the buffer -> write queue
-//   writers    a pool of threads: write queue first, else the next chunk of local data; allocate an aligned
-//              place under a short lock; write outside every lock; give the buffer back
-//   commit     docs/format.md: data, index, sync; slot, sync, once the owner allows it. The files keep their
-//              unfinished names: only who hears of all groups may give the final ones
+// The way of the data (Algorithms 2-5 of the FGCS paper):
+//   follower   sends a chunk from a pool buffer, only against a leader's credit
+//   leader     gives a follower a credit for a free buffer, receives into it, and queues it for writing
+//   writers    a pool of threads: take the write queue first, else the next chunk of local data;
+//              allocate an aligned place under a short lock, write outside every lock, and give the
+//              buffer back
+//   commit     docs/format.md: data, index, sync; then slot and sync, once the owner allows it
 //
-// A leader is a state machine driven by its owner's thread through start/handle/step, which never block; only
-// writers do file I/O. All communication of the background goes through the one Transport, from the one
-// driving thread. Groups are autonomous: no message leaves the group.
+// The files keep their unfinished names, because only the root, which hears from all groups, may
+// give the final ones.
 //
-// Memory: at most buffers x buffer_bytes, plus about 100 bytes per chunk and rank of the group for the index.
+// An aggregator is a state machine. Its owner's thread drives it through start, handle and step,
+// which never block. Only writers do file I/O. All communication goes through one Transport, from
+// the driving thread. Groups are autonomous: no message leaves the group.
+//
+// Memory: at most buffers x buffer_bytes, plus about 100 bytes per chunk and rank of the group for
+// the index.
 #pragma once
 
 #include <functional>
@@ -32,39 +36,43 @@ namespace tailrace::internal {
 
 class Aggregator {
   public:
-    // `wake` is called from writer threads when step() has something to do. Transport and storages must
-    // outlive the aggregator. `node` is this node's id in the topology.
+    // Writer threads call `wake` when step() has something to do. Transport and storages must
+    // outlive the aggregator. `node` is this node's number in the topology.
     static Result<std::unique_ptr<Aggregator>> create(AggregatorOptions options, Topology topology, int node,
                                                       Transport& transport, Storage& local, Storage& shared,
                                                       std::function<void()> wake);
     virtual ~Aggregator() = default;
 
-    // Queues a job. Jobs of a node are flushed in the order they were started; every node of the group must
-    // start the same keys in the same order (with no streams, if it has none).
+    // Queues a job. Jobs of a node are flushed in the order in which they were started. Every node
+    // of the group must start the same keys in the same order, also those for which it has no
+    // streams.
     virtual void start(FlushJob job) = 0;
 
-    // A job that was started with may_commit = false may now commit. Of unknown keys nothing is remembered.
+    // Lets a job commit that was started with may_commit = false. Unknown keys are not remembered.
     virtual void allow(EpochKey key) = 0;
 
-    // A message that is_aggregator_message() recognised.
+    // Takes a message for which is_aggregator_message() is true.
     virtual void handle(int source, std::span<const std::byte> message) = 0;
 
-    // Ends this node's part in a job, started or not, with that reason (its owner learned that the epoch
-    // cannot come about: another node saved a different one, say). The group's other nodes are told as of any
-    // other failure; a result with the reason follows from take_results(). Unknown keys are remembered, so
-    // that a job started later under one fails at once.
+    // Ends this node's work on a job, started or not, with that reason. (The owner has learned that
+    // the epoch cannot come about, for example because another node saved a different one.) The
+    // group's other nodes hear of it as of any other failure. A result with the reason follows from
+    // take_results(). Unknown keys are remembered, so that a job started later under one fails at
+    // once.
     virtual void give_up(EpochKey key, Status reason) = 0;
 
-    // Ends every job here with that reason, and any started later at once: nobody of the group is told or
-    // waited for, and messages are passed over. Results follow once writers have let go of the parts.
+    // Ends every job here with that reason, and later ones at once. The group's other nodes are
+    // neither told nor waited for, and messages are ignored. Results follow once writers have let
+    // go of the captured parts.
     virtual void abandon(const Status& reason) = 0;
-    // Why this node takes part in nothing any more: abandon()'s reason, or its own transport's failure.
+    // Why this node takes part in nothing any more: abandon()'s reason, or a failure of the
+    // transport.
     virtual Status abandoned() const = 0;
 
-    // Moves everything that can move. True when something did.
+    // Moves everything that can move. Returns whether something moved.
     virtual bool step() = 0;
 
-    // Jobs that came to their end since the last call.
+    // The results of jobs that have ended since the last call.
     virtual std::vector<FlushResult> take_results() = 0;
 
     virtual bool idle() const = 0;    // no job queued or running, nothing in flight
@@ -72,7 +80,7 @@ class Aggregator {
     virtual size_t most_buffers_used() const = 0;
 };
 
-// Whether a message is for an aggregator's handle(). Its owner's own messages start with another byte.
+// Whether a message is for an aggregator's handle(). Messages of its owner start with another byte.
 bool is_aggregator_message(std::span<const std::byte> message);
 
 }  // namespace tailrace::internal

@@ -1,4 +1,4 @@
-// What an aggregator is told once, for all its jobs.
+// The settings of an aggregator, which hold for all its jobs.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct AggregatorOptions {
     DirectIo direct = DirectIo::automatic;
     Priority priority;
     uint64_t bandwidth_cap = 0;  // bytes per second this node writes; 0: no cap
-    bool trace = false;          // results bring what happened when (FlushStatistics::events)
+    bool trace = false;          // results bring FlushStatistics::events
 };
 
 }  // namespace tailrace::internal

@@ -8,14 +8,14 @@ namespace tailrace::internal {
 
 void Coordinator::take(int node, const OfferMessage& message) {
     const EpochKey key = message.key;
-    if (over_.has(key)) return;  // failed before this offer came; its sender was told
+    if (ended_.has(key)) return;  // it failed before this offer came, and the sender was told
     Epoch& epoch = epochs_[key];
     if (epoch.stage != Stage::collecting) return;
     if (message.offer.node != node || node < group_.first_node || node >= group_.last_node) {
         return fail(
             key, epoch,
             Status(Code::failed_state,
-                   fmt::format("{}: an offer of node {} came from node {}, and the group has nodes {} "
+                   fmt::format("{}: an offer of node {} came from node {}, but the group has nodes {} "
                                "to {}",
                                to_string(key), message.offer.node, node, group_.first_node,
                                group_.last_node - 1)));
@@ -59,7 +59,7 @@ void Coordinator::take(int node, const SegmentMessage& message) {
     auto found = epochs_.find(message.key);
     if (found == epochs_.end()) return;
     Epoch& epoch = found->second;
-    if (epoch.working.erase(node) == 0) return;  // no leader, or heard before
+    if (epoch.working.erase(node) == 0) return;  // not a leader, or it has reported before
     epoch.data_bytes += message.data_bytes;
     if (!message.status.ok()) fail(message.key, epoch, message.status);
     check_all_reported(message.key, epoch);
@@ -83,12 +83,13 @@ void Coordinator::check_all_reported(EpochKey key, Epoch& epoch) {
 }
 
 void Coordinator::take(const FailedMessage& message) {
-    if (over_.has(message.key) || message.why.ok()) return;
+    if (ended_.has(message.key) || message.why.ok()) return;
     Epoch& epoch = epochs_[message.key];
     fail(message.key, epoch, message.why);
 }
 
-// The first failure counts; later ones, and those that come when all is committed, change nothing.
+// The first failure counts. Later ones change nothing, nor do those that come when all is
+// committed.
 void Coordinator::fail(EpochKey key, Epoch& epoch, const Status& why) {
     if (epoch.stage == Stage::collecting) return end(key, Status(why));
     if (epoch.stage != Stage::running) return;
@@ -105,9 +106,9 @@ void Coordinator::discarded(EpochKey key) {
 }
 
 void Coordinator::end(EpochKey key, const Status& status) {
-    INVARIANT(!over_.has(key));  // a group hears one result of an epoch
+    INVARIANT(!ended_.has(key));  // a group hears one result of each epoch
     epochs_.erase(key);
-    over_.add(key);
+    ended_.add(key);
     tell_all(ResultMessage{key, status});
 }
 

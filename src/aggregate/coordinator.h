@@ -1,15 +1,15 @@
-// Coordinator: the lowest node of a group collects the offers, makes the plan, and decides the fate of each
-// epoch from what the leaders report. A state machine without threads, files or communication: what it wants
-// done goes through Effects.
+// Coordinator: on the lowest node of a group, collects the offers, makes the plan, and decides from
+// the leaders' reports how each epoch ends. It is a state machine without threads, files or
+// communication: it acts through Effects.
 //
-//   collecting --all offered--> running --all segments committed--> over (ok)
+//   collecting --all offered--> running --all segments committed--> ended (ok)
 //       |                          |
 //       |                          +--first failure--> aborting --all reported--> discarding
-//       |                                                                             --> over (failed)
-//       +--first failure--> over (failed): nobody has begun anything
+//       |                                                                     --> ended (failed)
+//       +--first failure--> ended (failed): nobody has begun anything
 //
-// Invariants: every member gets exactly one RESULT per epoch; no file is removed before every leader has said
-// that it touches none any more; the first failure's sentence is the epoch's.
+// Invariants: every member gets exactly one RESULT per epoch; no file is removed before every
+// leader has said that it touches none any more; the epoch's failure is the first one that came.
 #pragma once
 
 #include <functional>
@@ -26,8 +26,9 @@ namespace tailrace::internal {
 class Coordinator {
   public:
     struct Effects {
-        std::function<void(int node, const AggregatorMessage&)> tell;   // also to this node itself
-        std::function<void(std::shared_ptr<const FlushPlan>)> discard;  // answered later by discarded()
+        std::function<void(int node, const AggregatorMessage&)> tell;  // `node` may be this node
+        // discarded() answers it later.
+        std::function<void(std::shared_ptr<const FlushPlan>)> discard;
     };
     Coordinator(Group group, PlanSettings settings, Effects effects)
         : group_(group), settings_(settings), effects_(std::move(effects)) {}
@@ -43,9 +44,9 @@ class Coordinator {
     enum class Stage { collecting, running, aborting, discarding };
     struct Epoch {
         Stage stage = Stage::collecting;
-        std::map<int, OfferMessage> offers;  // by node; until the plan is made
+        std::map<int, OfferMessage> offers;  // by node, until the plan is made
         std::shared_ptr<const FlushPlan> plan;
-        std::set<int> working;  // leaders that have not reported
+        std::set<int> working;  // leaders that have not reported yet
         uint64_t data_bytes = 0;
         Status failure;
     };
@@ -59,7 +60,7 @@ class Coordinator {
     const PlanSettings settings_;
     const Effects effects_;
     std::map<EpochKey, Epoch> epochs_;
-    RecentKeys over_;  // late messages about these are no news
+    RecentKeys ended_;  // late messages about these are ignored
 };
 
 }  // namespace tailrace::internal

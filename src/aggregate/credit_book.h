@@ -1,8 +1,8 @@
-// CreditBook: which follower a leader puts its next free buffer aside for. Pure.
+// CreditBook: decides which follower a leader gives its next free buffer to. Pure.
 //
-// The follower with the fewest open credits comes first, equal ones in turn, and no follower has more than
-// most_open. So a slow follower, which leaves credits open, is asked less often and never holds all buffers,
-// and a fast one is never kept waiting by it.
+// The follower with the fewest open credits comes first. Followers with equally many take turns,
+// and none has more than most_open. So a slow follower, which leaves credits open, is asked less
+// often. It never holds all buffers, and fast followers never wait for it.
 #pragma once
 
 #include <cstddef>
@@ -14,26 +14,28 @@ namespace tailrace::internal {
 
 class CreditBook {
   public:
-    // Two chunks on their way and two credits behind them hide a follower's reading and the credits' travel.
+    // Two chunks on their way hide the time for reading, and two credits behind them that of the
+    // credits' travel.
     static constexpr uint32_t most_open = 4;
 
-    // `chunks`: what the follower has in all. It may hand some to other leaders.
+    // `chunks`: how many chunks the follower has in all. It may send some of them to other leaders.
     void add(int node, uint64_t chunks);
 
-    // The follower whose turn it is; nothing when none may get a credit now.
+    // The follower whose turn it is. Empty when none may get a credit now.
     std::optional<int> next();
     void grant(int node);
     void take_chunk(int node);
     void take_empty(int node);  // the follower has nothing more
 
-    bool may_grant() const;      // next() would name one
-    bool all_exhausted() const;  // every follower has said so or sent all it has, and no credit is open
+    bool may_grant() const;  // whether next() would name a follower
+    // Whether no credit is open, and every follower is empty or has sent all its chunks.
+    bool all_exhausted() const;
     uint64_t open() const;
 
   private:
     struct Follower {
         int node = 0;
-        uint64_t chunks = 0;  // not yet granted: no more credits than this make sense
+        uint64_t chunks = 0;  // chunks without a credit; more credits than this would be useless
         uint32_t open_credits = 0;
         bool empty = false;
         bool wants() const { return !empty && chunks > 0 && open_credits < most_open; }
@@ -41,7 +43,7 @@ class CreditBook {
     Follower& find(int node);
 
     std::vector<Follower> followers_;
-    size_t turn_ = 0;  // where the search for equals starts
+    size_t turn_ = 0;  // where the search starts, so that equal followers take turns
 };
 
 }  // namespace tailrace::internal

@@ -17,9 +17,9 @@ bool Follower::step(bool may_take_buffers) {
     return answered || sent;
 }
 
-// The time in which data are there, nothing is on its way, and no leader has asked.
+// Counts the time in which this node has data, nothing is on its way, and no leader has asked.
 void Follower::note_waiting() {
-    const bool waits = wants_buffers() && credits_.empty() && quiet();
+    const bool waits = wants_buffers() && credits_.empty() && nothing_in_flight();
     if (waits == waits_since_.has_value()) return;
     const auto now = Clock::now();
     if (waits) {
@@ -35,7 +35,8 @@ bool Follower::test_sends() {
     for (auto send = sends_.begin(); send != sends_.end();) {
         auto done = send->transfer->test();
         if (!done.ok()) {
-            // It stays with its buffer, which the transport may still read, until disconnect() takes it.
+            // The transfer stays with its buffer, which the transport may still read, until
+            // disconnect() takes it.
             services_.broken(done.status());
             return moved;
         }
@@ -61,7 +62,7 @@ bool Follower::answer_credits(bool may_take_buffers) {
         if (!wants_buffers()) {
             answer_empty(credits_.front());
         } else {
-            if (!may_take_buffers || reading_ + sends_.size() >= most_in_flight) break;
+            if (!may_take_buffers || reading_ + sends_.size() >= max_in_flight) break;
             Buffer buffer = services_.pool.try_take();
             if (!buffer.valid()) break;
             begin_read(credits_.front(), std::move(buffer));
@@ -74,7 +75,7 @@ bool Follower::answer_credits(bool may_take_buffers) {
 
 void Follower::begin_read(Credit credit, Buffer buffer) {
     const LocalChunk piece = *reader_->next();
-    INVARIANT(piece.bytes <= buffer.memory().size() && reading_ + sends_.size() < most_in_flight);
+    INVARIANT(piece.bytes <= buffer.memory().size() && reading_ + sends_.size() < max_in_flight);
     auto chunk = std::make_shared<Chunk>();
     chunk->rank = piece.rank;
     chunk->stream_offset = piece.stream_offset;

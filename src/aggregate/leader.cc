@@ -61,7 +61,7 @@ bool Leader::step(bool may_take_buffers) {
             moved = write_received() || moved;
             if (may_take_buffers) moved = write_local() || moved;
         }
-        if (stage_ == Stage::moving && nothing_open()) {
+        if (stage_ == Stage::moving && nothing_in_flight()) {
             if (!failure_.ok()) {
                 enter(Stage::done);
                 moved = true;
@@ -83,7 +83,7 @@ bool Leader::step(bool may_take_buffers) {
     return moved;
 }
 
-bool Leader::nothing_open() const {
+bool Leader::nothing_in_flight() const {
     return credits_.empty() && receives_.empty() && ready_.empty() && remote_tasks_ == 0 && local_tasks_ == 0;
 }
 
@@ -93,7 +93,7 @@ void Leader::fail(const Status& why) {
     segment_->abandon();
 }
 
-// ---- what it cost ------------------------------------------------------------------------------------
+// ---- what it cost -------------------------------------------------------------------------------
 
 void Leader::enter(Stage stage) {
     INVARIANT(stage > stage_);
@@ -159,7 +159,7 @@ void Leader::note_write(const Chunk& chunk, bool is_local) {
                 chunk.write_end, chunk.bytes, chunk.rank});
 }
 
-// ---- files -------------------------------------------------------------------------------------------
+// ---- files --------------------------------------------------------------------------------------
 
 void Leader::submit_for_each_file(std::function<Status(SegmentWriter&, uint32_t file)> work) {
     for (uint32_t file = 0; file < segment_->file_count(); ++file) {
@@ -180,7 +180,7 @@ void Leader::begin_preparing() {
 }
 
 void Leader::begin_committing() {
-    INVARIANT(failure_.ok() && nothing_open() && book_.all_exhausted());
+    INVARIANT(failure_.ok() && nothing_in_flight() && book_.all_exhausted());
     enter(Stage::committing);
     slots_begun_ = allowed_;
     submit_for_each_file([and_commit = allowed_](SegmentWriter& segment, uint32_t file) {
@@ -195,23 +195,23 @@ void Leader::write_slots() {
     submit_for_each_file([](SegmentWriter& segment, uint32_t file) { return segment.commit(file); });
 }
 
-// ---- followers' data ---------------------------------------------------------------------------------
+// ---- followers' data ----------------------------------------------------------------------------
 
 bool Leader::grant_credits() {
     const size_t buffers = services_.pool.count();
     const size_t kept_for_local =
         local_remains() ? std::min<size_t>(services_.writers.thread_count(), buffers / 2) : 0;
-    const size_t most =
+    const size_t max_remote =
         followers_choose_ ? std::min(window_, buffers - kept_for_local) : buffers - kept_for_local;
     bool moved = false;
-    while (remote_buffers() < most && book_.may_grant()) {
+    while (remote_buffers() < max_remote && book_.may_grant()) {
         if (buffers == 1 && local_remains() && turn_of_local_) break;
         Buffer buffer = services_.pool.try_take();
         if (!buffer.valid()) break;
         const int node = *book_.next();
         const uint32_t credit = credit_counter_++;
         book_.grant(node);
-        const bool fresh = credits_.emplace(credit, PutAside{node, std::move(buffer)}).second;
+        const bool fresh = credits_.emplace(credit, Reserved{node, std::move(buffer)}).second;
         INVARIANT(fresh && remote_buffers() <= buffers);
         services_.tell(node, CreditMessage{plan_->key, credit});
         turn_of_local_ = true;
@@ -236,7 +236,7 @@ void Leader::take(int node, const ChunkMessage& message) {
     book_.take_chunk(node);
     if (Status wrong = check_chunk(node, message); !wrong.ok()) {
         fail(wrong);
-        // What is sent must be received all the same, else its sender waits for ever.
+        // What was sent must be received all the same, otherwise its sender waits for ever.
         if (message.bytes > chunk->buffer.memory().size()) chunk->bytes = chunk->buffer.memory().size();
     }
     chunk->begin = Clock::now();
@@ -256,7 +256,7 @@ Status Leader::check_chunk(int node, const ChunkMessage& message) const {
     }
     return Status(
         Code::failed_state,
-        fmt::format("{}: node {} sent bytes {} to {} of rank {}, which is no chunk of what it offered",
+        fmt::format("{}: node {} sent bytes {} to {} of rank {}, which is not a chunk of what it offered",
                     to_string(plan_->key), node, message.stream_offset, message.stream_offset + message.bytes,
                     message.rank));
 }
@@ -274,7 +274,8 @@ bool Leader::test_receives() {
     for (auto receive = receives_.begin(); receive != receives_.end();) {
         auto done = receive->what.transfer->test();
         if (!done.ok() && !receive->what.transfer->take_back()) {
-            // It stays with its buffer, which the transport may still write to, until disconnect() takes it.
+            // The transfer stays with its buffer, which the transport may still write to, until
+            // disconnect() takes it.
             services_.broken(done.status());
             return moved;
         }
@@ -290,7 +291,7 @@ bool Leader::test_receives() {
             fail(done.status());
         } else if (**done != chunk->bytes) {
             fail(Status(Code::transport,
-                        fmt::format("{}: node {} announced {} bytes of rank {} at {} and sent {}",
+                        fmt::format("{}: node {} announced {} bytes of rank {} at {} but sent {}",
                                     to_string(plan_->key), node, chunk->bytes, chunk->rank,
                                     chunk->stream_offset, **done)));
         } else {
@@ -314,14 +315,15 @@ bool Leader::write_received() {
     return any;
 }
 
-// ---- local data --------------------------------------------------------------------------------------
+// ---- local data ---------------------------------------------------------------------------------
 
 bool Leader::write_local() {
     const size_t buffers = services_.pool.count();
-    // One chunk per writer at work and one waiting keeps the writers busy between two steps.
-    const size_t most_tasks = 2 * size_t{services_.writers.thread_count()};
+    // With one chunk at work and one waiting for each writer, the writers stay busy between two
+    // steps.
+    const size_t max_tasks = 2 * size_t{services_.writers.thread_count()};
     bool moved = false;
-    while (local_remains() && local_tasks_ < most_tasks) {
+    while (local_remains() && local_tasks_ < max_tasks) {
         if (book_.may_grant() && remote_buffers() == 0) {
             if (buffers > 1 && local_tasks_ + 1 >= buffers) break;
             if (buffers == 1 && !turn_of_local_) break;
@@ -341,7 +343,7 @@ bool Leader::write_local() {
     return moved;
 }
 
-// `local`: the chunk must be fetched first.
+// `local`: set if the chunk must be read first.
 void Leader::submit_write(std::shared_ptr<Chunk> chunk, std::optional<LocalChunk> local) {
     const bool is_local = local.has_value();
     INVARIANT(stage_ == Stage::moving && chunk->bytes <= chunk->buffer.memory().size());

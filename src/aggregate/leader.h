@@ -1,21 +1,24 @@
-// Leader: a leader's part in an epoch (Algorithms 3 and 5).
+// Leader: a node's work on an epoch that it leads (Algorithms 3 and 5).
 //
-// The way of a buffer:  pool -> put aside for a follower's credit -> receive -> write queue -> pool
+// The way of a buffer:  pool -> reserved for a follower's credit -> receive -> write queue -> pool
 //                  or:  pool -> local chunk read and written by a writer -> pool
-// Received chunks are written before local ones. While local data remains, min(writers, half of the buffers)
-// are kept back for it, so that slow followers cannot stop the writers; while a follower may still send,
-// local data leaves at least one buffer for it. With a single buffer both take turns.
+// Received chunks are written before local ones. While local data remains, min(writers, half of the
+// buffers) are kept back for it, so that slow followers cannot stop the writers. While a follower
+// may still send, local data leaves at least one buffer for it. With a single buffer the two take
+// turns.
 //
-// Where followers may send to any of several leaders, a leader holds at most `window_` of their chunks: two
-// at first, and one more for each that it has written. So chunks go to where they are written soonest, and a
-// leader with a slow link or disk is not sent what the others would have written long before it.
+// Where followers may send to any of several leaders, a leader holds at most `window_` of their
+// chunks: two at first, and one more for each chunk that it has written. So chunks go to the leader
+// that writes them soonest. A leader with a slow link or disk does not get chunks that others would
+// have written long before it.
 //
-// Stages: waiting -> preparing (files are made; buffers fill already) -> moving -> committing -> done. The
-// slots are written only when allow() has been called: data and index do not wait for it. A failure stops
-// everything that has not begun; the part is done when all that had begun has ended: credits answered,
-// receives complete, tasks run.
+// Stages: waiting -> preparing (files are made; buffers fill already) -> moving -> committing ->
+// done. Slots are written only after allow(). Data and index do not wait for it. After a failure
+// nothing new is begun. The leader is done when everything that had begun has ended: credits are
+// answered, receives are complete, and tasks have run.
 //
-// Belongs to the driving thread. Must not be destroyed before done(), but for the end of the program.
+// Belongs to the driving thread. Must not be destroyed before done(), except at the end of the
+// program.
 #pragma once
 
 #include <deque>
@@ -49,14 +52,14 @@ class Leader {
     const Status& failure() const { return failure_; }
     SegmentWriter& segment() { return *segment_; }
     std::shared_ptr<SegmentWriter> shared_segment() const { return segment_; }
-    // Once done. The parts' own `seconds` stay the caller's.
+    // Call it once done. Leaves `seconds` to the caller.
     FlushStatistics statistics() const;
 
     void disconnect(std::list<Orphan>& orphans);
 
   private:
     enum class Stage { waiting, preparing, moving, committing, done };
-    struct PutAside {
+    struct Reserved {
         int node = 0;
         Buffer buffer;
     };
@@ -70,13 +73,13 @@ class Leader {
     void begin_preparing();
     void begin_committing();
     void write_slots();
-    // Of all files at once; a failure is the part's.
+    // Works on all files at once. A failure fails the leader.
     void submit_for_each_file(std::function<Status(SegmentWriter&, uint32_t file)> work);
     bool test_receives();
     bool grant_credits();
     bool write_received();
     bool write_local();
-    bool nothing_open() const;
+    bool nothing_in_flight() const;
     void submit_write(std::shared_ptr<Chunk> chunk, std::optional<LocalChunk> local);
     Status check_chunk(int node, const ChunkMessage& message) const;
     bool local_remains() const { return !reader_->at_end(); }
@@ -95,15 +98,15 @@ class Leader {
     bool allowed_ = false;
     bool slots_begun_ = false;
     Status failure_;
-    std::map<uint32_t, PutAside> credits_;  // open ones
+    std::map<uint32_t, Reserved> credits_;  // open ones
     std::list<Receive> receives_;
-    std::deque<std::shared_ptr<Chunk>> ready_;  // the write queue, until the files are there
-    size_t remote_tasks_ = 0;                   // received chunks given to the writers
-    size_t window_ = 2;                         // remote buffers at most, where followers have a choice
+    std::deque<std::shared_ptr<Chunk>> ready_;  // the write queue, until the files are made
+    size_t remote_tasks_ = 0;                   // received chunks that the writers have
+    size_t window_ = 2;                         // the most remote buffers, if followers choose
     bool followers_choose_ = false;
-    size_t local_tasks_ = 0;     // local chunks given to the writers
+    size_t local_tasks_ = 0;     // local chunks that the writers have
     size_t file_tasks_ = 0;      // files being prepared or committed
-    bool turn_of_local_ = true;  // with a single buffer
+    bool turn_of_local_ = true;  // with a single buffer: local data comes next
     FlushStatistics statistics_;
     Clock::time_point stage_began_ = Clock::now();
 };

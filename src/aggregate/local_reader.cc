@@ -49,7 +49,8 @@ Result<LocalBytes> LocalReader::fetch(const LocalChunk& chunk, uint64_t block_by
     const uint64_t whole_bytes = chunk.bytes / block_bytes * block_bytes;
     auto view = file->view(stream.path_offset + chunk.stream_offset, whole_bytes);
     LocalChunk rest = chunk;
-    // A view only saves a copy. Without one, be it for want of address space, reading decides.
+    // A view only saves a copy. Without one, for example for want of address space, the chunk is
+    // read.
     const std::byte* blocks = view.ok() ? view->get() : nullptr;
     if (blocks != nullptr) {
         rest.stream_offset += whole_bytes;

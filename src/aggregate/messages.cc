@@ -11,14 +11,14 @@ namespace tailrace::internal {
 namespace {
 
 constexpr uint32_t max_job_bytes = 100;
-constexpr uint64_t least_offer_bytes = 4 + 8;
+constexpr uint64_t min_offer_bytes = 4 + 8;
 
 void put(ByteWriter& out, const NodeOffer& offer) {
     out.put(static_cast<uint32_t>(offer.node));
     out.put(static_cast<uint64_t>(offer.streams.size()));
     for (const StreamInfo& stream : offer.streams) put(out, stream);
 }
-// A number that is an int in memory: nodes and groups.
+// For numbers that are int in memory: nodes and groups.
 int get_int(ByteReader& in) {
     const auto value = in.get<uint32_t>();
     if (value > static_cast<uint32_t>(INT32_MAX)) in.set_failed();
@@ -32,7 +32,7 @@ NodeOffer get_offer(ByteReader& in) {
     return offer;
 }
 
-// ---- one put_body per message type, and its get_body -------------------------------------------------
+// ---- one put_body per message type, and its get_body --------------------------------------------
 
 void put_body(ByteWriter& out, const OfferMessage& message) {
     put(out, message.key);
@@ -86,7 +86,7 @@ void get_body(ByteReader& in, PlanMessage& message) {
     plan.group.last_file = in.get<uint32_t>();
     plan.leaders.resize(in.get_count(sizeof(uint32_t)));
     for (int& leader : plan.leaders) leader = get_int(in);
-    plan.offers.resize(in.get_count(least_offer_bytes));
+    plan.offers.resize(in.get_count(min_offer_bytes));
     for (NodeOffer& offer : plan.offers) offer = get_offer(in);
     plan.chunk_bytes = in.get<uint64_t>();
     plan.block_bytes = in.get<uint64_t>();
@@ -173,7 +173,7 @@ constexpr std::string_view names[] = {"OFFER",   "PLAN",   "CREDIT", "CHUNK", "E
                                       "SEGMENT", "FAILED", "ABORT",  "RESULT"};
 static_assert(std::size(names) == std::variant_size_v<AggregatorMessage>);
 
-// Reads the body of the message type with number `type` (its place in the variant).
+// Reads the body of a message of type `type`, which is its index in the variant.
 template <size_t candidate = 0>
 AggregatorMessage get_message(size_t type, ByteReader& in) {
     if constexpr (candidate < std::variant_size_v<AggregatorMessage>) {

@@ -1,23 +1,25 @@
-// Messages between the nodes of a group, and their bytes on the wire. Pure.
+// Messages between the nodes of a group, and their encoding. Pure.
 //
-// Every message starts with aggregator_message_mark, its type, and the key of the epoch it is about. All are
-// small but the plan and the offers, which grow with the number of ranks. Data never travels in messages.
+// Every message starts with aggregator_message_mark, its type, and the key of its epoch. All are
+// small except the plan and the offers, which grow with the number of ranks. Data never travels in
+// messages.
 //
 // The way of an epoch:
 //   1. OFFER    member -> coordinator: its streams, or why it cannot take part.
 //   2. PLAN     coordinator -> members, once every node has offered.
-//   3. CREDIT   leader -> follower: one pool buffer is put aside for it.
-//      CHUNK    follower -> leader, in answer: what the buffer will get; the data follows under the tag
-//               data_tag(credit). Or
-//      EMPTY    follower -> leader, in answer: nothing more, at its end or because it failed.
-//   4. SEGMENT  leader -> coordinator: committed, or failed.
-//   5. RESULT   coordinator -> members: the group's fate. Nobody speaks of the epoch after it.
-//   FAILED      anyone -> coordinator at any time: the epoch cannot come about.
-//   ABORT       coordinator -> members after PLAN: begin nothing more, answer what is open. Leaders answer
-//               with SEGMENT once nothing of theirs is open, and RESULT follows.
+//   3. CREDIT   leader -> follower: one pool buffer is reserved for the follower. CHUNK    follower
+//      -> leader, as an answer: what the buffer will get. The data follows under the
+//               tag data_tag(credit).
+//      EMPTY    follower -> leader, as the other answer: it has no more data, or it failed.
+//   4. SEGMENT  leader -> coordinator: the leader's segment is committed, or has failed.
+//   5. RESULT   coordinator -> members: how the group's flush ended. No message about the epoch
+//               follows.
+//      FAILED   anyone -> coordinator, at any time: the epoch cannot come about.
+//      ABORT    coordinator -> members, after PLAN: begin nothing more, and answer what is open.
+//               Leaders answer with SEGMENT once nothing of theirs is open, and RESULT follows.
 //
-// Decoders take every byte as hostile: what they return is consistent in itself (a plan has passed
-// check_plan), and counts are believed only as far as the bytes reach.
+// Decoders treat every byte as hostile. What they return is consistent in itself: a plan has passed
+// check_plan. They trust counts only as far as there are bytes.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +34,7 @@
 
 namespace tailrace::internal {
 
-// The first byte of each. Messages of the aggregator's owner start with another.
+// The first byte of each message. Messages of the aggregator's owner start with another byte.
 inline constexpr std::byte aggregator_message_mark{0xA6};
 
 struct OfferMessage {
@@ -89,7 +91,8 @@ std::string_view name_of(const AggregatorMessage& message);  // "OFFER"
 std::vector<std::byte> encode(const AggregatorMessage& message);
 Result<AggregatorMessage> decode_aggregator_message(std::span<const std::byte> bytes);
 
-// A credit's number is the leader's own count, so that it is unique among the open ones of any pair.
+// The leader numbers its credits itself, so a number is unique among the open credits of any pair
+// of nodes.
 inline uint32_t data_tag(uint32_t credit) {
     return credit;
 }

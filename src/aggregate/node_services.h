@@ -1,6 +1,7 @@
-// NodeServices: what the parts of an aggregator share, handed to each instead of being reached for.
+// NodeServices: what the parts of an aggregator share. Each part gets a reference to it.
 //
-// Everything here but the pool, the throttle and the writers' submit() belongs to the driving thread.
+// Everything in it belongs to the driving thread, except the pool, the throttle and the writers'
+// submit().
 #pragma once
 
 #include <chrono>
@@ -38,27 +39,29 @@ struct NodeServices {
     std::function<void(const Status&)> broken;
 
     int rank_of(int other_node) const { return topology.representative(other_node); }
-    // A failure of this node's own, as the whole group will read it.
+    // A failure of this node, as the whole group will read it.
     Status here(const Status& status) const { return status.with_context("node " + std::to_string(node)); }
 };
 
-// A piece of a stream in a pool buffer, on its way between reading, sending, receiving and writing. Shared by
-// the task that works on it and the part that waits for it; the buffer is free when both have let go.
+// A piece of a stream in a pool buffer, between reading, sending, receiving and writing. The task
+// that works on it and the part that waits for it share it. The buffer is free again when both have
+// let go.
 struct Chunk {
     uint32_t rank = 0;
     uint64_t stream_offset = 0;
     uint64_t bytes = 0;
     Buffer buffer;
-    Clock::time_point ready{};  // received: when it was complete
-    Clock::time_point begin{};  // receiving or sending
-    // Left by the task for the part.
+    Clock::time_point ready{};  // when it was received completely
+    Clock::time_point begin{};  // when receiving or sending began
+    // The task sets these for the part.
     uint32_t writer = 0;  // the thread's number
     Clock::time_point read_begin{}, write_begin{}, write_end{};
 
     std::span<std::byte> data() const { return buffer.memory().first(bytes); }
 };
 
-// A transfer whose epoch is over because the transport broke: kept with its memory until it ends.
+// A transfer whose epoch has ended because the transport broke. It is kept with its memory until it
+// ends.
 struct Orphan {
     std::shared_ptr<Chunk> chunk;
     std::unique_ptr<Transfer> transfer;

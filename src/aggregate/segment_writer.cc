@@ -35,7 +35,8 @@ Status SegmentWriter::prepare(uint32_t file) {
     TAILRACE_ASSIGN(output.segment, Segment::begin(storage_, directory_, output.path, plan_->header(number),
                                                    leader_, {Access::write, direct_}));
     const uint64_t length = expected_file_bytes(*plan_, number);
-    // Reserving takes space for holes too: a quarter of the data at most.
+    // Reserving takes space for holes, too. So it is done only if holes are at most a quarter of
+    // the data.
     if (output.segment->header().leader_count == 1 || length / 5 * 4 <= plan_->bytes()) {
         const Status reserved = output.segment->file().reserve(length);
         if (!reserved.ok() && reserved.code() != Code::unsupported) return reserved;
@@ -64,7 +65,8 @@ Status SegmentWriter::write(uint32_t rank, uint64_t stream_offset, std::span<con
         const uint64_t end = begin + align_up(piece.extent.bytes, plan_->block_bytes);
         INVARIANT(piece.extent.stream_offset >= stream_offset && end <= padded);
         INVARIANT(piece.extent.file_offset % plan_->block_bytes == 0);
-        const uint64_t border = std::clamp<uint64_t>(blocks.size(), begin, end);  // of blocks and rest
+        // Between blocks and rest.
+        const uint64_t border = std::clamp<uint64_t>(blocks.size(), begin, end);
         File& file = files_[piece.file].segment->file();
         if (begin < border)
             TAILRACE_TRY(file.write_at(blocks.subspan(begin, border - begin), piece.extent.file_offset));
@@ -120,8 +122,8 @@ void discard(Storage& storage, const std::string& directory, const FlushPlan& pl
     for (uint32_t k = plan.group.first_file; k < plan.group.last_file; ++k) {
         const Status removed = storage.remove(unfinished_path(directory, plan, k));
         if (!removed.ok() && removed.code() != Code::not_found)
-            log(LogLevel::warning, "{} failed and its file stays behind: {}", to_string(plan.key),
-                removed.message());
+            log(LogLevel::warning, "{} failed, and a file of it could not be removed: {}",
+                to_string(plan.key), removed.message());
     }
 }
 

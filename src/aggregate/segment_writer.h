@@ -1,6 +1,7 @@
-// SegmentWriter: a leader's segments in the files of its group. Each goes through the commit protocol of
-// shared/segment.h: prepare() begins it and takes the space, write() puts data into it, seal() and commit()
-// are the segment's. abandon() keeps work that has not begun from beginning, and slots from being written.
+// SegmentWriter: a leader's segments in the files of its group. Each goes through the commit
+// protocol of shared/segment.h. prepare() begins a segment and reserves space, write() puts data
+// into it, and seal() and commit() are those of the segment. After abandon() no new work begins,
+// and no slot is written.
 #pragma once
 
 #include <atomic>
@@ -24,30 +25,31 @@ class SegmentWriter {
     SegmentWriter(std::shared_ptr<const FlushPlan> plan, uint32_t leader, Storage& storage,
                   std::string directory, DirectIo direct, Throttle& throttle);
 
-    // `file` counts from 0 within the group. Different files may be prepared, sealed, and committed, at once.
+    // `file` counts from 0 within the group. Different files may be prepared, sealed and committed
+    // at the same time.
     uint32_t file_count() const { return static_cast<uint32_t>(files_.size()); }
     Status prepare(uint32_t file);
     Status seal(uint32_t file);
-    Status commit(uint32_t file);  // failed_state unless seal() went well
+    Status commit(uint32_t file);  // failed_state unless seal() has succeeded
 
-    // Writes a chunk of a stream, padded with zeros to the next multiple of block_bytes. The chunk is
-    // `blocks`, whole ones that are handed to the storage without being looked at, and behind them the first
-    // `buffered_bytes` of `buffer`, which is long enough to be padded there. Either may be empty.
-    // Thread-safe. Every file must be prepared.
+    // Writes a chunk of a stream, padded with zeros to the next multiple of block_bytes. The chunk
+    // consists of `blocks` and, behind them, the first `buffered_bytes` of `buffer`. `blocks` are
+    // whole blocks, which go to the storage without being read here. `buffer` has room for the
+    // padding. Either may be empty. Thread-safe. Every file must be prepared.
     Status write(uint32_t rank, uint64_t stream_offset, std::span<const std::byte> blocks,
                  std::span<std::byte> buffer, uint64_t buffered_bytes);
 
     void abandon() { abandoned_ = true; }
 
     uint64_t data_bytes() const;  // written so far, without padding
-    double sync_seconds() const;  // in all syncs, summed over threads
+    double sync_seconds() const;  // the time in all syncs, summed over threads
     const std::string& directory() const { return directory_; }
 
   private:
     struct OutputFile {
         std::string path;
-        std::unique_ptr<Segment> segment;  // since prepare() went well
-        std::vector<Extent> extents;       // guarded by mutex_ until seal
+        std::unique_ptr<Segment> segment;  // set when prepare() has succeeded
+        std::vector<Extent> extents;       // guarded by mutex_ until seal()
     };
     Status check_not_abandoned(const OutputFile& output) const;
 
@@ -65,11 +67,11 @@ class SegmentWriter {
     std::vector<OutputFile> files_;
 };
 
-// The name of a file of the plan while it is written.
+// The path of a file of the plan while it is written.
 std::string unfinished_path(const std::string& directory, const FlushPlan& plan, uint32_t file);
 
-// Removes what there is of the group's files. Failures are logged: what stays behind is an incomplete epoch,
-// which nobody restores and the next session removes.
+// Removes the group's files, as far as they are there. Failures are only logged: a file that stays
+// belongs to an incomplete epoch, which nobody restores and the next session removes.
 void discard(Storage& storage, const std::string& directory, const FlushPlan& plan);
 
 }  // namespace tailrace::internal

@@ -1,8 +1,8 @@
-// Throttle: a bandwidth cap shared by the writers of a node.
+// Throttle: a bandwidth cap that the writers of a node share.
 //
-// Each caller books its bytes behind those booked before and sleeps until its turn has come, so that over any
-// longer time no more than the cap goes through, whatever the sizes. A pause is not saved up for later.
-// Thread-safe; close() ends every sleep, now and later.
+// Each caller books its bytes behind those that are booked already, and sleeps until its turn has
+// come. So over any longer time no more than the cap goes through, whatever the sizes are. A pause
+// earns no credit for later. Thread-safe. close() ends every sleep, present and future.
 #pragma once
 
 #include <chrono>
@@ -12,11 +12,11 @@
 
 namespace tailrace::internal {
 
-// The booking, without a clock or a thread: nanoseconds of any steady clock go in and come out.
+// The booking by itself, without a clock or a thread. It works in nanoseconds of any steady clock.
 class ThrottleBook {
   public:
     explicit ThrottleBook(uint64_t bytes_per_second) : bytes_per_second_(bytes_per_second) {}
-    // When bytes booked at `now_ns` may start to move.
+    // Books bytes at `now_ns`. Returns when they may start to move.
     uint64_t book(uint64_t now_ns, uint64_t bytes);
 
   private:
@@ -28,7 +28,7 @@ class Throttle {
   public:
     explicit Throttle(uint64_t bytes_per_second) : book_(bytes_per_second) {}
 
-    // Returns when `bytes` may be written; false when the throttle was closed meanwhile.
+    // Waits until `bytes` may be written. Returns false if the throttle was closed meanwhile.
     bool pass(uint64_t bytes);
     void close();
 

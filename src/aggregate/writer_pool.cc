@@ -27,7 +27,8 @@ WriterPool::WriterPool(uint32_t threads, Priority priority, std::function<void()
                                   [this, i](std::stop_token) { run(i); });
     } catch (const std::system_error& error) {
         if (threads_.empty()) throw;
-        log(LogLevel::warning, "{} writers instead of {}: {}", threads_.size(), threads, error.what());
+        log(LogLevel::warning, "the node has {} writers instead of {}: {}", threads_.size(), threads,
+            error.what());
     }
 }
 
@@ -62,7 +63,7 @@ void WriterPool::run(uint32_t number) {
     for (Tasks one = next(); !one.empty(); one = next()) {
         Task& task = one.front();
         task.outcome = catching(task.work);
-        task.work = nullptr;  // what it held is free before `then` can run
+        task.work = nullptr;  // frees what it holds before `then` can run
         {
             MutexLock lock(mutex_);
             finished_.splice(finished_.end(), one);

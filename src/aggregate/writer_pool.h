@@ -1,12 +1,13 @@
-// WriterPool: the threads that do all file I/O of a node agent.
+// WriterPool: the threads that do all file I/O of a node's aggregator.
 //
-// A task is `work`, which runs on a writer and may block, and `then`, which the owner's thread runs later
-// with its outcome when it calls run_finished(). So whatever `then` touches needs no lock. What `work` throws
-// is a failure like any other. Urgent tasks (received data, commits) go before the others (local data);
-// within a kind the order is that of submission. Idle threads sleep.
+// A task has two functions. `work` runs on a writer and may block. `then` gets the outcome, and
+// runs later on the owner's thread, when that calls run_finished(). So the data that `then` uses
+// needs no lock. If `work` throws, that is a failure like any other. Urgent tasks (received data,
+// commits) go before the others (local data). Tasks of the same urgency run in the order of
+// submission. Idle threads sleep.
 //
-// stop() ends the threads: running work ends by itself, waiting tasks are dropped together with what they
-// hold, and no `then` runs afterwards.
+// stop() ends the threads. Running work comes to its end, waiting tasks are dropped together with
+// what they hold, and no `then` runs afterwards.
 #pragma once
 
 #include <cstdint>
@@ -27,17 +28,18 @@ class WriterPool {
     using Work = std::function<Status()>;
     using Then = std::function<void(const Status& outcome)>;
 
-    // `wake` is called from writers, outside every lock, when run_finished() has something to do. Where the
-    // system gives fewer threads, those do the work; std::system_error when it gives none.
+    // Writers call `wake`, outside every lock, when run_finished() has something to do. If the
+    // system gives fewer threads than asked for, those do the work. Throws std::system_error if it
+    // gives none.
     WriterPool(uint32_t threads, Priority priority, std::function<void()> wake);
     ~WriterPool();
 
     void submit(Urgency urgency, Work work, Then then);
-    // Runs the `then` of all work that has ended. True when there was any. One thread only.
+    // Runs the `then` of all work that has ended. Returns whether there was any. One thread only.
     bool run_finished();
     void stop();
 
-    // Within `work`: the number of the thread it runs on, below thread_count().
+    // Called within `work`: the number of the thread that it runs on, below thread_count().
     static uint32_t this_thread();
 
     uint32_t thread_count() const { return static_cast<uint32_t>(threads_.size()); }
@@ -48,10 +50,10 @@ class WriterPool {
         Then then;
         Status outcome;
     };
-    // Tasks move from list to list as they are, which needs no memory and cannot fail.
+    // Tasks move from list to list without being copied, which needs no memory and cannot fail.
     using Tasks = std::list<Task>;
     void run(uint32_t number);
-    Tasks next();  // one; none when the pool is stopped
+    Tasks next();  // one task; none when the pool is stopped
 
     const std::function<void()> wake_;
     Mutex mutex_;

@@ -102,7 +102,7 @@ TEST_F(PlayedNodeTest, ChunkThatWasNeverOfferedFailsTheEpochAndIsReceivedAllTheS
     say(ChunkMessage{key, credit->credit, 1, 0, 4'096});  // the stream has 3000 bytes
     const auto result = hear<ResultMessage>();
     ASSERT_TRUE(result.has_value());
-    EXPECT_THAT(result->status.message(), HasSubstr("no chunk of what it offered"));
+    EXPECT_THAT(result->status.message(), HasSubstr("not a chunk of what it offered"));
     EXPECT_TRUE((*transfer)->test()->has_value());
     EXPECT_TRUE(directory_is_empty(*memory));
 }
