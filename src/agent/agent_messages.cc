@@ -12,7 +12,7 @@ namespace tailrace::internal {
 
 namespace {
 
-constexpr uint32_t most_path_bytes = 1 << 16;
+constexpr uint32_t max_path_bytes = 1 << 16;
 
 void put(ByteWriter& out, const Residues& residues) {
     for (const uint64_t value : residues) out.put(value);
@@ -64,7 +64,7 @@ CaptureNumbers get_capture_numbers(ByteReader& in) {
     return numbers;
 }
 
-// The fields of statistics, in the order in which they travel: one list for both ways.
+// The fields of statistics, in the order in which they travel. One list serves both directions.
 constexpr uint64_t FlushStatistics::*flush_counts[] = {
     &FlushStatistics::local_bytes,  &FlushStatistics::received_bytes,
     &FlushStatistics::sent_bytes,   &FlushStatistics::chunks_received,
@@ -100,7 +100,7 @@ Captured get_captured(ByteReader& in) {
     m.for_shared = get_flag(in);
     m.status = get_status(in);
     m.stream = get_stream(in);
-    m.path = in.get_string(most_path_bytes);
+    m.path = in.get_string(max_path_bytes);
     m.seconds = get_seconds(in);
     m.wait_seconds = get_seconds(in);
     m.arrays = get_residues(in);
@@ -186,11 +186,11 @@ void put_body(ByteWriter& out, const EpochFlushing& m) {
     put(out, m.key);
 }
 
-void put_body(ByteWriter& out, const BackgroundOver& m) {
+void put_body(ByteWriter& out, const BackgroundEnded& m) {
     put(out, m.why);
 }
-BackgroundOver get_background_over(ByteReader& in) {
-    BackgroundOver m{get_status(in)};
+BackgroundEnded get_background_ended(ByteReader& in) {
+    BackgroundEnded m{get_status(in)};
     if (m.why.ok()) in.set_failed();
     return m;
 }
@@ -226,7 +226,7 @@ NodeFlushed get_node_flushed(ByteReader& in) {
     return m;
 }
 
-void put_body(ByteWriter& out, const SavesOver& m) {
+void put_body(ByteWriter& out, const SavesEnded& m) {
     out.put(m.sequence);
 }
 
@@ -290,11 +290,11 @@ AgentMessage get_body(ByteReader& in, uint8_t kind) {
         case 5:
             return EpochFlushing{get_key(in)};
         case 6:
-            return get_background_over(in);
+            return get_background_ended(in);
         case 7:
             return get_node_flushed(in);
         case 8:
-            return SavesOver{in.get<uint64_t>()};
+            return SavesEnded{in.get<uint64_t>()};
         case 9:
             return get_arrays_asked(in);
         case 10:

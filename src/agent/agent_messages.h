@@ -1,23 +1,24 @@
-// What ranks and node agents tell each other about epochs (the aggregator has messages of its own).
+// What ranks and node agents tell each other about epochs. (The aggregator has messages of its
+// own.)
 //
-//   Captured       rank -> its node's agent    this rank has captured an epoch, or could not
-//   NodeCaptured   agent -> root               all ranks of this node have, or one could not
-//   Decision       root -> agents              flush it, or keep it in the node-local tier only
-//   ArraysAsked    root -> agents              what do the tables of this epoch say (array_judge.h)
-//   ArraysAnswered agent -> the agent above it in a tree of two branches, up to the root
-//   PartsVerified  agent -> root               whether what this node has captured is sound
-//   MayCommit      root -> agents              it can be restored: leaders may write their slots
-//   GroupResult    coordinator -> root         how a group's flush ended
-//   NodeFlushed    agent -> root               what this node's part in a flush has cost, for the record
-//   EpochEnded     root -> agents -> ranks     the epoch's fate
-//   EpochFlushing  agent -> its ranks          its flush has begun
-//   SavesOver      rank -> its node's agent -> root
-//                                              this rank closes its session: it saves no more
-//   BackgroundOver any agent -> root -> agents -> ranks
-//                                              nothing will be flushed any more, and no answer comes
+//   Captured         rank -> its node's agent  this rank has captured an epoch, or could not
+//   NodeCaptured     agent -> root             all ranks of this node have, or one could not
+//   Decision         root -> agents            flush it, or keep it in the node-local tier only
+//   ArraysAsked      root -> agents            what do the tables of this epoch say (array_judge.h)
+//   ArraysAnswered   agent -> the agent above it in a binary tree, up to the root
+//   PartsVerified    agent -> root             whether this node's captured parts are sound
+//   MayCommit        root -> agents            it can be restored: leaders may write their slots
+//   GroupResult      coordinator -> root       how a group's flush ended
+//   NodeFlushed      agent -> root             what a flush has cost this node, for the record
+//   EpochEnded       root -> agents -> ranks   how the epoch ended
+//   EpochFlushing    agent -> its ranks        the flush has begun
+//   SavesEnded       rank -> its node's agent -> root
+//                                              this rank closes its session and saves no more
+//   BackgroundEnded  any agent -> root -> agents -> ranks
+//                                              nothing more is flushed, and no answer comes
 //
-// Pure encode and decode; the decoder takes every byte as hostile. The first byte tells these messages from
-// the aggregator's.
+// Encoding and decoding are pure. The decoder treats every byte as hostile. The first byte tells
+// these messages from the aggregator's.
 #pragma once
 
 #include <cstddef>
@@ -45,19 +46,19 @@ struct Captured {
     bool for_shared = true;
     Status status;            // not ok: this rank could not capture, and the epoch cannot exist
     StreamInfo stream;        // of this rank
-    std::string path;         // of the captured part
-    double seconds = 0;       // the capture took
-    double wait_seconds = 0;  // before it, for room in the queue
+    std::string path;         // the captured part's file
+    double seconds = 0;       // how long the capture took
+    double wait_seconds = 0;  // how long save waited for room in the queue before it
     Residues arrays = {};     // the digest of this rank's arrays
 };
 
 struct NodeCaptured {
     int node = 0;
     uint64_t sequence = 0;
-    std::vector<EpochKey> keys;  // one; several when ranks of the node saved different epochs
+    std::vector<EpochKey> keys;  // one; several if ranks of the node saved different epochs
     bool for_shared = true;
     Status status;
-    CaptureNumbers capture = {};  // of the ranks of this node
+    CaptureNumbers capture = {};  // over the ranks of this node
     Residues arrays = {};         // their digests, combined
 };
 
@@ -68,7 +69,7 @@ struct Decision {
 
 struct GroupResult {
     EpochKey key;
-    int party = 0;  // the group (or the node, where every node stands for itself)
+    int party = 0;  // the group; or the node, where every node reports for itself
     Status status;
     double seconds = 0;
 };
@@ -83,9 +84,10 @@ struct EpochEnded {
     EpochState state = EpochState::unknown;  // committed, kept_local or failed
     Status why;
     double seconds = 0;
-    bool captured_everywhere = false;  // every rank's part exists: restorable from the node-local tiers
-    std::string note = {};             // of kept_local: which setting or queue kept it there
-    bool refused = false;              // its arrays cannot be restored: captured parts are removed
+    // Every rank's part exists, so the epoch can be restored from the node-local tiers.
+    bool captured_everywhere = false;
+    std::string note = {};  // for kept_local: which setting or queue kept it there
+    bool refused = false;   // its arrays cannot be restored: captured parts are removed
 };
 
 struct ArraysAsked {
@@ -111,17 +113,19 @@ struct EpochFlushing {
     EpochKey key;
 };
 
-struct BackgroundOver {
+struct BackgroundEnded {
     Status why;  // never ok
 };
 
-struct SavesOver {
-    uint64_t sequence = 0;  // how many saves the rank had tried: this one and later ones will never be whole
+struct SavesEnded {
+    // How many saves the rank had tried. The saves with this number and later ones will never be
+    // whole.
+    uint64_t sequence = 0;
 };
 
 using AgentMessage =
-    std::variant<Captured, NodeCaptured, Decision, GroupResult, EpochEnded, EpochFlushing, BackgroundOver,
-                 NodeFlushed, SavesOver, ArraysAsked, ArraysAnswered, MayCommit, PartsVerified>;
+    std::variant<Captured, NodeCaptured, Decision, GroupResult, EpochEnded, EpochFlushing, BackgroundEnded,
+                 NodeFlushed, SavesEnded, ArraysAsked, ArraysAnswered, MayCommit, PartsVerified>;
 
 std::vector<std::byte> encode(const AgentMessage& message);
 Result<AgentMessage> decode_agent_message(std::span<const std::byte> bytes);

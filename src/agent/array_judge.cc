@@ -14,7 +14,7 @@ namespace tailrace::internal {
 
 namespace {
 
-constexpr size_t least_slice_entries = 64;
+constexpr size_t min_slice_entries = 64;
 
 void put_numbers(ByteWriter& out, const std::vector<uint64_t>& numbers) {
     for (const uint64_t number : numbers) out.put(number);
@@ -54,11 +54,11 @@ SavedPiece get_piece(ByteReader& in) {
     if (!check_array_piece(saved.piece).ok()) in.set_failed();
     return saved;
 }
-constexpr uint64_t least_piece_bytes = 4 + 4 + 3 + 3 * 8;
+constexpr uint64_t min_piece_bytes = 4 + 4 + 3 + 3 * 8;
 
 }  // namespace
 
-// ---- facts -------------------------------------------------------------------------------------------
+// ---- facts --------------------------------------------------------------------------------------
 
 void ArrayFacts::add(const ArrayPoints& points, const ArrayQuestion& question, uint32_t rank,
                      std::span<const NamedPiece> table) {
@@ -92,7 +92,7 @@ ArrayFacts facts_of_parts(Storage& local, const ArrayPoints& points, const Array
     return facts;
 }
 
-// Beside the buffers of a flush, so little.
+// Small, because it comes on top of the buffers of a flush.
 constexpr uint64_t verify_memory_bytes = 1 << 20;
 
 Status verify_parts(Storage& local, std::span<const PartPlace> parts) {
@@ -123,7 +123,7 @@ Result<ArrayFacts> decode_array_facts(std::span<const std::byte> bytes) {
     ByteReader in(bytes);
     ArrayFacts facts;
     facts.failure = get_status(in);
-    const uint64_t count = in.get_count(least_piece_bytes);
+    const uint64_t count = in.get_count(min_piece_bytes);
     for (uint64_t i = 0; i < count && in.ok(); ++i) facts.pieces.push_back(get_piece(in));
     if (!in.ok())
         return Status(Code::transport,
@@ -132,11 +132,11 @@ Result<ArrayFacts> decode_array_facts(std::span<const std::byte> bytes) {
     return facts;
 }
 
-// ---- the verdict -------------------------------------------------------------------------------------
+// ---- the verdict --------------------------------------------------------------------------------
 
 ArrayAnswer judge_arrays(const ArrayQuestion& asked, ArrayFacts facts, uint32_t rank_count) {
     if (!facts.failure.ok())
-        return {facts.failure.with_context("whether its arrays can be restored could not be found out")};
+        return {facts.failure.with_context("it could not be found out whether its arrays can be restored")};
     if (!asked.of_one) {
         const auto faulty = facts.summary.faulty();
         if (faulty.empty()) return {Status()};
@@ -155,7 +155,7 @@ ArrayAnswer judge_arrays(const ArrayQuestion& asked, ArrayFacts facts, uint32_t 
     return {fault->refusal()};
 }
 
-// ---- collective --------------------------------------------------------------------------------------
+// ---- collective ---------------------------------------------------------------------------------
 
 namespace {
 
@@ -172,10 +172,10 @@ std::vector<std::vector<std::byte>> slices_of(ArrayFacts facts, size_t entries_e
     return slices;
 }
 
-// All ranks' facts, on rank 0; nothing on the others. Collective.
+// Returns all ranks' facts on rank 0, and nothing on the others. Collective.
 Result<ArrayFacts> gather_facts(Transport& transport, ArrayFacts mine, size_t most_entries) {
     const auto ranks = static_cast<size_t>(transport.size());
-    const auto slices = slices_of(std::move(mine), std::max(least_slice_entries, most_entries / ranks));
+    const auto slices = slices_of(std::move(mine), std::max(min_slice_entries, most_entries / ranks));
     ByteWriter count;
     count.put(static_cast<uint64_t>(slices.size()));
     TAILRACE_ASSIGN(const auto counts, transport.allgather(count.bytes()));
@@ -213,15 +213,16 @@ Result<ArrayAnswer> judge_together(Transport& transport, uint32_t rank_count,
         out.put(static_cast<uint8_t>(answer.verdict.has_value()));
         put(out, answer.verdict.value_or(Status()));
         for (const uint64_t word : answer.next.name) out.put(word);
-        TAILRACE_ASSIGN(const auto of_root, transport.broadcast(0, out.bytes()));
-        ByteReader in(of_root);
-        const bool is_over = in.get<uint8_t>() != 0;
+        TAILRACE_ASSIGN(const auto from_root, transport.broadcast(0, out.bytes()));
+        ByteReader in(from_root);
+        const bool is_last = in.get<uint8_t>() != 0;
         Status verdict = get_status(in);
         question.of_one = true;
         for (uint64_t& word : question.name) word = in.get<uint64_t>();
         question.others = answer.next.others;
-        if (!in.at_end()) return Status(Code::transport, "rank 0's word about the arrays is damaged");
-        if (is_over) return ArrayAnswer{std::move(verdict)};
+        if (!in.at_end())
+            return Status(Code::transport, "rank 0's verdict on the arrays could not be decoded");
+        if (is_last) return ArrayAnswer{std::move(verdict)};
     }
 }
 

@@ -1,11 +1,12 @@
-// Judging arrays: how whoever must say that an epoch's arrays can be restored comes to know it from ranks
-// that hold the tables. Pure, but for judge_together.
+// Judging arrays: finds out whether an epoch's arrays can be restored, by asking the ranks that
+// hold the tables. All functions but judge_together are pure.
 //
-//   1. Everybody's digests of their tables, combined. Equal to those of an epoch that was found good: it is
-//   good.
-//   2. Else a summary of all arrays (array_summary.h). All well: it is good.
-//   3. Else the pieces of the first array that is not, for the sentence (array_check.h). That is the last
-//   question.
+//   1. Combine the digests of all ranks' tables. If the result equals that of an epoch that was
+//      found good, this epoch is good.
+//   2. Otherwise ask for a summary of all arrays (array_summary.h). If all arrays are well, the
+//      epoch is good.
+//   3. Otherwise ask for the pieces of the first array that is not, to make the sentence
+//      (array_check.h). That is the last question.
 //
 // Facts of several ranks are merged on their way, in any order.
 #pragma once
@@ -26,9 +27,9 @@
 namespace tailrace::internal {
 
 struct ArrayQuestion {
-    bool of_one = false;  // the pieces of the array with this name; else a summary of all
+    bool of_one = false;  // asks for the pieces of the array `name`; else for a summary of all
     Residues name = {};
-    uint64_t others = 0;  // further arrays that are at fault
+    uint64_t others = 0;  // how many more arrays are at fault
 };
 
 struct SavedPiece {
@@ -37,9 +38,9 @@ struct SavedPiece {
     ArrayPiece piece;
 };
 
-// What answers a question, of one rank or of several.
+// The answer to a question, from one rank or merged from several.
 struct ArrayFacts {
-    Status failure;  // the first of a rank whose table could not be read
+    Status failure;  // the first one, if a rank's table could not be read
     ArraySummary summary;
     std::vector<SavedPiece> pieces;
     void add(const ArrayPoints& points, const ArrayQuestion& question, uint32_t rank,
@@ -49,29 +50,32 @@ struct ArrayFacts {
 std::vector<std::byte> encode(const ArrayFacts& facts);
 Result<ArrayFacts> decode_array_facts(std::span<const std::byte> bytes);
 
-// A captured part of which a node knows.
+// A captured part that a node knows.
 struct PartPlace {
     EpochKey key;
     std::string path;
 };
-// Of the parts' tables of regions, read from their files one after the other.
+// Reads the parts' tables of regions from their files, one after the other, and answers the
+// question.
 ArrayFacts facts_of_parts(Storage& local, const ArrayPoints& points, const ArrayQuestion& question,
                           std::span<const PartPlace> parts);
 
-// Reads every byte of the parts and compares the checksums: ok, or what is wrong with the first bad one.
+// Reads every byte of the parts and compares the checksums. Returns ok, or what is wrong with the
+// first bad part.
 Status verify_parts(Storage& local, std::span<const PartPlace> parts);
 
-// What follows from everybody's facts: the verdict (ok, or why the epoch is refused), or the next question.
+// What follows from all ranks' facts: the verdict (ok, or why the epoch is refused), or the next
+// question.
 struct ArrayAnswer {
     std::optional<Status> verdict;
     ArrayQuestion next = {};
 };
 ArrayAnswer judge_arrays(const ArrayQuestion& asked, ArrayFacts facts, uint32_t rank_count);
 
-// Collective, where ranks may only communicate in collective calls: facts go through allgather, which brings
-// everybody's to everybody, `most_entries` arrays of all ranks at a time (of some 64 bytes each); rank 0
-// judges. `facts` says what this rank knows. The answer has a verdict, the same on every rank; a failed
-// collective is the status.
+// The same for ranks that may communicate only in collective calls; collective. Allgather brings
+// all facts to all ranks, `most_entries` arrays of all ranks at a time (of some 64 bytes each), and
+// rank 0 judges. `facts` answers a question for this rank. The answer always has a verdict, the
+// same on every rank. Fails only if a collective call fails.
 inline constexpr size_t most_gathered_entries = 1 << 20;
 Result<ArrayAnswer> judge_together(Transport& transport, uint32_t rank_count,
                                    const std::function<ArrayFacts(const ArrayQuestion&)>& facts,

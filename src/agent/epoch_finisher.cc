@@ -14,7 +14,8 @@ namespace tailrace::internal {
 void EpochFinisher::begin(Priority priority, std::function<void()> thrown) {
     naming_.begin("tailrace names", priority, std::move(thrown));
     removing_.begin("tailrace remove", priority, [] {
-        log(LogLevel::warning, "what is to be removed stays: {}", caught_status().message());
+        log(LogLevel::warning, "old or failed epochs stay in the shared directory: {}",
+            caught_status().message());
     });
 }
 
@@ -29,8 +30,8 @@ void EpochFinisher::commit(const EpochEnded& ended, Named named) {
         ++being_named_;
     }
     naming_.add([this, ended = EpochEnded(ended), named = std::move(named)] {
-        // Also when something is thrown.
-        const std::unique_ptr<EpochFinisher, void (*)(EpochFinisher*)> over(
+        // Count down even if something is thrown.
+        const std::unique_ptr<EpochFinisher, void (*)(EpochFinisher*)> count_down(
             this, [](EpochFinisher* finisher) {
                 MutexLock lock(finisher->mutex_);
                 --finisher->being_named_;
@@ -53,7 +54,7 @@ EpochEnded EpochFinisher::give_names(EpochEnded ended) {
         name_shared_epoch(*context_.shared, config.shared_dir, config.name, ended.key, config.files);
     if (named.code() == Code::not_found) {
         ended.state = EpochState::failed;
-        ended.why = named.with_context("a file of it was written, and has disappeared");
+        ended.why = named.with_context("one of its files was written, but has disappeared");
         return ended;
     }
     if (!named.ok())
@@ -63,11 +64,12 @@ EpochEnded EpochFinisher::give_names(EpochEnded ended) {
     return ended;
 }
 
-// A directory that has taken the place of the one that this session has locked may be another session's.
+// Another directory may have taken the place of the one that this session has locked. It may be in
+// use by another session.
 Status EpochFinisher::check_directory() const {
     if (context_.shared_lock == nullptr || context_.shared_lock->still_in_place()) return {};
     return Status(Code::failed_state,
-                  fmt::format("{} is not the directory any more that this session opened: somebody has moved "
+                  fmt::format("{} is no longer the directory that this session opened: somebody has moved "
                               "or replaced it. Nothing in it is touched; close the session and open another",
                               context_.config.shared_dir));
 }
@@ -97,8 +99,8 @@ void EpochFinisher::remove_leftovers(const std::vector<EpochKey>& keys) {
             const auto& config = context_.config;
             auto removed = remove_shared_epoch(*context_.shared, config.shared_dir, config.name, key);
             if (!removed.ok())
-                log(LogLevel::warning, "files of {}, which failed, stay in {}: {}", to_string(key),
-                    config.shared_dir, removed.message());
+                log(LogLevel::warning, "files of {}, which failed, could not be removed from {}: {}",
+                    to_string(key), config.shared_dir, removed.message());
         });
 }
 

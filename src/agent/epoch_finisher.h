@@ -1,10 +1,11 @@
-// EpochFinisher: work in the shared directory that follows the end of a flush, at the root. Committed epochs
-// get their final names, older ones go as keep_shared says, and what failed flushes have left is removed.
+// EpochFinisher: the work at the root, in the shared directory, that follows the end of a flush. It
+// gives committed epochs their final names, removes older ones as keep_shared says, and removes
+// what failed flushes have left.
 //
-// Two threads do it. Names have one of their own: a program that waits for an epoch must not wait for the
-// removal of something old.
+// Two threads do this. One only gives names, because a program that waits for an epoch must not
+// wait for the removal of an old one.
 //
-// Members may be called from any thread.
+// Any thread may call any member.
 #pragma once
 
 #include <functional>
@@ -24,20 +25,22 @@ class EpochFinisher {
     // The context outlives the finisher.
     explicit EpochFinisher(const JobContext& context) : context_(context) {}
     ~EpochFinisher() { finish(); }
-    // `thrown` is called within a catch block of the naming thread: an epoch may never be heard of again.
+    // `thrown` is called in a catch block of the naming thread. Some epoch may then never be
+    // announced.
     void begin(Priority priority, std::function<void()> thrown);
-    // Does what was ordered before, and ends the threads.
+    // Does all work that was ordered before, and ends the threads.
     void finish();
 
-    // All groups have written and committed this epoch. `named` hears the same news when its files have their
-    // final names, or what became of it instead. It is called by the naming thread, before naming() ends.
+    // All groups have written and committed this epoch. When its files have their final names, or
+    // that has failed, `named` gets the news to announce. The naming thread calls it while naming()
+    // is still true.
     using Named = std::function<void(const EpochEnded& ended)>;
     void commit(const EpochEnded& ended, Named named);
     void remove_leftovers(const std::vector<EpochKey>& keys);
-    // A restore could not read this epoch: from now on no older one goes because it is there.
+    // A restore could not read this epoch. From now on, no older epoch is removed in its favour.
     void found_damaged(EpochKey key);
 
-    // Some epoch is about to get its names.
+    // Whether some epoch is about to get its names.
     bool naming() const;
     void wait_named();
 
@@ -50,9 +53,10 @@ class EpochFinisher {
     mutable Mutex mutex_;
     Condition changed_;
     size_t being_named_ GUARDED_BY(mutex_) = 0;
-    std::vector<EpochKey> known_complete_;  // of the removing thread
-    std::set<EpochKey> known_damaged_;      // the same
-    WorkQueue removing_, naming_;           // the naming thread hands work to the removing one
+    // Only the removing thread uses these two.
+    std::vector<EpochKey> known_complete_;
+    std::set<EpochKey> known_damaged_;
+    WorkQueue removing_, naming_;  // the naming thread hands work to the removing one
 };
 
 }  // namespace tailrace::internal

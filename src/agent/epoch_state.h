@@ -1,7 +1,4 @@
-// EpochState: where an epoch is on its way from a save to the shared directory, and what is known of it.
-//
-//   captured -> (queued) -> flushing -> committed
-//          \-> kept local (by shared_every or queue policy)   \-> failed, and why
+// EpochState: how far an epoch is on its way from a save to the shared directory.
 #pragma once
 
 #include <cstdint>
@@ -30,9 +27,9 @@ struct EpochInfo {
     EpochState state = EpochState::unknown;
     Status why;                                // failed: the reason; kept_local: ok
     std::string note;                          // kept_local: which setting or queue kept it there
-    uint64_t captured_bytes = 0;               // of this rank
+    uint64_t captured_bytes = 0;               // this rank's
     double blocked_seconds = 0;                // how long save kept this rank
-    double flush_seconds = 0;                  // from the group's start to commit, as known on this rank
+    double flush_seconds = 0;                  // from the group's start to its commit
     bool in_local = false, in_shared = false;  // where a restore could take it from (list() only)
 };
 

@@ -1,5 +1,5 @@
-// JobContext: what every part of a session knows about the job and its own place in it. Opening the session
-// settles it; it never changes afterwards, so any thread may read it without a lock.
+// JobContext: what a session knows about the job and its own place in it. It is settled when the
+// session is opened and never changes afterwards, so any thread may read it without a lock.
 #pragma once
 
 #include <cstdint>
@@ -24,13 +24,13 @@ struct JobContext {
 
     std::vector<std::string> hosts;  // by rank
     Topology topology;
-    int node = 0;  // of this rank
+    int node = 0;  // this rank's
     LocalTier tier;
     uint32_t run = 0;
-    uint64_t run_uid = 0;  // drawn at random: tells runs apart that have the same number
+    uint64_t run_uid = 0;  // a random number, which tells apart runs that have the same `run`
     uint64_t block_bytes = 4096;
     uint64_t stripe_align = 0;
-    ArrayPoints points{0};  // of run_uid
+    ArrayPoints points{0};  // drawn from run_uid
 
     int rank() const { return transport->rank(); }
     int rank_count() const { return transport->size(); }
@@ -38,7 +38,7 @@ struct JobContext {
     // The rank that runs the background of this rank's node.
     int representative() const { return topology.representative(node); }
     bool is_representative() const { return representative() == rank(); }
-    // Rank 0 decides for the job, and looks after the shared directory.
+    // Rank 0 decides for the job and looks after the shared directory.
     bool is_root() const { return rank() == 0; }
     const std::vector<int>& ranks_of_own_node() const {
         return topology.ranks_of_node[static_cast<size_t>(node)];

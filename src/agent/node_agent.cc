@@ -17,23 +17,25 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Nothing is lost by waking up now and then; everything that matters wakes the agent.
+// Everything that matters wakes the agent. Waking up now and then costs nothing, and a lost wake-up
+// does no harm.
 constexpr auto longest_sleep = 200ms;
-// What was posted before the end is on its way to ranks that wait for it; a lost one must not hold us.
+// Messages posted before the end are on their way to ranks that wait for them. A lost one must not
+// hold us up for longer than this.
 constexpr auto longest_delivery = 5s;
-// What is still to be heard when everything has ended is not worth a longer wait.
-constexpr auto longest_for_the_rest = 1s;
-// Ended epochs are remembered for a rank that saves late.
-constexpr size_t most_remembered = 1024;
+// What may still come when every epoch has ended is not worth a longer wait.
+constexpr auto longest_for_late_messages = 1s;
+// Ended epochs are remembered, because a rank may still save one of them.
+constexpr size_t max_remembered = 1024;
 
-Status saves_over_why() {
+Status saves_ended_why() {
     return Status(Code::failed_state,
                   "not every rank saved it before the session was closed; earlier epochs are intact");
 }
 
 }  // namespace
 
-// ---- life --------------------------------------------------------------------------------------------
+// ---- life ---------------------------------------------------------------------------------------
 
 NodeAgent::NodeAgent(const JobContext& context, RankEpochs& rank_epochs)
     : context_(context),
@@ -68,7 +70,7 @@ void NodeAgent::recover(FlushJob job) {
     }
     if (root_) {
         root_->recovered(key);
-        (void)root_->take_orders();  // every node knows by itself that it flushes it
+        (void)root_->take_orders();  // every node flushes it without being told
     }
 }
 
@@ -91,7 +93,7 @@ NodeAgent::~NodeAgent() {
     aggregator_.reset();  // its writers call us back, so they end first
 }
 
-// What is thrown here leaves books that nobody knows: nothing is done with them any more.
+// After a throw the state of the agent is unknown, so nothing is done with it any more.
 void NodeAgent::run(const std::stop_token& stop) {
     const Status thrown = catching([&] { work(stop); });
     if (thrown.ok()) return;
@@ -105,12 +107,12 @@ void NodeAgent::run(const std::stop_token& stop) {
 void NodeAgent::work(const std::stop_token& stop) {
     for (auto& [key, epoch] : epochs_) maybe_start(key, epoch);
     while (!stop.stop_requested()) {
-        const auto moved = why_over_.ok() ? step() : step_over();
+        const auto moved = end_reason_.ok() ? step() : step_ended();
         if (!moved.ok()) end_background(moved.status().with_context(fmt::format("node {}", context_.node)));
         if (moved.ok() && !*moved && !stop.stop_requested())
             context_.transport->wait(longest_sleep, aggregator_->moving());
     }
-    hear_the_rest();
+    hear_late_messages();
     deliver_posts();
 }
 
@@ -123,13 +125,14 @@ void NodeAgent::deliver_posts() {
     }
 }
 
-// When the last epoch has ended everywhere, other nodes' numbers for the record and the word of ranks that
-// close may still be on their way. What nobody takes stays in the transport's queues.
-void NodeAgent::hear_the_rest() {
+// When the last epoch has ended everywhere, two kinds of messages may still be on their way: other
+// nodes' numbers for the record, and SavesEnded of ranks that close. Messages that nobody takes
+// stay in the transport's queues.
+void NodeAgent::hear_late_messages() {
     const size_t of_node = context_.ranks_of_own_node().size();
-    const size_t words = root_ ? static_cast<size_t>(context_.rank_count()) - 1 : of_node - 1;
-    const auto deadline = SteadyClock::now() + longest_for_the_rest;
-    while (((recorder_ && recorder_->waiting()) || (closing_ && words_heard_ < words)) &&
+    const size_t closings = root_ ? static_cast<size_t>(context_.rank_count()) - 1 : of_node - 1;
+    const auto deadline = SteadyClock::now() + longest_for_late_messages;
+    while (((recorder_ && recorder_->waiting()) || (closing_ && closings_heard_ < closings)) &&
            SteadyClock::now() < deadline) {
         auto message = context_.transport->poll();
         if (!message.ok()) return;
@@ -137,9 +140,9 @@ void NodeAgent::hear_the_rest() {
             context_.transport->wait(1ms, true);
         } else if (auto news = decode_agent_message((*message)->bytes); news.ok()) {
             if (recorder_) recorder_->hear(*news);
-            if (const auto* over = std::get_if<SavesOver>(&*news)) {
-                ++words_heard_;
-                if (!root_) post_at_best(root, *over);
+            if (const auto* saves = std::get_if<SavesEnded>(&*news)) {
+                ++closings_heard_;
+                if (!root_) post_at_best(root, *saves);
             }
         }
     }
@@ -163,7 +166,7 @@ Result<bool> NodeAgent::step() {
     moved |= !captures.empty() || !named.empty();
     if (end_from) {
         closing_ = true;
-        on_saves_over({*end_from});
+        on_saves_ended({*end_from});
         moved = true;
     }
     while (true) {
@@ -186,12 +189,12 @@ Result<bool> NodeAgent::step() {
 }
 
 void NodeAgent::forget_old() {
-    if (epochs_.size() <= 2 * most_remembered) return;
-    for (auto epoch = epochs_.begin(); epochs_.size() > most_remembered && epoch != epochs_.end();)
+    if (epochs_.size() <= 2 * max_remembered) return;
+    for (auto epoch = epochs_.begin(); epochs_.size() > max_remembered && epoch != epochs_.end();)
         epoch = epoch->second.final() ? epochs_.erase(epoch) : std::next(epoch);
 }
 
-// ---- news --------------------------------------------------------------------------------------------
+// ---- news ---------------------------------------------------------------------------------------
 
 Status NodeAgent::on_message(const Message& message) {
     if (is_aggregator_message(message.bytes)) {
@@ -209,12 +212,12 @@ Status NodeAgent::on_message(const Message& message) {
         on_decision(*decision);
     } else if (const auto* ended = std::get_if<EpochEnded>(&news)) {
         on_ended(*ended);
-    } else if (const auto* over = std::get_if<BackgroundOver>(&news)) {
-        end_background(over->why);
-        root_is_over_ |= message.source == root;
-    } else if (const auto* saves_over = std::get_if<SavesOver>(&news)) {
-        ++words_heard_;
-        on_saves_over(*saves_over);
+    } else if (const auto* background = std::get_if<BackgroundEnded>(&news)) {
+        end_background(background->why);
+        root_has_ended_ |= message.source == root;
+    } else if (const auto* saves = std::get_if<SavesEnded>(&news)) {
+        ++closings_heard_;
+        on_saves_ended(*saves);
     } else if (const auto* asked = std::get_if<ArraysAsked>(&news)) {
         on_asked(*asked);
     } else if (const auto* answered = std::get_if<ArraysAnswered>(&news)) {
@@ -231,7 +234,7 @@ void NodeAgent::on_captured(const Captured& capture) {
     auto& epoch = epochs_[capture.key];
     epoch.captures.push_back(capture);
     if (epoch.final()) {
-        // It had failed elsewhere before this rank saved it.
+        // The epoch had failed elsewhere before this rank saved it.
         const auto rank = static_cast<int>(capture.stream.rank);
         if (rank == context_.rank())
             tell_own_rank(*epoch.ended);
@@ -244,11 +247,12 @@ void NodeAgent::on_captured(const Captured& capture) {
     if (auto complete = node_ledger_.captured(capture)) on_node_complete(*complete);
 }
 
-// Some rank closes its session. It may be the only one to do so: others may wait in save for room, which they
-// get when what this rank will never save has failed.
-void NodeAgent::on_saves_over(const SavesOver& over) {
-    for (const auto& ended : node_ledger_.end_from(over.sequence, saves_over_why())) on_node_complete(ended);
-    to_root(over);
+// Some rank closes its session. Others may wait in save for room, which they get when the epochs
+// that this rank will never save have failed.
+void NodeAgent::on_saves_ended(const SavesEnded& saves) {
+    for (const auto& ended : node_ledger_.end_from(saves.sequence, saves_ended_why()))
+        on_node_complete(ended);
+    to_root(saves);
 }
 
 void NodeAgent::on_node_complete(const NodeLedger::Complete& complete) {
@@ -292,7 +296,7 @@ void NodeAgent::maybe_start(EpochKey key, Epoch& epoch) {
     epoch.started = true;
     tell_ranks(epoch, EpochFlushing{key});
     aggregator_->start(std::move(job));
-    if (epoch.recovered) return;  // verified when the session began
+    if (epoch.recovered) return;  // was verified when the session began
     std::vector<PartPlace> parts;
     for (const auto& capture : epoch.captures) parts.push_back({key, capture.path});
     verify(key, std::move(parts));
@@ -302,7 +306,7 @@ void NodeAgent::on_ended(const EpochEnded& ended) {
     auto& epoch = epochs_[ended.key];
     if (epoch.ended) return;
     epoch.ended = ended;
-    // Also when its flush has not begun here: peers may have sent what they know of it.
+    // Give it up even if its flush has not begun here: peers may have sent messages about it.
     if (ended.state == EpochState::failed && !epoch.let_go) aggregator_->give_up(ended.key, ended.why);
     if (epoch.final()) finish(ended.key, epoch);
 }
@@ -339,7 +343,7 @@ void NodeAgent::tell_own_rank(const AgentMessage& message) {
     if (const auto* ended = std::get_if<EpochEnded>(&message)) rank_epochs_.ended(*ended);
 }
 
-// The own rank comes last: what it hears may make it leave the others.
+// The agent's own rank comes last, because what it hears may make it leave the others.
 void NodeAgent::tell_ranks(const Epoch& epoch, const AgentMessage& message) {
     bool own = false;
     for (const auto& capture : epoch.captures) {
@@ -355,7 +359,7 @@ void NodeAgent::post(int rank, const AgentMessage& message) {
     if (!posted.ok() && post_failure_.ok()) post_failure_ = posted;
 }
 
-// ---- root --------------------------------------------------------------------------------------------
+// ---- root ---------------------------------------------------------------------------------------
 
 void NodeAgent::to_root(const AgentMessage& message) {
     if (root_)
@@ -369,8 +373,8 @@ void NodeAgent::root_input(const AgentMessage& message) {
     if (const auto* news = std::get_if<NodeCaptured>(&message)) root_->captured(*news);
     if (const auto* result = std::get_if<GroupResult>(&message)) root_->result(*result);
     if (const auto* verified = std::get_if<PartsVerified>(&message)) root_->verified(*verified);
-    if (const auto* over = std::get_if<SavesOver>(&message))
-        root_->end_from(over->sequence, saves_over_why());
+    if (const auto* saves = std::get_if<SavesEnded>(&message))
+        root_->end_from(saves->sequence, saves_ended_why());
     carry_out_orders();
 }
 
@@ -428,12 +432,12 @@ void NodeAgent::commit(const EpochEnded& committed) {
     });
 }
 
-// ---- called by the program's threads ------------------------------------------------------------------
+// ---- called by the program's threads ------------------------------------------------------------
 
 void NodeAgent::captured(Captured capture) {
     {
         MutexLock lock(mutex_);
-        if (!over_.ok()) return;
+        if (!why_ended_.ok()) return;
         open_.insert(capture.key);
         inbox_.push_back(std::move(capture));
     }
@@ -476,9 +480,9 @@ Status NodeAgent::recovery_failure() const {
     return recovery_failure_;
 }
 
-Status NodeAgent::over() const {
+Status NodeAgent::why_ended() const {
     MutexLock lock(mutex_);
-    return over_;
+    return why_ended_;
 }
 
 uint64_t NodeAgent::buffer_bytes_used() const {

@@ -1,20 +1,24 @@
-// NodeAgent: the background of a node, in its representative rank. One thread drives the messages about
-// epochs and the Aggregator; at rank 0's node it also drives the RootLedger, and an EpochFinisher gives names
-// and removes files in the shared directory.
+// NodeAgent: the background of a node, in its representative rank. One thread drives the messages
+// about epochs and the Aggregator. At rank 0's node it also drives the RootLedger, and an
+// EpochFinisher gives names and removes files in the shared directory.
 //
-// Way of an epoch: captured() from every rank of the node (messages, or the own rank's call) -> NodeLedger ->
-// NodeCaptured to the root; flush started at once (queue policy wait) or on the root's Decision; MayCommit
-// from the root when all nodes have captured it and its arrays can be restored (node_agent_arrays.cc) -> the
-// group's coordinator reports GroupResult -> the root gives the files their final names and says EpochEnded
-// to every agent, and they to their ranks. A rank hears that an epoch has ended only after the aggregator has
-// let go of its part.
+// The way of an epoch:
+//   1. Every rank of the node calls captured() or sends Captured. The NodeLedger collects these,
+//      and NodeCaptured goes to the root.
+//   2. The flush starts: at once with queue policy wait, otherwise on the root's Decision.
+//   3. When all nodes have captured the epoch and it can be restored (node_agent_arrays.cc), the
+//      root sends MayCommit.
+//   4. The group's coordinator sends GroupResult to the root.
+//   5. The root gives the files their final names and sends EpochEnded to every agent, and agents
+//      send it to their ranks.
+// A rank hears that an epoch has ended only after the aggregator has let go of its captured part.
 //
-// When the transport fails in the background, at any node, it is over for the whole job: no epoch could reach
-// the shared tier any more. The agent that sees it gives up its flushes and tells the root, the root the
-// other agents, and every agent its ranks, so that nobody waits for news that cannot come
-// (node_agent_failed.cc).
+// When the transport fails in the background of any node, the background ends for the whole job,
+// because no epoch could reach the shared tier any more. The agent that notices gives up its
+// flushes and tells the root. The root tells the other agents, and every agent tells its ranks. So
+// nobody waits for news that cannot come (node_agent_failed.cc).
 //
-// Public members may be called from the program's threads.
+// The program's threads may call the public members.
 #pragma once
 
 #include <chrono>
@@ -43,39 +47,42 @@ namespace tailrace::internal {
 
 class NodeAgent {
   public:
-    // The context outlives the agent, and so do the epochs of the representative's own rank.
+    // The context must outlive the agent, and so must the epochs of the representative's own rank.
     static Result<std::unique_ptr<NodeAgent>> create(const JobContext& context, RankEpochs& rank_epochs);
-    // Ends the threads. Every epoch should have ended before: what has not is given up.
+    // Ends the threads. An epoch that has not ended yet is given up.
     ~NodeAgent();
 
-    // Before begin(): an epoch of an earlier run, flushed under its own key. Every node's agent gets the
-    // same keys in the same order.
+    // Call before begin(): flushes an epoch of an earlier run under its own key. Every node's agent
+    // gets the same keys in the same order.
     void recover(FlushJob job);
     void begin();
 
-    // The own rank has captured an epoch.
+    // The agent's own rank has captured an epoch.
     void captured(Captured capture);
-    // The own rank closes its session after `sequence_count` saves: what lies beyond fails on every rank.
+    // The agent's own rank closes its session after `sequence_count` saves. Later saves fail on
+    // every rank.
     void end_from(uint64_t sequence_count);
 
-    // Another rank's background is over, and its word may not have come: so is this one's.
+    // The background has ended at another rank, whose message may not have come. So it ends here,
+    // too.
     void end(const Status& why);
 
     // Waits until every epoch that this node knows has ended.
     void wait_idle();
-    // Waits until the recovered epoch `key` has ended here; at once when there is none.
+    // Waits until the recovered epoch `key` has ended here. Returns at once if there is none.
     void wait_recovered(EpochKey key);
     bool recovering(EpochKey key) const;
-    Status recovery_failure() const;  // the first of a recovered epoch
-    Status over() const;              // why the background has ended, if it has
+    Status recovery_failure() const;  // the first failure of a recovered epoch
+    Status why_ended() const;         // why the background has ended; ok if it has not
 
-    // At rank 0: EpochFinisher's.
+    // At rank 0 only: see EpochFinisher.
     void found_damaged(EpochKey key) { finisher_.found_damaged(key); }
 
     uint64_t buffer_bytes_used() const;
 
   private:
-    // What has come in of the answer to the root's last question, from this node and the branches below it.
+    // The answers to the root's last question that have come, from this node and the branches below
+    // it.
     struct Inquiry {
         ArrayFacts facts;
         size_t answers = 0;
@@ -84,11 +91,11 @@ class NodeAgent {
         std::vector<Captured> captures;
         bool complete = false;  // all ranks of the node have captured it
         bool recovered = false;
-        FlushJob job;               // of a recovered epoch
-        std::optional<bool> flush;  // decided
-        bool started = false;       // handed to the aggregator
+        FlushJob job;               // only for a recovered epoch
+        std::optional<bool> flush;  // empty: not decided yet
+        bool started = false;       // the aggregator has the job
         Inquiry inquiry;
-        bool let_go = false;  // by the aggregator
+        bool let_go = false;  // the aggregator reads no captured part of it any more
         std::optional<EpochEnded> ended;
         bool final() const { return ended && (!started || let_go); }
     };
@@ -96,19 +103,20 @@ class NodeAgent {
     NodeAgent(const JobContext& context, RankEpochs& rank_epochs);
     void run(const std::stop_token& stop);
     void work(const std::stop_token& stop);
-    Result<bool> step();  // whether something moved
+    Result<bool> step();  // returns whether something moved
     void deliver_posts();
-    void hear_the_rest();
+    void hear_late_messages();
 
     // ---- node_agent_failed.cc
     void end_background(const Status& why);
-    // Something was thrown in the agent's thread: as end_background, at once, and without the aggregator.
+    // Something was thrown in the agent's thread. Does what end_background does, but at once and
+    // without the aggregator.
     void break_down(const Status& why) noexcept;
     void drop_messages() noexcept;
     // Something was thrown in another thread of this agent, which may leave an epoch unfinished.
     void thread_threw(const Status& why);
-    Result<bool> step_over();  // in place of step(), from then on
-    void tell_that_it_is_over();
+    Result<bool> step_ended();  // takes the place of step() once the background has ended
+    void announce_end();
     void post_at_best(int rank, const AgentMessage& message);
 
     // ---- node_agent_arrays.cc
@@ -125,11 +133,11 @@ class NodeAgent {
     void on_verified(EpochKey key, const Status& verified);
 
     void on_captured(const Captured& capture);
-    void on_saves_over(const SavesOver& over);
+    void on_saves_ended(const SavesEnded& saves);
     void on_node_complete(const NodeLedger::Complete& complete);
     void on_decision(const Decision& decision);
     void on_ended(const EpochEnded& ended);
-    // All groups have committed: everybody is told when the files have their final names.
+    // All groups have committed. The epoch is announced when the files have their final names.
     void commit(const EpochEnded& committed);
     void announce(const EpochEnded& ended);
     void on_result(const FlushResult& result);
@@ -143,16 +151,16 @@ class NodeAgent {
     void root_input(const AgentMessage& message);
     void carry_out_orders();
     void post(int rank, const AgentMessage& message);
-    void post_to_agents(const AgentMessage& message);  // all but the root's own
+    void post_to_agents(const AgentMessage& message);  // to all but the root's own
     void tell_own_rank(const AgentMessage& message);
 
-    static constexpr int root = 0;  // the rank
+    static constexpr int root = 0;  // a rank
 
     const JobContext& context_;
     RankEpochs& rank_epochs_;
     std::unique_ptr<Aggregator> aggregator_;
 
-    // Of the agent's thread, once it runs.
+    // Only the agent's thread uses these, once it runs.
     std::unique_ptr<RootLedger> root_;  // at rank 0's node
     NodeLedger node_ledger_;
     std::map<EpochKey, Epoch> epochs_;
@@ -161,31 +169,32 @@ class NodeAgent {
         Residues digest = {};
     };
     std::map<EpochKey, Judging> judging_;  // at the root
-    std::optional<Residues> good_arrays_;  // at the root: the digest of the last epoch that was found good
+    // The digest of the last epoch that was found good; at the root.
+    std::optional<Residues> good_arrays_;
     Status post_failure_;
-    bool closing_ = false;    // the own rank saves no more
-    size_t words_heard_ = 0;  // SavesOver of other ranks
-    Status why_over_;
-    bool root_is_over_ = false, told_over_ = false;
-    std::chrono::steady_clock::time_point over_since_;
+    bool closing_ = false;       // this agent's own rank saves no more
+    size_t closings_heard_ = 0;  // SavesEnded of other ranks
+    Status end_reason_;          // not ok: the background has ended
+    bool root_has_ended_ = false, end_announced_ = false;
+    std::chrono::steady_clock::time_point ended_since_;
 
-    mutable Mutex mutex_;  // guards what follows
+    mutable Mutex mutex_;
     Condition changed_;
     std::deque<Captured> inbox_ GUARDED_BY(mutex_);
-    std::deque<ArraysAnswered> facts_ GUARDED_BY(mutex_);  // of this node's parts
+    std::deque<ArraysAnswered> facts_ GUARDED_BY(mutex_);  // from this node's parts
     std::deque<std::pair<EpochKey, Status>> verified_ GUARDED_BY(mutex_);
     std::optional<uint64_t> end_from_ GUARDED_BY(mutex_);
-    Status end_ GUARDED_BY(mutex_);
+    Status end_ GUARDED_BY(mutex_);                     // set by end()
     std::set<EpochKey> open_ GUARDED_BY(mutex_);        // known here, not ended
     std::vector<EpochEnded> named_ GUARDED_BY(mutex_);  // committed and renamed, to be announced
     std::set<EpochKey> recovering_ GUARDED_BY(mutex_);
     Status recovery_failure_ GUARDED_BY(mutex_);
-    Status over_ GUARDED_BY(mutex_);
-    Status thrown_ GUARDED_BY(mutex_);  // in another thread
+    Status why_ended_ GUARDED_BY(mutex_);  // end_reason_, for the program's threads
+    Status thrown_ GUARDED_BY(mutex_);     // what was thrown in another thread
 
-    WorkQueue reading_;                   // of this node's captured parts
-    EpochFinisher finisher_;              // at rank 0's node
-    std::unique_ptr<Recorder> recorder_;  // where there is something to record
+    WorkQueue reading_;                   // reads this node's captured parts
+    EpochFinisher finisher_;              // works at rank 0's node only
+    std::unique_ptr<Recorder> recorder_;  // null: nothing is recorded here
     Worker worker_;
 };
 

@@ -1,17 +1,20 @@
-// NodeAgent, what comes before a commit: no epoch is committed, or kept, that cannot be restored.
+// NodeAgent, the steps before a commit. No epoch is committed, or kept, that cannot be restored.
 //
-//   1. The root has every node's digest (NodeCaptured). If they are those of the last epoch that was found
-//      good, so is this one: a program that registers the same as before pays 16 bytes a node and epoch.
-//   2. Else the root asks all agents. Each reads the tables of its node's parts in a thread of its own, adds
-//      what the two branches below it say, and passes that on. Node n stands below node (n - 1) / 2, so the
-//      root hears two answers, whatever the number of nodes.
-//   3. The root judges (array_judge.h). It asks another question, or has the verdict. A bad one is the
-//      epoch's failure, and its captured parts are removed with it.
-//   4. Beside the flush every agent reads its node's captured parts, compares their checksums, and tells the
-//      root. A part that is not sound is the epoch's failure as well.
-//   5. After a good verdict and the good word of all nodes every agent may let its leaders write their slots.
+//   1. The root has every node's digest (NodeCaptured). If the combined digest is that of the last
+//      epoch that was found good, this epoch is good, too. So a program that registers the same
+//      arrays as before pays 16 bytes for each node and epoch.
+//   2. Otherwise the root asks all agents. Each agent reads the tables of its node's parts in a
+//      thread of its own, adds what the two branches below it answer, and passes that on. Node n
+//      stands below node (n - 1) / 2. So the root receives two answers, whatever the number of
+//      nodes.
+//   3. The root judges (array_judge.h). It asks another question, or has the verdict. If the
+//      verdict is bad, the epoch fails and its captured parts are removed.
+//   4. Beside the flush, every agent reads its node's captured parts, compares their checksums, and
+//      tells the root. If a part is not sound, the epoch fails as well.
+//   5. When the verdict is good and all nodes' parts are sound, every agent lets its leaders write
+//      their slots.
 //
-// What is asked is bound to the epoch: when that ends, nobody answers any more, and what was gathered goes.
+// Questions end with their epoch: then nobody answers any more, and what was gathered is dropped.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -35,7 +38,7 @@ size_t branches(int node, int nodes) {
 
 }  // namespace
 
-// ---- at the root -------------------------------------------------------------------------------------
+// ---- at the root --------------------------------------------------------------------------------
 
 void NodeAgent::judge(const JudgeArrays& order) {
     const Residues digest = context_.points.combine(order.arrays);
@@ -60,7 +63,7 @@ void NodeAgent::on_verdict(EpochKey key, const Status& verdict) {
     carry_out_orders();
 }
 
-// ---- at every node -----------------------------------------------------------------------------------
+// ---- at every node ------------------------------------------------------------------------------
 
 void NodeAgent::on_asked(const ArraysAsked& asked) {
     const auto& epoch = epochs_[asked.key];
@@ -88,7 +91,7 @@ bool NodeAgent::take_facts() {
     return !own.empty();
 }
 
-// Of this node, or of a branch below it, whose answer may come before this node's own.
+// Facts come from this node or from a branch below it. A branch may answer before this node does.
 void NodeAgent::on_facts(EpochKey key, ArrayFacts facts) {
     auto& epoch = epochs_[key];
     if (epoch.ended) return;
@@ -136,13 +139,13 @@ void NodeAgent::on_verified(EpochKey key, const Status& verified) {
     to_root(PartsVerified{key, verified.with_context(fmt::format("node {}", context_.node))});
 }
 
-// A part of an epoch that cannot be restored must not be found by a restore, nor brought to the shared
-// directory by the next session.
+// No restore may find a part of an epoch that cannot be restored, and the next session must not
+// flush it.
 void NodeAgent::remove_refused(const Epoch& epoch) {
     for (const auto& capture : epoch.captures) {
         const Status removed = context_.local->remove(capture.path);
         if (!removed.ok() && removed.code() != Code::not_found)
-            log(LogLevel::warning, "a captured part of {}, which was refused, stays: {}",
+            log(LogLevel::warning, "a captured part of {}, which was refused, could not be removed: {}",
                 to_string(capture.key), removed.message());
     }
 }

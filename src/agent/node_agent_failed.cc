@@ -1,13 +1,16 @@
-// NodeAgent, when the background is over: the transport has failed at some node of the job.
+// NodeAgent, when the background has ended because the transport failed at some node of the job.
 //
-//   1. whoever sees it gives up its flushes, and tells the root (which may be out of its reach);
-//   2. writers let go of the captured parts; names that are being given are finished and announced;
-//   3. the root tells the other agents, after what it had to announce, and they their ranks: what has not
-//      ended has failed, and so will what they capture from now on. Who does not hear the root does so after
-//      a while. The captured parts stay where they are, for the next session;
-//   4. the thread goes on reading what arrives, so that no sender waits for it, until the session ends.
+//   1. The agent that notices gives up its flushes and tells the root, which may be out of reach.
+//   2. Writers let go of the captured parts. Epochs that are just being named are finished and
+//      announced.
+//   3. The root first sends its last announcements, then tells the other agents, and these tell
+//      their ranks. Epochs that have not ended have failed, and so will those that are captured
+//      from now on. An agent that does not hear from the root tells its ranks after a while. The
+//      captured parts stay where they are, for the next session.
+//   4. The thread goes on reading what arrives until the session ends, so that no sender waits for
+//      it.
 //
-// What is told here is told at best: a transport that has failed may carry it or not.
+// A transport that has failed may lose these messages. So nobody relies on them.
 #include <fmt/format.h>
 
 #include "agent/node_agent.h"
@@ -28,21 +31,21 @@ constexpr std::chrono::seconds longest_for_root(5);
 void NodeAgent::post_at_best(int rank, const AgentMessage& message) {
     auto posted = context_.transport->post(rank, encode(message));
     if (!posted.ok())
-        log(LogLevel::info, "rank {} could not be told that the background is over: {}", rank,
+        log(LogLevel::info, "rank {} could not be told that the background has ended: {}", rank,
             posted.message());
 }
 
 void NodeAgent::end_background(const Status& why) {
-    if (!why_over_.ok()) return;
+    if (!end_reason_.ok()) return;
     log(LogLevel::error, "node {} flushes nothing any more: {}", context_.node, why.to_string());
-    why_over_ = why;
-    over_since_ = SteadyClock::now();
+    end_reason_ = why;
+    ended_since_ = SteadyClock::now();
     aggregator_->abandon(why);
     {
         MutexLock lock(mutex_);
-        over_ = why;
+        why_ended_ = why;
     }
-    if (!root_) post_at_best(root, BackgroundOver{why});
+    if (!root_) post_at_best(root, BackgroundEnded{why});
 }
 
 void NodeAgent::thread_threw(const Status& why) {
@@ -53,13 +56,14 @@ void NodeAgent::thread_threw(const Status& why) {
     context_.transport->wake();
 }
 
-// Each step by itself, since each may fail for the same reason again. What needs no memory comes last.
+// Each step catches by itself, because each may fail for the same reason again. The last one needs
+// no memory.
 void NodeAgent::break_down(const Status& why) noexcept {
     log(LogLevel::error, "node {} flushes nothing any more: {}", context_.node, why.to_string());
     (void)catching([&] {
-        why_over_ = why;
+        end_reason_ = why;
         MutexLock lock(mutex_);
-        over_ = why;
+        why_ended_ = why;
     });
     (void)catching([&] {
         std::unique_ptr<Aggregator> ended;
@@ -68,9 +72,9 @@ void NodeAgent::break_down(const Status& why) noexcept {
         lock.unlock();  // its writers call wake()
     });
     (void)catching([&] {
-        if (!root_) post_at_best(root, BackgroundOver{why});
+        if (!root_) post_at_best(root, BackgroundEnded{why});
     });
-    (void)catching([&] { tell_that_it_is_over(); });
+    (void)catching([&] { announce_end(); });
     (void)catching([&] { rank_epochs_.fail_all(why, true); });
     MutexLock lock(mutex_);
     open_.clear();
@@ -78,7 +82,7 @@ void NodeAgent::break_down(const Status& why) noexcept {
     changed_.notify_all();
 }
 
-// Everybody has been told: whatever still comes is answered by that.
+// Everybody has been told that the background has ended, which answers whatever still comes.
 void NodeAgent::drop_messages() noexcept {
     (void)catching([&]() -> Status {
         while (true) {
@@ -88,8 +92,9 @@ void NodeAgent::drop_messages() noexcept {
     });
 }
 
-Result<bool> NodeAgent::step_over() {
-    const bool naming = finisher_.naming();  // asked first: what it has named by then is found below
+Result<bool> NodeAgent::step_ended() {
+    // This question comes first: if the answer is no, the swap below finds all that was named.
+    const bool naming = finisher_.naming();
     std::vector<EpochEnded> named;
     {
         MutexLock lock(mutex_);
@@ -111,25 +116,25 @@ Result<bool> NodeAgent::step_over() {
         const auto news = decode_agent_message((*message)->bytes);
         if (!news.ok() || root_) continue;
         if (const auto* ended = std::get_if<EpochEnded>(&*news)) on_ended(*ended);
-        if (std::holds_alternative<BackgroundOver>(*news)) root_is_over_ |= (*message)->source == root;
+        if (std::holds_alternative<BackgroundEnded>(*news)) root_has_ended_ |= (*message)->source == root;
     }
     const bool all_announced =
-        root_ ? !naming : root_is_over_ || SteadyClock::now() - over_since_ > longest_for_root;
-    if (!told_over_ && aggregator_->idle() && all_announced) {
-        tell_that_it_is_over();
+        root_ ? !naming : root_has_ended_ || SteadyClock::now() - ended_since_ > longest_for_root;
+    if (!end_announced_ && aggregator_->idle() && all_announced) {
+        announce_end();
         moved = true;
     }
     return moved;
 }
 
-void NodeAgent::tell_that_it_is_over() {
-    told_over_ = true;
-    const auto why = why_over_.with_context("the background has ended; captured epochs are intact");
+void NodeAgent::announce_end() {
+    end_announced_ = true;
+    const auto why = end_reason_.with_context("the background has ended; captured epochs are intact");
     if (root_)
         for (int node = 1; node < context_.node_count(); ++node)
-            post_at_best(context_.topology.representative(node), BackgroundOver{why_over_});
+            post_at_best(context_.topology.representative(node), BackgroundEnded{end_reason_});
     for (const int rank : context_.ranks_of_own_node())
-        if (rank != context_.rank()) post_at_best(rank, BackgroundOver{why});
+        if (rank != context_.rank()) post_at_best(rank, BackgroundEnded{why});
     rank_epochs_.fail_all(why, true);
     MutexLock lock(mutex_);
     open_.clear();

@@ -41,7 +41,7 @@ void report_flush(const JobContext& context, Recorder* recorder, const FlushResu
 
 Status verify_before_commit(const JobContext& context, std::span<const PartPlace> parts) {
     if (!context.config.checksum) return {};
-    return verify_parts(*context.local, parts).with_context("verifying what was captured");
+    return verify_parts(*context.local, parts).with_context("verifying the captured parts");
 }
 
 }  // namespace tailrace::internal

@@ -1,4 +1,5 @@
-// What a node's background does with its Aggregator, however its ranks communicate.
+// What every node's background does with its Aggregator, whether its ranks communicate by messages
+// or by collective calls.
 #pragma once
 
 #include <functional>
@@ -13,18 +14,20 @@
 
 namespace tailrace::internal {
 
-// The aggregator that the configuration asks for. The context outlives it. `wake`: Aggregator::create's.
+// Makes the aggregator that the configuration asks for. The context must outlive it. `wake` is that
+// of Aggregator::create.
 Result<std::unique_ptr<Aggregator>> make_aggregator(const JobContext& context, std::function<void()> wake);
 
-// The priority of a node's background threads; writers have a lower one for their I/O as well.
+// The priority of a node's background threads. Writers have a low I/O priority as well.
 Priority background_priority(const Config& config);
 
-// Tells the log and the trace how a flush went. `recorder` may be null.
+// Reports in the log and the trace how a flush went. `recorder` may be null.
 void report_flush(const JobContext& context, Recorder* recorder, const FlushResult& result);
 
-// What is captured lies in memory, or on a disk of the node, until it is flushed. What has changed there must
-// not be committed, still less push an older epoch out: ok, or what is wrong. Without checksums nobody can
-// tell, and nothing is read.
+// Reads the captured parts back and compares their checksums: ok, or what is wrong. Until the flush
+// the parts lie in memory or on a disk of the node. A part that has changed there must not be
+// committed, and must not push out an older epoch. Without checksums a change cannot be detected,
+// so nothing is read.
 Status verify_before_commit(const JobContext& context, std::span<const PartPlace> parts);
 
 }  // namespace tailrace::internal

@@ -12,7 +12,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Nothing is lost by waking up now and then; everything that matters wakes the thread.
+// Everything that matters wakes the thread. Waking up now and then costs nothing, and a lost
+// wake-up does no harm.
 constexpr auto longest_sleep = 200ms;
 
 }  // namespace

@@ -1,8 +1,8 @@
-// NodeFlusher: an Aggregator driven by a thread of its own, for a node whose background exchanges no
-// messages. Its owner hands in jobs whose offers are known, and takes their results. The node's captured
-// parts are verified beside each flush; the leaders' slots wait for that.
+// NodeFlusher: an Aggregator driven by a thread of its own, for a node whose background exchanges
+// no messages. The owner hands in jobs whose offers are known, and takes their results. The node's
+// captured parts are verified beside each flush, and the leaders write their slots after that.
 //
-// Members may be called from any thread.
+// Any thread may call the members.
 #pragma once
 
 #include <chrono>
@@ -23,15 +23,16 @@ namespace tailrace::internal {
 
 class NodeFlusher {
   public:
-    // The context and the recorder (which may be null) outlive the flusher.
+    // The context and the recorder (which may be null) must outlive the flusher.
     static Result<std::unique_ptr<NodeFlusher>> create(const JobContext& context, Recorder* recorder);
-    // Ends the thread. What has not ended is given up.
+    // Ends the thread. A flush that has not ended is given up.
     ~NodeFlusher();
     void begin();
 
     void start(FlushJob job);
     std::vector<FlushResult> take_results();
-    // Sleeps until there is a result to take or the deadline has passed; says whether there is.
+    // Sleeps until there is a result to take or the deadline has passed. Returns whether there is a
+    // result.
     bool wait_result(std::optional<std::chrono::steady_clock::time_point> deadline);
 
     uint64_t buffer_bytes_used() const;
@@ -39,8 +40,8 @@ class NodeFlusher {
   private:
     NodeFlusher(const JobContext& context, Recorder* recorder) : context_(context), recorder_(recorder) {}
     void run(const std::stop_token& stop);
-    bool step();  // whether something moved
-    // Something was thrown: what is under way and what comes fails, without the aggregator.
+    bool step();  // returns whether something moved
+    // Something was thrown. Fails all present and later jobs, without the aggregator.
     void break_down(const Status& why) noexcept;
     void fail_jobs(const Status& why);
     void verify(const FlushJob& job);
@@ -50,17 +51,17 @@ class NodeFlusher {
     Recorder* const recorder_;
     std::unique_ptr<Aggregator> aggregator_;
 
-    mutable Mutex mutex_;  // guards what follows
+    mutable Mutex mutex_;
     Condition changed_;
     std::deque<FlushJob> jobs_ GUARDED_BY(mutex_);
     std::deque<std::pair<EpochKey, Status>> verified_ GUARDED_BY(mutex_);
     std::vector<FlushResult> results_ GUARDED_BY(mutex_);
     std::set<EpochKey> open_ GUARDED_BY(mutex_);  // handed in, without a result
-    Status broken_ GUARDED_BY(mutex_);            // by what was thrown in this thread
-    Status thrown_ GUARDED_BY(mutex_);            // in the reading one
+    Status broken_ GUARDED_BY(mutex_);            // what was thrown in the flusher's thread
+    Status thrown_ GUARDED_BY(mutex_);            // what was thrown in the reading thread
     bool woken_ GUARDED_BY(mutex_) = false;
 
-    WorkQueue reading_;  // of captured parts
+    WorkQueue reading_;  // reads captured parts
     Worker worker_;
 };
 

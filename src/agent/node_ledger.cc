@@ -58,9 +58,9 @@ NodeLedger::Complete NodeLedger::complete(uint64_t sequence, std::vector<Capture
 std::optional<NodeLedger::Complete> NodeLedger::captured(const Captured& capture) {
     auto& captures = open_[capture.sequence];
     captures.push_back(capture);
-    const bool over = end_from_ && capture.sequence >= *end_from_;
-    if (captures.size() < rank_count_ && !over) return std::nullopt;
-    auto whole = complete(capture.sequence, std::move(captures), over ? end_why_ : Status());
+    const bool too_late = end_from_ && capture.sequence >= *end_from_;
+    if (captures.size() < rank_count_ && !too_late) return std::nullopt;
+    auto whole = complete(capture.sequence, std::move(captures), too_late ? end_why_ : Status());
     open_.erase(capture.sequence);
     return whole;
 }

@@ -1,5 +1,5 @@
-// NodeLedger: which epochs all ranks of one node have captured. A pure state machine without threads, clocks
-// or files; whoever drives it sends on what it says.
+// NodeLedger: knows which epochs all ranks of a node have captured. It is a pure state machine
+// without threads, clocks or files. Its driver sends on what it says.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +15,17 @@ class NodeLedger {
   public:
     NodeLedger(int node, size_t rank_count) : node_(node), rank_count_(rank_count) {}
 
-    // The captures of all ranks of the node, once the last one is in; empty before.
+    // The captures of all ranks of the node. captured() returns them with the last rank's capture,
+    // and nothing before.
     struct Complete {
         NodeCaptured news;
-        std::vector<Captured> captures;  // in the order they came
+        std::vector<Captured> captures;  // in order of arrival
     };
     std::optional<Complete> captured(const Captured& capture);
 
-    // The sequence numbers from `first` on will never be complete: some rank has ended its session. What has
-    // begun is reported as failed with `why`, and so is what comes later. The least `first` counts.
+    // Saves with sequence numbers from `first` on will never be complete, because some rank has
+    // closed its session. Those that have begun are returned as failed with `why`, and so are those
+    // that begin later. If this is called more than once, the lowest `first` counts.
     std::vector<Complete> end_from(uint64_t first, const Status& why);
 
   private:
@@ -31,12 +33,12 @@ class NodeLedger {
 
     int node_;
     size_t rank_count_;
-    std::map<uint64_t, std::vector<Captured>> open_;  // by sequence
+    std::map<uint64_t, std::vector<Captured>> open_;  // by sequence number
     std::optional<uint64_t> end_from_;
     Status end_why_;
 };
 
-// The digest of a node's arrays: those of its ranks, in their order.
+// The digest of a node's arrays: its ranks' digests, combined in ascending order of ranks.
 Residues arrays_of_node(const ArrayPoints& points, std::vector<Captured> captures);
 
 }  // namespace tailrace::internal

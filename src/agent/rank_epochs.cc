@@ -9,10 +9,11 @@ namespace tailrace::internal {
 
 namespace {
 
-// A program that saves for weeks asks about recent epochs only.
-constexpr size_t most_entries = 4096;
-// Ends of epochs that this rank has not saved (yet): it may save them next, or never.
-constexpr size_t most_early = 64;
+// A program that saves for weeks asks only about recent epochs.
+constexpr size_t max_entries = 4096;
+// How many ended epochs are remembered that this rank has not saved. It may save them next, or
+// never.
+constexpr size_t max_early = 64;
 
 }  // namespace
 
@@ -26,7 +27,7 @@ void RankEpochs::end(Entry& entry, const EpochEnded& news) {
 }
 
 void RankEpochs::forget_old() {
-    for (auto entry = entries_.begin(); entries_.size() > most_entries && entry != entries_.end();)
+    for (auto entry = entries_.begin(); entries_.size() > max_entries && entry != entries_.end();)
         entry = is_final(entry->second.info.state) ? entries_.erase(entry) : std::next(entry);
 }
 
@@ -72,7 +73,7 @@ void RankEpochs::ended(const EpochEnded& news) {
     auto found = entries_.find(news.key.epoch);
     if (found == entries_.end() || found->second.info.run != news.key.run) {
         early_.emplace(news.key, news);
-        if (early_.size() > most_early) early_.erase(early_.begin());
+        if (early_.size() > max_early) early_.erase(early_.begin());
         return;
     }
     if (is_final(found->second.info.state)) return;

@@ -1,8 +1,10 @@
 // RankEpochs: what one rank knows about the epochs it has saved in this session.
 //
-// Invariants: an epoch that has come to its end (committed, kept_local, failed) never changes again; epochs
-// and sequence numbers ascend together. Thread-safe: the program's threads read and wait, the node agent (or
-// whoever polls this rank's messages) tells it news.
+// Invariants: an epoch that has ended (committed, kept_local, failed) never changes again; epochs
+// and sequence numbers ascend together.
+//
+// Thread-safe: the program's threads read and wait, and the node agent (or the code that polls this
+// rank's messages) brings news.
 #pragma once
 
 #include <chrono>
@@ -23,19 +25,21 @@ class RankEpochs {
         EpochInfo info;
         bool for_shared = true;
         bool captured_everywhere = false;
-        // Failed because nothing more is heard: other ranks may have captured it as well.
+        // Failed because no more news can come. Other ranks may have captured the epoch as well.
         bool unheard = false;
-        // ... and the node's agent may not know yet: a flush may still read this rank's part.
+        // The same, and the node's agent may not know it yet. A flush may still read this rank's
+        // part.
         bool still_read = false;
     };
 
-    // A capture that went well (state captured) or did not (state failed). News that came before it counts.
+    // Adds an epoch whose capture has succeeded (state captured) or failed (state failed). News
+    // that came before it is applied.
     void add(const EpochInfo& info, bool for_shared);
     void set_blocked(uint64_t epoch, double seconds);
     void flushing(EpochKey key);
     void ended(const EpochEnded& news);
-    // Every epoch that has not ended fails with `why`: nothing more will be heard of it. `let_go`: the
-    // node's agent says so itself, and reads no part any more.
+    // Every epoch that has not ended fails with `why`, because no more news of it can come.
+    // `let_go`: the node's agent itself says so, and no longer reads captured parts.
     void fail_all(const Status& why, bool let_go);
 
     std::optional<Entry> find(uint64_t epoch) const;
@@ -43,10 +47,10 @@ class RankEpochs {
     std::optional<uint64_t> newest() const;
     std::vector<uint64_t> unfinished() const;
     Status first_failure() const;
-    Status broken() const;  // fail_all()'s reason, if there was one
+    Status broken() const;  // the reason given to fail_all(); ok if it was not called
 
-    // Sleeps until `done` (called under the table's lock, so it must use `entries` alone) is true or the
-    // deadline has passed; says whether it is true.
+    // Sleeps until done() is true or the deadline has passed. Returns whether it is true. done() is
+    // called under the lock, so it must use nothing but its argument.
     using Entries = std::map<uint64_t, Entry>;
     static size_t unfinished_for_shared(const Entries& entries);
     bool wait_until(const std::function<bool(const Entries&)>& done,
@@ -60,8 +64,8 @@ class RankEpochs {
     mutable Mutex mutex_;
     Condition changed_;
     Entries entries_ GUARDED_BY(mutex_);
-    std::map<EpochKey, EpochEnded> early_
-        GUARDED_BY(mutex_);  // ends that became known before this rank's capture
+    // How epochs ended that this rank has not captured yet.
+    std::map<EpochKey, EpochEnded> early_ GUARDED_BY(mutex_);
     Status broken_ GUARDED_BY(mutex_);
     bool let_go_ GUARDED_BY(mutex_) = true;
     Status first_failure_ GUARDED_BY(mutex_);

@@ -15,10 +15,10 @@ namespace tailrace::internal {
 
 namespace {
 
-// A trace of that many bytes is some millions of events: more than a viewer takes.
-constexpr uint64_t most_trace_bytes = uint64_t{256} << 20;
-// Jobs whose records a directory keeps: each has at most two files.
-constexpr size_t most_record_files = 256;
+// A trace of this many bytes holds some millions of events, which is more than a viewer can show.
+constexpr uint64_t max_trace_bytes = uint64_t{256} << 20;
+// A directory keeps the records of this many jobs. Each job has two files at most.
+constexpr size_t max_record_files = 256;
 
 int64_t steady_to_unix_us() {
     using std::chrono::duration_cast, std::chrono::microseconds;
@@ -32,7 +32,7 @@ std::string_view name_of(EpochState state) {
     return state == EpochState::kept_local ? "kept_local" : "failed";
 }
 
-// What heads the record and the trace.
+// The first entry of the record and of the trace.
 SessionRecord session_record(const JobContext& context) {
     const auto& config = context.config;
     SessionRecord session;
@@ -86,20 +86,21 @@ Recorder::~Recorder() {
 
 void Recorder::begin(Priority priority) {
     writing_.begin("tailrace record", priority, [] {
-        log(LogLevel::warning, "the record lacks something: {}", caught_status().message());
+        log(LogLevel::warning, "the record or the trace is incomplete: {}", caught_status().message());
     });
     if (keeps_record_) {
         append(to_json_line(session_));
         writing_.add([this] {
-            record_.set_head(to_json_line(session_));  // should this session begin another file
+            // The next file begins with it, if this session begins one.
+            record_.set_head(to_json_line(session_));
             const std::string& path = record_.path();
-            drop_old_records(storage_, path.substr(0, path.rfind('/')), most_record_files);
+            drop_old_records(storage_, path.substr(0, path.rfind('/')), max_record_files);
         });
     }
     if (!trace_path_.empty()) writing_.add([this] { append_trace(trace_head(session_, node_)); });
 }
 
-// ---- news ----------------------------------------------------------------------------------------------
+// ---- news ---------------------------------------------------------------------------------------
 
 void Recorder::hear(const AgentMessage& message) {
     if (!keeps_record_) return;
@@ -156,7 +157,7 @@ void Recorder::finish() {
     writing_.finish();
 }
 
-// ---- writing -------------------------------------------------------------------------------------------
+// ---- writing ------------------------------------------------------------------------------------
 
 void Recorder::write(const std::vector<EpochRecord>& records) {
     for (const EpochRecord& record : records) {
@@ -179,9 +180,9 @@ void Recorder::append(std::string text) {
 void Recorder::append_trace(std::string_view text) {
     if (trace_failed_) return;
     auto write = [&]() -> Status {
-        if (trace_bytes_ + text.size() > most_trace_bytes)
+        if (trace_bytes_ + text.size() > max_trace_bytes)
             return Status(Code::no_space,
-                          fmt::format("{} has grown to {} bytes, and no trace may become longer", trace_path_,
+                          fmt::format("{} has grown to {} bytes, the most that a trace may have", trace_path_,
                                       trace_bytes_));
         TAILRACE_TRY(storage_.make_own_directories(trace_path_.substr(0, trace_path_.rfind('/'))));
         TAILRACE_ASSIGN(auto file, storage_.open(trace_path_, {Access::write, DirectIo::off, true}));

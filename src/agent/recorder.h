@@ -1,10 +1,11 @@
-// Recorder: writes what the background did where people can read it afterwards. At rank 0's node it keeps the
-// job's record (record/records.h); at every node, if asked to, a trace.
+// Recorder: writes what the background did where people can read it afterwards. At rank 0's node it
+// keeps the job's record (record/records.h). Every node writes a trace if the configuration asks
+// for it.
 //
-// News come from the agent and cost a lock and a copy; a thread of its own writes. That a record cannot be
-// written is said once in the log and changes nothing else.
+// The agent brings news, which costs it a lock and a copy. A thread of the recorder's own writes.
+// If a record cannot be written, the log says so once, and nothing else changes.
 //
-// Members may be called from any thread.
+// Any thread may call the members.
 #pragma once
 
 #include <chrono>
@@ -26,20 +27,22 @@ namespace tailrace::internal {
 
 class Recorder {
   public:
-    // `keeps_record`: at rank 0's node. The storage holds record_dir and trace_dir and outlives the recorder.
+    // `keeps_record` is true at rank 0's node. The storage holds record_dir and trace_dir, and must
+    // outlive the recorder.
     Recorder(const Config& config, SessionRecord session, int node, bool keeps_record, Storage& storage);
-    // What this node has to record by the configuration; null where that is nothing.
+    // Makes the recorder that the configuration asks for at this node. Null if there is nothing to
+    // record.
     static std::unique_ptr<Recorder> create(const JobContext& context);
     ~Recorder();
     void begin(Priority priority);
 
-    // NodeCaptured, NodeFlushed and EpochEnded; others are passed over.
+    // Uses NodeCaptured, NodeFlushed and EpochEnded. Ignores other messages.
     void hear(const AgentMessage& message);
     void trace(const FlushResult& result);
 
-    // An epoch has ended of which a node's numbers are still missing.
+    // Whether an epoch has ended while a node's numbers for it are still missing.
     bool waiting() const;
-    // Writes what there is, and the session's end. Nothing is recorded after it.
+    // Writes what there is, and the session's end. Nothing can be recorded afterwards.
     void finish();
 
   private:
@@ -63,12 +66,12 @@ class Recorder {
     SessionEnd end_ GUARDED_BY(mutex_);
     bool finished_ GUARDED_BY(mutex_) = false;
 
-    // Of the writing thread.
+    // Only the writing thread uses these.
     RecordFile record_;
     std::string trace_path_;  // empty: no trace
     uint64_t trace_bytes_ = 0;
     bool record_failed_ = false, trace_failed_ = false;
-    WorkQueue writing_;  // last: its thread uses the members above
+    WorkQueue writing_;  // last, because its thread uses the members above
 };
 
 }  // namespace tailrace::internal

@@ -13,10 +13,11 @@ namespace tailrace::internal {
 namespace {
 
 constexpr const char* dropped_note =
-    "kept in the node-local tier by queue_policy drop_oldest: newer epochs went before it";
+    "kept in the node-local tier by queue_policy drop_oldest: newer epochs were flushed instead";
 
-// Ended epochs are remembered for messages that come late; none comes this much later.
-constexpr size_t most_remembered = 1024;
+// Ended epochs are remembered for messages that come late. No message comes later than this many
+// epochs.
+constexpr size_t max_remembered = 1024;
 
 bool contains(const std::vector<EpochKey>& keys, EpochKey key) {
     return std::find(keys.begin(), keys.end(), key) != keys.end();
@@ -107,10 +108,11 @@ void RootLedger::decide(EpochKey key, bool for_shared) {
                                     "their way to the shared directory",
                                     running_.size()));
     } else if (policy_ == QueuePolicy::drop_oldest && !running_.empty()) {
-        // One is being flushed; the newest waits, with as many before it as the queue may hold.
+        // One epoch is being flushed. The newest waits, and before it as many as the queue may
+        // hold.
         waiting_.push_back(key);
-        const size_t most_waiting = std::max<size_t>(1, queue_epochs_ - std::min(queue_epochs_, 1u));
-        while (waiting_.size() > most_waiting) {
+        const size_t max_waiting = std::max<size_t>(1, queue_epochs_ - std::min(queue_epochs_, 1u));
+        while (waiting_.size() > max_waiting) {
             const EpochKey oldest = waiting_.front();
             waiting_.erase(waiting_.begin());
             keep_local(oldest, dropped_note);
@@ -142,9 +144,9 @@ void RootLedger::result(const GroupResult& result) {
     ++epoch.results;
     epoch.seconds = std::max(epoch.seconds, result.seconds);
     if (epoch.failure.ok() && !result.status.ok()) epoch.failure = result.status;
-    epoch.part_lost |= result.status.code() == Code::corrupt;  // LocalReader's word for it
+    epoch.part_lost |= result.status.code() == Code::corrupt;  // as LocalReader reports it
     if (epoch.ended) {
-        // It failed before this party had come to its end, which may have left files.
+        // The epoch failed before this party had ended, so the party may have left files.
         leftovers_.push_back(result.key);
         return;
     }
@@ -167,8 +169,9 @@ void RootLedger::end_if_whole(EpochKey key) {
     if (epoch.flush && !*epoch.flush) {
         if (epoch.judged) end(key, EpochState::kept_local, {});
     } else if (epoch.results == parties_) {
-        // A flush can only have gone well when every node took part. When it did not, the word of every node
-        // is awaited, and the verdict: they say whether the epoch exists in the node-local tiers at least.
+        // A flush succeeds only if every node has taken part. If it has failed, the verdict is
+        // awaited, which needs every node's captures. It tells whether the epoch exists in the
+        // node-local tiers at least.
         if (epoch.failure.ok())
             end(key, EpochState::committed, {});
         else if (epoch.judged)
@@ -191,7 +194,7 @@ void RootLedger::end(EpochKey key, EpochState state, Status why) {
         const char* own = everywhere
                               ? "its captured parts stay in the node-local tiers for the next session, until "
                                 "newer ones take their place, and "
-                          : epoch.part_lost ? "its captured parts are not whole any more; "
+                          : epoch.part_lost ? "its captured parts are no longer whole; "
                                             : "";
         why = Status(why.code(), fmt::format("{}; {}{}", why.message(), own, left_intact(why)));
     }
@@ -212,8 +215,8 @@ void RootLedger::start_waiting() {
 }
 
 void RootLedger::forget_old() {
-    if (epochs_.size() <= 2 * most_remembered) return;
-    for (auto epoch = epochs_.begin(); epochs_.size() > most_remembered && epoch != epochs_.end();)
+    if (epochs_.size() <= 2 * max_remembered) return;
+    for (auto epoch = epochs_.begin(); epochs_.size() > max_remembered && epoch != epochs_.end();)
         epoch = epoch->second.ended ? epochs_.erase(epoch) : std::next(epoch);
 }
 

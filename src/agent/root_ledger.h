@@ -1,13 +1,14 @@
-// RootLedger: one per job, at rank 0's node. It sees every node's captures and every party's flush result,
-// decides by the queue policy which epochs are flushed, has the arrays of each judged when all nodes have
-// captured it, and declares how each one ended. A pure state machine without threads, clocks or files:
-// whoever drives it carries out the orders that it gives.
+// RootLedger: keeps the books of all epochs of a job, at rank 0's node. It hears of every node's
+// captures and every party's flush results. It decides by the queue policy which epochs are
+// flushed, has each epoch's arrays judged when all nodes have captured it, and declares how each
+// one ended. It is a pure state machine without threads, clocks or files. Its driver carries out
+// the orders that it gives.
 //
-// Where ranks may not communicate in the background, every rank runs the same RootLedger on the same inputs
-// in the same order, and comes to the same orders.
+// Where ranks may not communicate in the background, every rank runs the same RootLedger on the
+// same inputs in the same order, and so arrives at the same orders.
 //
-// No epoch is committed before its arrays were judged, and its captured parts verified on all nodes: leaders
-// wait for MayCommit. None is kept before its arrays were judged.
+// No epoch is committed before its arrays are judged and its captured parts are verified on all
+// nodes: leaders wait for MayCommit. No epoch is kept before its arrays are judged.
 #pragma once
 
 #include <cstdint>
@@ -23,18 +24,20 @@
 
 namespace tailrace::internal {
 
-// Find out whether the arrays of this epoch can be restored, and say so by judged().
+// An order: find out whether the arrays of this epoch can be restored, and report it by judged().
 struct JudgeArrays {
     EpochKey key;
     std::vector<Residues> arrays;  // by node
 };
 
-// What RootLedger wants done, in this order: JudgeArrays by who drives it, the others on every node.
+// What RootLedger wants done, in this order. Its driver carries out JudgeArrays; the others go to
+// every node.
 using Order = std::variant<Decision, EpochEnded, JudgeArrays, MayCommit>;
 
 class RootLedger {
   public:
-    // `parties`: how many results make an epoch's flush whole (groups, or nodes).
+    // `parties`: how many results complete an epoch's flush (one from each group, or from each
+    // node).
     RootLedger(size_t nodes, size_t parties, QueuePolicy policy, uint32_t queue_epochs)
         : nodes_(nodes), parties_(parties), policy_(policy), queue_epochs_(queue_epochs) {}
 
@@ -42,15 +45,16 @@ class RootLedger {
     // An epoch of an earlier run that every node will flush.
     void recovered(EpochKey key);
     void result(const GroupResult& result);
-    // What reading the captured parts of one node has shown: ok, or why the epoch must not be committed.
+    // One node has read its captured parts: ok, or why the epoch must not be committed.
     void verified(const PartsVerified& news);
-    // ok, or why the epoch cannot be restored and is refused.
+    // The verdict on an epoch's arrays: ok, or why it cannot be restored and is refused.
     void judged(EpochKey key, const Status& verdict);
-    // As NodeLedger's: also what some nodes have captured whole fails, for others never will.
+    // As NodeLedger::end_from. An epoch fails even if some nodes have captured it completely,
+    // because others never will.
     void end_from(uint64_t first, const Status& why);
 
     std::vector<Order> take_orders() { return std::exchange(orders_, {}); }
-    // Failed epochs of which something may have been left in the shared tier, since the last call.
+    // Failed epochs that may have left files in the shared tier, since the last call.
     std::vector<EpochKey> take_leftovers() { return std::exchange(leftovers_, {}); }
 
   private:
@@ -59,11 +63,11 @@ class RootLedger {
         bool told_by_root = false;
         std::vector<Residues> arrays;  // by node
         size_t nodes_verified = 0;
-        bool judged = false;  // and found good
+        bool judged = false;  // with a good verdict
         bool refused = false;
-        std::optional<bool> flush;  // decided
+        std::optional<bool> flush;  // empty: not decided yet
         size_t results = 0;
-        Status failure;          // of a party
+        Status failure;          // the first failure of a party
         bool part_lost = false;  // a party found a captured part missing or cut short
         std::string note;        // why it is kept local
         double seconds = 0;
@@ -90,8 +94,8 @@ class RootLedger {
     const uint32_t queue_epochs_;
     std::map<EpochKey, Epoch> epochs_;
     std::map<uint64_t, Sequence> sequences_;
-    std::set<EpochKey> running_;     // decided to be flushed, not ended
-    std::vector<EpochKey> waiting_;  // drop_oldest: captured by the root's node, not decided
+    std::set<EpochKey> running_;     // to be flushed, and not ended
+    std::vector<EpochKey> waiting_;  // with drop_oldest: captured by the root's node, not decided
     std::optional<uint64_t> end_from_;
     Status end_why_;
     std::vector<Order> orders_;

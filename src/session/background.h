@@ -1,15 +1,18 @@
-// Background: what happens to an epoch after this rank has captured it, as the program's session sees it.
+// Background: what happens to an epoch after this rank has captured it, as the session sees it.
 //
-// There are two kinds. MessageBackground has an agent on every node, which talks to the others while the
-// program computes: save and wait are calls of one rank. CollectiveBackground is for transports that allow no
-// communication in the background (MPI below MPI_THREAD_MULTIPLE): ranks exchange their news within save and
-// wait, which are collective, and nodes write their parts without a word. A kind whose work is done by a
-// process of its own, and goes on when the program has ended, belongs here as well.
+// There are two kinds:
+//   - MessageBackground has an agent on every node. Agents talk to each other while the program
+//     computes, so save and wait are calls of one rank.
+//   - CollectiveBackground serves transports that allow no communication in the background (MPI
+//     below MPI_THREAD_MULTIPLE). Ranks exchange their news within save and wait, which are
+//     collective, and nodes write their parts without sending anything.
+// A third kind would belong here as well: its work would be done by a process of its own, which
+// goes on when the program has ended.
 //
-// RankEpochs holds what is known of each epoch; every kind tells it, the session reads it.
+// RankEpochs holds what is known of each epoch. Every kind writes to it, and the session reads it.
 //
-// save() and end() need the session's lock for saves; the other members may be called from any thread, at any
-// time before end(). After it they do nothing.
+// The caller of save() and end() holds the session's lock for saves. Any thread may call the other
+// members, at any time before end(). After end() they do nothing.
 #pragma once
 
 #include <chrono>
@@ -32,56 +35,64 @@ namespace tailrace::internal {
 class Background {
   public:
     using Clock = SteadyClock;
-    using Deadline = std::optional<Clock::time_point>;  // none: for ever
+    using Deadline = std::optional<Clock::time_point>;  // empty: wait for ever
 
-    // The kind that the transport allows. Collective; the same outcome everywhere. Both outlive it.
+    // Creates the kind that the transport allows. Both arguments must outlive it. Collective; the
+    // outcome is the same everywhere.
     static Result<std::unique_ptr<Background>> create(const JobContext& context, RankEpochs& epochs);
     virtual ~Background() = default;
 
-    // Before begin(): a captured epoch of an earlier run is to be flushed under its own key. All ranks name
-    // the same ones in the same order.
+    // Call before begin(): a captured epoch of an earlier run is to be flushed under its own key.
+    // All ranks name the same epochs in the same order.
     virtual void recover(const LocalEpoch& epoch) = 0;
-    // Collective; the same outcome everywhere.
+    // Starts the background. Collective; the outcome is the same everywhere.
     virtual Status begin() = 0;
 
-    // How many saves this rank has tried: the sequence number of the next one.
+    // How many saves this rank has tried. This is the sequence number of the next save.
     virtual uint64_t sequence() const = 0;
-    // One save: waits for room in the queue as queue_policy says, has `capture` take the epoch (with the
-    // seconds that were waited), and tells whoever must know. Where a rank is refused (`refused` is not ok)
-    // it captures nothing; what else happens is the kind's. The status is of the telling.
+    // Carries out one save: waits for room in the queue as queue_policy says, calls `capture` with
+    // the seconds that it has waited, and passes the news on. If `refused` is not ok, this rank
+    // captures nothing; each kind says what else happens. The returned status is that of passing
+    // the news on.
     using CaptureEpoch = std::function<Captured(double waited_seconds)>;
     virtual Status save(const Status& refused, const CaptureEpoch& capture) = 0;
 
-    // Takes in what is known by now. Never blocks, is never collective.
+    // Takes in the news that have come. Never blocks, and is never collective.
     virtual void read_news() = 0;
-    // Until these epochs of this session have ended; says whether they have before the deadline.
+    // Waits until these epochs of this session have ended. Returns whether they ended before the
+    // deadline.
     virtual Result<bool> wait(const std::vector<uint64_t>& epochs, Deadline deadline) = 0;
-    // Until nothing is under way that may still bring this epoch, of whatever run, to the shared directory.
+    // Waits until nothing is under way that may still bring this epoch, of whatever run, to the
+    // shared directory.
     virtual Status wait_flushed(EpochKey key) = 0;
-    // Rank 0: until no file is about to get its name. While that happens a listing may miss some.
+    // At rank 0: waits until no file is about to get its name. While files are renamed, a listing
+    // may miss some.
     virtual void wait_named() = 0;
-    // A recovered epoch whose captured parts are still needed.
+    // Whether this is a recovered epoch whose captured parts are still needed.
     virtual bool recovering(EpochKey key) const = 0;
-    // Rank 0: a restore could not read this epoch. No older one goes any more because it is there.
+    // At rank 0: a restore could not read this epoch. From now on, no older epoch is removed in its
+    // favour.
     virtual void found_damaged(EpochKey key) = 0;
 
-    // Waits until every epoch has ended. Collective; the first failure of any rank, the same everywhere.
+    // Waits until every epoch has ended. Returns the first failure of any rank. Collective; the
+    // outcome is the same everywhere.
     virtual Status close() = 0;
-    // Ends all threads. After a close() that came to its end messages that nobody will read are taken in.
+    // Ends all threads. If close() has completed, also drops messages that nobody will read.
     virtual void end() = 0;
 
     virtual uint64_t buffer_bytes_used() const = 0;
 };
 
-// What the kinds have in common.
+// Functions that both kinds use.
 
-// Whether these epochs have ended, as far as `entries` has them.
+// Whether these epochs have ended. An epoch that `entries` does not have counts as ended.
 bool all_ended(const RankEpochs::Entries& entries, const std::vector<uint64_t>& epochs);
-// Whether the next save goes to the shared directory, and must wait there for its turn.
+// Whether the next save goes to the shared directory and must wait for its turn there.
 bool waits_for_room(const Config& config, uint64_t sequence);
-// This node's part in the flush of a recovered epoch.
+// This node's job in the flush of a recovered epoch.
 FlushJob flush_job_of(const JobContext& context, const LocalEpoch& epoch);
-// `work` starts threads. One that cannot be had must be this rank's failure, which the others hear of.
+// Calls `work`, which starts threads. If a thread cannot be had, returns that as this rank's
+// failure, so that the other ranks can hear of it.
 Status with_threads(const std::function<Status()>& work);
 
 }  // namespace tailrace::internal

@@ -50,7 +50,7 @@ void CapturedParts::remove_old(EpochKey key) {
     std::erase(safe_, key);
 }
 
-// The newest of those that go gives its space away.
+// The newest of the removed epochs gives its space away.
 std::optional<OwnPart> CapturedParts::retire(uint32_t keep, bool recycle) {
     const auto known = ages();
     const auto removals = choose_local_removals(known, std::max(1u, keep));
@@ -75,7 +75,8 @@ std::optional<OwnPart> CapturedParts::retire(uint32_t keep, bool recycle) {
 void CapturedParts::remove(const std::string& path) {
     auto removed = context_.local->remove(path);
     if (!removed.ok() && removed.code() != Code::not_found)
-        log(LogLevel::warning, "a captured part that is no longer needed stays: {}", removed.message());
+        log(LogLevel::warning, "a captured part that is no longer needed could not be removed: {}",
+            removed.message());
 }
 
 }  // namespace tailrace::internal

@@ -1,7 +1,9 @@
-// CapturedParts: the parts of the node-local tier that this rank looks after, and when each may go. There are
-// those that it captures itself, and, on a representative, those that earlier runs have left on its node.
+// CapturedParts: the captured parts that this rank looks after, and when they may be removed. These
+// are the parts that the rank captures itself and, on a representative, those that earlier runs
+// have left on its node.
 //
-// Which may go is a pure decision (choose_local_removals); this carries it out. One thread at a time.
+// choose_local_removals decides, as a pure function, which parts are removed. This class carries it
+// out. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -19,23 +21,23 @@ namespace tailrace::internal {
 
 class CapturedParts {
   public:
-    // All outlive it.
+    // All arguments must outlive it.
     CapturedParts(const JobContext& context, const RankEpochs& epochs, const Background& background)
         : context_(context), epochs_(epochs), background_(background) {}
 
-    // What was found when the session began. Older epochs, beyond what the tier is to keep, go at once, but
-    // for those that are being recovered.
+    // Takes over the parts that were found when the session began. Removes old epochs beyond what
+    // the tier is to keep at once, except those that are being recovered.
     void take_over(std::vector<KnownPart> parts, const OldEpochs& old);
     void add(OwnPart part) { own_.push_back(std::move(part)); }
 
-    // Removes what need not stay beside `keep` epochs. One part is given back in place of being removed, if
-    // its space can be used again: it must not, if `recycle` is not set.
+    // Removes the parts that need not stay beside `keep` epochs. If `recycle` is set, one part
+    // whose space can be used again is returned instead of removed.
     std::optional<OwnPart> retire(uint32_t keep, bool recycle);
     void remove(const std::string& path);
-    // The parts stay where they are, and are looked after no more.
+    // Forgets the parts. They stay where they are.
     void clear() { own_.clear(); }
 
-    // Epochs of earlier runs that could be restored when the session began, and are still kept.
+    // The epochs of earlier runs that could be restored when the session began, and are still kept.
     const std::vector<EpochKey>& safe_old_epochs() const { return safe_; }
 
   private:
@@ -47,9 +49,9 @@ class CapturedParts {
     const RankEpochs& epochs_;
     const Background& background_;
     std::vector<OwnPart> own_;    // ascending
-    std::vector<KnownPart> old_;  // of earlier runs
+    std::vector<KnownPart> old_;  // parts of earlier runs
     std::vector<EpochKey> safe_;
-    std::optional<EpochKey> elsewhere_;  // the one of them that is in the shared tier only, if there is one
+    std::optional<EpochKey> elsewhere_;  // the one of safe_ that only the shared tier has, if any
 };
 
 }  // namespace tailrace::internal

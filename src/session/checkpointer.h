@@ -1,11 +1,13 @@
-// Checkpointer: a session. Capture, node-local tier, node agent, life cycle of epochs, restore.
+// Checkpointer: the interface of a session, which captures epochs, flushes them and restores them.
 //
-// Threads: register, unregister, save, state, wait may be called from any thread of the rank, one save at a
-// time (a second one waits). open, close, list, restore and open_epoch are collective: every rank of the
-// transport, same order. When the transport is not concurrent, save, wait and wait_all are collective too.
+// Threads: any thread of the rank may call register, unregister, save, state and wait. There is one
+// save at a time; a second one waits. open, close, list, restore and open_epoch are collective:
+// every rank of the transport calls them, in the same order. If the transport is not concurrent,
+// save, wait and wait_all are collective, too.
 //
-// A representative rank runs the node agent: one thread that drives messages and the Aggregator. Other ranks
-// have no thread; they hear of the fate of their epochs when they call state, wait, save or close.
+// A representative rank runs the node agent: one thread that drives messages and the Aggregator.
+// Other ranks have no thread. They hear how their epochs ended when they call state, wait, save or
+// close.
 #pragma once
 
 #include <chrono>
@@ -29,68 +31,74 @@ namespace tailrace::internal {
 
 class Checkpointer {
   public:
-    // Collective. `config` must have gone through complete_config. Recovers what earlier runs left: removes
-    // unfinished files, starts flushing captured epochs that are complete and newer than the newest
-    // committed one. busy when another session holds the
-    // shared directory: one session at a time.
+    // Opens a session. `config` must have gone through complete_config. Recovers what earlier runs
+    // have left: removes unfinished files, and starts to flush captured epochs that are complete
+    // and newer than the newest committed one. Returns busy if another session holds the shared
+    // directory, which one session at a time may use. Collective.
     static Result<std::unique_ptr<Checkpointer>> open(Config config, std::shared_ptr<Transport> transport,
                                                       std::shared_ptr<Storage> local,
                                                       std::shared_ptr<Storage> shared);
-    virtual ~Checkpointer() = default;  // closes; failures are logged
+    virtual ~Checkpointer() = default;  // closes the session; failures are logged
 
-    // The memory stays the caller's and must be valid during save and restore. A name registered again is
-    // already_exists; to change a region, use update_region or unregister it. bytes may be 0, then memory
-    // may be null. Of an array's memory only the piece's elements are read and written, which lie in it as
-    // the layout says.
+    // Registers a region. The memory stays the caller's, and must be valid during save and restore.
+    // A name that is registered already gives already_exists; to change a region, use update_region
+    // or unregister it. If bytes is 0, memory may be null. For an array, only the piece's elements
+    // are read and written; the layout says where they lie in the memory.
     virtual Status register_region(std::string_view name, void* memory, uint64_t bytes) = 0;
     virtual Status register_array(std::string_view name, void* memory, const ArrayPiece& piece,
                                   const MemoryLayout& layout = {}) = 0;
-    // New place and size of a region that exists.
+    // Changes place and size of a region that is registered.
     virtual Status update_region(std::string_view name, void* memory, uint64_t bytes) = 0;
     virtual Status update_array(std::string_view name, void* memory, const ArrayPiece& piece,
                                 const MemoryLayout& layout = {}) = 0;
     virtual Status unregister(std::string_view name) = 0;
 
-    // Captures the registered regions as `epoch` (greater than every epoch saved before in this session, and
-    // the same on every rank for its n-th save). When it returns ok the copy is complete and checksummed and
-    // the memory is the caller's again. When it fails, this epoch will not exist; everything before stays.
+    // Captures the registered regions as `epoch`. The number must be greater than that of every
+    // epoch saved before in this session, and the same on every rank for its n-th save. When this
+    // returns ok, the copy is complete and checksummed, and the memory is the caller's again. When
+    // it fails, this epoch will not exist, and everything before it stays.
     virtual Status save(uint64_t epoch) = 0;
-    // In place of save, on a rank that cannot put together what it was to save: the epoch fails with `why`,
-    // on the other ranks as well, and the next save is the same one on all of them again. Its number is used
-    // up, as that of a save that failed.
+    // Called in place of save, on a rank that cannot put together what it was to save. The epoch
+    // fails with `why`, on the other ranks as well. The next save is again the same one on all
+    // ranks. The epoch's number is used up, like that of a save that failed.
     virtual Status give_up(uint64_t epoch, const Status& why) = 0;
 
     virtual Result<EpochInfo> state(uint64_t epoch) = 0;
-    // Waits until the epoch is committed, kept local, or failed. The status is the epoch's: ok for the first
-    // two. timeout when the time is over first; zero or less than zero waits for ever.
+    // Waits until the epoch is committed, kept local, or failed. Returns ok for the first two, and
+    // the epoch's failure for the third. Returns timeout if the time runs out first. Zero or less
+    // waits for ever.
     virtual Status wait(uint64_t epoch, std::chrono::milliseconds longest) = 0;
     virtual Status wait_all(std::chrono::milliseconds longest) = 0;
 
-    // Epochs that a restore could return, newest first. Collective.
+    // The epochs that a restore could return, newest first. Collective.
     virtual Result<std::vector<EpochInfo>> list() = 0;
 
-    // Restores the registered regions of this rank from `epoch`, or the newest there is: the newest epoch for
-    // which every rank could read and verify all of its regions. Regions saved as arrays are assembled for
-    // the piece now registered, whatever the decomposition was; plain regions come from the same rank
-    // number. `names` empty: all. Sizes must match what is registered. Falls back to the other tier and
-    // (without `epoch`) to older epochs, saying why. not_found when there is nothing to restore.
-    // Returns the epoch. Collective. After a failure the registered memory is undefined.
+    // Restores this rank's registered regions from `epoch`, or from the newest epoch for which
+    // every rank can read and verify all its regions. Restores the regions in `names`, or all if it
+    // is empty. Arrays are put together for the piece that is registered now, whatever the
+    // decomposition was. Plain regions come from the same rank number. Sizes must match what is
+    // registered.
+    //
+    // If a tier fails, the other one is tried, and (without `epoch`) then older epochs; the log
+    // says why. Returns not_found if there is nothing to restore, otherwise the epoch's number.
+    // After a failure the content of the registered memory is undefined. Collective.
     virtual Result<uint64_t> restore(std::optional<uint64_t> epoch, std::span<const std::string> names) = 0;
 
-    // For programs that must learn sizes first, or read other ranks' regions: opens `epoch`, or the newest
-    // (older than `before`, if given). With `verify` every byte is read and checked first, by all ranks
-    // together. The reader must be destroyed before the session. Collective.
+    // Opens `epoch`, or the newest epoch (older than `before`, if given), for programs that must
+    // learn sizes first, or read other ranks' regions. With `verify` all ranks together first read
+    // and check every byte. The reader must be destroyed before the session. Collective.
     virtual Result<std::unique_ptr<EpochReader>> open_epoch(std::optional<uint64_t> epoch,
                                                             std::optional<uint64_t> before, bool verify) = 0;
 
-    // Waits for all flushes, reports the first that failed, frees everything. Collective; idempotent.
+    // Waits for all flushes, returns the first failure, and frees everything. Collective;
+    // idempotent.
     virtual Status close() = 0;
 
     virtual const Config& config() const = 0;
     virtual int rank() const = 0;
     virtual int rank_count() const = 0;
-    // At most so many bytes of buffers has the agent of this rank ever used at once; 0 without one. A buffer
-    // counts as a whole, though only its pages that were touched take memory.
+    // The most bytes of buffers that this rank's agent has ever used at once; 0 without an agent. A
+    // buffer counts as a whole, though only the pages of it that were touched take memory.
     virtual uint64_t agent_bytes() const = 0;
 };
 

@@ -16,9 +16,9 @@ namespace tailrace::internal {
 
 namespace {
 
-constexpr uint32_t most_message_bytes = 1 << 22;
+constexpr uint32_t max_message_bytes = 1 << 22;
 
-// Once in a program: what it says is true of every session.
+// Warns once in a program, because the message is true of every session.
 void warn_of_collective_saves() {
     static std::atomic<bool> said{false};
     if (said.exchange(true)) return;
@@ -61,7 +61,7 @@ Status CollectiveBackground::begin() {
         if (flusher_) flusher_->begin();
         return {};
     })));
-    return carry_out_orders();  // recovered epochs
+    return carry_out_orders();  // those for recovered epochs
 }
 
 void CollectiveBackground::recover(const LocalEpoch& epoch) {
@@ -107,7 +107,7 @@ Result<bool> CollectiveBackground::exchange(const std::optional<Captured>& captu
         ByteReader in(all[rank]);
         all_in_time &= in.get<uint8_t>() != 0;
         while (in.ok() && in.remaining() > 0) {
-            const auto text = in.get_string(most_message_bytes);
+            const auto text = in.get_string(max_message_bytes);
             TAILRACE_ASSIGN(auto message, decode_agent_message(std::as_bytes(std::span(text))));
             if (const auto* result = std::get_if<GroupResult>(&message)) ledger_.result(*result);
             if (std::holds_alternative<NodeFlushed>(message)) record(message);
@@ -145,7 +145,8 @@ void CollectiveBackground::take_captures(const std::vector<std::optional<Capture
                             fmt::format("rank {} did not save it while others did; earlier epochs are intact",
                                         missing - captures.begin()));
     }
-    // First what to flush, then the news: the ledger may order the flush at once.
+    // Note what is to be flushed before the ledger gets the news, because the ledger may order the
+    // flush at once.
     for (size_t rank = 0; rank < captures.size(); ++rank) {
         const auto& capture = captures[rank];
         if (!capture) continue;
@@ -182,12 +183,12 @@ void CollectiveBackground::take_captures(const std::vector<std::optional<Capture
 void CollectiveBackground::end_epoch(const EpochEnded& ended) {
     auto& epoch = epochs_[ended.key];
     epoch.ended = ended;
-    // A part of an epoch that cannot be restored must not be found by a restore, nor brought to the shared
-    // directory by the next session.
+    // No restore may find a part of an epoch that cannot be restored, and the next session must not
+    // flush it.
     if (ended.refused && epoch.own) {
         const Status removed = context_.local->remove(epoch.own->path);
         if (!removed.ok() && removed.code() != Code::not_found)
-            log(LogLevel::warning, "a captured part of {}, which was refused, stays: {}",
+            log(LogLevel::warning, "a captured part of {}, which was refused, could not be removed: {}",
                 to_string(ended.key), removed.message());
     }
     rank_epochs_.ended(ended);
@@ -195,7 +196,7 @@ void CollectiveBackground::end_epoch(const EpochEnded& ended) {
     if (finisher_ && ended.state == EpochState::committed)
         finisher_->commit(ended, [](const EpochEnded& named) {
             if (named.state == EpochState::failed)
-                log(LogLevel::warning, "{} has not got its names: {}", to_string(named.key),
+                log(LogLevel::warning, "{} did not get its final names: {}", to_string(named.key),
                     named.why.message());
         });
     if (context_.is_root() && ended.state == EpochState::failed)
@@ -203,7 +204,8 @@ void CollectiveBackground::end_epoch(const EpochEnded& ended) {
             ended.why.message());
 }
 
-// Every rank comes here with the same digests. Of what is not known to be good each rank tells its own table.
+// Every rank comes here with the same digests. If these are not known to be good, each rank tells
+// what its own table says.
 Status CollectiveBackground::judge(const JudgeArrays& order) {
     const Residues digest = context_.points.combine(order.arrays);
     if (digest == Residues{} || digest == good_arrays_) {
@@ -223,8 +225,8 @@ Status CollectiveBackground::judge(const JudgeArrays& order) {
     return {};
 }
 
-// Every rank writes its node's part without a word to others, so what is to be flushed starts when it was
-// judged.
+// Carries out the ledger's orders. Flushes start after the epochs have been judged, because no node
+// waits for another before it writes its slots.
 Status CollectiveBackground::carry_out_orders() {
     std::vector<EpochKey> to_start;
     for (auto orders = ledger_.take_orders(); !orders.empty(); orders = ledger_.take_orders())

@@ -1,7 +1,8 @@
-// CollectiveBackground: the background where ranks may only communicate in collective calls (MPI below
-// MPI_THREAD_MULTIPLE). save, wait and close are collective: in each the ranks exchange what is new
-// (captures, and results of their nodes' flushes), and every rank runs the same RootLedger on it. Every node
-// writes its own part of its group's files, with sizes known from the exchange; no message is sent.
+// CollectiveBackground: the background for ranks that may communicate only in collective calls (MPI
+// below MPI_THREAD_MULTIPLE). save, wait and close are collective. In each of them the ranks
+// exchange their news (captures, and results of their nodes' flushes), and every rank runs the same
+// RootLedger on these. Every node writes its own segment of its group's files, with sizes known
+// from the exchange, and sends no message.
 #pragma once
 
 #include <map>
@@ -25,7 +26,8 @@ class CollectiveBackground : public Background {
     void recover(const LocalEpoch& epoch) override;
     Status begin() override;
     uint64_t sequence() const override { return sequence_; }
-    // A rank that is refused takes part all the same: the others learn that it did not save.
+    // A rank that is refused takes part all the same, so that the others learn that it did not
+    // save.
     Status save(const Status& refused, const CaptureEpoch& capture) override;
     void read_news() override {}
     Result<bool> wait(const std::vector<uint64_t>& epochs, Deadline deadline) override;
@@ -39,20 +41,20 @@ class CollectiveBackground : public Background {
 
   private:
     struct Epoch {
-        std::vector<NodeOffer> offers;     // of all nodes
-        std::vector<LocalStream> streams;  // of this node
-        std::optional<PartPlace> own;      // this rank's part; not of a recovered epoch
+        std::vector<NodeOffer> offers;     // one for each node
+        std::vector<LocalStream> streams;  // this node's
+        std::optional<PartPlace> own;      // this rank's part; empty for a recovered epoch
         uint64_t run_uid = 0;
         uint32_t rank_count = 0;
         bool started = false;
-        bool result_known = false;  // this node's
+        bool result_known = false;  // this node's result
         bool recovered = false;
         std::optional<EpochEnded> ended;
     };
 
     CollectiveBackground(const JobContext& context, RankEpochs& epochs);
-    // One collective step: this rank's news go to all, everybody's news into the ledger, its orders are
-    // carried out. Says whether all ranks still have time.
+    // One collective step: sends this rank's news to all ranks, gives all news to the ledger, and
+    // carries out its orders. Returns whether all ranks still have time.
     Result<bool> exchange(const std::optional<Captured>& capture, bool in_time);
     std::vector<AgentMessage> own_news(const std::optional<Captured>& capture);
     void take_captures(const std::vector<std::optional<Captured>>& captures);
@@ -60,24 +62,26 @@ class CollectiveBackground : public Background {
     Status judge(const JudgeArrays& order);
     void end_epoch(const EpochEnded& ended);
     void start_flush(EpochKey key);
-    // Collective steps until `done`, which is the same on every rank; timeout when some rank's time is over.
+    // Takes collective steps until done() is true, which is the same on every rank. Returns timeout
+    // if some rank's time runs out.
     Status exchange_until(const std::function<bool()>& done, Deadline deadline);
     void record(const AgentMessage& news);
 
     const JobContext& context_;
     RankEpochs& rank_epochs_;
     uint64_t sequence_ = 0;
-    // The same on every rank.
+    // The next three are the same on every rank.
     RootLedger ledger_;
     std::optional<Residues> good_arrays_;  // the digest of the last epoch that was found good
     std::map<EpochKey, Epoch> epochs_;
 
-    // Used under the mutex by threads that may run beside end(). (Not annotated: the thread that is in a
-    // collective call needs no lock to read them.)
+    // Threads that may run beside end() use these under the mutex. (They are not annotated, because
+    // the thread that is in a collective call reads them without the lock.)
     mutable Mutex mutex_;
-    std::unique_ptr<Recorder> recorder_;       // of the representative, where there is something to record
-    std::unique_ptr<EpochFinisher> finisher_;  // rank 0's
-    std::unique_ptr<NodeFlusher> flusher_;     // of the representative
+    // At the representative, if there is something to record.
+    std::unique_ptr<Recorder> recorder_;
+    std::unique_ptr<EpochFinisher> finisher_;  // at rank 0
+    std::unique_ptr<NodeFlusher> flusher_;     // at the representative
 };
 
 }  // namespace tailrace::internal

@@ -21,10 +21,12 @@ namespace tailrace::internal {
 
 namespace {
 
-// Of all ranks together; the same number on every rank, for so is what is asked.
+// The size of all ranks' manifests. It is the same on every rank, because all ask for the same
+// epoch.
 uint64_t manifest_bytes(const std::optional<LocalEpoch>& local, const std::optional<SharedEpoch>& shared) {
     uint64_t sum = 0;
-    const auto add = [&](const StreamInfo& info) {  // cut, for sizes from files may be anything
+    // Capped, because sizes in files may be anything.
+    const auto add = [&](const StreamInfo& info) {
         sum += std::min(info.manifest_bytes, most_exchanged_manifest_bytes + 1);
     };
     if (shared)
@@ -41,17 +43,17 @@ bool EpochSearch::reachable(const KnownPart& part, int rank) const {
            context_.hosts[static_cast<size_t>(rank)];
 }
 
-// Every rank finds the part it saved on its own machine.
+// Whether every rank finds the part that it saved on its own machine.
 bool EpochSearch::local_serves_own_ranks(const Candidate& candidate) const {
     if (!candidate.local || !candidate.local->complete()) return false;
-    const auto& parts = candidate.local->parts;  // ascending by rank, one for each
+    const auto& parts = candidate.local->parts;  // one for each rank, ascending
     if (static_cast<int>(parts.size()) != context_.rank_count()) return false;
     for (int r = 0; r < context_.rank_count(); ++r)
         if (!reachable(parts[static_cast<size_t>(r)], r)) return false;
     return true;
 }
 
-// Every rank finds every part on its own machine.
+// Whether every rank finds every part on its own machine.
 bool EpochSearch::local_serves_any_rank(const Candidate& candidate) const {
     if (!candidate.local || !candidate.local->complete()) return false;
     for (const auto& part : candidate.local->parts)
@@ -77,7 +79,8 @@ Result<EpochSearch::Candidates> EpochSearch::find() {
         auto listed = list_shared(*context_.shared, context_.config.shared_dir, context_.config.name);
         put(out, listed.status());
         if (!listed.ok())
-            log(LogLevel::warning, "the shared tier is passed over: {}", listed.status().message());
+            log(LogLevel::warning, "the shared directory cannot be listed and is passed over: {}",
+                listed.status().message());
         else {
             std::vector<EpochKey> captured;
             for (const auto& [key, candidate] : found)
@@ -91,8 +94,8 @@ Result<EpochSearch::Candidates> EpochSearch::find() {
             }
         }
     }
-    TAILRACE_ASSIGN(const auto of_root, context_.transport->broadcast(0, out.bytes()));
-    ByteReader in(of_root);
+    TAILRACE_ASSIGN(const auto from_root, context_.transport->broadcast(0, out.bytes()));
+    ByteReader in(from_root);
     candidates.unlisted = get_status(in);
     while (in.ok() && in.remaining() > 0) {
         const EpochKey key = get_key(in);
@@ -102,7 +105,8 @@ Result<EpochSearch::Candidates> EpochSearch::find() {
         candidate.shared_unfinished = in.get<uint8_t>() != 0;
         candidate.shared_whole = in.get<uint8_t>() != 0;
     }
-    if (!in.ok()) return Status(Code::transport, "rank 0's list of the shared directory is damaged");
+    if (!in.ok())
+        return Status(Code::transport, "rank 0's list of the shared directory could not be decoded");
     std::vector<EpochKey> whole;  // as far as names tell
     auto& listed = candidates.newest_first;
     for (auto& [key, candidate] : found) {
@@ -115,7 +119,7 @@ Result<EpochSearch::Candidates> EpochSearch::find() {
     return candidates;
 }
 
-// The heads of the K files, read by this rank.
+// Reads the heads of the K files on this rank.
 Result<SharedEpoch> EpochSearch::load_here(EpochKey key) const {
     TAILRACE_ASSIGN(const auto listed,
                     list_shared(*context_.shared, context_.config.shared_dir, context_.config.name));
@@ -132,12 +136,12 @@ Result<SharedEpoch> EpochSearch::load(EpochKey key) {
         put(out, loaded.status());
         if (loaded.ok()) out.put_bytes(encode_shared_epoch(*loaded));
     }
-    TAILRACE_ASSIGN(const auto of_root, context_.transport->broadcast(0, out.bytes()));
-    ByteReader in(of_root);
+    TAILRACE_ASSIGN(const auto from_root, context_.transport->broadcast(0, out.bytes()));
+    ByteReader in(from_root);
     Status loaded = get_status(in);
-    if (!in.ok()) return Status(Code::transport, "rank 0's word about an epoch is damaged");
+    if (!in.ok()) return Status(Code::transport, "rank 0's message about an epoch could not be decoded");
     if (!loaded.ok()) return loaded;
-    return decode_shared_epoch(std::span(of_root).subspan(in.position()));
+    return decode_shared_epoch(std::span(from_root).subspan(in.position()));
 }
 
 Status EpochSearch::try_sources(const Candidate& candidate, bool any_rank, std::optional<SharedEpoch> shared,
@@ -151,8 +155,9 @@ Status EpochSearch::try_sources(const Candidate& candidate, bool any_rank, std::
     if (same_attempt)
         for (const auto& part : candidate.local->parts)
             if (reachable(part, context_.rank())) sources.local_parts.push_back({part.path, part.header});
-    // Arrays need every rank's manifest: a reader may be asked for them, and other ranks than saved restore
-    // other pieces. The same ranks restore what they saved, as a rule, and need no manifest but their own.
+    // To read arrays, a reader needs every rank's manifest. Two cases need arrays: a reader that
+    // may be asked for any of them, and a restore on another number of ranks. Otherwise ranks
+    // restore what they saved, as a rule, and need only their own manifest.
     const uint32_t saved_ranks = sources.rank_count;
     const bool exchange = context_.rank_count() > 1 &&
                           (any_rank || saved_ranks != static_cast<uint32_t>(context_.rank_count())) &&
@@ -160,8 +165,9 @@ Status EpochSearch::try_sources(const Candidate& candidate, bool any_rank, std::
     const std::string_view where = !shared                       ? "the node-local tier"
                                    : sources.local_parts.empty() ? "the shared directory"
                                                                  : "the shared directory, and captured parts";
-    // A reader reads when it is asked to, in no step with other ranks: it looks for the shared files by
-    // itself when a part turns out to be damaged. A restore goes on with them on all ranks.
+    // A reader reads when it is asked to, in no step with other ranks. So it looks for the shared
+    // files by itself when a part turns out to be damaged. A restore goes on with the shared files
+    // on all ranks.
     if (!shared && any_rank) sources.find_shared = [this, key = candidate.key] { return load_here(key); };
     sources.shared = std::move(shared);
     auto opened =
@@ -181,7 +187,7 @@ Status EpochSearch::try_sources(const Candidate& candidate, bool any_rank, std::
 EpochSearch::Attempt EpochSearch::try_candidate(const Candidate& candidate, bool any_rank, const Use& use,
                                                 std::unique_ptr<EpochReader>& reader) {
     using Outcome = Attempt::Outcome;
-    // The caller asked for something that the epoch, as it is, cannot give: no other source would help.
+    // The caller asked for something that the epoch does not have. No other source would help.
     auto is_refusal = [](const Status& status) {
         return status.code() == Code::invalid_argument || status.code() == Code::not_found;
     };
@@ -194,7 +200,7 @@ EpochSearch::Attempt EpochSearch::try_candidate(const Candidate& candidate, bool
         local_failure = status;
         if (context_.rank() == 0 && !is_refusal(status))
             log(LogLevel::warning,
-                "{} could not be read from the node-local tier, the shared one is next: {}",
+                "{} could not be read from the node-local tier, so the shared directory is tried: {}",
                 to_string(candidate.key), status.message());
     }
     if (auto waited = background_.wait_flushed(candidate.key); !waited.ok())
@@ -219,8 +225,8 @@ EpochSearch::Attempt EpochSearch::try_candidate(const Candidate& candidate, bool
         return {Outcome::damaged,
                 Status(Code::not_found,
                        fmt::format(
-                           "{} lies in the node-local tiers only, where {} ranks on the machines of today "
-                           "cannot all reach it (it was captured by {} ranks)",
+                           "{} lies in the node-local tiers only, where the {} ranks cannot all reach it "
+                           "from their present machines (it was captured by {} ranks)",
                            to_string(candidate.key), context_.rank_count(), candidate.local->rank_count))};
     if (candidate.local)
         return {Outcome::nothing_there,
@@ -230,8 +236,8 @@ EpochSearch::Attempt EpochSearch::try_candidate(const Candidate& candidate, bool
     return {Outcome::nothing_there, shared.status()};
 }
 
-// An epoch that was asked for by its number is not there. Where others are, that must not look like a first
-// run: the program would begin anew, and what it saves would take the place of what is there.
+// The epoch that was asked for by its number is not there. If others are, this must not look like a
+// first run: the program would begin anew, and what it saves would take the place of what is there.
 Status EpochSearch::no_such_epoch(uint64_t epoch, const std::vector<Candidate>& candidates) const {
     std::set<uint64_t> others;
     for (const auto& candidate : candidates)
@@ -240,16 +246,17 @@ Status EpochSearch::no_such_epoch(uint64_t epoch, const std::vector<Candidate>& 
         fmt::format("there is no complete epoch {} of job {} in {} and the node-local tier {}", epoch,
                     context_.config.name, context_.config.shared_dir, context_.config.local_dir);
     if (others.empty()) return Status(Code::not_found, std::move(sentence));
-    constexpr size_t most_named = 10;
-    const size_t named = std::min(most_named, others.size());
+    constexpr size_t max_named = 10;
+    const size_t named = std::min(max_named, others.size());
     std::vector<uint64_t> numbers(std::prev(others.end(), static_cast<std::ptrdiff_t>(named)), others.end());
     sentence +=
         fmt::format("; there are {}{}", others.size() > named ? "..., " : "", fmt::join(numbers, ", "));
     return Status(Code::invalid_argument, std::move(sentence));
 }
 
-// Ranks that ask for different epochs would go through different candidates: they would come back at
-// different epochs, or wait for each other for ever. Collective; the same outcome everywhere.
+// Ranks that ask for different epochs would go through different candidates. They would return with
+// different epochs, or wait for each other for ever. Collective; the outcome is the same
+// everywhere.
 Status EpochSearch::agree_on_request(std::optional<uint64_t> epoch, std::optional<uint64_t> before) const {
     ByteWriter out;
     out.put(epoch.value_or(UINT64_MAX));
@@ -276,8 +283,8 @@ Result<EpochKey> EpochSearch::use_newest(std::optional<uint64_t> epoch, std::opt
                                          std::unique_ptr<EpochReader>& reader) {
     TAILRACE_TRY(agree_on_request(epoch, before));
     TAILRACE_ASSIGN(const auto candidates, find());
-    Status damage, incomplete;  // of the newest epoch each
-    std::string passed_over;    // every damaged one
+    Status damage, incomplete;  // why the newest damaged and the newest incomplete epoch failed
+    std::string passed_over;    // all damaged epochs, and why
     for (const auto& candidate : candidates.newest_first) {
         if (epoch && candidate.key.epoch != *epoch) continue;
         if (!epoch && before && candidate.key.epoch >= *before) continue;
@@ -287,7 +294,8 @@ Result<EpochKey> EpochSearch::use_newest(std::optional<uint64_t> epoch, std::opt
                 reader->set_passed_over(std::move(passed_over));
                 return candidate.key;
             case Attempt::Outcome::refused: {
-                // A program takes not_found for a first run, and would begin anew where a name is misspelt.
+                // A program takes not_found for a first run. It would begin anew because a name is
+                // misspelt.
                 const auto why = attempt.why.code() == Code::not_found
                                      ? Status(Code::invalid_argument, attempt.why.message())
                                      : attempt.why;
@@ -296,7 +304,7 @@ Result<EpochKey> EpochSearch::use_newest(std::optional<uint64_t> epoch, std::opt
             case Attempt::Outcome::damaged:
                 if (context_.rank() == 0)
                     log(LogLevel::warning, "{} cannot be restored{}: {}", to_string(candidate.key),
-                        epoch ? "" : ", and an older one is looked for", attempt.why.message());
+                        epoch ? "" : ", so an older epoch is tried", attempt.why.message());
                 background_.found_damaged(candidate.key);
                 if (damage.ok()) damage = attempt.why.with_context(to_string(candidate.key));
                 passed_over += fmt::format("{}{}: {}", passed_over.empty() ? "" : "; ",
@@ -329,7 +337,7 @@ std::string EpochSearch::both_tiers() const {
 // No epoch was tried that should have worked.
 Status EpochSearch::nothing_to_restore(std::optional<uint64_t> epoch, std::optional<uint64_t> before,
                                        const Candidates& candidates) const {
-    // What lies there is not known, so it may not be called a first run.
+    // Nobody knows what lies there, so this may not be called a first run.
     if (!candidates.unlisted.ok())
         return Status(
             candidates.unlisted.code() == Code::not_found ? Code::io_error : candidates.unlisted.code(),

@@ -1,16 +1,17 @@
-// EpochSearch: finds the epoch that a restore takes, and the sources from which it is read. Every decision is
-// made from what all ranks know alike, so that they stay in step.
+// EpochSearch: finds the epoch that a restore takes, and the sources from which it is read. Every
+// decision follows from what all ranks know alike, so that they stay in step.
 //
-//   1. representatives say which captured parts they have, rank 0 which epochs lie in the shared directory;
-//   2. candidates, newest first, what the program has left behind last (format/lineage.h): when the parts
-//      in the node-local tiers serve the ranks as they are now, they are read, and the shared tier is not
-//      touched; all ranks agree on how that went;
-//   3. else, or when that failed, the shared files are opened (once their flush has ended, if one is under
-//      way), parts that are at hand still being preferred;
-//   4. when that fails as well, the next older epoch is tried.
+//   1. Representatives say which captured parts they have, and rank 0 says which epochs lie in the
+//      shared directory.
+//   2. Candidates are tried newest first; those that the program has left behind come last
+//      (format/lineage.h). If the captured parts serve the ranks as they are now, these are read,
+//      and the shared directory is not touched. All ranks agree on the outcome.
+//   3. Otherwise, or if that fails, the shared files are opened, once their flush has ended. Parts
+//      that are at hand are still preferred.
+//   4. If that fails as well, the next older epoch is tried.
 //
-// find(), load() and use_newest() are collective. The context and the background outlive the search, and the
-// search outlives the readers that it opens.
+// find(), load() and use_newest() are collective. The context and the background must outlive the
+// search, and the search must outlive the readers that it opens.
 #pragma once
 
 #include <functional>
@@ -31,34 +32,39 @@ class EpochSearch {
     struct Candidate {
         EpochKey key;
         std::optional<LocalEpoch> local;
-        bool in_shared = false;          // files of it are listed
-        bool shared_unfinished = false;  // some of them under unfinished names
+        bool in_shared = false;          // the shared directory has files of it
+        bool shared_unfinished = false;  // some of them have unfinished names
         bool shared_whole = false;       // whole_epochs() has it
         bool seems_whole() const { return shared_whole || (local && local->complete()); }
     };
-    // The same on every rank.
+    // What find() has found; the same on every rank.
     struct Candidates {
-        std::vector<Candidate> newest_first;  // what is left behind last (format/lineage.h)
-        Status unlisted;                      // why the shared tier could not be looked at; ok when it could
-        std::string damaged_part;             // what is wrong with a captured part; empty: nothing
+        // Epochs that were left behind come last (format/lineage.h).
+        std::vector<Candidate> newest_first;
+        Status unlisted;           // why the shared directory could not be listed, or ok
+        std::string damaged_part;  // what is wrong with a captured part; empty: nothing
     };
     // What to do with an epoch's reader on this rank.
     using Use = std::function<Status(EpochReader&)>;
 
-    // `refused`: captured epochs that are no candidates, since their arrays cannot be put together.
+    // `refused`: captured epochs that are not candidates, because their arrays cannot be put
+    // together.
     EpochSearch(const JobContext& context, Background& background, std::vector<EpochKey> refused)
         : context_(context), background_(background), refused_(std::move(refused)) {}
 
     Result<Candidates> find();
-    // Whether captured parts serve every rank: with what it saved itself, or with all that was saved.
+    // Whether captured parts serve every rank: with what it saved itself, or with all that was
+    // saved.
     bool local_serves_own_ranks(const Candidate& candidate) const;
     bool local_serves_any_rank(const Candidate& candidate) const;
 
-    // Rank 0 reads the heads of the K files and tells the others. The same outcome everywhere.
+    // Rank 0 reads the heads of the K files and tells the others. The outcome is the same
+    // everywhere.
     Result<SharedEpoch> load(EpochKey key);
 
-    // The epoch with that number, or the newest (before `before`, if given) that every rank could open and
-    // use. `any_rank`: the reader must give every rank what any rank saved, at any time.
+    // Finds the epoch with that number, or the newest one (before `before`, if given), that every
+    // rank could open and use. `any_rank`: the reader must be able to give every rank what any rank
+    // saved, at any time.
     Result<EpochKey> use_newest(std::optional<uint64_t> epoch, std::optional<uint64_t> before, bool any_rank,
                                 const Use& use, std::unique_ptr<EpochReader>& reader);
 

@@ -30,7 +30,7 @@ Status MessageBackground::begin() {
 }
 
 Status MessageBackground::save(const Status& refused, const CaptureEpoch& capture) {
-    if (!refused.ok()) return {};  // nobody waits for this rank
+    if (!refused.ok()) return {};  // no other rank waits for this save
     const auto start = Clock::now();
     if (waits_for_room(context_.config, sequence_)) {
         const size_t room = std::max(1u, context_.config.queue_epochs);
@@ -47,7 +47,7 @@ Status MessageBackground::save(const Status& refused, const CaptureEpoch& captur
         agent_->captured(std::move(captured));
         return {};
     });
-    // Whoever was not told would wait for ever.
+    // Ranks that do not hear of this capture would wait for ever.
     if (!told.ok() && agent_) agent_->end(told);
     if (!told.ok() && !agent_) mail_.leave(told);
     return told;
@@ -92,24 +92,25 @@ void MessageBackground::found_damaged(EpochKey key) {
 }
 
 Status MessageBackground::close() {
-    // A rank that saved less often than others would leave them waiting for ever, some of them in save: what
-    // not all have saved fails, as soon as the first closes.
+    // A rank that saved less often than others would leave them waiting for ever, some of them in
+    // save. So an epoch that not all ranks have saved fails as soon as the first rank closes.
     if (agent_)
         agent_->end_from(sequence_);
     else
-        (void)mail_.post(SavesOver{sequence_}, "telling the node's agent that the session is closed");
-    // A rank whose background is over and which could not say so would do the same: it is said here.
+        (void)mail_.post(SavesEnded{sequence_}, "telling the node's agent that the session is closed");
+    // The same would happen if a rank's background has ended and it could not tell the others. So
+    // all ranks exchange that here.
     ByteWriter out;
-    put(out, agent_ ? agent_->over() : epochs_.broken());
+    put(out, agent_ ? agent_->why_ended() : epochs_.broken());
     TAILRACE_ASSIGN(const auto all, context_.transport->allgather(out.bytes()));
-    Status over_elsewhere;
+    Status why_ended;
     for (const auto& bytes : all) {
         ByteReader in(bytes);
-        const Status over = get_status(in);
-        if (over_elsewhere.ok()) over_elsewhere = over;
+        const Status of_rank = get_status(in);
+        if (why_ended.ok()) why_ended = of_rank;
     }
-    if (!over_elsewhere.ok() && agent_) agent_->end(over_elsewhere);
-    if (!over_elsewhere.ok() && !agent_) epochs_.fail_all(over_elsewhere, false);
+    if (!why_ended.ok() && agent_) agent_->end(why_ended);
+    if (!why_ended.ok() && !agent_) epochs_.fail_all(why_ended, false);
     wait_until(
         [](const RankEpochs::Entries& entries) {
             return std::all_of(entries.begin(), entries.end(),
@@ -119,7 +120,7 @@ Status MessageBackground::close() {
     if (agent_) agent_->wait_idle();
     Status failure = epochs_.first_failure();
     if (failure.ok() && agent_) failure = agent_->recovery_failure();
-    if (failure.ok() && agent_) failure = agent_->over();
+    if (failure.ok() && agent_) failure = agent_->why_ended();
     all_ended_ = true;
     return agree(*context_.transport, failure);
 }
@@ -130,7 +131,7 @@ void MessageBackground::end() {
         ExclusiveLock lock(agent_mutex_);
         agent_.reset();
     }
-    // No agent posts any more, and on no rank: the last step of close() was collective.
+    // No agent of any rank posts any more, because the last step of close() was collective.
     if (!all_ended_) return;
     if (auto dropped = context_.transport->drop_messages(); !dropped.ok())
         log(LogLevel::info, "closing the session: {}", dropped.message());

@@ -1,6 +1,6 @@
-// MessageBackground: the background where ranks may communicate at any time. A node's representative runs its
-// NodeAgent. The other ranks have no thread: they post to the agent, and read their mail (RankMail) whenever
-// the program calls.
+// MessageBackground: the background for ranks that may communicate at any time. A node's
+// representative runs its NodeAgent. The other ranks have no thread: they post to the agent, and
+// read their mail (RankMail) whenever the program calls.
 #pragma once
 
 #include <memory>
@@ -23,7 +23,7 @@ class MessageBackground : public Background {
     void read_news() override;
     Result<bool> wait(const std::vector<uint64_t>& epochs, Deadline deadline) override;
     Status wait_flushed(EpochKey key) override;
-    // An epoch is announced when it has its names, so who knows of one need not wait.
+    // An epoch is announced only when it has its names, so there is nothing to wait for.
     void wait_named() override {}
     bool recovering(EpochKey key) const override;
     void found_damaged(EpochKey key) override;
@@ -40,11 +40,11 @@ class MessageBackground : public Background {
     RankEpochs& epochs_;
     uint64_t sequence_ = 0;
     bool all_ended_ = false;  // every rank has come to the last step of close()
-    // Shared by whoever uses the agent; end() takes it alone. (`agent_` is not annotated: the thread that
-    // calls save(), close() and end(), one at a time, needs no lock to read it.)
+    // Threads that use the agent share it; end() takes it exclusively. (`agent_` is not annotated:
+    // the thread that calls save(), close() and end(), one at a time, needs no lock to read it.)
     mutable SharedMutex agent_mutex_;
-    std::unique_ptr<NodeAgent> agent_;  // of the representative
-    RankMail mail_;                     // of the others
+    std::unique_ptr<NodeAgent> agent_;  // at the representative
+    RankMail mail_;                     // at the other ranks
 };
 
 }  // namespace tailrace::internal

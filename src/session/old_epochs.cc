@@ -31,8 +31,10 @@ Result<KnownParts> gather_parts(const JobContext& context) {
                 if (name && !name->unfinished) mine.damaged = leftover.why.message();
             }
         }
-        // A tier that cannot be read has nothing to offer; the shared one may.
-        if (!listed.ok()) log(LogLevel::warning, "the node-local tier is passed over: {}", listed.message());
+        // A node-local tier that cannot be read has nothing to offer, but the shared directory may.
+        if (!listed.ok())
+            log(LogLevel::warning, "the node-local tier cannot be read and is passed over: {}",
+                listed.message());
     }
     TAILRACE_ASSIGN(const auto all, context.transport->allgather(encode_parts(mine)));
     KnownParts known;
@@ -47,8 +49,9 @@ Result<KnownParts> gather_parts(const JobContext& context) {
 
 namespace {
 
-// What the tables of regions say: a captured epoch whose arrays cannot be put together is neither safe nor
-// flushed, nor offered by restore. Its parts stay for as long as the node-local tier keeps them. Collective.
+// Judges the arrays of captured epochs by their tables of regions. If an epoch's arrays cannot be
+// put together, it is neither safe nor flushed, and restore does not offer it. Its parts stay for
+// as long as the node-local tier keeps them. Collective.
 Status judge_captured(const JobContext& context, const std::vector<LocalEpoch>& captured, OldEpochs& old) {
     for (const auto& epoch : captured) {
         if (!epoch.complete()) continue;
@@ -62,7 +65,7 @@ Status judge_captured(const JobContext& context, const std::vector<LocalEpoch>& 
             judge_together(*context.transport, epoch.rank_count, [&](const ArrayQuestion& question) {
                 return facts_of_parts(*context.local, points, question, mine);
             }));
-        // What cannot be read is told by who reads all of it.
+        // Any other failure is left to verify(), which reads every byte.
         if (judged.verdict->code() != Code::invalid_argument) {
             old.safe.push_back(epoch.key);
             continue;
@@ -75,7 +78,7 @@ Status judge_captured(const JobContext& context, const std::vector<LocalEpoch>& 
     return {};
 }
 
-// Drops from what is to be flushed what some representative cannot read back. Collective.
+// Drops the epochs from old.to_flush that some representative cannot read back. Collective.
 Status verify(const JobContext& context, OldEpochs& old) {
     auto& epochs = old.to_flush;
     ByteWriter out;
@@ -89,7 +92,7 @@ Status verify(const JobContext& context, OldEpochs& old) {
                 reader.ok() ? (*reader)->verify(part.header.stream.rank, [](uint64_t) {}) : reader.status();
         }
         if (!damaged.ok())
-            log(LogLevel::warning, "captured {} cannot be brought to {}: {}", to_string(epoch.key),
+            log(LogLevel::warning, "captured {} cannot be flushed to {}: {}", to_string(epoch.key),
                 context.config.shared_dir, damaged.message());
         out.put(static_cast<uint8_t>(!damaged.ok()));
     }
@@ -108,8 +111,8 @@ Status verify(const JobContext& context, OldEpochs& old) {
     return {};
 }
 
-// Whatever files an earlier attempt at the same epochs has left must go first: a stale slot in a file that is
-// written again would be a false commit. Collective.
+// Removes the files that earlier attempts at the same epochs have left, because an old slot in a
+// file that is written again would be a false commit. Collective.
 Status make_room(const JobContext& context, OldEpochs& old) {
     auto& epochs = old.to_flush;
     ByteWriter out;
@@ -122,11 +125,11 @@ Status make_room(const JobContext& context, OldEpochs& old) {
                 removed.message());
         out.put(static_cast<uint8_t>(!removed.ok()));
     }
-    TAILRACE_ASSIGN(const auto of_root, context.transport->broadcast(0, out.bytes()));
-    if (of_root.size() != epochs.size())
-        return Status(Code::transport, "rank 0's word about captured epochs is damaged");
+    TAILRACE_ASSIGN(const auto from_root, context.transport->broadcast(0, out.bytes()));
+    if (from_root.size() != epochs.size())
+        return Status(Code::transport, "rank 0's message about captured epochs could not be decoded");
     size_t i = 0;
-    std::erase_if(epochs, [&](const LocalEpoch&) { return of_root[i++] != std::byte{0}; });
+    std::erase_if(epochs, [&](const LocalEpoch&) { return from_root[i++] != std::byte{0}; });
     return {};
 }
 

@@ -17,10 +17,10 @@ namespace tailrace::internal {
 
 namespace {
 
-constexpr uint32_t most_text_bytes = 1 << 20;
+constexpr uint32_t max_text_bytes = 1 << 20;
 
-// The key under which two texts of shared_settings() first differ: "a=1 b=2 shared_dir=/some where", where
-// only the last value may hold spaces.
+// The key at which two texts of shared_settings() first differ. A text looks like "a=1 b=2
+// shared_dir=/some where", and only the last value may hold spaces.
 std::string first_different_key(std::string_view a, std::string_view b) {
     const size_t at =
         static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
@@ -31,7 +31,8 @@ std::string first_different_key(std::string_view a, std::string_view b) {
     return std::string(rest.substr(0, rest.find('=')));
 }
 
-// A program that was killed is gone a moment before its locks are, so a busy directory is tried again.
+// A program that was killed disappears a moment before its locks do. So a busy directory is tried
+// again.
 Result<std::unique_ptr<DirectoryLock>> lock_patiently(Storage& storage, const std::string& directory) {
     using namespace std::chrono_literals;
     const auto deadline = SteadyClock::now() + 1s;
@@ -42,27 +43,28 @@ Result<std::unique_ptr<DirectoryLock>> lock_patiently(Storage& storage, const st
     }
 }
 
-// Collective; the outcome is the same on every rank without agreeing.
+// Learns hosts and settings of all ranks. Collective; the outcome is the same on every rank without
+// agreeing, because all decide by the same data.
 Status learn_ranks(JobContext& context) {
     ByteWriter out;
     out.put_string(shared_settings(context.config));
     out.put_string(context.transport->host());
     TAILRACE_ASSIGN(const auto all, context.transport->allgather(out.bytes()));
-    std::string settings_of_root;
+    std::string settings_of_rank_0;
     Status different;
     for (size_t r = 0; r < all.size(); ++r) {
         ByteReader in(all[r]);
-        const auto settings = in.get_string(most_text_bytes);
-        context.hosts.push_back(in.get_string(most_text_bytes));
+        const auto settings = in.get_string(max_text_bytes);
+        context.hosts.push_back(in.get_string(max_text_bytes));
         if (!in.at_end())
             return Status(Code::transport, fmt::format("the settings of rank {} could not be decoded", r));
-        if (r == 0) settings_of_root = settings;
-        if (!different.ok() || settings == settings_of_root) continue;
-        const auto key = first_different_key(settings_of_root, settings);
+        if (r == 0) settings_of_rank_0 = settings;
+        if (!different.ok() || settings == settings_of_rank_0) continue;
+        const auto key = first_different_key(settings_of_rank_0, settings);
         different = Status(Code::invalid_argument,
                            fmt::format("setting {} must be the same on all ranks, but ranks 0 and {} differ; "
                                        "nothing was opened (rank 0: {}; rank {}: {})",
-                                       key, r, settings_of_root, r, settings));
+                                       key, r, settings_of_rank_0, r, settings));
     }
     TAILRACE_TRY(different);
     context.topology = make_topology(context.hosts, context.config.ranks_per_node);
@@ -92,7 +94,7 @@ Status take_shared_directory(Opening& opening) {
     if (context.block_bytes == 0) {
         TAILRACE_ASSIGN(const auto space, context.shared->space(directory));
         context.block_bytes = space.block_bytes;
-        // A file system may like blocks that do not divide the buffers; then the largest that do.
+        // If the file system's blocks do not divide the buffers, take the largest that do.
         while (context.block_bytes > 512 && context.config.buffer_bytes % context.block_bytes != 0)
             context.block_bytes /= 2;
     }
@@ -138,7 +140,8 @@ Status take_local_directory(Opening& opening, uint32_t& greatest_run) {
             }
             auto removed = context.local->remove(leftover.path);
             if (!removed.ok())
-                log(LogLevel::warning, "an unfinished captured part stays: {}", removed.message());
+                log(LogLevel::warning, "an unfinished captured part could not be removed: {}",
+                    removed.message());
         }
     }
     return {};
@@ -164,8 +167,8 @@ Status agree_on_run(Opening& opening, uint32_t greatest_local_run) {
         mine.put(static_cast<uint64_t>(keys->size()));
         for (const auto& key : *keys) put(mine, key);
     }
-    TAILRACE_ASSIGN(const auto of_root, context.transport->broadcast(0, mine.bytes()));
-    ByteReader in(of_root);
+    TAILRACE_ASSIGN(const auto from_root, context.transport->broadcast(0, mine.bytes()));
+    ByteReader in(from_root);
     context.run_uid = in.get<uint64_t>();
     context.block_bytes = in.get<uint64_t>();
     context.stripe_align = in.get<uint64_t>();
@@ -177,7 +180,8 @@ Status agree_on_run(Opening& opening, uint32_t greatest_local_run) {
         const auto count = in.get_count(epoch_key_bytes);
         for (uint64_t i = 0; i < count; ++i) keys->push_back(get_key(in));
     }
-    if (!in.at_end()) return Status(Code::transport, "rank 0's word about the shared directory is damaged");
+    if (!in.at_end())
+        return Status(Code::transport, "rank 0's message about the shared directory could not be decoded");
     return {};
 }
 

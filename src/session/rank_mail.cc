@@ -14,7 +14,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Mail is read at least this often while the program waits for news.
+// While the program waits for news, mail is read at least this often.
 constexpr auto longest_sleep = 100ms;
 
 }  // namespace
@@ -35,16 +35,16 @@ void RankMail::leave(const Status& why) {
     leave_background(why);
 }
 
-// Once: every later call of the transport would fail in the same way.
+// Does this only once, because every later call of the transport would fail in the same way.
 void RankMail::leave_background(const Status& why) {
     if (left_) return;
     left_ = true;
     epochs_.fail_all(why, false);
-    const auto over = why.with_context(fmt::format("rank {}", context_.rank()));
+    const auto reason = why.with_context(fmt::format("rank {}", context_.rank()));
     auto posted =
-        context_.transport->post(context_.representative(), encode(AgentMessage(BackgroundOver{over})));
+        context_.transport->post(context_.representative(), encode(AgentMessage(BackgroundEnded{reason})));
     if (!posted.ok())
-        log(LogLevel::warning, "the node's agent could not be told that rank {} takes no part any more: {}",
+        log(LogLevel::warning, "the node's agent could not be told that rank {} has left the background: {}",
             context_.rank(), posted.message());
 }
 
@@ -64,7 +64,8 @@ void RankMail::read_locked() {
         if (!news.ok()) return leave_background(news.status());
         if (const auto* flushing = std::get_if<EpochFlushing>(&*news)) epochs_.flushing(flushing->key);
         if (const auto* ended = std::get_if<EpochEnded>(&*news)) epochs_.ended(*ended);
-        if (const auto* over = std::get_if<BackgroundOver>(&*news)) epochs_.fail_all(over->why, true);
+        if (const auto* background = std::get_if<BackgroundEnded>(&*news))
+            epochs_.fail_all(background->why, true);
     }
 }
 

@@ -1,7 +1,7 @@
-// RankMail: how a rank without an agent and its node's agent tell each other of epochs. The rank has no
-// thread for it: mail is read when the program calls, by one thread at a time.
+// RankMail: how a rank without an agent and its node's agent tell each other of epochs. The rank
+// has no thread for it. Mail is read when the program calls, by one thread at a time.
 //
-// Members may be called from any thread.
+// Any thread may call the members.
 #pragma once
 
 #include <atomic>
@@ -19,33 +19,36 @@ namespace tailrace::internal {
 
 class RankMail {
   public:
-    // Both outlive it.
+    // Both arguments must outlive it.
     RankMail(const JobContext& context, RankEpochs& epochs) : context_(context), epochs_(epochs) {}
 
-    // To the node's agent. When it fails, so does everything that waits for the agent's answer.
+    // Posts to the node's agent. If that fails, everything fails that waits for the agent's answer.
     Status post(const AgentMessage& message, const std::string& purpose);
-    // What has come by now; nothing where another thread is reading. Never blocks.
+    // Reads the mail that has come, unless another thread is reading. Never blocks.
     void read();
-    // Sleeps until `done` (of RankEpochs::wait_until) or the deadline, reading mail; says whether done.
+    // Sleeps until done() (see RankEpochs::wait_until) is true or the deadline has passed, and
+    // reads mail meanwhile. Returns whether done() is true.
     bool wait_until(const std::function<bool(const RankEpochs::Entries&)>& done,
                     std::optional<std::chrono::steady_clock::time_point> deadline);
-    // This rank has not told what it had to: it takes no part any more. The first reason counts.
+    // This rank could not say what it had to say, so it leaves the background. The first reason
+    // counts.
     void leave(const Status& why);
-    // Nothing is read any more.
+    // Reads nothing from now on.
     void end() { ended_ = true; }
 
   private:
     void read_locked() REQUIRES(mutex_);
-    // This rank's own transport has failed: nobody must wait for what it cannot tell or hear.
+    // This rank's own transport has failed. No other rank may wait for what this one cannot tell or
+    // hear.
     void leave_background(const Status& why) REQUIRES(mutex_);
 
     const JobContext& context_;
     RankEpochs& epochs_;
     std::atomic<bool> ended_{false};
-    Mutex mutex_;                 // of whoever uses the transport's messages
-    std::atomic<int> wanted_{0};  // threads that want the lock to post: one that waits gives way...
+    Mutex mutex_;                 // held by the thread that uses the transport's messages
+    std::atomic<int> wanted_{0};  // threads that want the lock to post; a waiting thread gives way
     bool left_ GUARDED_BY(mutex_) = false;
-    Condition posted_;  // ... until this says that they are through
+    Condition posted_;  // signalled when wanted_ is back at 0
 };
 
 }  // namespace tailrace::internal

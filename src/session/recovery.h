@@ -1,4 +1,4 @@
-// Recovery: which captured epochs of an earlier run go on their way to the shared directory. Pure.
+// Recovery: decides which captured epochs of an earlier run are flushed. Pure.
 #pragma once
 
 #include <vector>
@@ -8,10 +8,11 @@
 
 namespace tailrace::internal {
 
-// Captured epochs that should reach the shared tier now, ascending: complete, newer than the newest
-// committed one, and meant for the shared tier or the newest of all; those left behind (format/lineage.h)
-// count for nothing, captured or committed. `unclean`: epochs whose old files could not be removed from the
-// shared tier, so that they must not be written again.
+// Returns the captured epochs to flush now, ascending. An epoch is flushed if it is complete, is
+// newer than the newest committed one, and either was meant for the shared tier or is the newest of
+// all. Epochs that were left behind (format/lineage.h), captured or committed, do not count.
+// `unclean` are epochs whose old files could not be removed from the shared tier, so they must not
+// be written again.
 std::vector<LocalEpoch> choose_recoveries(const std::vector<LocalEpoch>& captured,
                                           const std::vector<EpochKey>& committed,
                                           const std::vector<EpochKey>& unclean);

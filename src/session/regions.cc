@@ -16,8 +16,8 @@ Status Regions::put(Registered region, bool exists) {
     const auto& name = region.name;
     if (name.empty() || name.size() > max_region_name_bytes)
         return Status(Code::invalid_argument,
-                      fmt::format("a region's name has 1 to {} bytes; this one has {}", max_region_name_bytes,
-                                  name.size()));
+                      fmt::format("a region's name must have 1 to {} bytes; this one has {}",
+                                  max_region_name_bytes, name.size()));
     if (region.bytes > 0 && region.memory == nullptr)
         return Status(Code::invalid_argument,
                       fmt::format("region \"{}\": {} bytes at a null pointer", name, region.bytes));

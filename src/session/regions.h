@@ -1,6 +1,7 @@
-// Regions: what a rank has registered to be saved and restored, by name, in the order of registration.
+// Regions: what a rank has registered to be saved and restored, by name and in the order of
+// registration.
 //
-// The memory stays the program's. Members may be called from any thread.
+// The memory stays the program's. Any thread may call the members.
 #pragma once
 
 #include <cstddef>
@@ -28,15 +29,17 @@ struct Registered {
 
 class Regions {
   public:
-    // `exists`: whether a region of this name must be there already, to be replaced, or must not.
+    // `exists` true: a region of this name must be registered, and is replaced. False: it must not
+    // be registered.
     Status put(std::string_view name, void* memory, uint64_t bytes, bool exists);
     Status put_array(std::string_view name, void* memory, const ArrayPiece& piece, const MemoryLayout& layout,
                      bool exists);
     Status remove(std::string_view name);
 
-    // Those with these names, or all when there are none. invalid_argument for a name that is not registered.
+    // The regions with these names, or all if there are no names. invalid_argument for a name that
+    // is not registered.
     Result<std::vector<Registered>> choose(std::span<const std::string> names) const;
-    // All, as a capture takes them.
+    // All regions, in the form that a capture takes.
     std::vector<RegionSource> sources() const;
 
   private:

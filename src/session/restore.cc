@@ -1,4 +1,4 @@
-// Session: restore and open_epoch. Which epoch, and from where, is EpochSearch's.
+// Session: restore and open_epoch. EpochSearch decides which epoch is taken, and from where.
 #include <fmt/format.h>
 
 #include "base/log.h"
@@ -9,7 +9,8 @@ namespace tailrace::internal {
 
 namespace {
 
-// Whatever is declared of the whole: a program may begin to declare it between two runs.
+// Declarations about the whole array are not compared, because a program may add them between two
+// runs.
 bool is_same_piece(const ArrayPiece& a, const ArrayPiece& b) {
     return a.type == b.type && a.global_shape == b.global_shape && a.offset == b.offset &&
            a.local_shape == b.local_shape;
@@ -70,29 +71,29 @@ Result<uint64_t> Session::restore(std::optional<uint64_t> epoch, std::span<const
                         [&](EpochReader& opened) { return restore_regions(opened, *regions); }, reader));
     if (rank() == 0) {
         log(LogLevel::info, "{} is restored", to_string(key));
-        if (names.empty()) warn_of_what_is_left(*reader);
+        if (names.empty()) warn_of_unread_regions(*reader);
     }
     return key.epoch;
 }
 
-// Fewer ranks than saved: nobody was asked for what the others saved beside arrays. The first of them is
-// looked at for all.
-void Session::warn_of_what_is_left(EpochReader& reader) const {
+// If fewer ranks restore than have saved, nobody was asked for the plain regions of the others.
+// This looks at the first of the others for all of them.
+void Session::warn_of_unread_regions(EpochReader& reader) const {
     const auto first = static_cast<uint32_t>(rank_count());
     if (first >= reader.rank_count()) return;
     const auto manifest = reader.manifest(first);
-    if (!manifest.ok()) return;  // it was no part of the restore
+    if (!manifest.ok()) return;  // the restore did not need it
     for (const auto& region : (*manifest)->regions) {
         if (region.array || region.bytes == 0) continue;
         log(LogLevel::warning,
             "{} was saved by {} ranks and is restored by {}: what ranks from {} on saved beside arrays, "
-            "such as region \"{}\", was not read; a reader of the epoch gives it to any rank",
+            "such as region \"{}\", was not read; any rank can read it with a reader of the epoch",
             to_string(reader.key()), reader.rank_count(), first, first, region.name);
         return;
     }
 }
 
-// ---- open_epoch --------------------------------------------------------------------------------------
+// ---- open_epoch ---------------------------------------------------------------------------------
 
 // All ranks together read everything once.
 Status Session::verify_share(EpochReader& reader) const {
@@ -105,8 +106,8 @@ Status Session::verify_share(EpochReader& reader) const {
 Result<std::unique_ptr<EpochReader>> Session::open_epoch(std::optional<uint64_t> epoch,
                                                          std::optional<uint64_t> before, bool verify) {
     {
-        // A save that runs now recycles no part that this reader could find: it is over before the reader
-        // looks.
+        // Under the lock no save is running. So no save recycles a part that this reader may find:
+        // later ones see that a reader was opened.
         MutexLock lock(save_mutex_);
         reader_was_opened_ = true;
     }

@@ -22,7 +22,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 }  // namespace
 
-// ---- open and close ------------------------------------------------------------------------------------
+// ---- open and close -----------------------------------------------------------------------------
 
 Result<std::unique_ptr<Checkpointer>> Checkpointer::open(Config config, std::shared_ptr<Transport> transport,
                                                          std::shared_ptr<Storage> local,
@@ -50,7 +50,7 @@ Status Session::begin(const SharedInventory& inventory) {
     TAILRACE_ASSIGN(background_, Background::create(context_, epochs_));
     for (const auto& epoch : old.to_flush) {
         if (rank() == 0)
-            log(LogLevel::info, "captured {} of an earlier run is brought to {}", to_string(epoch.key),
+            log(LogLevel::info, "captured {} of an earlier run is flushed to {}", to_string(epoch.key),
                 context_.config.shared_dir);
         background_->recover(epoch);
     }
@@ -76,7 +76,7 @@ Status Session::close() {
     MutexLock lock(save_mutex_);
     if (closed_) return close_status_;
     close_status_ = background_->close();
-    // Ends that were heard of since the last save.
+    // Epochs may have ended since the last save.
     if (const auto rest = parts_->retire(context_.config.keep_local, may_recycle()))
         parts_->remove(rest->path);
     closed_ = true;
@@ -88,7 +88,7 @@ Status Session::close() {
     return close_status_;
 }
 
-// ---- save ----------------------------------------------------------------------------------------------
+// ---- save ---------------------------------------------------------------------------------------
 
 Status Session::check_epoch(uint64_t epoch) const {
     if (epoch == UINT64_MAX)
@@ -106,13 +106,14 @@ Status Session::check_epoch(uint64_t epoch) const {
                               epoch, *newest_saved_));
 }
 
-// A reader of this rank or another may still have a part's file open; without checksums it could not tell
-// that the bytes under it are another epoch's.
+// A reader of this rank or another may still have a part's file open. Without checksums it could
+// not tell that the file now holds another epoch's bytes.
 bool Session::may_recycle() const {
     return context_.config.checksum || !reader_was_opened_;
 }
 
-// At the first save: of epochs that a restore of the newest would take now, and will not once this is whole.
+// At the first save, warns of epochs that a restore of the newest would take now, but not once this
+// epoch is complete.
 void Session::warn_of_newer_epochs(uint64_t epoch) const {
     const auto& safe = parts_->safe_old_epochs();
     const auto newest = std::max_element(safe.begin(), safe.end());
@@ -136,8 +137,8 @@ PartHeader Session::part_header(uint64_t epoch) const {
     return header;
 }
 
-// What a rank that is alone cannot save is refused before the epoch's number is used. Of several, the others
-// may have captured theirs: the epoch fails for all then.
+// A single rank learns before the epoch's number is used that its regions cannot be captured. With
+// several ranks, others may have captured theirs, so the epoch fails for all.
 Status Session::check_regions(uint64_t epoch) {
     if (rank_count() > 1) return {};
     return capture_->check(part_header(epoch), regions_.sources())
@@ -156,13 +157,15 @@ Status Session::capture_epoch(uint64_t epoch, const Status& failure, Captured& c
     std::vector<NamedPiece> arrays;
     for (const auto& source : sources)
         if (source.array) arrays.push_back({source.name, &*source.array});
-    // Epochs that have ended since: a program that only saves asks for nothing else.
+    // Hear which epochs have ended meanwhile. A program that only saves does not ask for that
+    // elsewhere.
     background_->read_news();
     auto part = [&]() REQUIRES(save_mutex_) -> Result<OwnPart> {
         if (!failure.ok()) return failure;
         const FileSizeSignalBlocked blocked;
         return capture_->capture(
-            header, sources, parts_->retire(context_.config.keep_local - 1, may_recycle()));  // and this one
+            // Plus the new one.
+            header, sources, parts_->retire(context_.config.keep_local - 1, may_recycle()));
     }();
 
     capture.seconds = seconds_since(start);
@@ -198,7 +201,8 @@ Status Session::save_or_fail(uint64_t epoch, const Status& failure) {
         } catch (...) {
             captured = caught_status();
         }
-        // Also when something was thrown on the way: the others hear that this rank has not captured it.
+        // Also if something was thrown: the others must hear that this rank has not captured the
+        // epoch.
         news.status = captured;
         news.wait_seconds = waited_seconds;
         return news;
@@ -208,7 +212,7 @@ Status Session::save_or_fail(uint64_t epoch, const Status& failure) {
     return captured;
 }
 
-// ---- state and wait ------------------------------------------------------------------------------------
+// ---- state and wait -----------------------------------------------------------------------------
 
 Result<EpochInfo> Session::state(uint64_t epoch) {
     if (!closed_) background_->read_news();
@@ -229,7 +233,7 @@ Status Session::epoch_status(uint64_t epoch) const {
 
 Background::Deadline Session::deadline_of(std::chrono::milliseconds longest) {
     if (longest.count() <= 0) return std::nullopt;
-    // Longer than this is for ever, and would overflow the clock.
+    // A longer time would overflow the clock, and is as good as for ever.
     if (longest > std::chrono::hours(24 * 365)) return std::nullopt;
     return Background::Clock::now() + longest;
 }
@@ -258,7 +262,7 @@ Status Session::wait_all(std::chrono::milliseconds longest) {
     return wait_for(epochs, longest);
 }
 
-// ---- list ----------------------------------------------------------------------------------------------
+// ---- list ---------------------------------------------------------------------------------------
 
 Result<std::vector<EpochInfo>> Session::list() {
     if (closed_) return Status(Code::failed_state, "the session is closed");
@@ -267,7 +271,8 @@ Result<std::vector<EpochInfo>> Session::list() {
     std::vector<EpochInfo> listed;
     std::set<uint64_t> epochs;
     for (const auto& candidate : candidates.newest_first) {
-        if (epochs.contains(candidate.key.epoch)) continue;  // a later run's counts, and comes first
+        // A later run's attempt counts, and came first.
+        if (epochs.contains(candidate.key.epoch)) continue;
         EpochInfo info;
         info.epoch = candidate.key.epoch;
         info.run = candidate.key.run;

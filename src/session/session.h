@@ -1,14 +1,16 @@
-// Session: the Checkpointer there is. It puts together the program's regions, the capture of them, the
-// background that takes captured epochs further, and the search for what can be restored; each has a header
+// Session: implements Checkpointer. It joins the program's regions, their capture, the background
+// that flushes captured epochs, and the search for what can be restored. Each of these has a header
 // of its own.
 //
-// save, step by step:
-//   1. the background waits for room, as queue_policy says;
-//   2. parts that are no longer needed go, one of them gives its space to the new one;
-//   3. capture: copy and checksum into the node-local tier, under an unfinished name, then renamed;
-//   4. the background hears of it; from here on the memory is the program's again.
+// The steps of save:
+//   1. The background waits for room, as queue_policy says.
+//   2. Parts that are no longer needed are removed. One of them may give its space to the new part.
+//   3. The regions are copied and checksummed into the node-local tier, under an unfinished name.
+//      Then the part is renamed.
+//   4. The background hears of the capture. From here on the memory is the program's again.
 //
-// Locks, in the order they may be taken: save_mutex_ (one save at a time), then those of the parts.
+// Locks, in the order in which they may be taken: save_mutex_ (one save at a time), then those of
+// the parts.
 #pragma once
 
 #include <atomic>
@@ -75,27 +77,27 @@ class Session : public Checkpointer {
     PartHeader part_header(uint64_t epoch) const;
     void warn_of_newer_epochs(uint64_t epoch) const REQUIRES(save_mutex_);
     bool may_recycle() const REQUIRES(save_mutex_);
-    // With a `failure` nothing is captured, and that is told in place of a capture.
+    // If `failure` is not ok, nothing is captured, and the others are told of the failure instead.
     Status save_or_fail(uint64_t epoch, const Status& failure);
     Status capture_epoch(uint64_t epoch, const Status& failure, Captured& capture) REQUIRES(save_mutex_);
     Status epoch_status(uint64_t epoch) const;
-    // What wait and wait_all have in common; the status is the first failure among `epochs`.
+    // Common to wait and wait_all. Returns the first failure among `epochs`.
     Status wait_for(const std::vector<uint64_t>& epochs, std::chrono::milliseconds longest);
 
     // ---- restore.cc
     Status restore_regions(EpochReader& reader, const std::vector<Registered>& regions) const;
-    void warn_of_what_is_left(EpochReader& reader) const;
+    void warn_of_unread_regions(EpochReader& reader) const;
     Status verify_share(EpochReader& reader) const;
 
-    JobContext context_;  // changed by close() only
+    JobContext context_;  // only close() changes it
     std::unique_ptr<DirectoryLock> local_lock_;
-    std::vector<KnownPart> old_parts_;  // until begin()
+    std::vector<KnownPart> old_parts_;  // empty after begin()
     Regions regions_;
     RankEpochs epochs_;
     std::unique_ptr<Background> background_;
 
-    Mutex save_mutex_;                                        // guards what follows
-    std::optional<Capture> capture_ GUARDED_BY(save_mutex_);  // until the session is closed
+    Mutex save_mutex_;                                        // held during a save
+    std::optional<Capture> capture_ GUARDED_BY(save_mutex_);  // empty once the session is closed
     std::optional<CapturedParts> parts_ GUARDED_BY(save_mutex_);
     std::optional<uint64_t> newest_saved_ GUARDED_BY(save_mutex_);
     bool reader_was_opened_ GUARDED_BY(save_mutex_) = false;

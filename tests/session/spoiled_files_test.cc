@@ -60,9 +60,8 @@ TEST(SpoiledFilesTest, AnEpochWhoseCapturedPartIsHarmedBeforeItsFlushIsSaidToBeL
                     ASSERT_TRUE(listed.ok() && !listed->empty());
                     EXPECT_EQ(listed->front().key, (EpochKey{1, 1})) << "the only one that can be restored";
                 }
-                EXPECT_THAT(
-                    failed.message(),
-                    HasSubstr("; its captured parts are not whole any more; earlier epochs are intact"));
+                EXPECT_THAT(failed.message(),
+                            HasSubstr("; its captured parts are no longer whole; earlier epochs are intact"));
                 ASSERT_TRUE(save(session, state, 3).ok());
                 if (session.rank() == 1) {
                     EXPECT_TRUE(local->open(path_of(1), {Access::read, DirectIo::off}).ok());
