@@ -50,7 +50,7 @@ std::optional<ArrayFault> first_declared_otherwise(std::string_view name, std::s
     return std::nullopt;
 }
 
-// Elements between the boxes, summed over dimensions.
+// How many elements lie between the boxes, summed over dimensions.
 uint64_t distance(const Box& a, const Box& b) {
     uint64_t sum = 0;
     for (size_t d = 0; d < a.shape.size(); ++d) {
@@ -127,7 +127,8 @@ std::optional<ArrayFault> check_array(std::string_view name, std::span<const Ran
 }
 
 std::optional<ArrayFault> check_arrays(std::span<const PartManifest* const> manifests) {
-    std::vector<std::pair<std::string_view, std::vector<RankPiece>>> arrays;  // in the order of first saving
+    // The arrays, in order of their first appearance.
+    std::vector<std::pair<std::string_view, std::vector<RankPiece>>> arrays;
     std::unordered_map<std::string_view, size_t> by_name;
     for (uint32_t rank = 0; rank < manifests.size(); ++rank)
         for (const Region& region : manifests[rank]->regions) {
@@ -141,8 +142,8 @@ std::optional<ArrayFault> check_arrays(std::span<const PartManifest* const> mani
     return std::nullopt;
 }
 
-// Pieces are taken off in row-major order of their first elements: so what is open stays a front of few boxes
-// where the pieces are a decomposition.
+// Takes pieces off in row-major order of their first elements. If they are a decomposition, what is
+// still open is then a front of few boxes.
 std::optional<Box> first_gap(const std::vector<uint64_t>& shape, std::vector<Box> boxes) {
     const Box whole{std::vector<uint64_t>(shape.size(), 0), shape};
     if (is_empty(whole)) return std::nullopt;
@@ -166,7 +167,7 @@ std::optional<Box> first_gap(const std::vector<uint64_t>& shape, std::vector<Box
                              [](const Box& a, const Box& b) { return a.offset < b.offset; });
 }
 
-// A sweep along the first dimension: only boxes that are open there can meet.
+// Sweeps along the first dimension. Only boxes that are open there at the same time can overlap.
 std::optional<std::pair<size_t, size_t>> first_overlap(const std::vector<Box>& boxes) {
     std::vector<size_t> order;
     for (size_t i = 0; i < boxes.size(); ++i)

@@ -15,7 +15,7 @@ namespace {
 
 __extension__ using Wide = unsigned __int128;
 constexpr uint64_t prime = (uint64_t{1} << 61) - 1;
-constexpr size_t word_bytes = 7;  // of text in a residue
+constexpr size_t word_bytes = 7;  // bytes of text that fit in a residue
 
 uint64_t reduce(uint64_t value) {
     value = (value & prime) + (value >> 61);
@@ -39,7 +39,7 @@ uint64_t raised(uint64_t base, uint64_t exponent) {
     return value;
 }
 
-// Numbers that follow from a seed as if they were random (S. Vigna, splitmix64).
+// Pseudo-random numbers from a seed (S. Vigna, splitmix64).
 class Stream {
   public:
     explicit Stream(uint64_t seed) : state_(seed) {}
@@ -49,7 +49,7 @@ class Stream {
         z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
         return z ^ (z >> 31);
     }
-    uint64_t point() {  // neither 0 nor 1
+    uint64_t point() {  // never 0 or 1
         while (true)
             if (const uint64_t candidate = next() & prime; candidate > 1 && candidate < prime)
                 return candidate;
@@ -125,7 +125,7 @@ std::vector<NamedPiece> array_pieces(const PartManifest& manifest) {
     return pieces;
 }
 
-// ---- points ------------------------------------------------------------------------------------------
+// ---- points -------------------------------------------------------------------------------------
 
 ArrayPoints::ArrayPoints(uint64_t run_uid) {
     Stream stream(run_uid);
@@ -194,7 +194,7 @@ Residues ArrayPoints::combine(std::span<const Residues> digests) const {
     return hash.value();
 }
 
-// ---- summaries ---------------------------------------------------------------------------------------
+// ---- summaries ----------------------------------------------------------------------------------
 
 void ArraySummary::add(const ArrayPoints& points, std::span<const NamedPiece> pieces) {
     ArraySummary of_rank;
@@ -255,12 +255,12 @@ std::vector<Residues> ArraySummary::faulty() const {
     return names;
 }
 
-// ---- bytes -------------------------------------------------------------------------------------------
+// ---- bytes --------------------------------------------------------------------------------------
 
 namespace {
 
 constexpr uint8_t flag_differing = 1, flag_gaps = 2, flag_overlaps = 4, flag_twice = 8, all_flags = 15;
-constexpr uint64_t least_entry_bytes = 2 * 16 + 1;
+constexpr uint64_t min_entry_bytes = 2 * 16 + 1;
 
 void put(ByteWriter& out, const Residues& residues) {
     for (const uint64_t value : residues) out.put(value);
@@ -300,7 +300,7 @@ std::vector<uint64_t> get_numbers(ByteReader& in, size_t count) {
     return numbers;
 }
 
-// What it returns is what add() and merge() make: boxes are sorted, not empty, and lie in the array.
+// Accepts only what add() and merge() make: boxes are sorted, not empty, and lie in the array.
 ArraySummary::Entry get_entry(ByteReader& in) {
     ArraySummary::Entry entry;
     entry.name = get_residues(in);
@@ -345,7 +345,7 @@ std::vector<std::byte> encode(const ArraySummary& summary) {
 Result<ArraySummary> decode_array_summary(std::span<const std::byte> bytes) {
     ByteReader in(bytes);
     ArraySummary summary;
-    const uint64_t count = in.get_count(least_entry_bytes);
+    const uint64_t count = in.get_count(min_entry_bytes);
     summary.entries.reserve(count);
     for (uint64_t i = 0; i < count && in.ok(); ++i) {
         summary.entries.push_back(get_entry(in));

@@ -1,23 +1,26 @@
-// Summaries of arrays: what nodes tell each other in place of their ranks' tables, so that one of them can
-// say whether every array can be restored (array_check.h has the rule, and the exact answer for one array).
-// Pure.
+// Summaries of arrays: what nodes tell each other in place of their ranks' tables, so that one of
+// them can say whether every array can be restored. (array_check.h has the rule, and the exact
+// answer for one array.) Pure.
 //
-// Of an array without declarations a summary holds no boxes but a fingerprint of what they cover: the sum,
-// over the elements of all pieces, of prod_d r_d^(x_d) modulo the prime 2^61-1, where x is the element's
-// index and r_d are random. For a box that is a product of geometric sums, which takes O(log) steps per
-// dimension; and the sums of ranks, and of nodes, just add. The pieces cover each element exactly once when
-// their polynomial is that of the whole array. If it is not, the two values are equal at a random point with
-// a probability of at most degree / 2^61 (J. T. Schwartz, "Fast probabilistic algorithms for verification of
-// polynomial identities", JACM 27 (1980); R. Zippel, EUROSAM 1979), where the degree is below the sum of the
-// array's extents. Two points are taken: an array of 2^40 elements with a gap passes unseen with a
-// probability of 2^-42, one of 2^20 in each of three dimensions with less than 2^-78. A good array is never
-// taken for a bad one by this.
+// For an array without declarations, a summary holds no boxes but a fingerprint of what they cover:
+// the sum, over the elements of all pieces, of prod_d r_d^(x_d) modulo the prime 2^61-1. Here x is
+// the element's index and the r_d are random. For a box this is a product of geometric sums, which
+// takes O(log) steps per dimension. The sums of ranks, and those of nodes, are simply added. The
+// pieces cover each element exactly once if their polynomial is that of the whole array.
 //
-// Of an array that is declared to have gaps, or overlaps, there are the distinct boxes themselves. With both
-// declarations there is nothing to check but that all ranks say the same.
+// If it is not, the two values are still equal at a random point with a probability of at most
+// degree / 2^61 (J. T. Schwartz, "Fast probabilistic algorithms for verification of polynomial
+// identities", JACM 27 (1980); R. Zippel, EUROSAM 1979). The degree is below the sum of the array's
+// extents. We take two points. So a gap in an array of 2^40 elements goes unnoticed with a
+// probability of 2^-42, and in one of 2^20 elements in each of three dimensions with less than
+// 2^-78. A good array is never taken for a bad one.
 //
-// Names and types go as hashes of 122 bits (polynomials at two random points again). All points follow from
-// the run's random number, so that every rank has the same, and nobody can choose arrays that fool them.
+// For an array that is declared to have gaps, or to overlap, a summary holds the distinct boxes.
+// With both declarations there is nothing to check except that all ranks declare the same.
+//
+// Names and types travel as hashes of 122 bits, which are again polynomials at two random points.
+// All points follow from the run's random number. So every rank has the same points, and nobody can
+// choose arrays that deceive them.
 #pragma once
 
 #include <array>
@@ -46,9 +49,10 @@ class ArrayPoints {
   public:
     explicit ArrayPoints(uint64_t run_uid);
 
-    // A word for all that a rank saves of arrays; {0, 0} when that is nothing. Equal tables have equal ones.
+    // A digest of all that a rank saves of arrays; {0, 0} if that is nothing. Equal tables have
+    // equal digests.
     Residues digest(std::span<const NamedPiece> pieces) const;
-    // A word for the words of several, in this order; {0, 0} when all are that.
+    // A digest of several digests, in this order; {0, 0} if all of them are {0, 0}.
     Residues combine(std::span<const Residues> digests) const;
 
     Residues hash_name(std::string_view name) const;
@@ -56,7 +60,7 @@ class ArrayPoints {
     Residues fingerprint(const Box& box) const;
 
   private:
-    // The powers of a number, by four bits of the exponent at a time.
+    // The powers of a number, for four bits of the exponent at a time.
     struct Powers {
         std::array<std::array<uint64_t, 16>, 16> of = {};  // of[i][j] = number^(j * 16^i)
         uint64_t less_one_inverse = 0;                     // 1 / (number - 1)
@@ -65,15 +69,16 @@ class ArrayPoints {
     uint64_t sum_of_powers(const Powers& powers, uint64_t from, uint64_t count) const;
 
     Residues hash_point_ = {};
-    std::array<std::vector<Powers>, 2> points_;  // of each, one number per dimension
+    std::array<std::vector<Powers>, 2> points_;  // each point has one number per dimension
 };
 
 struct ArraySummary {
     struct Entry {
         Residues name = {}, traits = {};
-        bool differing = false;             // some rank has other traits
-        Residues covered = {}, whole = {};  // fingerprints; without declarations
-        // With one declaration: the distinct boxes that are not empty, and whether any is there twice.
+        bool differing = false;             // ranks have different traits
+        Residues covered = {}, whole = {};  // fingerprints, for an array without declarations
+        // For an array with one declaration: the distinct boxes that are not empty, and whether any
+        // of them appears twice.
         std::vector<uint64_t> shape;
         std::vector<Box> boxes;  // ascending by (offset, shape)
         bool may_have_gaps = false, may_overlap = false;
@@ -82,9 +87,10 @@ struct ArraySummary {
     };
     std::vector<Entry> entries;  // ascending by name
 
-    void add(const ArrayPoints& points, std::span<const NamedPiece> pieces);  // of one rank
+    // Adds one rank's pieces.
+    void add(const ArrayPoints& points, std::span<const NamedPiece> pieces);
     void merge(ArraySummary other);
-    // The arrays that check_array would find a fault in.
+    // The names of the arrays in which check_array would find a fault.
     std::vector<Residues> faulty() const;
     bool operator==(const ArraySummary&) const = default;
 };

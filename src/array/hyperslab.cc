@@ -9,8 +9,8 @@ namespace tailrace::internal {
 
 namespace {
 
-// How many of the trailing dimensions `part` shares in full with `whole`: along them its rows follow each
-// other without a gap, so they merge into one run.
+// In how many of the trailing dimensions `part` is as long as `whole`. Along these its rows follow
+// each other without a gap, so they merge into one run.
 size_t full_trailing_dimensions(const Box& whole, const Box& part) {
     size_t full = 0;
     while (full < part.shape.size()) {
@@ -21,7 +21,7 @@ size_t full_trailing_dimensions(const Box& whole, const Box& part) {
     return full;
 }
 
-// Elements between neighbours along each dimension of an array laid out as `box`.
+// The distance, in elements, between neighbours along each dimension of an array laid out as `box`.
 std::vector<uint64_t> strides(const Box& box) {
     std::vector<uint64_t> stride(box.shape.size(), 1);
     for (size_t d = box.shape.size(); d-- > 1;) stride[d - 1] = stride[d] * box.shape[d];
@@ -44,7 +44,7 @@ uint64_t start_of(const Box& part, const Box& whole, const std::vector<uint64_t>
     return true;
 }
 
-// The first of the dimensions that a run contiguous in both spans.
+// The first of the dimensions that a run which is contiguous in both spans.
 size_t first_run_dimension(const Box& part, const Box& a, const Box& b) {
     const size_t full = std::min(full_trailing_dimensions(a, part), full_trailing_dimensions(b, part));
     return full == part.shape.size() ? 0 : part.shape.size() - 1 - full;
@@ -56,8 +56,9 @@ uint64_t elements_from(const Box& part, size_t dimension) {
     return count;
 }
 
-// The walk under everything: visit(start in a, start in b, count) for every run contiguous in both. A run
-// spans the dimensions from `run_dimension` on; an odometer counts through those before it.
+// The loop under everything here: calls visit(start in a, start in b, count) for every run that is
+// contiguous in both. A run spans the dimensions from `run_dimension` on. An odometer counts
+// through those before it.
 template <class Visit>
 void walk(const Box& part, const Box& a, const Box& b, const Visit& visit) {
     INVARIANT(contains(a, part) && contains(b, part));
@@ -119,8 +120,8 @@ std::vector<Box> subtract(const Box& from, const Box& taken) {
         left.push_back(from);
         return left;
     }
-    // Dimension by dimension: what lies before and after the common part is cut off whole, and the rest is
-    // narrowed to the common part's extent.
+    // Dimension by dimension, cut off what lies before and after the common part, and narrow the
+    // rest to the common part's extent.
     Box rest = from;
     for (size_t d = 0; d < from.shape.size(); ++d) {
         const uint64_t rest_end = rest.offset[d] + rest.shape[d];

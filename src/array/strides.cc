@@ -16,18 +16,18 @@ namespace tailrace::internal {
 
 namespace {
 
-// Runs from here on are worth a streaming copy of their own. Shorter ones are put together in the cache
-// first.
+// Runs of at least this length are worth a streaming copy of their own. Shorter ones are first put
+// together in the cache.
 constexpr uint64_t long_run_bytes = 64 * KiB;
-constexpr uint64_t together_bytes = 64 * KiB;  // of each thread that gathers
+constexpr uint64_t together_bytes = 64 * KiB;  // a buffer of each thread that gathers
 
-constexpr uint64_t most_bytes = uint64_t{INT64_MAX};  // that an address may lie away from another
+constexpr uint64_t max_bytes = uint64_t{INT64_MAX};  // the largest distance between two addresses
 
-// sum + count * step, or nothing beyond most_bytes.
+// Adds count * step to `sum`. Returns false if the result is beyond max_bytes.
 bool add_product(uint64_t& sum, uint64_t count, uint64_t step) {
     uint64_t product = 0;
     return !__builtin_mul_overflow(count, step, &product) && !__builtin_add_overflow(sum, product, &sum) &&
-           sum <= most_bytes;
+           sum <= max_bytes;
 }
 
 Status too_large() {
@@ -35,8 +35,8 @@ Status too_large() {
                   "the memory of an array's piece reaches further than addresses do; nothing was done");
 }
 
-// Visits the runs of [from, from + bytes): visit(where in memory, bytes of each run, how many, stride), whole
-// runs of the innermost dimension together, cut ones alone.
+// Visits the runs of [from, from + bytes): visit(where in memory, bytes of each run, how many,
+// stride). Whole runs along the innermost dimension come together, and cut ones alone.
 template <class Visit>
 void walk(const Strides& strides, uint64_t from, uint64_t bytes, const Visit& visit) {
     const auto& dimensions = strides.dimensions;
@@ -75,7 +75,8 @@ void walk(const Strides& strides, uint64_t from, uint64_t bytes, const Visit& vi
     }
 }
 
-// `count` runs of `bytes` each, whose size the compiler knows where they are as short as an element.
+// Copies `count` runs of `bytes` each. For runs as short as an element, the compiler knows the
+// size.
 template <uint64_t bytes>
 void copy_elements(const std::byte* source, uint64_t source_stride, std::byte* target, uint64_t target_stride,
                    uint64_t count) {
@@ -102,7 +103,8 @@ void copy_runs(const std::byte* source, uint64_t source_stride, std::byte* targe
     }
 }
 
-// The piece's elements may not share memory: a restore would write one over the other.
+// Whether no two elements of the piece share memory. If they did, a restore would overwrite one by
+// the other.
 bool elements_are_apart(const ArrayPiece& piece, const std::vector<uint64_t>& stride_bytes) {
     std::vector<size_t> order;
     for (size_t d = 0; d < stride_bytes.size(); ++d)
@@ -112,12 +114,12 @@ bool elements_are_apart(const ArrayPiece& piece, const std::vector<uint64_t>& st
     uint64_t within = element_bytes(piece.type);
     for (const size_t d : order) {
         if (stride_bytes[d] < within) return false;
-        within += (piece.local_shape[d] - 1) * stride_bytes[d];  // fits: the caller has added it up
+        within += (piece.local_shape[d] - 1) * stride_bytes[d];  // fits, as the caller has checked
     }
     return true;
 }
 
-// As long runs and as few dimensions as there can be.
+// Makes runs as long, and dimensions as few, as possible.
 Strides merge(const ArrayPiece& piece, const std::vector<uint64_t>& stride_bytes) {
     Strides strides;
     strides.run_bytes = element_bytes(piece.type);
@@ -144,7 +146,7 @@ Result<PlaceInMemory> place_in_memory(const ArrayPiece& piece, const MemoryLayou
     for (const auto* values : {&layout.shape, &layout.offset, &layout.stride_bytes})
         if (!values->empty() && values->size() != dimensions)
             return Status(Code::invalid_argument,
-                          fmt::format("the memory of an array's piece is described in {} dimensions, and the "
+                          fmt::format("the memory of an array's piece is described in {} dimensions, but the "
                                       "array has {}; nothing was done",
                                       values->size(), dimensions));
     const std::vector<uint64_t> offset =
@@ -163,8 +165,8 @@ Result<PlaceInMemory> place_in_memory(const ArrayPiece& piece, const MemoryLayou
     for (size_t d = 0; d < dimensions; ++d)
         if (offset[d] > shape[d] || piece.local_shape[d] > shape[d] - offset[d])
             return Status(Code::invalid_argument,
-                          fmt::format("in dimension {} the memory of an array has {} elements, and the piece "
-                                      "of {} at {} reaches beyond; nothing was done",
+                          fmt::format("in dimension {} the memory of an array has {} elements, but the piece "
+                                      "has {} from element {} on; nothing was done",
                                       d, shape[d], piece.local_shape[d], offset[d]));
 
     const uint64_t element = element_bytes(piece.type);
@@ -181,8 +183,8 @@ Result<PlaceInMemory> place_in_memory(const ArrayPiece& piece, const MemoryLayou
             if (!add_product(end, shape[d] - 1, stride_bytes[d])) return too_large();
         if (layout.bytes > 0 && end > layout.bytes)
             return Status(Code::invalid_argument,
-                          fmt::format("the memory of an array has {} bytes, and its shape ({}) reaches {} by "
-                                      "the strides; nothing was done",
+                          fmt::format("the memory of an array has {} bytes, but with these strides its shape "
+                                      "({}) needs {}; nothing was done",
                                       layout.bytes, fmt::join(shape, " x "), end));
     }
     if (array_bytes(piece) == 0) return place;
@@ -190,7 +192,7 @@ Result<PlaceInMemory> place_in_memory(const ArrayPiece& piece, const MemoryLayou
     if (!elements_are_apart(piece, stride_bytes))
         return Status(
             Code::invalid_argument,
-            fmt::format("by strides of {} bytes elements of an array's piece ({} of {} bytes) would "
+            fmt::format("with strides of {} bytes, elements of an array's piece ({} of {} bytes) would "
                         "share memory; nothing was done",
                         fmt::join(stride_bytes, ", "), fmt::join(piece.local_shape, " x "), element));
     place.strides = merge(piece, stride_bytes);
@@ -229,7 +231,7 @@ void stream_gather(const std::byte* memory, const Strides& strides, uint64_t fro
         });
         return;
     }
-    // Put together where the caches hold it, and copied from there.
+    // Put the bytes together where the caches hold them, and copy them from there.
     thread_local std::vector<std::byte> together(together_bytes);
     while (!target.empty()) {
         const auto stretch = std::span(together).first(std::min<size_t>(target.size(), together.size()));

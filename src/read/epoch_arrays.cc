@@ -15,10 +15,12 @@ namespace tailrace::internal {
 
 namespace {
 
-constexpr uint64_t scratch_bytes = 16 << 20;  // what boxes hold at most, besides their own memory
-constexpr uint64_t long_row_bytes = 1 << 20;  // rows from here on are read straight into a box
+// The most memory that reading boxes takes besides theirs.
+constexpr uint64_t scratch_bytes = 16 << 20;
+// Rows of at least this length are read straight into a box.
+constexpr uint64_t long_row_bytes = 1 << 20;
 
-// ok when the box lies in the array and the memory is as large as the box.
+// Returns ok if the box lies in the array and the memory is as large as the box.
 Status check_box(const GlobalArray& array, const Box& box, uint64_t memory_bytes) {
     if (box.offset.size() != array.shape.size() || box.shape.size() != array.shape.size())
         return Status(Code::invalid_argument,
@@ -28,21 +30,21 @@ Status check_box(const GlobalArray& array, const Box& box, uint64_t memory_bytes
         if (box.offset[d] > array.shape[d] || box.shape[d] > array.shape[d] - box.offset[d])
             return Status(Code::invalid_argument,
                           fmt::format("a box at {} of extent {} in dimension {} does not lie in array '{}', "
-                                      "which has {} there",
+                                      "whose extent there is {}",
                                       box.offset[d], box.shape[d], d, array.name, array.shape[d]));
-    // Fits 64 bits, for the box lies within the whole, which does (check_array_piece).
+    // This fits in 64 bits, because the box lies in the array, whose size does (check_array_piece).
     const uint64_t bytes = box.elements() * element_bytes(array.type);
     if (bytes != memory_bytes)
         return Status(
             Code::invalid_argument,
-            fmt::format("box {} of array '{}' has {} bytes, the memory given for it {}; nothing was read",
+            fmt::format("box {} of array '{}' has {} bytes, but its memory has {}; nothing was read",
                         box_text(box), array.name, bytes, memory_bytes));
     return Status();
 }
 
 }  // namespace
 
-// ---- the table of arrays -----------------------------------------------------------------------------
+// ---- the table of arrays ------------------------------------------------------------------------
 
 Result<const EpochArrays::Table*> EpochArrays::table() {
     {
@@ -109,17 +111,17 @@ Result<const EpochArrays::Array*> EpochArrays::find(std::string_view name) {
         names.push_back(array.global.name);
     }
     const std::string missing = fmt::format("{} has no array '{}'", streams_.name(), name);
-    if (names.empty()) return Status(Code::not_found, missing + ", and none at all");
+    if (names.empty()) return Status(Code::not_found, missing + ", nor any other array");
     return Status(Code::not_found, fmt::format("{}; the nearest of its {} arrays is '{}'", missing,
                                                names.size(), nearest_name(name, names)));
 }
 
-// ---- boxes -------------------------------------------------------------------------------------------
+// ---- boxes --------------------------------------------------------------------------------------
 
 Status EpochArrays::read_boxes(std::span<const BoxTarget> boxes) {
     struct Wanted {
         Part part;
-        uint64_t rank_place = 0;  // the rank's, in file order
+        uint64_t rank_place = 0;  // the rank's place in file order
         Box box;
         const BoxTarget* target = nullptr;
     };
@@ -156,8 +158,8 @@ Status EpochArrays::flush(Batch& batch) {
     return Status();
 }
 
-// Goes through the pieces by rank and gives each what is still open of the box: so every element comes from
-// the lowest rank that saved it, and what is left over at the end was saved by nobody.
+// Goes through the pieces by rank, and gives each what is still open of the box. So every element
+// comes from the lowest rank that saved it. What is open at the end was saved by no rank.
 Result<std::vector<EpochArrays::Part>> EpochArrays::assign_parts(const Array& array, const Box& box) {
     std::vector<Part> parts;
     if (box.elements() == 0 && std::count(box.shape.begin(), box.shape.end(), 0) > 0) return parts;
@@ -178,7 +180,7 @@ Result<std::vector<EpochArrays::Part>> EpochArrays::assign_parts(const Array& ar
             }
             for (Box& rest : subtract(hole, piece)) still_open.push_back(std::move(rest));
         }
-        // Nothing of it was taken before: one part, however the open boxes were cut.
+        // If no earlier piece took any of it, it stays one part, however the open boxes were cut.
         if (given_elements == common->elements()) given = {Part{from, *common}};
         for (Part& part : given) parts.push_back(std::move(part));
         open = std::move(still_open);
@@ -188,7 +190,7 @@ Result<std::vector<EpochArrays::Part>> EpochArrays::assign_parts(const Array& ar
                                   box_text(open.front()), array.global.name, streams_.name());
     if (!array.global.may_have_gaps) return Status(Code::corrupt, what);
     return Status(Code::not_found,
-                  what + ", since it is declared to have gaps; ask for a piece that leaves them out");
+                  what + ", because it is declared to have gaps; ask for a piece that leaves them out");
 }
 
 Status EpochArrays::add_part(const Part& part, const Box& box, const BoxTarget& target, Batch& batch) {
@@ -204,8 +206,8 @@ Status EpochArrays::add_part(const Part& part, const Box& box, const BoxTarget& 
     return add_short_rows(piece, part.box, box, target, batch);
 }
 
-// Check blocks that lie wholly in a row are read where they belong; those at its ends go through memory of
-// their own, from which the row's share is copied.
+// Check blocks that lie wholly in a row are read straight into their place. Those at a row's ends
+// go to memory of their own, from which the row's share is copied.
 Status EpochArrays::add_long_rows(const Piece& piece, const Box& part, const Box& box,
                                   const BoxTarget& target, Batch& batch) {
     Status status;
@@ -246,11 +248,12 @@ Status EpochArrays::add_long_rows(const Piece& piece, const Box& part, const Box
     return status;
 }
 
-// A few blocks join the batch, and their rows are copied when they are there; many go through a buffer.
+// A few blocks join the batch, and their rows are copied when the blocks are there. Many blocks go
+// through a buffer.
 Status EpochArrays::add_short_rows(const Piece& piece, const Box& part, const Box& box,
                                    const BoxTarget& target, Batch& batch) {
     const uint64_t width = piece.element_width();
-    std::vector<uint64_t> needed;  // block numbers, ascending
+    std::vector<uint64_t> needed;  // the numbers of the blocks, ascending
     for_each_run(piece.box, part, [&](uint64_t start, uint64_t count) {
         const uint64_t last = ((start + count) * width - 1) / check_block_bytes;
         uint64_t b = start * width / check_block_bytes;
@@ -305,15 +308,16 @@ Result<const std::byte*> EpochArrays::own_block(const Piece& piece, uint64_t blo
     return static_cast<const std::byte*>(known);
 }
 
-// The part's rows, in the order in which they lie in the region, pull the blocks that any of them touches
-// (`needed`, ascending) through one scratch buffer.
+// Goes through the part's rows in the order in which they lie in the region, and pulls the blocks
+// that they touch (`needed`, ascending) through one scratch buffer.
 Status EpochArrays::read_short_rows(const Piece& piece, const Box& part, const Box& box,
                                     const BoxTarget& target, std::span<const uint64_t> needed) {
     const uint64_t width = piece.element_width();
     const uint64_t slots = std::min<uint64_t>(needed.size(), scratch_bytes / check_block_bytes);
     TAILRACE_ASSIGN(auto scratch, allocate(slots * check_block_bytes, "the rows of a box"));
-    size_t batch_first = 0, batch_count = 0;  // of `needed`: what lies in the scratch now, one slot each
-    size_t cursor = 0;                        // within the batch: the block the last row came from
+    size_t batch_first = 0, batch_count = 0;  // the entries of `needed` that lie in the scratch now
+    // Within the batch: the block that the last row came from.
+    size_t cursor = 0;
     Status status;
     const auto load_next = [&] {
         batch_first += batch_count;

@@ -1,8 +1,9 @@
-// How an epoch is read. Where streams lie, manifests and blocks are in epoch_streams (the reading of single
-// blocks in epoch_reader_stream), global arrays in epoch_arrays. Here:
+// Reader: implements EpochReader. epoch_streams knows where streams lie, and reads manifests and
+// blocks (single blocks in epoch_reader_stream). epoch_arrays puts global arrays together. This
+// file has two members that build on them:
 //
-//   read_regions     the regions' check blocks, straight into the targets
-//   verify           the whole stream in batches through one bounded buffer
+//   read_regions  reads the regions' check blocks straight into the targets
+//   verify        reads the whole stream in batches, through one bounded buffer
 #include "read/epoch_reader.h"
 
 #include <fmt/format.h>
@@ -17,7 +18,7 @@ namespace tailrace::internal {
 
 namespace {
 
-constexpr uint64_t scratch_bytes = 32 << 20;  // what read_scattered() holds at most
+constexpr uint64_t scratch_bytes = 32 << 20;  // the most that read_scattered() holds
 
 class Reader final : public EpochReader {
   public:
@@ -84,8 +85,7 @@ Status Reader::read_regions(uint32_t rank, std::span<const RegionTarget> targets
         if (region.bytes != target.memory.size())
             return Status(
                 Code::invalid_argument,
-                fmt::format("region '{}' of {} has {} bytes, the memory given for it {}; nothing "
-                            "was read",
+                fmt::format("region '{}' of {} has {} bytes, but its memory has {}; nothing was read",
                             region.name, streams_.name_of(rank), region.bytes, target.memory.size()));
         if (!target.strides.one_block()) {
             scattered.emplace_back(number, &target);
@@ -100,11 +100,12 @@ Status Reader::read_regions(uint32_t rank, std::span<const RegionTarget> targets
     return {};
 }
 
-// A region whose bytes do not lie one after another in memory: stretch by stretch through a buffer.
+// Reads a region whose bytes do not lie one after another in memory, stretch by stretch through a
+// buffer.
 Status Reader::read_scattered(const SavedRank& saved, uint32_t number, const RegionTarget& target) {
     const uint64_t bytes = target.memory.size();
-    const uint64_t most = std::min(scratch_bytes, bytes);
-    TAILRACE_ASSIGN(auto scratch, allocate(most, fmt::format("region '{}'", target.name)));
+    TAILRACE_ASSIGN(auto scratch,
+                    allocate(std::min(scratch_bytes, bytes), fmt::format("region '{}'", target.name)));
     for (uint64_t from = 0; from < bytes; from += scratch_bytes) {
         const uint64_t stretch = std::min(scratch_bytes, bytes - from);
         std::vector<StreamBlock> blocks;
@@ -118,7 +119,7 @@ Status Reader::read_scattered(const SavedRank& saved, uint32_t number, const Reg
 }
 
 Status Reader::verify(uint32_t rank, const std::function<void(uint64_t)>& progress, uint64_t memory_bytes) {
-    // Not from the cache: the table of regions is part of what is checked.
+    // The kept table of regions will not do, because the table is part of what is checked.
     TAILRACE_ASSIGN(const auto fresh, streams_.read_saved(rank));
     const PartManifest& manifest = fresh->manifest;
     uint64_t reported = 0;
@@ -128,8 +129,8 @@ Status Reader::verify(uint32_t rank, const std::function<void(uint64_t)>& progre
     };
     report_up_to(manifest.manifest_bytes);
 
-    const uint64_t most = std::min(memory_bytes, manifest.stream_bytes);
-    TAILRACE_ASSIGN(auto scratch, allocate(most, fmt::format("checking {}", streams_.name_of(rank))));
+    const uint64_t scratch_size = std::min(memory_bytes, manifest.stream_bytes);
+    TAILRACE_ASSIGN(auto scratch, allocate(scratch_size, fmt::format("checking {}", streams_.name_of(rank))));
     Status first_failure;
     size_t failed_batches = 0;
     std::vector<StreamBlock> batch;
@@ -137,7 +138,7 @@ Status Reader::verify(uint32_t rank, const std::function<void(uint64_t)>& progre
     const auto check_batch = [&] {
         if (batch.empty()) return;
         const uint64_t end = batch.back().stream_offset + batch.back().memory.size();
-        // Goes on after a failure, so that the log names everything that is damaged.
+        // Go on after a failure, so that the log names everything that is damaged.
         if (Status status = streams_.read(*fresh, std::move(batch)); !status.ok())
             if (failed_batches++ == 0) first_failure = status;
         batch.clear();
@@ -146,7 +147,7 @@ Status Reader::verify(uint32_t rank, const std::function<void(uint64_t)>& progre
     };
     for (uint32_t number = 0; number < manifest.regions.size(); ++number) {
         for (uint64_t b = 0; b < block_count(manifest.regions[number]); ++b) {
-            if (batch_bytes + check_block_bytes > most) check_batch();
+            if (batch_bytes + check_block_bytes > scratch_size) check_batch();
             batch.push_back(block_of(manifest, number, b, scratch.get() + batch_bytes));
             batch_bytes += batch.back().memory.size();
         }
@@ -161,7 +162,7 @@ Status Reader::verify(uint32_t rank, const std::function<void(uint64_t)>& progre
 
 }  // namespace
 
-// ---- opening -----------------------------------------------------------------------------------------
+// ---- opening ------------------------------------------------------------------------------------
 
 Result<std::unique_ptr<EpochReader>> EpochReader::open(Storage& local, Storage& shared, EpochSources sources,
                                                        DirectIo direct) {

@@ -1,9 +1,10 @@
-// EpochReader: reads a complete epoch's regions and arrays, from the nearest tier that has them, checking
-// every checksum. Needs no running job: the command-line tool uses it as a restart does.
+// EpochReader: reads a complete epoch's regions and arrays from the nearest tier that has them, and
+// checks every checksum. It needs no running job: the command-line tool uses it as a restart does.
 //
-// A stream may be available in several places (a captured part in this node's local tier, extents in the K
-// shared files). They are tried in the order given; a mismatch or an error in one is logged with file,
-// offset and region, and the next one serves. Only when none can does a read fail.
+// A stream may be available in several places: a captured part in this node's local tier, and
+// extents in the K shared files. They are tried in that order. If a checksum is wrong in one place,
+// or it cannot be read, the log says so with file, offset and region, and the next place serves. A
+// read fails only when no place is left.
 //
 // Thread-safety: all members may be called from several threads at once.
 #pragma once
@@ -31,88 +32,96 @@ namespace tailrace::internal {
 struct EpochSources {
     EpochKey key;
     uint32_t rank_count = 0;
-    std::vector<CapturedPart> local_parts;  // those this node can open; any subset of the ranks
+    // The captured parts that this node can open, for any subset of the ranks.
+    std::vector<CapturedPart> local_parts;
     std::optional<SharedEpoch> shared;
-    // Without `shared`: where the shared files are, asked when captured parts are not sound. Called from
-    // whichever thread reads, not from two at once; it must work as long as the reader.
+    // Used without `shared`: finds the shared files when captured parts are not sound. Any reading
+    // thread may call it, but never two at once. It must work for as long as the reader exists.
     std::function<Result<SharedEpoch>()> find_shared = nullptr;
 };
 
 // A region's memory for read_regions.
 struct RegionTarget {
     std::string name;
-    std::span<std::byte> memory;  // exactly the region's bytes
-    Strides strides = {};  // where given: `memory` begins with the first of them, and they lie by these
+    std::span<std::byte> memory;  // as large as the region
+    // If given, the bytes lie as these say, and `memory` begins at the first.
+    Strides strides = {};
 };
 
-// A box [offset, offset + shape) of a global array, and memory for it: row-major, exactly the box's bytes.
+// A box [offset, offset + shape) of a global array, and memory for it, which is row-major and as
+// large as the box.
 struct BoxTarget {
     std::string name;
     std::vector<uint64_t> offset;
     std::vector<uint64_t> shape;
     std::span<std::byte> memory;
-    Strides strides = {};  // as of a RegionTarget
+    Strides strides = {};  // as in RegionTarget
 };
 
-// A global array as the union of what the ranks saved.
+// A global array: the union of what the ranks saved.
 struct GlobalArray {
     std::string name;
     ElementType type = ElementType::bytes;
     std::vector<uint64_t> shape;
-    // As declared by the first rank that saved it; another declaration of a later one is a fault.
+    // As the first rank declared it that saved the array. If another rank declares otherwise, that
+    // is a fault.
     bool may_have_gaps = false, may_overlap = false;
     bool complete = false;            // the pieces cover the whole shape
-    std::optional<ArrayFault> fault;  // why it would be refused when it is saved, or cannot be restored
+    std::optional<ArrayFault> fault;  // why it would be refused at a save, or cannot be restored
 };
 
 class EpochReader {
   public:
-    // The storages must outlive the reader. `direct`: how shared files are read; captured parts, which are
-    // likely to be cached still, go through the cache.
+    // The storages must outlive the reader. `direct` says how shared files are read. Captured parts
+    // are read through the cache, because they are likely to be in it still.
     static Result<std::unique_ptr<EpochReader>> open(Storage& local, Storage& shared, EpochSources sources,
                                                      DirectIo direct = DirectIo::automatic);
     virtual ~EpochReader() = default;
 
-    // Opens the epoch's files, up to the number that is kept open (64): those stay readable when the epoch is
-    // replaced and its files are removed. Otherwise each is opened when it is first read from. not_found when
-    // one is gone already.
+    // Opens the epoch's files, up to the number that is kept open (64). These stay readable when
+    // the epoch is replaced and its files are removed. Other files are opened when they are first
+    // read. not_found if a file has been removed already.
     virtual Status open_files() = 0;
 
-    // Which epochs would have come before this one and are damaged, each with the reason: "epoch 9 of run 2:
-    // ...". Empty: none. For who opens the reader to set before anybody else has it.
+    // The damaged epochs that would have come before this one, each with the reason: "epoch 9 of
+    // run 2: ...". Empty if there are none. Set by the code that opens the reader, before anybody
+    // else has it.
     const std::string& passed_over() const { return passed_over_; }
     void set_passed_over(std::string epochs) { passed_over_ = std::move(epochs); }
 
     virtual EpochKey key() const = 0;
     virtual uint32_t rank_count() const = 0;
 
-    // What `rank` saved. Read on first use and kept. The pointer lives as long as the reader.
+    // What `rank` saved. It is read on first use and kept. The pointer is valid as long as the
+    // reader.
     virtual Result<const PartManifest*> manifest(uint32_t rank) = 0;
 
-    // For ranks that open one epoch together, so that not each must read everything: the encoded manifest of
-    // `rank` from the nearest tier that has it right, and the way in for one that another rank has read.
-    // keep_manifest checks it as if it came from a file: what is not this rank's manifest of this epoch is
-    // corrupt, and nothing is kept. When one is there already, that one stays.
+    // For ranks that open one epoch together, so that not each must read everything. manifest_bytes
+    // returns the encoded manifest of `rank`, from the nearest tier that has it right.
+    // keep_manifest takes one that another rank has read, and checks it as if it came from a file:
+    // if it is not this rank's manifest of this epoch, it returns corrupt and keeps nothing. A
+    // manifest that is kept already stays.
     virtual Result<std::vector<std::byte>> manifest_bytes(uint32_t rank) = 0;
     virtual Status keep_manifest(uint32_t rank, std::span<const std::byte> bytes) = 0;
 
     virtual Result<uint64_t> region_bytes(uint32_t rank, std::string_view name) = 0;
 
-    // Fills the targets from rank's regions of those names: in file order, large pieces, straight into the
-    // targets' memory, checksums verified. not_found names the nearest region there is; invalid_argument
-    // when a size differs (nothing was read then). After any other failure the memory is undefined.
+    // Fills the targets from the rank's regions of those names. Reads in file order, in large
+    // pieces, straight into the targets' memory, and verifies checksums. not_found names the
+    // nearest region that exists. invalid_argument if a size differs; nothing is read then. After
+    // any other failure the content of the memory is undefined.
     virtual Status read_regions(uint32_t rank, std::span<const RegionTarget> targets) = 0;
 
     // All global arrays of the epoch. Reads every rank's manifest.
     virtual Result<std::vector<GlobalArray>> arrays() = 0;
 
-    // Fills the boxes, each assembled from all pieces that overlap it: rank by rank in file order, what lies
-    // near each other in one large read, whichever box it is for. corrupt when some element of a box was
-    // saved by nobody; where pieces overlap, the lowest rank's counts. Nothing is read when a box does not
-    // lie in its array or its memory has another size.
+    // Fills the boxes, each from all pieces that overlap it. Goes rank by rank in file order, and
+    // reads in one call what lies near each other, whichever box it is for. Where pieces overlap,
+    // the lowest rank's counts. corrupt if no rank saved some element of a box. If a box does not
+    // lie in its array, or its memory has another size, nothing is read.
     virtual Status read_boxes(std::span<const BoxTarget> boxes) = 0;
 
-    // As read_boxes, of one box.
+    // As read_boxes, for one box.
     Status read_box(std::string_view name, std::span<const uint64_t> offset, std::span<const uint64_t> shape,
                     std::span<std::byte> memory) {
         const BoxTarget box{
@@ -120,8 +129,8 @@ class EpochReader {
         return read_boxes({&box, 1});
     }
 
-    // Reads and checks everything `rank` saved, in pieces of at most `memory_bytes` (1 MiB or more).
-    // `progress` is called with bytes done since the last call.
+    // Reads and checks everything that `rank` saved, in pieces of at most `memory_bytes` (1 MiB or
+    // more). Calls `progress` with the bytes done since its last call.
     static constexpr uint64_t verify_memory_bytes = 32 << 20;
     virtual Status verify(uint32_t rank, const std::function<void(uint64_t)>& progress,
                           uint64_t memory_bytes = verify_memory_bytes) = 0;

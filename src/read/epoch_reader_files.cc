@@ -22,17 +22,17 @@ Result<std::shared_ptr<File>> ReadableFiles::open(uint32_t number) {
             return open_.front().file;
         }
     }
-    // Outside the lock: opening on a remote file system takes its time. Two threads may both open the file;
-    // the second one's handle is then simply the one that is kept.
+    // Open outside the lock, because opening on a remote file system takes time. Two threads may
+    // both open the file; then the second one's handle is kept.
     const Known& known = files_[number];
     TAILRACE_ASSIGN(auto opened, open_shared_file(*known.storage, known.path, known.direct));
     std::shared_ptr<File> file = std::move(opened);
-    std::list<Open> closing;  // destroyed, and so closed, after the lock
+    std::list<Open> closing;  // destroyed, and so closed, after the lock is released
     MutexLock lock(mutex_);
     auto found = std::find_if(open_.begin(), open_.end(), is_it);
     if (found != open_.end()) closing.splice(closing.begin(), open_, found);
     open_.push_front({number, file});
-    if (open_.size() > most_open_) closing.splice(closing.begin(), open_, std::prev(open_.end()));
+    if (open_.size() > max_open_) closing.splice(closing.begin(), open_, std::prev(open_.end()));
     return file;
 }
 
@@ -42,7 +42,7 @@ Route ReadableFiles::route(uint32_t number) {
 }
 
 Status ReadableFiles::open_all() {
-    const auto count = static_cast<uint32_t>(std::min(files_.size(), most_open_));
+    const auto count = static_cast<uint32_t>(std::min(files_.size(), max_open_));
     for (uint32_t number = 0; number < count; ++number) TAILRACE_TRY(open(number).status());
     return {};
 }

@@ -1,6 +1,8 @@
-// The files an epoch reader reads from, opened when first needed and kept open, a bounded number at a time.
+// The files that an epoch reader reads from. They are opened when first needed and kept open, up to
+// a bounded number.
 //
-// Thread-safe. A file handed out stays open as long as somebody holds it, also when the cache let it go.
+// Thread-safe. A file that was handed out stays open as long as somebody holds it, even if it is no
+// longer among those kept open.
 #pragma once
 
 #include <cstdint>
@@ -17,17 +19,18 @@ namespace tailrace::internal {
 
 class ReadableFiles {
   public:
-    explicit ReadableFiles(size_t most_open) : most_open_(most_open) {}
+    explicit ReadableFiles(size_t max_open) : max_open_(max_open) {}
 
-    // Adds a file, without opening it; its number. Not while open() may run. `storage` must outlive this.
+    // Adds a file without opening it, and returns its number. Must not run beside open(). `storage`
+    // must outlive this.
     uint32_t add(Storage& storage, std::string path, DirectIo direct);
 
     Result<std::shared_ptr<File>> open(uint32_t number);
 
-    // Opens the first ones, as many as are kept open.
+    // Opens the first files, as many as are kept open.
     Status open_all();
 
-    // File::route; cached for a file that cannot be opened.
+    // The file's File::route, or `cached` if the file cannot be opened.
     Route route(uint32_t number);
     const std::string& path(uint32_t number) const { return files_[number].path; }
 
@@ -42,7 +45,7 @@ class ReadableFiles {
         std::shared_ptr<File> file;
     };
 
-    const size_t most_open_;
+    const size_t max_open_;
     std::vector<Known> files_;
     Mutex mutex_;
     std::list<Open> open_ GUARDED_BY(mutex_);  // most recently used first

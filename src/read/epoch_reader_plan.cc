@@ -83,7 +83,8 @@ std::vector<ReadCall> plan_reads(std::span<const StreamExtent> extents, std::spa
             gap = 0;
         }
         ReadCall& call = calls.back();
-        // A gap's memory may happen to lie before the fragment's: it must not be joined with anything.
+        // A gap's memory may happen to lie right before the fragment's, so it must not be joined
+        // with anything.
         if (gap > 0) call.pieces.push_back(throw_away.first(gap));
         if (gap > 0)
             call.pieces.push_back(fragment.memory);

@@ -19,31 +19,33 @@ namespace tailrace::internal {
 
 namespace {
 
-constexpr uint64_t least_call_bytes = 8 << 20;      // smaller ones would keep the storage waiting in between
-constexpr uint64_t uncached_call_bytes = 52 << 20;  // few enough: 20 calls for a GiB
+// With smaller calls the storage waits in between.
+constexpr uint64_t min_call_bytes = 8 << 20;
+constexpr uint64_t uncached_call_bytes = 52 << 20;  // 20 calls for a GiB
 constexpr uint64_t page_bytes = 4096;
-// What writers wrote in pieces of least_call_bytes takes no more calls to read, although a call ends with a
-// block.
-constexpr uint64_t buffered_call_bytes = least_call_bytes + (1 << 20);
-constexpr uint64_t buffer_bytes =
-    buffered_call_bytes + 2 * page_bytes;  // such a call and the pages around it
-constexpr size_t most_warnings = 16;       // per source and call; the rest is counted
+// What writers wrote in pieces of min_call_bytes takes no more calls to read than to write,
+// although a read call ends with a block.
+constexpr uint64_t buffered_call_bytes = min_call_bytes + (1 << 20);
+// A call, and the pages around it.
+constexpr uint64_t buffer_bytes = buffered_call_bytes + 2 * page_bytes;
+constexpr size_t max_warnings = 16;  // per source and call; the rest is only counted
 
 struct Mismatch {
     size_t block = 0;
     uint32_t found = 0;
 };
 
-// What a read call brought.
+// What a read call has read.
 struct Arrived {
     const ReadCall* call = nullptr;
-    Buffer buffer;                     // not valid: the bytes lie where they belong already
+    Buffer buffer;                     // not valid: the bytes are in their place already
     std::span<const std::byte> bytes;  // in the buffer, from the call's offset on
-    std::vector<size_t> complete;      // blocks of which nothing is missing now
+    std::vector<size_t> complete;      // blocks that are complete now
 };
 
-// Brings what arrived to its place and computes the checksums: in the caller's thread, or in one of its own
-// that works while the caller reads on. finish() ends it and tells what was wrong.
+// Copies what was read to its place and computes the checksums. It works in the caller's thread, or
+// in a thread of its own while the caller reads on. finish() ends the thread and returns the
+// mismatches.
 class Finisher {
   public:
     Finisher(std::span<const StreamBlock> blocks, const std::byte* throw_away, bool own_thread)
@@ -81,13 +83,14 @@ class Finisher {
         worker_.join();
         return mismatches_;
     }
-    // After finish(): what was thrown in the other thread.
+    // Call after finish(): rethrows what was thrown in the other thread.
     void throw_on() const {
         if (thrown_) std::rethrow_exception(thrown_);
     }
 
-    // How many buffers can be out: those in the queue, the one at work, and the one that is being filled.
-    static constexpr size_t most_buffers = 4;
+    // How many buffers can be in use: those in the queue, the one at work, and the one that is
+    // being filled.
+    static constexpr size_t max_buffers = 4;
 
   private:
     void complete(const Arrived& arrived) {
@@ -110,9 +113,10 @@ class Finisher {
 
     std::span<const StreamBlock> blocks_;
     const std::byte* const throw_away_;
-    // Each entry is one read call's worth: two in the queue keep the thread busy and the caller near.
-    BoundedQueue<Arrived> queue_{most_buffers - 2};
-    std::vector<Mismatch> mismatches_;  // the worker's until it is joined
+    // Each entry is one read call. Two in the queue keep the thread busy without letting the caller
+    // get far ahead.
+    BoundedQueue<Arrived> queue_{max_buffers - 2};
+    std::vector<Mismatch> mismatches_;  // belongs to the worker until it is joined
     std::exception_ptr thrown_;         // the same
     Worker worker_;
 };
@@ -122,7 +126,8 @@ struct BlockFailure {
     Status why;
 };
 
-// One attempt: reads `blocks` from `source`, and tells which could not be had and why.
+// One attempt: reads `blocks` from `source`, and returns those that could not be read, with the
+// reason.
 class Attempt {
   public:
     Attempt(ReadableFiles& files, const StreamSource& source, std::span<const StreamBlock> blocks,
@@ -140,19 +145,21 @@ class Attempt {
         const Route route =
             source_.extents.empty() ? Route::cached : files_.route(source_.extents.front().file);
         const auto throw_away = std::make_unique<std::byte[]>(limits.gap_bytes);
-        std::vector<ReadCall> calls;  // these two outlive what the finisher's thread does
+        // Declared before the finisher, because its thread uses them.
+        std::vector<ReadCall> calls;
         std::unique_ptr<BufferPool> buffers;
         Finisher finisher(blocks_, throw_away.get(),
                           (checks || route == Route::direct) && total > second_thread_bytes);
         if (route == Route::direct && finisher.has_thread()) {
-            auto made = BufferPool::create(Finisher::most_buffers, buffer_bytes, page_bytes);
+            auto made = BufferPool::create(Finisher::max_buffers, buffer_bytes, page_bytes);
             if (made.ok()) buffers = std::move(*made);
         }
-        // Through buffers as much as one holds. Else so that no more than an eighth of the checksums is left
-        // to do when the last byte has come; but uncached in few calls, since the disk waits in between.
-        const uint64_t least = route == Route::uncached ? uncached_call_bytes : buffered_call_bytes;
+        // Through buffers, a call reads as much as a buffer holds. Otherwise calls are so short
+        // that no more than an eighth of the checksums is left to do when the last byte has come.
+        // Uncached calls are few, because the disk waits between them.
+        const uint64_t shortest = route == Route::uncached ? uncached_call_bytes : buffered_call_bytes;
         limits.call_bytes =
-            std::min(limits.call_bytes, buffers ? buffered_call_bytes : std::max(total / 8, least));
+            std::min(limits.call_bytes, buffers ? buffered_call_bytes : std::max(total / 8, shortest));
         calls = plan_reads(source_.extents, blocks_, limits, std::span(throw_away.get(), limits.gap_bytes));
         for (size_t c = 0; c < calls.size(); ++c) {
             const ReadCall* next = c + 1 < calls.size() ? &calls[c + 1] : nullptr;
@@ -162,7 +169,7 @@ class Attempt {
         finisher.throw_on();
         std::stable_sort(failures_.begin(), failures_.end(),
                          [](const BlockFailure& a, const BlockFailure& b) { return a.block < b.block; });
-        // A block cut by an extent's end may have failed in two calls.
+        // A block that is cut by an extent's end may have failed in two calls.
         const auto same_block = [](const BlockFailure& a, const BlockFailure& b) {
             return a.block == b.block;
         };
@@ -205,9 +212,9 @@ class Attempt {
         return arrived;
     }
 
-    // Reads the call's bytes to their places (from the page cache in any case) or, when there are buffers,
-    // whole pages into one of them; how many of the call's bytes there were. The page in which one call ends
-    // and the next begins is read once.
+    // Reads the call's bytes to their places or, if there are buffers, whole pages into a buffer.
+    // What is in the page cache is always read to its place. Returns how many of the call's bytes
+    // there were. If one call ends in the page in which the next begins, that page is read once.
     Result<uint64_t> fill(File& file, const ReadCall& call, BufferPool* buffers, Arrived& arrived) {
         const uint64_t before = call.offset % page_bytes;
         const uint64_t whole_pages = align_up(before + call.bytes, page_bytes);
@@ -265,11 +272,11 @@ class Attempt {
     std::vector<uint64_t> missing_;     // bytes of each block not yet read
     std::vector<std::byte> last_page_;  // of the last call that went into a buffer
     uint32_t last_file_ = 0;
-    uint64_t last_start_ = 0;  // where that page lies
+    uint64_t last_start_ = 0;  // the page's offset in the file
     std::vector<BlockFailure> failures_;
 };
 
-// One warning for each region that failed, with its first block's reason.
+// Logs one warning for each region that failed, with the reason of its first block.
 void warn(std::span<const BlockFailure> failures, std::span<const StreamBlock> blocks,
           const StreamSource& source, const StreamSource* next) {
     if (!log_enabled(LogLevel::warning)) return;
@@ -280,7 +287,7 @@ void warn(std::span<const BlockFailure> failures, std::span<const StreamBlock> b
         size_t of_region = 1;
         while (f + of_region < failures.size() && blocks[failures[f + of_region].block].region == region)
             ++of_region;
-        if (++warnings > most_warnings) {
+        if (++warnings > max_warnings) {
             log(LogLevel::warning, "{} more blocks failed in {}{}", failures.size() - f, source.tier, then);
             return;
         }
@@ -291,8 +298,9 @@ void warn(std::span<const BlockFailure> failures, std::span<const StreamBlock> b
     }
 }
 
-// The code that says most about several failures: theirs when they agree, else corrupt. A file that was
-// there when the epoch was opened and is gone now is damage too, not an epoch that was not found.
+// The code for several failures: the common one if they agree, otherwise corrupt. A file that was
+// there when the epoch was opened, and is gone now, is also damage. It does not mean that the epoch
+// was not found.
 Code combined_code(std::span<const Status> reasons) {
     const Code first = reasons.front().code();
     const bool agree =

@@ -17,7 +17,7 @@ namespace tailrace::internal {
 
 namespace {
 
-constexpr size_t most_open_files = 64;
+constexpr size_t max_open_files = 64;
 constexpr uint32_t manifest_region = 0xffffffffu;  // StreamBlock::region of the manifest itself
 
 }  // namespace
@@ -30,12 +30,12 @@ Result<Memory> allocate(uint64_t bytes, std::string_view what) {
     return memory;
 }
 
-// ---- sources -----------------------------------------------------------------------------------------
+// ---- sources ------------------------------------------------------------------------------------
 
 EpochStreams::EpochStreams(Storage& local, Storage& shared, EpochSources sources, DirectIo direct)
     : key_(sources.key),
       rank_count_(sources.rank_count),
-      files_(most_open_files),
+      files_(max_open_files),
       streams_(sources.rank_count),
       infos_(sources.rank_count),
       shared_(shared),
@@ -49,15 +49,16 @@ EpochStreams::EpochStreams(Storage& local, Storage& shared, EpochSources sources
 void EpochStreams::add_part(Storage& local, const CapturedPart& part,
                             const std::optional<SharedEpoch>& shared) {
     const StreamInfo& info = part.header.stream;
-    // One stream of a rank has one manifest: a part that says otherwise is of another run.
+    // All sources of a rank hold one stream with one manifest. A part that says otherwise is of
+    // another run.
     const StreamInfo* other = nullptr;
     if (shared)
         other = &shared->streams[info.rank].info;
     else if (!streams_[info.rank].empty())
         other = &infos_[info.rank];
     if ((other != nullptr && !(*other == info)) || (shared && shared->run_uid != part.header.run_uid)) {
-        log(LogLevel::warning, "captured part '{}' is not what was committed as {}: passed over", part.path,
-            name());
+        log(LogLevel::warning, "captured part '{}' is not what was committed as {}, and is passed over",
+            part.path, name());
         return;
     }
     infos_[info.rank] = info;
@@ -97,7 +98,7 @@ Result<std::vector<uint32_t>> EpochStreams::ranks_in_file_order() const {
         TAILRACE_TRY(check(rank));
         ranks.push_back(rank);
     }
-    const auto place = [&](uint32_t rank) {  // an index may speak of a stream without bytes
+    const auto place = [&](uint32_t rank) {  // an index may name a stream without bytes
         const auto& extents = streams_[rank].front().extents;
         return extents.empty() ? std::pair(0u, uint64_t{0})
                                : std::pair(extents[0].file, extents[0].file_offset);
@@ -106,7 +107,7 @@ Result<std::vector<uint32_t>> EpochStreams::ranks_in_file_order() const {
     return ranks;
 }
 
-// ---- manifests ---------------------------------------------------------------------------------------
+// ---- manifests ----------------------------------------------------------------------------------
 
 Result<const SavedRank*> EpochStreams::saved(uint32_t rank) {
     {
@@ -116,7 +117,8 @@ Result<const SavedRank*> EpochStreams::saved(uint32_t rank) {
     }
     TAILRACE_ASSIGN(auto made, read_saved(rank));
     MutexLock lock(mutex_);
-    return saved_.try_emplace(rank, std::move(made)).first->second.get();  // the first one made counts
+    // Another thread's may have come first.
+    return saved_.try_emplace(rank, std::move(made)).first->second.get();
 }
 
 Result<std::unique_ptr<SavedRank>> EpochStreams::read_saved(uint32_t rank) {
@@ -127,8 +129,9 @@ Result<std::unique_ptr<SavedRank>> EpochStreams::read_saved(uint32_t rank) {
 Status EpochStreams::keep_manifest(uint32_t rank, std::span<const std::byte> bytes) {
     TAILRACE_TRY(check(rank));
     if (bytes.size() != infos_[rank].manifest_bytes || crc32c(bytes) != infos_[rank].manifest_crc)
-        return Status(Code::corrupt, fmt::format("{} bytes given as the table of regions of {} are not it",
-                                                 bytes.size(), name_of(rank)));
+        return Status(Code::corrupt,
+                      fmt::format("{} bytes given as the table of regions of {} are not that table",
+                                  bytes.size(), name_of(rank)));
     TAILRACE_ASSIGN(auto made, decode_saved(rank, bytes));
     MutexLock lock(mutex_);
     saved_.try_emplace(rank, std::move(made));
@@ -207,7 +210,7 @@ Result<std::unique_ptr<SavedRank>> EpochStreams::decode_saved(uint32_t rank,
     return saved;
 }
 
-// ---- blocks ------------------------------------------------------------------------------------------
+// ---- blocks -------------------------------------------------------------------------------------
 
 StreamBlock block_of(const PartManifest& manifest, uint32_t region, uint64_t block, std::byte* memory) {
     const Region& of = manifest.regions[region];
@@ -238,7 +241,7 @@ EpochStreams* EpochStreams::spare_for(uint32_t rank) {
     if (spare_ == nullptr) {
         auto found = find_shared_();
         if (found.ok() && (found->run_uid != run_uid_ || found->streams.size() != rank_count_))
-            found = Status(Code::corrupt, fmt::format("what is there as {} is of another run", name()));
+            found = Status(Code::corrupt, fmt::format("the shared files of {} are of another run", name()));
         if (!found.ok()) {
             log(LogLevel::info, "the shared files do not serve {} either: {}", name_of(rank),
                 found.status().message());
@@ -252,7 +255,7 @@ EpochStreams* EpochStreams::spare_for(uint32_t rank) {
     return spare_.get();
 }
 
-// The block as messages name it.
+// How messages name the block.
 std::string EpochStreams::describe(uint32_t rank, const PartManifest* manifest,
                                    const StreamBlock& block) const {
     if (block.region == manifest_region || manifest == nullptr)

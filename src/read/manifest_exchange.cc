@@ -9,16 +9,16 @@ namespace tailrace::internal {
 
 namespace {
 
-constexpr uint64_t least_record = 4 + 8;  // the saved rank, the length
+constexpr uint64_t min_record_bytes = 4 + 8;  // the saved rank, the length
 
-// 1. This rank's share.
+// Step 1: reads this rank's share.
 std::vector<std::byte> read_share(EpochReader& reader, uint32_t first, uint32_t step, uint32_t saved_ranks) {
     ByteWriter out;
     for (uint64_t saved = first; saved < saved_ranks; saved += step) {
         const auto rank = static_cast<uint32_t>(saved);
         auto bytes = reader.manifest_bytes(rank);
         if (!bytes.ok()) {
-            log(LogLevel::debug, "not exchanged: {}", bytes.status().message());
+            log(LogLevel::debug, "a manifest is not exchanged: {}", bytes.status().message());
             continue;
         }
         out.put(rank);
@@ -28,15 +28,15 @@ std::vector<std::byte> read_share(EpochReader& reader, uint32_t first, uint32_t 
     return out.take();
 }
 
-// 3. What one rank has sent.
+// Step 3: keeps what one rank has sent.
 void keep_share(EpochReader& reader, std::span<const std::byte> share) {
     ByteReader in(share);
-    while (in.ok() && in.remaining() >= least_record) {
+    while (in.ok() && in.remaining() >= min_record_bytes) {
         const auto rank = in.get<uint32_t>();
         const auto bytes = in.get_bytes(in.get<uint64_t>());
         if (!in.ok()) break;
         if (Status kept = reader.keep_manifest(rank, bytes); !kept.ok())
-            log(LogLevel::debug, "passed over, to be read from the files: {}", kept.message());
+            log(LogLevel::debug, "a manifest from another rank is not kept: {}", kept.message());
     }
 }
 

@@ -6,9 +6,8 @@
 namespace tailrace::internal {
 
 namespace {
-constexpr uint32_t most_path_bytes = 1 << 16;
-constexpr uint64_t least_path_record = 4, least_stream_record = stream_info_bytes + 8,
-                   extent_record = 4 + 3 * 8;
+constexpr uint32_t max_path_bytes = 1 << 16;
+constexpr uint64_t min_path_record = 4, min_stream_record = stream_info_bytes + 8, extent_record = 4 + 3 * 8;
 }  // namespace
 
 std::vector<std::byte> encode_shared_epoch(const SharedEpoch& epoch) {
@@ -39,16 +38,16 @@ std::vector<std::byte> encode_shared_epoch(const SharedEpoch& epoch) {
 Result<SharedEpoch> decode_shared_epoch(std::span<const std::byte> bytes) {
     ByteReader in(bytes);
     SharedEpoch epoch;
-    epoch.job = in.get_string(most_path_bytes);
+    epoch.job = in.get_string(max_path_bytes);
     epoch.key = get_key(in);
     epoch.run_uid = in.get<uint64_t>();
     epoch.rank_count = in.get<uint32_t>();
     epoch.stream_bytes = in.get<uint64_t>();
     epoch.file_bytes = in.get<uint64_t>();
     epoch.committed_unix_ms = in.get<uint64_t>();
-    const uint64_t paths = in.get_count(least_path_record);
-    for (uint64_t i = 0; i < paths && in.ok(); ++i) epoch.paths.push_back(in.get_string(most_path_bytes));
-    const uint64_t streams = in.get_count(least_stream_record);
+    const uint64_t paths = in.get_count(min_path_record);
+    for (uint64_t i = 0; i < paths && in.ok(); ++i) epoch.paths.push_back(in.get_string(max_path_bytes));
+    const uint64_t streams = in.get_count(min_stream_record);
     for (uint64_t i = 0; i < streams && in.ok(); ++i) {
         auto& stream = epoch.streams.emplace_back();
         stream.info = get_stream(in);

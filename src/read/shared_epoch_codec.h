@@ -1,4 +1,5 @@
-// A SharedEpoch as bytes, so that one rank reads the heads of the K files and tells the others. Pure.
+// Encodes a SharedEpoch, so that one rank can read the heads of the K files and tell the others.
+// Pure.
 #pragma once
 
 #include <cstddef>

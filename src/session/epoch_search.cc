@@ -27,7 +27,7 @@ uint64_t manifest_bytes(const std::optional<LocalEpoch>& local, const std::optio
     uint64_t sum = 0;
     // Capped, because sizes in files may be anything.
     const auto add = [&](const StreamInfo& info) {
-        sum += std::min(info.manifest_bytes, most_exchanged_manifest_bytes + 1);
+        sum += std::min(info.manifest_bytes, max_exchanged_manifest_bytes + 1);
     };
     if (shared)
         for (const auto& stream : shared->streams) add(stream.info);
@@ -161,7 +161,7 @@ Status EpochSearch::try_sources(const Candidate& candidate, bool any_rank, std::
     const uint32_t saved_ranks = sources.rank_count;
     const bool exchange = context_.rank_count() > 1 &&
                           (any_rank || saved_ranks != static_cast<uint32_t>(context_.rank_count())) &&
-                          manifest_bytes(candidate.local, shared) <= most_exchanged_manifest_bytes;
+                          manifest_bytes(candidate.local, shared) <= max_exchanged_manifest_bytes;
     const std::string_view where = !shared                       ? "the node-local tier"
                                    : sources.local_parts.empty() ? "the shared directory"
                                                                  : "the shared directory, and captured parts";

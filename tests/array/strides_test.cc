@@ -167,7 +167,7 @@ TEST(StridesTest, LayoutsThatDoNotFitAreRefusedWithTheReason) {
         return place.status().message();
     };
     const auto piece = piece_of({4, 5});
-    EXPECT_THAT(refusal(piece, {{4}, {}, {}, 0}), HasSubstr("1 dimensions, and the array has 2"));
+    EXPECT_THAT(refusal(piece, {{4}, {}, {}, 0}), HasSubstr("1 dimensions, but the array has 2"));
     EXPECT_THAT(refusal(piece, {{4, 5}, {0, 0, 0}, {}, 0}), HasSubstr("3 dimensions"));
     EXPECT_THAT(refusal(piece, {{}, {1, 1}, {}, 0}), HasSubstr("needs the memory's shape"));
     EXPECT_THAT(refusal(piece, {{6, 6}, {1, 2}, {}, 0}), HasSubstr("dimension 1"));

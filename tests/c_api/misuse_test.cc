@@ -164,7 +164,7 @@ TEST_F(MisuseTest, BadArraysAreRefused) {
     bad = good, bad.memory_offset = five, refused(bad, "memory's shape");
     bad = good, bad.memory_shape = ten, bad.memory_bytes = 79, refused(bad, "has 79 bytes");
     bad = good, bad.memory_stride_bytes = five, refused(bad, "share memory");
-    bad = good, bad.memory_stride_bytes = sixteen, bad.memory_bytes = 80, refused(bad, "reaches 152");
+    bad = good, bad.memory_stride_bytes = sixteen, bad.memory_bytes = 80, refused(bad, "needs 152");
     bad = good, bad.memory_shape = huge, refused(bad, "further than addresses");
     for (size_t i = 0; i < std::size(good.reserved); ++i)
         bad = good, bad.reserved[i] = 1, refused(bad, "tailrace_array array = {0}");
