@@ -1,8 +1,9 @@
 // The key table, and the four ways into a Config: text, TOML file, environment, machine.
 //
-// Every way ends in set_config(), which takes text, so a value is checked by the same code and refused in the
-// same words wherever it came from. Limits of one value are in the table and checked at once, with the line;
-// what depends on another value or on the machine is checked in complete_config().
+// Every way ends in set_config(), which takes text. So the same code checks a value and refuses it
+// in the same words, wherever it came from. The table has the limits of single values, which are
+// checked at once, with the line. Limits that depend on another value or on the machine are checked
+// in complete_config().
 #include "config/config.h"
 
 #include <fcntl.h>
@@ -38,7 +39,7 @@ namespace tailrace::internal {
 
 namespace {
 
-// ---- the table --------------------------------------------------------------------------------------
+// ---- the table ----------------------------------------------------------------------------------
 
 struct Text {
     std::string Config::*member;
@@ -53,7 +54,7 @@ struct Size {
 struct YesNo {
     bool Config::*member;
 };
-// A choice's member has a type of its own; the two functions hide it.
+// A choice's member has a type of its own, which the two functions hide.
 struct Choice {
     std::vector<std::string_view> names;  // by number
     void (*set)(Config&, size_t);
@@ -74,10 +75,10 @@ struct Key {
     std::string_view help;
 };
 
-constexpr uint32_t most_files_per_rank = 64;
-constexpr uint64_t most_buffer_bytes = GiB;
-constexpr uint64_t least_block_bytes = 4096;
-constexpr uint64_t most_stripe_align = uint64_t{1} << 40;
+constexpr uint32_t max_files_per_rank = 64;
+constexpr uint64_t max_buffer_bytes = GiB;
+constexpr uint64_t min_block_bytes = 4096;
+constexpr uint64_t max_stripe_align = uint64_t{1} << 40;
 
 static_assert(static_cast<int>(Placement::append) == 0 && static_cast<int>(Placement::contiguous) == 1);
 static_assert(static_cast<int>(DirectIo::off) == 0 && static_cast<int>(DirectIo::automatic) == 1 &&
@@ -90,18 +91,18 @@ static_assert(static_cast<int>(QueuePolicy::wait) == 0 && static_cast<int>(Queue
 const std::vector<Key>& keys() {
     static const std::vector<Key> table = {
         {"name", Text{&Config::name},
-         "The job's name, first part of every file name; jobs with different names may use a directory in "
-         "turn, not at once."},
+         "The job's name, the first part of every file name. Jobs with different names may use a directory "
+         "in turn, but not at once."},
         {"local_dir", Text{&Config::local_dir},
-         "Directory of the node-local tier: memory or a local disk. Empty: /dev/shm/tailrace-<uid>, or below "
-         "TMPDIR where there is no /dev/shm."},
+         "Directory of the node-local tier, in memory or on a local disk. Empty: /dev/shm/tailrace-<uid>, or "
+         "below TMPDIR if there is no /dev/shm."},
         {"shared_dir", Text{&Config::shared_dir},
-         "Directory that all nodes see, where the K files of an epoch go; made when missing. Required."},
+         "Directory that all nodes see, for the K files of each epoch; made if it is missing. Required."},
         {"files", Number{&Config::files, 1, max_files},
          "K: the number of files of a committed epoch, at most 64 per rank."},
         {"leaders_per_file", Number{&Config::leaders_per_file, 0, max_leaders_per_file},
-         "How many nodes write one file at the same time; 0: all that share it, 8 at most, fewer for little "
-         "data."},
+         "How many nodes write one file at the same time. 0: all nodes that share it, 8 at most, and fewer "
+         "for little data."},
         {"writers", Number{&Config::writers, 0, 1024},
          "Writer threads of a leader; 0: one per processor, but 4 at least and 8 at most."},
         {"buffer_bytes", Size{&Config::buffer_bytes},
@@ -112,51 +113,52 @@ const std::vector<Key>& keys() {
         {"block_bytes", Size{&Config::block_bytes},
          "Alignment of all data in the shared files, a power of two from 4KiB; 0 asks the file system."},
         {"stripe_align", Size{&Config::stripe_align},
-         "Where several nodes write one file, each writes multiples of it at a time, so that no two meet in "
-         "a piece in which the file system locks; 0: 64MiB on MooseFS, elsewhere whole chunks."},
+         "Nodes that write one file together write multiples of this at a time, so that no two meet in a "
+         "piece that the file system locks. 0: 64MiB on MooseFS, whole chunks elsewhere."},
         {"placement", choice<&Config::placement>({"append", "contiguous"}),
-         "Where chunks go: to the next free place, or to one place per rank that is known before."},
+         "Where chunks go: to the next free place (append), or to a place per rank that is known in advance "
+         "(contiguous)."},
         {"direct_io", choice<&Config::direct_io>({"off", "auto", "on", "uncached"}),
-         "Whether data of shared files go around the page cache (on), stay in it (off) or leave it at once "
-         "(uncached: Linux 6.16 and later); on and uncached fail to write where "
-         "that cannot be had, auto goes around it where it can, and reads from it what lies there."},
+         "Whether data of shared files goes around the page cache (on), stays in it (off) or leaves it at "
+         "once (uncached: Linux 6.16 and later). on and uncached fail to write where that is not possible; "
+         "auto goes around the cache where it can, and reads from the cache what lies there."},
         {"io_engine", choice<&Config::io_engine>({"auto", "posix", "io_uring"}),
-         "How the shared files are written and read; auto takes io_uring where the kernel allows it."},
+         "How the shared files are written and read; auto takes io_uring if the kernel allows it."},
         {"queue_depth", Number{&Config::queue_depth, 1, 4096},
          "Requests in flight per thread that writes or reads (io_uring)."},
         {"checksum", YesNo{&Config::checksum},
-         "Checksums of all data, made while copying; verified by every restore."},
+         "Whether all data gets checksums, which save computes while it copies and every restore verifies."},
         {"copy_threads", Number{&Config::copy_threads, 0, 256},
-         "Threads of a rank that copy large regions during save; 0 chooses from the machine."},
+         "Threads of a rank that copy large regions during save; 0: chosen from the machine."},
         {"keep_local", Number{&Config::keep_local, 1, 1u << 20},
          "How many epochs stay in the node-local tier."},
         {"keep_shared", Number{&Config::keep_shared, 0, UINT32_MAX},
          "How many epochs stay in the shared directory; 0 keeps all."},
         {"shared_every", Number{&Config::shared_every, 1, UINT32_MAX},
-         "n: the first save of a session and every n-th after it go to the shared directory, the others stay "
+         "n: the first save of a session and every n-th after it go to the shared directory; the others stay "
          "in the node-local tier."},
         {"queue_epochs", Number{&Config::queue_epochs, 1, 1u << 20},
          "How many captured epochs may wait for their flush or be in it."},
         {"queue_policy", choice<&Config::queue_policy>({"wait", "skip", "drop_oldest"}),
-         "What a save does when so many wait: wait, keep the new epoch local only, or keep older queued ones "
-         "local only."},
+         "What a save does when queue_epochs are waiting: wait, keep the new epoch local only, or keep older "
+         "queued ones local only."},
         {"bandwidth_cap", Size{&Config::bandwidth_cap},
-         "Bytes per second that each leader writes at most; 0: no cap."},
+         "The most bytes per second that each leader writes; 0: no cap."},
         {"background_nice", Number{&Config::background_nice, 0, 19},
-         "How far background threads step back from the program's, as in nice(1)."},
+         "By how much the priority of background threads is lowered, as in nice(1)."},
         {"local_sync", YesNo{&Config::local_sync},
-         "Makes save also sync the captured copy, so that it survives a power cut where the node-local tier "
+         "Whether save also syncs the captured copy, so that it survives a power cut if the node-local tier "
          "is a disk."},
         {"ranks_per_node", Number{&Config::ranks_per_node, 0, max_ranks},
-         "Treats that many ranks of a machine as a node, to lay out several on one for tests; 0: a machine "
-         "is a node."},
+         "Treats this many ranks of a machine as a node, so that a test can have several nodes on one "
+         "machine; 0: a machine is a node."},
         {"record", YesNo{&Config::record},
          "Whether rank 0's node writes down how long each epoch took, and where."},
         {"record_dir", Text{&Config::record_dir},
          "Directory of the records, one small file per job and shared directory. Empty: tailrace below "
          "XDG_STATE_HOME or ~/.local/state."},
         {"record_bytes", Size{&Config::record_bytes},
-         "A record that would become longer is begun anew; the one before it stays, as NAME.1."},
+         "When a record would become longer than this, a new one is begun; the old one stays as NAME.1."},
         {"trace_dir", Text{&Config::trace_dir},
          "Directory for traces of the background that Perfetto opens, one file per run and node; empty: "
          "none."},
@@ -195,7 +197,7 @@ constexpr std::array<std::pair<std::string_view, bool>, 8> yes_no_names = {{{"ye
                                                                             {"1", true},
                                                                             {"0", false}}};
 
-// ---- one setter and one getter per kind -------------------------------------------------------------
+// ---- one setter and one getter per kind ---------------------------------------------------------
 
 Status set_value(Config& config, const Key& key, const Text& kind, std::string_view value) {
     if (value.find('\0') != std::string_view::npos) return refused(key, "...", "a NUL byte is not allowed");
@@ -293,11 +295,12 @@ std::string type_of(const Choice& kind) {
     return fmt::format("{}", fmt::join(kind.names, " | "));
 }
 
-// ---- TOML -------------------------------------------------------------------------------------------
+// ---- TOML ---------------------------------------------------------------------------------------
 
 Result<std::string> read_text_file(const std::string& path) {
     const std::string attempted = fmt::format("reading the configuration file {}", path);
-    // Without waiting: neither a pipe that nobody writes nor a terminal is to hold a job up.
+    // Open without waiting, so that neither a pipe that nobody writes nor a terminal can hold a job
+    // up.
     const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (file < 0) return errno_status(errno, attempted);
     struct stat info {};
@@ -305,8 +308,8 @@ Result<std::string> read_text_file(const std::string& path) {
         ::close(file);
         return Status(Code::invalid_argument,
                       attempted +
-                          ": it is a pipe, which gives its text to one reader once, and there may be "
-                          "many: name a file");
+                          ": it is a pipe, which gives its text only once, but every process of a job reads "
+                          "the configuration: name a file");
     }
     std::string text;
     std::array<char, 16384> piece;
@@ -326,15 +329,16 @@ Result<std::string> read_text_file(const std::string& path) {
         }
     }
     ::close(file);
-    // Tables of dotted keys nest as deep as there are dots, and the parser's are destroyed recursively.
-    constexpr std::ptrdiff_t most_dots = 1000;
-    if (std::count(text.begin(), text.end(), '.') > most_dots)
+    // Tables of dotted keys nest as deep as there are dots, and the parser destroys its tables
+    // recursively.
+    constexpr std::ptrdiff_t max_dots = 1000;
+    if (std::count(text.begin(), text.end(), '.') > max_dots)
         return Status(Code::invalid_argument,
-                      fmt::format("{}: more than {} dots, so it is something else", attempted, most_dots));
+                      fmt::format("{}: more than {} dots, so it is something else", attempted, max_dots));
     return text;
 }
 
-// The value as set_config takes it, or what is wrong with its type.
+// The value in the form that set_config takes, or what is wrong with its type.
 Result<std::string> text_of(const Key& key, const toml::node& node) {
     const bool is_text_key = std::holds_alternative<Text>(key.kind);
     if (const auto* text = node.as_string()) return text->get();
@@ -362,27 +366,29 @@ Status apply_toml(Config& config, const toml::table& table, const std::string& p
     return {};
 }
 
-// ---- what the machine says --------------------------------------------------------------------------
+// ---- what the machine says ----------------------------------------------------------------------
 
-// Hardware threads this process may run on.
+// The number of hardware threads that this process may run on.
 uint32_t own_hardware_threads() {
     cpu_set_t set;
     CPU_ZERO(&set);
-    // More than CPU_SETSIZE processors: the call fails, and the count of the machine is as good.
+    // With more than CPU_SETSIZE processors the call fails, and the machine's count is as good.
     if (::sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
     return static_cast<uint32_t>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
 }
 
-// A rank that is bound to some of the machine's threads has these to itself; unbound ranks share all of them
-// with, at worst, every other rank. One thread reaches about the copy speed of a small machine; four saturate
-// a socket's memory, and half of a rank's threads is what a pause of the program can be asked to give.
+// A rank that is bound to some of the machine's threads has these to itself. Unbound ranks share
+// all threads, at worst with every other rank. One thread reaches about the copy speed of a small
+// machine, and four saturate a socket's memory. Half of a rank's threads is what a pause of the
+// program can be asked to give.
 uint32_t default_copy_threads(uint32_t own_threads, uint32_t machine_threads, int rank_count) {
     const bool bound = own_threads < machine_threads;
     const uint32_t share = bound ? own_threads : own_threads / static_cast<uint32_t>(std::max(1, rank_count));
     return share < 4 ? 1 : std::min(4u, share / 2);
 }
 
-// Where programs keep what they remember between runs (XDG base directories). Empty where there is no home.
+// Where programs keep their state between runs (XDG base directories). Empty if there is no home
+// directory.
 std::string default_record_dir() {
     const char* state = std::getenv("XDG_STATE_HOME");
     if (state != nullptr && *state == '/') return fmt::format("{}/tailrace", state);
@@ -403,21 +409,20 @@ Status make_absolute(std::string& path) {
 
 Status check_block_and_buffer(const Config& config) {
     const uint64_t block = config.block_bytes, buffer = config.buffer_bytes;
-    if (block != 0 && (block < least_block_bytes || (block & (block - 1)) != 0))
+    if (block != 0 && (block < min_block_bytes || (block & (block - 1)) != 0))
         return Status(
             Code::invalid_argument,
             fmt::format("block_bytes = {}: a power of two from 4KiB is expected, or 0 to ask the file "
                         "system",
                         block));
-    if (buffer == 0 || buffer > most_buffer_bytes || buffer % check_block_bytes != 0)
+    if (buffer == 0 || buffer > max_buffer_bytes || buffer % check_block_bytes != 0)
         return Status(
             Code::invalid_argument,
             fmt::format("buffer_bytes = {}: a multiple of 256KiB, at most 1GiB, is expected", buffer));
     if (block != 0 && buffer % block != 0)
         return Status(Code::invalid_argument,
                       fmt::format("buffer_bytes = {} is not a multiple of block_bytes = {}", buffer, block));
-    if (config.stripe_align > most_stripe_align ||
-        config.stripe_align % std::max(block, least_block_bytes) != 0)
+    if (config.stripe_align > max_stripe_align || config.stripe_align % std::max(block, min_block_bytes) != 0)
         return Status(
             Code::invalid_argument,
             fmt::format("stripe_align = {}: a multiple of 4KiB and of block_bytes, at most 1TiB, is "
@@ -426,7 +431,8 @@ Status check_block_and_buffer(const Config& config) {
     return {};
 }
 
-// A Config may have been filled in as a struct: what set_config refuses is refused here too.
+// A Config may have been filled in as a struct. So values that set_config would refuse are refused
+// here, too.
 Status check_each_value(const Config& config) {
     for (const Key& key : keys()) {
         Config scratch;
@@ -436,15 +442,16 @@ Status check_each_value(const Config& config) {
 }
 
 constexpr std::string_view environment_prefix = "TAILRACE_";
-// An unknown variable that is nearly a setting is a slip of the pen, and refused: two slips at most, one in
-// four letters. One that is farther away may be somebody else's (module systems set <NAME>_ROOT, <NAME>_HOME,
-// which is two letters from NAME, ...): a warning is enough.
-bool is_slip(std::string_view name, std::string_view setting) {
+// An unknown variable that is almost a setting is a typing error, and is refused: two wrong letters
+// at most, and one in four. A variable that is farther away may belong to somebody else, so a
+// warning is enough. (Module systems set <NAME>_ROOT, <NAME>_HOME and the like; the latter is two
+// letters from NAME.)
+bool is_typing_error(std::string_view name, std::string_view setting) {
     return edit_distance(name, setting) <= std::min<size_t>(2, name.size() / 4);
 }
 
-// No settings and no slips of the pen: read by the C interface, by the log, by `tailrace report`, and (the
-// last two) by the project's tests, whose processes open sessions.
+// These are neither settings nor typing errors. The C interface, the log and `tailrace report` read
+// the first three. The last two are read by the project's tests, whose processes open sessions.
 constexpr std::array<std::string_view, 5> other_variables = {
     "TAILRACE_CONFIG", "TAILRACE_LOG", "TAILRACE_PYTHON", "TAILRACE_SEED", "TAILRACE_CLUSTER_OPTIONAL"};
 // Variables of collective I/O, which reads them itself.
@@ -508,16 +515,16 @@ Status load_config_environment(Config& config) {
         for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
         if (find_key(name) == nullptr) {
             std::string nearest = nearest_key(name, {"config", "log"});
-            const bool slip = is_slip(name, nearest);
+            const bool typing_error = is_typing_error(name, nearest);
             for (char& c : nearest) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
             auto sentence =
-                fmt::format("the environment variable {} is no setting of tailrace; the nearest is {}{}",
+                fmt::format("the environment variable {} is not a setting of tailrace; the nearest is {}{}",
                             variable, environment_prefix, nearest);
-            if (slip) return Status(Code::invalid_argument, std::move(sentence));
+            if (typing_error) return Status(Code::invalid_argument, std::move(sentence));
             log(LogLevel::warning, "{}", sentence);
             continue;
         }
-        if (value.empty()) continue;  // as good as unset
+        if (value.empty()) continue;  // the same as not set
         TAILRACE_TRY(
             set_config(changed, name, value).with_context(fmt::format("environment variable {}", variable)));
     }
@@ -533,12 +540,12 @@ Status complete_config(Config& config, int rank_count) {
             "shared_dir is not set: name the directory for the checkpoint files, as shared_dir = "
             "\"...\" in the configuration file, TAILRACE_SHARED_DIR in the environment, or the option "
             "\"shared_dir\" in the program");
-    const uint64_t most_files =
-        uint64_t{most_files_per_rank} * static_cast<uint64_t>(std::max(1, rank_count));
-    if (config.files > most_files)
+    const uint64_t max_files_of_ranks =
+        uint64_t{max_files_per_rank} * static_cast<uint64_t>(std::max(1, rank_count));
+    if (config.files > max_files_of_ranks)
         return Status(Code::invalid_argument,
                       fmt::format("files = {}: at most {} per rank are allowed, {} for {} ranks",
-                                  config.files, most_files_per_rank, most_files, rank_count));
+                                  config.files, max_files_per_rank, max_files_of_ranks, rank_count));
     TAILRACE_TRY(check_block_and_buffer(config));
 
     if (config.local_dir.empty()) config.local_dir = default_local_dir();
@@ -549,7 +556,8 @@ Status complete_config(Config& config, int rank_count) {
     if (!config.trace_dir.empty()) TAILRACE_TRY(make_absolute(config.trace_dir));
     const uint32_t own_threads = own_hardware_threads();
     const auto machine_threads = static_cast<uint32_t>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
-    // They wait for the storage most of the time, so few processors are no reason for fewer.
+    // Writers wait for the storage most of the time, so few processors are no reason for fewer
+    // writers.
     if (config.writers == 0) config.writers = std::clamp(own_threads, 4u, 8u);
     if (config.copy_threads == 0)
         config.copy_threads = default_copy_threads(own_threads, machine_threads, rank_count);
@@ -557,8 +565,9 @@ Status complete_config(Config& config, int rank_count) {
 }
 
 std::string shared_settings(const Config& config) {
-    // What decides where bytes go, which epochs exist and which messages are sent. Paths of the node-local
-    // tier, threads and priorities may differ from node to node. The path comes last: it may hold spaces.
+    // The settings that decide where bytes go, which epochs exist and which messages are sent.
+    // Paths of the node-local tier, threads and priorities may differ from node to node. shared_dir
+    // comes last, because a path may hold spaces.
     static constexpr std::array<std::string_view, 16> names = {
         "name",         "files",          "leaders_per_file", "buffer_bytes", "buffers",      "block_bytes",
         "stripe_align", "placement",      "keep_shared",      "keep_local",   "shared_every", "queue_epochs",

@@ -1,9 +1,9 @@
 // Config: every setting of a session, where it may come from, and what its values mean.
 //
-// Sources, later ones win: defaults < configuration file (TOML) < environment TAILRACE_<KEY> < options set in
-// code. Unknown keys and bad values are refused with the line and the nearest right name. One table
-// (config_keys) describes every key; parsing, the environment, `tailrace config` and the README's table all
-// come from it.
+// Later sources win: defaults < configuration file (TOML) < environment TAILRACE_<KEY> < options
+// set in code. Unknown keys and bad values are refused, with the line and the nearest right name.
+// One table (config_keys) describes every key. Parsing, the environment, `tailrace config` and the
+// table in docs/settings.md all come from it.
 #pragma once
 
 #include <cstdint>
@@ -25,34 +25,35 @@ enum class QueuePolicy {
 };
 
 struct Config {
-    std::string name = "tailrace";  // the job's name, first part of every file name
+    std::string name = "tailrace";  // the job's name, the first part of every file name
     std::string local_dir;          // default: /dev/shm/tailrace-<uid>
     std::string shared_dir;         // required
     uint32_t files = 1;             // K
     uint32_t leaders_per_file = 0;
-    uint32_t writers = 0;              // threads per leader; 0: from the machine
+    uint32_t writers = 0;              // threads per leader; 0: chosen from the machine
     uint64_t buffer_bytes = 64 << 20;  // also the chunk size
     uint32_t buffers = 8;
     uint64_t block_bytes = 0;   // 0: ask the file system
-    uint64_t stripe_align = 0;  // 0: from the file system
+    uint64_t stripe_align = 0;  // 0: what suits the file system
     Placement placement = Placement::append;
     DirectIo direct_io = DirectIo::automatic;
     IoEngine io_engine = IoEngine::automatic;
     uint32_t queue_depth = 32;  // io_uring requests in flight per thread
     bool checksum = true;
-    uint32_t copy_threads = 0;  // capture threads per rank for large regions; 0: from the machine
+    uint32_t copy_threads = 0;  // per rank, for large regions; 0: chosen from the machine
     uint32_t keep_local = 2;    // epochs in the node-local tier, at least 1
     uint32_t keep_shared = 0;   // epochs in the shared tier; 0: all
     uint32_t shared_every = 1;  // saves 0, n, 2n, ... of a session go to the shared tier
-    uint32_t queue_epochs = 2;  // captured epochs that may wait for or be in their flush
+    uint32_t queue_epochs = 2;  // captured epochs that may wait for their flush or be in it
     QueuePolicy queue_policy = QueuePolicy::wait;
     uint64_t bandwidth_cap = 0;  // bytes per second and leader; 0: none
     uint32_t background_nice = 10;
-    bool local_sync = false;      // save also syncs the captured part (for tiers that survive a power cut)
-    uint32_t ranks_per_node = 0;  // 0: a node is a machine
-    bool record = true;           // keep a record per epoch (docs/records.md)
-    std::string record_dir;       // default: tailrace below XDG_STATE_HOME or ~/.local/state
-    uint64_t record_bytes = 16 << 20;  // a record file grows to this, and one older is kept
+    // Save also syncs the captured part (for tiers that survive a power cut).
+    bool local_sync = false;
+    uint32_t ranks_per_node = 0;       // 0: a node is a machine
+    bool record = true;                // keep a record per epoch (docs/records.md)
+    std::string record_dir;            // default: tailrace below XDG_STATE_HOME or ~/.local/state
+    uint64_t record_bytes = 16 << 20;  // a record file grows up to this; one older file is kept
     std::string trace_dir;             // empty: no trace
 };
 
@@ -60,28 +61,29 @@ struct ConfigKey {
     std::string_view name;
     std::string_view type;           // "text", "number", "size", "yes/no", or "a | b | c"
     std::string_view default_value;  // as it would be written
-    std::string_view help;           // one sentence
+    std::string_view help;           // one sentence or two
 };
 const std::vector<ConfigKey>& config_keys();
 
-// Sets one key from text. invalid_argument names the key, the value, what is allowed, and for an unknown key
-// the nearest right one.
+// Sets one key from text. invalid_argument names the key, the value, what is allowed and, for an
+// unknown key, the nearest right one.
 Status set_config(Config& config, std::string_view key, std::string_view value);
-// The current value of a key, as set_config takes it.
+// The current value of a key, in the form that set_config takes.
 Result<std::string> get_config(const Config& config, std::string_view key);
 
-// Reads a TOML file over `config`; errors name path and line.
+// Reads a TOML file over `config`. Errors name path and line, and change nothing.
 Status load_config_file(Config& config, const std::string& path);
-// Applies TAILRACE_<KEY> for every key. TAILRACE_CONFIG, TAILRACE_LOG, the variables of collective I/O and
-// what the project's tests read are not keys. Any other TAILRACE_ variable that is nearly a key is refused
-// (invalid_argument), and one that is not is logged as a warning, each with the nearest name.
+// Applies TAILRACE_<KEY> for every key. TAILRACE_CONFIG, TAILRACE_LOG, the variables of collective
+// I/O and those that the project's tests read are not keys. Any other TAILRACE_ variable is refused
+// (invalid_argument) if it is almost a key, and otherwise logged as a warning, each with the
+// nearest name.
 Status load_config_environment(Config& config);
 
-// Checks values against each other and fills in what has to be asked from the machine (local_dir, writers,
-// copy_threads). K against ranks: files may be at most 64 per rank.
+// Checks values against each other, and fills in those that depend on the machine (local_dir,
+// writers, copy_threads). `files` may be at most 64 per rank.
 Status complete_config(Config& config, int rank_count);
 
-// The settings that must be equal on all ranks, as text, for comparing: "files=2 buffer_bytes=..." .
+// The settings that must be equal on all ranks, as one text to compare: "files=2 buffer_bytes=...".
 std::string shared_settings(const Config& config);
 
 }  // namespace tailrace::internal

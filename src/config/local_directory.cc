@@ -23,7 +23,7 @@ bool is_usable_directory(const std::string& path) {
 }  // namespace
 
 std::string default_local_dir() {
-    constexpr int most_names = 32;
+    constexpr int max_names = 32;
     std::string base = "/dev/shm";
     if (!is_usable_directory(base)) {
         const char* temporary = std::getenv("TMPDIR");
@@ -31,7 +31,7 @@ std::string default_local_dir() {
     }
     const std::string usual = fmt::format("{}/tailrace-{}", base, ::getuid());
     std::string free, refused;
-    for (int i = 0; i < most_names; ++i) {
+    for (int i = 0; i < max_names; ++i) {
         const std::string path = i == 0 ? usual : fmt::format("{}.{}", usual, i);
         struct stat info {};
         if (::lstat(path.c_str(), &info) != 0) {

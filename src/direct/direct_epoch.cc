@@ -18,7 +18,7 @@ namespace tailrace::internal {
 namespace {
 
 constexpr uint64_t block_bytes = stream_alignment;
-constexpr int most_lock_tries = 10;  // as many saves at most may end while this one begins
+constexpr int max_lock_tries = 10;  // at most this many saves may end while this one begins
 
 std::vector<std::byte> padded(std::vector<std::byte> bytes) {
     bytes.resize(align_up(bytes.size(), block_bytes));
@@ -55,13 +55,14 @@ Result<std::unique_ptr<DirectEpoch>> DirectEpoch::begin(Storage& storage,
         settings.files > uint64_t{64} * settings.ranks || settings.files > max_files)
         return Status(
             Code::invalid_argument,
-            fmt::format("{} files of {} ranks: at least one, and at most 64 per rank, are possible; nothing "
-                        "was written",
+            fmt::format("{} files for {} ranks: there must be at least one file, and at most 64 per rank; "
+                        "nothing was written",
                         settings.files, settings.ranks));
     std::unique_ptr<DirectEpoch> epoch(new DirectEpoch(storage, settings));
     Result<std::unique_ptr<DirectoryLock>> lock = Status(Code::not_found, "");
-    // A save that ends may remove the directory in between, as tailrace.torch.save's do.
-    for (int tries = 0; tries < most_lock_tries && lock.status().code() == Code::not_found; ++tries) {
+    // Another save that ends may remove the directory in between, as those of tailrace.torch.save
+    // do.
+    for (int tries = 0; tries < max_lock_tries && lock.status().code() == Code::not_found; ++tries) {
         TAILRACE_TRY(storage.make_directories(settings.directory));
         lock = storage.lock_directory(settings.directory);
     }
@@ -80,7 +81,7 @@ Result<std::unique_ptr<DirectEpoch>> DirectEpoch::begin(Storage& storage,
     header.file_count = settings.files;
     header.rank_count = settings.ranks;
     header.block_bytes = block_bytes;
-    // Each rank has at most a manifest, a run and a tail in a file.
+    // In each file a rank has at most a manifest, a run and a tail.
     const uint64_t streams = settings.files < settings.ranks ? settings.ranks / settings.files + 1 : 1;
     header.index_area_bytes = align_up(index_bytes_bound(streams, 3 * streams), block_bytes);
     const Status created = epoch->create(std::move(header));
@@ -108,15 +109,15 @@ DirectEpoch::~DirectEpoch() {
     for (const auto& path : paths_) {
         const Status removed = storage_.remove(path);
         if (!removed.ok() && removed.code() != Code::not_found)
-            log(LogLevel::warning, "{} was given up and its file stays behind: {}", to_string(header_.key),
-                removed.message());
+            log(LogLevel::warning, "{} was given up, and a file of it could not be removed: {}",
+                to_string(header_.key), removed.message());
     }
 }
 
 Status DirectEpoch::commit(const std::vector<DirectRank>& ranks) {
     if (ended_ || ranks.size() != header_.rank_count)
         return Status(Code::invalid_argument,
-                      fmt::format("{} is of {} ranks, and {} were given; nothing was committed",
+                      fmt::format("{} has {} ranks, but {} were given; nothing was committed",
                                   to_string(header_.key), header_.rank_count, ended_ ? 0 : ranks.size()));
     Status written = write_and_seal(ranks);
     for (size_t k = 0; written.ok() && k < segments_.size(); ++k) written = segments_[k]->commit();
@@ -125,7 +126,7 @@ Status DirectEpoch::commit(const std::vector<DirectRank>& ranks) {
             fmt::format("{} was not committed; {}", to_string(header_.key), left_intact(written)));
     ended_ = true;
     segments_.clear();
-    // The epoch exists by now: a name that could not be given is no failure.
+    // The epoch exists by now, so a name that cannot be given is not a failure.
     const Status named =
         name_shared_epoch(storage_, settings_.directory, settings_.job, header_.key, header_.file_count);
     if (!named.ok())
@@ -145,7 +146,7 @@ Result<DirectEpoch::Stream> DirectEpoch::make_stream(const DirectRank& from, uin
     for (const auto& tail : from.tail) {
         if (tail.shape.bytes != tail.content.size())
             return Status(Code::invalid_argument,
-                          fmt::format("region '{}' of rank {} has {} bytes, and {} were given",
+                          fmt::format("region '{}' of rank {} has {} bytes, but {} were given",
                                       tail.shape.name, rank, tail.shape.bytes, tail.content.size()));
         add_regions(manifest, {tail.shape});
     }
@@ -198,13 +199,14 @@ Status DirectEpoch::write_and_seal(const std::vector<DirectRank>& ranks) {
         TAILRACE_TRY(put(rank, streams[rank].tail_start, tail_of(ranks[rank], streams[rank]),
                          *segments_[file], files[file]));
     }
-    // Everything but the slots is durable before the first slot is written, the names too.
+    // Everything but the slots, also the names, is durable before the first slot is written.
     for (uint32_t k = 0; k < header_.file_count; ++k)
         TAILRACE_TRY(segments_[k]->seal(std::move(files[k].index), files[k].end));
     return {};
 }
 
-// The streams of all ranks, and where what they have written lies in the files.
+// Makes the streams of all ranks, and notes where the data that ranks have written lies in the
+// files.
 Result<std::vector<DirectEpoch::Stream>> DirectEpoch::locate_data(const std::vector<DirectRank>& ranks,
                                                                   std::vector<FileContent>& files) const {
     std::vector<Stream> streams;
@@ -235,13 +237,13 @@ Result<std::vector<DirectEpoch::Stream>> DirectEpoch::locate_data(const std::vec
     return streams;
 }
 
-// In front of the file's data where it fits, else behind it.
+// Writes bytes in front of the file's data where they fit, otherwise behind it.
 Status DirectEpoch::put(uint32_t rank, uint64_t stream_offset, std::vector<std::byte> bytes, Segment& segment,
                         FileContent& file) {
     if (bytes.empty()) return {};
     const uint64_t size = bytes.size();
     const auto whole = padded(std::move(bytes));
-    // The front may reach the end of a file without data.
+    // In a file without data, the room in front has no end.
     const bool fits = file.data_start >= file.front && whole.size() <= file.data_start - file.front;
     uint64_t& next = fits ? file.front : file.end;
     const uint64_t offset = next;
@@ -260,7 +262,7 @@ void DirectEpoch::remove_replaced() {
         if (complete ? files.key.epoch != header_.key.epoch : !has_unfinished(files)) continue;
         const Status removed = remove_shared_epoch(storage_, settings_.directory, settings_.job, files.key);
         if (!removed.ok())
-            log(LogLevel::warning, "{} in {} has been replaced, and could not be removed: {}",
+            log(LogLevel::warning, "{} in {} has been replaced, but could not be removed: {}",
                 to_string(files.key), settings_.directory, removed.message());
     }
 }

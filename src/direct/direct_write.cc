@@ -1,8 +1,8 @@
-// lay_out_regions lets the format lay out the stream, and cuts it into runs. write_runs cuts the runs into
-// chunks of a buffer; threads take chunk after chunk: copy, checksum, write.
+// lay_out_regions lets the format lay out the stream, and cuts it into runs. write_runs cuts the
+// runs into chunks as large as a buffer. Threads take chunk after chunk: copy, checksum, write.
 //
-// A check block that begins in a chunk and ends in the next belongs to the chunk it begins in: the source is
-// all there, so its checksum needs no other thread's result.
+// A check block may begin in one chunk and end in the next. The chunk in which it begins computes
+// its checksum: the whole source is in memory, so no other thread's result is needed.
 #include "direct/direct_write.h"
 
 #include <fmt/format.h>
@@ -66,11 +66,11 @@ namespace {
 
 struct Chunk {
     size_t run = 0;
-    uint64_t within = 0;  // from the run's start
+    uint64_t within = 0;  // offset from the run's start
     uint64_t bytes = 0;
 };
 
-// What the threads of one call have in common.
+// What the threads of one call share.
 class Job {
   public:
     Job(const RegionLayout& layout, std::span<const std::span<const std::byte>> memory,
@@ -92,7 +92,7 @@ class Job {
         return {};
     }
 
-    // Until there is no chunk left, or something has failed.
+    // Works until no chunk is left, or something has failed.
     void work(std::span<std::byte> buffer) {
         for (size_t next = next_++; next < chunks_.size() && !failed_; next = next_++) {
             const Chunk& chunk = chunks_[next];
@@ -125,7 +125,8 @@ class Job {
   private:
     void fill(const Chunk& chunk, std::span<std::byte> buffer) {
         const RegionRun& run = layout_.runs[chunk.run];
-        const uint64_t from = run.start + chunk.within, to = from + chunk.bytes;  // as in layout_.offsets
+        // These two count as layout_.offsets do.
+        const uint64_t from = run.start + chunk.within, to = from + chunk.bytes;
         const auto begin = layout_.offsets.begin();
         auto region =
             static_cast<size_t>(std::upper_bound(begin + run.first, begin + run.last, from) - begin - 1);
@@ -142,7 +143,8 @@ class Job {
         if (filled < to) std::memset(buffer.data() + (filled - from), 0, to - filled);
     }
 
-    // Bytes [from, to) of a region, and the checksums of the blocks that begin there.
+    // Copies the bytes [from, to) of a region, and computes the checksums of the blocks that begin
+    // there.
     void copy(size_t region, uint64_t from, uint64_t to, std::byte* target) {
         const std::span<const std::byte> memory = memory_[region];
         for (uint64_t at = from; at < to;) {
@@ -165,12 +167,12 @@ class Job {
     const std::span<const std::span<const std::byte>> memory_;
     const std::vector<RunPlace>& places_;
     std::vector<Chunk> chunks_;
-    std::vector<std::unique_ptr<File>> files_;  // by run; none for an empty one
-    std::vector<std::vector<uint32_t>> crcs_;   // each element is written by one thread
+    std::vector<std::unique_ptr<File>> files_;  // by run; null for an empty run
+    std::vector<std::vector<uint32_t>> crcs_;   // one thread writes each element
     std::atomic<size_t> next_ = 0;
     std::atomic<bool> failed_ = false;
     Mutex mutex_;
-    Status failure_ GUARDED_BY(mutex_);  // guarded by mutex_ until the threads have ended
+    Status failure_ GUARDED_BY(mutex_);
 };
 
 }  // namespace
@@ -182,7 +184,7 @@ Result<std::vector<std::vector<uint32_t>>> write_runs(Storage& storage, const Re
     if (memory.size() != layout.offsets.size() || places.size() != layout.runs.size())
         return Status(
             Code::invalid_argument,
-            fmt::format("{} regions in {} places, and the layout is of {} in {}; nothing was written",
+            fmt::format("{} regions in {} places do not fit a layout of {} in {}; nothing was written",
                         memory.size(), places.size(), layout.offsets.size(), layout.runs.size()));
     if (options.buffer_bytes == 0 || options.buffer_bytes % stream_alignment != 0)
         return Status(Code::invalid_argument,

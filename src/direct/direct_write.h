@@ -1,9 +1,9 @@
-// Writing regions from the program's memory straight into shared files: what every process does for itself in
-// an epoch without a session (direct_epoch.h has the rest, and the order of things).
+// Writes regions from the program's memory straight into shared files. Every process does this for
+// itself in an epoch without a session. (direct_epoch.h has the rest, and the order of things.)
 //
-// A rank's regions are laid out as its stream will have them, without the manifest, and cut into runs: run i
-// is what goes to the rank's i-th file, as one piece. Data goes through a few buffers, each byte copied once
-// and checksummed in the same pass; the buffers are all the memory that is taken.
+// A rank's regions are laid out as in its stream, without the manifest, and cut into runs. Run i
+// goes to the rank's i-th file as one piece. Data goes through a few buffers. Each byte is copied
+// once, and checksummed in the same pass. These buffers are all the memory that this takes.
 #pragma once
 
 #include <cstdint>
@@ -18,49 +18,50 @@
 
 namespace tailrace::internal {
 
-// A region before its bytes are looked at.
+// A region without its bytes.
 struct RegionShape {
     std::string name;
     uint64_t bytes = 0;
     std::optional<ArrayPiece> array;
 };
 
-// Adds `shapes` behind the manifest's regions, to be laid out. Pure.
+// Adds regions of these shapes behind the manifest's regions. They are still to be laid out. Pure.
 void add_regions(PartManifest& manifest, const std::vector<RegionShape>& shapes);
 
 // Consecutive regions [first, last) that lie in one file.
 struct RegionRun {
     uint32_t first = 0, last = 0;
     uint64_t start = 0;  // of the first region, counted from the end of the manifest
-    uint64_t bytes =
-        0;  // up to the next run's start (or the end), and on to the next multiple of the alignment
+    // Up to the next run's start (or the end), rounded up to the alignment.
+    uint64_t bytes = 0;
     bool operator==(const RegionRun&) const = default;
 };
 
 struct RegionLayout {
-    std::vector<uint64_t> offsets;  // of every region, counted from the end of the manifest
-    std::vector<RegionRun> runs;    // of equal size as far as whole regions allow; some may be empty
+    std::vector<uint64_t> offsets;  // each region's, counted from the end of the manifest
+    std::vector<RegionRun> runs;    // as equal in size as whole regions allow; some may be empty
     uint64_t bytes = 0;             // where the last region ends
 };
 
-// Pure, so that whoever knows the regions comes to the same result. invalid_argument as lay_out().
+// Pure, so that all who know the regions get the same result. invalid_argument as lay_out().
 Result<RegionLayout> lay_out_regions(const std::vector<RegionShape>& regions, uint32_t run_count);
 
 struct DirectWriteOptions {
     uint32_t threads = 2;
     uint64_t buffer_bytes = 8 << 20;  // per thread; a multiple of 4 KiB
     DirectIo direct = DirectIo::automatic;
-    int nice = 0;  // how far the threads step back from the program's
+    int nice = 0;  // as in nice(1); lowers the threads' priority
 };
 
 // Where a run goes. An empty run needs no place.
 struct RunPlace {
-    std::string path;  // of a file that exists
+    std::string path;  // the file must exist
     uint64_t file_offset = 0;
 };
 
-// Writes the regions' memory and syncs the files. The memory must not change meanwhile. Returns the checksums
-// of each region, as its manifest has them. After a failure nothing of it counts.
+// Writes the regions' memory and syncs the files. The memory must not change meanwhile. Returns the
+// checksums of each region, in the form that its manifest has. After a failure nothing that was
+// written counts.
 Result<std::vector<std::vector<uint32_t>>> write_runs(Storage& storage, const RegionLayout& layout,
                                                       std::span<const std::span<const std::byte>> memory,
                                                       const std::vector<RunPlace>& places,

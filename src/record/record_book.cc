@@ -5,7 +5,7 @@
 namespace tailrace::internal {
 
 RecordBook::Open* RecordBook::find(EpochKey key) {
-    if (over_.has(key)) return nullptr;
+    if (handed_out_.has(key)) return nullptr;
     auto& open = open_[key];
     open.record.key = key;
     return &open;
@@ -45,11 +45,11 @@ void RecordBook::check(EpochKey key) {
         const EpochRecord& record = open->second.record;
         if (record.state != "committed" || record.nodes.size() >= nodes_) give_out(open);
     }
-    if (open_.size() > most_open) give_out(open_.begin());
+    if (open_.size() > max_open) give_out(open_.begin());
 }
 
 void RecordBook::give_out(std::map<EpochKey, Open>::iterator open) {
-    over_.add(open->first);
+    handed_out_.add(open->first);
     if (open->second.ended) whole_.push_back(std::move(open->second.record));
     open_.erase(open);
 }

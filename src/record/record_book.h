@@ -1,9 +1,9 @@
-// RecordBook: puts together what the root hears of an epoch (captures, flushes, its end) into one record
-// each. Pure: no threads, clocks or files.
+// RecordBook: puts together what the root hears of each epoch (captures, flushes, its end) into one
+// record. Pure: no threads, clocks or files.
 //
-// A record is whole when the epoch has ended and, if it was committed, every node has told of its flush. A
-// failed epoch's is whole at its end: not every node has begun with it. Bounded: of more than most_open
-// epochs the oldest is given out as it is.
+// A record is whole when the epoch has ended and, if it was committed, every node has reported its
+// flush. A failed epoch's record is whole at its end, because not every node has begun with it. The
+// number of open records is bounded: beyond max_open epochs the oldest is handed out as it is.
 #pragma once
 
 #include <map>
@@ -16,19 +16,19 @@ namespace tailrace::internal {
 
 class RecordBook {
   public:
-    static constexpr size_t most_open = 64;
+    static constexpr size_t max_open = 64;
     explicit RecordBook(size_t nodes) : nodes_(nodes) {}
 
-    void captured(EpochKey key, const CaptureNumbers& numbers);  // of one node
+    void captured(EpochKey key, const CaptureNumbers& numbers);  // one node's
     void flushed(EpochKey key, NodeRecord node);
-    // Everything of `ended` but captures and nodes.
+    // Takes everything from `ended` except captures and nodes.
     void ended(EpochRecord ended);
 
-    // Whole ones, in the order in which they became so.
+    // The whole records, in the order in which they became whole.
     std::vector<EpochRecord> take_whole() { return std::exchange(whole_, {}); }
-    // Ended ones that still miss a node, for when nobody will tell more.
+    // Also the records of ended epochs that still miss a node, for when no more reports can come.
     std::vector<EpochRecord> take_rest();
-    bool waiting() const;  // is there such a one
+    bool waiting() const;  // whether there is such a record
 
   private:
     struct Open {
@@ -41,7 +41,7 @@ class RecordBook {
 
     const size_t nodes_;
     std::map<EpochKey, Open> open_;
-    RecentKeys over_;
+    RecentKeys handed_out_;
     std::vector<EpochRecord> whole_;
 };
 

@@ -14,7 +14,7 @@ namespace {
 constexpr std::string_view suffix = ".jsonl", suffix_before = ".1";
 constexpr size_t hash_digits = 16;
 
-// FNV-1a: names only have to differ.
+// FNV-1a is enough, because names only have to differ.
 uint64_t hash_text(std::string_view text) {
     uint64_t hash = 14695981039346656037u;
     for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
@@ -26,7 +26,8 @@ std::string directory_of(const std::string& path) {
     return slash == 0 ? "/" : path.substr(0, slash);
 }
 
-// NAME-<hash>.jsonl, or what that was before: a directory may hold other people's JSON lines.
+// Whether this is a record's name: NAME-<hash>.jsonl, or with .1 behind it. A directory may hold
+// other people's JSON lines.
 bool is_record(std::string_view name) {
     if (name.ends_with(suffix_before)) name.remove_suffix(suffix_before.size());
     if (!name.ends_with(suffix)) return false;
@@ -36,7 +37,7 @@ bool is_record(std::string_view name) {
            name.find_first_not_of("0123456789abcdef", dash + 1) == std::string_view::npos;
 }
 
-// Does the file end within a line? A writer that was killed, or a full disk, leaves it so.
+// Whether the file ends within a line. A writer that was killed, or a full disk, leaves it so.
 Result<bool> ends_within_line(File& file, uint64_t size) {
     std::byte last{};
     if (size == 0) return false;
@@ -50,7 +51,7 @@ Status RecordFile::append(std::string_view text) {
     TAILRACE_TRY(storage_.make_own_directories(directory_of(path_)));
     TAILRACE_ASSIGN(auto file, storage_.open(path_, {Access::write, DirectIo::off, true}));
     TAILRACE_ASSIGN(uint64_t size, file->size());
-    if (size > 0 && size + text.size() > most_bytes_) {
+    if (size > 0 && size + text.size() > max_bytes_) {
         TAILRACE_TRY(file->close());
         TAILRACE_TRY(storage_.rename(path_, path_ + std::string(suffix_before)));
         TAILRACE_ASSIGN(file, storage_.open(path_, {Access::write, DirectIo::off, true}));
@@ -76,7 +77,7 @@ void drop_old_records(Storage& storage, const std::string& directory, size_t kee
     for (size_t i = keep; i < entries->size(); ++i) {
         const Status removed = storage.remove(join_path(directory, (*entries)[i].name));
         if (!removed.ok() && removed.code() != Code::not_found)
-            log(LogLevel::info, "an old record stays: {}", removed.message());
+            log(LogLevel::info, "an old record could not be removed: {}", removed.message());
     }
 }
 

@@ -1,9 +1,10 @@
-// RecordFile: a file that grows line by line and never beyond a bound: when the next text would make it
-// longer, the file becomes NAME.1 (what had that name goes) and a new one is begun with `head`.
+// RecordFile: a file that grows line by line, up to a bound. When the next text would make it too
+// long, the file is renamed to NAME.1, which replaces an earlier NAME.1, and a new one is begun
+// with `head`.
 //
-// Nothing is synced: a record that a power cut takes is a record less. A failure leaves whole lines, but for
-// the last, and what is appended later begins a line of its own. Belongs to one thread at a time; one session
-// at a time writes a file.
+// Nothing is synced: after a power cut some records may be missing. A failure leaves whole lines,
+// except for the last one, and later text begins a new line. Belongs to one thread at a time. One
+// session at a time writes a file.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +19,10 @@ namespace tailrace::internal {
 class RecordFile {
   public:
     // The storage must outlive it. The directory is made when the first text comes.
-    RecordFile(Storage& storage, std::string path, uint64_t most_bytes)
-        : storage_(storage), path_(std::move(path)), most_bytes_(most_bytes) {}
+    RecordFile(Storage& storage, std::string path, uint64_t max_bytes)
+        : storage_(storage), path_(std::move(path)), max_bytes_(max_bytes) {}
 
-    // What every new file begins with.
+    // Sets what every new file begins with.
     void set_head(std::string head) { head_ = std::move(head); }
     Status append(std::string_view text);
 
@@ -30,15 +31,15 @@ class RecordFile {
   private:
     Storage& storage_;
     const std::string path_;
-    const uint64_t most_bytes_;
+    const uint64_t max_bytes_;
     std::string head_;
 };
 
 // Where a job's records go: <directory>/<job>-<hash of the shared directory's path>.jsonl.
 std::string record_path(const std::string& directory, const std::string& job, const std::string& shared_dir);
 
-// Removes the oldest record files of a directory, known by such names, beyond `keep`. What cannot be removed
-// stays.
+// Removes the oldest record files of a directory, known by their names, beyond `keep`. Files that
+// cannot be removed stay.
 void drop_old_records(Storage& storage, const std::string& directory, size_t keep);
 
 }  // namespace tailrace::internal

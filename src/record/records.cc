@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Bytes that are no UTF-8 (in a path, say) must not cost the line.
+// Bytes that are not UTF-8 (in a path, for example) must not cost the line.
 std::string line(const Json& json) {
     return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
@@ -77,7 +77,8 @@ std::string_view name_of(FlushEvent::Kind kind) {
     return names[static_cast<size_t>(kind)];
 }
 
-// Threads of a trace. Transfers overlap, so each kind has a track that viewers stack.
+// The track of an event in a trace. Transfers overlap, so each kind has a track of its own, in
+// which viewers stack them.
 int track_of(const FlushEvent& event) {
     if (event.writer >= 0) return 10 + event.writer;
     if (event.kind == FlushEvent::Kind::receive) return 2;

@@ -1,8 +1,9 @@
-// Records: what a session remembers of its epochs for those who want to know afterwards how long what took.
-// One JSON object per line; docs/records.md says what each field means. Pure.
+// Records: what a session writes down about its epochs, for people who want to know afterwards what
+// took how long. There is one JSON object per line; docs/records.md says what each field means.
+// Pure.
 //
-// The first line of a file is a session's ("record": "session"); a line per epoch follows ("epoch"), and one
-// when the session ends well ("end").
+// The first line of a file describes a session ("record": "session"). A line per epoch follows
+// ("epoch"), and one more if the session ends well ("end").
 #pragma once
 
 #include <cstdint>
@@ -20,14 +21,14 @@ namespace tailrace::internal {
 struct CaptureNumbers {
     uint32_t ranks = 0;
     uint64_t bytes = 0;
-    double least_seconds = 0, most_seconds = 0, sum_seconds = 0;  // of a rank's capture
-    double most_wait_seconds = 0;     // of a rank, for room in the queue before it
-    double most_blocked_seconds = 0;  // of a rank: its wait and its capture
+    double least_seconds = 0, most_seconds = 0, sum_seconds = 0;  // the ranks' captures
+    double most_wait_seconds = 0;     // the longest time that a rank waited for room in the queue
+    double most_blocked_seconds = 0;  // the longest wait and capture of a rank together
 
     void add(const CaptureNumbers& other);
     bool operator==(const CaptureNumbers&) const = default;
 };
-CaptureNumbers capture_numbers(uint64_t bytes, double seconds, double wait_seconds);  // of one rank
+CaptureNumbers capture_numbers(uint64_t bytes, double seconds, double wait_seconds);  // one rank's
 
 // The flush of one epoch on one node.
 struct NodeRecord {
@@ -39,11 +40,11 @@ struct NodeRecord {
 struct EpochRecord {
     EpochKey key;
     std::string state;  // "committed", "kept_local" or "failed"
-    std::string why;    // of a failure; of kept_local, what kept it there
+    std::string why;    // failed: the reason; kept_local: what kept it there
     int64_t ended_unix_ms = 0;
     double flush_seconds = 0;  // until the last group had committed
     CaptureNumbers capture;
-    std::vector<NodeRecord> nodes;  // ascending; those that were heard of
+    std::vector<NodeRecord> nodes;  // ascending; those that have reported
 };
 
 struct SessionRecord {
@@ -58,7 +59,8 @@ struct SessionRecord {
     uint32_t ranks = 0;
     uint32_t nodes = 0;
     int64_t began_unix_ms = 0;
-    std::vector<std::pair<std::string, std::string>> settings;  // key and value, as in the configuration
+    // Key and value, as in the configuration.
+    std::vector<std::pair<std::string, std::string>> settings;
 };
 
 struct SessionEnd {
@@ -66,19 +68,19 @@ struct SessionEnd {
     int64_t ended_unix_ms = 0;
     double seconds = 0;  // since the session began
     uint64_t epochs = 0;
-    double blocked_seconds = 0;  // sum over epochs of most_blocked_seconds
+    double blocked_seconds = 0;  // the sum of most_blocked_seconds over all epochs
 };
 
-// Each ends with a line feed.
+// Each line ends with a line feed.
 std::string to_json_line(const SessionRecord& session);
 std::string to_json_line(const EpochRecord& epoch, const SessionRecord& session);
 std::string to_json_line(const SessionEnd& end);
 
-// The events of a node in one epoch as lines of a trace in the JSON array format that Perfetto opens, each
-// with a comma before it. `steady_to_unix_us` is added to the events' steady clock.
+// The events of a node in one epoch, as lines of a trace in the JSON array format that Perfetto
+// opens. Each line begins with a comma. `steady_to_unix_us` is added to the events' steady clock.
 std::string to_trace_lines(EpochKey key, int node, const std::vector<FlushEvent>& events,
                            int64_t steady_to_unix_us);
-// What such a file begins and ends with.
+// What a trace file begins and ends with.
 std::string trace_head(const SessionRecord& session, int node);
 inline constexpr std::string_view trace_tail = "\n]\n";
 

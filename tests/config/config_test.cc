@@ -284,9 +284,9 @@ TEST_F(ConfigTest, AVariableThatIsNearlyASettingIsRefused) {
     Config config;
     const Status status = load_config_environment(config);
     EXPECT_EQ(status.code(), Code::invalid_argument);
-    EXPECT_EQ(
-        status.message(),
-        "the environment variable TAILRACE_FIELS is no setting of tailrace; the nearest is TAILRACE_FILES");
+    EXPECT_EQ(status.message(),
+              "the environment variable TAILRACE_FIELS is not a setting of tailrace; the nearest is "
+              "TAILRACE_FILES");
     EXPECT_EQ(config.writers, 0u) << "nothing is taken when something is refused";
 }
 
@@ -306,8 +306,8 @@ TEST_F(ConfigTest, AVariableOfAnotherKindIsWarnedOf) {
     Config config;
     EXPECT_TRUE(load_config_environment(config).ok());
     EXPECT_EQ(config.files, 1u);
-    EXPECT_THAT(logged_, HasSubstr("TAILRACE_ROOT is no setting of tailrace"));
-    EXPECT_THAT(logged_, HasSubstr("TAILRACE_HOME is no setting of tailrace"));
+    EXPECT_THAT(logged_, HasSubstr("TAILRACE_ROOT is not a setting of tailrace"));
+    EXPECT_THAT(logged_, HasSubstr("TAILRACE_HOME is not a setting of tailrace"));
     EXPECT_EQ(std::count(logged_.begin(), logged_.end(), '\n'), 2) << logged_;
 }
 

@@ -154,10 +154,10 @@ TEST(RecordBookTest, WhatMissesANodeIsGivenOutAtTheEndAndOthersAreNot) {
 
 TEST(RecordBookTest, IsBounded) {
     RecordBook book(2);
-    for (uint64_t epoch = 1; epoch <= RecordBook::most_open + 3; ++epoch)
+    for (uint64_t epoch = 1; epoch <= RecordBook::max_open + 3; ++epoch)
         book.ended(end_of({epoch, 1}, "committed"));
     EXPECT_THAT(book.take_whole(), SizeIs(3));
-    EXPECT_THAT(book.take_rest(), SizeIs(RecordBook::most_open));
+    EXPECT_THAT(book.take_rest(), SizeIs(RecordBook::max_open));
 }
 
 }  // namespace
