@@ -173,9 +173,9 @@ std::vector<std::vector<std::byte>> slices_of(ArrayFacts facts, size_t entries_e
 }
 
 // Returns all ranks' facts on rank 0, and nothing on the others. Collective.
-Result<ArrayFacts> gather_facts(Transport& transport, ArrayFacts mine, size_t most_entries) {
+Result<ArrayFacts> gather_facts(Transport& transport, ArrayFacts mine, size_t max_entries) {
     const auto ranks = static_cast<size_t>(transport.size());
-    const auto slices = slices_of(std::move(mine), std::max(min_slice_entries, most_entries / ranks));
+    const auto slices = slices_of(std::move(mine), std::max(min_slice_entries, max_entries / ranks));
     ByteWriter count;
     count.put(static_cast<uint64_t>(slices.size()));
     TAILRACE_ASSIGN(const auto counts, transport.allgather(count.bytes()));
@@ -203,10 +203,10 @@ Result<ArrayFacts> gather_facts(Transport& transport, ArrayFacts mine, size_t mo
 
 Result<ArrayAnswer> judge_together(Transport& transport, uint32_t rank_count,
                                    const std::function<ArrayFacts(const ArrayQuestion&)>& facts,
-                                   size_t most_entries) {
+                                   size_t max_entries) {
     ArrayQuestion question;
     while (true) {
-        TAILRACE_ASSIGN(auto all, gather_facts(transport, facts(question), most_entries));
+        TAILRACE_ASSIGN(auto all, gather_facts(transport, facts(question), max_entries));
         ArrayAnswer answer;
         if (transport.rank() == 0) answer = judge_arrays(question, std::move(all), rank_count);
         ByteWriter out;

@@ -1,5 +1,6 @@
 // Judging arrays: finds out whether an epoch's arrays can be restored, by asking the ranks that
-// hold the tables. All functions but judge_together are pure.
+// hold the tables. The functions are pure, except those that read files (facts_of_parts,
+// verify_parts) or communicate (judge_together).
 //
 //   1. Combine the digests of all ranks' tables. If the result equals that of an epoch that was
 //      found good, this epoch is good.
@@ -73,12 +74,12 @@ struct ArrayAnswer {
 ArrayAnswer judge_arrays(const ArrayQuestion& asked, ArrayFacts facts, uint32_t rank_count);
 
 // The same for ranks that may communicate only in collective calls; collective. Allgather brings
-// all facts to all ranks, `most_entries` arrays of all ranks at a time (of some 64 bytes each), and
+// all facts to all ranks, `max_entries` arrays of all ranks at a time (of some 64 bytes each), and
 // rank 0 judges. `facts` answers a question for this rank. The answer always has a verdict, the
 // same on every rank. Fails only if a collective call fails.
-inline constexpr size_t most_gathered_entries = 1 << 20;
+inline constexpr size_t max_gathered_entries = 1 << 20;
 Result<ArrayAnswer> judge_together(Transport& transport, uint32_t rank_count,
                                    const std::function<ArrayFacts(const ArrayQuestion&)>& facts,
-                                   size_t most_entries = most_gathered_entries);
+                                   size_t max_entries = max_gathered_entries);
 
 }  // namespace tailrace::internal

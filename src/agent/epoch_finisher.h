@@ -22,7 +22,7 @@ namespace tailrace::internal {
 
 class EpochFinisher {
   public:
-    // The context outlives the finisher.
+    // The context must outlive the finisher.
     explicit EpochFinisher(const JobContext& context) : context_(context) {}
     ~EpochFinisher() { finish(); }
     // `thrown` is called in a catch block of the naming thread. Some epoch may then never be

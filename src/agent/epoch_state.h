@@ -1,4 +1,7 @@
 // EpochState: how far an epoch is on its way from a save to the shared directory.
+//
+//   captured -> (queued) -> flushing -> committed
+//          \-> kept local (by shared_every or queue policy)   \-> failed, and why
 #pragma once
 
 #include <cstdint>

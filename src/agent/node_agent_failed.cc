@@ -56,7 +56,7 @@ void NodeAgent::thread_threw(const Status& why) {
     context_.transport->wake();
 }
 
-// Each step catches by itself, because each may fail for the same reason again. The last one needs
+// Each step catches by itself, because each may fail for the same reason again. The last step needs
 // no memory.
 void NodeAgent::break_down(const Status& why) noexcept {
     log(LogLevel::error, "node {} flushes nothing any more: {}", context_.node, why.to_string());

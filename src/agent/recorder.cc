@@ -91,7 +91,7 @@ void Recorder::begin(Priority priority) {
     if (keeps_record_) {
         append(to_json_line(session_));
         writing_.add([this] {
-            // The next file begins with it, if this session begins one.
+            // Every file that this session begins later starts with it.
             record_.set_head(to_json_line(session_));
             const std::string& path = record_.path();
             drop_old_records(storage_, path.substr(0, path.rfind('/')), max_record_files);

@@ -41,7 +41,7 @@ struct Epoch {
     std::shared_ptr<const FlushPlan> plan;
     std::unique_ptr<Leader> leader;
     std::unique_ptr<Follower> follower;
-    // (leader's node, credit) that came before the plan.
+    // Credits that came before the plan, each with its leader's node.
     std::deque<std::pair<int, uint32_t>> early_credits;
     Status failure;  // once it is set, nothing new is begun
     // A leader has sent SEGMENT, or begun end_solo().

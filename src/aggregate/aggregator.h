@@ -3,7 +3,7 @@
 //
 // The way of the data (Algorithms 2-5 of the FGCS paper):
 //   follower   sends a chunk from a pool buffer, only against a leader's credit
-//   leader     gives a follower a credit for a free buffer, receives into it, and queues it for writing
+//   leader     gives a follower a credit for a free buffer, receives into it, and queues it
 //   writers    a pool of threads: take the write queue first, else the next chunk of local data;
 //              allocate an aligned place under a short lock, write outside every lock, and give the
 //              buffer back

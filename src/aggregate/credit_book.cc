@@ -36,7 +36,7 @@ CreditBook::Follower& CreditBook::find(int node) {
 
 void CreditBook::grant(int node) {
     Follower& follower = find(node);
-    INVARIANT(follower.chunks > 0 && follower.open_credits < most_open);
+    INVARIANT(follower.chunks > 0 && follower.open_credits < max_open);
     ++follower.open_credits;
     --follower.chunks;
 }

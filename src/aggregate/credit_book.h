@@ -1,7 +1,7 @@
 // CreditBook: decides which follower a leader gives its next free buffer to. Pure.
 //
 // The follower with the fewest open credits comes first. Followers with equally many take turns,
-// and none has more than most_open. So a slow follower, which leaves credits open, is asked less
+// and none has more than max_open. So a slow follower, which leaves credits open, is asked less
 // often. It never holds all buffers, and fast followers never wait for it.
 #pragma once
 
@@ -16,7 +16,7 @@ class CreditBook {
   public:
     // Two chunks on their way hide the time for reading, and two credits behind them that of the
     // credits' travel.
-    static constexpr uint32_t most_open = 4;
+    static constexpr uint32_t max_open = 4;
 
     // `chunks`: how many chunks the follower has in all. It may send some of them to other leaders.
     void add(int node, uint64_t chunks);
@@ -38,7 +38,7 @@ class CreditBook {
         uint64_t chunks = 0;  // chunks without a credit; more credits than this would be useless
         uint32_t open_credits = 0;
         bool empty = false;
-        bool wants() const { return !empty && chunks > 0 && open_credits < most_open; }
+        bool wants() const { return !empty && chunks > 0 && open_credits < max_open; }
     };
     Follower& find(int node);
 

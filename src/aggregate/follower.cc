@@ -47,7 +47,7 @@ bool Follower::test_sends() {
         statistics_.sent_bytes += **done;
         ++statistics_.chunks_sent;
         const Chunk& chunk = *send->chunk;
-        if (services_.options.trace && statistics_.events.size() < most_flush_events)
+        if (services_.options.trace && statistics_.events.size() < max_flush_events)
             statistics_.events.push_back(
                 {FlushEvent::Kind::send, -1, chunk.begin, Clock::now(), chunk.bytes, chunk.rank});
         send = sends_.erase(send);

@@ -127,7 +127,7 @@ void Leader::enter(Stage stage) {
 }
 
 void Leader::note_event(const FlushEvent& event) {
-    if (services_.options.trace && statistics_.events.size() < most_flush_events)
+    if (services_.options.trace && statistics_.events.size() < max_flush_events)
         statistics_.events.push_back(event);
 }
 

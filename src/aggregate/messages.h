@@ -7,9 +7,9 @@
 // The way of an epoch:
 //   1. OFFER    member -> coordinator: its streams, or why it cannot take part.
 //   2. PLAN     coordinator -> members, once every node has offered.
-//   3. CREDIT   leader -> follower: one pool buffer is reserved for the follower. CHUNK    follower
-//      -> leader, as an answer: what the buffer will get. The data follows under the
-//               tag data_tag(credit).
+//   3. CREDIT   leader -> follower: one pool buffer is reserved for the follower.
+//      CHUNK    follower -> leader, as an answer: what the buffer will get. The data follows under
+//               the tag data_tag(credit).
 //      EMPTY    follower -> leader, as the other answer: it has no more data, or it failed.
 //   4. SEGMENT  leader -> coordinator: the leader's segment is committed, or has failed.
 //   5. RESULT   coordinator -> members: how the group's flush ended. No message about the epoch

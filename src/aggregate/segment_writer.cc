@@ -65,7 +65,7 @@ Status SegmentWriter::write(uint32_t rank, uint64_t stream_offset, std::span<con
         const uint64_t end = begin + align_up(piece.extent.bytes, plan_->block_bytes);
         INVARIANT(piece.extent.stream_offset >= stream_offset && end <= padded);
         INVARIANT(piece.extent.file_offset % plan_->block_bytes == 0);
-        // Between blocks and rest.
+        // Where `blocks` end and `rest` begins.
         const uint64_t border = std::clamp<uint64_t>(blocks.size(), begin, end);
         File& file = files_[piece.file].segment->file();
         if (begin < border)

@@ -50,7 +50,7 @@ std::optional<int> node_number(std::string_view name, const std::string& prefix)
     return number;
 }
 
-constexpr uint32_t most_path_bytes = 1 << 16;
+constexpr uint32_t max_path_bytes = 1 << 16;
 
 }  // namespace
 
@@ -135,7 +135,7 @@ std::vector<std::byte> encode_parts(const OfferedParts& offered) {
         out.put(static_cast<uint8_t>(header.for_shared));
         put(out, header.stream);
     }
-    out.put_string(std::string_view(offered.damaged).substr(0, most_path_bytes));
+    out.put_string(std::string_view(offered.damaged).substr(0, max_path_bytes));
     return out.take();
 }
 
@@ -147,7 +147,7 @@ Result<KnownParts> decode_parts(std::span<const std::byte> bytes, int node) {
     for (uint64_t i = 0; i < count && in.ok(); ++i) {
         KnownPart part;
         part.node = node;
-        part.path = in.get_string(most_path_bytes);
+        part.path = in.get_string(max_path_bytes);
         auto& header = part.header;
         header.key = get_key(in);
         header.run_uid = in.get<uint64_t>();
@@ -157,7 +157,7 @@ Result<KnownParts> decode_parts(std::span<const std::byte> bytes, int node) {
         header.stream = get_stream(in);
         parts.push_back(std::move(part));
     }
-    known.damaged = in.get_string(most_path_bytes);
+    known.damaged = in.get_string(max_path_bytes);
     if (!in.at_end())
         return Status(Code::transport,
                       fmt::format("the list of captured parts of node {} could not be decoded", node));

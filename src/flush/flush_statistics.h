@@ -57,9 +57,9 @@ struct FlushStatistics {
     double write_seconds = 0;        // sum over writers
     double sync_seconds = 0;
     std::vector<WriterStatistics> writers;  // a leader's, by thread
-    // Filled with AggregatorOptions::trace; at most most_flush_events entries.
+    // Filled with AggregatorOptions::trace; at most max_flush_events entries.
     std::vector<FlushEvent> events;
 };
-inline constexpr size_t most_flush_events = 1 << 16;
+inline constexpr size_t max_flush_events = 1 << 16;
 
 }  // namespace tailrace::internal

@@ -21,8 +21,9 @@
 namespace tailrace::internal {
 
 // A group consists of consecutive nodes [first_node, last_node), and writes consecutive files
-// [first_file, last_file). There are G = min(nodes, files) groups. Node i belongs to group floor(i
-// * G / nodes), and file k to group floor(k * G / files).
+// [first_file, last_file). With G = min(nodes, files) groups,
+//   - node i belongs to group floor(i * G / nodes), and
+//   - file k belongs to group floor(k * G / files).
 struct Group {
     int index = 0;
     int first_node = 0, last_node = 0;

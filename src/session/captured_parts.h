@@ -25,8 +25,8 @@ class CapturedParts {
     CapturedParts(const JobContext& context, const RankEpochs& epochs, const Background& background)
         : context_(context), epochs_(epochs), background_(background) {}
 
-    // Takes over the parts that were found when the session began. Removes old epochs beyond what
-    // the tier is to keep at once, except those that are being recovered.
+    // Takes over the parts that were found when the session began. Old epochs beyond what the tier
+    // is to keep are removed at once, except those that are being recovered.
     void take_over(std::vector<KnownPart> parts, const OldEpochs& old);
     void add(OwnPart part) { own_.push_back(std::move(part)); }
 

@@ -26,7 +26,7 @@ Result<KnownParts> gather_parts(const JobContext& context) {
             if (!listed.ok()) break;
             for (auto& part : listing->parts) mine.parts.push_back(std::move(part));
             for (const auto& leftover : listing->leftovers) {
-                log(LogLevel::debug, "passed over: {}", leftover.why.message());
+                log(LogLevel::debug, "a leftover is passed over: {}", leftover.why.message());
                 const auto name = part_file_name(leftover);
                 if (name && !name->unfinished) mine.damaged = leftover.why.message();
             }

@@ -22,7 +22,7 @@ struct Opening {
     JobContext context;
     std::unique_ptr<DirectoryLock> local_lock;  // a representative's, of its node's directory
     SharedInventory inventory;                  // the same on every rank
-    // Of earlier runs, that this node looks after (representatives).
+    // The parts of earlier runs that this node looks after. Only representatives have some.
     std::vector<KnownPart> old_parts;
 };
 

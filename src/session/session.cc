@@ -164,7 +164,7 @@ Status Session::capture_epoch(uint64_t epoch, const Status& failure, Captured& c
         if (!failure.ok()) return failure;
         const FileSizeSignalBlocked blocked;
         return capture_->capture(
-            // Plus the new one.
+            // One epoch less, because the new one is kept, too.
             header, sources, parts_->retire(context_.config.keep_local - 1, may_recycle()));
     }();
 

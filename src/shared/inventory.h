@@ -19,7 +19,7 @@ struct SharedInventory {
     std::optional<EpochKey> newest_committed;  // what a restore of the newest epoch would try first
     // All of them. Those before the newest are judged by their names alone.
     std::vector<EpochKey> committed;
-    std::vector<EpochKey> unclean;  // incomplete, with files that stay in the directory
+    std::vector<EpochKey> unclean;  // not usable, with files that stay in the directory
 };
 
 // Puts the shared directory in order and says what it holds:

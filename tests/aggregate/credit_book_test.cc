@@ -31,14 +31,14 @@ TEST(CreditBookTest, FollowerThatAnswersGetsTheNextCreditAndTheSlowOneKeepsFew) 
         ++granted[node];
         if (node == 1) book.take_chunk(1);  // node 2 never answers
     }
-    EXPECT_LE(granted[2], static_cast<int>(CreditBook::most_open));
+    EXPECT_LE(granted[2], static_cast<int>(CreditBook::max_open));
     EXPECT_GE(granted[1], 96);
 }
 
 TEST(CreditBookTest, NoFollowerHasMoreCreditsOpenThanItCanUse) {
     CreditBook book;
     book.add(1, 1000);
-    for (uint32_t i = 0; i < CreditBook::most_open; ++i) book.grant(*book.next());
+    for (uint32_t i = 0; i < CreditBook::max_open; ++i) book.grant(*book.next());
     EXPECT_FALSE(book.may_grant());
     EXPECT_FALSE(book.next().has_value());
     book.take_chunk(1);
