@@ -1,6 +1,8 @@
-/* tailrace.h - save a parallel program's state in one memory copy; it flows into few files in the background.
+/* tailrace.h - saves a parallel program's state in one memory copy, and writes it to a few files in the
+ * background.
  *
- * The shortest use, without MPI (with it, call tailrace_open_mpi of tailrace_mpi.h instead of tailrace_open):
+ * The shortest use, without MPI (with MPI, call tailrace_open_mpi of tailrace_mpi.h instead of
+ * tailrace_open):
  *
  *     tailrace_options* options = tailrace_options_new();
  *     tailrace_options_set(options, "shared_dir", "checkpoints");
@@ -10,30 +12,30 @@
  *     uint64_t step = 0;
  *     tailrace_restore(session, TAILRACE_NEWEST, &step);      // TAILRACE_NOT_FOUND on a first run
  *     while (step < last) { compute(state); if (++step % 100 == 0) tailrace_save(session, step); }
- *     tailrace_close(session);                                // waits for what is still on its way
+ *     tailrace_close(session);                                // waits until everything is written
  *     tailrace_options_free(options);
  *
- * Errors: every function that returns tailrace_code returns TAILRACE_OK or the kind of failure, and then
- * tailrace_last_error() holds, for the calling thread until its next call, a sentence: what was tried, where,
- * and what is left intact. The library never exits, aborts or prints for the program; it logs through a
- * callback (tailrace_set_log).
+ * Errors: every function that returns tailrace_code returns TAILRACE_OK or the kind of failure. After a
+ * failure tailrace_last_error() holds a sentence: what was tried, where, and what is left intact. It holds
+ * it for the calling thread, until that thread's next call. The library never exits, aborts or prints for
+ * the program. It logs through a callback (tailrace_set_log).
  *
- * Threads: a session may be used from several threads; calls marked "collective" must be made by every rank
- * of the session's communicator, in the same order. Where the MPI library provides less than
+ * Threads: a session may be used from several threads. Calls marked "collective" must be made by every
+ * rank of the session's communicator, in the same order. If the MPI library provides less than
  * MPI_THREAD_MULTIPLE, save, wait and wait_all are collective too.
  *
- * Misuse: NULL where something is needed is TAILRACE_INVALID_ARGUMENT; a session, reader or options object
- * that has been closed or freed is recognised and is TAILRACE_FAILED_STATE.
+ * Misuse: NULL where an argument is needed gives TAILRACE_INVALID_ARGUMENT. A session, reader or options
+ * object that has been closed or freed is recognised and gives TAILRACE_FAILED_STATE.
  *
- * Ownership: pointers returned as `const char*` or `const ...*` live as long as the object they come from;
- * what a function makes, its _free or _close function releases. Memory given to tailrace_register stays the
- * program's; tailrace reads it during save and writes it during restore, at no other time.
+ * Ownership: pointers returned as `const char*` or `const ...*` live as long as the object they come from.
+ * Release what a function makes with its _free or _close function. Memory given to tailrace_register stays
+ * the program's. tailrace reads it during save and writes it during restore, and at no other time.
  *
  * Growth: a struct that programs allocate ends with `reserved` fields, and later versions use some of them.
- * In one that goes in they must be 0, so begin with zeros; in one that comes out they are 0. docs/linking.md
- * says what stays as it is.
+ * In a struct passed to tailrace they must be 0, so begin with zeros. In one that tailrace fills they are 0.
+ * docs/linking.md says which parts of the interface never change.
  *
- * C11. No C++ or MPI types.
+ * C11, without C++ or MPI types.
  */
 #ifndef TAILRACE_H
 #define TAILRACE_H
@@ -59,15 +61,16 @@ extern "C" {
 #define TAILRACE_VERSION_MINOR 2
 #define TAILRACE_VERSION_PATCH 0
 
-/* Of the library that the program runs with: "0.2.0". The macros are of the header it was compiled with. */
+/* The version of the library that the program runs with: "0.2.0". The macros are those of the
+ * header it was compiled with. */
 TAILRACE_API const char* tailrace_version(void);
 
 /* ---- failures ------------------------------------------------------------------------------------- */
 
-/* What kind of failure a code is, in words: "no space". Never NULL. */
+/* The kind of failure that a code stands for, in words: "no space". Never NULL. */
 TAILRACE_API const char* tailrace_code_name(tailrace_code code);
-/* What this thread's last call has failed with: a sentence that stays until its next call. Never NULL; ""
- * when the call did not fail. */
+/* The sentence of this thread's last call, if it failed; "" if it did not fail. Never NULL. The
+ * sentence stays until the thread's next call. */
 TAILRACE_API const char* tailrace_last_error(void);
 
 /* ---- logging -------------------------------------------------------------------------------------- */
@@ -80,28 +83,31 @@ typedef enum tailrace_log_level {
     TAILRACE_LOG_OFF = 4
 } tailrace_log_level;
 
-/* May be called from any thread, also from tailrace's own; must not call tailrace. */
+/* tailrace may call this function from any thread, its own threads included. The function must not
+ * call tailrace. */
 typedef void (*tailrace_log_function)(tailrace_log_level level, const char* message, void* user);
 
-/* Process-wide. NULL restores the default: warnings and errors to stderr, or what TAILRACE_LOG says. */
+/* Sets the log callback of the whole process. NULL restores the default: warnings and errors go to
+ * stderr, unless TAILRACE_LOG names another level. */
 TAILRACE_API void tailrace_set_log(tailrace_log_function function, void* user);
-/* Process-wide: messages below this level are not logged. */
+/* Sets the log level of the whole process. Messages below this level are not logged. */
 TAILRACE_API void tailrace_set_log_level(tailrace_log_level level);
 
 /* ---- options -------------------------------------------------------------------------------------- */
 
-/* Settings of a session. `tailrace config` (command line) and docs/settings.md list all keys. Later sources
- * win: defaults, files loaded, environment TAILRACE_<KEY>, keys set in code. Not for several threads at once.
- */
+/* Settings of a session. `tailrace config` (command line) and docs/settings.md list all keys. Later
+ * sources win, in this order: defaults, files loaded, environment TAILRACE_<KEY>, keys set in code.
+ * Only one thread at a time may use an options object. */
 typedef struct tailrace_options tailrace_options;
 
-/* New options, without settings. NULL when out of memory. */
+/* Makes options without settings. NULL when out of memory. */
 TAILRACE_API tailrace_options* tailrace_options_new(void);
-/* Frees the options. Sessions that were opened with them keep what they have. NULL is allowed. */
+/* Frees the options. Sessions that were opened with them keep their settings. NULL is allowed. */
 TAILRACE_API void tailrace_options_free(tailrace_options* options);
 /* Adds the settings of a file. After a failure the options are as they were. */
 TAILRACE_API tailrace_code tailrace_options_load(tailrace_options* options, const char* toml_path);
-/* Sets one key, from the text that a file would have for it. After a failure the options are as they were. */
+/* Sets one key. `value` is the text that a file would have for it. After a failure the options are
+ * as they were. */
 TAILRACE_API tailrace_code tailrace_options_set(tailrace_options* options, const char* key,
                                                 const char* value);
 
@@ -109,24 +115,24 @@ TAILRACE_API tailrace_code tailrace_options_set(tailrace_options* options, const
 
 typedef struct tailrace_session tailrace_session;
 
-/* Opens a session without ranks (rank 0 of 1). `options` may be freed afterwards; NULL means defaults,
- * environment, and the file named by TAILRACE_CONFIG. On failure *session is NULL. */
+/* Opens a session without ranks (rank 0 of 1). `options` may be freed afterwards. NULL means
+ * defaults, environment, and the file that TAILRACE_CONFIG names. On failure *session is NULL. */
 TAILRACE_API tailrace_code tailrace_open(const tailrace_options* options, tailrace_session** session);
 
-/* Waits for all flushes, reports the first that failed, and frees the session in any case. Collective.
- * NULL is allowed. */
+/* Waits for all flushes and returns the first failure among them. The session is freed in any case.
+ * Collective. NULL is allowed. */
 TAILRACE_API tailrace_code tailrace_close(tailrace_session* session);
 
-/* This rank, from 0, and how many there are. -1 and 0 for no session. */
+/* This rank, counted from 0, and the number of ranks. They are -1 and 0 if there is no session. */
 TAILRACE_API int tailrace_rank(const tailrace_session* session);
 TAILRACE_API int tailrace_rank_count(const tailrace_session* session);
-/* The value of a setting as this session uses it; NULL for an unknown key. Lives until the next call in this
- * thread. */
+/* The value of a setting as this session uses it; NULL for an unknown key. The text lives until
+ * this thread's next call. */
 TAILRACE_API const char* tailrace_setting(const tailrace_session* session, const char* key);
 
 /* ---- what to save --------------------------------------------------------------------------------- */
 
-/* Element types of arrays. Numbers are part of the file format. */
+/* Element types of arrays. The numbers are part of the file format. */
 typedef enum tailrace_type {
     TAILRACE_BYTES = 0,
     TAILRACE_INT8 = 1,
@@ -148,34 +154,34 @@ typedef enum tailrace_type {
 
 #define TAILRACE_MAX_DIMENSIONS 16
 
-/* What is declared of a global array, by all ranks alike. Without a declaration the ranks' pieces cover every
- * element exactly once, and an epoch where they do not is not committed. */
-#define TAILRACE_ARRAY_GAPS 1u /* some elements may be in no rank's piece; nobody can read those */
-/* An element may be in several ranks' pieces. That of the lowest rank counts; only a rank that restores the
- * very piece that it saved gets its own back. */
+/* Declarations about a global array. All ranks make the same ones. Without a declaration the ranks'
+ * pieces must cover every element exactly once; otherwise the epoch is not committed. */
+#define TAILRACE_ARRAY_GAPS 1u /* some elements may be in no rank's piece; they cannot be read */
+/* Several ranks' pieces may contain the same element. The value of the lowest rank counts. A rank
+ * that restores exactly the piece it saved gets its own values back. */
 #define TAILRACE_ARRAY_OVERLAP 2u
 
 /* A rank's piece of a global array, row-major (C order): element i of dimension d of the piece is element
- * offset[d] + i of the whole. The arrays have `dimensions` entries and are copied.
+ * offset[d] + i of the whole array. Each pointer leads to `dimensions` numbers, which are copied.
  *
- * Without more the memory is exactly the piece. Where it is more, such as a block with ghost cells around
- * what is the rank's own, save reads the piece's elements alone and restore writes these alone:
+ * By default the memory is exactly the piece. It may also be larger, such as a block with ghost cells
+ * around the rank's own cells. Then describe the memory; save reads and restore writes only the piece:
  *
  *     memory_shape         elements of the memory in each dimension
- *     memory_offset        where the piece begins in it; NULL: at its beginning
+ *     memory_offset        where the piece begins in the memory; NULL: at its beginning
  *     memory_stride_bytes  from an element to its neighbour in each dimension; NULL: row-major
- *     memory_bytes         of the memory; the shape must not reach beyond. 0: not said
+ *     memory_bytes         size of the memory, which the shape must not exceed; 0: not known
  *
- * Strides serve for every other element, for one member of a struct, or for dimensions in another order
- * (those of Fortran are this one's backwards: {8, 8 * rows}). They are positive, and by them no two elements
- * of the piece share memory. Those of a dimension with one element mean nothing. With strides memory_shape
- * may be NULL.
+ * Strides describe every second element, one member of a struct, or dimensions in another order. (Fortran
+ * arrays have the reverse of this order: {8, 8 * rows}.) Strides are positive, and no two elements of the
+ * piece may share memory. The stride of a dimension with one element is ignored. If strides are given,
+ * memory_shape may be NULL.
  *
- * For a grid of ny x nx own cells with 2 ghost cells on each side: local_shape {ny, nx}, memory_shape
- * {ny + 4, nx + 4}, memory_offset {2, 2}.
+ * Example: a grid of ny x nx own cells with 2 ghost cells on each side has local_shape {ny, nx},
+ * memory_shape {ny + 4, nx + 4} and memory_offset {2, 2}.
  *
- * The struct grows in later versions. So begin with zeros, as `tailrace_array array = {0};` or an initialiser
- * does: where what is reserved is not zero, the call is TAILRACE_INVALID_ARGUMENT. */
+ * Later versions add fields to this struct. So begin with zeros, as `tailrace_array array = {0};` or an
+ * initialiser does. If a reserved field is not zero, the call gives TAILRACE_INVALID_ARGUMENT. */
 typedef struct tailrace_array {
     tailrace_type type;
     int dimensions; /* 1..TAILRACE_MAX_DIMENSIONS */
@@ -190,28 +196,29 @@ typedef struct tailrace_array {
     uint64_t reserved[8];
 } tailrace_array;
 
-/* Registers memory under a name (unique in the rank, 1 to 4096 bytes of UTF-8), as plain bytes or as a piece
- * of a global array. `bytes` may be 0, then `memory` may be NULL. A name that is registered already:
- * TAILRACE_ALREADY_EXISTS. */
+/* Registers memory under a name, as plain bytes or as a piece of a global array. The name has 1 to
+ * 4096 bytes of UTF-8 and is unique in the rank; a name that is already registered gives
+ * TAILRACE_ALREADY_EXISTS. `bytes` may be 0, and `memory` may then be NULL. */
 TAILRACE_API tailrace_code tailrace_register(tailrace_session* session, const char* name, void* memory,
                                              uint64_t bytes);
 TAILRACE_API tailrace_code tailrace_register_array(tailrace_session* session, const char* name, void* memory,
                                                    const tailrace_array* array);
-/* The new place and size of something registered; at any time between saves. */
+/* Gives a registered name a new place and size. Possible at any time between saves. */
 TAILRACE_API tailrace_code tailrace_update(tailrace_session* session, const char* name, void* memory,
                                            uint64_t bytes);
 TAILRACE_API tailrace_code tailrace_update_array(tailrace_session* session, const char* name, void* memory,
                                                  const tailrace_array* array);
-/* Takes a name away: later epochs are without it. TAILRACE_NOT_FOUND when it was not registered. */
+/* Unregisters a name. Later epochs do not contain it. TAILRACE_NOT_FOUND if it was not registered. */
 TAILRACE_API tailrace_code tailrace_unregister(tailrace_session* session, const char* name);
 
 /* ---- saving --------------------------------------------------------------------------------------- */
 
-/* Saves what is registered as `epoch`, a number that grows from save to save and is the same on all ranks
- * (a time step, say). Returns when the copy in the node-local tier is complete and checksummed; the memory
- * is the program's again, and the rest happens in the background. Not collective: ranks may call it at
- * different times. A save that fails uses its number up, since other ranks may have captured theirs; only
- * where there is one rank, and nothing was saved (TAILRACE_INVALID_ARGUMENT), the number stays free. */
+/* Saves what is registered as `epoch`, a number such as a time step. It must grow from save to save
+ * and be the same on all ranks. Returns when the copy in the node-local tier is complete and
+ * checksummed. The program may then change its memory, and the rest happens in the background. Not
+ * collective: ranks may call it at different times. A save that fails uses its number up, because
+ * other ranks may have captured their part. The number stays free only with one rank, if nothing
+ * was saved (TAILRACE_INVALID_ARGUMENT). */
 TAILRACE_API tailrace_code tailrace_save(tailrace_session* session, uint64_t epoch);
 
 typedef enum tailrace_state {
@@ -236,15 +243,15 @@ typedef struct tailrace_epoch_info {
     uint64_t reserved[8];    /* for later versions; 0 */
 } tailrace_epoch_info;
 
-/* What is known of an epoch on this rank, in *info. Never blocks. */
+/* Writes what this rank knows of an epoch to *info. Never blocks. */
 TAILRACE_API tailrace_code tailrace_epoch_state(tailrace_session* session, uint64_t epoch,
                                                 tailrace_epoch_info* info);
 
-/* Waits until the epoch, or every epoch of the session, has come to its end, and returns that: OK when
- * committed or kept local. TAILRACE_INVALID_ARGUMENT also when the ranks' pieces of an array do not fit
- * together (elements in no piece, undeclared overlaps, types or global shapes that differ): nothing of this
- * epoch is kept, earlier ones are. `seconds` < 0 waits for ever; TAILRACE_TIMEOUT when the time is over
- * first. */
+/* Waits until the epoch, or every epoch of the session, has ended, and returns its result:
+ * TAILRACE_OK if it was committed or kept local. If the ranks' pieces of an array do not fit
+ * together (elements in no piece, undeclared overlaps, different types or global shapes), the result
+ * is TAILRACE_INVALID_ARGUMENT. Nothing of such an epoch is kept; earlier epochs are. `seconds` < 0
+ * means no time limit. TAILRACE_TIMEOUT if the time ran out first. */
 TAILRACE_API tailrace_code tailrace_wait(tailrace_session* session, uint64_t epoch, double seconds);
 TAILRACE_API tailrace_code tailrace_wait_all(tailrace_session* session, double seconds);
 
@@ -252,65 +259,73 @@ TAILRACE_API tailrace_code tailrace_wait_all(tailrace_session* session, double s
 
 #define TAILRACE_NEWEST UINT64_MAX
 
-/* The newest epoch is the one the program came to last: when a run has restored an older epoch, or has begun
- * anew, and has completed an epoch of its own, what earlier runs saved beyond that is left behind. It can be
- * restored by its number, and comes last. */
+/* The newest epoch is the one that the program reached last. A run may restore an older epoch, or
+ * begin anew. Once it has completed an epoch of its own, the later epochs of earlier runs are left
+ * behind. They come last in lists, and can be restored by their number. */
 
-/* Epochs that can be restored, newest first, those left behind last. *epochs is freed with
+/* Lists the epochs that can be restored: newest first, those left behind last. Free *epochs with
  * tailrace_list_free. Collective. */
 TAILRACE_API tailrace_code tailrace_list(tailrace_session* session, tailrace_epoch_info** epochs,
                                          size_t* count);
-/* Frees what tailrace_list has returned. NULL is allowed. */
+/* Frees an array that tailrace_list has returned. NULL is allowed. */
 TAILRACE_API void tailrace_list_free(tailrace_epoch_info* epochs);
 
-/* Fills everything registered from `epoch` or TAILRACE_NEWEST: the newest epoch that every rank could read
- * and verify. Arrays are assembled for the piece registered now, whatever the number of ranks was when they
- * were saved; plain regions come from the same rank number, and their size must be the registered one.
- * *restored (may be NULL) is the epoch. Collective. TAILRACE_NOT_FOUND when there is none at all: a first
- * run. TAILRACE_INVALID_ARGUMENT when `epoch` is not there while others are, or when something registered is
- * not in the epoch, or has another size or type there. After any failure but TAILRACE_NOT_FOUND the
- * registered memory is undefined. */
+/* Fills everything registered from `epoch`, or with TAILRACE_NEWEST from the newest epoch that every rank
+ * can read and verify. *restored is set to the epoch; `restored` may be NULL. Collective.
+ *
+ * Arrays are assembled for the piece that is registered now, whatever the number of ranks was when they
+ * were saved. Plain regions come from the same rank number, and must have the registered size.
+ *
+ * TAILRACE_NOT_FOUND means that there is no epoch at all: a first run. TAILRACE_INVALID_ARGUMENT means that
+ * `epoch` is missing while others are there, or that a registered name is missing from the epoch or has
+ * another size or type in it. After any failure but TAILRACE_NOT_FOUND the registered memory is undefined. */
 TAILRACE_API tailrace_code tailrace_restore(tailrace_session* session, uint64_t epoch, uint64_t* restored);
-/* The same for some of the registered names only; at least one. */
+/* Does the same for some of the registered names only. At least one is needed. */
 TAILRACE_API tailrace_code tailrace_restore_some(tailrace_session* session, uint64_t epoch,
                                                  const char* const* names, size_t name_count,
                                                  uint64_t* restored);
 
 /* ---- readers -------------------------------------------------------------------------------------- */
 
-/* A reader, for programs that learn sizes before they provide memory, or read what other ranks saved. */
+/* A reader of an epoch. Use it to learn sizes before you provide memory, or to read what other
+ * ranks saved. */
 typedef struct tailrace_reader tailrace_reader;
 
 #define TAILRACE_VERIFY 1u /* read and check every byte first, all ranks together */
 
-/* Opens `epoch` or TAILRACE_NEWEST. `before` (else TAILRACE_NEWEST) limits the newest to epochs below it, to
- * go on to an older one after a failure. Where a newer epoch is known to be damaged, TAILRACE_NEWEST opens
- * the next older one, as tailrace_restore does: tailrace_reader_passed_over tells. What is damaged
- * in one tier only is read from the other, also when that is found later. Collective. Close the reader before
- * the session; one that is still open then reads nothing any more, but must be closed all the same. */
+/* Opens `epoch`, or with TAILRACE_NEWEST the newest epoch below `before`. Pass TAILRACE_NEWEST as `before`
+ * for no limit, and an epoch to go on to an older one after a failure. Collective.
+ *
+ * If a newer epoch is known to be damaged, TAILRACE_NEWEST opens the next older one, as tailrace_restore
+ * does, and tailrace_reader_passed_over names it. If data are damaged in one tier only, they are read from
+ * the other, also when the damage is found later.
+ *
+ * Close the reader before the session. A reader that is still open when the session is closed cannot read
+ * any more, but must be closed all the same. */
 TAILRACE_API tailrace_code tailrace_reader_open(tailrace_session* session, uint64_t epoch, uint64_t before,
                                                 unsigned flags, tailrace_reader** reader);
-/* Opens an epoch of a shared directory without a session. `job` may be NULL when the directory holds only
- * one job's files. TAILRACE_NEWEST opens the newest epoch that is complete. One that is newer and damaged,
- * or has lost a file since it was committed, is passed over: the log has a warning, and
- * tailrace_reader_passed_over tells. Who must not go on from an older epoch asks for one by its number, or
- * asks that. Heads are checked here, data when they are read. Not collective. */
+/* Opens an epoch of a shared directory without a session. `job` may be NULL if the directory holds only one
+ * job's files. Checks the heads of the files now, and their data when they are read. Not collective.
+ *
+ * TAILRACE_NEWEST opens the newest complete epoch. A newer one that is damaged, or has lost a file since its
+ * commit, is passed over. Then the log has a warning, and tailrace_reader_passed_over names the epoch. A
+ * program that must not go on from an older epoch asks that function, or opens an epoch by its number. */
 TAILRACE_API tailrace_code tailrace_reader_open_directory(const char* shared_dir, const char* job,
                                                           uint64_t epoch, tailrace_reader** reader);
-/* Opens the epoch that a shared file belongs to: `path` alone when the epoch is that one file, which may then
- * have any name; else all files of the epoch, of which each has the name it was written with. Not
- * collective. */
+/* Opens the epoch that a shared file belongs to. If the epoch is one file, only `path` is opened,
+ * and it may have any name. Otherwise all files of the epoch are opened, and each must have the
+ * name it was written with. Not collective. */
 TAILRACE_API tailrace_code tailrace_reader_open_file(const char* path, tailrace_reader** reader);
-/* Closes the reader. What it has returned is gone with it. NULL is allowed. */
+/* Closes the reader and frees everything it has returned. NULL is allowed. */
 TAILRACE_API void tailrace_reader_close(tailrace_reader* reader);
 
-/* The epoch that was opened, and how many ranks there were when it was saved. TAILRACE_NEWEST and 0 for no
- * reader. */
+/* The epoch that was opened, and the number of ranks that saved it. They are TAILRACE_NEWEST and 0
+ * if there is no reader. */
 TAILRACE_API uint64_t tailrace_reader_epoch(const tailrace_reader* reader);
 TAILRACE_API uint32_t tailrace_reader_rank_count(const tailrace_reader* reader);
-/* The epochs that this one was opened in place of, since they are damaged, with their reasons: "epoch 9 of
- * run 2: ...". "" when there are none, or no reader. Never NULL; it stays until the reader is closed. What a
- * run that was killed has left unfinished was never an epoch and is not named. */
+/* The damaged epochs that this one was opened in place of, with their reasons: "epoch 9 of run 2:
+ * ...". The text is "" if there are none, or no reader. It is never NULL and lives until the reader
+ * is closed. Unfinished files of a run that was killed were never an epoch and are not named. */
 TAILRACE_API const char* tailrace_reader_passed_over(const tailrace_reader* reader);
 
 typedef struct tailrace_region_info {
@@ -326,17 +341,18 @@ typedef struct tailrace_region_info {
     uint64_t reserved[8]; /* for later versions; 0 */
 } tailrace_region_info;
 
-/* What a rank saved: how many regions, and each of them by its index below that, or by its name. */
+/* What a rank saved: the number of its regions, and each region by its index (from 0) or by its
+ * name. */
 TAILRACE_API tailrace_code tailrace_reader_region_count(tailrace_reader* reader, uint32_t rank,
                                                         size_t* count);
 TAILRACE_API tailrace_code tailrace_reader_region_at(tailrace_reader* reader, uint32_t rank, size_t index,
                                                      tailrace_region_info* info);
 TAILRACE_API tailrace_code tailrace_reader_region(tailrace_reader* reader, uint32_t rank, const char* name,
                                                   tailrace_region_info* info);
-/* Reads a whole region; `bytes` must be its size. */
+/* Reads a whole region. `bytes` must be its size. */
 TAILRACE_API tailrace_code tailrace_reader_read(tailrace_reader* reader, uint32_t rank, const char* name,
                                                 void* memory, uint64_t bytes);
-/* Reads a box of a global array (row-major), put together from all ranks' pieces. */
+/* Reads a box of a global array (row-major), assembled from all ranks' pieces. */
 TAILRACE_API tailrace_code tailrace_reader_read_box(tailrace_reader* reader, const char* name, int dimensions,
                                                     const uint64_t* offset, const uint64_t* shape,
                                                     void* memory, uint64_t bytes);

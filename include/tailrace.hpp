@@ -1,5 +1,5 @@
-// tailrace.hpp - the C++20 interface: save a parallel program's state in one memory copy; it flows into few
-// files in the background.
+// tailrace.hpp - the C++20 interface: saves a parallel program's state in one memory copy, and
+// writes it to a few files in the background.
 //
 //     #include <tailrace.hpp>
 //
@@ -12,19 +12,20 @@
 //         advance(u);
 //         if (++step % 100 == 0) session.save(step);
 //     }
-//     session.close();   // waits for what is still on its way, and throws if a flush has failed
+//     session.close();   // waits until everything is written, and throws if a flush has failed
 //
 // With MPI: #include <tailrace_mpi.hpp>, and tailrace::open_mpi(communicator, options).
 //
-// Header-only, over the C interface of tailrace.h, whose symbols are the stable ABI; what is said there about
-// threads, collective calls and memory holds here too. Link with libtailrace.
+// The interface is header-only, over the C interface of tailrace.h, whose symbols are the stable ABI. What
+// tailrace.h says about threads, collective calls and memory holds here too. Link with libtailrace.
 //
-// Failures are thrown as tailrace::Error, which carries the code and the sentence. Sessions, options and
-// readers own what they stand for, are movable and not copyable, and must not be used after a move.
+// A failure is thrown as tailrace::Error, which carries the code and the sentence. Sessions, options and
+// readers own the objects of the C interface behind them. They are movable, not copyable, and must not be
+// used after a move.
 #ifndef TAILRACE_HPP
 #define TAILRACE_HPP
 
-#if __cplusplus < 201709L  // what GCC 10 says of its C++20
+#if __cplusplus < 201709L  // GCC 10's value for C++20
 #error "tailrace.hpp needs C++20 (-std=c++20); tailrace.h, the C interface, can be used from any C++"
 #else
 
@@ -55,7 +56,7 @@ inline namespace v0 {
 class Error : public std::runtime_error {
   public:
     Error(tailrace_code code, const std::string& sentence) : std::runtime_error(sentence), code_(code) {}
-    // TAILRACE_NO_SPACE, ...: what kind of failure. what() is the sentence.
+    // The kind of failure, such as TAILRACE_NO_SPACE. what() is the sentence.
     tailrace_code code() const noexcept { return code_; }
 
   private:
@@ -110,9 +111,9 @@ constexpr tailrace_type element_type() {
 
 }  // namespace detail
 
-// A session's settings; docs/settings.md lists the keys. Later sources win: defaults, files loaded,
-// environment variables TAILRACE_<KEY>, keys set in code. Unknown keys and bad values throw at once, naming
-// the nearest right one.
+// A session's settings. docs/settings.md lists the keys. Later sources win, in this order:
+// defaults, files loaded, environment variables TAILRACE_<KEY>, keys set in code. An unknown key or
+// a bad value throws at once, and the message names the nearest right one.
 class Options {
   public:
     Options() : options_(tailrace_options_new()) {
@@ -141,7 +142,7 @@ class Options {
         }
     }
 
-    // For calls of the C interface; stays owned by this object.
+    // For calls of the C interface. This object keeps ownership.
     tailrace_options* get() const noexcept { return options_.get(); }
 
   private:
@@ -151,10 +152,11 @@ class Options {
     std::unique_ptr<tailrace_options, Free> options_;
 };
 
-// Shapes and offsets of arrays: {rows, columns}, or a span, or a vector. At most TAILRACE_MAX_DIMENSIONS.
+// The shape or offset of an array: {rows, columns}, or a span, or a vector. It has at most
+// TAILRACE_MAX_DIMENSIONS numbers.
 class Extents {
   public:
-    Extents() = default;  // none
+    Extents() = default;  // no dimensions
     Extents(std::initializer_list<uint64_t> values) : Extents(std::span(values.begin(), values.size())) {}
     Extents(std::span<const uint64_t> values) {
         if (values.size() > TAILRACE_MAX_DIMENSIONS)
@@ -207,7 +209,8 @@ struct Epoch {
 struct RegionInfo {
     std::string name;
     uint64_t bytes = 0;
-    // Of arrays: the piece that the rank saved, and what was declared of the whole (ArrayOptions).
+    // For arrays: the piece that the rank saved, and the declarations about the whole array
+    // (ArrayOptions).
     struct Array {
         tailrace_type type;
         Extents global_shape, offset, local_shape;
@@ -216,30 +219,31 @@ struct RegionInfo {
     std::optional<Array> array;
 };
 
-// What there is to say of a global array and this rank's memory of it, beside shapes and offset.
+// Declarations about a global array, and a description of this rank's memory.
 //
-// What is declared of the whole array is declared by all ranks alike. Without that, the ranks' pieces cover
-// every element exactly once, and an epoch where they do not is not committed.
+// All ranks declare the same. Without a declaration the ranks' pieces must cover every element exactly once;
+// otherwise the epoch is not committed.
 //
-// Without a description the memory is exactly the piece. Else it is a block of memory_shape elements in which
-// the piece begins at memory_offset, with ghost cells around, say; or its elements lie memory_stride_bytes
-// from their neighbours in each dimension (tailrace_array in tailrace.h). The piece alone is read and
-// written:
+// Without a description the memory is exactly the piece. A description says that the memory is a block of
+// memory_shape elements in which the piece begins at memory_offset, for example because ghost cells surround
+// it. Or it says that the elements lie memory_stride_bytes from their neighbours in each dimension
+// (tailrace_array in tailrace.h). Only the piece is read and written:
 //
 //     session.add_array("u", std::span(u), {rows, columns}, {first, 0}, {own, columns},
 //                       {.memory_shape = {own + 2, columns}, .memory_offset = {1, 0}});
 struct ArrayOptions {
-    bool may_have_gaps = false;  // some elements may be in no rank's piece; nobody can read those
-    // An element may be in several ranks' pieces. That of the lowest rank counts; only a rank that restores
-    // the very piece that it saved gets its own back.
+    bool may_have_gaps = false;  // some elements may be in no rank's piece; they cannot be read
+    // Several ranks' pieces may contain the same element. The value of the lowest rank counts. A
+    // rank that restores exactly the piece it saved gets its own values back.
     bool may_overlap = false;
     Extents memory_shape = {}, memory_offset = {}, memory_stride_bytes = {};
 };
 
-// An epoch that can be read: sizes first, any rank's regions, any box of a global array.
+// An epoch that can be read: sizes first, then any rank's regions and any box of a global array.
 class Reader {
   public:
-    // From a shared directory, without a session. `job` may be empty when only one job's files are there.
+    // Opens an epoch of a shared directory, without a session. `job` may be empty if the directory
+    // holds only one job's files.
     static Reader open_directory(std::string_view shared_dir, std::string_view job = {},
                                  uint64_t epoch = TAILRACE_NEWEST) {
         tailrace_reader* reader = nullptr;
@@ -248,7 +252,8 @@ class Reader {
                                                      epoch, &reader));
         return Reader(reader);
     }
-    // The epoch that a shared file belongs to; a file that is a whole epoch may have any name.
+    // Opens the epoch that a shared file belongs to. A file that is a whole epoch may have any
+    // name.
     static Reader open_file(std::string_view path) {
         tailrace_reader* reader = nullptr;
         detail::check(tailrace_reader_open_file(detail::c_text(path).c_str(), &reader));
@@ -259,7 +264,7 @@ class Reader {
 
     uint64_t epoch() const noexcept { return tailrace_reader_epoch(get()); }
     uint32_t rank_count() const noexcept { return tailrace_reader_rank_count(get()); }
-    // The epochs that this one was opened in place of, since they are damaged, and why; empty: none.
+    // The damaged epochs that this one was opened in place of, and why. Empty if there are none.
     std::string passed_over() const { return tailrace_reader_passed_over(get()); }
 
     RegionInfo region(uint32_t rank, std::string_view name) const {
@@ -346,21 +351,23 @@ class Reader {
 
 class Session {
   public:
-    // A session without ranks. Without options: defaults, environment, and the file TAILRACE_CONFIG names.
+    // Opens a session without ranks. Without options the settings are the defaults, the
+    // environment, and the file that TAILRACE_CONFIG names.
     Session() : Session(open(nullptr)) {}
     explicit Session(const Options& options) : Session(open(options.get())) {}
     // Takes over a session of the C interface.
     explicit Session(tailrace_session* session) noexcept : session_(session) {}
 
-    // The destructor waits for all flushes like close(), but has nobody to tell what failed. Left by an
-    // exception, one of several ranks does not wait: the others may never come, and the program's handler
-    // would not be reached. Its session then stays open until MPI_Finalize, or MPI_Abort.
+    // The destructor waits for all flushes like close(), but cannot report what failed. If an
+    // exception destroys the session on one of several ranks, it does not wait: the other ranks may
+    // never come, and the program's handler would not be reached. The session then stays open until
+    // MPI_Finalize or MPI_Abort.
     ~Session() = default;
     Session(Session&&) noexcept = default;
     Session& operator=(Session&&) noexcept = default;
 
-    // Waits for all flushes and throws what the first failure was; the session is gone in any case.
-    // Collective.
+    // Waits for all flushes and throws the first failure among them. The session is gone in any
+    // case. Collective.
     void close() { detail::check(tailrace_close(session_.release())); }
 
     int rank() const noexcept { return tailrace_rank(get()); }
@@ -383,7 +390,7 @@ class Session {
                                                                               std::span<T> memory) {
         add(name, memory.data(), memory.size_bytes());
     }
-    // The new place and size of something added before, at any time between saves.
+    // Gives a name added before a new place and size, at any time between saves.
     void update(std::string_view name, void* memory, uint64_t bytes) {
         detail::check(tailrace_update(get(), detail::c_text(name).c_str(), memory, bytes));
     }
@@ -393,8 +400,9 @@ class Session {
         update(name, memory.data(), memory.size_bytes());
     }
 
-    // This rank's piece of a global array, row-major: element i of a dimension is element offset + i of the
-    // whole. `memory` holds exactly local_shape's elements, unless the options describe it.
+    // Adds this rank's piece of a global array, row-major: element i of a dimension is element
+    // offset + i of the whole array. `memory` holds exactly local_shape's elements, unless the
+    // options describe it.
     template <class T>
     requires(!std::is_const_v<T>) void add_array(std::string_view name, std::span<T> memory,
                                                  const Extents& global_shape, const Extents& offset,
@@ -418,8 +426,8 @@ class Session {
 
     // ---- saving ----------------------------------------------------------------------------------------
 
-    // Returns when the node-local copy is complete; the memory is the program's again. `epoch` grows from
-    // save to save and is the same on all ranks.
+    // Returns when the node-local copy is complete. The program may then change its memory. `epoch`
+    // must grow from save to save and be the same on all ranks.
     void save(uint64_t epoch) { detail::check(tailrace_save(get(), epoch)); }
 
     // Never blocks.
@@ -429,10 +437,10 @@ class Session {
         return convert(info);
     }
 
-    // Waits until the epoch is committed or kept local; throws its failure.
+    // Waits until the epoch is committed or kept local. Throws its failure.
     void wait(uint64_t epoch) { detail::check(tailrace_wait(get(), epoch, -1)); }
     void wait_all() { detail::check(tailrace_wait_all(get(), -1)); }
-    // The same for a limited time: false when it was over first, and the work goes on.
+    // Waits for a limited time. False if the time ran out first; the work goes on.
     [[nodiscard]] bool wait_for(uint64_t epoch, std::chrono::duration<double> longest) {
         return in_time(tailrace_wait(get(), epoch, not_negative(longest)));
     }
@@ -454,14 +462,15 @@ class Session {
         return epochs;
     }
 
-    // Fills everything that was added from the newest epoch that can be read completely, or from a given
-    // one, and returns its number.
+    // Fills everything that was added, and returns the epoch's number. Takes the newest epoch that
+    // can be read completely, or a given one.
     uint64_t restore(uint64_t epoch = TAILRACE_NEWEST) {
         uint64_t restored = 0;
         detail::check(tailrace_restore(get(), epoch, &restored));
         return restored;
     }
-    // As restore(), but nothing instead of an Error where there is nothing to restore: a first run.
+    // As restore(), but returns nothing, instead of throwing, if there is nothing to restore: a
+    // first run.
     [[nodiscard]] std::optional<uint64_t> try_restore(uint64_t epoch = TAILRACE_NEWEST) {
         uint64_t restored = 0;
         const tailrace_code code = tailrace_restore(get(), epoch, &restored);
@@ -469,7 +478,7 @@ class Session {
         detail::check(code);
         return restored;
     }
-    // Some of the names only.
+    // Restores only the regions with these names.
     uint64_t restore_some(std::span<const std::string> names, uint64_t epoch = TAILRACE_NEWEST) {
         std::vector<const char*> pointers;
         for (const std::string& name : names) pointers.push_back(name.c_str());
@@ -480,8 +489,9 @@ class Session {
         return restored;
     }
 
-    // Opens an epoch for reading: `epoch`, or the newest, or the newest below `before`. With `verify` every
-    // byte is read and checked first, by all ranks together. Destroy the reader before the session.
+    // Opens an epoch for reading: `epoch`, or the newest, or the newest below `before`. With
+    // `verify` all ranks together first read and check every byte. Destroy the reader before the
+    // session.
     Reader open_epoch(uint64_t epoch = TAILRACE_NEWEST, uint64_t before = TAILRACE_NEWEST,
                       bool verify = false) {
         tailrace_reader* reader = nullptr;
@@ -489,7 +499,7 @@ class Session {
         return Reader(reader);
     }
 
-    // For calls of the C interface; stays owned by this object.
+    // For calls of the C interface. This object keeps ownership.
     tailrace_session* get() const noexcept { return session_.get(); }
 
   private:
@@ -539,7 +549,7 @@ class Session {
                 info.in_shared != 0};
     }
 
-    // Negative would mean for ever.
+    // A negative time would mean to wait for ever.
     static double not_negative(std::chrono::duration<double> time) {
         return time.count() < 0 ? 0 : time.count();
     }
@@ -555,7 +565,7 @@ class Session {
             if (std::uncaught_exceptions() > exceptions && tailrace_rank_count(session) > 1) return;
             tailrace_close(session);
         }
-        int exceptions;  // under way when the session was opened
+        int exceptions;  // how many were under way when the session was opened
     };
     std::unique_ptr<tailrace_session, Close> session_;
 };

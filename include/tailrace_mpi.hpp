@@ -9,7 +9,7 @@
 
 #include "tailrace.hpp"
 
-#if __cplusplus >= 201709L  // else tailrace.hpp has said what is missing
+#if __cplusplus >= 201709L  // else tailrace.hpp says what is missing
 
 #include "tailrace_mpi.h"
 
@@ -30,7 +30,7 @@ inline Session open_mpi(MPI_Comm communicator, const tailrace_options* options) 
 inline Session open_mpi(MPI_Comm communicator, const Options& options) {
     return detail::open_mpi(communicator, options.get());
 }
-// With defaults, environment, and the file that TAILRACE_CONFIG names.
+// Opens a session with the defaults, the environment, and the file that TAILRACE_CONFIG names.
 inline Session open_mpi(MPI_Comm communicator) {
     return detail::open_mpi(communicator, nullptr);
 }

@@ -1,6 +1,6 @@
-// tailrace_mpi_collective.hpp - collective files of the C++ interface: two-layer collective I/O on an MPI
-// communicator. What tailrace_mpi_collective.h says about collective calls, memory, threads and what a
-// failure leaves holds here too; failures are thrown as tailrace::Error. Link with libtailrace_mpi.
+// tailrace_mpi_collective.hpp - collective files of the C++ interface: two-layer collective I/O on
+// an MPI communicator. What tailrace_mpi_collective.h says about collective calls, memory, threads
+// and failures holds here too. Failures are thrown as tailrace::Error. Link with libtailrace_mpi.
 //
 //     tailrace::CollectiveFile file(MPI_COMM_WORLD, "fields.dat", TAILRACE_FILE_WRITE);
 //     file.set_view(0, filetype);
@@ -11,7 +11,7 @@
 
 #include "tailrace.hpp"
 
-#if __cplusplus >= 201709L  // else tailrace.hpp has said what is missing
+#if __cplusplus >= 201709L  // else tailrace.hpp says what is missing
 
 #include <exception>
 #include <span>
@@ -22,8 +22,9 @@
 namespace tailrace {
 inline namespace v0 {
 
-// A call in the background. Movable; one that was not waited for is waited for when it is destroyed, by an
-// exception too, since it uses the memory; what it came to is then lost.
+// A call in the background. Movable. The destructor waits for a call that was not waited for,
+// because the call uses the program's memory. It does so when an exception destroys it, too. The
+// call's result is then lost.
 class PendingIo {
   public:
     explicit PendingIo(tailrace_io* io) : io_(io) {}
@@ -41,7 +42,7 @@ class PendingIo {
         detail::check(tailrace_io_test(io_, &over));
         return over != 0;
     }
-    // The bytes that this rank has read, or written. Once.
+    // Returns the bytes that this rank has read or written. Call it once.
     uint64_t wait() {
         uint64_t bytes = 0;
         detail::check(tailrace_io_wait(std::exchange(io_, nullptr), &bytes));
@@ -70,8 +71,9 @@ class CollectiveFile {
         std::swap(exceptions_, other.exceptions_);
         return *this;
     }
-    // Closes, which is collective; failures go to the log. close() throws them. Not while an exception leaves
-    // the file's scope on one of several ranks, which would wait for the others: the file then stays open.
+    // Closes the file, which is collective. Failures go to the log; close() throws them. If an
+    // exception destroys the file on one of several ranks, the destructor does not close it,
+    // because it would wait for the other ranks. The file then stays open.
     ~CollectiveFile() {
         if (file_ == nullptr || (ranks_ > 1 && std::uncaught_exceptions() > exceptions_)) return;
         tailrace_file_close(file_);
@@ -124,7 +126,7 @@ class CollectiveFile {
         return PendingIo(io);
     }
 
-    // Collective: of all ranks together.
+    // Sums over all ranks. Collective.
     tailrace_file_statistics statistics() {
         tailrace_file_statistics statistics{};
         detail::check(tailrace_file_get_statistics(file_, &statistics));
@@ -138,7 +140,7 @@ class CollectiveFile {
   private:
     tailrace_file* file_ = nullptr;
     int ranks_ = 1;
-    int exceptions_ = std::uncaught_exceptions();  // under way when the file was opened
+    int exceptions_ = std::uncaught_exceptions();  // how many were under way when the file was opened
 };
 
 }  // namespace v0

@@ -1,8 +1,9 @@
 /* tailrace_status.h - the status codes of tailrace, shared by the C, C++ and every other interface.
  *
- * A failure is a code and a sentence. The code says what kind of thing went wrong, so that a program can
- * choose what to do; the sentence (tailrace_last_error) says what was tried, on which path, offset and
- * length, and what is left intact. Codes never change their number. C11, no other header needed.
+ * A failure is a code and a sentence. The code says what kind of failure it is, so that a program
+ * can decide what to do. The sentence (tailrace_last_error) says what was tried, on which path,
+ * offset and length, and what is left intact. The number of a code never changes. C11; needs no
+ * other header.
  */
 #ifndef TAILRACE_STATUS_H
 #define TAILRACE_STATUS_H
