@@ -37,7 +37,7 @@ Result<Box> parse_box(std::string_view text, std::span<const uint64_t> shape) {
     }
     if (ranges.size() != shape.size())
         return Status(Code::invalid_argument,
-                      fmt::format("box '{}' has {} ranges; the array has {} dimensions ({})", text,
+                      fmt::format("box '{}' has {} ranges, but the array has {} dimensions ({})", text,
                                   ranges.size(), shape.size(), shape_text(shape)));
     Box box;
     for (size_t d = 0; d < shape.size(); ++d) {
@@ -56,7 +56,7 @@ Result<Box> parse_box(std::string_view text, std::span<const uint64_t> shape) {
         if (!from || !to)
             return Status(
                 Code::invalid_argument,
-                fmt::format("'{}' in box '{}' is no range: write FROM:TO, or one index", range, text));
+                fmt::format("'{}' in box '{}' is not a range: write FROM:TO, or one index", range, text));
         if (*from > *to || *to > shape[d])
             return Status(
                 Code::invalid_argument,

@@ -9,9 +9,10 @@
 
 namespace tailrace::internal::tool {
 
-// One range per dimension of `shape`, separated by commas: "from:to" without `to`, either left out for the
-// dimension's end; or one index, which keeps the dimension with extent 1. invalid_argument says which range
-// is wrong and what the dimension has.
+// One range per dimension of `shape`, separated by commas. A range is "from:to", without `to`
+// itself. Either end may be left out and then is the dimension's end. A range may also be one
+// index, which keeps the dimension with extent 1. invalid_argument says which range is wrong and
+// what the dimension has.
 Result<Box> parse_box(std::string_view text, std::span<const uint64_t> shape);
 
 }  // namespace tailrace::internal::tool

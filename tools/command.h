@@ -1,8 +1,9 @@
 // What the subcommands share: how each one joins the program, and what its exit status means.
 //
-// A subcommand is one file with one function add_NAME(): it declares its options on a CLI::App and returns
-// the function that runs it. Results go to stdout (a table, or one JSON document with --json); everything
-// else, progress and complaints, goes to stderr. Some subcommands are Python programs: python_program.h.
+// A subcommand is one file with one function add_NAME(), which declares its options on a CLI::App
+// and returns the function that runs it. Results go to stdout (a table, or one JSON document with
+// --json). Everything else, such as progress and complaints, goes to stderr. Some subcommands are
+// Python programs: see python_program.h.
 #pragma once
 
 #include <CLI/App.hpp>
@@ -14,7 +15,7 @@
 
 namespace tailrace::internal::tool {
 
-// Also in the manual page.
+// The manual page lists these, too.
 enum Exit : int {
     exit_ok = 0,
     exit_damaged = 1,        // something that was looked at is damaged or incomplete
@@ -24,8 +25,8 @@ enum Exit : int {
     exit_interrupted = 130,  // by Ctrl-C, after cleaning up
 };
 
-// Prints the sentence to stderr and chooses the exit status. With --json, a command that ends so without a
-// document of its own has {"ok": false, "error": the sentence} printed.
+// Prints the sentence to stderr and chooses the exit status. With --json, a command that ends this
+// way without a document of its own prints {"ok": false, "error": the sentence}.
 Exit report(const Status& failure);
 
 // Runs after parsing.

@@ -1,9 +1,11 @@
-// tailrace bench: how fast one leader writes to a file system, with which settings.
+// tailrace bench: measures how fast one leader writes to a file system, and which settings are
+// best.
 //
-//   1  make the grid of cases; read what an interrupted benchmark has left, with --resume
-//   2  repetition by repetition, case by case (A B C, A B C): run, note the result, write JSON and CSV anew
-//   3  a table of medians
-// Interrupted, it cleans up and says how to go on.
+//   1  make the grid of cases; with --resume, read the results of an interrupted benchmark
+//   2  for each repetition, for each case (A B C, A B C): run it, note the result, rewrite JSON and CSV
+//   3  print a table of medians
+//
+// After an interrupt it removes its files and says how to go on.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -60,7 +62,7 @@ Result<std::vector<BenchCase>> cases_of(Options& options) {
     return cases;
 }
 
-// A new suite, or the one that is to be gone on with.
+// Starts a new suite, or continues an interrupted one.
 Result<BenchSuite> begin_suite(Options& options, Storage& storage) {
     BenchSuite suite;
     TAILRACE_ASSIGN(suite.cases, cases_of(options));
@@ -81,13 +83,13 @@ Result<BenchSuite> begin_suite(Options& options, Storage& storage) {
     }
     if (text.ok() && !options.force)
         return Status(Code::already_exists,
-                      fmt::format("{} is there: --resume goes on with it, --force replaces "
-                                  "it, --output names another",
+                      fmt::format("{} exists: continue it with --resume, replace it with --force, or name "
+                                  "another with --output",
                                   path));
     return suite;
 }
 
-// What differs between the cases.
+// The settings in which the cases differ.
 std::string label_of(const BenchCase& bench, const std::vector<BenchCase>& cases) {
     std::string label;
     auto add = [&](auto field, std::string_view name, const std::string& value) {
@@ -116,7 +118,7 @@ Status write_results(Storage& storage, const Options& options, const BenchSuite&
 void announce(const BenchSuite& suite, const Options& options) {
     uint64_t most = 0;
     for (const BenchCase& bench : suite.cases) most = std::max(most, bytes_of(bench));
-    std::fprintf(stderr, "%s in %s (%s): %s x %u repetitions, at most %s a run\n",
+    std::fprintf(stderr, "%s in %s (%s): %s x %u repetitions, at most %s per run\n",
                  counted(suite.cases.size(), "configuration").c_str(),
                  printable(suite.machine.directory).c_str(), suite.machine.file_system.c_str(),
                  counted(suite.cases.size(), "run").c_str(), suite.repetitions, format_bytes(most).c_str());
@@ -141,8 +143,8 @@ void print_table(const BenchSuite& suite) {
     }
     print(table.text());
     print(fmt::format(
-        "MiB/s: all bytes, from making the files {}; RECEIVED: received bytes by the time of the writers "
-        "alone; DIRTY: what the whole system had not yet written at the end. Medians.\n",
+        "MiB/s: all bytes / time from making the files {}. RECEIVED: received bytes / time of the writers "
+        "alone. DIRTY: data that the whole system had not written yet at the end. All are medians.\n",
         end_text(suite.cases.front())));
 }
 
@@ -164,7 +166,7 @@ Status run_all(BenchSuite& suite, const Options& options, Storage& storage, Benc
                 failure = result.status();
                 if (result.ok()) suite.runs.push_back({i, repetition, std::move(*result)});
             }
-            // A system may lack an engine or direct I/O: the others are worth measuring all the same.
+            // A system may lack an engine or direct I/O. The other cases are still worth measuring.
             if (failure.code() == Code::unsupported)
                 suite.refused[i] = failure.message();
             else if (!failure.ok())
@@ -198,7 +200,7 @@ Exit run(Options& options, Storage& storage) {
         suite->machine = std::move(*machine);
     else if (const std::string why = difference(suite->machine, *machine); !why.empty())
         return report(Status(Code::invalid_argument,
-                             fmt::format("{}.json holds runs that are not to be mixed with these: {}; choose "
+                             fmt::format("{}.json holds runs that must not be mixed with these: {}; choose "
                                          "another --output, or --force to begin anew",
                                          options.output, why)));
     announce(*suite, options);
@@ -206,13 +208,13 @@ Exit run(Options& options, Storage& storage) {
     const Status status = run_all(*suite, options, storage, **space, interrupt.flag(), kept);
     if (status.code() == Code::aborted && interrupt.flag()) {
         if (kept == 0) {
-            std::fputs("tailrace: interrupted before the first result; its files are removed\n", stderr);
+            std::fputs("tailrace: interrupted before the first result; its files were removed\n", stderr);
             return exit_interrupted;
         }
         std::fprintf(
             stderr,
-            "tailrace: interrupted; its files are removed, and %s in %s.json: the same command with --resume "
-            "goes on\n",
+            "tailrace: interrupted; its files were removed, and %s in %s.json: repeat the command with "
+            "--resume to continue\n",
             kept_text(kept).c_str(), printable(options.output).c_str());
         return exit_interrupted;
     }
@@ -241,30 +243,30 @@ Results are in PREFIX.json and PREFIX.csv after every run.)";
 Command add_bench(CLI::App& program) {
     auto options = std::make_shared<Options>();
     CLI::App* command = program.add_subcommand(
-        "bench", "Measure how fast one leader writes to a file system, with which settings");
+        "bench", "Measure how fast one leader writes to a file system, with each combination of settings");
     options->load.add_to(*command);
     auto list = [command](const std::string& name, auto& values, const std::string& help) {
         command->add_option(name, values, help)->delimiter(',')->capture_default_str();
     };
-    list("--followers", options->grid.followers, "Nodes whose data the leader has received");
-    list("--writers", options->grid.writers, "Writer threads");
-    list("--files", options->grid.files, "Files that the leader writes");
+    list("--followers", options->grid.followers, "Number of nodes whose data the leader has received");
+    list("--writers", options->grid.writers, "Number of writer threads");
+    list("--files", options->grid.files, "Number of files that the leader writes");
     list("--placement", options->placements,
-         "append (the library's), contiguous (eq. 1), interleaved (eq. 2)");
-    list("--buffer", options->buffer_bytes, "Bytes of a buffer, which is also the chunk");
-    list("--buffers", options->grid.buffers, "How many buffers");
-    list("--block", options->block_bytes, "Alignment; 0 asks the file system");
+         "append (as the library), contiguous (eq. 1), interleaved (eq. 2)");
+    list("--buffer", options->buffer_bytes, "Size of a buffer; a chunk has the same size");
+    list("--buffers", options->grid.buffers, "Number of buffers");
+    list("--block", options->block_bytes, "Alignment of extents; 0: as the file system prefers");
     list("--engine", options->engines, "auto, posix or io_uring");
     list("--queue-depth", options->grid.queue_depths, "Requests in flight per writer (io_uring)");
     list("--direct", options->directs,
-         "Around the page cache: off, auto or on; or out of it at once: uncached");
-    command->add_option("--repeat", options->repetitions, "Runs of each configuration, interleaved")
+         "Direct I/O: off, auto or on; or uncached: written through the page cache, and not kept there");
+    command->add_option("--repeat", options->repetitions, "Number of runs of each configuration, interleaved")
         ->capture_default_str();
-    command->add_option("-o,--output", options->output, "Results go to PREFIX.json and PREFIX.csv")
+    command->add_option("-o,--output", options->output, "Write the results to PREFIX.json and PREFIX.csv")
         ->capture_default_str()
         ->type_name("PREFIX");
     CLI::Option* resume = command->add_flag("--resume", options->resume,
-                                            "Go on with an interrupted benchmark of the same options");
+                                            "Continue an interrupted benchmark with the same options");
     command->add_flag("--force", options->force, "Replace earlier results")->excludes(resume);
     command->add_flag("--json", options->json, "Print one JSON document");
     command->footer(footer);

@@ -1,4 +1,5 @@
-// tailrace config: every setting, its default and what it does, as a TOML file that loads as it is.
+// tailrace config: prints every setting with its default and its meaning, as a TOML file that can
+// be loaded as it is.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,8 +19,8 @@ std::string environment_name(std::string_view key) {
     return name;
 }
 
-// Settings without a value of their own (asked from the machine, or the user's to give) are shown as
-// comments.
+// Some settings have no default value: the machine is asked, or the user gives one. They are shown
+// as comments.
 bool has_value(const ConfigKey& key) {
     Config config;
     auto before = get_config(config, key.name);

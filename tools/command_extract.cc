@@ -1,6 +1,7 @@
-// tailrace extract: one rank's region as raw bytes, or a global array (or a box of it) as a .npy file.
+// tailrace extract: writes one rank's region as raw bytes, or a global array (or a box of it) as a
+// .npy file.
 //
-// The reader fills the output file's memory directly, so that what is extracted need not fit into RAM.
+// The reader fills the output file's memory directly. So what is extracted need not fit into RAM.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -31,7 +32,7 @@ struct Options {
     bool json = false;
 };
 
-// What was written, for the last line.
+// What was written; the last line of the output names it.
 struct Extracted {
     std::string what;
     uint64_t bytes = 0;  // of data
@@ -52,7 +53,7 @@ Result<Extracted> extract_array(EpochReader& reader, const Options& options) {
     TAILRACE_ASSIGN(const auto arrays, reader.arrays());
     const auto found = std::find_if(arrays.begin(), arrays.end(),
                                     [&](const GlobalArray& array) { return array.name == options.array; });
-    // Asking the reader all the same gives the sentence with the nearest name.
+    // The reader's failure is the better sentence, because it names the nearest array.
     if (found == arrays.end()) {
         const Status missing = reader.read_box(options.array, {}, {}, {});
         return missing.ok() ? Status(Code::not_found, fmt::format("no array '{}'", options.array)) : missing;
@@ -96,7 +97,7 @@ void print_result(const Options& options, const EpochKey& key, const Extracted& 
                       format_bytes(extracted.bytes), shape, printable(options.output)));
     if (as_bits)
         print(
-            "NumPy has no bfloat16: the file holds the bits as uint16. As float32: "
+            "NumPy has no bfloat16: the file holds the bits as uint16. To convert them to float32: "
             "(a.astype('u4') << 16).view('f4')\n");
 }
 
@@ -104,13 +105,14 @@ Exit run(const Options& options, Storage& storage) {
     if (options.region.empty() == options.array.empty())
         return report(Status(Code::invalid_argument, "give either --rank and --region, or --array"));
     if (!options.region.empty() && !options.rank)
-        return report(Status(Code::invalid_argument,
-                             fmt::format("--region '{}' needs --rank: which rank's?", options.region)));
+        return report(
+            Status(Code::invalid_argument,
+                   fmt::format("--region '{}' needs --rank, the rank that saved it", options.region)));
     if (options.array.empty() && !options.box.empty())
-        return report(Status(Code::invalid_argument, "--box goes with --array"));
+        return report(Status(Code::invalid_argument, "--box needs --array"));
     if (!options.array.empty() && options.rank)
         return report(
-            Status(Code::invalid_argument, "--array is put together from all ranks: leave --rank out"));
+            Status(Code::invalid_argument, "--array is assembled from all ranks: leave --rank out"));
     auto epoch = choose_epoch(storage, options.choice);
     if (!epoch.ok()) return report(epoch.status());
     if (!epoch->why.ok()) {
@@ -141,8 +143,8 @@ Command add_extract(CLI::App& program) {
     command->add_flag("--force", options->force, "Replace the file if it exists");
     command->add_flag("--json", options->json, "Print one JSON document about what was written");
     command->footer(
-        "`tailrace show` has the names. The file appears complete and checked, or not at all. A range of a\n"
-        "box may leave out either end (:10, 5:, :), and one number stands for itself.\n\n"
+        "`tailrace show` lists the names. The file appears complete and checked, or not at all. Either end\n"
+        "of a box's range may be left out (:10, 5:, :). One number selects one index.\n\n"
         "  tailrace extract /scratch/run7 1200 --array density -o density.npy\n"
         "  tailrace extract /scratch/run7 newest --array density --box 0:64,:,32 -o slice.npy\n"
         "  tailrace extract /scratch/run7 newest --rank 3 --region particles -o particles.bin");

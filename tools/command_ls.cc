@@ -1,4 +1,5 @@
-// tailrace ls: the epochs in a directory, complete or not and why.
+// tailrace ls: lists the epochs in a directory, and says which are complete and why the others are
+// not.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,7 +23,8 @@ struct Options {
     bool json = false;
 };
 
-// "2/2": files (or captured parts) there, and how many belong to the epoch.
+// "2/2": the number of files (or captured parts) that exist, and the number that belong to the
+// epoch.
 std::string files_text(const JudgedEpoch& epoch) {
     if (!epoch.found.files) return fmt::format("{}/{}", epoch.found.parts.size(), epoch.rank_count());
     const auto& files = epoch.found.files->files;
@@ -72,7 +74,7 @@ nlohmann::ordered_json to_json(const NodeLocalEpoch& epoch) {
     return json;
 }
 
-// Not an error: an empty list is the truth. Who meant another directory gets a hint.
+// An empty list is not an error. A hint helps users who meant another directory.
 void say_that_none_is_there(const Options& options, Storage& storage) {
     std::string sentence = "no epochs ";
     if (!options.job.empty()) sentence += fmt::format("of job {} ", printable(options.job));
@@ -112,7 +114,7 @@ Exit run(const Options& options, Storage& storage) {
     auto found = find_epochs(storage, options.directory, options.job);
     if (!found.ok()) return report(found.status());
     const auto epochs = judge_all(storage, std::move(found->epochs));
-    // A directory that is a node-local tier itself, or one file, says what is there and no more.
+    // If the directory is a node-local tier itself, or one file, only what lies there is listed.
     const bool shared =
         storage.list(options.directory).ok() &&
         std::all_of(epochs.begin(), epochs.end(), [](const auto& epoch) { return epoch.found.files; });
@@ -142,7 +144,7 @@ Exit run(const Options& options, Storage& storage) {
 
 Command add_ls(CLI::App& program) {
     auto options = std::make_shared<Options>();
-    CLI::App* command = program.add_subcommand("ls", "List epochs: complete or not and why, size, age");
+    CLI::App* command = program.add_subcommand("ls", "List epochs with their state, size and age");
     command
         ->add_option("DIR|FILE", options->directory,
                      "Directory with the checkpoint's files, or one of an epoch's files")
@@ -154,14 +156,14 @@ Command add_ls(CLI::App& program) {
         ->allow_extra_args(false);
     command->add_flag("--json", options->json, "Print one JSON document");
     command->footer(
-        "STATE: complete = can be restored; captured = in a node-local tier; incomplete = a file or slot\n"
-        "is missing: never committed, or not whole any more; damaged = something is there and wrong; "
-        "replaced = a later\n"
-        "run saved the same epoch again; left behind = a later run went back to before it, and a restore of\n"
-        "the newest takes that run's. FILES: there / belonging to it. A directory without epochs is no\n"
-        "error: that is said on standard error, and the exit status is 0.\n\n"
-        "A note names each newer epoch that lies in a node-local tier only, as far as this node and the\n"
-        "records of sessions tell: who copies the directory leaves it behind.\n\n"
+        "STATE: complete: the epoch can be restored. captured: it is in a node-local tier. incomplete: a\n"
+        "file or slot is missing, because the epoch was never committed or has lost a file since. damaged:\n"
+        "something is there, but wrong. replaced: a later run saved the same epoch again. left behind: a\n"
+        "later run went back to an older epoch and on from there; a restore of the newest takes the later\n"
+        "run's. FILES: files that exist / files that belong to the epoch. A directory without epochs is not\n"
+        "an error: standard error says so, and the exit status is 0.\n\n"
+        "A note names each newer epoch that lies only in a node-local tier, as far as this node and the\n"
+        "records of sessions tell. A copy of the directory does not contain such an epoch.\n\n"
         "  tailrace ls /scratch/run7\n"
         "  tailrace ls --json /scratch/run7 | jq '.epochs[] | select(.state == \"complete\") | .epoch'");
     return [options](Storage& storage) { return run(*options, storage); };

@@ -1,12 +1,14 @@
-// tailrace prune: removes old epochs. Says what would go; removes only with --yes.
+// tailrace prune: removes old epochs. It says what would be removed, and removes it only with
+// --yes.
 //
-//   1  lock the directory, so that no session is writing there (only needed with --yes)
+//   1  lock the directory, so that no session writes there (needed only with --yes)
 //   2  read every epoch's heads and tables and decide (choose_removals, pure)
-//   3  read every byte of the newest epoch that would stay: if it is damaged it counts no more, back to 2
-//   4  say it
-//   5  remove, oldest first
-// Killed in between, an epoch has lost some files: it is then marked as unfinished, and the next session
-// removes the rest.
+//   3  read every byte of the newest epoch that would stay; if it is damaged, do not count it and go to 2
+//   4  say what would be removed
+//   5  remove it, oldest epoch first
+//
+// If prune is killed in step 5, an epoch has lost some of its files. That epoch is marked as
+// unfinished, and the next session removes the rest.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -57,8 +59,9 @@ Status read_every_byte(Storage& storage, const JudgedEpoch& epoch) {
     return Status();
 }
 
-// choose_removals, after which at least one of the epochs that stay has been read as a whole and is sound:
-// heads and tables do not tell whether the data are. Nothing is read when nothing would go.
+// choose_removals, repeated until at least one of the epochs that stay has been read as a whole and
+// is sound. Heads and tables do not tell whether the data are. If nothing would be removed, nothing
+// is read.
 std::vector<EpochKey> choose_soundly(Storage& storage, const std::vector<JudgedEpoch>& epochs,
                                      std::vector<EpochAge>& ages, const RetentionRule& rule) {
     while (true) {
@@ -84,8 +87,8 @@ std::vector<EpochKey> choose_soundly(Storage& storage, const std::vector<JudgedE
     }
 }
 
-// What an epoch has lost some files of, or never had all, and the rule would take if it were whole: nobody
-// needs the rest. `ages`: of all epochs.
+// An epoch that has lost some files, or never had all of them, and that the rule would remove if it
+// were whole. Nobody can use the files that are left. `ages`: of all epochs.
 bool is_remainder(const JudgedEpoch& epoch, const std::vector<EpochAge>& ages, const RetentionRule& rule) {
     if (epoch.completeness != Completeness::incomplete) return false;
     if (rule.older_than_seconds && epoch.age_seconds() <= *rule.older_than_seconds) return false;
@@ -95,7 +98,7 @@ bool is_remainder(const JudgedEpoch& epoch, const std::vector<EpochAge>& ages, c
     return static_cast<uint64_t>(newer) >= std::max<uint64_t>(1, rule.keep_newest.value_or(1));
 }
 
-// `nobody_writes`: no session holds the directory, so that what is incomplete is not on its way.
+// `nobody_writes`: no session holds the directory, so no incomplete epoch is still being written.
 std::vector<Removal> choose(Storage& storage, const std::vector<JudgedEpoch>& epochs,
                             const RetentionRule& rule, bool by_rule, bool leftovers, bool nobody_writes) {
     std::vector<EpochAge> ages;
@@ -175,9 +178,9 @@ Status remove(Storage& storage, const std::string& directory, const std::vector<
     for (const Removal& removal : removals) {
         const FoundEpoch& epoch = removal.epoch->found;
         TAILRACE_TRY(remove_shared_epoch(storage, directory, epoch.job, epoch.key)
-                         .with_context(
-                             fmt::format("{} could not be removed; older ones are gone, newer ones untouched",
-                                         to_string(epoch.key))));
+                         .with_context(fmt::format(
+                             "{} could not be removed; older epochs are gone, newer ones untouched",
+                             to_string(epoch.key))));
     }
     return Status();
 }
@@ -193,7 +196,7 @@ Exit run(const Options& options, Storage& storage) {
     const bool by_rule = rule.keep_newest || rule.older_than_seconds;
     if (!by_rule && !options.leftovers)
         return report(Status(Code::invalid_argument,
-                             "nothing says what to remove: give --keep, --older-than or --leftovers"));
+                             "no rule says what to remove: give --keep, --older-than or --leftovers"));
     if (options.keep && *options.keep == 0)
         return report(
             Status(Code::invalid_argument, "--keep 0 would leave nothing: at least 1 epoch is kept"));
@@ -206,12 +209,13 @@ Exit run(const Options& options, Storage& storage) {
     if (!lock.ok() && options.yes) {
         if (lock.status().code() != Code::unsupported)
             return report(
-                lock.status().with_context("nothing was removed, for a session may be writing here"));
-        // Complete epochs may go beside a session, but an incomplete one may be its flush.
+                lock.status().with_context("nothing was removed, because a session may be writing here"));
+        // Complete epochs may be removed beside a session. An incomplete one may be the session's
+        // flush.
         if (options.leftovers)
             return report(lock.status().with_context(
-                "nothing was removed: this file system cannot tell whether a session is writing, and what is "
-                "incomplete may be on its way"));
+                "nothing was removed: this file system cannot tell whether a session is writing, and an "
+                "incomplete epoch may still be on its way"));
     }
     auto found = find_job(storage, options.choice);
     if (!found.ok()) return report(found.status());
@@ -233,7 +237,7 @@ Exit run(const Options& options, Storage& storage) {
     else if (options.yes)
         print(fmt::format("removed {}\n", what));
     else
-        print(fmt::format("would remove {}; nothing was removed: add --yes to do it\n", what));
+        print(fmt::format("would remove {}; nothing was removed: add --yes to remove it\n", what));
     if (!options.yes && !lock.ok() && lock.status().code() == Code::busy)
         std::fputs("tailrace: a session holds this directory: --yes will be refused while it does\n", stderr);
     return exit_ok;
@@ -243,23 +247,23 @@ Exit run(const Options& options, Storage& storage) {
 
 Command add_prune(CLI::App& program) {
     auto options = std::make_shared<Options>();
-    CLI::App* command = program.add_subcommand("prune", "Remove old epochs (only says so, without --yes)");
+    CLI::App* command = program.add_subcommand("prune", "Remove old epochs (without --yes: only say which)");
     command->add_option("DIR", options->choice.directory, "Directory with the checkpoint's files")
         ->required();
     command->add_option("--job", options->choice.job,
                         "Job name, where the directory holds several jobs' files");
-    command->add_option("--keep", options->keep, "Complete epochs to keep, the newest")
+    command->add_option("--keep", options->keep, "Number of complete epochs to keep, the newest ones")
         ->check(CLI::NonNegativeNumber);
     command->add_option("--older-than", options->older_than,
-                        "Remove only what is older: 90s, 15min, 12h, 7d, 2w");
-    command->add_flag("--leftovers", options->leftovers, "Remove epochs that were never completed, too");
-    command->add_flag("--yes", options->yes, "Do it");
+                        "Remove only older epochs: 90s, 15min, 12h, 7d, 2w");
+    command->add_flag("--leftovers", options->leftovers, "Also remove epochs that were never completed");
+    command->add_flag("--yes", options->yes, "Remove them");
     command->add_flag("--json", options->json, "Print one JSON document");
     command->footer(
-        "The newest epoch that can be restored always stays: it is read as a whole before anything goes.\n"
-        "So does what is damaged or cannot be read.\n"
-        "What is left of an epoch that has lost files goes as a whole one of its age would. With --keep and\n"
-        "--older-than, an epoch must match both. Refused while a session holds the directory.\n\n"
+        "The newest epoch that can be restored always stays. It is read as a whole before anything is\n"
+        "removed. Damaged and unreadable epochs stay, too. The remains of an epoch that has lost files are\n"
+        "removed if a whole epoch of its age would be. With --keep and --older-than, an epoch must match\n"
+        "both. prune refuses to remove anything while a session holds the directory.\n\n"
         "  tailrace prune /scratch/run7 --keep 5\n"
         "  tailrace prune /scratch/run7 --keep 2 --older-than 7d --leftovers --yes");
     return [options](Storage& storage) { return run(*options, storage); };

@@ -1,4 +1,5 @@
-// tailrace show: what an epoch holds (regions, arrays, extents), or what one file says about itself.
+// tailrace show: shows what an epoch holds (regions, arrays, extents), or what one file says about
+// itself.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -228,7 +229,7 @@ Exit show_epoch(const Options& options, Storage& storage) {
 
 // ---- one file ----------------------------------------------------------------------------------------
 
-// Bytes and extents that a file holds of one rank.
+// The bytes and extents of one rank that a file holds.
 struct Share {
     StreamInfo info;
     uint64_t bytes = 0;
@@ -299,7 +300,7 @@ Result<PartManifest> read_part_manifest(File& file, const StreamInfo& info) {
     if (file_bytes < part_header_bytes || info.stream_bytes > file_bytes - part_header_bytes ||
         info.manifest_bytes > info.stream_bytes)
         return Status(Code::corrupt,
-                      fmt::format("'{}' is cut off: it has {} bytes, its header speaks of {}", file.path(),
+                      fmt::format("'{}' is cut off: it has {} bytes, but its header says {}", file.path(),
                                   file_bytes, part_header_bytes + info.stream_bytes));
     TAILRACE_TRY(confirm_table(TableKind::manifest, info.manifest_bytes, info.manifest_crc,
                                "table of regions",
@@ -344,7 +345,7 @@ Exit show_part(const Options& options, File& file, const PartHeader& header) {
     return manifest.ok() ? exit_ok : report(manifest.status());
 }
 
-// A shared file or a captured part, whatever it is called.
+// Shows a shared file or a captured part, whatever its name is.
 Exit show_file(const Options& options, Storage& storage, File& file) {
     std::vector<std::byte> start(part_header_bytes);
     auto got = file.read_at(start, 0);
@@ -378,11 +379,10 @@ Command add_show(CLI::App& program) {
                      "Directory with the checkpoint's files, or one file")
         ->required();
     command->add_option("EPOCH", options->choice.epoch, "Epoch number, or 'newest' (the default)");
-    command->add_option("--rank", options->rank, "This rank's regions, one by one")
+    command->add_option("--rank", options->rank, "Show this rank's regions, one by one")
         ->check(CLI::NonNegativeNumber);
-    command->add_option("--job", options->choice.job,
-                        "Job name, where the directory holds several jobs' files");
-    command->add_option("--run", options->choice.run, "Run number, where several runs saved the epoch")
+    command->add_option("--job", options->choice.job, "Job name, if the directory holds several jobs' files");
+    command->add_option("--run", options->choice.run, "Run number, if several runs saved the epoch")
         ->check(CLI::NonNegativeNumber);
     command->add_flag("--json", options->json, "Print one JSON document");
     command->footer(

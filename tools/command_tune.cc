@@ -1,4 +1,5 @@
-// tailrace tune: finds settings for a file system within a time, says why, and writes a configuration file.
+// tailrace tune: searches for the best settings of a file system within a given time, explains the
+// choice, and writes a configuration file.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -29,7 +30,8 @@ struct Options {
     bool force = false, json = false;
 };
 
-// A line on a terminal's stderr with what is going on; elsewhere a line for what has been done.
+// On a terminal's stderr, a line that says what is going on. Elsewhere, a line for each finished
+// run.
 class StatusLine {
   public:
     ~StatusLine() { clear(); }
@@ -51,7 +53,7 @@ class StatusLine {
     bool shown_ = false;
 };
 
-// The library's own settings, chunks included, under the load of the options.
+// The library's own settings, including its chunks, under the load of the options.
 Result<BenchCase> default_case(const BenchOptions& load) {
     Config config;
     config.shared_dir = load.directory;
@@ -69,7 +71,7 @@ Result<BenchCase> default_case(const BenchOptions& load) {
     return bench;
 }
 
-// Keeps what was run as results of a benchmark, so that they can be looked at like any others.
+// Keeps the runs as results of a benchmark, so that they can be examined like any others.
 void note_run(BenchSuite& suite, const BenchCase& bench, const BenchResult& result) {
     size_t number = 0;
     while (number < suite.cases.size() && suite.cases[number] != bench) ++number;
@@ -91,14 +93,14 @@ Status search_within(TuneSearch& search, BenchSuite& suite, BenchSpace& space, d
     auto elapsed = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
     double longest = 0;
     size_t runs = 0;
-    Status no_room;  // of the last case that would not have fitted on the disk or in memory
+    Status no_room;  // of the last case that would not fit on the disk or in memory
     while (true) {
         const auto round = search.next_round();
         if (round.empty()) return runs > 0 ? Status() : no_room;
         for (const BenchCase& bench : round) {
-            // At least the first is run, however short the time.
+            // At least one case is run, however short the time is.
             if (runs > 0 && elapsed() + longest > budget_seconds) return Status();
-            // Where a large one does not fit, a smaller one may.
+            // If a large case does not fit, a smaller one may.
             if (Status status = space.check_room(bench); !status.ok()) {
                 search.refuse(bench);
                 no_room = std::move(status);
@@ -152,7 +154,7 @@ void print_json_choice(const TuneSearch& search, const std::string& output) {
                 {"tried", std::move(tried)}});
 }
 
-// Everything that will be written.
+// All files that will be written.
 std::vector<std::string> files_of(const Options& options) {
     std::vector<std::string> files{options.output};
     if (options.results)
@@ -163,7 +165,7 @@ std::vector<std::string> files_of(const Options& options) {
 Status check_output(Storage& storage, const std::string& path, bool replace) {
     if (auto there = storage.open(path, {Access::read, DirectIo::off}); there.ok() && !replace)
         return Status(Code::already_exists,
-                      fmt::format("{} is there: --force replaces it, another name keeps it", path));
+                      fmt::format("{} exists: replace it with --force, or give another name", path));
     return check_text_file(storage, path);
 }
 
@@ -197,7 +199,7 @@ Exit run(Options& options, Storage& storage) {
     auto machine = this_machine(storage, options.load.directory, options.load.local_dir);
     if (!machine.ok()) return report(machine.status());
     suite.machine = std::move(*machine);
-    std::fprintf(stderr, "searching settings for %s (%s), for at most %s; a run writes %s\n",
+    std::fprintf(stderr, "searching for settings for %s (%s), for at most %s; a run writes %s\n",
                  printable(options.load.directory).c_str(), suite.machine.file_system.c_str(),
                  age_text(*budget).c_str(), format_bytes(bytes_of(*defaults)).c_str());
     announce_end(*defaults);
@@ -206,7 +208,7 @@ Exit run(Options& options, Storage& storage) {
     const Status status =
         search_within(search, suite, **space, static_cast<double>(*budget), interrupt.flag());
     if (status.code() == Code::aborted && interrupt.flag()) {
-        std::fputs("tailrace: interrupted; its files are removed, and no configuration was written\n",
+        std::fputs("tailrace: interrupted; its files were removed, and no configuration was written\n",
                    stderr);
         return exit_interrupted;
     }
@@ -227,7 +229,7 @@ Exit run(Options& options, Storage& storage) {
         print_json_choice(search, options.output);
         return exit_ok;
     }
-    print(fmt::format("Written to {0}. To use it: TAILRACE_CONFIG={0}\n", printable(options.output)));
+    print(fmt::format("Written to {0}. To use it, set TAILRACE_CONFIG={0}\n", printable(options.output)));
     return exit_ok;
 }
 
@@ -245,22 +247,22 @@ Command add_tune(CLI::App& program) {
     options->load.add_to(*command);
     command
         ->add_option("--followers", options->load.common.followers,
-                     "Nodes whose data the leader has received")
+                     "Number of nodes whose data the leader has received")
         ->capture_default_str();
-    command->add_option("--files", options->load.common.files, "Files that the leader writes")
+    command->add_option("--files", options->load.common.files, "Number of files that the leader writes")
         ->capture_default_str();
-    command->add_option("--time", options->budget, "How long to search, as 90s or 5min")
+    command->add_option("--time", options->budget, "How long to search, such as 90s or 5min")
         ->capture_default_str();
-    command->add_option("--most-writers", options->most_writers, "Writer threads at most")
+    command->add_option("--most-writers", options->most_writers, "Greatest number of writer threads")
         ->capture_default_str();
-    command->add_option("--memory", options->memory, "Memory for buffers at most")
+    command->add_option("--memory", options->memory, "Most memory for buffers")
         ->capture_default_str()
         ->type_name("SIZE");
     command->add_option("-o,--output", options->output, "The configuration file")
         ->capture_default_str()
         ->type_name("FILE");
-    command->add_flag("--force", options->force, "Replace earlier files");
-    command->add_option("--results", options->results, "Also keep all runs, in PREFIX.json and PREFIX.csv")
+    command->add_flag("--force", options->force, "Replace existing files");
+    command->add_option("--results", options->results, "Also keep all runs in PREFIX.json and PREFIX.csv")
         ->type_name("PREFIX");
     command->add_flag("--json", options->json, "Print one JSON document");
     command->footer(footer);

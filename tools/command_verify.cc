@@ -1,4 +1,5 @@
-// tailrace verify: reads everything, checks every checksum, and that every array can be restored.
+// tailrace verify: reads everything, compares every checksum, and checks that every array can be
+// restored.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,7 +23,7 @@ struct Options {
     bool json = false;
 };
 
-// Takes the reader's warnings, which name every damaged place, while one epoch is read.
+// Catches the reader's warnings while one epoch is read. They name every damaged place.
 class WarningCatcher {
   public:
     WarningCatcher() {
@@ -47,14 +48,15 @@ class WarningCatcher {
 
 struct Verdict {
     std::vector<std::string> problems;  // empty: every byte is right
-    bool refused = false;               // some problem is the system's, not damage
+    bool refused = false;               // the system refused to read something, which is not damage
     uint64_t read_bytes = 0;
     double seconds = 0;
     bool has_checksums = true;
-    bool all_bytes_right = false;  // the problems are arrays that cannot be put together
+    bool all_bytes_right = false;  // the only problems are arrays that cannot be assembled
 };
 
-// The ranks that this directory should be able to give: all of a complete epoch, the captured parts there.
+// The ranks that this directory should hold: all of a complete epoch, else those of the captured
+// parts.
 std::vector<uint32_t> ranks_of(const JudgedEpoch& epoch) {
     std::vector<uint32_t> ranks;
     if (epoch.shared)
@@ -128,7 +130,8 @@ void print_verdict(const JudgedEpoch& epoch, const Verdict& verdict) {
                                                   static_cast<double>(MiB)
                                             : 0;
     std::string more;
-    if (!verdict.has_checksums) more = "; saved without checksums, so only that it can be read is certain";
+    if (!verdict.has_checksums)
+        more = "; saved without checksums, so it can be read, but its bytes could not be checked";
     if (!epoch.shared && epoch.found.parts.size() < epoch.rank_count())
         more +=
             fmt::format("; {} of {} ranks are captured here", epoch.found.parts.size(), epoch.rank_count());
@@ -188,10 +191,9 @@ Command add_verify(CLI::App& program) {
     options->choice.add_to(*command, false);
     command->add_flag("--json", options->json, "Print one JSON document");
     command->footer(
-        "Without EPOCH, every epoch in the directory is read; one that was never committed counts as a\n"
-        "failure. Every damaged place is named: file, offset, rank and region; and so is every array that\n"
-        "cannot be put together from what the ranks saved of it. Exit status 0 means that a restore will "
-        "get\n"
+        "Without EPOCH, every epoch in the directory is read. An epoch that was never committed counts as a\n"
+        "failure. verify names every damaged place (file, offset, rank and region), and every array that\n"
+        "cannot be assembled from what the ranks saved of it. Exit status 0 means that a restore will get\n"
         "exactly the bytes that were saved.\n\n"
         "  tailrace verify /scratch/run7 newest && sbatch continue.sh\n"
         "  tailrace verify model.tailrace");

@@ -65,7 +65,8 @@ Result<Found> find_epochs(Storage& storage, const std::string& directory, const 
         // One directory may hold parts of two layouts only by a copier's mistake: the first one's count.
         if (!epoch.parts.empty() && epoch.parts.front().header.run_uid != part.header.run_uid) {
             local.leftovers.push_back(
-                {part.path, Status(Code::corrupt, "it is of another run than its neighbours of that name")});
+                {part.path,
+                 Status(Code::corrupt, "it belongs to another run than the other parts of its epoch")});
             continue;
         }
         epoch.parts.push_back(std::move(part));
@@ -202,8 +203,8 @@ void EpochChoice::add_to(CLI::App& command, bool epoch_required) {
         ->required();
     auto* option = command.add_option("EPOCH", epoch, "Epoch number, or 'newest'");
     if (epoch_required) option->required();
-    command.add_option("--job", job, "Job name, where the directory holds several jobs' files");
-    command.add_option("--run", run, "Run number, where several runs saved the epoch (default: the latest)")
+    command.add_option("--job", job, "Job name, if the directory holds several jobs' files");
+    command.add_option("--run", run, "Run number, if several runs saved the epoch (default: the latest)")
         ->check(CLI::NonNegativeNumber);
 }
 

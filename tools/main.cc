@@ -90,7 +90,7 @@ int run(int argc, char** argv) {
     if (!first.starts_with('-') && std::find(names.begin(), names.end(), first) == names.end()) {
         const std::vector<std::string_view> views(names.begin(), names.end());
         std::fprintf(stderr,
-                     "tailrace: there is no command '%s'; the nearest is '%s'. tailrace --help has all\n",
+                     "tailrace: there is no command '%s'; the nearest is '%s'. tailrace --help lists all\n",
                      printable(first).c_str(), std::string(nearest_name(first, views)).c_str());
         return exit_usage;
     }

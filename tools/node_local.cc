@@ -24,8 +24,8 @@ namespace {
 using Json = nlohmann::json;
 using ByEpoch = std::map<std::pair<std::string, EpochKey>, NodeLocalEpoch>;
 
-// The paths that a session of this user would have here. Of the environment only what is asked for: this is
-// no place to complain of other variables.
+// The paths that a session of this user would have here. Only the environment variables for these
+// paths are read, because this is not the place to complain about others.
 Config paths_here(const std::string& shared_dir) {
     Config config;
     const auto of_environment = [](const char* name) {
@@ -38,7 +38,7 @@ Config paths_here(const std::string& shared_dir) {
                                      std::pair(&Config::record_dir, "TAILRACE_RECORD_DIR")})
         if (auto value = of_environment(name); !value.empty()) config.*path = std::move(value);
     config.shared_dir = shared_dir;
-    (void)complete_config(config, 1);  // what is wrong in a file is told by the session that uses it
+    (void)complete_config(config, 1);  // a mistake in a file is reported by the session that uses it
     return config;
 }
 
@@ -47,15 +47,16 @@ bool same_directory(const std::string& a, const std::string& b) {
     return a == b || (!a.empty() && std::filesystem::equivalent(a, b, error));
 }
 
-// Parts of format version 1.0 do not say whose they are, but the directory around them does.
+// Parts of format version 1.0 do not say which shared directory they are for. The directory around
+// them does.
 bool was_captured_for(const CapturedPart& part, const std::string& local_dir, const std::string& directory,
                       const std::string& shared_dir) {
     if (!part.header.shared_dir.empty()) return same_directory(part.header.shared_dir, shared_dir);
     return directory.starts_with(local_tier(local_dir, shared_dir, part.header.job).old_prefix);
 }
 
-// `runs`: those that have written epochs of the directory. It may have been moved or copied since, and what
-// they captured for its old place belongs to it all the same.
+// `runs`: the runs that have written epochs of the directory. It may have been moved or copied
+// since. What they captured for its old place still belongs to it.
 void look_into(Storage& storage, const std::string& local_dir, const std::string& shared_dir,
                const std::string& job, const std::set<uint64_t>& runs, ByEpoch& found) {
     const auto entries = storage.list(local_dir);
@@ -81,7 +82,7 @@ void look_into(Storage& storage, const std::string& local_dir, const std::string
     }
 }
 
-// A session's record: where its node-local tier was, and which epochs stayed there.
+// A session's record tells where its node-local tier was, and which epochs stayed there.
 void read_record(Storage& storage, const std::string& path, std::set<std::string>& local_dirs,
                  ByEpoch& kept) {
     auto file = storage.open(path, {Access::read, DirectIo::off});
@@ -110,7 +111,8 @@ void read_record(Storage& storage, const std::string& path, std::set<std::string
         if (kind == "session") {
             host = text_of(json, "host");
             job = text_of(json, "job");
-            // Runs are counted by what lies in the directory: it has been made anew.
+            // Runs are counted by what lies in the directory. If the number does not grow, the
+            // directory was made anew.
             if (number_of("run") <= greatest_run)
                 std::erase_if(kept, [&](const auto& epoch) { return epoch.first.first == job; });
             greatest_run = number_of("run");
@@ -130,8 +132,8 @@ void read_record(Storage& storage, const std::string& path, std::set<std::string
     }
 }
 
-// What a record says of this node's tier the tier itself says better. Of another's the newest epoch is named:
-// which older ones are still there, nobody here knows.
+// This node's tier itself knows better than a record. Of another node's tier only the newest epoch
+// is named, because nobody here knows which older ones are still there.
 void keep_newest_of_other_nodes(ByEpoch& remembered) {
     std::array<char, 256> own{};
     if (gethostname(own.data(), own.size() - 1) == 0)
@@ -143,7 +145,7 @@ void keep_newest_of_other_nodes(ByEpoch& remembered) {
     }
 }
 
-// Of the directory's sessions, all jobs'.
+// Reads the records of all jobs' sessions on the directory.
 void read_records(Storage& storage, const Config& config, const std::string& job,
                   std::set<std::string>& local_dirs, ByEpoch& kept) {
     const auto entries = storage.list(config.record_dir);
@@ -165,14 +167,14 @@ std::string NodeLocalEpoch::text() const {
                                 rank_count, fmt::join(directories, ", "));
     else
         sentence += fmt::format("it stayed in the node-local tier of a job whose first node was {}", host);
-    sentence += "; a copy of this directory is without it";
+    sentence += "; a copy of this directory does not contain it";
     if (!captured_for.empty())
         sentence += fmt::format(
-            ", and a session on it does not find it: it was captured for {}. Put the directory, or a link to "
-            "it, back there to restore it",
+            ", and a session on this directory does not find it, because it was captured for {}. To restore "
+            "it, put the directory, or a link to it, back there",
             captured_for);
     else if (ranks_here > 0 && for_shared)
-        sentence += ", until the next session on the directory has brought it here";
+        sentence += " until the next session on the directory has brought it here";
     return sentence;
 }
 

@@ -14,24 +14,25 @@ namespace tailrace::internal::tool {
 Result<std::unique_ptr<OutputFile>> OutputFile::create(const std::string& path, uint64_t bytes,
                                                        bool replace) {
     if (path.empty() || path.back() == '/')
-        return Status(Code::invalid_argument, fmt::format("'{}': a file's name is expected", path));
+        return Status(Code::invalid_argument, fmt::format("'{}' is not the name of a file", path));
     struct stat there;
     if (!replace && lstat(path.c_str(), &there) == 0)
-        return Status(Code::already_exists, fmt::format("'{}' exists already; --force replaces it", path));
+        return Status(Code::already_exists,
+                      fmt::format("'{}' exists already: replace it with --force", path));
     if (lstat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode) && !S_ISLNK(there.st_mode))
         return Status(Code::invalid_argument,
-                      fmt::format("'{}' is no file and was left as it is: a directory, a device or a pipe is "
-                                  "never replaced",
+                      fmt::format("'{}' was left as it is: it is a directory, a device or a pipe, and only "
+                                  "files are replaced",
                                   path));
     std::unique_ptr<OutputFile> file(new OutputFile(path));
-    // Whatever has the name, somebody else's link or file among it, is not written through.
+    // The name may be taken by somebody else's link or file. It is removed, never written through.
     if (unlink(file->partial_.c_str()) != 0 && errno != ENOENT)
         return errno_status(errno, fmt::format("removing what lies at '{}'", file->partial_));
     file->descriptor_ =
         open(file->partial_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (file->descriptor_ < 0) {
         Status failure = errno_status(errno, fmt::format("creating '{}'", file->partial_));
-        // A directory that is missing is no missing epoch.
+        // The code must not be not_found: a missing directory is not a missing epoch.
         return Status(Code::io_error, failure.message());
     }
     if (bytes == 0) return file;

@@ -1,7 +1,8 @@
 // A file that is written as memory and appears complete or not at all.
 //
-// create() makes PATH.partial with all its space reserved, so that filling the memory cannot fail for want of
-// it; commit() gives it its name. Without commit() it is removed again.
+// create() makes PATH.partial and reserves all its space, so that filling the memory cannot fail
+// for lack of space. commit() renames it to PATH. The destructor removes a file that was not
+// committed.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +17,7 @@ namespace tailrace::internal::tool {
 
 class OutputFile {
   public:
-    // already_exists when `path` is there and `replace` is not set.
+    // already_exists if `path` exists and `replace` is not set.
     static Result<std::unique_ptr<OutputFile>> create(const std::string& path, uint64_t bytes, bool replace);
     ~OutputFile();
     OutputFile(const OutputFile&) = delete;

@@ -1,7 +1,8 @@
-// A progress line on a terminal's stderr: bar, bytes, MiB/s, time left. On anything else it stays silent, but
-// for the steps that finished() names: who reads a job's log sees that it goes on.
+// A progress line on a terminal's stderr: bar, bytes, MiB/s, time left. If stderr is not a
+// terminal, only the steps that finished() names are printed, so that a reader of a job's log sees
+// that it goes on.
 //
-// Thread-compatible. The line is gone when the object is.
+// Thread-compatible. The destructor removes the line.
 #pragma once
 
 #include <chrono>
@@ -19,11 +20,11 @@ class Progress {
     Progress& operator=(const Progress&) = delete;
 
     void add(uint64_t bytes);
-    // From now on so many bytes are to come, whatever was said before.
+    // Sets the number of bytes to come from now on, whatever was set before.
     void expect(uint64_t bytes);
-    // A step has ended: where there is no terminal, a line says so, with the time left.
+    // Tells that a step has ended. If stderr is not a terminal, prints a line with the time left.
     void finished(std::string_view step) const;
-    // Takes the line away, so that something else can be printed; the next add() brings it back.
+    // Removes the line, so that something else can be printed. The next add() shows it again.
     void clear();
 
     double seconds() const;

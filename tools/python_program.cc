@@ -12,7 +12,8 @@ namespace tailrace::internal::tool {
 
 namespace {
 
-// Installed beside the command, else in the source tree that it was built from.
+// The directory is installed beside the command, or lies in the source tree that the command was
+// built from.
 std::string directory_of(const std::string& name) {
     std::error_code error;
     const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
@@ -25,13 +26,14 @@ std::string directory_of(const std::string& name) {
 
 const std::vector<PythonProgram>& python_programs() {
     static const std::vector<PythonProgram> programs = {
-        // The formats are those of Python libraries.
+        // Python, because libraries of Python define these formats.
         {"convert", "Convert checkpoints: torch.save, DCP, safetensors, one file per rank, tailrace",
          "Python 3.10 or newer with the tailrace package and PyTorch"},
-        // Reading strace's lines is work on text, and the benchmarks use the same reader.
+        // Python, because reading strace's lines is work on text, and the benchmarks use the same
+        // reader.
         {"profile", "Run a program and show its opens, reads, writes, seeks and syncs",
          "Python 3.10 or newer"},
-        // The plotting libraries are Python's.
+        // Python, because the plotting libraries are Python's.
         {"report", "Draw results of bench, tune and profile, and records of sessions, as an HTML page",
          "Python 3.10 or newer with matplotlib"},
     };
@@ -41,7 +43,7 @@ const std::vector<PythonProgram>& python_programs() {
 Exit become(const PythonProgram& program, const std::vector<std::string>& arguments) {
     const char* chosen = std::getenv("TAILRACE_PYTHON");
     const std::string python = chosen != nullptr && *chosen != '\0' ? chosen : "python3";
-    // -B: leaves no bytecode behind where the program is installed.
+    // -B keeps Python from writing bytecode where the program is installed.
     std::vector<std::string> words = {python, "-B", directory_of(program.name)};
     words.insert(words.end(), arguments.begin(), arguments.end());
     std::vector<char*> pointers;

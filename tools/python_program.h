@@ -1,7 +1,8 @@
-// The subcommands that are Python programs: which, where they lie, and how they are started.
+// The subcommands that are Python programs: their names, their places, and how they are started.
 //
-// Each lies in a directory of its own, tools/NAME in the source tree and share/tailrace/NAME installed, and
-// takes what follows its name on the command line as it stands: its options and its --help are its own.
+// Each lies in a directory of its own: tools/NAME in the source tree, share/tailrace/NAME when
+// installed. It parses its own options and has its own --help, so it gets the rest of the command
+// line unchanged.
 #pragma once
 
 #include <string>
@@ -14,13 +15,13 @@ namespace tailrace::internal::tool {
 struct PythonProgram {
     std::string name;
     std::string about;  // one line, for the list of commands
-    std::string needs;  // what is to be installed for it
+    std::string needs;  // packages that it needs
 };
 
 const std::vector<PythonProgram>& python_programs();
 
-// Replaces this process by the program with these arguments, run by the interpreter in TAILRACE_PYTHON,
-// python3 unless given. Returns only when that cannot be started, after saying so.
+// Replaces this process by the program with these arguments. The interpreter is TAILRACE_PYTHON, or
+// python3 if that is not set. Returns only if the program cannot be started, after saying so.
 Exit become(const PythonProgram& program, const std::vector<std::string>& arguments);
 
 }  // namespace tailrace::internal::tool

@@ -84,14 +84,15 @@ Result<uint64_t> parse_age(std::string_view text) {
     if (digits == 0 || digits > 9 || factor == 0)
         return Status(
             Code::invalid_argument,
-            fmt::format("'{}' is no length of time: give a number and a unit, like 90s, 15min, 12h, 7d or 2w",
-                        shortened(text)));
+            fmt::format(
+                "'{}' is not a length of time: give a number and a unit, such as 90s, 15min, 12h, 7d or 2w",
+                shortened(text)));
     return std::stoull(std::string(text.substr(0, digits))) * factor;
 }
 
 std::string time_text(uint64_t unix_ms) {
     const uint64_t seconds = unix_ms / 1000;
-    if (seconds > 253402300799) return "after the year 9999";  // a slot may hold anything
+    if (seconds > 253402300799) return "after the year 9999";  // a damaged slot may hold any number
     return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(static_cast<std::time_t>(seconds)));
 }
 
@@ -164,7 +165,7 @@ Status finish_printing() {
     errno = 0;
     const bool flushed = std::fflush(stdout) == 0;
     if (flushed && std::ferror(stdout) == 0) return Status();
-    return errno_status(errno != 0 ? errno : EIO, "writing the standard output, which is not whole");
+    return errno_status(errno != 0 ? errno : EIO, "writing to standard output, which is incomplete");
 }
 
 }  // namespace tailrace::internal::tool

@@ -1,4 +1,5 @@
-// Text for people and for programs: tables, ages, names made safe to print. Pure, but for the printing.
+// Text for people and for programs: tables, ages, names made safe to print. Pure, except for the
+// functions that print.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,8 @@
 
 namespace tailrace::internal::tool {
 
-// The text with control characters and broken UTF-8 as \xNN: names come from files, and a file may lie.
+// The text with control characters and broken UTF-8 written as \xNN. Names come from files, and a
+// hostile file may hold any bytes.
 std::string printable(std::string_view text);
 
 // "1 rank", "2 ranks".
@@ -29,19 +31,20 @@ Result<uint64_t> parse_age(std::string_view text);
 // "2026-03-01T12:00:00Z".
 std::string time_text(uint64_t unix_ms);
 
-// A setting's value as TOML: numbers stand bare, everything else is a string, as set_config takes it.
+// A setting's value as TOML. Numbers stand bare; everything else is a string, as set_config takes
+// it.
 std::string toml_value(std::string_view text);
 
 // "64 x 32", "-" for no dimensions.
 std::string shape_text(std::span<const uint64_t> shape);
 
-// Columns as wide as their widest cell; the first row is the heading. `right` names those aligned right.
-// Spaces at line ends are left out.
+// Columns are as wide as their widest cell. The first row is the heading. `right` names the columns
+// that are aligned right. Spaces at line ends are left out.
 class Table {
   public:
     explicit Table(std::vector<std::string> heading, std::vector<size_t> right = {});
     void add(std::vector<std::string> row);
-    // A line of its own below the last row.
+    // Adds a line of its own below the last row.
     void note(std::string text);
     std::string text() const;
 
@@ -55,9 +58,9 @@ class Table {
 };
 
 void print(const std::string& text);                  // to stdout
-void print_json(const nlohmann::ordered_json& json);  // to stdout, one document, valid whatever names hold
-bool printed_json();                                  // whether that was done
-// Brings out what was printed; says why where some of it was lost (a full disk, say).
+void print_json(const nlohmann::ordered_json& json);  // one document to stdout, valid whatever names hold
+bool printed_json();                                  // whether print_json was called
+// Flushes what was printed. The failure says why some of it was lost (a full disk, for example).
 Status finish_printing();
 
 }  // namespace tailrace::internal::tool

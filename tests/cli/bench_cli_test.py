@@ -196,7 +196,7 @@ class BenchTest(unittest.TestCase):
         done = subprocess.run(self.command("--writers", "1,1024", "--repeat", 1), preexec_fn=limit, capture_output=True,
                               text=True, timeout=120, check=False)
         self.assertEqual(done.returncode, 4, done.stderr)
-        self.assertIn("1024 threads were asked for: the system gives", done.stderr)
+        self.assertIn("1024 threads are needed, but the system gives", done.stderr)
         self.assertFalse(self.prefix.with_suffix(".json").exists(), "that is known before the first run")
         self.assert_clean()
         # 16 small stacks would fit, but not those that OpenMP is told to give.
@@ -246,7 +246,7 @@ class BenchTest(unittest.TestCase):
         for arguments, part in (
             (["--writers", "0"], "tailrace: 0 writers: 1 to 1024 are possible"),
             (["--placement", "random"], "append"),
-            (["--buffer", "1000"], "tailrace: a buffer of 1000 bytes: a multiple of 256KiB"),
+            (["--buffer", "1000"], "tailrace: a buffer of 1000 bytes: it must be a multiple of 256KiB"),
             (["--repeat", "0"], "1 to 1000"),
             (["--size", "much"], 'tailrace: --size: "much"'),
         ):
@@ -272,7 +272,7 @@ class TuneTest(unittest.TestCase):
     def test_what_would_be_written_is_looked_at_first(self):
         kept = self.root / "kept.csv"
         kept.write_text("mine", encoding="utf-8")
-        self.assertIn("kept.csv is there", self.run_tune("--results", self.root / "kept", code=2).stderr)
+        self.assertIn("kept.csv exists", self.run_tune("--results", self.root / "kept", code=2).stderr)
         self.assertEqual(kept.read_text(encoding="utf-8"), "mine")
         self.assertIn("does not exist", self.run_tune("--results", self.root / "no" / "r", code=3).stderr)
         self.assertFalse((self.root / "disk").exists(), "nothing was begun")
@@ -342,7 +342,7 @@ class TuneTest(unittest.TestCase):
         self.assertEqual(list((self.root / "disk").iterdir()), [])
 
     def test_wrong_usage_says_what_is_right(self):
-        self.assertIn("--time: 'long' is no length of time", self.run_tune("--time", "long", code=2).stderr)
+        self.assertIn("--time: 'long' is not a length of time", self.run_tune("--time", "long", code=2).stderr)
         self.assertIn("--results", self.run_tune("--results", "", code=2).stderr)
         self.toml = ""
         self.assertIn('--output ""', self.run_tune(code=2).stderr)

@@ -425,7 +425,7 @@ class ExtractTest(CommandTest):
             self.assertNotEqual((output.stat().st_ino, output.stat().st_mode), (theirs.st_ino, theirs.st_mode))
             self.assertEqual(victim.read_text(), "mine")
         os.mkfifo(self.root / "pipe")
-        self.assertIn("never replaced", run(*extract, self.root / "pipe", "--force", code=2).stderr)
+        self.assertIn("only files are replaced", run(*extract, self.root / "pipe", "--force", code=2).stderr)
         self.assertTrue((self.root / "pipe").is_fifo())
 
     def test_damage_leaves_no_output(self):
@@ -467,7 +467,7 @@ class ExtractTest(CommandTest):
         run("extract", self.dir, "three", "--array", "density", *to, code=2)
         run("extract", self.dir, 3, "--array", "density", "-o", self.root / "none" / "x", code=4)
         for name in ("", f"{self.root}/"):
-            self.assertIn("file's name", run("extract", self.dir, 3, "--array", "density", "-o", name, code=2).stderr)
+            self.assertIn("the name of a file", run("extract", self.dir, 3, "--array", "density", "-o", name, code=2).stderr)
 
     def test_the_last_run_of_an_epoch_counts_unless_another_is_named(self):
         make(self.dir, epoch=3, run=1, ranks=2)

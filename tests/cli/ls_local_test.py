@@ -52,7 +52,7 @@ class NodeLocalTest(CommandTest):
         self.assertEqual(epoch["directories"], [str(self.local / "job-1234.node0000")])
         said = run("ls", self.dir, "--local-dir", self.local).stdout
         self.assertIn("note: epoch 20 of run 1 of job built is newer and not in this directory: 3 of its 3 ranks", said)
-        self.assertIn("a copy of this directory is without it", said)
+        self.assertIn("a copy of this directory does not contain it", said)
         self.assertEqual(self.newer(), [])
         os.environ["TAILRACE_LOCAL_DIR"] = str(self.local)  # as the program that saved it
         self.assertEqual(len(self.newer()), 1)
@@ -92,7 +92,7 @@ class NodeLocalTest(CommandTest):
         epoch, = self.newer("--local-dir", self.local, directory=moved)
         self.assertEqual((epoch["epoch"], epoch["captured_for"]), (20, str(self.dir)))
         said = run("ls", moved, "--local-dir", self.local).stdout
-        self.assertIn(f"a session on it does not find it: it was captured for {self.dir}. Put the directory", said)
+        self.assertIn(f"does not find it, because it was captured for {self.dir}. To restore it, put the", said)
 
     def test_a_link_to_the_directory_is_the_directory(self):
         self.capture(20)

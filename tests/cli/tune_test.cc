@@ -101,7 +101,7 @@ TEST(TuneSearchTest, WithinTheNoiseFewerWritersAreChosen) {
     });
     EXPECT_EQ(search.choice()->bench.writers, 4u);
     EXPECT_LE(search.choice()->bench.buffer_bytes, 16 * MiB);
-    EXPECT_THAT(all(search), HasSubstr("within the noise and takes more threads or memory"));
+    EXPECT_THAT(all(search), HasSubstr("within the noise, and it takes more threads or memory"));
 }
 
 TEST(TuneSearchTest, WhatTheSystemCannotDoIsPassedOver) {
@@ -151,7 +151,7 @@ TEST(TuneSearchTest, DefaultsBeyondTheLimitsAreComparedWithAndNeverChosen) {
             if (most_runs < 1000) continue;
             EXPECT_TRUE(search.converged());
             EXPECT_THAT(all(search), HasSubstr("the choice is 0.50 times as fast. They take more threads or "
-                                               "memory than was allowed."));
+                                               "memory than the limits allow."));
         }
 }
 
@@ -199,13 +199,13 @@ TEST(TuneSearchTest, WhatWasNotComparedIsNotCalledSlower) {
                 return tried.bench != defaults() && tried.rates.size() >= 2;
             });
         EXPECT_THAT(all(search), HasSubstr(compared ? "run twice or more, none was faster"
-                                                    : "to tell whether other settings are faster"))
+                                                    : "to tell whether others are faster"))
             << runs;
     }
     TuneSearch coarse(defaults(), {});  // better settings were seen, but once
     search_on(coarse, with_peak, 5);
     EXPECT_EQ(coarse.choice()->bench, defaults());
-    EXPECT_THAT(all(coarse), HasSubstr("to tell whether other settings are faster"));
+    EXPECT_THAT(all(coarse), HasSubstr("to tell whether others are faster"));
     TuneSearch small(defaults(), {1, 512 * MiB});  // the defaults are not allowed
     search_on(small, with_peak, 2);
     EXPECT_NE(small.choice()->bench, defaults());

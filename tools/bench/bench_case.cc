@@ -23,8 +23,8 @@ Result<Value> parse_name(std::string_view what, const std::array<std::string_vie
                          const std::string& text) {
     const auto found = std::find(names.begin(), names.end(), text);
     if (found == names.end())
-        return Status(Code::invalid_argument,
-                      fmt::format("{} \"{}\": one of {} is expected", what, text, fmt::join(names, ", ")));
+        return Status(Code::invalid_argument, fmt::format("{} \"{}\" is not known: use one of {}", what, text,
+                                                          fmt::join(names, ", ")));
     return static_cast<Value>(found - names.begin());
 }
 
@@ -90,22 +90,22 @@ Status check_case(const BenchCase& bench) {
     const uint64_t buffer = bench.buffer_bytes, block = bench.block_bytes;
     if (buffer == 0 || buffer % (256 * KiB) != 0 || buffer > GiB)
         return bad(
-            fmt::format("a buffer of {} bytes: a multiple of 256KiB, at most 1GiB, is expected", buffer));
+            fmt::format("a buffer of {} bytes: it must be a multiple of 256KiB, and at most 1GiB", buffer));
     if (block != 0 && (block < 4096 || (block & (block - 1)) != 0 || buffer % block != 0))
         return bad(
-            fmt::format("a block of {} bytes and a buffer of {}: a block is a power of two from 4KiB "
-                        "that divides the buffer, or 0 for the file system's",
+            fmt::format("a block of {} bytes and a buffer of {}: a block must be a power of two from 4KiB "
+                        "on that divides the buffer, or 0 for the file system's",
                         block, buffer));
     TAILRACE_TRY(check_range(bench.queue_depth, 1, 4096, "requests in flight"));
     TAILRACE_TRY(check_range(bench.processes, 1, 4096, "processes"));
     TAILRACE_TRY(check_range(bench.followers, 0, 4096, "followers"));
     if (bench.followers == 0 && !bench.local)
-        return bad("0 followers and a leader without data of its own: there is nothing to write");
+        return bad("0 followers, and the leader has no data of its own: there is nothing to write");
     if (bench.process_bytes < 4096 || bench.process_bytes > (uint64_t{1} << 40))
         return bad(fmt::format("processes of {} bytes: 4KiB to 1TiB are possible", bench.process_bytes));
     TAILRACE_TRY(check_range(bench.imbalance_percent, 0, 90, "percent of imbalance"));
     if (bench.process_bytes > most_run_bytes / bench.processes / (bench.followers + uint64_t{1}))
-        return bad(fmt::format("{} nodes with {} processes of {} bytes: a run has 1PiB at most",
+        return bad(fmt::format("{} nodes with {} processes of {} bytes: a run may have 1PiB at most",
                                bench.followers + uint64_t{1}, bench.processes, bench.process_bytes));
     return Status();
 }
@@ -117,7 +117,7 @@ std::vector<NodeOffer> offers_of(const BenchCase& bench) {
     for (uint32_t node = 0; node <= bench.followers; ++node) {
         NodeOffer offer{static_cast<int>(node), {}};
         for (uint32_t process = 0; process < bench.processes; ++process) {
-            // Two to the 53rd steps from -1 to 1, the same with every standard library.
+            // 2^53 steps from -1 to 1: the same numbers with every standard library.
             const double step = static_cast<double>(random() >> 11) * 0x1p-52 - 1;
             const auto bytes =
                 static_cast<uint64_t>(static_cast<double>(bench.process_bytes) * (1 + spread * step));
@@ -168,7 +168,8 @@ Result<FlushPlan> plan_of(const BenchCase& bench, uint64_t block_bytes) {
                     make_plan(std::string(bench_job), {1, 1}, bench.seed,
                               (bench.followers + 1) * bench.processes, group, offers_of(bench), settings));
     plan.leaders = {0};  // whoever has most: this is a benchmark of one node
-    // Whatever fits so little data: a grid is to measure what it names.
+    // The library would fit its chunks to so little data. A grid must measure the sizes that it
+    // names.
     if (!bench.fit_chunks) plan.chunk_bytes = bench.buffer_bytes;
     TAILRACE_TRY(check_plan(plan));
     return plan;
@@ -199,8 +200,9 @@ std::vector<std::vector<BenchChunk>> deal_chunks(const BenchCase& bench, const F
         for (size_t i = 0; i < chunks.size(); ++i) dealt[i % dealt.size()].push_back(chunks[i]);
         return dealt;
     }
-    // The chunks of a file, in the order of their places, go in equal runs to the writers of that file:
-    // writer t has file t mod files, and with fewer writers than files it has several, one after the other.
+    // The chunks of a file, in the order of their places, go in equal runs to the writers of that
+    // file. Writer t has file t mod files. If there are fewer writers than files, a writer has
+    // several files, one after the other.
     for (uint32_t file = 0; file < bench.files; ++file) {
         std::vector<BenchChunk> of_file;
         for (const BenchChunk& chunk : chunks)

@@ -19,18 +19,20 @@ Status remove_if_there(Storage& storage, const std::string& path) {
 }  // namespace
 
 void BenchOptions::add_to(CLI::App& command) {
-    command.add_option("dir", directory, "A directory on the file system to measure; made when missing")
+    command.add_option("dir", directory, "A directory on the file system to measure; created if missing")
         ->required()
         ->type_name("DIR");
-    command.add_option("--processes", common.processes, "Processes of a node")->capture_default_str();
-    command.add_option("--size", size, "Bytes of a process")->capture_default_str()->type_name("SIZE");
-    command.add_option("--imbalance", common.imbalance_percent, "Sizes differ by up to that many percent")
+    command.add_option("--processes", common.processes, "Number of processes per node")
         ->capture_default_str();
-    command.add_option("--seed", common.seed, "Of the sizes and the content")->capture_default_str();
+    command.add_option("--size", size, "Bytes per process")->capture_default_str()->type_name("SIZE");
+    command.add_option("--imbalance", common.imbalance_percent, "How much sizes differ, in percent")
+        ->capture_default_str();
+    command.add_option("--seed", common.seed, "Seed of the sizes and the content")->capture_default_str();
     command.add_option("--local-dir", local_dir,
-                       "Where the leader's own parts lie (default: as the library)");
+                       "Directory of the leader's own parts (default: as the library)");
     command.add_flag("--no-local", no_local, "The leader has no data of its own");
-    command.add_flag("--no-sync", no_sync, "Do not sync at the end: measures memory as much as the disk");
+    command.add_flag("--no-sync", no_sync,
+                     "Do not sync at the end; then memory is measured as much as the disk");
 }
 
 Status BenchOptions::complete() {
@@ -49,8 +51,8 @@ Status BenchOptions::complete() {
 }
 
 void announce_end(const BenchCase& bench) {
-    std::fputs(bench.durable ? "every run ends when its data are durable: synced, as the library does\n"
-                             : "without syncs: what is measured is as much memory as disk\n",
+    std::fputs(bench.durable ? "a run ends when its data are durable: synced, as the library does\n"
+                             : "runs end without syncs: they measure memory as much as the disk\n",
                stderr);
 }
 
@@ -66,7 +68,7 @@ Result<std::vector<uint64_t>> parse_sizes(std::string_view option, const std::ve
 
 Status check_file_name(std::string_view option, std::string_view name) {
     if (!name.empty() && !name.ends_with('/')) return Status();
-    return Status(Code::invalid_argument, fmt::format("{} \"{}\": a file's name is expected", option, name));
+    return Status(Code::invalid_argument, fmt::format("{} \"{}\" is not the name of a file", option, name));
 }
 
 Result<Storage*> BenchEngines::of(const BenchCase& bench) {
@@ -90,7 +92,7 @@ Status write_text_file(Storage& storage, const std::string& path, const std::str
 }
 
 Status check_text_file(Storage& storage, const std::string& path) {
-    // Nothing replaces a directory, and a device or pipe is not to be replaced.
+    // Nothing replaces a directory, and a device or a pipe must not be replaced.
     if (const auto there = storage.open(path, {Access::read, DirectIo::off});
         there.status().code() == Code::invalid_argument)
         return there.status();

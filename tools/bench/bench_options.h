@@ -1,4 +1,5 @@
-// The options that `tailrace bench` and `tailrace tune` share: where to write, and what load to play.
+// The options that `tailrace bench` and `tailrace tune` share: where to write, and what load to
+// simulate.
 #pragma once
 
 #include <CLI/App.hpp>
@@ -23,16 +24,16 @@ struct BenchOptions {
     Status complete();
 };
 
-// Says on stderr when a run ends, and what is measured then.
+// Says on stderr when a run ends, and what is measured because of that.
 void announce_end(const BenchCase& bench);
 
-// The sizes that were given to `option`.
+// Parses the sizes that were given to `option`.
 Result<std::vector<uint64_t>> parse_sizes(std::string_view option, const std::vector<std::string>& texts);
 
-// Whether what was given to `option` can name a file, or begin its name.
+// Checks that the value of `option` can be a file's name, or the beginning of one.
 Status check_file_name(std::string_view option, std::string_view name);
 
-// The storage of each engine and depth, made when it is first asked for.
+// The storage of each engine and depth. It is made when it is first asked for.
 class BenchEngines {
   public:
     Result<Storage*> of(const BenchCase& bench);
@@ -43,7 +44,8 @@ class BenchEngines {
 
 // Replaces a file as a whole.
 Status write_text_file(Storage& storage, const std::string& path, const std::string& text);
-// Whether that could be done now: hours of measuring must not end with results that cannot be kept.
+// Checks that the file could be written now. Hours of measuring must not end with results that
+// cannot be kept.
 Status check_text_file(Storage& storage, const std::string& path);
 Result<std::string> read_text_file(Storage& storage, const std::string& path);
 

@@ -63,7 +63,7 @@ BenchCase case_from(const Json& json) {
     bench.files = json.at("files");
     bench.buffer_bytes = json.at("buffer_bytes");
     bench.buffers = json.at("buffers");
-    bench.fit_chunks = json.value("fit_chunks", false);  // results of older versions do not tell
+    bench.fit_chunks = json.value("fit_chunks", false);  // results of older versions do not have it
     bench.block_bytes = json.at("block_bytes");
     bench.queue_depth = json.at("queue_depth");
     bench.followers = json.at("followers");
@@ -118,7 +118,7 @@ BenchResult result_from(const Json& json) {
     return result;
 }
 
-// As RFC 4180 has it: directories and processors have names of any letters.
+// Quoted as RFC 4180 requires: names of directories and processors may hold any characters.
 std::string cell(const Json& value) {
     if (!value.is_string()) return value.dump();
     const auto text = value.get<std::string>();
@@ -244,12 +244,12 @@ Result<BenchSuite> suite_from_json(std::string_view text) {
         for (const Json& one : json.at("runs")) {
             suite.runs.push_back({one.at("case"), one.at("repetition"), result_from(one)});
             if (suite.runs.back().number >= suite.cases.size())
-                throw std::invalid_argument("a run of no case");
+                throw std::invalid_argument("a run without a case");
         }
         return suite;
     } catch (const std::exception& error) {
         return Status(Code::corrupt,
-                      fmt::format("these are no results of `tailrace bench`: {}", error.what()));
+                      fmt::format("these are not results of `tailrace bench`: {}", error.what()));
     }
 }
 

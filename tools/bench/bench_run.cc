@@ -34,14 +34,14 @@ constexpr std::string_view directory_prefix = "tailrace-bench.", parts_suffix = 
 constexpr int most_names = 100;
 constexpr size_t pool_alignment = 4096;
 constexpr uint64_t huge_page_bytes = 2 * MiB;
-// Left free beside a run: a tenth of it, and at least this.
+// The space to leave free beside a run: a tenth of it, and at least this.
 constexpr uint64_t least_margin = 256 * MiB;
 
 double seconds_since(Clock::time_point start) {
     return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Numbers that no file system compresses or deduplicates, a new sequence for each seed.
+// Fills with numbers that no file system can compress or deduplicate: a new sequence for each seed.
 void fill(std::span<std::byte> memory, uint64_t seed) {
     std::mt19937_64 random(seed);
     for (size_t at = 0; at + 8 <= memory.size(); at += 8) {
@@ -50,7 +50,7 @@ void fill(std::span<std::byte> memory, uint64_t seed) {
     }
 }
 
-// A line of the system's account of its memory; nothing where it keeps none.
+// A line of /proc/meminfo. Nothing if the system has no such line.
 std::optional<uint64_t> memory_info(const std::string& name) {
     std::ifstream info("/proc/meminfo");
     for (std::string line; std::getline(info, line);) {
@@ -61,12 +61,12 @@ std::optional<uint64_t> memory_info(const std::string& name) {
     return std::nullopt;
 }
 
-// What the system has still to write, of everything and everybody.
+// The bytes that the system has still to write, of all programs.
 uint64_t dirty_bytes_now() {
     return memory_info("Dirty").value_or(0) + memory_info("Writeback").value_or(0);
 }
 
-// Leaves out syncs, for runs that are not to be durable.
+// Leaves out syncs, for runs that need not be durable.
 class UnsyncedFile final : public File {
   public:
     explicit UnsyncedFile(std::unique_ptr<File> inner) : inner_(std::move(inner)) {}
@@ -109,7 +109,8 @@ class UnsyncedStorage final : public Storage {
     Storage& inner_;
 };
 
-// The prepared buffers, on loan to the writers. A writer that finds none waits, as in the library.
+// The prepared buffers, on loan to the writers. A writer that finds none free waits, as in the
+// library.
 class Buffers {
   public:
     explicit Buffers(BufferPool& pool) {
@@ -158,7 +159,7 @@ class Run {
           on_bytes_(on_bytes),
           times_(bench.writers) {}
 
-    // Everything that writer does. Received chunks come first.
+    // All the work of one writer. Received chunks come first.
     void write(uint32_t writer) {
         if (bench_.placement == BenchPlacement::append) {
             const auto& shared = dealt_.front();
@@ -230,16 +231,16 @@ class Run {
     Buffers& buffers_;
     const std::atomic<bool>& stop_;
     const std::function<void(uint64_t)>& on_bytes_;
-    std::vector<WriterTimes> times_;  // each writer its own
+    std::vector<WriterTimes> times_;  // each writer changes its own entry
     std::atomic<size_t> next_ = 0;
     std::atomic<uint64_t> written_ = 0;
     std::atomic<bool> failed_ = false;
-    uint64_t reported_ = 0;  // of the first writer
+    uint64_t reported_ = 0;  // only the first writer uses it
     mutable std::mutex mutex_;
     Status failure_;
 };
 
-// One call for each file, on as many threads as there are writers.
+// Calls `work` for each file, on as many threads as there are writers.
 Status for_files(const BenchCase& bench, const std::function<Status(uint32_t)>& work) {
     std::vector<Status> statuses(bench.files);
     const uint32_t threads = std::min(bench.writers, bench.files);
@@ -250,7 +251,7 @@ Status for_files(const BenchCase& bench, const std::function<Status(uint32_t)>& 
     return Status();
 }
 
-// Removes a directory of the benchmark with what is in it.
+// Removes a directory of the benchmark and what is in it.
 void remove_directory(Storage& storage, const std::string& path) {
     if (auto entries = storage.list(path); entries.ok())
         for (const DirectoryEntry& entry : *entries) (void)storage.remove(join_path(path, entry.name));
@@ -261,7 +262,7 @@ bool is_number(std::string_view text) {
     return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
-// A benchmark's own directory or file, by its name.
+// Whether the name is that of a benchmark's own directory or file.
 bool is_own_directory(std::string_view name) {
     if (!name.starts_with(directory_prefix)) return false;
     name.remove_prefix(directory_prefix.size());
@@ -276,14 +277,16 @@ bool is_own_file(const DirectoryEntry& entry) {
     return shared && shared->unfinished && shared->job == bench_job;
 }
 
-// Anybody may make directories where a benchmark runs: others' are left alone, and links are none. Of what
-// the system does not know, in a storage in memory, there is only one user.
+// Anybody may make directories where a benchmark runs, so others' directories and links are left
+// alone. If the system does not know the path, it is in a storage in memory, which has only one
+// user.
 bool is_ours(const std::string& path) {
     struct stat info {};
     return ::lstat(path.c_str(), &info) != 0 || why_no_own_directory(info, ::geteuid()).empty();
 }
 
-// Removes the directories that killed benchmarks have left. One that holds anything else is somebody's.
+// Removes the directories that killed benchmarks have left. A directory that holds anything else
+// belongs to somebody else.
 Status remove_left(Storage& storage, const std::string& parent) {
     TAILRACE_ASSIGN(const auto entries, storage.list(parent));
     for (const DirectoryEntry& entry : entries) {
@@ -306,15 +309,15 @@ std::vector<uint64_t> wanted_parts(const BenchCase& bench) {
     return bytes;
 }
 
-// Where the system cannot tell, they are taken to share one.
+// If the system cannot tell, the two are taken to share a device.
 bool share_a_device(const std::string& a, const std::string& b) {
     struct stat of_a {
     }, of_b{};
     return ::stat(a.c_str(), &of_a) != 0 || ::stat(b.c_str(), &of_b) != 0 || of_a.st_dev == of_b.st_dev;
 }
 
-// Makes an empty directory of our own and locks it. Process numbers are the same in many containers, which
-// may share a file system: where another has the name, the next number is tried.
+// Makes an empty directory of our own and locks it. Process numbers repeat in containers, which may
+// share a file system. So if the name is taken, the next number is tried.
 Result<BenchSpace::OwnDirectory> take_directory(Storage& storage, const std::string& parent,
                                                 std::string_view suffix) {
     TAILRACE_TRY(storage.make_directories(parent));
@@ -324,7 +327,7 @@ Result<BenchSpace::OwnDirectory> take_directory(Storage& storage, const std::str
         std::string path = join_path(parent, fmt::format("{}{}{}", directory_prefix, ::getpid() + i, suffix));
         TAILRACE_TRY(storage.make_own_directories(path));
         if (!is_ours(path)) {
-            taken = Status(Code::busy, fmt::format("'{}' is another user's, or a link", path));
+            taken = Status(Code::busy, fmt::format("'{}' belongs to another user, or is a link", path));
             continue;
         }
         auto lock = storage.lock_directory(path);
@@ -332,13 +335,14 @@ Result<BenchSpace::OwnDirectory> take_directory(Storage& storage, const std::str
             lock.status().code() != Code::not_found)
             return lock.status();
         const bool locked = lock.ok() || lock.status().code() == Code::unsupported;
-        // Another that cleans up may have removed it before it was locked.
+        // Another benchmark that cleans up may have removed it before it was locked.
         const auto there = storage.list(path);
         if (locked && there.ok() && there->empty())
             return BenchSpace::OwnDirectory{std::move(path), lock.ok() ? std::move(*lock) : nullptr};
         taken = !locked ? lock.status() : there.status();
     }
-    return taken.ok() ? Status(Code::busy, fmt::format("all names of a benchmark are taken in '{}'", parent))
+    return taken.ok() ? Status(Code::busy,
+                               fmt::format("all names for a benchmark's directory are taken in '{}'", parent))
                       : taken;
 }
 
@@ -366,17 +370,17 @@ void BenchSpace::remove_parts() {
     part_bytes_.clear();
 }
 
-// 1. the parts and the files fit on their disks, or together on the one that both are on
-// 2. the buffers fit in memory, with whatever lies in a file system there
-// 3. there are threads enough
+// 1. the parts and the files fit on their disks, or on one disk if they share it
+// 2. the buffers fit in memory, together with the files that lie in memory
+// 3. the system can start enough threads
 Status BenchSpace::check_room(const BenchCase& bench) {
     auto check = [](const std::string& directory, const SpaceInfo& space, uint64_t needed) {
         const uint64_t margin = std::max(least_margin, needed / 10);
         if (needed + margin <= space.free_bytes) return Status();
         return Status(
             Code::no_space,
-            fmt::format("a run needs {} in {}, and {} are to stay free beside it, but {} are free there: "
-                        "choose a smaller --size, fewer --processes or --followers",
+            fmt::format("a run needs {} in {} and leaves {} free beside it, but only {} are free there: "
+                        "choose a smaller --size, fewer --processes or fewer --followers",
                         format_bytes(needed), directory, format_bytes(margin),
                         format_bytes(space.free_bytes)));
     };
@@ -386,7 +390,7 @@ Status BenchSpace::check_room(const BenchCase& bench) {
     const uint64_t of_files = disk_bytes(plan);
     uint64_t of_parts = 0;
     if (const auto wanted = wanted_parts(bench); wanted != part_bytes_) {
-        // Those of another case make room first.
+        // The parts of another case are removed first.
         const uint64_t there = std::accumulate(part_bytes_.begin(), part_bytes_.end(), uint64_t{0});
         const uint64_t bytes = std::accumulate(wanted.begin(), wanted.end(), uint64_t{0});
         of_parts = bytes - std::min(bytes, there);
@@ -404,12 +408,13 @@ Status BenchSpace::check_room(const BenchCase& bench) {
     const uint64_t needed =
         bench.buffers * buffer + (shared.in_memory ? of_files : 0) + (local.in_memory ? of_parts : 0);
     if (needed <= *available) return check_team(bench.writers);
-    return Status(Code::out_of_memory,
-                  fmt::format("a run needs {} of memory ({} buffers of {}, and what lies in memory of its "
-                              "files), but {} are available: choose fewer --buffers, a smaller --buffer or "
-                              "--size",
-                              format_bytes(needed), bench.buffers, format_bytes(bench.buffer_bytes),
-                              format_bytes(*available)));
+    return Status(
+        Code::out_of_memory,
+        fmt::format("a run needs {} of memory ({} buffers of {}, and those of its files that lie in "
+                    "memory), but only {} are available: choose fewer --buffers, a smaller --buffer "
+                    "or a smaller --size",
+                    format_bytes(needed), bench.buffers, format_bytes(bench.buffer_bytes),
+                    format_bytes(*available)));
 }
 
 Result<std::vector<std::string>> BenchSpace::parts(const BenchCase& bench, const std::atomic<bool>& stop) {

@@ -25,12 +25,13 @@ Interrupt::Interrupt() {
     static_assert(std::tuple_size_v<decltype(before_)> == watched.size());
     interrupted = false;
     for (size_t i = 0; i < watched.size(); ++i) {
-        // Where a lost terminal is to end nothing (nohup), it does not end this either.
+        // If a lost terminal is to end nothing (nohup), it does not end this program either.
         const auto before = std::signal(watched[i], note);
         if (watched[i] == SIGHUP && before == SIG_IGN) std::signal(SIGHUP, SIG_IGN);
         before_[i] = before;
     }
-    // A reader that goes, as `| head` does, ends nothing: results are files.
+    // A reader that goes away, such as `| head`, does not end the benchmark, because its results
+    // are files.
     before_pipe_ = std::signal(SIGPIPE, SIG_IGN);
 }
 

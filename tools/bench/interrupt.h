@@ -1,5 +1,5 @@
-// Ctrl-C (and SIGTERM, and a terminal that goes) as a flag, so that whoever works can stop at a good place
-// and clean up. A second one ends the program at once.
+// Turns Ctrl-C (and SIGTERM, and the loss of the terminal) into a flag, so that the benchmark can
+// stop at a good place and clean up. A second one ends the program at once.
 #pragma once
 
 #include <array>
@@ -9,8 +9,8 @@ namespace tailrace::internal::tool {
 
 class Interrupt {
   public:
-    Interrupt();   // from here on
-    ~Interrupt();  // what was before
+    Interrupt();   // catches signals from here on
+    ~Interrupt();  // restores the former handlers
     Interrupt(const Interrupt&) = delete;
     Interrupt& operator=(const Interrupt&) = delete;
 

@@ -20,7 +20,7 @@ constexpr int rounds_of_a_step = 2;
 constexpr uint32_t writers_step = 2;
 constexpr uint32_t fewest_buffers = 4;
 constexpr uint64_t least_buffer = 4 * MiB, most_buffer = 64 * MiB, buffer_step = 4;
-// Where the limits ask for it.
+// Used only if the limits leave no room for more.
 constexpr uint64_t smallest_buffer = least_tuned_memory_bytes / fewest_buffers;
 constexpr uint32_t least_depth = 8, most_depth = 128, depth_step = 4;
 
@@ -28,7 +28,7 @@ struct Way {
     IoEngine engine;
     DirectIo direct;
 };
-// Uncached is left out: alone it is fast, beside a program it is not (docs/performance.md).
+// Uncached I/O is left out. It is fast alone, but not beside a program (docs/performance.md).
 constexpr std::array<Way, 4> ways = {{{IoEngine::io_uring, DirectIo::automatic},
                                       {IoEngine::posix, DirectIo::automatic},
                                       {IoEngine::io_uring, DirectIo::off},
@@ -42,7 +42,7 @@ uint64_t memory_of(const BenchCase& bench) {
     return bench.buffers * bench.buffer_bytes;
 }
 
-// What settings take from the program: threads first, then memory.
+// What settings cost the program: threads first, then memory.
 std::pair<uint32_t, uint64_t> cost_of(const BenchCase& bench) {
     return {bench.writers, memory_of(bench)};
 }
@@ -100,7 +100,7 @@ void TuneSearch::add_coarse(std::vector<BenchCase>& round) const {
             if (fits(bench) && std::find(round.begin(), round.end(), bench) == round.end())
                 round.push_back(bench);
         }
-    // Last: however short the time, what runs first can be chosen.
+    // The defaults come last. So the first runs can be chosen, however short the time is.
     if (!defaults_fit) round.push_back(defaults_);
 }
 
@@ -173,7 +173,7 @@ std::vector<BenchCase> TuneSearch::next_round() {
         if (const Tried* best = fastest(runs_for_a_choice)) centre_ = best->bench;
     }
     if (stage_ == Stage::refine && repeats_ >= rounds_of_a_step) {
-        // The neighbours have been run as often as a step needs: does one take over?
+        // The neighbours have been run as often as a step needs. Does one take over?
         repeats_ = 0;
         const Tried* centre = known(centre_);
         const Tried* best = centre;
@@ -183,7 +183,7 @@ std::vector<BenchCase> TuneSearch::next_round() {
         }
         bool moved = best != nullptr && best != centre && best->median() > centre->median() * (1 + noise());
         if (!moved) {
-            // Nobody is faster: does one that is as fast need less?
+            // No neighbour is faster. Does one that is as fast need less?
             const Tried* fast = fastest(2);
             best = centre;
             for (const BenchCase& bench : around_)
@@ -221,7 +221,8 @@ double TuneSearch::noise() const {
 const TuneSearch::Tried* TuneSearch::choice() const {
     const Tried* best = fastest(2);
     if (best == nullptr) {
-        // One run of each decides nothing: the defaults stay where they were measured and are allowed.
+        // One run of each case decides nothing. The defaults stay if they were measured and are
+        // allowed.
         const Tried* defaults = known(defaults_);
         return defaults != nullptr && !defaults->rates.empty() && fits(defaults_) ? defaults : fastest(1);
     }
@@ -262,8 +263,8 @@ std::vector<std::string> TuneSearch::explanation() const {
         });
         lines.push_back(
             compared == 0 || rate.count < 2
-                ? "These are the defaults. Too little was run twice in the time there was to tell whether "
-                  "other settings are faster: give it more with --time."
+                ? "These are the defaults. Too few settings were run twice to tell whether others are "
+                  "faster: give the search more time with --time."
                 : fmt::format(
                       "These are the defaults; of {} other setting{} that {} run twice or more, none was "
                       "faster by more than the noise.",
@@ -272,15 +273,15 @@ std::vector<std::string> TuneSearch::explanation() const {
         lines.push_back(fmt::format(
             "The defaults ({}) reach {}: the choice is {:.2f} times as fast.{}",
             settings_text(defaults->bench), rate_text(defaults->median()), rate.median / defaults->median(),
-            fits(defaults_) ? "" : " They take more threads or memory than was allowed."));
+            fits(defaults_) ? "" : " They take more threads or memory than the limits allow."));
     }
     if (!is_default(*chosen) && rate.count < 2)
         lines.emplace_back(
-            "Nothing was run twice in the time there was, so this says little: give it more with --time.");
+            "Nothing was run twice, so this says little: give the search more time with --time.");
     if (const Tried* best = fastest(2); best != nullptr && best != chosen)
         lines.push_back(
-            fmt::format("The fastest, {}, reaches {}: {:.2f} times the choice, which is within the noise "
-                        "and takes more threads or memory.",
+            fmt::format("The fastest, {}, reaches {}: {:.2f} times the choice. The gain is within the noise, "
+                        "and it takes more threads or memory.",
                         settings_text(best->bench), rate_text(best->median()), best->median() / rate.median));
     // The best of each other way to the disk.
     for (const Way& way : ways) {
@@ -312,13 +313,14 @@ std::vector<std::string> TuneSearch::explanation() const {
     }
     const std::string noise_text =
         judged > 0
-            ? fmt::format("Runs of the same settings lay about {:.0f} % apart either way", noise() * 100)
-            : fmt::format("Nothing was run often enough to tell how far runs lie apart, {:.0f} % is assumed",
+            ? fmt::format("Runs of the same settings differ by about {:.0f} % in either direction",
+                          noise() * 100)
+            : fmt::format("Nothing was run often enough to tell how much runs differ; {:.0f} % is assumed",
                           noise() * 100);
-    lines.push_back(fmt::format("{}; what gains less counts as equal. {} setting{} tried in {} run{}; {}.",
+    lines.push_back(fmt::format("{}; a smaller gain counts as equal. {} setting{} tried in {} run{}; {}.",
                                 noise_text, cases, cases == 1 ? " was" : "s were", runs, runs == 1 ? "" : "s",
                                 converged() ? "no neighbour of the best was faster by more than that"
-                                            : "the search was ended before it had tried all neighbours"));
+                                            : "the search ended before it had tried all neighbours"));
     return lines;
 }
 

@@ -1,17 +1,18 @@
-// TuneSearch: which settings to try next, when to stop, and why the best one is the best. Pure: whoever
-// drives it runs the cases and tells the rates.
+// TuneSearch: decides which settings to try next, when to stop, and why the best ones are the best.
+// Pure: the caller runs the cases and tells the rates.
 //
-//   coarse   the library's defaults, and few and many writers with every way to the disk, once each, with as
-//            many writers and as large buffers as the limits allow
+//   coarse   the library's defaults, and few and many writers with every way to the disk, once each. The
+//            numbers of writers and the buffers are as large as the limits allow.
 //   repeat   the best three of these twice more
-//   refine   the best and its neighbours (one setting changed by one step), twice in turn; the best neighbour
-//            takes over when it gains more than the noise; if none does, one that is as fast and takes fewer
-//            threads or less memory; and the step is repeated; else the search ends
+//   refine   the best and its neighbours (one setting changed by one step), twice in turn. The best neighbour
+//            takes over if it gains more than the noise. Otherwise a neighbour takes over that is as fast and
+//            takes fewer threads or less memory. If one took over, the step is repeated; else the search
+//            ends.
 //
-// The noise is how far runs of the same settings lay apart (half of the spread around their median, over all
-// cases that were run three times or more), and at least 2 %. Of what lies within the noise of the best, the
-// defaults are chosen first, then fewer writers, then less memory. Defaults beyond the limits are measured to
-// compare with, and never chosen.
+// The noise says how far runs of the same settings differ: half of the spread around their median,
+// over all cases that were run three times or more, and at least 2 %. Among the cases that lie
+// within the noise of the best, the defaults are chosen first, then fewer writers, then less
+// memory. If the defaults exceed the limits, they are measured for comparison, but never chosen.
 #pragma once
 
 #include <string>
@@ -21,7 +22,7 @@
 
 namespace tailrace::internal::tool {
 
-// Four buffers of the smallest size.
+// Room for four buffers of the smallest size.
 inline constexpr uint64_t least_tuned_memory_bytes = uint64_t{1} << 20;
 
 struct TuneLimits {
@@ -34,8 +35,8 @@ class TuneSearch {
     // `defaults`: the load, and the library's own settings.
     TuneSearch(const BenchCase& defaults, const TuneLimits& limits);
 
-    // What to run next, in this order, each once; nothing when the search is over. Every case must be
-    // answered by take() or refuse() before the next call, unless the search is given up.
+    // The cases to run next, once each, in this order. Empty when the search is over. Every case
+    // must be answered by take() or refuse() before the next call, unless the search is given up.
     std::vector<BenchCase> next_round();
     void take(const BenchCase& bench, double bytes_per_second);
     void refuse(const BenchCase& bench);  // this system cannot run it
@@ -47,11 +48,11 @@ class TuneSearch {
         double median() const { return spread_of(rates).median; }
     };
     const std::vector<Tried>& tried() const { return tried_; }
-    double noise() const;  // a share, as 0.04
+    double noise() const;  // a fraction, such as 0.04
     bool converged() const { return stage_ == Stage::over; }
-    // The settings to use, as far as is known now; null when nothing was measured.
+    // The best settings known so far. Null if nothing was measured.
     const Tried* choice() const;
-    // Why, with numbers, a sentence per line.
+    // The reasons, with numbers; one sentence per line.
     std::vector<std::string> explanation() const;
 
   private:
@@ -73,10 +74,11 @@ class TuneSearch {
     std::vector<Tried> tried_;
 };
 
-// "io_uring with direct I/O, 4 writers, 8 buffers of 16 MiB": for people.
+// "io_uring (32 requests in flight) around the page cache, 4 writers, 8 buffers of 16 MiB": for
+// people.
 std::string settings_text(const BenchCase& bench);
 
-// A configuration file that the library reads: the chosen settings below the explanation.
+// A configuration file that the library can read. The explanation stands above the chosen settings.
 std::string tune_toml(const TuneSearch::Tried& choice, const std::vector<std::string>& explanation,
                       const BenchMachine& machine);
 

@@ -24,13 +24,14 @@ namespace {
 
 Status too_few(uint32_t threads, const std::string& what) {
     return Status(Code::out_of_memory,
-                  fmt::format("{} threads were asked for: {}; choose fewer --writers", threads, what));
+                  fmt::format("{} threads are needed, but {}; choose fewer --writers", threads, what));
 }
 
-// Those that OpenMP keeps from the last team: a smaller one ends the rest.
+// The threads that OpenMP keeps from the last team. A smaller team ends the others.
 uint32_t kept_threads = 1;
 
-// A directory has as many links as entries, and two more. Some kernels give a constant: then nobody waits.
+// /proc/self/task has a link for each thread, and two more. Some kernels report a constant; then
+// nobody waits.
 uintmax_t threads_now() {
     std::error_code none;
     return std::filesystem::hard_link_count("/proc/self/task", none);
@@ -47,7 +48,7 @@ Status check_team(uint32_t threads) {
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
     if (const size_t bytes = team_stack_bytes(std::getenv("OMP_STACKSIZE")); bytes != 0)
-        pthread_attr_setstacksize(&attributes, bytes);  // EINVAL for one that is too small: the default stays
+        pthread_attr_setstacksize(&attributes, bytes);  // EINVAL if it is too small; the default stays
     const auto wait = [](void* latch) -> void* {
         static_cast<std::latch*>(latch)->wait();
         return nullptr;
@@ -57,13 +58,14 @@ Status check_team(uint32_t threads) {
     pthread_attr_destroy(&attributes);
     enough.count_down();
     for (size_t i = 0; i < started; ++i) pthread_join(team[i], nullptr);
-    // The system counts a thread for a moment after it was joined, and OpenMP is to have its place.
+    // The system still counts a thread for a moment after it was joined. OpenMP must find its place
+    // free.
     for (int i = 0; i < 1000 && threads_now() > before; ++i)
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
     if (started == team.size()) return Status();
     return too_few(threads,
                    fmt::format("the system gives {}; ulimit -u, ulimit -v, OMP_STACKSIZE or a control group "
-                               "may hold more back",
+                               "may limit them",
                                kept_threads + started));
 }
 
@@ -95,7 +97,7 @@ Status run_team(uint32_t threads, const std::function<void(uint32_t)>& body) {
     }
     kept_threads = static_cast<uint32_t>(there);
     if (kept_threads == threads) return Status();
-    return too_few(threads, fmt::format("OpenMP gave {}; OMP_THREAD_LIMIT may hold more back", there));
+    return too_few(threads, fmt::format("OpenMP gave {}; OMP_THREAD_LIMIT may limit them", there));
 }
 
 std::string team_name() {
