@@ -25,13 +25,13 @@ struct Options {
 
 // "2/2": the number of files (or captured parts) that exist, and the number that belong to the
 // epoch.
-std::string files_text(const JudgedEpoch& epoch) {
+std::string files_text(const ListedEpoch& epoch) {
     if (!epoch.found.files) return fmt::format("{}/{}", epoch.found.parts.size(), epoch.rank_count());
     const auto& files = epoch.found.files->files;
     return fmt::format("{}/{}", files.size(), files.front().name.count);
 }
 
-nlohmann::ordered_json to_json(const JudgedEpoch& epoch) {
+nlohmann::ordered_json to_json(const ListedEpoch& epoch) {
     nlohmann::ordered_json json{
         {"job", epoch.found.job},     {"epoch", epoch.found.key.epoch},
         {"run", epoch.found.key.run}, {"state", completeness_name(epoch.completeness)},
@@ -91,10 +91,10 @@ void say_that_none_is_there(const Options& options, Storage& storage) {
     std::fprintf(stderr, "tailrace: %s\n", sentence.c_str());
 }
 
-void print_table(const std::vector<JudgedEpoch>& epochs, const std::vector<Leftover>& leftovers) {
+void print_table(const std::vector<ListedEpoch>& epochs, const std::vector<Leftover>& leftovers) {
     Table table({"EPOCH", "RUN", "STATE", "FILES", "RANKS", "DATA", "ON DISK", "AGE", "JOB"},
                 {0, 1, 3, 4, 5, 6, 7});
-    for (const JudgedEpoch& epoch : epochs) {
+    for (const ListedEpoch& epoch : epochs) {
         const bool known = epoch.rank_count() > 0;
         std::string state(completeness_name(epoch.completeness));
         if (epoch.replaced) state += ", replaced";
@@ -113,7 +113,7 @@ void print_table(const std::vector<JudgedEpoch>& epochs, const std::vector<Lefto
 Exit run(const Options& options, Storage& storage) {
     auto found = find_epochs(storage, options.directory, options.job);
     if (!found.ok()) return report(found.status());
-    const auto epochs = judge_all(storage, std::move(found->epochs));
+    const auto epochs = judge_listed(storage, std::move(found->epochs));
     // If the directory is a node-local tier itself, or one file, only what lies there is listed.
     const bool shared =
         storage.list(options.directory).ok() &&
@@ -130,7 +130,7 @@ Exit run(const Options& options, Storage& storage) {
     }
     nlohmann::ordered_json json{{"directory", options.directory}};
     json["epochs"] = nlohmann::ordered_json::array();
-    for (const JudgedEpoch& epoch : epochs) json["epochs"].push_back(to_json(epoch));
+    for (const ListedEpoch& epoch : epochs) json["epochs"].push_back(to_json(epoch));
     json["leftovers"] = nlohmann::ordered_json::array();
     for (const Leftover& leftover : found->leftovers)
         json["leftovers"].push_back({{"path", leftover.path}, {"why", leftover.why.message()}});

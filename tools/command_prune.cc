@@ -39,19 +39,19 @@ struct Options {
 };
 
 struct Removal {
-    const JudgedEpoch* epoch = nullptr;
+    const ListedEpoch* epoch = nullptr;
     std::string why;
 };
 
 // An epoch that cannot be restored must not push out one that can.
-bool is_restorable(Storage& storage, const JudgedEpoch& epoch) {
+bool is_restorable(Storage& storage, const ListedEpoch& epoch) {
     const Status restorable = check_restorable(storage, *epoch.shared);
     if (!restorable.ok())
         std::fprintf(stderr, "tailrace: not counted: %s\n", printable(restorable.message()).c_str());
     return restorable.ok();
 }
 
-Status read_every_byte(Storage& storage, const JudgedEpoch& epoch) {
+Status read_every_byte(Storage& storage, const ListedEpoch& epoch) {
     TAILRACE_ASSIGN(const auto reader, EpochReader::open(storage, storage, epoch.sources()));
     Progress progress("reading " + to_string(epoch.found.key), epoch.data_bytes());
     for (const StreamMap& stream : epoch.shared->streams)
@@ -62,13 +62,13 @@ Status read_every_byte(Storage& storage, const JudgedEpoch& epoch) {
 // choose_removals, repeated until at least one of the epochs that stay has been read as a whole and
 // is sound. Heads and tables do not tell whether the data are. If nothing would be removed, nothing
 // is read.
-std::vector<EpochKey> choose_soundly(Storage& storage, const std::vector<JudgedEpoch>& epochs,
+std::vector<EpochKey> choose_soundly(Storage& storage, const std::vector<ListedEpoch>& epochs,
                                      std::vector<EpochAge>& ages, const RetentionRule& rule) {
     while (true) {
         auto chosen = choose_removals(ages, rule);
         if (chosen.empty()) return chosen;
-        const JudgedEpoch* newest = nullptr;
-        for (const JudgedEpoch& epoch : epochs) {
+        const ListedEpoch* newest = nullptr;
+        for (const ListedEpoch& epoch : epochs) {
             const auto age = std::find_if(ages.begin(), ages.end(), [&](const EpochAge& other) {
                 return other.key == epoch.found.key;
             });
@@ -89,7 +89,7 @@ std::vector<EpochKey> choose_soundly(Storage& storage, const std::vector<JudgedE
 
 // An epoch that has lost some files, or never had all of them, and that the rule would remove if it
 // were whole. Nobody can use the files that are left. `ages`: of all epochs.
-bool is_remainder(const JudgedEpoch& epoch, const std::vector<EpochAge>& ages, const RetentionRule& rule) {
+bool is_remainder(const ListedEpoch& epoch, const std::vector<EpochAge>& ages, const RetentionRule& rule) {
     if (epoch.completeness != Completeness::incomplete) return false;
     if (rule.older_than_seconds && epoch.age_seconds() <= *rule.older_than_seconds) return false;
     const auto newer = std::count_if(ages.begin(), ages.end(), [&](const EpochAge& other) {
@@ -99,10 +99,10 @@ bool is_remainder(const JudgedEpoch& epoch, const std::vector<EpochAge>& ages, c
 }
 
 // `nobody_writes`: no session holds the directory, so no incomplete epoch is still being written.
-std::vector<Removal> choose(Storage& storage, const std::vector<JudgedEpoch>& epochs,
+std::vector<Removal> choose(Storage& storage, const std::vector<ListedEpoch>& epochs,
                             const RetentionRule& rule, bool by_rule, bool leftovers, bool nobody_writes) {
     std::vector<EpochAge> ages;
-    for (const JudgedEpoch& epoch : epochs)
+    for (const ListedEpoch& epoch : epochs)
         if (epoch.found.files)
             ages.push_back({epoch.found.key, epoch.completeness == Completeness::complete,
                             epoch.age_seconds(), !by_rule || !epoch.shared || is_restorable(storage, epoch)});
@@ -110,7 +110,7 @@ std::vector<Removal> choose(Storage& storage, const std::vector<JudgedEpoch>& ep
     if (by_rule)
         for (const EpochKey& key : choose_soundly(storage, epochs, ages, rule)) chosen.insert(key);
     std::vector<Removal> removals;
-    for (const JudgedEpoch& epoch : epochs) {
+    for (const ListedEpoch& epoch : epochs) {
         if (!epoch.found.files) continue;
         if (chosen.count(epoch.found.key) > 0)
             removals.push_back({&epoch, epoch.replaced      ? "replaced by a later run"
@@ -140,7 +140,7 @@ void print_plan(const std::vector<Removal>& removals) {
     if (removals.empty()) return;
     Table table({"EPOCH", "RUN", "FILES", "ON DISK", "AGE", "WHY"}, {0, 1, 2, 3, 4});
     for (const Removal& removal : removals) {
-        const JudgedEpoch& epoch = *removal.epoch;
+        const ListedEpoch& epoch = *removal.epoch;
         table.add({std::to_string(epoch.found.key.epoch), std::to_string(epoch.found.key.run),
                    std::to_string(epoch.found.files->files.size()), format_bytes(epoch.disk_bytes),
                    age_text(epoch.age_seconds()), removal.why});
@@ -148,10 +148,10 @@ void print_plan(const std::vector<Removal>& removals) {
     print(table.text());
 }
 
-void print_json_plan(const Options& options, const std::vector<JudgedEpoch>& epochs,
+void print_json_plan(const Options& options, const std::vector<ListedEpoch>& epochs,
                      const std::vector<Removal>& removals, bool removed) {
     nlohmann::ordered_json gone = nlohmann::ordered_json::array(), kept = nlohmann::ordered_json::array();
-    for (const JudgedEpoch& epoch : epochs) {
+    for (const ListedEpoch& epoch : epochs) {
         nlohmann::ordered_json json{{"epoch", epoch.found.key.epoch},
                                     {"run", epoch.found.key.run},
                                     {"state", completeness_name(epoch.completeness)},
@@ -219,7 +219,7 @@ Exit run(const Options& options, Storage& storage) {
     }
     auto found = find_job(storage, options.choice);
     if (!found.ok()) return report(found.status());
-    const auto epochs = judge_all(storage, std::move(*found));
+    const auto epochs = judge_listed(storage, std::move(*found));
     const auto removals = choose(storage, epochs, rule, by_rule, options.leftovers, lock.ok());
 
     if (!options.json) print_plan(removals);

@@ -101,7 +101,7 @@ std::vector<RegionSummary> summarize(const std::vector<const PartManifest*>& man
 
 // ---- an epoch ----------------------------------------------------------------------------------------
 
-Json epoch_json(const JudgedEpoch& epoch) {
+Json epoch_json(const ListedEpoch& epoch) {
     Json json{{"job", epoch.found.job},           {"epoch", epoch.found.key.epoch},
               {"run", epoch.found.key.run},       {"state", completeness_name(epoch.completeness)},
               {"ranks", epoch.rank_count()},      {"data_bytes", epoch.data_bytes()},
@@ -117,7 +117,7 @@ Json epoch_json(const JudgedEpoch& epoch) {
     return json;
 }
 
-void print_epoch_head(const JudgedEpoch& epoch) {
+void print_epoch_head(const ListedEpoch& epoch) {
     const size_t files = epoch.shared ? epoch.shared->paths.size() : epoch.found.parts.size();
     std::string saved;
     if (epoch.shared)
@@ -128,7 +128,7 @@ void print_epoch_head(const JudgedEpoch& epoch) {
                       format_bytes(epoch.data_bytes()), counted(files, "file"), saved));
 }
 
-Exit show_rank(const Options& options, const JudgedEpoch& epoch, EpochReader& reader) {
+Exit show_rank(const Options& options, const ListedEpoch& epoch, EpochReader& reader) {
     auto manifest = reader.manifest(*options.rank);
     if (!manifest.ok()) return report(manifest.status());
     if (options.json) {
@@ -150,7 +150,7 @@ std::string completeness_text(const GlobalArray& array) {
     return "no: " + (array.fault ? printable(array.fault->sentence) : "it is declared to have gaps");
 }
 
-Exit show_all_ranks(const Options& options, const JudgedEpoch& epoch, EpochReader& reader) {
+Exit show_all_ranks(const Options& options, const ListedEpoch& epoch, EpochReader& reader) {
     std::vector<const PartManifest*> manifests;
     std::vector<uint32_t> ranks;
     if (epoch.shared)

@@ -57,7 +57,7 @@ struct Verdict {
 
 // The ranks that this directory should hold: all of a complete epoch, else those of the captured
 // parts.
-std::vector<uint32_t> ranks_of(const JudgedEpoch& epoch) {
+std::vector<uint32_t> ranks_of(const ListedEpoch& epoch) {
     std::vector<uint32_t> ranks;
     if (epoch.shared)
         for (const StreamMap& stream : epoch.shared->streams) ranks.push_back(stream.info.rank);
@@ -66,7 +66,7 @@ std::vector<uint32_t> ranks_of(const JudgedEpoch& epoch) {
     return ranks;
 }
 
-Verdict verify(Storage& storage, const JudgedEpoch& epoch) {
+Verdict verify(Storage& storage, const ListedEpoch& epoch) {
     Verdict verdict;
     const auto refuse = [&](const Status& why) {
         if (why.code() != Code::corrupt && why.code() != Code::not_found) verdict.refused = true;
@@ -116,7 +116,7 @@ Verdict verify(Storage& storage, const JudgedEpoch& epoch) {
     return verdict;
 }
 
-void print_verdict(const JudgedEpoch& epoch, const Verdict& verdict) {
+void print_verdict(const ListedEpoch& epoch, const Verdict& verdict) {
     const std::string name = to_string(epoch.found.key);
     if (!verdict.problems.empty()) {
         const std::string_view state = verdict.all_bytes_right ? "cannot be restored"
@@ -140,7 +140,7 @@ void print_verdict(const JudgedEpoch& epoch, const Verdict& verdict) {
                       rate, more));
 }
 
-nlohmann::ordered_json to_json(const JudgedEpoch& epoch, const Verdict& verdict) {
+nlohmann::ordered_json to_json(const ListedEpoch& epoch, const Verdict& verdict) {
     return {{"job", epoch.found.job},           {"epoch", epoch.found.key.epoch},
             {"run", epoch.found.key.run},       {"state", completeness_name(epoch.completeness)},
             {"ok", verdict.problems.empty()},   {"has_checksums", verdict.has_checksums},
@@ -148,8 +148,8 @@ nlohmann::ordered_json to_json(const JudgedEpoch& epoch, const Verdict& verdict)
             {"problems", verdict.problems}};
 }
 
-Result<std::vector<JudgedEpoch>> chosen(Storage& storage, const EpochChoice& choice) {
-    std::vector<JudgedEpoch> epochs;
+Result<std::vector<ListedEpoch>> chosen(Storage& storage, const EpochChoice& choice) {
+    std::vector<ListedEpoch> epochs;
     if (!choice.epoch.empty()) {
         TAILRACE_ASSIGN(auto one, choose_epoch(storage, choice));
         epochs.push_back(std::move(one));
@@ -160,7 +160,7 @@ Result<std::vector<JudgedEpoch>> chosen(Storage& storage, const EpochChoice& cho
     if (found.empty())
         return Status(Code::not_found,
                       fmt::format("there is no epoch of run {} in '{}'", *choice.run, choice.directory));
-    return judge_all(storage, std::move(found));
+    return judge_listed(storage, std::move(found));
 }
 
 Exit run(const Options& options, Storage& storage) {
@@ -168,7 +168,7 @@ Exit run(const Options& options, Storage& storage) {
     if (!epochs.ok()) return report(epochs.status());
     bool all_well = true, refused = false;
     nlohmann::ordered_json json = nlohmann::ordered_json::array();
-    for (const JudgedEpoch& epoch : *epochs) {
+    for (const ListedEpoch& epoch : *epochs) {
         const Verdict verdict = verify(storage, epoch);
         all_well = all_well && verdict.problems.empty();
         refused = refused || verdict.refused;

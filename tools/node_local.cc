@@ -179,7 +179,7 @@ std::string NodeLocalEpoch::text() const {
 }
 
 std::vector<NodeLocalEpoch> find_node_local(Storage& storage, const std::string& shared_dir,
-                                            const std::string& job, const std::vector<JudgedEpoch>& there,
+                                            const std::string& job, const std::vector<ListedEpoch>& there,
                                             const std::vector<std::string>& local_dirs) {
     std::error_code error;
     const std::string absolute = std::filesystem::absolute(shared_dir, error).lexically_normal().string();
@@ -189,7 +189,7 @@ std::vector<NodeLocalEpoch> find_node_local(Storage& storage, const std::string&
     ByEpoch found, remembered;
     read_records(storage, config, job, places, remembered);
     std::set<uint64_t> runs;
-    for (const JudgedEpoch& epoch : there)
+    for (const ListedEpoch& epoch : there)
         if (epoch.shared) runs.insert(epoch.shared->run_uid);
     for (const std::string& place : places)
         if (!place.empty()) look_into(storage, place, config.shared_dir, job, runs, found);
@@ -197,7 +197,7 @@ std::vector<NodeLocalEpoch> find_node_local(Storage& storage, const std::string&
     found.merge(remembered);
 
     std::map<std::string, std::vector<EpochKey>> complete, all;
-    for (const JudgedEpoch& epoch : there)
+    for (const ListedEpoch& epoch : there)
         if (epoch.completeness == Completeness::complete)
             complete[epoch.found.job].push_back(epoch.found.key);
     all = complete;

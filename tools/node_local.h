@@ -28,7 +28,7 @@ struct NodeLocalEpoch {
 // this user's settings and the records of the directory's sessions name. The result ascends by
 // (job, key). What cannot be read is passed over.
 std::vector<NodeLocalEpoch> find_node_local(Storage& storage, const std::string& shared_dir,
-                                            const std::string& job, const std::vector<JudgedEpoch>& there,
+                                            const std::string& job, const std::vector<ListedEpoch>& there,
                                             const std::vector<std::string>& local_dirs);
 
 }  // namespace tailrace::internal::tool

@@ -239,6 +239,8 @@ class Session:
         them. An epoch of another state (names, shapes, types) raises Error (invalid argument) with every
         difference, and nothing is changed. A damaged epoch gives way to the next older one, with a warning.
         """
+        # The C interface's restore passes over damaged epochs by itself. Here the filling happens in Python, after the
+        # epoch was opened, so damage that only the filling finds is passed over here.
         before: int | None = None
         while True:
             try:

@@ -1,12 +1,8 @@
 // Readers: the calls of tailrace.h onto EpochReader, with and without a session.
-#include <algorithm>
-#include <set>
-
-#include "base/log.h"
 #include "base/nearest.h"
 #include "c_api/objects.h"
 #include "format/catalog.h"
-#include "format/lineage.h"
+#include "read/newest_epoch.h"
 #include "threads/mutex.h"
 
 using namespace tailrace::internal;
@@ -14,92 +10,6 @@ using namespace tailrace::internal;
 namespace tailrace::internal {
 
 namespace {
-
-// The attempts at `epoch`, or at all epochs, of the only job or the one asked for; newest first.
-Result<std::vector<SharedEpochFiles>> candidates(Storage& storage, const std::string& directory,
-                                                 const std::string& job, std::optional<uint64_t> epoch) {
-    TAILRACE_ASSIGN(auto found, list_shared(storage, directory, job));
-    std::set<std::string> jobs;
-    for (const auto& files : found) jobs.insert(files.job);
-    if (jobs.size() > 1)
-        return Status(Code::invalid_argument,
-                      fmt::format("{} holds checkpoints of several jobs: {}; name one", directory,
-                                  fmt::join(jobs, ", ")));
-    if (epoch) std::erase_if(found, [&](const auto& files) { return files.key.epoch != *epoch; });
-    const Lineage lineage(whole_epochs(storage, found, {}, {}));
-    std::sort(found.begin(), found.end(),
-              [&](const auto& a, const auto& b) { return lineage.goes_first(a.key, b.key); });
-    return found;
-}
-
-using Reader = std::unique_ptr<EpochReader>;
-
-// A reader of an epoch that keeps its files open: who replaces the epoch meanwhile does not take them away.
-Result<Reader> open_epoch(Storage& storage, const SharedEpochFiles& files) {
-    TAILRACE_ASSIGN(SharedEpoch shared, load_shared_epoch(storage, files));
-    EpochSources sources;
-    sources.key = shared.key;
-    sources.rank_count = shared.rank_count;
-    sources.shared = std::move(shared);
-    TAILRACE_ASSIGN(Reader reader, EpochReader::open(storage, storage, std::move(sources)));
-    // Other failures are told by who needs that file.
-    if (Status opened = reader->open_files(); opened.code() == Code::not_found) return opened;
-    return reader;
-}
-
-// The first candidate that is complete. One that is damaged, or has lost a file, is noted in the reader; one
-// that is unfinished is the ordinary trace of a run that was killed.
-Result<Reader> open_first(Storage& storage, const std::vector<SharedEpochFiles>& found,
-                          const std::string& directory, const std::string& job,
-                          std::optional<uint64_t> epoch) {
-    Status newest_failure;
-    std::string damaged;
-    for (const auto& files : found) {
-        Result<Reader> opened = open_epoch(storage, files);
-        if (opened.ok()) {
-            (*opened)->set_passed_over(std::move(damaged));
-            return opened;
-        }
-        const Status why = opened.status();
-        if (newest_failure.ok()) newest_failure = why;
-        log(LogLevel::info, "{} in {} is passed over: {}", to_string(files.key), directory, why.message());
-        if (why.code() != Code::not_found || !has_unfinished(files))
-            damaged +=
-                fmt::format("{}{}: {}", damaged.empty() ? "" : "; ", to_string(files.key), why.message());
-    }
-    const std::string what =
-        fmt::format("no complete epoch{}{} in {}", epoch ? fmt::format(" {}", *epoch) : "",
-                    job.empty() ? "" : " of job " + job, directory);
-    if (newest_failure.ok()) return Status(Code::not_found, what);
-    return newest_failure.with_context(what);
-}
-
-std::vector<std::string> paths_of(const std::vector<SharedEpochFiles>& found) {
-    std::vector<std::string> paths;
-    for (const auto& files : found)
-        for (const auto& file : files.files) paths.push_back(file.path);
-    return paths;
-}
-
-// The newest complete epoch. What was passed over on the way may have been completed since it was tried, and
-// what was tried later removed, as having been replaced: so while the directory changes, it is listed again.
-// What is damaged after that is told: a program that goes on from an older epoch must be able to know.
-Result<Reader> open_newest(Storage& storage, const std::string& directory, const std::string& job,
-                           std::optional<uint64_t> epoch) {
-    TAILRACE_ASSIGN(auto found, candidates(storage, directory, job, epoch));
-    while (true) {
-        Result<Reader> opened = open_first(storage, found, directory, job, epoch);
-        if (opened.ok() && (*opened)->key() == found.front().key) return opened;
-        TAILRACE_ASSIGN(auto again, candidates(storage, directory, job, epoch));
-        if (paths_of(again) == paths_of(found)) {
-            if (opened.ok() && !(*opened)->passed_over().empty())
-                log(LogLevel::warning, "{} in {} is opened in place of what is damaged: {}",
-                    to_string((*opened)->key()), directory, (*opened)->passed_over());
-            return opened;
-        }
-        found = std::move(again);
-    }
-}
 
 // A reader, and the storage it reads through, of the epoch that `open` finds there.
 template <class Open>
@@ -187,7 +97,7 @@ tailrace_code tailrace_reader_open_directory(const char* shared_dir, const char*
         *reader = nullptr;
         TAILRACE_TRY(not_null(shared_dir, "shared_dir"));
         TAILRACE_ASSIGN(*reader, open_shared([&](Storage& storage) {
-            return open_newest(storage, shared_dir, job == nullptr ? "" : job, epoch_or_newest(epoch));
+            return open_newest_epoch(storage, shared_dir, job == nullptr ? "" : job, epoch_or_newest(epoch));
         }));
         return {};
     });
@@ -198,9 +108,9 @@ tailrace_code tailrace_reader_open_file(const char* path, tailrace_reader** read
         TAILRACE_TRY(not_null(reader, "reader"));
         *reader = nullptr;
         TAILRACE_TRY(not_null(path, "path"));
-        TAILRACE_ASSIGN(*reader, open_shared([&](Storage& storage) -> Result<Reader> {
+        TAILRACE_ASSIGN(*reader, open_shared([&](Storage& storage) -> Result<std::unique_ptr<EpochReader>> {
             TAILRACE_ASSIGN(const auto files, epoch_of_file(storage, path));
-            return open_epoch(storage, files);
+            return open_shared_epoch(storage, files);
         }));
         return {};
     });
