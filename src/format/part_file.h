@@ -37,7 +37,7 @@ struct PartHeader {
     bool for_shared = true;  // false: this epoch was meant to stay in the node-local tier
     StreamInfo stream;
     // The shared directory that the part belongs to, at most max_part_directory_bytes of an absolute path.
-    // Empty in parts of version 1.0, which do not say it.
+    // Empty in parts that version 0.1.0 wrote: those do not name it.
     std::string shared_dir;
     bool operator==(const PartHeader&) const = default;
 };
