@@ -1,11 +1,11 @@
 // Epochs without a session, for the extension: src/direct/direct_epoch.h as Python calls it.
 #include <cstdlib>
-#include <mutex>
 
 #include "base/stream_copy.h"
 #include "bindings.h"
 #include "config/config.h"
 #include "direct/direct_epoch.h"
+#include "threads/mutex.h"
 
 namespace tailrace::internal::python {
 
@@ -127,7 +127,7 @@ class Epoch {
             all.push_back(std::move(rank));
         }
         const nb::gil_scoped_release release;
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         if (epoch_ == nullptr)
             throw Failure{TAILRACE_FAILED_STATE, "this epoch has been given up; nothing was committed"};
         check(epoch_->commit(all));
@@ -135,7 +135,7 @@ class Epoch {
     // Removes what was not committed, and lets go of the directory.
     void close() {
         const nb::gil_scoped_release release;
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         epoch_.reset();
     }
 
@@ -143,8 +143,8 @@ class Epoch {
     std::shared_ptr<Storage> storage_;  // outlives the epoch
     std::vector<std::string> paths_;
     uint64_t data_start_ = 0;
-    std::mutex mutex_;  // guards `epoch_`
-    std::unique_ptr<DirectEpoch> epoch_;
+    Mutex mutex_;
+    std::unique_ptr<DirectEpoch> epoch_ GUARDED_BY(mutex_);
 };
 
 }  // namespace

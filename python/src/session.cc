@@ -5,6 +5,7 @@
 #include "bindings.h"
 #include "c_api/objects.h"
 #include "c_api/open_session.h"
+#include "threads/mutex.h"
 #include "transport.h"
 
 namespace tailrace::internal::python {
@@ -86,7 +87,7 @@ class Session {
     void save(uint64_t epoch, const std::vector<RegionTuple>& regions) {
         check_open();
         const nb::gil_scoped_release release;
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         size_t registered = 0;
         tailrace_code code = TAILRACE_OK;
         std::string sentence;
@@ -104,7 +105,7 @@ class Session {
     // In place of save: what this rank was to save could not be put together.
     void give_up(uint64_t epoch, int code, const std::string& sentence) {
         const nb::gil_scoped_release release;
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         tell_the_others(epoch, code, sentence);
     }
 
@@ -187,7 +188,7 @@ class Session {
 
     std::shared_ptr<RanksTransport> transport_;  // of a session over ranks
     tailrace_session* session_ = nullptr;
-    std::mutex mutex_;  // one save at a time: a name is registered by one of them
+    Mutex mutex_;  // one save at a time: a name is registered by one of them
 };
 
 }  // namespace

@@ -15,6 +15,7 @@
 
 #include "base/bytes.h"
 #include "base/log.h"
+#include "threads/executor.h"
 #include "transport/nap.h"
 
 namespace tailrace::internal::python {
@@ -25,7 +26,7 @@ namespace nb = nanobind;
 
 void Arrivals::frame(int source, std::vector<std::byte> bytes) {
     {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         news_.frames.emplace_back(source, std::move(bytes));
     }
     wake();
@@ -33,7 +34,7 @@ void Arrivals::frame(int source, std::vector<std::byte> bytes) {
 
 void Arrivals::transfer_ended(uint64_t number) {
     {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         news_.ended.push_back(number);
     }
     wake();
@@ -41,14 +42,14 @@ void Arrivals::transfer_ended(uint64_t number) {
 
 void Arrivals::failed(std::string why) {
     {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         if (news_.failure.ok()) news_.failure = Status(Code::transport, std::move(why));
     }
     wake();
 }
 
 Arrivals::News Arrivals::take() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     News taken = std::move(news_);
     news_ = {};
     news_.failure = taken.failure;
@@ -58,13 +59,14 @@ Arrivals::News Arrivals::take() {
 void Arrivals::wait(std::chrono::microseconds longest) {
     // An hour is as good as for ever, and cannot overflow the clock.
     longest = std::clamp<std::chrono::microseconds>(longest, {}, std::chrono::hours(1));
-    std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, longest, [&] { return signalled_; });
+    const auto until = SteadyClock::now() + longest;
+    MutexLock lock(mutex_);
+    while (!signalled_ && SteadyClock::now() < until) changed_.wait_until(lock, until);
     signalled_ = false;
 }
 
 void Arrivals::wake() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     signalled_ = true;
     changed_.notify_all();
 }
@@ -120,7 +122,7 @@ class Link {
     template <class Work>
     Status call(std::string_view attempted, Work&& work) {
         {
-            const std::lock_guard lock(mutex_);
+            const MutexLock lock(mutex_);
             if (ended_)
                 return Status(Code::transport, fmt::format("{}: this rank has left the others", attempted));
             ++inside_;
@@ -140,7 +142,7 @@ class Link {
                 status = Status(Code::transport, fmt::format("{}: {}", attempted, error.what()));
             }
         }
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         --inside_;
         left_.notify_all();
         return status;
@@ -150,9 +152,9 @@ class Link {
     // tell that its receiver has seen it, and gloo takes a rank's connections down with it: hence the moment
     // more.
     void settle() {
-        const auto deadline = std::chrono::steady_clock::now() + longest_delivery;
+        const auto deadline = SteadyClock::now() + longest_delivery;
         bool delivered = false;
-        while (!delivered && std::chrono::steady_clock::now() < deadline) {
+        while (!delivered && SteadyClock::now() < deadline) {
             const Status asked = call("asking for messages under way", [&](nb::object& primitives) {
                 delivered = nb::cast<bool>(primitives.attr("posts_delivered")());
             });
@@ -164,7 +166,7 @@ class Link {
 
     void end(bool together) {
         {
-            const std::lock_guard lock(mutex_);
+            const MutexLock lock(mutex_);
             if (std::exchange(ended_, true)) return;
         }
         arrivals_->failed("this rank has left the others");
@@ -176,9 +178,10 @@ class Link {
                 log(LogLevel::warning, "leaving the other ranks: {}", error.what());
             }
         }
-        std::unique_lock lock(mutex_);
-        left_.wait(lock, [&] { return inside_ == 0; });
-        lock.unlock();
+        {
+            MutexLock lock(mutex_);
+            while (inside_ > 0) left_.wait(lock);
+        }
         const nb::gil_scoped_acquire acquire;
         primitives_.reset();
     }
@@ -239,11 +242,11 @@ class Link {
     uint64_t next_number_ = 0;
     uint32_t next_data_tag_ = 0;
 
-    std::mutex mutex_;  // guards what follows
-    std::condition_variable left_;
-    bool ended_ = false;
-    int inside_ = 0;
-    nb::object primitives_;  // touched with the GIL only
+    Mutex mutex_;
+    Condition left_;
+    bool ended_ GUARDED_BY(mutex_) = false;
+    int inside_ GUARDED_BY(mutex_) = 0;  // calls that are in Python
+    nb::object primitives_;              // touched with the GIL only
     std::atomic<bool> released_{false};
 };
 

@@ -17,14 +17,13 @@
 
 #include <nanobind/nanobind.h>
 
-#include <condition_variable>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "threads/mutex.h"
 #include "transport/transport.h"
 
 namespace tailrace::internal::python {
@@ -49,10 +48,10 @@ class Arrivals {
     void wake();
 
   private:
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    bool signalled_ = false;
-    News news_;
+    Mutex mutex_;
+    Condition changed_;
+    bool signalled_ GUARDED_BY(mutex_) = false;
+    News news_ GUARDED_BY(mutex_);
 };
 
 // A transport that can be left before its peers leave it.
