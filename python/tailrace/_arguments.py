@@ -1,4 +1,5 @@
-"""What callers pass, as the core takes it: text in UTF-8 without NUL bytes, at which C would end it."""
+"""Checks of arguments, so that the core can take them. Text must be UTF-8 without NUL bytes, because
+text in C ends at a NUL."""
 
 from __future__ import annotations
 
@@ -9,13 +10,14 @@ from typing import Any
 
 from tailrace._errors import Code, Error
 
-# pathlib leaves one slash of two.
+# pathlib turns two slashes into one.
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
-MOST_32 = (1 << 32) - 1  # where the core takes a uint32_t
+MOST_32 = (1 << 32) - 1  # the largest uint32_t of the core
 
 
 def path(value: Any, name: str, intact: str) -> str:
-    """The path that the argument `name` gives. Error (invalid argument) for what is none; `intact` ends its words."""
+    """The path in the argument `name`. Raises Error (invalid argument) if it is not a path. `intact`
+    ends the sentence."""
     try:
         text = os.fsdecode(value)
     except TypeError:
@@ -35,7 +37,7 @@ def path(value: Any, name: str, intact: str) -> str:
 
 
 def checked(text: Any, name: str, intact: str) -> str:
-    """`text`, where it is such; Error (invalid argument) where it is not."""
+    """`text`, if it is a string that the core can take. Raises Error (invalid argument) if not."""
     if not isinstance(text, str):
         raise Error(
             Code.INVALID_ARGUMENT, f"{name}: a {type(text).__name__} is given, where a string is needed; {intact}"
@@ -50,7 +52,8 @@ def checked(text: Any, name: str, intact: str) -> str:
 
 
 def number(value: Any, name: str, intact: str, most: int = (1 << 64) - 1) -> int:
-    """An integer from 0 to `most`, numpy's too; Error (invalid argument) for anything else."""
+    """An integer from 0 to `most`; numpy's integers count. Raises Error (invalid argument) for
+    anything else."""
     try:
         found = operator.index(value)
     except TypeError:

@@ -1,6 +1,7 @@
-"""tailrace.read: a checkpoint as a mapping of names to arrays that are loaded when they are asked for.
+"""tailrace.read: a checkpoint as a mapping of names to arrays that are loaded on request.
 
-No running job is needed and nothing is unpickled. Every byte that is read is compared with its checksum.
+It needs no running job and unpickles nothing. Every byte that is read is compared with its
+checksum.
 """
 
 from __future__ import annotations
@@ -20,19 +21,20 @@ from tailrace._errors import Code, Error, about
 
 
 class LazyArray:
-    """An array of a checkpoint: shape and type at once, its bytes when they are asked for.
+    """An array of a checkpoint. Its shape and type are known at once; its bytes are loaded on request.
 
-    `array[...]` with integers and slices without steps reads the box that is wanted, where the array was saved
-    with its shape in the format's own terms (always by one rank; by several as tailrace.Shard); any other index
-    reads the array and indexes it. `numpy.asarray(array)` and `array.load()` read it whole. Each call reads the
-    file again: keep the result. Safe to use from several threads. Elements of a library that is not here raise Error
-    (unsupported) when type or bytes are asked for.
+    `array[...]` with integers and slices without steps reads only the wanted box, if the array was
+    saved with its shape in the format's own terms. With one rank it always was; with several ranks
+    it was if it was saved as tailrace.Shard. Any other index reads the whole array and indexes it.
+    `numpy.asarray(array)` and `array.load()` read the whole array. Each call reads the file again,
+    so keep the result. Several threads may use the object. If the element type belongs to a library
+    that is not loaded, asking for type or bytes raises Error (unsupported).
     """
 
     def __init__(self, checkpoint: Checkpoint, ref: _tree.ArrayRef, rank: int, in_boxes: bool) -> None:
         self._checkpoint = checkpoint
         self._ref = ref
-        self._rank = rank  # whose region it is
+        self._rank = rank  # the rank that saved the region
         self._in_boxes = in_boxes
 
     @property
@@ -41,12 +43,12 @@ class LazyArray:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the whole array, where ranks saved shards of one."""
+        """The shape of the whole array, if the ranks saved shards of one."""
         return self._ref.global_shape or self._ref.shape
 
     @property
     def dtype(self) -> Any:
-        """The element type: a numpy.dtype, or a torch.dtype of a tensor."""
+        """The element type: a numpy.dtype, or for tensors a torch.dtype."""
         return self._ref.element_type
 
     @property
@@ -70,8 +72,8 @@ class LazyArray:
         return f"<LazyArray {self.name!r} {self.shape} {self._ref.dtype}>"
 
     def load(self) -> Any:
-        """The whole array, as what it was saved from: a numpy array or a tensor. Raises Error (corrupt) when its
-        bytes are not those that were saved."""
+        """The whole array, as what it was saved from: a numpy array or a tensor. Raises Error
+        (corrupt) if its bytes are not those that were saved."""
         return self._box((0,) * self.ndim, self.shape)
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
@@ -92,7 +94,7 @@ class LazyArray:
         return array
 
     def _read(self, leaf: _leaves.Leaf) -> None:
-        """The whole array into this memory."""
+        """Reads the whole array into this memory."""
         self._read_box(leaf, (0,) * self.ndim)
 
     def _read_box(self, leaf: _leaves.Leaf, offset: tuple[int, ...]) -> None:
@@ -104,7 +106,7 @@ class LazyArray:
 
 
 def _box_of(index: Any, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...], frozenset[int]] | None:
-    """Offset, shape, and the dimensions that an integer takes away; None for other kinds of index."""
+    """Offset, shape, and the dimensions that integers remove. None for other kinds of index."""
     parts = list(index) if isinstance(index, tuple) else [index]
     if sum(part is Ellipsis for part in parts) > 1:
         return None
@@ -140,11 +142,12 @@ def _box_of(index: Any, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[
 class Checkpoint(Mapping[str, LazyArray]):
     """One rank's view of an epoch: its arrays by name, and its tree of containers and plain objects.
 
-    Arrays that the ranks saved together (tailrace.Shard, or an array of the C interface) appear whole. Where the ranks
-    saved no trees (torch.distributed.checkpoint, C), a name that this rank did not save is that of the first that did:
-    DCP saves what all ranks have on one of them. A Checkpoint of a session ends with the session.
+    Arrays that the ranks saved together (tailrace.Shard, or an array of the C interface) appear
+    whole. If the ranks saved no trees (torch.distributed.checkpoint, C), a name that this rank did
+    not save means the array of the first rank that did, because DCP saves what all ranks have on
+    one of them. A Checkpoint of a session ends with the session.
 
-    text: of the tree, when it has been read already.
+    text: the text of the tree, if it has been read already.
     """
 
     def __init__(self, reader: _core.Reader, rank: int = 0, text: bytes | None = None) -> None:
@@ -180,12 +183,12 @@ class Checkpoint(Mapping[str, LazyArray]):
 
     @property
     def rank_count(self) -> int:
-        """How many ranks saved it."""
+        """The number of ranks that saved the epoch."""
         return self._reader.rank_count
 
     @property
     def passed_over(self) -> str:
-        """The epochs that this one was opened in place of, since they are damaged, and why; empty: none."""
+        """The damaged epochs that this one was opened in place of, and why. Empty if there are none."""
         return self._reader.passed_over
 
     def at_rank(self, rank: int) -> Checkpoint:
@@ -205,15 +208,15 @@ class Checkpoint(Mapping[str, LazyArray]):
         return f"<Checkpoint of step {self.step}, rank {self.rank} of {self.rank_count}, {len(self)} arrays>"
 
     def tree(self, *, trust_pickle: bool = False) -> Any:
-        """What was saved, with all arrays loaded: in file order, with few large reads.
+        """What was saved, with all arrays loaded. They are loaded in file order, with few large reads.
 
-        Pickled objects (Session.save(..., pickle=True)) are refused unless trust_pickle is set: loading them can
-        run any code.
+        Pickled objects (Session.save(..., pickle=True)) are refused unless trust_pickle is set,
+        because loading them can run any code.
         """
         return self._load(self.skeleton, trust_pickle)
 
     def lazy_tree(self, *, trust_pickle: bool = False) -> Any:
-        """What was saved, with a LazyArray in the place of each array."""
+        """What was saved, with a LazyArray in place of each array."""
         return _tree.decode(self.skeleton, lambda ref: self._lazy[ref.region], trust_pickle)
 
     def _load(self, node: Any, trust_pickle: bool, device: Any = "cpu") -> Any:
@@ -225,7 +228,7 @@ class Checkpoint(Mapping[str, LazyArray]):
                 whole = self._lazy[ref.region].load()
                 return whole.to(device) if _leaves.is_tensor(whole) else whole
             made = ref.empty(device=device)
-            if not (_leaves.is_tensor(made) and made.is_meta):  # which has no bytes
+            if not (_leaves.is_tensor(made) and made.is_meta):  # meta tensors have no bytes
                 plan.fills.append(_restore.Fill(ref, _leaves.Target(made)))
             return made
 
@@ -265,7 +268,7 @@ class Checkpoint(Mapping[str, LazyArray]):
         found = self._regions.get(ref.region)
         try:
             nbytes = ref.nbytes
-        except Error:  # who asks for the array hears of it; the others can be read
+        except Error:  # loading this array will raise it; the others can be read
             nbytes = -1
         if found is None or nbytes not in (-1, found[0]):
             raise Error(
@@ -273,7 +276,8 @@ class Checkpoint(Mapping[str, LazyArray]):
                 f"the tree of rank {self.rank} speaks of {nbytes} bytes in region {ref.region!r}, and there are "
                 f"{'none' if found is None else found[0]}",
             )
-        # A piece that covers its array can be read in boxes; so can shards, from all ranks together.
+        # A piece that covers its array can be read in boxes. Shards can too, from all ranks
+        # together.
         piece = found[1]
         in_boxes = piece is not None and (ref.global_shape is not None or self.rank_count == 1)
         self._lazy[ref.region] = LazyArray(self, ref, self.rank, in_boxes)
@@ -295,7 +299,7 @@ class Checkpoint(Mapping[str, LazyArray]):
 
 
 def open_directory(place: str, name: str | None, step: int | None) -> _core.Reader:
-    """The newest complete epoch of a directory, or `step`, with a warning where that is not the newest there was."""
+    """The newest complete epoch of a directory, or `step`. Warns if a newer one was damaged."""
     reader = _core.Reader.open_directory(place, name, step)
     warn_of_passed_over(reader)
     return reader
@@ -304,7 +308,7 @@ def open_directory(place: str, name: str | None, step: int | None) -> _core.Read
 def warn_of_passed_over(reader: _core.Reader) -> None:
     if reader.passed_over:
         warnings.warn(
-            f"epoch {reader.epoch} is opened in place of what is damaged: {reader.passed_over}",
+            f"epoch {reader.epoch} is opened in place of damaged ones: {reader.passed_over}",
             RuntimeWarning,
             stacklevel=4,
         )
@@ -315,11 +319,12 @@ def read(
 ) -> Checkpoint:
     """Opens a checkpoint without a running job.
 
-    path: a directory of checkpoints (its newest complete epoch, or `step`; `name` where it holds several jobs'),
-        or one of an epoch's files. Where a newer epoch is damaged, or has lost a file, there is a RuntimeWarning.
-    rank: whose view of the epoch.
+    path: a directory of checkpoints, or one of an epoch's files. Of a directory it opens the newest
+        complete epoch, or `step`; `name` chooses the job if the directory holds several. If a newer
+        epoch is damaged, or has lost a file, there is a RuntimeWarning.
+    rank: the rank whose view of the epoch is opened.
 
-    Raises Error: not found when there is no complete epoch, corrupt when what is there is damaged.
+    Raises Error: not found if there is no complete epoch, corrupt if it is damaged.
     """
     place = _arguments.path(path, "path", "nothing was read")
     if step is not None:

@@ -1,8 +1,8 @@
 """tailrace.Error: every failure, with its kind and its sentence.
 
-The core reports a failure as a code and a sentence: what was tried, on which path, offset and length, and what
-is left intact. `path`, `offset` and `intact` are those parts of the sentence, for programs that want to act on
-them; None where the sentence has no such part.
+The core reports a failure as a code and a sentence. The sentence says what was tried, on which path, offset and
+length, and what is left intact. `path`, `offset` and `intact` are those parts of the sentence, for programs that act on
+them. A part that the sentence lacks is None.
 """
 
 from __future__ import annotations
@@ -41,10 +41,12 @@ _INTACT = re.compile(r"(?:^|[;.] )([^;.]*\b(?:intact|nothing was \w+|left as it 
 
 
 class Error(Exception):
-    """A call failed. `code` is the kind, str() the sentence; the call's documentation says what then holds.
+    """A call failed. `code` is the kind of failure, and str() is the sentence. The call's
+    documentation says what holds then.
 
-    Where Python has an exception of the kind, it is that, too: a file that is not there is a FileNotFoundError, a wrong
-    argument a ValueError, and what the system refuses an OSError with its `filename`, and `errno` where that is known.
+    If Python has an exception of the kind, the Error is that, too. A missing file is a
+    FileNotFoundError, and a wrong argument is a ValueError. What the system refuses is an OSError
+    with its `filename`, and with `errno` if it is known.
     """
 
     code: Code
@@ -79,7 +81,7 @@ class OutOfMemoryError(Error, MemoryError):
 
 
 class SystemCallError(Error, OSError):
-    """`errno` and `filename` are set, and str() is the sentence all the same."""
+    """An Error with `errno` and `filename`, whose str() is still the sentence."""
 
     _errno: int | None = None
 
@@ -131,7 +133,7 @@ def _kind_of(code: Code, sentence: str) -> type[Error]:
 
 @contextlib.contextmanager
 def about(path: str) -> Iterator[None]:
-    """Of a failure whose sentence names no path, `path` is what the caller named."""
+    """Adds `path`, which the caller named, to a failure whose sentence names no path."""
     try:
         yield
     except Error as error:
@@ -143,7 +145,7 @@ def about(path: str) -> Iterator[None]:
 
 
 def sentence_of(error: BaseException) -> str:
-    """For the other ranks: always text in UTF-8, and never nothing."""
+    """The sentence for the other ranks. It is always UTF-8 and never empty."""
     try:
         text = str(error)
     except Exception:
@@ -154,5 +156,5 @@ def sentence_of(error: BaseException) -> str:
 
 
 def from_core(code: int, sentence: str) -> Error:
-    """What the extension raises."""
+    """The Error for a failure that the extension reports."""
     return Error(Code(code), sentence)

@@ -1,7 +1,7 @@
 """Arrays and tensors as the core sees them: an address, a number of bytes, and what the bytes mean.
 
-A Leaf holds on to what owns its memory, so an address is good as long as the Leaf lives. Tensors are known
-without importing torch: an object can only be one of a library that is loaded already.
+A Leaf keeps a reference to the owner of its memory, so its address is valid as long as the Leaf lives. Tensors are
+recognised without importing torch: an object can only be a tensor if torch is loaded already.
 """
 
 from __future__ import annotations
@@ -37,35 +37,36 @@ TYPES = {
 NAMES = {number: name for name, number in TYPES.items()}
 MOST_DIMENSIONS = 16
 
-# An array's piece as the extension takes it: type, global shape, offset, local shape, what is declared of the whole.
+# An array's piece as the extension takes it: type, global shape, offset, local shape, declarations
+# about the whole.
 Piece = tuple[int, Sequence[int], Sequence[int], Sequence[int], int]
 GAPS, OVERLAP = 1, 2  # declarations, as in tailrace.h
 
 
 @dataclasses.dataclass(frozen=True)
 class Leaf:
-    """Memory of an array or a tensor, row-major; contiguous unless there are strides."""
+    """Memory of an array or a tensor, row-major. It is contiguous unless there are strides."""
 
     kind: str  # "numpy" or "torch"
     dtype: Any  # as it is written into the tree: a string, or a numpy record's description
     shape: tuple[int, ...]
     address: int
     nbytes: int
-    type: int | None  # of the file format; None for element types that it does not have
+    type: int | None  # of the file format; None if the format lacks the element type
     owner: object
     strides: tuple[int, ...] = ()  # in bytes
 
     def piece(
         self, global_shape: Sequence[int] | None = None, offset: Sequence[int] | None = None, declared: int = 0
     ) -> Piece | None:
-        """This memory as a piece of a global array; None where the format has no word for it."""
+        """This memory as a piece of a global array. None if the format cannot express it."""
         if self.type is None or not 1 <= len(self.shape) <= MOST_DIMENSIONS:
             return None
         return (self.type, global_shape or self.shape, offset or [0] * len(self.shape), self.shape, declared)
 
 
 def torch_module() -> Any:
-    """torch when the program has imported it, else None."""
+    """torch if the program has imported it, else None."""
     return sys.modules.get("torch")
 
 
@@ -79,7 +80,7 @@ def is_array(value: object) -> bool:
 
 
 def identity(value: Any) -> Any:
-    """Equal for arrays that are the same memory in the same shape: to be saved once."""
+    """A key that is equal for arrays with the same memory and shape, which are saved only once."""
     if isinstance(value, np.ndarray) or _is_wrapper(value):
         return id(value)
     if value.layout != torch_module().strided or value.numel() == 0:
@@ -88,8 +89,8 @@ def identity(value: Any) -> Any:
 
 
 def storage(value: Any) -> Any:
-    """The storage of a tensor as a tensor of bytes, and a key that is equal for views of the same one; None for
-    what has none of its own."""
+    """The storage of a tensor as a tensor of bytes, and a key that is equal for views of the same
+    storage. None if the tensor has no storage of its own."""
     if not is_tensor(value) or value.layout != torch_module().strided or value.numel() == 0 or any(_conjugate(value)):
         return None
     torch = torch_module()
@@ -99,20 +100,22 @@ def storage(value: Any) -> Any:
 
 
 def view_of(base: Any, node: Any) -> Any:
-    """The tensor that lies in `base` (bytes) where a view's node says. ValueError when it would not lie in there."""
+    """The tensor that lies in `base` (bytes) where a view's node says. Raises ValueError if it would
+    lie outside."""
     element = check_view(node, base.untyped_storage().nbytes())
     empty = torch_module().empty(0, dtype=element, device=base.device)
     return empty.set_(base.untyped_storage(), node["offset"], node["shape"], node["stride"])
 
 
 def check_view(node: Any, nbytes: int) -> Any:
-    """The element type of a view's node. ValueError when the view does not lie in a storage of so many bytes."""
+    """The element type of a view's node. Raises ValueError if the view does not lie in a storage of
+    that many bytes."""
     import torch
 
     element, shape, stride = getattr(torch, node["dtype"]), node["shape"], node["stride"]
     numbers = [node["offset"], *shape, *stride]
     if not _has_plain_elements(element) or len(shape) != len(stride) or not all(type(n) is int for n in numbers):
-        raise ValueError("a view of no tensor")
+        raise ValueError("a view without a tensor")
     last = node["offset"] + sum((n - 1) * s for n, s in zip(shape, stride, strict=True))
     if min(numbers) < 0 or 0 in shape or (last + 1) * element.itemsize > nbytes:
         raise ValueError("a view that is larger than its storage")
@@ -120,7 +123,7 @@ def check_view(node: Any, nbytes: int) -> Any:
 
 
 def _storage_key(value: Any) -> tuple[Any, int, int]:
-    # Memory that torch did not allocate may be several storages, of different lengths.
+    # torch may see memory that it did not allocate as several storages of different lengths.
     storage = value.untyped_storage()
     return value.device, storage.data_ptr(), storage.nbytes()
 
@@ -130,14 +133,15 @@ def _conjugate(value: Any) -> tuple[bool, bool]:
 
 
 def notes(value: Any) -> dict[str, Any]:
-    """What a tensor is beside its elements, for its node: noted() makes it again. Nothing of most tensors."""
+    """What a tensor's node must hold besides its elements, so that noted() can restore it. Empty for
+    most tensors."""
     if not is_tensor(value) or not (value.requires_grad or type(value) is torch_module().nn.Parameter):
         return {}
     return {"parameter": type(value) is torch_module().nn.Parameter, "requires_grad": value.requires_grad}
 
 
 def noted(value: Any, node: Any) -> Any:
-    """The tensor with what its node says of it, over the same memory."""
+    """The tensor with the properties that its node names, over the same memory."""
     if not is_tensor(value) or "requires_grad" not in node:
         return value
     if node.get("parameter"):
@@ -146,7 +150,8 @@ def noted(value: Any, node: Any) -> Any:
 
 
 def stride_of(value: Any) -> list[int] | None:
-    """That of a tensor whose elements fill its memory in another order than the rows'; else None."""
+    """The stride of a tensor whose elements fill its memory in another order than row-major; else
+    None."""
     if not is_tensor(value) or value.layout != torch_module().strided or value.is_contiguous():
         return None
     stride = list(value.stride())
@@ -164,19 +169,20 @@ def _is_dense(shape: Sequence[int], stride: Sequence[int]) -> bool:
 
 
 def describe(value: Any) -> tuple[str, Any, tuple[int, ...]]:
-    """Kind, element type and shape, without touching the memory."""
+    """Kind, element type and shape, found without touching the memory."""
     if isinstance(value, np.ndarray):
         return "numpy", _numpy_name(value.dtype), value.shape
     return "torch", str(value.dtype).removeprefix("torch."), tuple(value.shape)
 
 
 def to_save(value: Any, name: str = "", apart: bool = False) -> Leaf:
-    """The memory to copy from: the array's own where it is contiguous and the host can read it, else a copy. Error
-    (invalid argument), with the name, for what has none.
+    """The memory to copy from. It is the array's own if that is contiguous and the host can read it,
+    else a copy. Raises Error (invalid argument), with the name, if the array has no memory.
 
-    apart: the array's own also where its elements lie apart, as without its ghost cells, and the core can take them.
+    apart: also use the array's own memory if its elements are not contiguous (as in an array
+        without its ghost cells) and the core can take the strides.
     """
-    if not is_array(value):  # a tailrace.Shard, which is of several ranks
+    if not is_array(value):  # a tailrace.Shard, which belongs to several ranks
         raise Error(
             Code.INVALID_ARGUMENT, f"{name!r} is a {type(value).__name__}: a Session saves it; nothing was saved"
         )
@@ -200,8 +206,8 @@ def to_save(value: Any, name: str = "", apart: bool = False) -> Leaf:
 
 
 def _strides(dtype: Any, shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
-    """The strides (in bytes) as the core takes them: forwards, and no element shares memory with another; nothing
-    where they are not so."""
+    """The strides (in bytes), if the core can take them: they must be positive, and no two elements
+    may share memory. Otherwise nothing."""
     if TYPES.get(dtype if isinstance(dtype, str) else "") is None or len(shape) > MOST_DIMENSIONS or 0 in shape:
         return ()
     itemsize = np.dtype(np.uint16 if dtype == "bfloat16" else dtype).itemsize
@@ -214,7 +220,7 @@ def _strides(dtype: Any, shape: Sequence[int], strides: Sequence[int]) -> tuple[
 
 
 def why_not(value: Any) -> str | None:
-    """Why an array has no memory whose bytes are all of it; None where it has."""
+    """The reason why an array has no memory that holds all of its bytes. None if it has."""
     if isinstance(value, np.ndarray):
         if value.dtype.hasobject:
             return "an array of Python objects has no bytes of its own"
@@ -227,10 +233,11 @@ def why_not(value: Any) -> str | None:
 
 
 def lacking_memory(tensor: Any) -> str | None:
-    """Of a tensor that no memory, or not one alone, stands behind: what it is."""
+    """What a tensor is that has no memory, or more than one. None for other tensors."""
     if tensor.layout != torch_module().strided or not _has_plain_elements(tensor.dtype):
         strided = tensor.layout == torch_module().strided
-        # Bytes that are viewed as such elements are no quantized tensor, and no new one of their kind can be made.
+        # Bytes that are viewed as quantized elements are not a quantized tensor, and no new tensor
+        # of their kind can be made.
         what = "quantized tensor" if strided else f"tensor of layout {tensor.layout}"
         return f"a {what} has no plain memory"
     if tensor.is_meta or (tensor.numel() and _is_without_memory(tensor)):
@@ -239,18 +246,20 @@ def lacking_memory(tensor: Any) -> str | None:
 
 
 def _is_without_memory(tensor: Any) -> bool:
-    """Of a strided one: there is none, or less than its shape needs (FSDP takes it away from parameters)."""
+    """Whether a strided tensor has no memory, or less than its shape needs. (FSDP takes the memory of
+    parameters away.)"""
     last = tensor.storage_offset() + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
     return not tensor.data_ptr() or (last + 1) * tensor.itemsize > tensor.untyped_storage().nbytes()
 
 
 def _is_wrapper(value: Any) -> bool:
-    """Whether other tensors hold what a tensor stands for: DTensor, say."""
+    """Whether other tensors hold the data of a tensor, as with DTensor."""
     return hasattr(type(value), "__tensor_flatten__")
 
 
 class _Buffered(abc.ABC):
-    """What is filled in place, where `leaf` may be its own memory; else that of a buffer, for finish() to copy."""
+    """Something that is filled in place. `leaf` is its own memory if possible, else a buffer that
+    finish() copies from."""
 
     leaf: Leaf
     _buffer: Any = None
@@ -268,10 +277,10 @@ class _Buffered(abc.ABC):
 
 
 class Target(_Buffered):
-    """Memory to fill for an array or a tensor that is there already, in place.
+    """An array or a tensor of the program that is filled in place.
 
-    `leaf` is the array's own memory where it is contiguous and on the host; else a buffer, which finish() copies
-    into the array.
+    `leaf` is the array's own memory if that is contiguous and on the host. Otherwise it is a
+    buffer, which finish() copies into the array.
     """
 
     def __init__(self, value: Any) -> None:
@@ -305,10 +314,11 @@ class Target(_Buffered):
 
 
 class StorageTarget(_Buffered):
-    """As Target, of tensors that were saved as views of one storage. `leaf` is their own storage where they are such
-    views still, and all of it; else a buffer.
+    """Like Target, for tensors that were saved as views of one storage. `leaf` is their own storage if
+    they are still such views and cover all of it; else a buffer.
 
-    members: of each tensor the node in the tree that says what part of the storage it was, and the tensor.
+    members: for each tensor, the node in the tree that says which part of the storage it was, and
+        the tensor.
     """
 
     def __init__(self, nbytes: int, members: list[tuple[Any, Any]]) -> None:
@@ -337,7 +347,7 @@ class StorageTarget(_Buffered):
 
 
 def _copy(source: Any, target: Any) -> None:
-    if isinstance(source, np.ndarray) != isinstance(target, np.ndarray):  # the same elements, of the other library
+    if isinstance(source, np.ndarray) != isinstance(target, np.ndarray):  # the other library has the same elements
         plain: Any = to_save(source).owner
         if isinstance(target, np.ndarray):
             plain = plain.reshape(-1).view(torch_module().uint8).numpy().view(target.dtype)
@@ -351,7 +361,7 @@ def _copy(source: Any, target: Any) -> None:
 
 
 def _are_all_of(nbytes: int, views: list[Any]) -> bool:
-    """Whether tensors leave no byte of their storage out: what else lies there is none of ours."""
+    """Whether the tensors cover every byte of their storage. Other bytes in it do not belong to us."""
     end = 0
     for view in sorted(views, key=lambda view: int(view.storage_offset()) * view.itemsize):
         last = sum((n - 1) * s for n, s in zip(view.shape, view.stride(), strict=True))
@@ -365,11 +375,12 @@ def _are_all_of(nbytes: int, views: list[Any]) -> bool:
 def empty(
     kind: str, dtype: Any, shape: tuple[int, ...], device: Any = "cpu", stride: tuple[int, ...] | None = None
 ) -> Any:
-    """A new array, or a tensor on `device`, not initialised. stride: as stride_of, of a tensor."""
+    """A new array, or a tensor on `device`, not initialised. `stride` is as stride_of returns it, for
+    tensors."""
     if kind == "numpy":
         return np.empty(shape, _numpy_dtype(dtype))
     if kind != "torch":
-        raise ValueError(f"no library is known for arrays of kind {kind!r}")
+        raise ValueError(f"arrays of kind {kind!r} belong to no known library")
     import torch
 
     found = getattr(torch, str(dtype), None)
@@ -383,7 +394,7 @@ def empty(
 
 
 def _has_plain_elements(dtype: Any) -> bool:
-    """False of what is no dtype, or a quantized one."""
+    """False if it is not a dtype, or a quantized one."""
     torch = torch_module()
     return isinstance(dtype, torch.dtype) and not torch.empty(0, dtype=dtype).is_quantized
 
@@ -395,7 +406,7 @@ def _numpy_name(dtype: np.dtype[Any]) -> Any:
 
 
 def _numpy_dtype(description: Any) -> np.dtype[Any]:
-    # Lists and strings only: numpy makes a dtype of those without running anything.
+    # Only lists and strings: numpy makes a dtype of those without running anything.
     def listed(value: Any) -> Any:
         if isinstance(value, list):
             return [tuple(listed(part) if i == 1 else _tuple(part) for i, part in enumerate(f)) for f in value]

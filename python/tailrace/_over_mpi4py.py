@@ -1,7 +1,7 @@
 """Sessions over an mpi4py communicator (tailrace/_ranks.py).
 
-MPI moves only while somebody calls it, so everything is started here and looked at in progress(). Messages, data and
-collectives have communicators of our own. Below MPI_THREAD_MULTIPLE nothing but collectives is used, from the program's
+MPI makes progress only while it is called. So everything is started here, and looked at in progress(). Messages, data
+and collectives have communicators of their own. Below MPI_THREAD_MULTIPLE only collectives are used, from the program's
 threads.
 """
 
@@ -15,16 +15,17 @@ from mpi4py import MPI
 from tailrace import _core
 from tailrace._errors import Code, Error
 
-# What nobody has taken when a session ends stays in MPI's queues, and a later communicator may have the same number
-# there: so each session's messages have a tag that none of its ranks has used before.
+# Messages that nobody has received when a session ends stay in MPI's queues, and a later
+# communicator may have the same number there. So each session uses a message tag that none of its
+# ranks has used before.
 _newest_session = 0
 
-_ROUND_BYTES = 1 << 28  # what one step of a collective brings to a rank: counts are ints
+_ROUND_BYTES = 1 << 28  # for a rank in one step of a collective, because counts are ints
 _LARGEST = 1 << 30  # bytes of one send
 _LONGEST_NAP_SECONDS = 1e-3
 _LONGEST_FAREWELL_SECONDS = 1.0
 
-# What MPI may still look at when a session has ended; it keeps that until the process ends.
+# Memory that MPI may still access after a session has ended. It is kept until the process ends.
 _given_up: list[Any] = []
 
 
@@ -127,7 +128,8 @@ class OverMpi:
         return bytes(whole)
 
     def _wait(self, request: MPI.Request) -> None:
-        # The program's own thread waits: MPI would burn its core, and its other threads may have work.
+        # The program's own thread waits here. MPI would burn its core, and the program's other
+        # threads may have work.
         nap = 0.0
         while not request.Test():
             if self._failed:
@@ -156,5 +158,5 @@ class OverMpi:
 
 
 def _parts(memory: memoryview) -> list[memoryview]:
-    """MPI's counts are ints."""
+    """Pieces that fit MPI's counts, which are ints."""
     return [memory[start : start + _LARGEST] for start in range(0, len(memory), _LARGEST)]

@@ -1,6 +1,6 @@
-"""Sessions over ranks: what a way of communicating has to offer, and which one a `comm` stands for.
+"""Sessions over ranks: what a way of communicating must offer, and which way belongs to a `comm`.
 
-The transport (python/src/transport.cc) makes messages, transfers and waiting of it. Two ways are in the package:
+The transport (python/src/transport.cc) builds messages, transfers and waiting from it. The package has two ways:
 mpi4py (_over_mpi4py.py), and torch.distributed with gloo (torch/_over_gloo.py).
 """
 
@@ -14,35 +14,36 @@ from tailrace._errors import Code, Error
 
 
 class Primitives(Protocol):
-    """One rank's end. Calls come from one thread at a time, but for allgather and broadcast: they come from the
-    program's threads, in the same order on all ranks, beside the others where `concurrent`.
+    """One rank's end. Calls come from one thread at a time, except allgather and broadcast. These come
+    from the program's threads, in the same order on all ranks. If `concurrent`, they may run beside
+    the other calls.
 
-    What raises is a failure of the transport. No call but the two collective ones, begin and close waits for another
-    rank.
+    An exception is a failure of the transport. Only allgather, broadcast, begin and close wait for
+    other ranks.
     """
 
     rank: int
     size: int
     host: str  # ranks with equal names share a node-local tier
     concurrent: bool  # may a background thread communicate while program threads do?
-    polled: bool  # progress() has to be called; else threads of its own fill the arrivals
+    polled: bool  # progress() must be called; otherwise threads of its own fill the arrivals
 
     def begin(self, arrivals: _core.Arrivals) -> None:
-        """Collective. From now on arrivals.frame(source, bytes) tells what others posted to this rank, in order;
-        arrivals.transfer_ended(number) that a transfer is complete and its memory free; arrivals.failed(why) that
-        nothing goes any more."""
+        """Collective. From now on it calls arrivals.frame(source, bytes) for what others posted to
+        this rank, in order; arrivals.transfer_ended(number) when a transfer is complete and its
+        memory free; and arrivals.failed(why) when nothing works any more."""
 
     def post(self, target: int, frame: bytes) -> None:
-        """Any length, mostly short."""
+        """Posts a frame of any length. Most are short."""
 
     def posts_delivered(self) -> bool:
-        """Nothing posted is still on its way out."""
+        """Whether everything posted has left."""
 
     def send(self, number: int, target: int, tag: int, memory: memoryview) -> None: ...
 
     def receive(self, number: int, source: int, tag: int, memory: memoryview) -> None:
-        """Of exactly as many bytes as are sent. Between two ranks no two transfers under way have the same tag
-        (below 32767)."""
+        """Receives exactly as many bytes as are sent. Between two ranks no two transfers under way
+        have the same tag (below 32767)."""
 
     def progress(self) -> bool:
         """Whether something moved."""
@@ -52,16 +53,17 @@ class Primitives(Protocol):
     def broadcast(self, root: int, mine: bytes) -> bytes: ...
 
     def close(self) -> bool:
-        """Collective, and the end: what was posted leaves. Whether nobody touches the memory of transfers any
-        more. Where something has failed before, as leave()."""
+        """Ends the communication. Collective. Everything posted leaves first. Returns whether nobody
+        accesses the memory of transfers any more. After a failure it does what leave() does."""
 
     def leave(self) -> bool:
-        """As close, without the others, who are told as far as possible. Ends calls that wait in other threads."""
+        """Like close, but without the other ranks, which are told as far as possible. Ends calls that
+        wait in other threads."""
 
 
 def primitives_of(comm: Any) -> Primitives:
     """Collective over the ranks of `comm`. Raises Error (invalid argument, failed state)."""
-    # Neither library is imported here: an object of theirs says that it is.
+    # Neither library is imported here. An object can only belong to one that is loaded.
     mpi = sys.modules.get("mpi4py.MPI")
     if mpi is not None and isinstance(comm, mpi.Comm):
         from tailrace._over_mpi4py import OverMpi

@@ -1,8 +1,8 @@
-"""Restoring in place: what a checkpoint holds against what the program has.
+"""Restoring in place: compares what a checkpoint holds with what the program has.
 
-compare() goes through skeleton and target side by side and gives either everything that has to be filled and
-set, or every difference there is. So nothing is touched before all of it is known to fit. read_in_place() then fills
-the arrays of one rank, in the order of the file and with bounded buffers.
+compare() walks skeleton and target side by side. It returns everything that has to be filled and set, or raises every
+difference that it finds. So nothing is touched before all of it is known to fit. read_in_place() then fills the arrays
+of one rank, in the order of the file and with bounded buffers.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from tailrace import _core, _leaves, _tree
 from tailrace._errors import Code, Error
 
 _MOST_SHOWN = 20
-_MOST_BUFFERED_BYTES = 24 << 20  # beside what the reader itself takes
+_MOST_BUFFERED_BYTES = 24 << 20  # in addition to the reader's own
 
 
 @dataclasses.dataclass
 class Fill:
-    """An array of the program, and where its bytes are. `box` is the shard wanted of a global array."""
+    """An array of the program, and where its bytes are. `box` is the wanted shard of a global array."""
 
     ref: _tree.ArrayRef
     target: _leaves.Target | _leaves.StorageTarget
@@ -32,15 +32,15 @@ class Plan:
     fills: list[Fill] = dataclasses.field(default_factory=list)
     set_plain: list[Callable[[], None]] = dataclasses.field(default_factory=list)
     differences: list[str] = dataclasses.field(default_factory=list)
-    # By region: a storage that was saved whole, and the program's tensors with what was a view of it.
+    # By region: a storage that was saved whole, and the program's tensors that were views of it.
     views: dict[str, tuple[_tree.ArrayRef, list[tuple[Any, Any]]]] = dataclasses.field(default_factory=dict)
-    # By region, where the checkpoint is in memory already: what the program's are filled from.
+    # By region, if the checkpoint is in memory already: the source of the program's arrays.
     sources: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def compare(skeleton: Any, into: Any, what: str, trust_pickle: bool, sources: Mapping[str, Any] | None = None) -> Plan:
-    """Raises Error: invalid argument with all differences when the checkpoint, `what`, is not of this state, corrupt
-    when its skeleton cannot be understood."""
+    """Raises Error: invalid argument with all differences if the checkpoint, `what`, does not belong
+    to this state; corrupt if its skeleton cannot be understood."""
     plan = Plan(sources=sources or {})
     try:
         _compare(skeleton, into, (), plan, None, trust_pickle)
@@ -55,7 +55,7 @@ def compare(skeleton: Any, into: Any, what: str, trust_pickle: bool, sources: Ma
         more = len(plan.differences) - len(shown)
         raise Error(
             Code.INVALID_ARGUMENT,
-            f"{what} is not of this state; nothing was changed. Differences:\n  "
+            f"{what} does not belong to this state; nothing was changed. Differences:\n  "
             + "\n  ".join(shown)
             + (f"\n  and {more} more" if more else ""),
         )
@@ -63,7 +63,8 @@ def compare(skeleton: Any, into: Any, what: str, trust_pickle: bool, sources: Ma
 
 
 def read_in_place(reader: _core.Reader, rank: int, plan: Plan) -> None:
-    """Fills all arrays of the plan, which has no boxes. After a failure they hold what was read so far."""
+    """Fills all arrays of the plan, which has no boxes. After a failure the arrays hold what was read
+    so far."""
     order = {name: number for number, (name, _, _) in enumerate(reader.regions(rank))}
     waiting: list[Fill] = []
     buffered = 0
@@ -75,7 +76,7 @@ def read_in_place(reader: _core.Reader, rank: int, plan: Plan) -> None:
         waiting.clear()
 
     plan.fills.sort(key=lambda fill: order.get(fill.ref.region, -1), reverse=True)
-    while plan.fills:  # what is filled lets go of its buffer
+    while plan.fills:  # a filled array releases its buffer
         fill = plan.fills.pop()
         nbytes = fill.target.buffer_bytes
         if waiting and buffered + nbytes > _MOST_BUFFERED_BYTES:
@@ -166,7 +167,7 @@ def _compare_array(ref: _tree.ArrayRef | None, target: Any, path: tuple[Any, ...
 
 
 def _compare_view(node: Any, ref: _tree.ArrayRef, target: Any, path: tuple[Any, ...], plan: Plan) -> None:
-    """As _compare_array, of a tensor that was saved as a view of the storage `ref`."""
+    """Like _compare_array, for a tensor that was saved as a view of the storage `ref`."""
     before = len(plan.fills), len(plan.differences)
     _compare_array(dataclasses.replace(ref, dtype=node["dtype"], shape=tuple(node["shape"])), target, path, plan)
     del plan.fills[before[0] :]

@@ -1,4 +1,4 @@
-"""tailrace.open and Session: saving a program's state while it goes on, and restoring it."""
+"""tailrace.open and Session: save a program's state while it runs, and restore it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ import numpy as np
 from tailrace import _arguments, _checkpoint, _core, _leaves, _ranks, _restore, _tree
 from tailrace._errors import Code, Error, sentence_of
 
-# A rank that fails waits so long for the flush of what it has saved: the others may never save that.
+# A rank that fails waits at most this long for the flush of what it has saved, because other ranks
+# may never save that.
 _LONGEST_AFTER_FAILURE_SECONDS = 10.0
 
 _ALONE: Any = object()
@@ -41,10 +42,12 @@ _MOST_TIMED_SAVES = 1000
 
 @dataclasses.dataclass(frozen=True)
 class Epoch:
-    """What is known of an epoch. `run` counts the sessions on the directory; seconds and bytes are this rank's.
+    """What is known of an epoch. `run` counts the sessions on the directory. Seconds and bytes are
+    this rank's.
 
     blocked_seconds: how long `save` kept the program, from its call to its return.
-    in_local, in_shared: where a restore could take it from. `list` tells; `state` looks at no file: both are False.
+    in_local, in_shared: where a restore could take it from. Only `list` sets them. `state` looks at
+        no file, so there both are False.
     """
 
     step: int
@@ -69,17 +72,19 @@ def open(
 ) -> Session:
     """Opens a session on a directory of checkpoints.
 
-    comm: the ranks that save together: an mpi4py communicator, or a process group of torch.distributed
-        (torch.distributed.group.WORLD; a gloo group of these ranks is made for the session). Without it a session is
-        of this process alone. Then open, the calls that restore, and close are collective.
-    shared_dir: where the files of an epoch go; made when missing.
+    comm: the ranks that save together: an mpi4py communicator, or a process group of
+        torch.distributed (torch.distributed.group.WORLD; the session makes a gloo group of these
+        ranks). Then open, close and the calls that restore are collective. Without `comm` the
+        session belongs to this process alone.
+    shared_dir: the directory for the files of epochs. It is created if missing.
     local_dir: the node-local tier, in memory or on a local disk (default /dev/shm/tailrace-<uid>).
-    files: how many files an epoch has (K).
-    config_file: a TOML file of settings; other settings by name, as `tailrace config` lists them. Later ones
-        win: defaults, the file, TAILRACE_* in the environment, arguments.
+    files: the number of files of an epoch (K).
+    config_file: a TOML file of settings. Other settings are given by name, as `tailrace config`
+        lists them. Later sources win, in this order: defaults, the file, TAILRACE_* in the
+        environment, arguments.
 
-    Raises Error: invalid argument for a setting that does not exist or has no such value, busy when another
-    session holds the directory.
+    Raises Error: invalid argument for an unknown setting or a bad value, busy if another session
+    holds the directory.
     """
     given: dict[str, Any] = {"files": files, **settings}
     texts = [(key, _setting_text(key, value)) for key, value in given.items() if value is not None]
@@ -114,20 +119,22 @@ def _setting_text(key: str, value: Any) -> str:
 class Session:
     """A program's checkpoints in one directory. tailrace.open makes it; a with-statement closes it.
 
-    Over several ranks: each saves a tree of its own, the same number of times, and an epoch is complete when all have.
-    A rank that leaves the with-statement by an exception, or ends without close, does not wait for the others: they
-    get an Error (transport) from their next call, and what was not flushed by then stays in the node-local tier, where
-    the next session finds it.
+    Over several ranks each rank saves a tree of its own, and all ranks save the same number of
+    times. An epoch is complete when all have saved it. A rank that leaves the with-statement by an
+    exception, or ends without close, does not wait for the others. Their next call raises Error
+    (transport). What was not flushed by then stays in the node-local tier, where the next session
+    finds it.
 
-    save, wait, state and close may be called from any thread. All calls that copy or wait release the GIL.
+    save, wait, state and close may be called from any thread. All calls that copy or wait release
+    the GIL.
     """
 
     def __init__(self, core: _core.Session, may_wait_alone: bool) -> None:
         self._core = core
-        self._may_wait_alone = may_wait_alone  # else wait is collective
+        self._may_wait_alone = may_wait_alone  # otherwise wait is collective
         self._closed = False
         self._ending = threading.Lock()
-        self._blocked_seconds: dict[int, float] = {}  # of the last saves, with what was done in Python before
+        self._blocked_seconds: dict[int, float] = {}  # of the last saves, including the time in Python
 
     @property
     def rank(self) -> int:
@@ -147,16 +154,18 @@ class Session:
     # ---- saving ------------------------------------------------------------------------------------------
 
     def save(self, step: int, tree: Any, *, pickle: bool = False) -> None:
-        """Saves `tree` as epoch `step`, a number that grows from save to save.
+        """Saves `tree` as epoch `step`, a number that must grow from save to save.
 
-        tree: arrays, tensors, tailrace.Shard, and plain objects, in dicts, lists and tuples of any depth.
-        pickle: plain objects that have no safe encoding are pickled; loading them needs trust_pickle.
+        tree: arrays, tensors, tailrace.Shard, and plain objects, in dicts, lists and tuples of any
+            depth.
+        pickle: pickles plain objects that have no safe encoding. Loading them needs trust_pickle.
 
-        Returns when the copy in the node-local tier is complete and checksummed: the arrays are the program's
-        again, and the files are written in the background. Raises Error: invalid argument, with its path in the
-        tree, for an object that cannot be encoded; no space when the node-local tier is full. Then this epoch exists
-        on no rank, and earlier ones are intact. Where there are several ranks its number is used up, since the others
-        may have captured theirs.
+        Returns when the copy in the node-local tier is complete and checksummed. The program may
+        then change its arrays; the files are written in the background. Raises Error: invalid
+        argument for an object that cannot be encoded, with its path in the tree; no space if the
+        node-local tier is full. After a failure this epoch exists on no rank, and earlier ones are
+        intact. With several ranks its number is used up, because other ranks may have captured
+        their part.
         """
         start = time.perf_counter()
         try:
@@ -166,21 +175,22 @@ class Session:
             self._give_up(step, error)
             raise
         self._core.save(step, regions)
-        del leaves  # the memory that the addresses point to lives until here
+        del leaves  # keeps the memory behind the addresses alive until here
         self._blocked_seconds[step] = time.perf_counter() - start
         if len(self._blocked_seconds) > _MOST_TIMED_SAVES:
             del self._blocked_seconds[next(iter(self._blocked_seconds))]
 
     def _give_up(self, step: int, error: BaseException) -> None:
-        """The other ranks would wait for this rank's part, and its next save would count as this one."""
+        """Tells the other ranks that this rank does not save the epoch. Otherwise they would wait for
+        its part, and take its next save for this one."""
         if self.rank_count < 2:
             return
         code = error.code if isinstance(error, Error) else Code.INVALID_ARGUMENT
-        with contextlib.suppress(Exception):  # a step that is no number; a session that is closed
+        with contextlib.suppress(Exception):  # a step that is not a number, or a closed session
             self._core.give_up(step, code, sentence_of(error))
 
     def _regions_of(self, tree: Any, pickle: bool) -> tuple[list[tuple[str, int, int, Any, Any]], Any]:
-        """What to save as the extension takes it, and what keeps it alive."""
+        """What to save, as the extension takes it, and the objects that keep its memory alive."""
         skeleton, arrays = _tree.encode(tree, pickle)
         alone = self.rank_count == 1
         text = np.frombuffer(skeleton, np.uint8)
@@ -188,7 +198,7 @@ class Session:
         leaves: list[Any] = [text]
         for name, value in arrays.items():
             shard = value if isinstance(value, _tree.Shard) else None
-            # What has no piece has no shape in the core: its bytes are to lie one after another.
+            # What has no piece has no shape in the core, so its bytes must be contiguous.
             leaf = _leaves.to_save(shard.own if shard else value, name, apart=alone or shard is not None)
             leaves.append(leaf)
             if shard is not None:
@@ -200,7 +210,8 @@ class Session:
                         "global arrays of these; nothing was saved",
                     )
             else:
-                # With one rank every array is the whole of its kind, and the command line can extract it.
+                # With one rank every array is a whole global array, so the command line can extract
+                # it.
                 piece = leaf.piece() if alone else None
             regions.append((name, leaf.address, leaf.nbytes, piece, leaf.strides))
         return regions, leaves
@@ -212,9 +223,9 @@ class Session:
         return epoch if blocked is None else dataclasses.replace(epoch, blocked_seconds=blocked)
 
     def wait(self, step: int | None = None, timeout: float | None = None) -> bool:
-        """Waits until the epoch (None: every epoch) is committed or kept local; raises its failure.
+        """Waits until the epoch (None: every epoch) is committed or kept local. Raises its failure.
 
-        timeout: in seconds; False when it was over first, and the work goes on.
+        timeout: in seconds. Returns False if the time ran out first; the work goes on.
         """
         if step is not None:
             step = _arguments.number(step, "step", "nothing was waited for")
@@ -227,17 +238,18 @@ class Session:
         return [_epoch(info) for info in self._core.list()]
 
     def read(self, step: int | None = None) -> _checkpoint.Checkpoint:
-        """Opens an epoch, or the newest, for lazy reading, from the nearest tier that has it."""
+        """Opens an epoch, or the newest, for lazy reading from the nearest tier that has it."""
         reader = self._open(step, None)
         return _checkpoint.Checkpoint(reader, self.rank if self.rank < reader.rank_count else 0)
 
     def restore_latest(self, into: Any, *, trust_pickle: bool = False) -> int | None:
-        """Fills `into` from the newest epoch that every rank can read and verify, and returns its step; None when
-        there is nothing to restore: a first run.
+        """Fills `into` from the newest epoch that every rank can read and verify, and returns its
+        step. Returns None if there is nothing to restore: a first run.
 
-        Arrays, tensors and Shards are filled in place; plain objects are put into the dicts and lists that hold
-        them. An epoch of another state (names, shapes, types) raises Error (invalid argument) with every
-        difference, and nothing is changed. A damaged epoch gives way to the next older one, with a warning.
+        Arrays, tensors and Shards are filled in place. Plain objects are put into the dicts and
+        lists that hold them. If the epoch belongs to another state (names, shapes, types), it
+        raises Error (invalid argument) with every difference, and nothing is changed. If an epoch
+        is damaged, the next older one is taken, with a warning.
         """
         # The C interface's restore passes over damaged epochs by itself. Here the filling happens in Python, after the
         # epoch was opened, so damage that only the filling finds is passed over here.
@@ -262,13 +274,14 @@ class Session:
                 warnings.warn(f"epoch {before} is passed over: {error}", RuntimeWarning, stacklevel=2)
 
     def restore(self, step: int, into: Any, *, trust_pickle: bool = False) -> None:
-        """As restore_latest, from this epoch or not at all."""
+        """Like restore_latest, but takes only this epoch."""
         self._fill(self._open(step, None), into, trust_pickle)
 
     # ---- the end -----------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Waits for all flushes and raises what the first failure was; the session is gone in any case."""
+        """Waits for all flushes and raises the first failure among them. The session is gone in any
+        case."""
         with self._ending:
             if not self._closed:
                 self._closed = True
@@ -279,23 +292,24 @@ class Session:
 
     def _leave(self) -> None:
         self._core.leave()
-        # A close in another thread ends with that, and must not come back into an interpreter that ends.
+        # A close in another thread ends by this, and must not return into an interpreter that is
+        # ending.
         if self._ending.acquire(timeout=_LONGEST_AFTER_FAILURE_SECONDS):
             self._closed = True
             self._ending.release()
 
     def __exit__(self, kind: type[BaseException] | None, exception: object, trace: object) -> None:
         if kind is not None and not self._closed and self.rank_count > 1:
-            # The others may never come to close, or to what this rank has saved.
+            # The other ranks may never come to close, or save what this rank has saved.
             if self._may_wait_alone:
                 with contextlib.suppress(Error):
                     self.wait(timeout=_LONGEST_AFTER_FAILURE_SECONDS)
-                self._core.settle()  # perhaps the others do not know yet what this rank has raised
+                self._core.settle()  # the others may not know yet what this rank has raised
             return self._leave()
         try:
             self.close()
         except Error:
-            if kind is None:  # else the program's own exception is the news
+            if kind is None:  # otherwise the program's own exception matters more
                 raise
 
     # ---- parts -------------------------------------------------------------------------------------------
@@ -313,15 +327,15 @@ class Session:
             plan = self._read_into(reader, into, trust_pickle)
         except BaseException as error:  # an interrupt is one
             failure = error
-        # One rank's failure is everybody's, and the same one: no rank may go on with an epoch that another could not
-        # read, or try an older one alone.
+        # One rank's failure is raised on all ranks. No rank may go on with an epoch that another
+        # could not read, or try an older one alone.
         if self.rank_count > 1:
             code = failure.code if isinstance(failure, Error) else Code.FAILED_STATE
             try:
                 self._core.agree(code if failure else 0, sentence_of(failure) if failure else "")
             except Error as agreed:
                 if failure is not None and not isinstance(failure, Exception):
-                    raise failure from agreed  # an interrupt stays one
+                    raise failure from agreed  # an interrupt stays an interrupt
                 raise agreed from failure
         elif failure is not None:
             raise failure
@@ -332,7 +346,8 @@ class Session:
         return reader.epoch
 
     def _read_into(self, reader: _core.Reader, into: Any, trust_pickle: bool) -> _restore.Plan:
-        # With another number of ranks, plain objects come from rank 0, and arrays must be parts of global ones.
+        # With another number of ranks, plain objects come from rank 0, and arrays must be parts of
+        # global arrays.
         same = reader.rank_count == self.rank_count
         rank = self.rank if same else 0
         checkpoint = _checkpoint.Checkpoint(reader, rank)

@@ -1,12 +1,12 @@
 """Nested containers as one JSON text and a list of arrays: the safe encoding of plain Python objects.
 
-A tree is a dict, list or tuple of trees, arrays, tensors and plain objects. encode() gives its skeleton, which
-is the tree with each array replaced by the name of the region that holds its bytes, and the arrays by those
-names. decode() builds the tree again and runs nothing that the text brings: each kind of object has a line in
-the tables below, and a kind that has none is refused. Pickle is written only where the caller asks for it, and
-read only where the caller says that the file is to be trusted.
+A tree is a dict, list or tuple of trees, arrays, tensors and plain objects. encode() gives its skeleton and its arrays.
+The skeleton is the tree with each array replaced by the name of the region that holds its bytes. decode() builds the
+tree again and runs nothing that the text brings: each kind of object has a line in the tables below, and other kinds
+are refused. Pickle is written only if the caller asks for it, and read only if the caller says that the file is to be
+trusted.
 
-The skeleton is JSON. What JSON has is written as it is; everything else is {"$": KIND, ...}. The root is
+The skeleton is JSON. JSON's own types are written as they are; everything else is {"$": KIND, ...}. The root is
 {"tailrace": 1, "tree": ...}. An array that occurs twice is saved once, and is one array after loading.
 """
 
@@ -35,16 +35,20 @@ _MOST_DEPTH = 200
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
-    """This rank's piece of a global array, row-major: element i of dimension d is element offset[d] + i.
+    """This rank's piece of a global array, row-major: element i of dimension d is element offset[d] +
+    i.
 
-    Restoring assembles the piece asked for from whatever pieces were saved, on any number of ranks. All ranks' pieces
-    cover every element exactly once: an epoch where they do not is not committed, unless every rank declares it.
+    Restoring assembles the wanted piece from the pieces that were saved, on any number of ranks.
+    All ranks' pieces must cover every element exactly once. Otherwise the epoch is not committed,
+    unless every rank declares gaps or overlap.
 
-    gaps: some elements may be in no rank's piece; nobody can read those.
-    overlap: an element may be in several ranks' pieces; that of the lowest rank counts.
-    halo: so many elements at both ends of each dimension of `array` are copies of the neighbours' (ghost cells): a
-        number for all dimensions, or for each a number or (before, after). They are no part of the piece, which is
-        `own`: not saved, not counted in global_shape and offset, and left alone by a restore.
+    gaps: some elements may be in no rank's piece. They cannot be read.
+    overlap: several ranks' pieces may contain the same element. The value of the lowest rank
+        counts.
+    halo: the number of elements at both ends of each dimension of `array` that are copies of the
+        neighbours' (ghost cells). It is a number for all dimensions, or for each dimension a number
+        or (before, after). These elements do not belong to the piece, which is `own`: they are not
+        saved, not counted in global_shape and offset, and not changed by a restore.
     """
 
     array: Any
@@ -61,7 +65,7 @@ class Shard:
         return (_leaves.GAPS if self.gaps else 0) | (_leaves.OVERLAP if self.overlap else 0)
 
     def __post_init__(self) -> None:
-        try:  # numpy's integers are no JSON
+        try:  # JSON cannot hold numpy's integers
             for field in ("global_shape", "offset"):
                 object.__setattr__(self, field, tuple(operator.index(n) for n in getattr(self, field)))
         except TypeError:
@@ -74,7 +78,7 @@ class Shard:
 
 def _without_halo(array: Any, halo: Any) -> Any:
     if not _leaves.is_array(array):
-        return array  # which the encoder refuses, with its place in the tree
+        return array  # the encoder refuses it, with its place in the tree
     shape = tuple(array.shape)
     try:
         pairs = [_both_ends(one) for one in (halo if isinstance(halo, Sequence) else [halo] * len(shape))]
@@ -85,8 +89,8 @@ def _without_halo(array: Any, halo: Any) -> Any:
     except (TypeError, ValueError):
         raise Error(
             Code.INVALID_ARGUMENT,
-            f"a Shard of an array of shape {shape} with halo={halo!r}: it is a number of elements, or for each "
-            "dimension a number or (before, after), and leaves out no more than there is",
+            f"a Shard of an array of shape {shape} with halo={halo!r}: it must be a number of elements, or for each "
+            "dimension a number or (before, after), and may not leave out more than there is",
         ) from None
     if not any(sum(pair) for pair in pairs):
         return array
@@ -103,7 +107,8 @@ def _both_ends(one: Any) -> tuple[int, int]:
 
 @dataclasses.dataclass(frozen=True)
 class ArrayRef:
-    """An array's place in a skeleton: its region, element type and shape; a shard's global array too."""
+    """An array's place in a skeleton: its region, element type and shape, and for a shard its global
+    array."""
 
     region: str
     kind: str
@@ -111,7 +116,7 @@ class ArrayRef:
     shape: tuple[int, ...]
     global_shape: tuple[int, ...] | None = None
     offset: tuple[int, ...] | None = None
-    stride: tuple[int, ...] | None = None  # of the tensor in memory; the region is in the rows' order all the same
+    stride: tuple[int, ...] | None = None  # of the tensor in memory; the region is row-major in any case
 
     @property
     def nbytes(self) -> int:
@@ -119,11 +124,11 @@ class ArrayRef:
 
     @property
     def element_type(self) -> Any:
-        """A numpy.dtype or a torch.dtype. Error where there is none: unsupported for elements of a library that is not
-        loaded, corrupt for what no library has."""
+        """A numpy.dtype or a torch.dtype. Raises Error: unsupported for elements of a library that is
+        not loaded, corrupt for elements that no library has."""
         try:
             return _leaves.empty(self.kind, self.dtype, ()).dtype
-        except Exception as error:  # whatever numpy and torch raise for what a file says
+        except Exception as error:  # numpy and torch raise many kinds for what a file says
             known = self.kind in ("numpy", "torch") and isinstance(self.dtype, (str, list))
             raise Error(
                 Code.UNSUPPORTED if known else Code.CORRUPT,
@@ -132,8 +137,8 @@ class ArrayRef:
             ) from None
 
     def empty(self, shape: tuple[int, ...] | None = None, device: Any = "cpu") -> Any:
-        """Memory for the array, or for a box of it; a tensor's is on `device`. Error as of element_type, and
-        (unsupported) where there is no such device, or no array of such a shape."""
+        """Memory for the array, or for a box of it; a tensor's is on `device`. Raises the Errors of
+        element_type, and unsupported if there is no such device or no array of such a shape."""
         _ = self.element_type
         stride = self.stride if shape is None else None
         shape = self.shape if shape is None else shape
@@ -141,7 +146,7 @@ class ArrayRef:
             return _leaves.empty(self.kind, self.dtype, shape, device, stride)
         except MemoryError:
             raise
-        except Exception as error:  # whatever numpy and torch raise
+        except Exception as error:  # numpy and torch raise many kinds
             raise Error(
                 Code.UNSUPPORTED,
                 f"there is no memory for the array in region {self.region!r}, of shape {shape}, on {device}: {error}; "
@@ -155,10 +160,10 @@ class ArrayRef:
 class _Encoder:
     def __init__(self, allow_pickle: bool, shared: frozenset[Any]) -> None:
         self.allow_pickle = allow_pickle
-        self.shared = shared  # storages that several different tensors are views of
+        self.shared = shared  # storages with several different tensors as views
         self.arrays: dict[str, Any] = {}
-        self.known: dict[Any, Any] = {}  # an array's node, by identity and place
-        self.within: set[int] = set()  # containers we are inside of
+        self.known: dict[Any, Any] = {}  # the nodes of arrays, by identity and place
+        self.within: set[int] = set()  # the containers around the current node
 
     def node(self, value: Any, path: tuple[Any, ...]) -> Any:
         if value is None or isinstance(value, bool) or type(value) in (int, str):
@@ -204,7 +209,8 @@ class _Encoder:
             if type(value) in (dict, collections.OrderedDict, collections.Counter):
                 pairs = [[self.node(key, path), self.node(part, (*path, key))] for key, part in value.items()]
                 node: dict[str, Any] = {"$": _CONTAINERS[type(value)], "v": pairs}
-                # The versions of a torch module's parts travel as an attribute of its state dict.
+                # The state dict of a torch module has the versions of the module's parts as an
+                # attribute.
                 if getattr(value, "_metadata", None) is not None:
                     node["metadata"] = self.node(value._metadata, (*path, "_metadata"))
                 return node
@@ -219,7 +225,7 @@ class _Encoder:
     def array(self, value: Any, path: tuple[Any, ...], shard: Shard | None) -> Any:
         place = None if shard is None else (tuple(shard.global_shape), tuple(shard.offset))
         if not _leaves.is_array(value):
-            raise Error(Code.INVALID_ARGUMENT, f"{path_text(path)} is a Shard of no array; nothing was saved")
+            raise Error(Code.INVALID_ARGUMENT, f"{path_text(path)} is a Shard without an array; nothing was saved")
         if place is not None:
             _check_place(place, _leaves.describe(value)[2], path)
         if getattr(value, "is_nested", False):
@@ -248,7 +254,7 @@ class _Encoder:
         return {**node, **notes}
 
     def free_name(self, path: tuple[Any, ...]) -> str:
-        """Of a region that no array has yet: keys that differ may read the same, as 1 and '1' do."""
+        """A region name that no array has yet. Keys that differ may read the same, as 1 and '1' do."""
         name = region_name(path)
         while name in self.arrays:
             name += "~"
@@ -267,7 +273,8 @@ class _Encoder:
 
 
 def _check_place(place: tuple[tuple[int, ...], ...], shape: Sequence[int], path: tuple[Any, ...]) -> None:
-    """Of a Shard: whether the piece lies in the array is the core's to say, which takes no other numbers."""
+    """Checks a Shard's numbers. The core, which takes no others, says whether the piece lies in the
+    array."""
     numbers = [*place[0], *place[1]]
     if {len(place[0]), len(place[1])} == {len(shape)} and all(0 <= number < 1 << 63 for number in numbers):
         return
@@ -315,14 +322,15 @@ def _torch_plain(value: Any) -> Any:
 
 
 def _time_plain(value: Any) -> Any:
-    """Of a time with a time zone only where that is an offset: of others the rules are not ours to keep."""
+    """A time with a time zone is plain only if the zone is an offset, because we cannot keep the rules
+    of other zones."""
     if type(value) is datetime.timezone:
         arguments = value.__getinitargs__()  # type: ignore[attr-defined]
         return (
             {"$": "timezone", "v": [arguments[0].days, arguments[0].seconds, arguments[0].microseconds]}
             if len(arguments) == 1
             else None
-        )  # else it has a name of its own
+        )  # otherwise it has a name of its own
     if type(value) not in (datetime.datetime, datetime.time):
         return None
     if value.tzinfo is not None and _time_plain(value.tzinfo) is None:
@@ -333,8 +341,8 @@ def _time_plain(value: Any) -> Any:
 def encode(tree: Any, allow_pickle: bool = False, with_views: bool = False) -> tuple[bytes, dict[str, Any]]:
     """The skeleton's text, and the arrays, tensors and Shards by the names of their regions.
 
-    with_views: a storage that several different tensors are views of is saved whole, once, and they are views of
-    one storage after loading. Otherwise each is saved by itself.
+    with_views: a storage with several different tensors as views is saved whole, once. After
+        loading they are views of one storage again. Otherwise each tensor is saved by itself.
     """
     encoder = _Encoder(allow_pickle, _shared_storages(tree) if with_views else frozenset())
     try:
@@ -342,7 +350,7 @@ def encode(tree: Any, allow_pickle: bool = False, with_views: bool = False) -> t
         text = json.dumps({"tailrace": 1, "tree": root}, separators=(",", ":"), allow_nan=False)
     except Error:
         raise
-    except (TypeError, ValueError, RecursionError) as error:  # a slice of objects; an integer of 5000 digits
+    except (TypeError, ValueError, RecursionError) as error:  # a slice of objects; 5000 digits
         raise Error(
             Code.INVALID_ARGUMENT, f"the tree holds what has no safe encoding: {error}; nothing was saved"
         ) from error
@@ -350,7 +358,7 @@ def encode(tree: Any, allow_pickle: bool = False, with_views: bool = False) -> t
 
 
 def merge(skeletons: Sequence[bytes]) -> bytes:
-    """One skeleton of several, each of a dict with other keys than the others."""
+    """One skeleton made of several. Each is that of a dict, and no key occurs twice."""
     tree: dict[str, Any] = {}
     for skeleton in skeletons:
         tree.update(parse(skeleton))
@@ -358,7 +366,7 @@ def merge(skeletons: Sequence[bytes]) -> bytes:
 
 
 def _shared_storages(tree: Any) -> frozenset[Any]:
-    views: dict[Any, Any] = {}  # storage: the first tensor that is a view of it
+    views: dict[Any, Any] = {}  # by storage: the first tensor that is a view of it
     shared = set()
 
     def look(value: Any, depth: int) -> None:
@@ -375,9 +383,10 @@ def _shared_storages(tree: Any) -> frozenset[Any]:
 
 
 def region_name(path: tuple[Any, ...]) -> str:
-    """'model/layers.0.weight': keys joined by '/', with '~' and '/' in a key written as JSON Pointer does.
+    """'model/layers.0.weight': the keys joined by '/', with '~' and '/' in a key written as JSON
+    Pointer does.
 
-    Always UTF-8, whatever is in a key: os.listdir() has some that are not.
+    The name is always UTF-8, even if a key is not, as some of os.listdir() are.
     """
     keys = [str(key).replace("~", "~0").replace("/", "~1") for key in path]
     name = ("/".join(keys) or "value").encode("utf-8", "backslashreplace").decode()
@@ -392,7 +401,8 @@ def path_text(path: tuple[Any, ...]) -> str:
 
 
 def parse(text: bytes) -> Any:
-    """The skeleton of a text, unchecked below its root; corrupt when it is none."""
+    """The skeleton of a text, unchecked below its root. Raises Error (corrupt) if it is not a
+    skeleton."""
     try:
         root = json.loads(text)
         if not isinstance(root, dict) or root.get("tailrace") != 1:
@@ -403,7 +413,7 @@ def parse(text: bytes) -> Any:
 
 
 def array_of(node: Any) -> ArrayRef | None:
-    """The array that a node stands for; None for any other node."""
+    """The array that a node stands for. None for any other node."""
     if not isinstance(node, dict) or node.get("$") != "array":
         return None
 
@@ -424,21 +434,21 @@ def array_of(node: Any) -> ArrayRef | None:
 
 
 def view_of(node: Any) -> ArrayRef | None:
-    """The storage that a node's tensor is a view of; None for any other node."""
+    """The storage that a node's tensor is a view of. None for any other node."""
     return array_of(node["v"]) if isinstance(node, dict) and node.get("$") == "view" else None
 
 
 def decode(node: Any, array: Callable[[ArrayRef], Any] | None, trust_pickle: bool = False) -> Any:
-    """The tree of a skeleton; `array` gives what stands in each array's place, called once per region; None where there
-    may be none. Raises Error: corrupt for what cannot be understood, unsupported for what needs trust or a library that
-    is missing; and what `array` raises."""
+    """The tree of a skeleton. `array` gives what takes each array's place, and is called once per
+    region; None if there may be no arrays. Raises Error: corrupt for what cannot be understood,
+    unsupported for what needs trust or a missing library. It also raises what `array` raises."""
     made: dict[str, Any] = {}
-    noted: dict[tuple[str, Any, Any], Any] = {}  # of those that are parameters, or require a gradient
+    noted: dict[tuple[str, Any, Any], Any] = {}  # tensors that are parameters, or require a gradient
     raised: list[Exception] = []  # by `array`
 
     def one_array(ref: ArrayRef) -> Any:
         if array is None:
-            raise ValueError("an array where a plain object belongs")
+            raise ValueError("an array in the place of a plain object")
         if ref.region not in made:
             try:
                 made[ref.region] = array(ref)
@@ -480,7 +490,7 @@ def decode(node: Any, array: Callable[[ArrayRef], Any] | None, trust_pickle: boo
 
     try:
         return build(node)
-    except Exception as error:  # whatever numpy and torch raise for what a file says
+    except Exception as error:  # numpy and torch raise many kinds for what a file says
         if isinstance(error, (Error, MemoryError)) or any(error is one for one in raised):
             raise
         if isinstance(error, ImportError):
@@ -522,7 +532,7 @@ def _make_ordered(build: Any, node: Any, value: Any) -> Any:
     return made
 
 
-# Each makes an object from its node; `build` makes the parts.
+# Each function makes an object from its node. `build` makes the parts.
 _MAKERS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "float": lambda build, node, v: _float(v),
     "complex": lambda build, node, v: complex(float(v[0]), float(v[1])),

@@ -358,7 +358,7 @@ def test_what_a_torch_file_cannot_fill_is_told_before_anything_is_filled(tmp_pat
         path = tmp_path / str(number)
         torch.save({"a": plain, "b": plain, "x": saved, "z": plain, "n": 1, "more": plain}, path)
         state = {"a": torch.zeros(3), "b": torch.zeros(4), "x": live, "z": torch.zeros(3), "n": 0}
-        with pytest.raises(tailrace.Error, match=re.escape(f"{path}' is not of this state")) as refused:
+        with pytest.raises(tailrace.Error, match=re.escape(f"{path}' does not belong to this state")) as refused:
             tailrace.torch.load(path, into=state)
         for part in (said, "['b'] has shape (3,)", "['more'] is in the checkpoint only"):
             assert part in str(refused.value), (said, str(refused.value))
