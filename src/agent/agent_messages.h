@@ -4,7 +4,7 @@
 //   Captured         rank -> its node's agent  this rank has captured an epoch, or could not
 //   NodeCaptured     agent -> root             all ranks of this node have, or one could not
 //   Decision         root -> agents            flush it, or keep it in the node-local tier only
-//   ArraysAsked      root -> agents            what do the tables of this epoch say (array_judge.h)
+//   ArraysAsked      root -> agents            what do the tables of this epoch say
 //   ArraysAnswered   agent -> the agent above it in a binary tree, up to the root
 //   PartsVerified    agent -> root             whether this node's captured parts are sound
 //   MayCommit        root -> agents            it can be restored: leaders may write their slots
@@ -28,11 +28,11 @@
 #include <variant>
 #include <vector>
 
-#include "agent/array_judge.h"
 #include "agent/epoch_state.h"
 #include "base/status.h"
 #include "format/epoch_key.h"
 #include "format/part_file.h"
+#include "read/array_judge.h"
 #include "record/records.h"
 
 namespace tailrace::internal {

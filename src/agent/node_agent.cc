@@ -41,6 +41,7 @@ NodeAgent::NodeAgent(const JobContext& context, RankEpochs& rank_epochs)
     : context_(context),
       rank_epochs_(rank_epochs),
       node_ledger_(context.node, context.ranks_of_own_node().size()),
+      commit_checks_(context, *this),
       finisher_(context) {}
 
 Result<std::unique_ptr<NodeAgent>> NodeAgent::create(const JobContext& context, RankEpochs& rank_epochs) {
@@ -78,7 +79,7 @@ void NodeAgent::begin() {
     const Priority priority = background_priority(context_.config);
     const auto thrown = [this] { thread_threw(caught_status()); };
     if (root_) finisher_.begin(priority, thrown);
-    reading_.begin("tailrace reads", priority, thrown);
+    commit_checks_.begin(priority, thrown);
     if (recorder_) recorder_->begin(priority);
     worker_ = Worker("tailrace agent", priority, [this](const std::stop_token& stop) { run(stop); });
 }
@@ -87,7 +88,7 @@ NodeAgent::~NodeAgent() {
     worker_.request_stop();
     context_.transport->wake();
     worker_.join();
-    reading_.finish();
+    commit_checks_.finish();
     finisher_.finish();
     if (recorder_) recorder_->finish();
     aggregator_.reset();  // its writers call us back, so they end first
@@ -175,8 +176,7 @@ Result<bool> NodeAgent::step() {
         moved = true;
         TAILRACE_TRY(on_message(*message));
     }
-    moved |= take_facts();
-    moved |= take_verified();
+    moved |= commit_checks_.step();
     moved |= aggregator_->step();
     for (const auto& result : aggregator_->take_results()) {
         on_result(result);
@@ -219,11 +219,11 @@ Status NodeAgent::on_message(const Message& message) {
         ++closings_heard_;
         on_saves_ended(*saves);
     } else if (const auto* asked = std::get_if<ArraysAsked>(&news)) {
-        on_asked(*asked);
+        commit_checks_.on_asked(*asked);
     } else if (const auto* answered = std::get_if<ArraysAnswered>(&news)) {
-        on_facts(answered->key, answered->facts);
+        commit_checks_.on_facts(answered->key, answered->facts);
     } else if (const auto* may_commit = std::get_if<MayCommit>(&news)) {
-        on_may_commit(*may_commit);
+        aggregator_->allow(may_commit->key);
     } else if (root_) {
         root_input(news);
     }
@@ -297,9 +297,7 @@ void NodeAgent::maybe_start(EpochKey key, Epoch& epoch) {
     tell_ranks(epoch, EpochFlushing{key});
     aggregator_->start(std::move(job));
     if (epoch.recovered) return;  // was verified when the session began
-    std::vector<PartPlace> parts;
-    for (const auto& capture : epoch.captures) parts.push_back({key, capture.path});
-    verify(key, std::move(parts));
+    commit_checks_.verify(key, parts_of(key));
 }
 
 void NodeAgent::on_ended(const EpochEnded& ended) {
@@ -326,7 +324,7 @@ void NodeAgent::on_result(const FlushResult& result) {
 void NodeAgent::finish(EpochKey key, Epoch& epoch) {
     INVARIANT(epoch.ended && is_final(epoch.ended->state) && (epoch.let_go || !epoch.started));
     if (epoch.ended->refused) remove_refused(epoch);
-    epoch.inquiry = {};
+    commit_checks_.forget(key);
     tell_ranks(epoch, *epoch.ended);
     epoch.captures = {};
     MutexLock lock(mutex_);
@@ -336,6 +334,17 @@ void NodeAgent::finish(EpochKey key, Epoch& epoch) {
         recovery_failure_ =
             epoch.ended->why.with_context(fmt::format("flushing {}, left by an earlier run", to_string(key)));
     changed_.notify_all();
+}
+
+// No restore may find a part of an epoch that cannot be restored, and the next session must not
+// flush it.
+void NodeAgent::remove_refused(const Epoch& epoch) {
+    for (const auto& capture : epoch.captures) {
+        const Status removed = context_.local->remove(capture.path);
+        if (!removed.ok() && removed.code() != Code::not_found)
+            log(LogLevel::warning, "a captured part of {}, which was refused, could not be removed: {}",
+                to_string(capture.key), removed.message());
+    }
 }
 
 void NodeAgent::tell_own_rank(const AgentMessage& message) {
@@ -386,14 +395,14 @@ void NodeAgent::carry_out_orders() {
             post_to_agents(*decision);
             on_decision(*decision);
         } else if (const auto* to_judge = std::get_if<JudgeArrays>(&order)) {
-            judge(*to_judge);
+            commit_checks_.judge(*to_judge);
         } else if (const auto* may_commit = std::get_if<MayCommit>(&order)) {
             post_to_agents(*may_commit);
-            on_may_commit(*may_commit);
+            aggregator_->allow(may_commit->key);
         } else {
             const auto& ended = std::get<EpochEnded>(order);
             if (recorder_) recorder_->hear(AgentMessage(ended));
-            judging_.erase(ended.key);
+            commit_checks_.forget(ended.key);
             if (ended.state == EpochState::committed)
                 commit(ended);
             else
@@ -415,6 +424,25 @@ void NodeAgent::announce(const EpochEnded& ended) {
 void NodeAgent::post_to_agents(const AgentMessage& message) {
     for (int node = 1; node < context_.node_count(); ++node)
         post(context_.topology.representative(node), message);
+}
+
+void NodeAgent::post_to_node(int node, const AgentMessage& message) {
+    post(context_.topology.representative(node), message);
+}
+
+std::vector<PartPlace> NodeAgent::parts_of(EpochKey key) {
+    std::vector<PartPlace> parts;
+    for (const auto& capture : epochs_[key].captures) parts.push_back({key, capture.path});
+    return parts;
+}
+
+void NodeAgent::on_verdict(EpochKey key, const Status& verdict) {
+    root_->judged(key, verdict);
+    carry_out_orders();
+}
+
+void NodeAgent::on_verified(EpochKey key, const Status& verified) {
+    to_root(PartsVerified{key, verified.with_context(fmt::format("node {}", context_.node))});
 }
 
 void NodeAgent::commit(const EpochEnded& committed) {

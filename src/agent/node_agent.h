@@ -6,7 +6,7 @@
 //   1. Every rank of the node calls captured() or sends Captured. The NodeLedger collects these,
 //      and NodeCaptured goes to the root.
 //   2. The flush starts: at once with queue policy wait, otherwise on the root's Decision.
-//   3. When all nodes have captured the epoch and it can be restored (node_agent_arrays.cc), the
+//   3. When all nodes have captured the epoch and it can be restored (CommitChecks), the
 //      root sends MayCommit.
 //   4. The group's coordinator sends GroupResult to the root.
 //   5. The root gives the files their final names and sends EpochEnded to every agent, and agents
@@ -32,6 +32,7 @@
 #include <vector>
 
 #include "agent/agent_messages.h"
+#include "agent/commit_checks.h"
 #include "agent/epoch_finisher.h"
 #include "agent/job_context.h"
 #include "agent/node_ledger.h"
@@ -40,12 +41,11 @@
 #include "agent/root_ledger.h"
 #include "aggregate/aggregator.h"
 #include "threads/mutex.h"
-#include "threads/work_queue.h"
 #include "threads/worker.h"
 
 namespace tailrace::internal {
 
-class NodeAgent {
+class NodeAgent final : private CommitChecks::Agent {
   public:
     // The context must outlive the agent, and so must the epochs of the representative's own rank.
     static Result<std::unique_ptr<NodeAgent>> create(const JobContext& context, RankEpochs& rank_epochs);
@@ -81,12 +81,6 @@ class NodeAgent {
     uint64_t buffer_bytes_used() const;
 
   private:
-    // The answers to the root's last question that have come, from this node and the branches below
-    // it.
-    struct Inquiry {
-        ArrayFacts facts;
-        size_t answers = 0;
-    };
     struct Epoch {
         std::vector<Captured> captures;
         bool complete = false;  // all ranks of the node have captured it
@@ -94,8 +88,7 @@ class NodeAgent {
         FlushJob job;               // only for a recovered epoch
         std::optional<bool> flush;  // empty: not decided yet
         bool started = false;       // the aggregator has the job
-        Inquiry inquiry;
-        bool let_go = false;  // the aggregator reads no captured part of it any more
+        bool let_go = false;        // the aggregator reads no captured part of it any more
         std::optional<EpochEnded> ended;
         bool final() const { return ended && (!started || let_go); }
     };
@@ -119,18 +112,13 @@ class NodeAgent {
     void announce_end();
     void post_at_best(int rank, const AgentMessage& message);
 
-    // ---- node_agent_arrays.cc
-    void judge(const JudgeArrays& order);  // at the root
-    void ask(EpochKey key, const ArrayQuestion& question);
-    void on_verdict(EpochKey key, const Status& verdict);
-    void on_asked(const ArraysAsked& asked);
-    void on_facts(EpochKey key, ArrayFacts facts);
-    void on_may_commit(const MayCommit& may_commit);
-    bool take_facts();
-    void remove_refused(const Epoch& epoch);
-    void verify(EpochKey key, std::vector<PartPlace> parts);
-    bool take_verified();
-    void on_verified(EpochKey key, const Status& verified);
+    // ---- for commit_checks_
+    bool has_ended(EpochKey key) override { return epochs_[key].ended.has_value(); }
+    std::vector<PartPlace> parts_of(EpochKey key) override;
+    void post_to_agents(const AgentMessage& message) override;
+    void post_to_node(int node, const AgentMessage& message) override;
+    void on_verdict(EpochKey key, const Status& verdict) override;
+    void on_verified(EpochKey key, const Status& verified) override;
 
     void on_captured(const Captured& capture);
     void on_saves_ended(const SavesEnded& saves);
@@ -145,13 +133,13 @@ class NodeAgent {
     void maybe_start(EpochKey key, Epoch& epoch);
     void tell_ranks(const Epoch& epoch, const AgentMessage& message);
     void finish(EpochKey key, Epoch& epoch);
+    void remove_refused(const Epoch& epoch);
     void forget_old();
 
     void to_root(const AgentMessage& message);
     void root_input(const AgentMessage& message);
     void carry_out_orders();
     void post(int rank, const AgentMessage& message);
-    void post_to_agents(const AgentMessage& message);  // to all but the root's own
     void tell_own_rank(const AgentMessage& message);
 
     static constexpr int root = 0;  // a rank
@@ -164,13 +152,6 @@ class NodeAgent {
     std::unique_ptr<RootLedger> root_;  // at rank 0's node
     NodeLedger node_ledger_;
     std::map<EpochKey, Epoch> epochs_;
-    struct Judging {
-        ArrayQuestion asked;
-        Residues digest = {};
-    };
-    std::map<EpochKey, Judging> judging_;  // at the root
-    // The digest of the last epoch that was found good; at the root.
-    std::optional<Residues> good_arrays_;
     Status post_failure_;
     bool closing_ = false;       // this agent's own rank saves no more
     size_t closings_heard_ = 0;  // SavesEnded of other ranks
@@ -181,8 +162,6 @@ class NodeAgent {
     mutable Mutex mutex_;
     Condition changed_;
     std::deque<Captured> inbox_ GUARDED_BY(mutex_);
-    std::deque<ArraysAnswered> facts_ GUARDED_BY(mutex_);  // from this node's parts
-    std::deque<std::pair<EpochKey, Status>> verified_ GUARDED_BY(mutex_);
     std::optional<uint64_t> end_from_ GUARDED_BY(mutex_);
     Status end_ GUARDED_BY(mutex_);                     // set by end()
     std::set<EpochKey> open_ GUARDED_BY(mutex_);        // known here, not ended
@@ -192,7 +171,7 @@ class NodeAgent {
     Status why_ended_ GUARDED_BY(mutex_);  // end_reason_, for the program's threads
     Status thrown_ GUARDED_BY(mutex_);     // what was thrown in another thread
 
-    WorkQueue reading_;                   // reads this node's captured parts
+    CommitChecks commit_checks_;
     EpochFinisher finisher_;              // works at rank 0's node only
     std::unique_ptr<Recorder> recorder_;  // null: nothing is recorded here
     Worker worker_;

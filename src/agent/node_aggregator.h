@@ -6,10 +6,10 @@
 #include <memory>
 #include <span>
 
-#include "agent/array_judge.h"
 #include "agent/job_context.h"
 #include "agent/recorder.h"
 #include "aggregate/aggregator.h"
+#include "read/array_judge.h"
 #include "threads/worker.h"
 
 namespace tailrace::internal {

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "agent/array_judge.h"
 #include "base/bytes.h"
 #include "base/log.h"
+#include "read/array_judge.h"
 #include "read/epoch_reader.h"
 #include "session/recovery.h"
 #include "shared/epoch_files.h"

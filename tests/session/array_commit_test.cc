@@ -9,10 +9,10 @@
 #include <map>
 #include <thread>
 
-#include "agent/array_judge.h"
 #include "array/random_arrays.h"
 #include "base/crc32c.h"
 #include "format/catalog.h"
+#include "read/array_judge.h"
 #include "session/sample_program.h"
 #include "transport/in_process.h"
 

@@ -1,4 +1,4 @@
-#include "agent/array_judge.h"
+#include "read/array_judge.h"
 
 #include <fmt/format.h>
 

@@ -1,0 +1,118 @@
+#include "agent/commit_checks.h"
+
+#include <algorithm>
+
+#include "agent/node_aggregator.h"
+#include "base/invariant.h"
+
+namespace tailrace::internal {
+
+namespace {
+
+int above(int node) {
+    return (node - 1) / 2;
+}
+size_t branches(int node, int nodes) {
+    return static_cast<size_t>(std::clamp(nodes - (2 * node + 1), 0, 2));
+}
+
+}  // namespace
+
+void CommitChecks::begin(Priority priority, std::function<void()> thrown) {
+    reading_.begin("tailrace reads", priority, std::move(thrown));
+}
+
+void CommitChecks::finish() {
+    reading_.finish();
+}
+
+// ---- at the root --------------------------------------------------------------------------------
+
+void CommitChecks::judge(const JudgeArrays& order) {
+    INVARIANT(context_.is_root());
+    const Residues digest = context_.points.combine(order.arrays);
+    if (digest == Residues{} || digest == good_arrays_) return conclude(order.key, Status());
+    judging_[order.key] = {{}, digest};
+    ask(order.key, {});
+}
+
+void CommitChecks::ask(EpochKey key, const ArrayQuestion& question) {
+    const ArraysAsked asked{key, question};
+    judging_[key].asked = question;
+    agent_.post_to_agents(asked);
+    on_asked(asked);
+}
+
+void CommitChecks::conclude(EpochKey key, const Status& verdict) {
+    if (const auto judged = judging_.find(key); judged != judging_.end()) {
+        if (verdict.ok()) good_arrays_ = judged->second.digest;
+        judging_.erase(judged);
+    }
+    agent_.on_verdict(key, verdict);
+}
+
+// ---- at every node ------------------------------------------------------------------------------
+
+void CommitChecks::on_asked(const ArraysAsked& asked) {
+    if (agent_.has_ended(asked.key)) return;
+    reading_.add([this, asked, parts = agent_.parts_of(asked.key)] {
+        ArraysAnswered own{asked.key,
+                           facts_of_parts(*context_.local, context_.points, asked.question, parts)};
+        {
+            MutexLock lock(mutex_);
+            facts_.push_back(std::move(own));
+        }
+        context_.transport->wake();
+    });
+}
+
+// A branch may answer before this node does.
+void CommitChecks::on_facts(EpochKey key, ArrayFacts facts) {
+    if (agent_.has_ended(key)) return;
+    Inquiry& inquiry = inquiries_[key];
+    inquiry.facts.merge(std::move(facts));
+    const size_t expected = 1 + branches(context_.node, context_.node_count());
+    if (++inquiry.answers < expected) return;
+    ArraysAnswered whole{key, std::move(inquiry.facts)};
+    inquiries_.erase(key);
+    if (!context_.is_root()) return agent_.post_to_node(above(context_.node), whole);
+    const auto judged = judging_.find(key);
+    if (judged == judging_.end()) return;
+    const auto answer = judge_arrays(judged->second.asked, std::move(whole.facts),
+                                     static_cast<uint32_t>(context_.rank_count()));
+    if (answer.verdict)
+        conclude(key, *answer.verdict);
+    else
+        ask(key, answer.next);
+}
+
+void CommitChecks::verify(EpochKey key, std::vector<PartPlace> parts) {
+    reading_.add([this, key, parts = std::move(parts)] {
+        const Status verified = verify_before_commit(context_, parts);
+        {
+            MutexLock lock(mutex_);
+            verified_.emplace_back(key, verified);
+        }
+        context_.transport->wake();
+    });
+}
+
+bool CommitChecks::step() {
+    std::deque<ArraysAnswered> facts;
+    std::deque<std::pair<EpochKey, Status>> verified;
+    {
+        MutexLock lock(mutex_);
+        facts.swap(facts_);
+        verified.swap(verified_);
+    }
+    for (auto& one : facts) on_facts(one.key, std::move(one.facts));
+    for (const auto& [key, status] : verified) agent_.on_verified(key, status);
+    return !facts.empty() || !verified.empty();
+}
+
+void CommitChecks::forget(EpochKey key) {
+    inquiries_.erase(key);
+    judging_.erase(key);
+}
+
+}  // namespace tailrace::internal

@@ -1,0 +1,98 @@
+// CommitChecks: what a node's background finds out about an epoch before it may be committed. No
+// epoch is committed, or kept, that cannot be restored.
+//
+//   1. The root has every node's digest (NodeCaptured). If the combined digest is that of the last
+//      epoch that was found good, this epoch is good, too. So a program that registers the same
+//      arrays as before pays 16 bytes for each node and epoch.
+//   2. Otherwise the root asks all agents. Each agent reads the tables of its node's parts in a
+//      thread of its own, adds what the two branches below it answer, and passes that on. Node n
+//      stands below node (n - 1) / 2. So the root receives two answers, whatever the number of
+//      nodes.
+//   3. The root judges (read/array_judge.h). It asks another question, or has the verdict. If the
+//      verdict is bad, the epoch fails and its captured parts are removed.
+//   4. Beside the flush, every agent reads its node's captured parts, compares their checksums, and
+//      tells the root. If a part is not sound, the epoch fails as well.
+//   5. When the verdict is good and all nodes' parts are sound, the root lets every agent's leaders
+//      write their slots (RootLedger, MayCommit).
+//
+// Questions end with their epoch: then nobody answers any more, and what was gathered is dropped.
+//
+// Only the agent's thread calls, except begin() and finish().
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "agent/agent_messages.h"
+#include "agent/job_context.h"
+#include "agent/root_ledger.h"
+#include "read/array_judge.h"
+#include "threads/mutex.h"
+#include "threads/work_queue.h"
+#include "threads/worker.h"
+
+namespace tailrace::internal {
+
+class CommitChecks {
+  public:
+    // What the checks need from the agent.
+    class Agent {
+      public:
+        virtual bool has_ended(EpochKey key) = 0;
+        virtual std::vector<PartPlace> parts_of(EpochKey key) = 0;     // captured on this node
+        virtual void post_to_agents(const AgentMessage& message) = 0;  // all but this one
+        virtual void post_to_node(int node, const AgentMessage& message) = 0;
+        virtual void on_verdict(EpochKey key, const Status& verdict) = 0;    // at the root only
+        virtual void on_verified(EpochKey key, const Status& verified) = 0;  // this node's parts
+
+      protected:
+        ~Agent() = default;
+    };
+
+    // Both must outlive the checks.
+    CommitChecks(const JobContext& context, Agent& agent) : context_(context), agent_(agent) {}
+
+    // The thread that reads captured parts. `thrown` is called there if reading throws.
+    void begin(Priority priority, std::function<void()> thrown);
+    void finish();
+
+    void judge(const JudgeArrays& order);  // at the root: finds the verdict, perhaps at once
+    void on_asked(const ArraysAsked& asked);
+    void on_facts(EpochKey key, ArrayFacts facts);  // of this node, or of a branch below it
+    void verify(EpochKey key, std::vector<PartPlace> parts);
+    // Takes what the thread has read. Returns whether there was anything.
+    bool step();
+    void forget(EpochKey key);  // the epoch has ended
+
+  private:
+    // The answers to the root's last question that have come, from this node and the branches below
+    // it.
+    struct Inquiry {
+        ArrayFacts facts;
+        size_t answers = 0;
+    };
+    struct Judging {
+        ArrayQuestion asked;
+        Residues digest = {};
+    };
+
+    void ask(EpochKey key, const ArrayQuestion& question);
+    void conclude(EpochKey key, const Status& verdict);
+
+    const JobContext& context_;
+    Agent& agent_;
+    std::map<EpochKey, Inquiry> inquiries_;
+    std::map<EpochKey, Judging> judging_;  // at the root
+    std::optional<Residues> good_arrays_;  // at the root: the digest of the last epoch found good
+
+    Mutex mutex_;
+    std::deque<ArraysAnswered> facts_ GUARDED_BY(mutex_);  // from this node's parts
+    std::deque<std::pair<EpochKey, Status>> verified_ GUARDED_BY(mutex_);
+    WorkQueue reading_;  // reads this node's captured parts
+};
+
+}  // namespace tailrace::internal
