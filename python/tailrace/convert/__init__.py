@@ -1,13 +1,15 @@
-"""Checkpoints from one format into another: torch.save, torch.distributed.checkpoint, safetensors, tailrace.
+"""Converts checkpoints between formats: torch.save, torch.distributed.checkpoint, safetensors,
+tailrace.
 
     from tailrace.convert import convert
 
     convert("ckpt/step-100", "model.safetensors")
 
-Memory is bounded by the largest tensor, whatever the checkpoint's size: tensors are mapped from the source where
-its format allows it, else read one by one into a scratch file beside the target that is mapped, and written from
-there. The target appears under its name when it is complete and synced, or not at all. Nothing that a source
-holds is run: pickle is read as far as torch's `weights_only` reads it.
+Memory is bounded by the largest tensor, whatever the checkpoint's size. Tensors are mapped from the
+source if its format allows it. Otherwise they are read one by one into a mapped scratch file beside
+the target, and written from there. The target appears under its name when it is complete and
+synced, or not at all. Nothing in a source is run: pickle is read only as far as torch's
+`weights_only` reads it.
 """
 
 from __future__ import annotations
@@ -25,12 +27,13 @@ __all__ = ["FORMATS", "convert", "format_of", "target_format"]
 
 
 def format_of(source: str | os.PathLike[str]) -> str:
-    """The format of what is there, by its first bytes or its files."""
+    """The format of a checkpoint, by its first bytes or its files."""
     return _sources.format_of(_arguments.path(source, "source", "nothing was read"))
 
 
 def target_format(target: str | os.PathLike[str]) -> str:
-    """The format that a name asks for by its ending. Error (invalid argument) where it asks for none."""
+    """The format that a name's ending stands for. Raises Error (invalid argument) if it stands for
+    none."""
     target = _arguments.path(target, "target", "nothing was written")
     for ending, name in ((".pt", "torch"), (".pth", "torch"), (".bin", "torch"), (".ckpt", "torch"),
                          (".safetensors", "safetensors"), (".tailrace", "tailrace")):  # fmt: skip
@@ -38,7 +41,7 @@ def target_format(target: str | os.PathLike[str]) -> str:
             return name
     raise Error(
         Code.INVALID_ARGUMENT,
-        f"the name '{target}' says nothing of the format; choose one of {', '.join(FORMATS)} (--to)",
+        f"the name '{target}' does not tell the format; choose one of {', '.join(FORMATS)} (--to)",
     )
 
 
@@ -55,14 +58,16 @@ def convert(
 ) -> int:
     """Converts `source` into `target` and returns the bytes of its tensors.
 
-    source_format, to: one of FORMATS; by default by what `source` holds, and by the ending of `target`.
-    rank: of a source of several ranks, this one alone.
-    files: K, how many files a `tailrace` directory of several ranks, or a `tailrace-dcp` one, gets.
-    tensors_only: what is no tensor is left out, for safetensors, which holds nothing else.
-    replace: take the place of an earlier target, which stays until the new one is complete. Refused where that would
-        take a part of the source away.
+    source_format, to: one of FORMATS. The defaults follow from what `source` holds, and from the
+        ending of `target`.
+    rank: convert only this rank of a source of several ranks.
+    files: K, the number of files of a `tailrace` directory of several ranks, or of a `tailrace-dcp`
+        directory.
+    tensors_only: leave out everything but tensors, for safetensors, which holds nothing else.
+    replace: replace an earlier target, which stays until the new one is complete. This is refused
+        if it would remove a part of the source.
 
-    Raises Error; then the source is as it was, and an earlier target too.
+    After an Error the source and an earlier target are as they were.
     """
     source = _arguments.path(source, "source", "nothing was written")
     target = os.path.normpath(_arguments.path(target, "target", "nothing was written"))
@@ -76,7 +81,7 @@ def convert(
     _targets.check_apart(source, target)
     _targets.put_back(target)
     if os.path.lexists(target) and not replace:
-        raise Error(Code.ALREADY_EXISTS, f"'{target}' is there already, and is left as it is")
+        raise Error(Code.ALREADY_EXISTS, f"'{target}' exists already, and was left as it is")
     directory = os.path.dirname(os.path.abspath(target))
     if not os.path.isdir(directory):
         raise Error(Code.NOT_FOUND, f"there is no directory '{directory}' to write into; nothing was written")

@@ -1,4 +1,5 @@
-"""tailrace convert SOURCE TARGET. Exit status as the command's: 0 well, 1 damaged, 2 usage, 3 not found, 4 refused."""
+"""tailrace convert SOURCE TARGET. Exit status as the command's: 0 ok, 1 damaged, 2 usage, 3 not found,
+4 refused."""
 
 from __future__ import annotations
 
@@ -11,13 +12,13 @@ import time
 from tailrace._errors import Code, Error
 from tailrace.convert import FORMATS, convert, format_of, target_format
 
-EPILOG = """formats (of the source by what it holds, of the target by its ending or --to):
+EPILOG = """formats (the source's follows from what it holds, the target's from its ending or --to):
   torch         a file of torch.save                      .pt .pth .bin .ckpt
   ranks         a directory with a torch.save file for each rank: rank0.pt, rank1.pt, ...
   safetensors   tensors only, flat names                  .safetensors
   dcp           a directory of torch.distributed.checkpoint
   tailrace      a file of tailrace.torch.save             .tailrace
-                of several ranks: a directory as a session writes it
+                for several ranks: a directory as a session writes it
   tailrace-dcp  a directory of tailrace.torch.StorageWriter, for dcp.load
 
 Memory is bounded by the largest tensor. TARGET appears complete and synced, or not at all. Pickle is read only as far
@@ -31,7 +32,8 @@ STATUS = {Code.CORRUPT: 1, Code.INVALID_ARGUMENT: 2, Code.ALREADY_EXISTS: 2, Cod
 
 
 class Progress(threading.Thread):
-    """A line on a terminal's standard error with the bytes that have been written; silent elsewhere."""
+    """A line on a terminal's standard error with the bytes that have been written. It prints nothing
+    elsewhere."""
 
     def __init__(self, source: str, target: str) -> None:
         super().__init__(daemon=True)
@@ -58,7 +60,8 @@ class Progress(threading.Thread):
 
 
 def size_of(path: str) -> int:
-    """Of a file, or of all files below a directory; what is gone in between counts nothing."""
+    """The size of a file, or of all files below a directory. Files that are removed meanwhile do not
+    count."""
     total = 0
     try:
         if not os.path.isdir(path):
@@ -81,9 +84,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("target", metavar="TARGET")
     parser.add_argument("--from", choices=FORMATS, dest="source_format", help="format of the source")
     parser.add_argument("--to", choices=FORMATS, help="format of the target")
-    parser.add_argument("--rank", type=int, help="of a source of several ranks, this one alone")
+    parser.add_argument("--rank", type=int, help="convert only this rank of a source of several ranks")
     parser.add_argument("--files", type=int, default=1, metavar="K", help="files of a tailrace directory (%(default)s)")
-    parser.add_argument("--tensors-only", action="store_true", help="leave out what is no tensor, for safetensors")
+    parser.add_argument("--tensors-only", action="store_true", help="leave out everything but tensors, for safetensors")
     parser.add_argument("--force", action="store_true", help="replace an earlier target")
     options = parser.parse_args(arguments)
     progress = None

@@ -1,4 +1,5 @@
-"""The tree that DCP's planner has flattened, built again from what the planner says of it, which may be anything."""
+"""Rebuilds the tree that DCP's planner has flattened, from the planner's description, which may hold
+anything."""
 
 from __future__ import annotations
 
@@ -9,10 +10,11 @@ _MOST_HOLES = 1 << 16
 
 
 def nested(flat: dict[str, Any], paths: Any) -> Any:
-    """`flat` by the keys of DCP's planner_data: of each name a tuple of strings (a dict's) and integers (a list's).
-    `flat` itself where the planner says nothing of some. ValueError where it says what is no tree.
+    """`flat` as a tree, by DCP's planner_data: for each name a tuple of strings (a dict's keys) and
+    integers (a list's). `flat` itself if the planner does not describe all names. Raises ValueError
+    if the description is not a tree.
 
-    A list has None where it had an empty container, which DCP does not save.
+    A list has None in the place of an empty container, because DCP does not save those.
     """
     if not paths:
         return flat
@@ -21,11 +23,11 @@ def nested(flat: dict[str, Any], paths: Any) -> Any:
     if not all(name in paths for name in flat):
         return flat
     tree: dict[Any, Any] = {}
-    inner = {id(tree)}  # which dicts are containers; others are what a planner loaded
+    inner = {id(tree)}  # the dicts that are containers; other dicts were loaded by the planner
     for name, value in flat.items():
         path = paths[name]
         if type(path) is not tuple or not 0 < len(path) <= _MOST_DEPTH or not all(type(k) in (str, int) for k in path):
-            raise ValueError(f"the planner_data of {name!r} is no path in a tree")
+            raise ValueError(f"the planner_data of {name!r} is not a path in a tree")
         at = tree
         for key in path[:-1]:
             if key not in at:
@@ -41,7 +43,7 @@ def nested(flat: dict[str, Any], paths: Any) -> Any:
 
 
 class _Lists:
-    """Makes lists of the containers whose keys are integers, of so many elements in all."""
+    """Turns containers with integer keys into lists. The number of elements in all is bounded."""
 
     def __init__(self, containers: set[int], most: int) -> None:
         self._containers = containers

@@ -1,5 +1,5 @@
-"""Tensors whose memory is a file without a name: the kernel writes it out when memory is short, and it is gone
-when the tensors are, or with the process."""
+"""Tensors whose memory is a file without a name. The kernel writes it out when memory is short. It is
+gone when the tensors or the process are."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HEAP_BYTES = 4096  # a mapping for less would waste most of its page
 
 
 class Scratch:
-    """Makes tensors in a file in `directory`. Not for several threads."""
+    """Makes tensors in a file in `directory`. Not thread-safe."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
@@ -30,14 +30,15 @@ class Scratch:
             self._file.close()
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """A tensor with a storage of its own. OSError where the disk has no room for it."""
+        """A tensor with a storage of its own. Raises OSError if the disk has no room for it."""
         nbytes = math.prod(shape) * dtype.itemsize
         if nbytes <= _HEAP_BYTES:
             return torch.empty(shape, dtype=dtype)
         return torch.from_numpy(self.bytes(nbytes)).view(dtype).view(shape)
 
     def bytes(self, nbytes: int) -> Any:
-        """An array of bytes. Its room is taken now: a full disk would kill who writes to a mapping of a hole."""
+        """An array of bytes. Its space is reserved now, because a write to a mapped hole on a full
+        disk kills the process."""
         if self._file is None:
             self._file = tempfile.TemporaryFile(dir=self._directory)  # noqa: SIM115 (closed by __exit__)
         start = self._end

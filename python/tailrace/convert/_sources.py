@@ -1,4 +1,5 @@
-"""Sources of a conversion: each is read as a list of trees, one per rank, whose tensors' bytes stay in files."""
+"""Sources of a conversion. Each is read as a list of trees, one per rank, and the bytes of the tensors
+stay in files."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ _RANK_FILE = re.compile(r".*?(\d+)\.(pt|pth|bin)$")
 
 
 def format_of(path: str) -> str:
-    """The format of what is there, by its first bytes or its files."""
+    """The format of a checkpoint, by its first bytes or its files."""
     if os.path.isdir(path):
         if os.path.exists(os.path.join(path, ".metadata")):
             return "dcp"
@@ -48,12 +49,12 @@ def format_of(path: str) -> str:
         return "torch"
     if head[8:] == b"{" and int.from_bytes(head[:8], "little") < os.path.getsize(path):
         return "safetensors"
-    with open_checkpoint(path):  # or says what is wrong with it
+    with open_checkpoint(path):  # or raises what is wrong with it
         return "tailrace"
 
 
 def read(path: str, name: str, rank: int | None, scratch: Scratch) -> list[Any]:
-    """The trees of the ranks, or of one."""
+    """The trees of all ranks, or of one."""
     if name in ("ranks", "tailrace"):
         trees = _read_ranks(path, rank) if name == "ranks" else _read_tailrace(path, rank, scratch)
     elif rank not in (None, 0):
@@ -68,7 +69,7 @@ def read(path: str, name: str, rank: int | None, scratch: Scratch) -> list[Any]:
 
 
 def _read_torch(path: str) -> Any:
-    """Mapped, not read."""
+    """The tree of a torch.save file, mapped rather than read."""
     try:
         return torch.load(path, map_location="cpu", mmap=True, weights_only=True)
     except pickle.UnpicklingError as error:
@@ -144,12 +145,12 @@ def _tree_of(checkpoint: Checkpoint, scratch: Scratch, in_pieces: bool) -> Any:
 
     if _tree.SKELETON in checkpoint._regions:
         return _tree.decode(checkpoint.skeleton, load)
-    # Of a C program; what other ranks alone have is in their trees.
+    # A C program saved no trees. Regions that only other ranks have are in their trees.
     return {name: load(lazy._ref) for name, lazy in checkpoint.items() if name in checkpoint._regions}
 
 
 def refused(error: pickle.UnpicklingError) -> str:
-    """What torch did not want to load; its own text goes on to say how to load it all the same."""
+    """What torch refused to load. The rest of torch's own text tells how to load it all the same."""
     found = re.search(r"GLOBAL (\S+)", str(error))
     return found[1] if found else str(error).strip().splitlines()[0]
 
@@ -158,7 +159,7 @@ def refused(error: pickle.UnpicklingError) -> str:
 
 
 def alone(call: Callable[..., Any], *arguments: Any, **named: Any) -> None:
-    """dcp.save or dcp.load of one process. Their failures come wrapped, one for each rank: this raises ours."""
+    """dcp.save or dcp.load in one process. Raises the failure itself; DCP wraps it, one for each rank."""
     if "no_dist" in inspect.signature(call).parameters:
         named["no_dist"] = True
     elif dist.is_available() and dist.is_initialized():
@@ -168,7 +169,7 @@ def alone(call: Callable[..., Any], *arguments: Any, **named: Any) -> None:
             f"(torch {torch.__version__}); nothing was converted",
         )
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "torch.distributed is disabled")  # which no_dist asks for
+        warnings.filterwarnings("ignore", "torch.distributed is disabled")  # expected: no_dist asks for it
         try:
             call(*arguments, **named)
         except CheckpointException as failure:
@@ -179,7 +180,8 @@ def alone(call: Callable[..., Any], *arguments: Any, **named: Any) -> None:
 
 
 class _Planner(DefaultLoadPlanner):
-    """Objects that are no tensors: as far as torch loads them safely, or as a StorageReader gives them, which looks."""
+    """Loads objects that are not tensors only if torch loads them safely, or if a StorageReader
+    returns them, which checks them."""
 
     def __init__(self, looked_at: bool) -> None:
         super().__init__(flatten_state_dict=False, flatten_sharded_tensors=False)
@@ -198,7 +200,7 @@ class _Planner(DefaultLoadPlanner):
 
 
 def _read_dcp(path: str, reader: Any, scratch: Scratch) -> Any:
-    """Whole tensors, put together from all ranks' pieces, one piece after the other."""
+    """Whole tensors, assembled from all ranks' pieces, one piece after the other."""
     metadata = reader.read_metadata()
     flat: dict[str, Any] = {}
     try:
@@ -213,7 +215,7 @@ def _read_dcp(path: str, reader: Any, scratch: Scratch) -> Any:
                 flat[fqn] = scratch.empty(tuple(entry.size), entry.properties.dtype)
         if not isinstance(metadata.storage_data, dict):
             raise ValueError(f"its storage_data is a {type(metadata.storage_data).__name__}")
-        # Asked before anything is read; the tree is built of what was.
+        # This is read before the tensors are. The tree is then built from it.
         paths = metadata.planner_data
         nested(dict.fromkeys(flat), paths)
     except (AttributeError, TypeError, ValueError, OverflowError) as error:

@@ -1,11 +1,12 @@
-"""Targets of a conversion: trees whose tensors lie in mapped files become files under a name of their own.
+"""Targets of a conversion: writes trees whose tensors lie in mapped files as files under their final
+names.
 
-    1. everything is written beside the target, under NAME.partial, and synced
-    2. what was written takes the target's name; the directory is synced. An earlier target that is a directory, or
-       gives way to one, is NAME.replaced meanwhile.
+    1. Everything is written beside the target, under NAME.partial, and synced.
+    2. It takes the target's name, and the directory is synced. If an earlier target is a directory, or is replaced by
+       one, it is called NAME.replaced meanwhile.
 
-A failure, or Ctrl-C, removes what was written. An earlier target stays until step 2. Killed in the middle of that, it
-gets its name back when the next conversion begins.
+A failure, or Ctrl-C, removes what was written. An earlier target stays until step 2. If the process
+is killed during step 2, the next conversion gives the earlier target its name back.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ def write(trees: list[Any], target: str, name: str, files: int, tensors_only: bo
                 for rank, tree in enumerate(trees):
                     _write_torch(tree, os.path.join(partial, f"rank{rank}.pt"))
             elif name == "dcp":
-                # One thread reads the tensors one by one; it syncs its files and its metadata.
+                # One thread reads the tensors one by one. The writer syncs its files and its
+                # metadata.
                 _save_dcp(trees[0], FileSystemWriter(partial, thread_count=1), partial)
             else:
                 _save_dcp(trees[0], tailrace.torch.StorageWriter(files=files), partial)
@@ -83,7 +85,7 @@ def write(trees: list[Any], target: str, name: str, files: int, tensors_only: bo
 def _give_name(partial: str, target: str) -> None:
     if os.path.isdir(partial):
         sync_directory_of(os.path.join(partial, "."))
-    # A directory cannot take the place of another, nor of a file.
+    # A directory cannot take the place of another directory or of a file.
     makes_room = os.path.isdir(target) or (os.path.isdir(partial) and os.path.lexists(target))
     if makes_room:
         remove(_replaced(target))
@@ -99,8 +101,8 @@ def _give_name(partial: str, target: str) -> None:
 
 
 def check_apart(source: str, target: str) -> None:
-    """Error (invalid argument) where the source, or a part of it, is by whatever name at a place that is about to be
-    replaced or removed; or the target is a part of the source."""
+    """Raises Error (invalid argument) if the source, or a part of it under whatever name, is about to
+    be replaced or removed, or if the target is a part of the source."""
     own = [source]
     if os.path.isdir(source):
         own += [entry.path for entry in os.scandir(source) if entry.is_symlink()]
@@ -121,22 +123,22 @@ def check_apart(source: str, target: str) -> None:
 
 
 def _is_same_file(one: str, other: str) -> bool:
-    """Also by a hard link."""
+    """Whether both are the same file, also by a hard link."""
     return os.path.exists(one) and os.path.exists(other) and os.path.samefile(one, other)
 
 
 def _is_in(path: str, place: str) -> bool:
-    """Of real paths: whether one is the other, or below it."""
+    """Whether one of two real paths is the other, or below it."""
     return path == place or path.startswith(os.path.join(place, ""))
 
 
 def _replaced(target: str) -> str:
-    """Where an earlier target is while the new one takes its name."""
+    """The name of an earlier target while the new one takes its name."""
     return target + ".replaced"
 
 
 def put_back(target: str) -> None:
-    """Gives an earlier target its name again where the new one never came to take it, after a kill say."""
+    """Gives an earlier target its name back if the new one never took it, for example after a kill."""
     replaced = _replaced(target)
     if os.path.lexists(replaced) and not os.path.lexists(target):
         try:
@@ -149,7 +151,7 @@ def put_back(target: str) -> None:
 
 
 def _with_tensors(node: Any, path: tuple[Any, ...]) -> Any:
-    """The tree with a tensor in the place of each numpy array, over the same memory."""
+    """The tree with a tensor in place of each numpy array, over the same memory."""
     if isinstance(node, np.ndarray):
         try:
             return torch.from_numpy(node)
@@ -185,7 +187,7 @@ def _write_torch(tree: Any, path: str) -> None:
         torch.save(tree, file)
         file.flush()
         os.fsync(file.fileno())
-    try:  # who gets it should be able to load it
+    try:  # the user should be able to load it
         torch.load(path, map_location="meta", mmap=True, weights_only=True)
     except pickle.UnpicklingError as error:
         raise Error(
@@ -201,7 +203,8 @@ def _save_dcp(tree: Any, writer: Any, place: str) -> None:
 
 
 def _write_safetensors(tree: Any, path: str, tensors_only: bool) -> None:
-    """8 bytes with the header's length, the header as JSON padded to a multiple of 8, the tensors' bytes."""
+    """Writes 8 bytes with the header's length, the header as JSON padded to a multiple of 8, and the
+    tensors' bytes."""
     found: dict[str, torch.Tensor] = {}
     _flatten(tree, (), found, tensors_only)
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
@@ -225,7 +228,8 @@ def _write_safetensors(tree: Any, path: str, tensors_only: bool) -> None:
 
 
 def _flatten(node: Any, path: tuple[Any, ...], found: dict[str, torch.Tensor], tensors_only: bool) -> None:
-    """Tensors by the keys that lead to them, joined by dots; the largest elements first, so that all are aligned."""
+    """Finds the tensors by the keys that lead to them, joined by dots. The largest elements come
+    first, so that all are aligned."""
     if isinstance(node, torch.Tensor):
         name = ".".join(map(str, path))
         if name in found or name == "__metadata__":
@@ -247,7 +251,7 @@ def _flatten(node: Any, path: tuple[Any, ...], found: dict[str, torch.Tensor], t
 
 
 def _write_tailrace(trees: list[Any], directory: str, files: int) -> None:
-    """An epoch of several ranks, as a session would have written it."""
+    """Writes an epoch of several ranks, as a session would have written it."""
     ranks = len(trees)
     if not 1 <= files <= ranks:
         raise Error(Code.INVALID_ARGUMENT, f"{ranks} ranks go into 1 to {ranks} files, not {files}")
@@ -262,7 +266,8 @@ def _write_tailrace(trees: list[Any], directory: str, files: int) -> None:
             for name, array in arrays.items():
                 shard = array if isinstance(array, _tree.Shard) else None
                 leaf = leaves[name] = _leaves.to_save(shard.own if shard else array, name)
-                # Pieces of one name would be pieces of one array of all ranks, which Shards alone are.
+                # Only Shards are pieces of one array of all ranks. Other pieces with equal names
+                # are not.
                 piece = leaf.piece(shard.global_shape, shard.offset, shard.declared) if shard else None
                 regions.append((name, leaf.nbytes, piece))
             file = _core.first_file_of(rank, ranks, files)

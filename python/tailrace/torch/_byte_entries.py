@@ -1,8 +1,10 @@
-"""DCP's byte entries: what is no tensor in a state, as bytes that can be loaded without running anything.
+"""DCP's byte entries: the objects in a state that are not tensors, as bytes that can be loaded without
+running anything.
 
-DCP pickles such objects. Where torch would not load the pickle with weights_only=True (NumPy's arrays, scalars and
-random state, frozenset, slice, range), the entry is the object in the package's own encoding: MARK, the length of the
-tree in eight bytes, little-endian, the tree, and the arrays' bytes in the order in which the tree comes to them.
+DCP pickles such objects. If torch would not load the pickle with weights_only=True (NumPy's arrays,
+scalars and random state, frozenset, slice, range), the entry is the object in the package's own
+encoding. That is MARK, the length of the tree in eight bytes, little-endian, the tree, and the
+arrays' bytes in the order in which the tree names them.
 """
 
 from __future__ import annotations
@@ -21,11 +23,12 @@ from tailrace import _core, _leaves, _tree
 from tailrace._errors import Code, Error
 
 MARK = b"tailrace.object\0"
-_PLAIN = (type(None), bool, int, float, str, bytes)  # what torch loads, whatever the value
+_PLAIN = (type(None), bool, int, float, str, bytes)  # torch loads these, whatever the value
 
 
 def of(planner: SavePlanner, item: WriteItem) -> bytes:
-    """The bytes of an entry. Error (invalid argument), with its name, for what cannot be pickled."""
+    """The bytes of an entry. Raises Error (invalid argument), with the entry's name, if it cannot be
+    pickled."""
     name = item.index.fqn
     try:
         resolved = planner.resolve_data(item)
@@ -55,16 +58,16 @@ def of(planner: SavePlanner, item: WriteItem) -> bytes:
 
 
 def refusal_of(pickled: bytes) -> str | None:
-    """Why torch does not load it with weights_only=True; None where it does."""
+    """The reason why torch does not load it with weights_only=True. None if it does."""
     try:
         torch.load(io.BytesIO(pickled), weights_only=True, map_location="cpu")
-    except Exception as error:  # whatever it finds in there
+    except Exception as error:  # the pickle may hold anything
         return (str(error).splitlines() or [type(error).__name__])[0]
     return None
 
 
 def for_planner(content: bytes) -> io.BytesIO:
-    """An entry of the own encoding as a planner takes it: a pickle, made here of what was decoded."""
+    """An entry of the own encoding as a planner takes it: a pickle of the decoded object, made here."""
     made = io.BytesIO()
     torch.save(_unpack(content), made)
     made.seek(0)
@@ -72,7 +75,8 @@ def for_planner(content: bytes) -> io.BytesIO:
 
 
 def _object_of(planner: SavePlanner, item: WriteItem) -> tuple[bool, Any]:
-    """Whether it is known what the planner has pickled, and that: a planner of the program's own may pickle another."""
+    """Whether the planner's object is known, and the object. A planner of the program's own may pickle
+    another object."""
     theirs = ("resolve_data", "lookup_object", "transform_object")
     if not isinstance(planner, DefaultSavePlanner) or any(
         getattr(type(planner), name) is not getattr(DefaultSavePlanner, name) for name in theirs

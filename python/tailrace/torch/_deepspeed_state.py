@@ -1,8 +1,9 @@
-"""DeepSpeed's own objects in a state dict as plain ones, and back.
+"""Turns DeepSpeed's own objects in a state dict into plain ones, and back.
 
-ZeRO keeps a few objects among its numbers: the loss scaler, its stage, where a parameter lies in a flat tensor.
-Those are the allow list. Each becomes a dict of plain values with the mark below; on load only what is on the list
-is made again, from plain values, without calling anything that the file names.
+ZeRO keeps a few objects among its numbers: the loss scaler, its stage, the places of parameters in
+a flat tensor. These are the allow list. Each becomes a dict of plain values with the mark below. On
+load only objects on the list are made again, from plain values, without calling anything that the
+file names.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from tailrace._errors import Code, Error
 
 _MARK = "tailrace.deepspeed"
 
-# Class, its plain value, and the object of a plain value.
+# The class, the function that makes its plain value, and the function that makes the object of a
+# plain value.
 _KINDS: dict[str, tuple[type, Callable[[Any], Any], Callable[[Any], Any]]] = {
     "LossScaler": (LossScaler, lambda v: dict(vars(v)), lambda v: _with_attributes(LossScaler, v)),
     "DynamicLossScaler": (DynamicLossScaler, lambda v: dict(vars(v)), lambda v: _with_attributes(DynamicLossScaler, v)),
@@ -32,7 +34,7 @@ _NAMES = {kind: name for name, (kind, _, _) in _KINDS.items()}
 
 
 def to_plain(value: Any) -> Any:
-    """The same tree, with dicts in the place of DeepSpeed's objects. Tensors are not copied."""
+    """The same tree, with dicts in place of DeepSpeed's objects. Tensors are not copied."""
     if type(value) in _NAMES:
         name = _NAMES[type(value)]
         return {_MARK: name, "v": _KINDS[name][1](value)}
@@ -46,7 +48,7 @@ def to_plain(value: Any) -> Any:
 
 
 def from_plain(value: Any) -> Any:
-    """DeepSpeed's objects again, in a tree that was just decoded; changes its containers."""
+    """Makes DeepSpeed's objects again in a tree that was just decoded. Changes the tree's containers."""
     if isinstance(value, dict):
         if _MARK not in value:
             return _in_place(value, from_plain)
@@ -60,7 +62,8 @@ def from_plain(value: Any) -> Any:
 
 
 def load_torch_file(path: str | os.PathLike[str], weights_only: bool) -> Any:
-    """A file that DeepSpeed's own engine has written: with torch.load, which unpickles tensors and the list above."""
+    """Loads a file of DeepSpeed's own engine with torch.load, which unpickles tensors and the objects
+    on the list above."""
     with torch.serialization.safe_globals([*_NAMES, torch.Size]):
         return torch.load(path, map_location="cpu", weights_only=weights_only)
 

@@ -1,4 +1,4 @@
-"""Small files of other programs' formats, written so that they are there completely or not at all."""
+"""Small files of other programs' formats, written so that they appear completely or not at all."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from tailrace._errors import Code, Error
 
 
 def replace(path: str, write: Callable[[BinaryIO], Any]) -> None:
-    """Gives `path` the content that `write` writes: synced under another name, then renamed, then the directory
-    synced. After a failure, Error (I/O error), what was there is intact."""
+    """Gives `path` the content that `write` writes. The content is synced under another name and
+    renamed; then the directory is synced. After a failure, Error (I/O error), the earlier file is
+    intact."""
     unfinished = f"{path}.unfinished"
     try:
         with open(unfinished, "wb") as file:
@@ -29,7 +30,8 @@ def replace(path: str, write: Callable[[BinaryIO], Any]) -> None:
 
 
 def remove(path: str) -> None:
-    """A file, a link (what it names stays), or a directory with all that is in it; nothing where nothing is."""
+    """Removes a file, a link (but not its target), or a directory with everything in it. Does nothing
+    if there is nothing."""
     if os.path.isdir(path) and not os.path.islink(path):
         shutil.rmtree(path)
     elif os.path.lexists(path):
@@ -41,7 +43,7 @@ def sync_directory_of(path: str) -> None:
 
 
 def sync(path: str) -> None:
-    """Of a file, or a directory."""
+    """Syncs a file or a directory."""
     opened = os.open(path, os.O_RDONLY)
     try:
         os.fsync(opened)

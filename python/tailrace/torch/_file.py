@@ -1,8 +1,9 @@
-"""tailrace.torch.save and load: one state in one file, in the place of torch.save and torch.load.
+"""tailrace.torch.save and load: one state in one file, as torch.save and torch.load do it.
 
-The file is an epoch of one rank in one file, so the tailrace command and tailrace.read open it too. Each tensor's
-bytes are a region; tensors that are views of one storage are saved as that storage and come back as views of one. For a
-file object the file is made in, or copied to, a directory of temporary files that only this user can enter.
+The file is an epoch of one rank in one file, so the tailrace command and tailrace.read can open it,
+too. Each tensor's bytes are a region. Tensors that are views of one storage are saved as that
+storage and come back as views of one. For a file object the file is made in, or copied to, a
+directory of temporary files that only this user can enter.
 """
 
 from __future__ import annotations
@@ -34,15 +35,17 @@ def save(
     threads: int = 2,
     buffer_bytes: int = 8 << 20,
 ) -> None:
-    """Saves tensors, arrays and plain objects in nested containers (a state dict, say) to one file.
+    """Saves tensors, arrays and plain objects in nested containers (such as a state dict) to one file.
 
-    Returns when the file is durable under its name. An older file of that name stays until then, and after a
-    failure. A symbolic link is followed, as torch.save follows it: the file that it names is replaced. Memory beyond
-    the state: threads x buffer_bytes, and a copy of each tensor that is not contiguous or not on the host.
+    Returns when the file is durable under its name. An older file of that name stays until then,
+    and after a failure. A symbolic link is followed, as torch.save does: the file that it names is
+    replaced. Memory in addition to the state: threads x buffer_bytes, and a copy of each tensor
+    that is not contiguous or not on the host.
 
-    path: or a file object, io.BytesIO say, to which the file is written where it stands, and which is the caller's to
-        sync. Then there is room for the file among the temporary ones, too.
-    pickle: objects that have no safe encoding are pickled; load then needs weights_only=False.
+    path: a path, or a file object such as io.BytesIO. The file is written at the file object's
+        position, and the caller syncs it. Then the directory of temporary files needs room for the
+        file, too.
+    pickle: pickles objects that have no safe encoding. load then needs weights_only=False.
     """
     if hasattr(path, "write"):
         if hasattr(path, "writable") and not path.writable():
@@ -58,8 +61,8 @@ def save(
     skeleton, arrays = _tree.encode(obj, pickle, with_views=True)
     leaves = {name: _leaves.to_save(array, name) for name, array in arrays.items()}
     regions = [(name, leaf.nbytes, leaf.piece()) for name, leaf in leaves.items()]
-    # Everything is written in a directory of its own beside the target, whose lock keeps a second save out; then
-    # the file takes its name. What a killed save has left is removed by the next one.
+    # Everything is written in a directory of its own beside the target, whose lock keeps a second
+    # save out. Then the file takes its name. The next save removes what a killed save has left.
     place = target + ".unfinished"
     _take(place, target)
     epoch = _core.DirectEpoch(place, "tailrace", 0, 1, 1)
@@ -76,14 +79,15 @@ def save(
     except OSError as error:
         raise Error(Code.IO_ERROR, f"giving '{target}' its name: {error.strerror}; what was there is intact") from error
     finally:
-        # Under the lock: afterwards the directory may be another save's.
+        # Under the lock. Afterwards the directory may belong to another save.
         shutil.rmtree(place, ignore_errors=True)
         epoch.close()
 
 
 def _take(place: str, target: str) -> None:
-    """Makes the directory `place` for this user alone, or takes what a killed save of this user has left there: anybody
-    may have put something else under the name, whose files would be written or removed."""
+    """Makes the directory `place` for this user alone, or takes over what a killed save of this user
+    has left there. Anything else under that name is refused, because anybody may have put it there,
+    and its files would be written or removed."""
     try:
         with contextlib.suppress(FileExistsError):
             os.makedirs(os.path.dirname(place), exist_ok=True)
@@ -92,7 +96,7 @@ def _take(place: str, target: str) -> None:
         own = stat.S_ISDIR(there.st_mode) and there.st_uid == os.geteuid()
         free = own and all(name.startswith("tailrace.") for name in os.listdir(place))
     except OSError:
-        return  # removed by a save that has just ended; anything else is told by the next step, which needs it too
+        return  # removed by a save that has just ended; the next step needs the directory and reports anything else
     if not free:
         what = "is a link" if stat.S_ISLNK(there.st_mode) else "is not this user's" if not own else "holds other files"
         raise Error(
@@ -108,20 +112,23 @@ def load(
     weights_only: bool = True,
     mmap: bool | None = None,
 ) -> Any:
-    """Loads what tailrace.torch.save has written, or torch.save (then this is torch.load).
+    """Loads a file that tailrace.torch.save or torch.save has written. For the latter this is
+    torch.load.
 
-    path: or a file object, which is read from where it stands.
-    map_location: as of torch.load: a device for all tensors, or a function or dict that says where each goes. To these
-        every tensor of tailrace's files comes from "cpu", wherever it was when it was saved. By default all are on the
-        host. Not with `into`, whose tensors stay where they are.
-    into: a state of the same names, shapes and types (model.state_dict(), say), which is filled and returned: tensors
-        in place, without a second copy of the state; plain objects are put into its dicts and lists. What does not
-        fit raises Error (invalid argument) with every difference, and nothing is changed. When the file turns out to
-        be damaged while it is read, tensors before the damage have been filled already.
+    path: a path, or a file object, which is read from its position.
+    map_location: as in torch.load: a device for all tensors, or a function or dict that says where
+        each goes. For a function or dict, every tensor of a tailrace file comes from "cpu",
+        wherever it was when it was saved. By default all are on the host. Not allowed with `into`,
+        whose tensors stay where they are.
+    into: a state of the same names, shapes and types (such as model.state_dict()), which is filled
+        and returned. Tensors are filled in place, without a second copy of the state. Plain objects
+        are put into its dicts and lists. If something does not fit, it raises Error (invalid
+        argument) with every difference, and nothing is changed. If the file turns out to be damaged
+        while it is read, tensors before the damage have been filled already.
     weights_only: refuse pickled objects, which could run any code when they are loaded.
-    mmap: of torch.load. A file of tailrace's is read and compared with its checksums whatever this is.
+    mmap: as in torch.load. A file of tailrace's is always read and compared with its checksums.
 
-    Every byte is compared with its checksum; Error (corrupt) names file and offset where they differ.
+    Every byte is compared with its checksum. If they differ, Error (corrupt) names file and offset.
     """
     if into is not None and map_location is not None:
         raise Error(Code.INVALID_ARGUMENT, f"'{path}': map_location goes with no `into`; nothing was loaded")
@@ -155,7 +162,7 @@ def load(
 
 @contextlib.contextmanager
 def _temporary_file() -> Iterator[str]:
-    """The name of a file that may be made, in a directory that goes with it."""
+    """The name of a file that may be made, in a directory that is removed with it."""
     try:
         with tempfile.TemporaryDirectory(prefix="tailrace-") as directory:
             yield os.path.join(directory, "state")
@@ -166,7 +173,7 @@ def _temporary_file() -> Iterator[str]:
 
 
 def _fill_from_torch_file(place: str, into: Any, weights_only: bool) -> Any:
-    # Mapped, so that the file is its own buffer.
+    # The file is mapped, so it is its own buffer.
     loaded = torch.load(place, map_location="cpu", weights_only=weights_only, mmap=True)
     text, arrays = _tree.encode(loaded, allow_pickle=not weights_only)
     plan = _restore.compare(_tree.parse(text), into, f"'{place}'", not weights_only, arrays)
@@ -176,18 +183,19 @@ def _fill_from_torch_file(place: str, into: Any, weights_only: bool) -> Any:
 
 
 def _target(path: Any) -> str:
-    """Where the file goes: behind all links, so that everything beside it is on its file system."""
+    """The file's final path, behind all links. So everything beside it is on the same file system."""
     given = _arguments.path(path, "path", "nothing was saved")
     target = os.path.realpath(given)
     if os.path.islink(target):
         raise Error(Code.INVALID_ARGUMENT, f"'{given}' is a symbolic link that leads to itself; nothing was saved")
-    if os.path.exists(given) and not os.path.isfile(given):  # a device, say, which the file would replace
-        raise Error(Code.INVALID_ARGUMENT, f"'{given}' is there, and is no file; nothing was saved")
+    if os.path.exists(given) and not os.path.isfile(given):  # for example a device, which the file would replace
+        raise Error(Code.INVALID_ARGUMENT, f"'{given}' exists, and is not a file; nothing was saved")
     return target
 
 
 class _Moved:
-    """What torch.load does with a map_location that is a function, which says of each storage what takes its place."""
+    """Does what torch.load does with a map_location that is a function or dict: it says for each
+    storage what takes its place."""
 
     def __init__(self, move: Callable[[Any, str], Any]) -> None:
         self._move = move

@@ -1,11 +1,12 @@
-"""Gloo groups of our own, and how writers share them out.
+"""Gloo groups of our own, and how writers share them.
 
-A writer works in a background thread (dcp.async_save), where the program's own groups must not be used: their
-collectives would mix with the program's. Two writers may be at work at the same time, so each has a group of its own
-while it lives; a later writer of the same ranks gets the group of one that is gone.
+A writer works in a background thread (dcp.async_save). It must not use the program's own groups
+there, because its collectives would mix with the program's. Two writers may work at the same time,
+so each has a group of its own while it lives. A later writer of the same ranks gets the group of
+one that is gone.
 
-Ranks may notice at different times that a writer is gone (garbage collection). So they tell each other which groups
-are free, over one more group that no writer gets.
+Ranks may notice at different times that a writer is gone (garbage collection). So they tell each
+other which groups are free, over one more group that no writer gets.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ FOR_EVER = datetime.timedelta(days=365)  # ranks may come to a collective call h
 
 
 def new_group(ranks: Sequence[int]) -> Any:
-    """A gloo group of these ranks. Collective over them. Its calls wait for a rank that is late, and fail when one is
-    gone."""
+    """A gloo group of these ranks. Collective over them. Its calls wait for a rank that is late, and
+    fail if one is gone."""
     some = len(ranks) < dist.get_world_size()
     return dist.new_group(list(ranks), timeout=FOR_EVER, backend="gloo", use_local_synchronization=some)
 
 
 @contextlib.contextmanager
 def failures_told() -> Iterator[None]:
-    """Makes Error (transport) of what torch raises where a group's call fails."""
+    """Turns what torch raises when a group's call fails into Error (transport)."""
     try:
         yield
     except RuntimeError as error:
@@ -67,8 +68,9 @@ _world: Any = None
 
 
 def own_group(owner: object, process_group: dist.ProcessGroup | None = None) -> Any:
-    """A group of these ranks (None: of all) for the owner alone, as long as it lives; None without torch.distributed.
-    Collective over the ranks, and called as torch wants it of new groups: in the program's thread."""
+    """A group of these ranks (None: of all) that the owner alone uses, as long as the owner lives.
+    None without torch.distributed. Collective over the ranks. Call it in the program's thread, as
+    torch requires for new groups."""
     global _world
     if not (dist.is_available() and dist.is_initialized()):
         return None

@@ -12,7 +12,8 @@ from tailrace._errors import Code, Error
 
 
 def refuse_sharded(what: str, *, deepspeed: bool, fsdp: bool) -> None:
-    """Raises Error (unsupported) where another framework holds the model's parts, and says what to use there."""
+    """Raises Error (unsupported) if another framework holds the model's parts, and says what to use
+    instead."""
     for sharded, instead in (
         (deepspeed, "install tailrace.torch.deepspeed in its engine"),
         (fsdp, "use tailrace.torch.StorageWriter with torch.distributed.checkpoint"),
@@ -25,7 +26,7 @@ def refuse_sharded(what: str, *, deepspeed: bool, fsdp: bool) -> None:
 
 
 def random_states() -> dict[str, Any]:
-    """Of all generators of this process."""
+    """The states of all random generators of this process."""
     return {
         "python": random.getstate(),
         "numpy": np.random.get_state(),

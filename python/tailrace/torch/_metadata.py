@@ -1,4 +1,5 @@
-"""DCP's Metadata in the safe encoding of the package: nothing of it is pickled, nothing runs when it is read."""
+"""DCP's Metadata in the package's safe encoding: nothing in it is pickled, and nothing runs when it is
+read."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ REGION = "tailrace.dcp"
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where an item lies: the region of a rank's stream. `in_boxes`: parts of it can be read by themselves."""
+    """Where an item lies: a region of a rank's stream. `in_boxes`: parts of it can be read by
+    themselves."""
 
     rank: int
     region: str
@@ -36,14 +38,15 @@ class Place:
 
 
 def bytes_about(item: WriteItem) -> int:
-    """About what encode() makes of an item, rather more: its name occurs five times, and with each of two numbers of
-    its offset, chunk and shape."""
+    """About as many bytes as encode() makes of an item, rather more. The item's name occurs five
+    times, each with two numbers of its offset, chunk and shape."""
     dimensions = 0 if item.tensor_data is None else len(item.tensor_data.size)
     return 256 + 5 * len(json.dumps(item.index.fqn)) + 4 * 12 * dimensions
 
 
 def encode(metadata: Metadata, replaces: str | None = None) -> bytes:
-    """replaces: the mark of the checkpoint of DCP's own writer that goes when this one is complete."""
+    """replaces: the mark of the checkpoint of DCP's own writer that is removed when this one is
+        complete."""
     entries: list[list[Any]] = []
     for fqn, entry in metadata.state_dict_metadata.items():
         if isinstance(entry, BytesStorageMetadata):
@@ -75,7 +78,7 @@ def encode(metadata: Metadata, replaces: str | None = None) -> bytes:
 
 
 def decode(text: bytes) -> tuple[Metadata, str | None]:
-    """The metadata, and what they replace."""
+    """The metadata, and the mark of the checkpoint that they replace."""
     tree = _tree.decode(_tree.parse(text), None)
     try:
         entries: dict[str, Any] = {}

@@ -1,7 +1,8 @@
 """Checkpoints that torch.distributed.checkpoint's own writer has left in a directory.
 
-Saving there replaces them: what is of theirs goes when ours is committed, the metadata first. Ours says which metadata
-it replaces, so that a reader that finds both knows which of them was written last.
+A save into that directory replaces them: when ours is committed, their files are removed, the
+metadata first. Our metadata name the metadata they replace. So a reader that finds both knows which
+was written last.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from torch.distributed.checkpoint.metadata import Metadata
 from tailrace._errors import Code, Error
 from tailrace.torch import _durable
 
-_METADATA = re.compile(r"\.metadata$|__\d+\.metadata$")  # the latter of ranks that have saved by themselves
+_METADATA = re.compile(r"\.metadata$|__\d+\.metadata$")  # the latter for ranks that saved without the others
 _DATA = re.compile(r"__\d+_\d+\.distcp$")
 
 
 def mark_of(place: str) -> str | None:
-    """What tells the checkpoint in a directory from any other; None where there is none."""
+    """A mark that identifies the checkpoint in a directory. None if there is none."""
     found = hashlib.sha256()
     try:
         names = _names(place, _METADATA)
@@ -40,7 +41,8 @@ def mark_of(place: str) -> str | None:
 
 
 def remove(place: str) -> None:
-    """Removes the checkpoint in a directory where ours is complete; Error (I/O error) where it cannot."""
+    """Removes the checkpoint in a directory in which ours is complete. Raises Error (I/O error) if it
+    cannot."""
     try:
         for pattern in (_METADATA, _DATA):
             names = _names(place, pattern)
@@ -61,7 +63,7 @@ def _names(place: str, pattern: re.Pattern[str]) -> list[str]:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Of DCP's .metadata: its own classes and torch's types, nothing that does anything."""
+    """Unpickles DCP's .metadata: DCP's own classes and torch's types, and nothing that does anything."""
 
     def find_class(self, module: str, name: str) -> Any:
         plain = {
@@ -79,11 +81,11 @@ class _Unpickler(pickle.Unpickler):
             return getattr(dcp_metadata, name)
         if (module, name) == ("torch.distributed.checkpoint.filesystem", "_StorageInfo"):
             return _StorageInfo
-        raise pickle.UnpicklingError(f"it speaks of {module}.{name}, which has no place in it")
+        raise pickle.UnpicklingError(f"it names {module}.{name}, which does not belong in it")
 
 
 class Reader(FileSystemReader):
-    """DCP's own reader, but for its metadata, which it would unpickle whatever they are."""
+    """DCP's own reader, except for the metadata. DCP would unpickle those whatever they hold."""
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         place = os.path.join(os.fspath(self.path), ".metadata")
@@ -96,6 +98,6 @@ class Reader(FileSystemReader):
             raise Error(Code.NOT_FOUND, f"opening '{place}': {error.strerror}; nothing was read") from None
         except MemoryError:
             raise
-        except Exception as error:  # whatever a hostile pickle makes of its classes
+        except Exception as error:  # a hostile pickle can raise anything
             raise Error(Code.CORRUPT, f"'{place}' cannot be understood: {error}; nothing was read") from None
         return metadata

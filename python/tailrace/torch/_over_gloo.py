@@ -1,18 +1,19 @@
 """Sessions over the ranks of a torch.distributed process group (tailrace/_ranks.py).
 
-What gloo gives: point-to-point calls and collectives that may be used from any thread; a receive goes straight into
-its memory, a message that nobody receives stays with its sender. What it does not give: a look whether a send or a
-receive is complete. It can only be waited for, and a wait whose time is over breaks the whole group. So threads wait,
-with the GIL released and without a bound, and what they wait for always comes, or the group breaks:
+Gloo has point-to-point calls and collectives that any thread may use. A receive goes straight into its memory, and a
+message that nobody receives stays with its sender. Gloo cannot tell whether a send or a receive is complete. It can
+only be waited for, and a wait that times out breaks the whole group. So threads wait, with the GIL released and without
+a bound. What they wait for always comes, or the group breaks:
 
-  receiver   one receive from anybody, of one block (what is longer follows under another tag); posted again at once
-  watch      a receive from the next rank, of the word that it closes. It fails when that rank is gone, and then this
-             rank breaks its groups too, which its own watcher sees: so all hear of it, around the ring
+  receiver   a receive of one block from any rank (longer data follow under another tag), posted again at once
+  watch      a receive from the next rank, of the word that it closes. It fails when that rank is gone. Then this
+             rank breaks its groups too, and the watch of the rank before sees that. So all ranks learn of it.
   posts      waits for what was posted, in order
-  waiters    one per transfer under way; a flush bounds them by its buffers
+  waiters    one per transfer under way; a flush bounds their number by its buffers
 
-Two gloo groups of our own: messages, data and the watch share one, by tags; collectives have the other, since they come
-from the program's threads. The program's groups see none of it, and may be destroyed before the session is closed.
+We have two gloo groups of our own. Messages, data and the watch share one, by tags. Collectives use the other, because
+they come from the program's threads. The program's groups see none of it, and may be destroyed before the session is
+closed.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ _BLOCK, _REST, _GONE, _NEVER, _FIRST_DATA = range(5)  # tags
 _BLOCK_BYTES = 512
 _LENGTH = struct.Struct("<Q")
 _INLINE_BYTES = _BLOCK_BYTES - _LENGTH.size
-_LAST = 2**64 - 1  # in place of a length: its sender closes
-_ROUND_BYTES = 64 << 20  # what one step of an allgather or broadcast brings to a rank
+_LAST = 2**64 - 1  # in place of a length: the sender closes
+_ROUND_BYTES = 64 << 20  # for a rank in one step of an allgather or broadcast
 
 
 def _tensor(data: Any) -> torch.Tensor:
-    """The same memory, which must be writable."""
+    """A tensor over the same memory, which must be writable."""
     return torch.frombuffer(data, dtype=torch.uint8)
 
 
@@ -84,8 +85,8 @@ class OverGloo:
             self._threads = [self._start(self._watch), self._start(self._wait_for_posts)]
 
     def _start(self, work: Callable[[], None]) -> threading.Thread:
-        # No thread of ours may keep the interpreter from ending; leave() is called before that, but does not reach a
-        # receiver that gloo does not wake.
+        # No thread of ours may keep the interpreter from ending. leave() is called before that, but
+        # does not end a receiver that gloo does not wake.
         thread = threading.Thread(target=self.guarded, args=(work,), name="tailrace gloo", daemon=True)
         thread.start()
         return thread
@@ -176,7 +177,7 @@ class OverGloo:
             (length,) = _LENGTH.unpack(_to_bytes(opening, 0, _LENGTH.size))
             lengths.append(length)
             parts.append(bytearray(_to_bytes(opening, _LENGTH.size, _LENGTH.size + min(length, _INLINE_BYTES))))
-        # Rounds of equal size, which is all that gloo offers.
+        # Rounds of equal size, because gloo offers no others.
         share = max(_BLOCK_BYTES, _ROUND_BYTES // self.size)
         done, longest = _INLINE_BYTES, max(lengths)
         while done < longest:
@@ -216,7 +217,7 @@ class OverGloo:
     def close(self) -> bool:
         if self.size > 1 and not self._broken.is_set():
             try:
-                # Nobody takes its groups down while another still uses them.
+                # No rank takes its groups down while another still uses them.
                 self._gather(bytearray(1))
                 self._ending = True
                 word = self._messages.send([torch.zeros(1, dtype=torch.uint8)], self._previous, _GONE)
@@ -224,13 +225,13 @@ class OverGloo:
                 word.wait()
                 self._receiver.join(_LONGEST_END_SECONDS)
             except RuntimeError:
-                pass  # somebody is gone: so are we
+                pass  # another rank is gone, so this one ends too
         closed = self.size == 1 or not (self._broken.is_set() or self._receiver.is_alive())
         return self._take_down() if closed else self.leave()
 
     def leave(self) -> bool:
-        # The receiver may stay behind: gloo does not end a receive from anybody, and with all connections closed it
-        # never wakes up.
+        # The receiver may stay behind: gloo does not end a receive from any rank, which never wakes
+        # up once all connections are closed.
         self._ending = True
         self._break()
         return self._take_down()
@@ -249,7 +250,7 @@ class OverGloo:
         return ended
 
     def _break(self) -> None:
-        """Ends every wait here, and closes the connections, which the others see."""
+        """Ends every wait here and closes the connections, which the other ranks notice."""
         if self._broken.is_set() or self.size == 1:
             return
         self._broken.set()
@@ -261,7 +262,8 @@ class OverGloo:
 
 
 class _Waiters:
-    """Threads that wait for transfers, as many as there are at a time, and used again."""
+    """Threads that wait for transfers. There are as many as transfers at one time, and they are used
+    again."""
 
     def __init__(self, owner: OverGloo) -> None:
         self._owner = owner
