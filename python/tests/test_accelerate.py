@@ -171,7 +171,7 @@ def test_a_tree_without_its_parts_is_corrupt(tmp_path: Path) -> None:
         for part in whole:
             setattr(run.saving, name, lambda whole=whole, part=part: {k: v for k, v in whole.items() if k != part})
             run.accelerator.save_state()
-            assert refused(run, f"is without its '{part}'") == tailrace.Code.CORRUPT
+            assert refused(run, f"has no '{part}'") == tailrace.Code.CORRUPT
         delattr(run.saving, name)
     for optimizer in ({"param_groups": [{}]}, {"param_groups": 1}):
         run.saving._training_state = lambda optimizer=optimizer: {**training, "optimizers": [optimizer]}

@@ -110,7 +110,7 @@ def find_different_ones(place: str) -> None:
         save(1, place, reader.writer)
     dist.barrier()
     state = state_of(0)
-    with pytest.raises(dcp.CheckpointException, match="it has been replaced meanwhile"):
+    with pytest.raises(dcp.CheckpointException, match="it was replaced meanwhile"):
         dcp.load(state, checkpoint_id=place, storage_reader=reader)
     assert step_of(state) == 0
     dcp.load(state, checkpoint_id=place, storage_reader=StorageReader())

@@ -190,7 +190,7 @@ def try_the_rest(place: Path) -> None:
     assert imported.manager.load()
     assert equal(imported.model.state_dict(), job.model.state_dict())
 
-    with pytest.raises(tailrace.Error, match="'memory://x' is none"):
+    with pytest.raises(tailrace.Error, match="'memory://x' is not one"):
         Job(Path("x"), 1, folder="memory://x")
     disabled = Job(place / "disabled", 1, enable=False).manager
     assert not disabled.save(1) and not disabled.load()

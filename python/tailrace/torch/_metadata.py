@@ -46,7 +46,7 @@ def bytes_about(item: WriteItem) -> int:
 
 def encode(metadata: Metadata, replaces: str | None = None) -> bytes:
     """replaces: the mark of the checkpoint of DCP's own writer that is removed when this one is
-        complete."""
+    complete."""
     entries: list[list[Any]] = []
     for fqn, entry in metadata.state_dict_metadata.items():
         if isinstance(entry, BytesStorageMetadata):

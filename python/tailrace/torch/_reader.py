@@ -1,9 +1,10 @@
 """StorageReader: torch.distributed.checkpoint out of K files.
 
-Whole pieces are read rank by rank, in the order in which they lie in the files, straight into the memory of the
-tensors that are to have them; where parts of pieces are wanted (another number of ranks), all are boxes, read in that
-order too: what lies near each other comes with one read, whichever tensor it is for. Every byte is compared with its
-checksum. Tensors that are on a device, not contiguous, or of another type get their bytes through bounded buffers.
+Whole pieces are read rank by rank, in the order in which they lie in the files, straight into the
+memory of their tensors. If only parts of pieces are wanted (another number of ranks), everything
+that can be is read as boxes, in the same order. So neighbouring bytes come with one read, whichever
+tensor they are for. Every byte is compared with its checksum. Tensors that are on a device, not
+contiguous, or of another type get their bytes through bounded buffers.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from tailrace import _arguments, _checkpoint, _core
 from tailrace._errors import Code, Error
 from tailrace.torch import _byte_entries, _metadata, _native
 
-_BUFFER_BYTES = 24 << 20  # beside what the reader itself takes
+_BUFFER_BYTES = 24 << 20  # in addition to the reader's own
 
 
 @dataclasses.dataclass
@@ -40,11 +41,12 @@ class _Request:
 
 
 class StorageReader(_Reader):
-    """Reads DCP checkpoints that tailrace.torch.StorageWriter has written, or DCP's own writer.
+    """Reads DCP checkpoints of tailrace.torch.StorageWriter, or of DCP's own writer.
 
-    path: the checkpoint's directory; checkpoint_id of dcp.load overrides it.
-    trust_pickle: byte entries that torch does not load with weights_only=True are handed to the planner all the
-        same, which unpickles them and so may run any code. Otherwise they raise Error (unsupported).
+    path: the checkpoint's directory. The checkpoint_id of dcp.load overrides it.
+    trust_pickle: also hand byte entries to the planner that torch does not load with
+        weights_only=True. The planner unpickles them, so they may run any code. Without it they
+        raise Error (unsupported).
     """
 
     def __init__(self, path: str | os.PathLike[str] = "", *, name: str | None = None, trust_pickle: bool = False):
@@ -53,7 +55,7 @@ class StorageReader(_Reader):
         self._name = None if name is None else _arguments.checked(name, "name", "nothing was read")
         self._trust_pickle = trust_pickle
         self._core: _core.Reader | None = None
-        self._native: _native.Reader | None = None  # where the checkpoint is of DCP's own writer
+        self._native: _native.Reader | None = None  # if DCP's own writer made the checkpoint
         self._metadata: Metadata | None = None
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
@@ -62,10 +64,10 @@ class StorageReader(_Reader):
         self._core = self._native = None
         self._metadata = None
 
-    # No **kwargs: with these DCP would ask a rank that has failed once more, for a checkpoint of its own, and leave the
-    # other ranks waiting for it.
+    # No **kwargs: with them, DCP would ask a rank that has failed once more, for a checkpoint of
+    # its own, and leave the other ranks waiting for it.
     def read_metadata(self) -> Metadata:
-        self._core = self._native = None  # what is there now, not at the last load
+        self._core = self._native = None  # as it is now, not at the last load
         native = _native.mark_of(self._path)
         try:
             metadata, replaces = self._read_own_metadata()
@@ -97,7 +99,7 @@ class StorageReader(_Reader):
             self._native.set_up_storage_reader(metadata, is_coordinator)
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
-        """The plan, with the save that this rank has found: each looks for the newest by itself."""
+        """The plan, with the save that this rank has found. Each rank looks for the newest by itself."""
         assert self._metadata is not None
         meta = self._metadata.storage_meta
         return dataclasses.replace(plan, storage_data=None if meta is None else meta.save_id)
@@ -106,7 +108,7 @@ class StorageReader(_Reader):
         if len({plan.storage_data for plan in plans}) > 1:
             raise Error(
                 Code.BUSY,
-                f"loading '{self._path}': it has been replaced meanwhile, and some ranks have found the old one, "
+                f"loading '{self._path}': it was replaced meanwhile, and some ranks found the old checkpoint, "
                 "some the new one; nothing was changed, and it can be loaded again",
             )
         return plans
@@ -118,7 +120,7 @@ class StorageReader(_Reader):
             return self._native.read_data(plan, guarded)
         reader = self._open()
         requests = [self._request(item) for item in plan.items]
-        # Tables of regions and byte entries lie in front of the data, in the ranks' order.
+        # The tables of regions and the byte entries lie before the data, in the ranks' order.
         boxes = any(not request.whole and request.place.in_boxes for request in requests)
         if boxes:
             reader.arrays()  # reads every rank's table
@@ -137,7 +139,8 @@ class StorageReader(_Reader):
             self._read_bytes(reader, rank, list(some), planner)
         batch = _Batch(reader, planner, boxes)
         tensors = [request for request in requests if request.item.type != LoadItemType.BYTE_IO]
-        # What can be no box (a scalar) in a pass of its own, so that it does not cut the boxes' in many.
+        # What cannot be a box (a scalar) gets a pass of its own, so that it does not split the pass
+        # of the boxes.
         for request in sorted(tensors, key=lambda request: boxes and request.place.in_boxes):
             batch.add(request)
         batch.flush()
@@ -146,7 +149,8 @@ class StorageReader(_Reader):
         return future
 
     def _check_shapes(self, planner: LoadPlanner) -> None:
-        """PyTorch 2.5 plans to read what a tensor of another shape has in common with the saved one."""
+        """PyTorch 2.5 plans to read the common part if a tensor's shape differs from that of the saved
+        one."""
         assert self._metadata is not None
         live = planner.state_dict if type(planner) is DefaultLoadPlanner else {}
         wrong = [
@@ -161,7 +165,7 @@ class StorageReader(_Reader):
 
     @property
     def is_native(self) -> bool:
-        """Whether what read_metadata has found is of DCP's own writer."""
+        """Whether the checkpoint that read_metadata has found is of DCP's own writer."""
         return self._native is not None
 
     @property
@@ -185,7 +189,7 @@ class StorageReader(_Reader):
         index = item.storage_index
         place = self._metadata.storage_data.get(index)
         if place is None:
-            raise Error(Code.CORRUPT, f"'{self._path}' says of {index} that it is there, and not where")
+            raise Error(Code.CORRUPT, f"'{self._path}' names {index}, but not its place")
         if item.type == LoadItemType.BYTE_IO:
             return _Request(item, place, torch.Size(), torch.uint8, True)
         entry: Any = self._metadata.state_dict_metadata[index.fqn]
@@ -194,7 +198,7 @@ class StorageReader(_Reader):
         return _Request(item, place, shape, entry.properties.dtype, whole)
 
     def _read_bytes(self, reader: _core.Reader, rank: int, requests: list[_Request], planner: LoadPlanner) -> None:
-        """The byte entries of one rank, with one call."""
+        """Reads the byte entries of one rank with one call."""
         contents = [np.empty(request.place.nbytes, np.uint8) for request in requests]
         pairs = list(zip(requests, contents, strict=True))
         reader.read(rank, [(request.place.region, content.ctypes.data, content.nbytes) for request, content in pairs])
@@ -220,7 +224,7 @@ class StorageReader(_Reader):
 
 
 class _Guarded:
-    """A planner that gets only the byte entries that `check` lets through."""
+    """A planner that gets only the byte entries that `check` accepts."""
 
     def __init__(self, planner: LoadPlanner, check: Callable[[ReadItem, bytes], None]) -> None:
         self._planner = planner
@@ -235,9 +239,9 @@ class _Guarded:
 
 
 class _Batch:
-    """Pieces that are read together; the buffers among their targets are bounded.
+    """Pieces that are read together. The buffers among their targets are bounded.
 
-    boxes: parts of pieces are wanted, so that everything that can be a box is.
+    boxes: parts of pieces are wanted, so everything that can be is read as boxes.
     """
 
     def __init__(self, reader: _core.Reader, planner: LoadPlanner, boxes: bool) -> None:
@@ -295,7 +299,7 @@ class _Batch:
         self._planner.commit_tensor(item, target)
 
     def _read_part(self, request: _Request, target: torch.Tensor) -> None:
-        """Of a piece that is in no box: by way of all of it."""
+        """Reads a part of a piece that cannot be a box, by reading the whole piece."""
         item, place = request.item, request.place
         piece = torch.empty(request.shape, dtype=request.dtype)
         self._reader.read(place.rank, [(place.region, piece.data_ptr(), piece.nbytes)])

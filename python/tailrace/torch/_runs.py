@@ -1,8 +1,9 @@
-"""How the ranks of a group come into K files: what StorageWriter and the DeepSpeed engine have in common.
+"""How the ranks of a group write into K files. StorageWriter and the DeepSpeed engine share this.
 
-Each rank's regions are one run per file that it writes to. The ranks tell each other how long their runs are; so
-each knows where its own begin, and writes them straight from their memory, without anybody waiting for another
-one's bytes. Checksums and offsets then go to the coordinator, which commits (core.DirectEpoch).
+Each rank's regions are one run per file that it writes to. The ranks tell each other the lengths of
+their runs. So each rank knows where its own runs begin, and writes them straight from its memory,
+without waiting for another rank's bytes. Checksums and offsets then go to the coordinator, which
+commits (core.DirectEpoch).
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ from tailrace.torch import _groups
 
 Shape = tuple[str, int, _leaves.Piece | None]
 
-_BLOCK_BYTES = 4096  # of the files: where data may begin
+_BLOCK_BYTES = 4096  # in the files, data may begin at multiples of it
 
 
 @dataclasses.dataclass(frozen=True)
 class Written:
-    """`offsets`: of the rank's runs in its files. `crcs`: of each region, in the regions' order."""
+    """`offsets`: where the rank's runs begin in its files. `crcs`: for each region, in the regions'
+    order."""
 
     offsets: list[int]
     crcs: list[list[int]]
@@ -47,13 +49,14 @@ def write(
 ) -> Written:
     """Writes and syncs this rank's regions. Collective over the group (None: one rank).
 
-    epoch: on one rank of the group the files, None on the others.
-    tail: names and bytes of the regions that the coordinator will write for this rank. They and the tables of
-        regions get room in front of the data, where readers want them.
-    shared_bytes: about what this rank will add to the regions of rank 0 that are for all; room for that too.
-    failure: why this rank has nothing to write, or None. It is raised here, and makes the others raise Error
-        (aborted) instead of waiting; nothing is written then. So does what fails here: a rank that returns knows that
-        all have written.
+    epoch: the files on one rank of the group, None on the others.
+    tail: names and bytes of the regions that the coordinator will write for this rank. They and the
+        tables of regions get room before the data, where readers want them.
+    shared_bytes: about as many bytes as this rank will add to the common regions of rank 0, so that
+        they get room, too.
+    failure: the reason why this rank has nothing to write, or None. It is raised here, and the
+        other ranks raise Error (aborted) instead of waiting. Nothing is written then. A failure in
+        this call is treated alike, so a rank that returns knows that all have written.
     """
     rank, ranks = (0, 1) if group is None else (dist.get_rank(group), dist.get_world_size(group))
     head, mine = 0, []
@@ -62,7 +65,7 @@ def write(
             head = _core.head_bytes(shapes, tail)
             mine = _core.run_bytes(shapes, _files_of(rank, ranks, files))
         except Exception as error:
-            failure = error  # a name that is too long, say
+            failure = error  # for example a name that is too long
     paths, offsets = _place(group, rank, epoch, files, mine, (head, shared_bytes), failure)
     first = _core.first_file_of(rank, ranks, files)
     places = [(paths[first + i], offset) for i, offset in enumerate(offsets)]
@@ -89,7 +92,8 @@ def epoch_of(path: str) -> int:
 
 
 def all_gather(group: Any, value: Any) -> list[Any]:
-    """The values of all ranks. Collective over the group (None: one rank). Error (transport) when one is gone."""
+    """The values of all ranks. Collective over the group (None: one rank). Raises Error (transport) if
+    a rank is gone."""
     if group is None:
         return [value]
     values: list[Any] = [None] * dist.get_world_size(group)
@@ -111,8 +115,8 @@ def _place(
     heads: tuple[int, int],
     failure: BaseException | None,
 ) -> tuple[list[str], list[int]]:
-    """The files, and where this rank's runs, of `mine` bytes, begin: behind those of the ranks before it, and behind
-    all heads."""
+    """The files, and where this rank's runs, of `mine` bytes, begin: after those of the lower ranks,
+    and after all heads."""
     ranks = 1 if group is None else dist.get_world_size(group)
     where = None if epoch is None else (epoch.paths, epoch.data_start)
     everybody = all_gather(group, (mine, heads, where, _why(failure)))
@@ -137,7 +141,7 @@ def _why(failure: BaseException | None) -> str | None:
 
 
 def _raise_any(failure: BaseException | None, whys: list[str | None]) -> None:
-    """Raises this rank's failure, or that another one has failed."""
+    """Raises this rank's failure, or an Error that says that another rank has failed."""
     if failure is not None:
         raise failure
     for rank, why in enumerate(whys):

@@ -1,16 +1,18 @@
-"""Trees that ranks save under names of their own: segments of the K files of one epoch, written in the background.
+"""Trees that ranks save under names of their own: segments of the K files of one epoch, written in the
+background.
 
-DeepSpeed's and Hugging Face's checkpoints are such: what would be one file each is a segment, a tree among the
-regions of the rank that saves it. Which rank that is stands in the region INDEX of rank 0.
+DeepSpeed's and Hugging Face's checkpoints use them. Each file of theirs becomes a segment, which is
+a tree among the regions of the rank that saves it. The region INDEX of rank 0 names that rank.
 
-How a save goes, and what each step leaves:
+The steps of a save:
 
   1. open    waits for the last save
   2. add     once per segment: encodes it, and copies its tensors into memory that is kept for the next save
-  3. start   the ranks tell each other what they have; who could not copy or encode fails the save on all of them
+  3. start   the ranks tell each other what they have; if one of them could not copy or encode, the save fails on all
   4. in a thread of each rank: the ranks write their copies into the K files, under unfinished names, and sync;
-     rank 0 commits, and does what `then` says
-What is killed before the commit leaves nothing that can be loaded.
+     rank 0 commits, and calls `then`
+
+If the process is killed before the commit, nothing is left that can be loaded.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ INDEX = "tailrace.segments"
 
 @dataclasses.dataclass(frozen=True)
 class _Part:
-    """A segment that is waiting to be written: its skeleton, and its arrays by region."""
+    """A segment that waits to be written: its skeleton, and its arrays by region."""
 
     skeleton: bytes
     arrays: dict[str, Any]
@@ -53,10 +55,10 @@ class _Save:
 class Writer:
     """Saves segments of all ranks. Making one is collective over all ranks, and so are start and wait.
 
-    All calls come from one thread. Memory: one copy of what this rank saves, and two buffers of `buffer_bytes` while
-    it is written.
+    All calls come from one thread. Memory: one copy of what this rank saves, and two buffers of
+    `buffer_bytes` while it is written.
 
-    user: who it is for, as its thread is named.
+    user: the library it works for, which names its thread.
     """
 
     def __init__(self, user: str, *, files: int, name: str, threads: int, buffer_bytes: int, pickle: bool) -> None:
@@ -72,7 +74,8 @@ class Writer:
         self._writing: Future[None] | None = None
 
     def first(self, action: Callable[[], Any]) -> None:
-        """Rank 0 does this before any rank returns; its failure is raised on all. Collective, and not during a save."""
+        """Rank 0 does this before any rank returns. Its failure is raised on all ranks. Collective,
+        and not during a save."""
         failure: Error | None = None
         if self._rank == 0:
             try:
@@ -84,14 +87,15 @@ class Writer:
             raise failure
 
     def open(self, place: str, then: Callable[[], Any]) -> None:
-        """Begins a save into the directory `place`. `then` is called on rank 0, in the thread, when the epoch is
-        committed; what it raises is raised by wait(), with the word that the checkpoint is complete."""
+        """Begins a save into the directory `place`. Rank 0 calls `then` in the thread when the epoch
+        is committed. wait() raises what it raises, and adds that the checkpoint is complete."""
         self.wait()
         self._open = _Save(os.path.abspath(place), then)  # the thread may find another working directory
 
     def add(self, segment: str, make: Callable[[], Any]) -> None:
-        """Copies the tensors of the tree that `make` gives; its plain objects are encoded at once. What fails here
-        is raised by start(), on all ranks: one that raised now would leave the others waiting for it."""
+        """Copies the tensors of the tree that `make` gives, and encodes its plain objects at once. A
+        failure here is raised by start(), on all ranks. Raised now, it would leave the other ranks
+        waiting for this one."""
         begun = self._open
         if begun is None:
             raise Error(Code.FAILED_STATE, f"saving {segment!r} before a save was begun; nothing was saved")
@@ -103,13 +107,14 @@ class Writer:
             self.fail(error)
 
     def fail(self, error: Exception) -> None:
-        """Makes start() raise this, on all ranks."""
+        """Makes start() raise this error, on all ranks."""
         if self._open is not None and self._open.failure is None:
             self._open.failure = _told(error, self._open.place)
 
     def start(self) -> None:
-        """Begins to write what was added since open(). Raises Error, on all ranks, when one of them could not add
-        something: (invalid argument) with the path in the state of an object that has no safe encoding."""
+        """Begins to write what was added since open(). Raises Error, on all ranks, if one of them
+        could not add something. For an object without a safe encoding it is (invalid argument),
+        with the object's path in the state."""
         begun, self._open = self._open, None
         if begun is None:
             return
@@ -124,9 +129,9 @@ class Writer:
             self._writing = self._executor.submit(self._write, begun, owners)
 
     def wait(self) -> None:
-        """Returns when the last save is durable; raises Error when it has failed, on all ranks and once. What it
-        would have replaced is intact then, or the error says that the checkpoint is complete: what comes after the
-        commit has failed."""
+        """Returns when the last save is durable. If it failed, raises Error, on all ranks and once.
+        Then the checkpoint it would have replaced is intact, or the error says that the new one is
+        complete and what came after the commit has failed."""
         writing, self._writing = self._writing, None
         if writing is not None:
             writing.result()
@@ -178,11 +183,11 @@ class Writer:
                 epoch.close()
 
     def _commit(self, epoch: Any, ranks: list[Any], job: _Save) -> Error | None:
-        """On rank 0, with what each rank has written, or why it has not. Returns what has failed, the commit or what
-        comes after it."""
+        """Commits, on rank 0, with what each rank has written or the reason why it has not. Returns
+        the failure of the commit, or of what comes after it."""
         failed = [of for of in ranks if isinstance(of, Error)]
         if failed:
-            return min(failed, key=lambda error: error.code == Code.ABORTED)  # those have only heard of another
+            return min(failed, key=lambda error: error.code == Code.ABORTED)  # others failed first
         try:
             epoch.commit(ranks)
         except Exception as error:
@@ -201,15 +206,15 @@ class Writer:
 
 
 class Reader:
-    """The segments of the checkpoint in a directory; a context manager. Raises Error: not found when there is no
-    complete one, corrupt when what is there is damaged."""
+    """The segments of the checkpoint in a directory; a context manager. Raises Error: not found if
+    there is no complete checkpoint, corrupt if it is damaged."""
 
     def __init__(self, place: str) -> None:
         self._place = place
         self._reader = _checkpoint.open_directory(place, None, None)
         self._ranks: dict[int, Checkpoint] = {}
         try:
-            self.owners = self._read_index()  # by segment the rank that saved it
+            self.owners = self._read_index()  # by segment: the rank that saved it
         except BaseException:
             self._reader.close()
             raise
@@ -224,9 +229,10 @@ class Reader:
         self._reader.close()
 
     def load(self, segment: str, *, into: Any = None, trust_pickle: bool = False) -> Any:
-        """The tree, its tensors on the host, every byte compared with its checksum.
+        """The tree, with its tensors on the host. Every byte is compared with its checksum.
 
-        into: as of tailrace.torch.load."""
+        into: as in tailrace.torch.load.
+        """
         rank = self.owners.get(segment)
         if rank is None:
             raise Error(
@@ -248,7 +254,7 @@ class Reader:
         return checkpoint._load(node, trust_pickle)
 
     def _read_index(self) -> dict[str, int]:
-        # The tree of rank 0 lies behind the index, and comes with it.
+        # The tree of rank 0 lies after the index, and is read with it.
         found = {
             name: np.empty(nbytes, np.uint8)
             for name, nbytes, _ in self._reader.regions(0)
@@ -270,7 +276,7 @@ class Reader:
 
 
 def owners_in(place: str) -> dict[str, int] | None:
-    """The segments in a directory, each with its rank; None where there is no checkpoint of segments."""
+    """The segments in a directory, each with its rank. None if there is no checkpoint of segments."""
     try:
         with Reader(place) as reader:
             return reader.owners
@@ -281,10 +287,11 @@ def owners_in(place: str) -> dict[str, int] | None:
 
 
 def _checked(segment: str) -> str:
-    """A name in an index, which may become that of a file: ValueError where that would not lie in its directory."""
+    """A name in an index, which may become a file's name. Raises ValueError if the file would lie
+    outside its directory."""
     normal = os.path.normpath(segment)
     if os.path.isabs(normal) or normal.split(os.sep)[0] in (os.curdir, os.pardir):
-        raise ValueError(f"{segment!r} is no name of a segment")
+        raise ValueError(f"{segment!r} cannot be the name of a segment")
     return segment
 
 
@@ -313,7 +320,7 @@ def _told(failure: Exception, path: str) -> Error:
 
 
 def _gather(group: Any, value: Any) -> list[Any]:
-    """All ranks' values, on rank 0; nothing on the others."""
+    """All ranks' values on rank 0; nothing on the others."""
     if group is None:
         return [value]
     values = [None] * dist.get_world_size(group) if dist.get_rank(group) == 0 else None

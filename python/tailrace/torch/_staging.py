@@ -1,7 +1,8 @@
 """AsyncStager: copies a state dict into host memory that is kept and used again.
 
-The first copy touches fresh pages, which costs more than the copy itself; every later one goes into the same
-memory, pinned where there is a GPU. Tensors that share their memory (tied weights) are copied once.
+The first copy touches fresh pages, which costs more than the copy itself. Later copies go into the
+same memory, which is pinned if there is a GPU. Tensors that share their memory (tied weights) are
+copied once.
 """
 
 from __future__ import annotations
@@ -21,12 +22,14 @@ from tailrace._errors import Code, Error
 
 
 class AsyncStager(_Protocol):
-    """Staging for dcp.async_save. Give it to StorageWriter(stager=...), which knows when the last copy is saved, and
-    uses its memory again. Given to dcp.async_save itself, it takes new memory for each copy.
+    """Staging for dcp.async_save. Give it to StorageWriter(stager=...), which knows when the last copy
+    is saved and uses its memory again. If you give it to dcp.async_save itself, it takes new memory
+    for each copy.
 
-    background: stage() returns a future at once and copies in a thread of its own, from a GPU on a stream of its
-        own. The program must not change the tensors before the future is done (AsyncSaveResponse.staging_completion
-        of dcp.async_save). Otherwise stage() returns when the copy is complete.
+    background: stage() returns a future at once and copies in a thread of its own, from a GPU on a
+        stream of its own. The program must not change the tensors before the future is done
+        (AsyncSaveResponse.staging_completion of dcp.async_save). Otherwise stage() returns when the
+        copy is complete.
     """
 
     _synchronize_after_execute = False
@@ -42,15 +45,18 @@ class AsyncStager(_Protocol):
         return sum(tensor.nbytes for tensor in self._kept.values())
 
     def stage(self, state_dict: dict[str, Any]) -> Any:
-        """A copy in memory of its own: whoever calls this, as DCP, does not say when the last one is saved."""
+        """A copy in memory of its own, because the caller (DCP, for example) does not say when the
+        last copy is saved."""
         return self._stage(state_dict, again=False)
 
     def stage_again(self, state_dict: dict[str, Any]) -> Any:
-        """A copy in the memory of the last one, which nobody may need any more. It is valid until the next call."""
+        """A copy in the memory of the last one, which must not be needed any more. It is valid until
+        the next call."""
         return self._stage(state_dict, again=True)
 
     def _stage(self, state_dict: dict[str, Any], again: bool) -> Any:
-        # What the program has queued so far comes first; another thread has other current streams.
+        # Work that the program has queued so far comes first. Another thread has other current
+        # streams.
         try:
             queued = {gpu: torch.cuda.current_stream(gpu).record_event() for gpu in set(_gpus(state_dict))}
         except RecursionError:
@@ -63,10 +69,10 @@ class AsyncStager(_Protocol):
         return future
 
     def synchronize_staging(self) -> None:
-        """Nothing to do: stage() has either returned a complete copy, or a future to wait for."""
+        """Does nothing: stage() has returned either a complete copy, or a future to wait for."""
 
     def renew(self) -> None:
-        """Leaves the last copy to who has it: it stays valid, and the next gets memory of its own."""
+        """Leaves the last copy to its user. It stays valid, and the next copy gets memory of its own."""
         self._kept = {}
 
     def close(self) -> None:
@@ -77,11 +83,11 @@ class AsyncStager(_Protocol):
 
     def _copy_all(self, state_dict: dict[str, Any], queued: dict[torch.device, Any], again: bool) -> dict[str, Any]:
         if not again:
-            self.renew()  # here, where an earlier copy in the background is complete
+            self.renew()  # here an earlier copy in the background is complete
         used: dict[tuple[Any, ...], torch.Tensor] = {}
         memo: dict[tuple[Any, ...], torch.Tensor] = {}
         with contextlib.ExitStack() as current:
-            for gpu, event in queued.items():  # each has a current stream, on which copies from it go
+            for gpu, event in queued.items():  # copies from a GPU go on its current stream
                 if gpu not in self._streams:
                     self._streams[gpu] = torch.cuda.Stream(gpu)  # type: ignore[no-untyped-call]
                 self._streams[gpu].wait_event(event)
@@ -89,7 +95,7 @@ class AsyncStager(_Protocol):
             staged = self._copy(state_dict, (), used, memo)
         for gpu in queued:
             self._streams[gpu].synchronize()
-        self._kept = used if again else {}  # memory of tensors that are gone is given back
+        self._kept = used if again else {}  # gives back the memory of tensors that are gone
         return dict(staged)
 
     def _copy(self, value: Any, path: tuple[Any, ...], used: dict[Any, Any], memo: dict[Any, Any]) -> Any:
@@ -121,7 +127,7 @@ class AsyncStager(_Protocol):
         lacking = _leaves.lacking_memory(tensor)
         if lacking is not None:
             raise Error(Code.INVALID_ARGUMENT, f"{_tree.path_text(path)}: {lacking} to copy; nothing was saved")
-        # Conjugate and negative views are lazy: the same memory, other values.
+        # Conjugate and negative views are lazy: they have the same memory and other values.
         lazy = (tensor.is_conj(), tensor.is_neg())
         same = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), lazy)
         if tensor.numel() > 0 and same in memo:
@@ -131,7 +137,7 @@ class AsyncStager(_Protocol):
         if kept is None or kept.dtype != tensor.dtype or kept.shape != tensor.shape:
             kept = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
         if tensor.device.type == "cpu" and tensor.is_contiguous() and not any(lazy):
-            # Past the caches: on one thread about 1.6 times as fast as copy_().
+            # Writes past the caches. On one thread this is about 1.6 times as fast as copy_().
             _core.copy_memory(kept.data_ptr(), tensor.data_ptr(), tensor.nbytes)
         else:
             kept.copy_(tensor, non_blocking=tensor.is_cuda)
@@ -153,7 +159,7 @@ def _deep_copy(value: Any, path: tuple[Any, ...]) -> Any:
 
 
 def _gpus(value: Any) -> Iterator[torch.device]:
-    """Where the tensors are; some devices come more than once."""
+    """The GPUs of the tensors. Some occur more than once."""
     if isinstance(value, dict):
         value = list(value.values())
     if type(value) in (list, tuple):

@@ -1,14 +1,14 @@
 """StorageWriter: torch.distributed.checkpoint into K files.
 
-How a save goes, and what each step leaves:
+The steps of a save:
 
   1. prepare_global_plan (coordinator)  makes the K files under unfinished names
-  2. write_data (every rank)            the ranks tell each other how much they have; each writes its tensors at
-                                        the place that follows, straight from their memory, and syncs
+  2. write_data (every rank)            the ranks tell each other how much they have; each writes its tensors at the
+                                        resulting place, straight from their memory, and syncs
   3. finish (coordinator)               writes tables, checksums, byte entries and DCP's metadata; syncs; commits
 
-Nothing is told through the plans' storage_data: with cached plans they arrive as a delta, or not at all. What is
-small (checksums, byte entries) travels with the write results, which DCP gathers anyway.
+Nothing is sent in the plans' storage_data, because cached plans arrive as a delta, or not at all.
+Small data (checksums, byte entries) travel with the write results, which DCP gathers anyway.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ from tailrace.torch._staging import AsyncStager
 
 @dataclasses.dataclass(frozen=True)
 class _Item:
-    """What the coordinator has to know of an item that a rank has written, or leaves to it (`content`)."""
+    """What the coordinator must know of an item that a rank has written, or leaves to the coordinator
+    (`content`)."""
 
     number: int
     shape: _runs.Shape
@@ -49,10 +50,10 @@ class _Item:
     content: bytes | None
 
 
-# Whether dcp.async_save waits itself for a copy that is made in the background.
+# Whether dcp.async_save itself waits for a copy that is made in the background.
 DCP_TAKES_FUTURES = hasattr(state_dict_saver, "AsyncSaveResponse")
 
-# How long a staged copy waits for its save to begin, which DCP does at once.
+# How long a staged copy waits for its save to begin. DCP begins it at once.
 _PATIENCE_SECONDS = 60
 
 # By directory: the writer of this process that last began a save there.
@@ -61,22 +62,22 @@ _unfinished: weakref.WeakValueDictionary[str, StorageWriter] = weakref.WeakValue
 
 @dataclasses.dataclass
 class _Save:
-    """One save of a writer, from DCP's first call on; all of its calls come from one thread."""
+    """One save of a writer, from DCP's first call on. All of its calls come from one thread."""
 
     thread: threading.Thread
-    place: str  # absolute, or nothing where no path was given
-    of_staged: bool = False  # the thread is one that DCP has made to save what was staged
-    refusal: Error | None = None  # raised by set_up_storage_writer, of which all ranks hear
+    place: str  # absolute, or empty if no path was given
+    of_staged: bool = False  # DCP has made the thread to save what was staged
+    refusal: Error | None = None  # raised by set_up_storage_writer, so that all ranks hear of it
     save_id: str = dataclasses.field(default_factory=lambda: str(uuid.uuid4()))
     is_set_up: bool = False
     is_coordinator: bool = False
     ranks: int = 1
     epoch: _core.DirectEpoch | None = None
-    replaces: str | None = None  # what DCP's own writer has left there
+    replaces: str | None = None  # the mark of a checkpoint of DCP's own writer
     is_writing: bool = False  # within write_data or finish
 
     def give_up(self) -> None:
-        """Lets go of the directory; files that were not committed are removed."""
+        """Releases the directory, and removes files that were not committed."""
         epoch, self.epoch = self.epoch, None
         if epoch is not None:
             epoch.close()
@@ -85,17 +86,18 @@ class _Save:
 class StorageWriter(_Writer, _Stager):
     """Writes DCP checkpoints into `files` files, whatever the number of ranks and tensors.
 
-    path: the checkpoint's directory; checkpoint_id of dcp.save overrides it for each save. The number at the end
-        of its name, if there is one ("step-100"), becomes the epoch.
+    path: the checkpoint's directory. The checkpoint_id of dcp.save overrides it for each save. If
+        its name ends with a number ("step-100"), the number becomes the epoch.
     files: K, at most 64 per rank.
-    process_group: that of dcp.save, when it is not all ranks.
-    stager: staging memory for dcp.async_save; by default one that copies before async_save returns.
-    overwrite: replace a checkpoint that is there already, be it of DCP's own writer; else a save fails with Error
-        (already exists).
+    process_group: that of dcp.save, if it does not have all ranks.
+    stager: staging memory for dcp.async_save. The default copies before async_save returns.
+    overwrite: replace an existing checkpoint, also one of DCP's own writer. Otherwise a save into
+        its directory fails with Error (already exists).
 
-    Making one is collective over the process group. A checkpoint that is saved again replaces the old one when it
-    is complete, not before; one that is interrupted leaves nothing that can be loaded. One save at a time: a
-    second one waits for an asynchronous one, and fails with Error (busy), on all ranks, beside one of another thread.
+    Making one is collective over the process group. A checkpoint that is saved again replaces the
+    old one when it is complete, not before. An interrupted save leaves nothing that can be loaded.
+    A writer makes one save at a time. A second save waits for an asynchronous one. Beside a save of
+    another thread it fails with Error (busy), on all ranks.
     """
 
     _synchronize_after_execute = False
@@ -123,9 +125,10 @@ class StorageWriter(_Writer, _Stager):
         self._overwrite = overwrite
         self._first_id = str(uuid.uuid4())  # before any save
         self._lock = threading.Lock()
-        self._turn: _Save | None = None  # the save that may write; only its thread changes what is in it
+        self._turn: _Save | None = None  # the save that may write; only its thread changes it
         self._of_thread = threading.local()  # .save: this thread's, with or without the turn
-        # What is staged and not yet saved: beside which threads, from where, and whether its copy is complete.
+        # The copy that is staged and not yet saved: the threads and the working directory when it was
+        # staged, and whether it is complete.
         self._stages = threading.Lock()
         self._staged_beside: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
         self._staged_in = ""
@@ -145,7 +148,7 @@ class StorageWriter(_Writer, _Stager):
         save: _Save | None = getattr(self._of_thread, "save", None)
         if save is None or save.is_set_up:
             save = self._begin(None)
-        elif save.refusal is None and self._turn is not save:  # it was reset a while ago, by the program itself
+        elif save.refusal is None and self._turn is not save:  # the program itself reset the writer a while ago
             save = self._begin(save.place)
         save.is_set_up = True
         if save.refusal is not None:
@@ -156,7 +159,7 @@ class StorageWriter(_Writer, _Stager):
         if not kwargs.get("use_collectives", True):
             raise Error(
                 Code.UNSUPPORTED,
-                "use_collectives=False makes every rank write a checkpoint of its own, and so no K files of all; "
+                "use_collectives=False makes every rank write a checkpoint of its own, not K files of all ranks; "
                 "nothing was saved",
             )
 
@@ -177,7 +180,8 @@ class StorageWriter(_Writer, _Stager):
         if not self._overwrite:
             _check_free(save.place, save.replaces)
         real = os.path.realpath(save.place)
-        # DCP tells no writer that a save has failed on another rank, and its exception may keep the writer alive.
+        # DCP tells no writer that a save has failed on another rank, and its exception may keep the
+        # writer alive.
         earlier = _unfinished.get(real)
         if earlier is not None:
             earlier._give_up_what_has_failed()
@@ -213,7 +217,7 @@ class StorageWriter(_Writer, _Stager):
         try:
             shared_bytes = sum(_metadata.bytes_about(item) for item in plan.items)
             for item in tensors:
-                # A view of the planner's tensor where that is contiguous and on the host.
+                # The planner's tensor itself, or a view of it, if it is contiguous and on the host.
                 leaf = _leaves.to_save(planner.resolve_data(item), item.index.fqn)
                 name = names[item.index]
                 leaves.append(leaf)
@@ -223,7 +227,8 @@ class StorageWriter(_Writer, _Stager):
                     contents[item.index] = _byte_entries.of(planner, item)
         except Exception as error:
             failure = error  # the others must hear of it, or they would wait for this rank
-        # A coordinator that plans for itself alone needs nobody, also where there are other ranks (no_dist=True).
+        # A coordinator that plans only for itself needs no other rank, even if there are others
+        # (no_dist=True).
         alone = save.is_coordinator and save.ranks == 1
         group = None if alone else self._group
         if not alone:
@@ -282,11 +287,12 @@ class StorageWriter(_Writer, _Stager):
             save.is_writing = False
 
     # ---- one save at a time --------------------------------------------------------------------------------
-    # A save has the writer's turn from its first call on, until its thread has left dcp.save: of a save that fails
-    # while it is planned, or on another rank, DCP says nothing to the writer.
+    # A save has the writer's turn from its first call until its thread has left dcp.save. If a save
+    # fails while it is planned, or on another rank, DCP does not tell the writer.
 
     def _begin(self, path: str | None) -> _Save:
-        """A save of this thread to `path`, or to the last one that was given. It gets the turn, or a refusal."""
+        """Begins a save of this thread to `path`, or to the last path that was given. It gets the
+        turn, or a refusal."""
         self._end_earlier()
         if not self._is_of_staged():
             self._wait_for_staged()
@@ -331,7 +337,7 @@ class StorageWriter(_Writer, _Stager):
             return True
         frame = sys._current_frames().get(save.thread.ident or 0)
         while frame is not None:
-            # async_save calls no writer but to stage, and what it has staged is another save.
+            # async_save calls the writer only to stage. What it has staged belongs to another save.
             of_dcp = frame.f_globals.get("__name__", "").startswith("torch.distributed.checkpoint.")
             if of_dcp and frame.f_code.co_name != "async_save" and frame.f_locals.get("storage_writer") is self:
                 return True
@@ -339,7 +345,8 @@ class StorageWriter(_Writer, _Stager):
         return False
 
     def _end_earlier(self) -> None:
-        """This thread is about to begin a save or a copy, so its earlier save has ended."""
+        """Ends this thread's earlier save, because the thread is about to begin another save or a
+        copy."""
         with self._lock:
             if self._turn is not None and self._turn.thread is threading.current_thread():
                 self._turn.give_up()
@@ -364,13 +371,14 @@ class StorageWriter(_Writer, _Stager):
         return staged
 
     def _wait_for_staged(self) -> None:
-        """Returns when nobody needs the staged copy: the thread is gone that DCP has made to save it. Until then
-        DCP's process group is in use too."""
+        """Returns when nobody needs the staged copy: DCP's thread that saves it has ended. Until then
+        DCP's process group is in use, too."""
         staging = self._staging
         if staging is not None and staging.exception() is not None:
             self._begun.set()  # nothing was staged
         if not self._begun.wait(_PATIENCE_SECONDS):
-            # Its save failed to begin, or is yet to come: it keeps its copy, and the next gets other memory.
+            # The save failed to begin, or is yet to come. It keeps its copy, and the next copy gets
+            # other memory.
             self._stager.renew()
             self._begun.set()
         save = self._turn
@@ -378,7 +386,8 @@ class StorageWriter(_Writer, _Stager):
             save.thread.join()
 
     def _is_of_staged(self) -> bool:
-        """Whether this thread is DCP's for what is staged, and has not begun to save it: DCP makes it after that."""
+        """Whether this thread is DCP's for the staged copy, and has not begun to save it. DCP makes it
+        after staging."""
         return not self._begun.is_set() and threading.current_thread() not in self._staged_beside
 
     def synchronize_staging(self) -> None:
@@ -396,7 +405,7 @@ class StorageWriter(_Writer, _Stager):
 
     @property
     def save_id(self) -> str:
-        """Of this thread's last save, or else of the one that has the turn."""
+        """The id of this thread's last save, or else of the save that has the turn."""
         save: _Save | None = getattr(self._of_thread, "save", self._turn)
         return self._first_id if save is None else save.save_id
 
@@ -411,16 +420,16 @@ class StorageWriter(_Writer, _Stager):
         return StorageMeta(checkpoint_id=self._path, save_id=self.save_id)
 
     def __getstate__(self) -> dict[str, Any]:
-        self._begun.set()  # nobody will save what was staged
+        self._begun.set()  # the staged copy will not be saved
         raise Error(
             Code.UNSUPPORTED,
-            "a StorageWriter does not go into another process (AsyncCheckpointerType.PROCESS); use THREAD. Nothing "
+            "a StorageWriter cannot be sent to another process (AsyncCheckpointerType.PROCESS); use THREAD. Nothing "
             "was saved",
         )
 
 
 def _check_free(place: str, native: str | None) -> None:
-    """Error (already exists) where a directory holds a checkpoint, of DCP's own writer too."""
+    """Raises Error (already exists) if a directory holds a checkpoint, also one of DCP's own writer."""
     if native is None:
         try:
             _core.Reader.open_directory(place, None, None).close()
@@ -434,12 +443,12 @@ def _check_free(place: str, native: str | None) -> None:
 def _working_directory() -> str:
     try:
         return os.getcwd()
-    except FileNotFoundError:  # it was removed; an absolute path needs none
+    except FileNotFoundError:  # the working directory was removed; an absolute path needs none
         return ""
 
 
 def _region_names(items: list[WriteItem]) -> dict[MetadataIndex, str]:
-    """The items' names; a second piece of one tensor on this rank gets a name of its own."""
+    """The items' names. A second piece of one tensor on this rank gets a name of its own."""
     names: dict[MetadataIndex, str] = {}
     taken: set[str] = {_metadata.REGION}
     for item in items:
@@ -457,6 +466,7 @@ def _piece(item: WriteItem, leaf: _leaves.Leaf) -> _leaves.Piece | None:
     data = item.tensor_data
     if data is None or math.prod(leaf.shape) == 0:
         return None
-    # A rank's further pieces of a tensor are none of its global array (_region_names): that has gaps then. Whether the
-    # plan covers each tensor once is checked by DCP, where its planner wants it.
+    # Further pieces of a tensor on a rank do not belong to its global array (_region_names), so the
+    # array has gaps. DCP checks whether the plan covers each tensor once, if its planner wants
+    # that.
     return leaf.piece(list(data.size), list(data.chunk.offsets), _leaves.GAPS | _leaves.OVERLAP)

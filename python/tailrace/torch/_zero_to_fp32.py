@@ -1,7 +1,8 @@
-"""deepspeed.utils.zero_to_fp32 on tailrace's checkpoints: the segments in the place of the files that it looks for.
+"""deepspeed.utils.zero_to_fp32 on tailrace's checkpoints, with segments in place of the files that it
+looks for.
 
-DeepSpeed puts the weights of ZeRO-3 together with it, past the checkpoint engine, when an engine loads a checkpoint
-without its optimizer states; programs call it to get the weights.
+DeepSpeed uses it, instead of the checkpoint engine, when an engine loads the weights of ZeRO-3
+without its optimizer states. Programs call it to get the weights.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _one_at_a_time = threading.Lock()
 
 
 class _Torch:
-    """torch for that module, but for how it loads its files."""
+    """Stands for torch in that module. Only the loading of files differs."""
 
     def __init__(self, reader: _segments.Reader, trust_pickle: bool) -> None:
         self._reader = reader
@@ -39,7 +40,7 @@ class _Torch:
 
 
 def install(trust_pickle: bool) -> None:
-    """From now on DeepSpeed's function takes tailrace's checkpoints, too."""
+    """Makes DeepSpeed's function accept tailrace's checkpoints, too."""
 
     def weights(checkpoint_dir: Any, tag: str | None = None, *arguments: Any, **options: Any) -> Any:
         directory = os.fspath(checkpoint_dir)
@@ -48,7 +49,7 @@ def install(trust_pickle: bool) -> None:
                 tag = file.read().strip()
         place = os.path.join(directory, tag or "")
         if tag is None or not os.path.isdir(place) or _segments.owners_in(place) is None:
-            return _theirs(checkpoint_dir, tag, *arguments, **options)  # DeepSpeed's own, or it says what is missing
+            return _theirs(checkpoint_dir, tag, *arguments, **options)  # DeepSpeed's own function says what is missing
         with _segments.Reader(place) as reader, _answering(reader, trust_pickle):
             return _theirs(checkpoint_dir, tag, *arguments, **options)
 

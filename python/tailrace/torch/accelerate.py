@@ -10,8 +10,8 @@
     accelerator.load_state("ckpt")
     accelerator.end_training()                                 # waits for the last one
 
-The models' weights and what is trained with them are segments of rank 0's, the states of its random generators and data
-loaders one of each rank's (_segments has the steps). Hooks see the weights as ever, and may take them away.
+The models' weights and what is trained with them are segments of rank 0. The states of random generators and data
+loaders are a segment of each rank (_segments has the steps). Hooks see the weights as before, and may remove them.
 """
 
 from __future__ import annotations
@@ -42,14 +42,15 @@ class AcceleratorCheckpoints:
         accelerator.end_training = self._wait_and_end
 
     def wait(self) -> None:
-        """Returns when the last checkpoint is durable; raises Error, on all ranks and once, when it has failed."""
+        """Returns when the last checkpoint is durable. If it failed, raises Error, on all ranks and
+        once."""
         self._writer.wait()
 
     def _save_state(
         self, output_dir: str | os.PathLike[str] | None = None, safe_serialization: bool = True, **options: Any
     ) -> str:
         accelerator = self._accelerator
-        self._writer.wait()  # and for what `then` removes
+        self._writer.wait()  # also for what `then` removes
         place, then = self._place(output_dir)
         self._writer.open(place, then)
         weights: list[Any] = []
@@ -72,7 +73,7 @@ class AcceleratorCheckpoints:
         return place
 
     def _place(self, given: str | os.PathLike[str] | None) -> tuple[str, Callable[[], Any]]:
-        """The directory of a checkpoint, and what comes after its commit."""
+        """The directory of a checkpoint, and what is done after its commit."""
         accelerator = self._accelerator
         project = accelerator.project_configuration
         if not project.automatic_checkpoint_naming:
@@ -91,7 +92,8 @@ class AcceleratorCheckpoints:
         there = os.path.abspath(directory)  # the thread may find another working directory
 
         def remove_old() -> None:
-            # The new one stays, whatever its number: the program may have begun to count anew.
+            # The new one stays, whatever its number is, because the program may have begun to count
+            # anew.
             others = [other for other in _numbered(there) if os.path.basename(other) != os.path.basename(place)]
             for old in others[: max(0, len(others) + 1 - limit) if limit else 0]:
                 _durable.remove(old)
@@ -131,7 +133,7 @@ class AcceleratorCheckpoints:
         models = list(accelerator._models)
         for hook in accelerator._load_model_state_pre_hook.values():
             hook(models, place)
-        options.pop("map_location", None)  # the state goes where the model is
+        options.pop("map_location", None)  # the state goes to the model's device
         with _segments.Reader(place) as reader:
 
             def load(segment: str) -> Any:
@@ -145,8 +147,8 @@ class AcceleratorCheckpoints:
                 _check(mine, _OF_RANK, f"{rank!r} in '{place}'")
             self._compare(training, place)
             weights = [load(_model(number)) for number in range(len(models))]
-        # PyTorch would copy what fits before it raises, and cast what is of another type. (What schedulers and the
-        # program's objects make of their states only they know.)
+        # PyTorch would copy what fits before it raises, and cast other types. (Only schedulers and
+        # the program's objects know what they make of their states.)
         for number, (model, state) in enumerate(zip(models, weights, strict=True)):
             self._compare_weights(model, state, f"{_model(number)!r} in '{place}'", options.get("strict", True))
         for model, state in zip(models, weights, strict=True):
@@ -164,7 +166,7 @@ class AcceleratorCheckpoints:
             _hugging_face.set_random_states(mine["random"])
 
     def _targets(self) -> dict[str, list[Any]]:
-        """What has a state besides models, by its name in the segment."""
+        """Everything that has a state besides models, by its name in the segment."""
         accelerator = self._accelerator
         return {
             "optimizers": accelerator._optimizers,
@@ -215,18 +217,22 @@ def install(
     threads: int = 2,
     buffer_bytes: int = 8 << 20,
 ) -> AcceleratorCheckpoints:
-    """Makes an Accelerator (one process, or DDP) save and load through tailrace. Collective over all ranks.
+    """Makes an Accelerator (one process, or DDP) save and load through tailrace. Collective over all
+    ranks.
 
-    Names and number of the checkpoints (ProjectConfiguration), registered objects and hooks are as ever; with
-    total_limit the oldest ones go when the new one is complete. What Accelerate has written itself loads too.
+    Names and number of the checkpoints (ProjectConfiguration), registered objects and hooks work as
+    before. With total_limit the oldest checkpoints are removed when the new one is complete.
+    Checkpoints of Accelerate itself can be loaded, too.
 
     files: K, for all ranks together, at most 64 per rank.
-    asynchronous: save_state returns when the state is copied. A failure is raised by the next save_state, by
-        end_training(), or by wait() of what this returns; call one of the latter two before the process group goes.
-        False: save_state returns when the checkpoint is durable.
-    pickle: objects in the state that have no safe encoding are pickled; loading them needs trust_pickle, and may run
-        any code then.
-    name: of the job, part of the files' names. threads, buffer_bytes: per rank, of the writing.
+    asynchronous: save_state returns when the state is copied. A failure is raised by the next
+        save_state, by end_training(), or by wait() of the returned object. Call one of the latter
+        two before you destroy the process group. If False, save_state returns when the checkpoint
+        is durable.
+    pickle: pickles objects in the state that have no safe encoding. Loading them needs
+        trust_pickle, and may then run any code.
+    name: the job's name, a part of the files' names.
+    threads, buffer_bytes: per rank, for writing.
     """
     kind = accelerator.distributed_type
     _hugging_face.refuse_sharded(
@@ -256,11 +262,12 @@ _OF_RANK: dict[str, Any] = {"random": dict, "step": int, "data": list}
 def _check(segment: Any, parts: dict[str, Any], what: str) -> None:
     for name, kind in parts.items():
         if not isinstance(segment, dict) or name not in segment or not isinstance(segment[name], kind):
-            raise Error(Code.CORRUPT, f"{what} is without its {name!r}, or that is something else; nothing was loaded")
+            raise Error(Code.CORRUPT, f"{what} has no {name!r}, or one of another kind; nothing was loaded")
 
 
 def _group_sizes(optimizer: Any, what: str) -> list[int]:
-    """How many parameters each group has in an optimizer's state; none where it is of a kind without groups."""
+    """The number of parameters of each group in an optimizer's state. Empty for an optimizer without
+    groups."""
     try:
         groups = optimizer.get("param_groups", []) if isinstance(optimizer, dict) else []
         return [len(group["params"]) for group in groups]

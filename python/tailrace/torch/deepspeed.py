@@ -9,8 +9,8 @@
     ...
     engine.save_checkpoint("ckpt")                            # returns when the state is copied
 
-Each file that DeepSpeed names is a segment of the K files in DIRECTORY/TAG (_segments has the steps). When those are
-committed, rank 0 replaces DIRECTORY/latest, and then removes what `keep` lets go.
+Each file that DeepSpeed names is a segment of the K files in DIRECTORY/TAG (_segments has the steps). When they are
+committed, rank 0 replaces DIRECTORY/latest, and then removes the checkpoints beyond `keep`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from tailrace.torch import _deepspeed_state, _durable, _segments, _zero_to_fp32
 
 
 class _SegmentPath(str):
-    """A file that exists, for DeepSpeed's look whether it does, and the segment in there that is meant."""
+    """The name of a file that exists, because DeepSpeed checks that, with the segment that it stands
+    for."""
 
     segment: str
 
@@ -42,10 +43,12 @@ class _SegmentPath(str):
 
 
 class TailraceCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
-    """A CheckpointEngine of DeepSpeed. Made by install(); its methods are for DeepSpeed, and wait() for you.
+    """A CheckpointEngine of DeepSpeed. install() makes it. wait() is for you; the other methods are
+    for DeepSpeed.
 
-    All calls come from the thread that trains. Making one is collective over all ranks, and so is every save.
-    Memory: one copy of what this rank saves, and two buffers of `buffer_bytes` while it is written.
+    All calls come from the thread that trains. Making one is collective over all ranks, and so is
+    every save. Memory: one copy of what this rank saves, and two buffers of `buffer_bytes` while it
+    is written.
     """
 
     def __init__(
@@ -62,7 +65,7 @@ class TailraceCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
     ) -> None:
         super().__init__(config_params)
         if keep is not None and keep < 1:
-            raise Error(Code.INVALID_ARGUMENT, f"keep is {keep}, and has to be 1 or more; nothing was done")
+            raise Error(Code.INVALID_ARGUMENT, f"keep is {keep}, and must be 1 or more; nothing was done")
         self.name = "TailraceCheckpointEngine"
         self._keep = keep
         self._trust_pickle = trust_pickle
@@ -90,7 +93,7 @@ class TailraceCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
         self._writer.open(self._place, then)
 
     def save(self, state_dict: Any, path: str) -> None:
-        """Copies the tensors. What fails here is raised when all ranks hear of it, from save_checkpoint."""
+        """Copies the tensors. save_checkpoint raises a failure when all ranks hear of it."""
         segment = os.path.relpath(os.path.abspath(path), self._place)
         if not segment.startswith(os.pardir):
             self._writer.add(segment, lambda: _deepspeed_state.to_plain(state_dict))
@@ -101,13 +104,14 @@ class TailraceCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
             self._writer.fail(error)
 
     def commit(self, info: Any) -> bool:
-        """Returns when what was saved since create is durable and can be loaded."""
+        """Returns when everything saved since create is durable and can be loaded."""
         self.start()
         self.wait()
         return True
 
     def load(self, path: str, map_location: Any = None) -> Any:
-        """One file as DeepSpeed names it: a segment of a checkpoint, or a file of DeepSpeed's own engine."""
+        """Loads one file as DeepSpeed names it: a segment of a checkpoint, or a file of DeepSpeed's
+        own engine."""
         if isinstance(path, _SegmentPath):
             place, segment = os.path.dirname(path), path.segment
         elif os.path.isfile(path):
@@ -118,37 +122,38 @@ class TailraceCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
         return _to_device(_deepspeed_state.from_plain(tree), map_location)
 
     def is_decoupled(self) -> bool:
-        # DeepSpeed then leaves the commit and `latest` to us, and calls cleanup(). Else it would write `latest` again
-        # after the commit, in place.
+        # DeepSpeed then leaves the commit and `latest` to us, and calls cleanup(). Otherwise it
+        # would write `latest` again after the commit, in place.
         return True
 
     def get_commit_info(self) -> Any:
-        # DeepSpeed would commit before the next step, and wait for the files there.
+        # Otherwise DeepSpeed would commit before the next step, and wait for the files there.
         return None
 
     def preserves_storage_sharing(self) -> bool:
-        # Each tensor is saved by itself, so DeepSpeed need not clone what is a view of more.
+        # Each tensor is saved by itself, so DeepSpeed need not clone views of larger storages.
         return False
 
     def cleanup(self) -> None:
-        """From engine.destroy(): waits for the last save."""
+        """Waits for the last save. engine.destroy() calls it."""
         self.end_reading()
         self.wait()
 
     # ---- what install() calls, and you -------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begins to write what was saved since create. Collective. Raises Error, on all ranks, when one of them
-        could not save: (invalid argument) with the path in the state of an object that has no safe encoding."""
+        """Begins to write what was saved since create. Collective. Raises Error, on all ranks, if one
+        of them could not save. For an object without a safe encoding it is (invalid argument), with
+        the object's path in the state."""
         self._writer.start()
 
     def wait(self) -> None:
-        """Returns when the last save is durable; raises Error when it has failed, on all ranks and once. What it
-        would have replaced is intact then."""
+        """Returns when the last save is durable. If it failed, raises Error, on all ranks and once.
+        Then the checkpoint it would have replaced is intact."""
         self._writer.wait()
 
     def segments_in(self, place: str) -> dict[str, int] | None:
-        """As _segments.owners_in; the files stay open for load()."""
+        """Like _segments.owners_in, but keeps the files open for load()."""
         try:
             return self._reader(place).owners
         except Error as error:
@@ -157,13 +162,14 @@ class TailraceCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
             raise
 
     def end_reading(self) -> None:
-        """Closes what load() has opened."""
+        """Closes the files that load() has opened."""
         reading, self._reading = self._reading, None
         if reading is not None:
             reading[1].close()
 
     def _reader(self, place: str) -> _segments.Reader:
-        """One for all segments of a checkpoint, so that its tables are read once: DeepSpeed loads several in turn."""
+        """One reader for all segments of a checkpoint, because DeepSpeed loads several in turn. So its
+        tables are read once."""
         try:
             files = sorted((file.name, file.inode(), file.stat().st_mtime_ns) for file in os.scandir(place))
         except OSError:
@@ -175,20 +181,26 @@ class TailraceCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
 
 
 def install(engine: Any, *, asynchronous: bool = True, **options: Any) -> TailraceCheckpointEngine:
-    """Makes a DeepSpeed engine save and load through tailrace; its checkpoint_engine from now on. Collective.
+    """Makes a DeepSpeed engine save and load through tailrace. Returns its new checkpoint_engine.
+    Collective.
 
     files: K, for all ranks together, at most 64 per rank.
-    asynchronous: save_checkpoint returns when the state is copied; the checkpoint can be loaded, and `latest` names
-        it, when it is complete. Before dist.destroy_process_group() call engine.destroy(), or wait() of what this
-        returns. False: save_checkpoint returns when the checkpoint is durable.
-    keep: how many checkpoints stay in save_dir; older ones of tailrace's are removed after each save. None: all.
-    pickle: objects in client_state that have no safe encoding are pickled; loading them needs trust_pickle.
-    trust_pickle: load pickled objects, and DeepSpeed's own files, whatever they hold. They may run any code.
-    name: of the job, part of the files' names. threads, buffer_bytes: per rank, of the writing.
+    asynchronous: save_checkpoint returns when the state is copied. When the checkpoint is complete
+        it can be loaded, and `latest` names it. Before dist.destroy_process_group() call
+        engine.destroy(), or wait() of the returned object. If False, save_checkpoint returns when
+        the checkpoint is durable.
+    keep: the number of checkpoints that stay in save_dir. Older ones of tailrace's are removed
+        after each save. None: all.
+    pickle: pickles objects in client_state that have no safe encoding. Loading them needs
+        trust_pickle.
+    trust_pickle: load pickled objects, and DeepSpeed's own files, whatever they hold. They may run
+        any code.
+    name: the job's name, a part of the files' names.
+    threads, buffer_bytes: per rank, for writing.
 
-    Checkpoints that DeepSpeed's own engine has written load too. DeepSpeed's get_fp32_state_dict_from_zero_checkpoint
-    takes tailrace's from now on, as it takes its own. What save_16bit_model writes stays a file of
-    torch.save, since it is for other programs.
+    Checkpoints of DeepSpeed's own engine can be loaded, too. From now on DeepSpeed's
+    get_fp32_state_dict_from_zero_checkpoint accepts tailrace's checkpoints besides its own.
+    save_16bit_model still writes a file of torch.save, because that file is for other programs.
     """
     made = TailraceCheckpointEngine(engine._config, **options)
     _zero_to_fp32.install(made._trust_pickle)
@@ -226,9 +238,9 @@ def install(engine: Any, *, asynchronous: bool = True, **options: Any) -> Tailra
 
 
 def export(checkpoint: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
-    """Writes DeepSpeed's own files (torch.save) of a checkpoint, DIRECTORY/TAG, into the directory `target` and
-    nowhere else, for zero_to_fp32.py, universal checkpoints, and engines without tailrace. Memory: one file's state at
-    a time."""
+    """Writes DeepSpeed's own files (torch.save) of a checkpoint, DIRECTORY/TAG, into the directory
+    `target` and nowhere else. They serve zero_to_fp32.py, universal checkpoints, and engines
+    without tailrace. Memory: the state of one file at a time."""
     target = _arguments.path(target, "target", "nothing was written")
     with _segments.Reader(_arguments.path(checkpoint, "checkpoint", "nothing was read")) as reader:
         for segment in reader.owners:
@@ -238,7 +250,7 @@ def export(checkpoint: str | os.PathLike[str], target: str | os.PathLike[str]) -
 
 
 def _to_device(tree: Any, map_location: Any) -> Any:
-    # A function is DeepSpeed's way to say that all stays on the host.
+    # DeepSpeed passes a function to say that everything stays on the host.
     device = torch.device("cpu" if map_location is None or callable(map_location) else map_location)
     if device.type == "cpu":
         return tree
@@ -250,7 +262,7 @@ def _save_for_others(state: Any, path: str) -> None:
 
 
 def _rotate(save_dir: str, tag: str, keep: int) -> None:
-    """Removes the oldest checkpoints of tailrace's beside this one until `keep` are left."""
+    """Removes the oldest checkpoints of tailrace's, never this one, until `keep` are left."""
     others = []
     for entry in os.scandir(save_dir):
         if entry.name != tag and entry.is_dir(follow_symlinks=False):

@@ -8,8 +8,8 @@
     trainer.train(resume_from_checkpoint=True)                 # as ever
 
 OUTPUT_DIR/checkpoint-N holds the K files, and trainer_state.json, which the Trainer looks for. The directory has
-another name until all of that is durable: a checkpoint-N is a complete one. Model, optimizer, scheduler and scaler
-are a segment of rank 0's, the states of the random generators one of each rank's (_segments has the steps).
+another name until all of that is durable, so every checkpoint-N is complete. Model, optimizer, scheduler and scaler
+are a segment of rank 0. The states of the random generators are a segment of each rank (_segments has the steps).
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class TrainerCheckpoints:
         trainer.add_callback(_WaitAtTheEnd(self))
 
     def wait(self) -> None:
-        """Returns when the last checkpoint is durable; raises Error, on all ranks and once, when it has failed."""
+        """Returns when the last checkpoint is durable. If it failed, raises Error, on all ranks and
+        once."""
         self._writer.wait()
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
@@ -54,7 +55,7 @@ class TrainerCheckpoints:
             trainer.store_flos()
         run_dir = trainer._get_output_dir(trial=trial)
         place = os.path.join(run_dir, f"checkpoint-{state.global_step}")
-        self._writer.wait()  # and what `then` has removed
+        self._writer.wait()  # also for what `then` removes
         if state.best_global_step:
             best = os.path.join(run_dir, f"checkpoint-{state.best_global_step}")
             if best == place or os.path.isdir(best):
@@ -109,7 +110,7 @@ class TrainerCheckpoints:
         if found is None:
             self._theirs["_load_from_checkpoint"](resume_from_checkpoint, model)
         else:
-            target.load_state_dict(found)  # what is no tensor; those are filled
+            target.load_state_dict(found)  # the tensors are filled already
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         found = self._load(checkpoint, "training")
@@ -131,7 +132,7 @@ class TrainerCheckpoints:
     def _load_best_model(self) -> None:
         self.wait()
         if dist.is_available() and dist.is_initialized():
-            dist.barrier()  # rank 0 gives the directory its name, and the others look for it
+            dist.barrier()  # rank 0 renames the directory, and the others look for it
         model = self._trainer.model
         found = self._load(self._trainer.state.best_model_checkpoint, "model", into=model.state_dict())
         if found is None:
@@ -140,7 +141,7 @@ class TrainerCheckpoints:
             model.load_state_dict(found)
 
     def _load(self, place: str | None, segment: str, into: Any = None) -> Any:
-        """None for what the Trainer itself has to load, or does not have either."""
+        """Loads a segment. None if the Trainer itself must load it, or does not have it either."""
         if place is None:
             return None
         owners = _segments.owners_in(place)
@@ -181,17 +182,21 @@ def install(
     threads: int = 2,
     buffer_bytes: int = 8 << 20,
 ) -> TrainerCheckpoints:
-    """Makes a Trainer (one process, or DDP) save and resume through tailrace. Collective over all ranks.
+    """Makes a Trainer (one process, or DDP) save and resume through tailrace. Collective over all
+    ranks.
 
-    When it saves, how many checkpoints it keeps (save_total_limit), which one is best, and from where it resumes are
-    the Trainer's arguments as ever; checkpoints that it has written itself load too.
+    The Trainer's arguments work as before: when it saves, how many checkpoints it keeps
+    (save_total_limit), which one is best, and where it resumes. Checkpoints of the Trainer itself
+    can be loaded, too.
 
     files: K, for all ranks together, at most 64 per rank.
-    asynchronous: training goes on when the state is copied. train() ends when the last checkpoint is durable. A
-        failure is raised by the next save, or at the end. False: training waits for each checkpoint.
-    pickle: objects in the state that have no safe encoding are pickled; loading them needs trust_pickle, and may run
-        any code then.
-    name: of the job, part of the files' names. threads, buffer_bytes: per rank, of the writing.
+    asynchronous: training goes on when the state is copied. train() ends when the last checkpoint
+        is durable. A failure is raised by the next save, or at the end. If False, training waits
+        for each checkpoint.
+    pickle: pickles objects in the state that have no safe encoding. Loading them needs
+        trust_pickle, and may then run any code.
+    name: the job's name, a part of the files' names.
+    threads, buffer_bytes: per rank, for writing.
     """
     _hugging_face.refuse_sharded("Trainer", deepspeed=trainer.is_deepspeed_enabled, fsdp=trainer.is_fsdp_enabled)
     if trainer.args.push_to_hub and trainer.args.hub_strategy != HubStrategy.END:
@@ -218,7 +223,7 @@ def _clear(run_dir: str) -> None:
 
 
 def _give_names_back(run_dir: str) -> None:
-    """To checkpoints that had made room for ones that never came."""
+    """Gives checkpoints their names back that were renamed for new ones that never came."""
     for replaced in _replaced(run_dir):
         place = os.path.join(run_dir, os.path.basename(replaced)[1:].removesuffix(".replaced"))
         if not os.path.lexists(place):
@@ -235,8 +240,8 @@ def _replaced(run_dir: str) -> list[str]:
 
 
 def _take_its_name(unfinished: str, place: str) -> None:
-    """Gives a complete checkpoint its name. An older one of that name makes room for it at that moment, and is removed
-    afterwards: what has the name is whole at any time."""
+    """Gives a complete checkpoint its name. An older one of that name is renamed at that moment, and
+    removed afterwards. So whatever has the name is complete at any time."""
     _durable.sync(os.path.join(unfinished, _STATE))
     _durable.sync(unfinished)
     directory, name = os.path.split(place)
@@ -253,5 +258,5 @@ def _take_its_name(unfinished: str, place: str) -> None:
         raise Error(
             Code.IO_ERROR, f"giving '{place}' its name: {error.strerror}; older checkpoints are intact"
         ) from error
-    with contextlib.suppress(OSError):  # else by the next save
+    with contextlib.suppress(OSError):  # otherwise the next save removes it
         _durable.remove(replaced)

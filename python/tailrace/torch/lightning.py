@@ -5,8 +5,8 @@
 
     trainer = Trainer(plugins=[TailraceCheckpointIO(asynchronous=True)])
 
-Works with the packages lightning and pytorch_lightning: with the one that the program has imported, else with the one
-that is installed.
+It works with the packages lightning and pytorch_lightning: with the one that the program has imported, or else with
+the one that is installed.
 """
 
 from __future__ import annotations
@@ -34,16 +34,18 @@ def _checkpoint_io() -> Any:
 
 
 class TailraceCheckpointIO(_checkpoint_io()):  # type: ignore[misc]
-    """One file of tailrace.torch.save per checkpoint: durable when it has its name, checked when it is loaded.
+    """One file of tailrace.torch.save per checkpoint. It is durable when it has its name, and checked
+    when it is loaded.
 
-    pickle: objects in the checkpoint (of a callback's state, or hyperparameters) that have no safe encoding are
-        pickled; without it saving raises Error (invalid argument) with their path. Loading them needs
-        weights_only=False in the Trainer's call.
-    asynchronous: a save copies the state into memory that is kept, and returns; one thread writes and removes the
-        files, in the Trainer's order. (Lightning's own AsyncCheckpointIO removes at once: a file whose save is still
-        to come then stays for good.) The next save waits for the last one and raises its failure, as the end of the
-        Trainer's run does; until then nothing is removed. An object without a safe encoding is told at once. Views of
-        one tensor come back as tensors of their own, unless they are equal.
+    pickle: pickles objects in the checkpoint (of a callback's state, or hyperparameters) that have
+        no safe encoding. Without it, saving raises Error (invalid argument) with their path.
+        Loading them needs weights_only=False in the Trainer's call.
+    asynchronous: a save copies the state into memory that is kept, and returns. One thread writes
+        and removes the files, in the Trainer's order. (Lightning's own AsyncCheckpointIO removes at
+        once. If the save of a file is still to come then, the file stays for good.) The next save
+        waits for the last one and raises its failure, and so does the end of the Trainer's run.
+        Until then nothing is removed. An object without a safe encoding is reported at once. Views
+        of one tensor come back as tensors of their own, unless they are equal.
     """
 
     def __init__(self, *, pickle: bool = False, asynchronous: bool = False) -> None:
@@ -57,10 +59,10 @@ class TailraceCheckpointIO(_checkpoint_io()):  # type: ignore[misc]
         self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any = None
     ) -> None:
         if storage_options is not None:
-            raise Error(Code.INVALID_ARGUMENT, f"storage options for '{path}' are not known; nothing was saved")
-        self._wait()  # the copy that is being written is the memory of the next one
+            raise Error(Code.INVALID_ARGUMENT, f"storage options for '{path}' are not supported; nothing was saved")
+        self._wait()  # the next copy uses the memory of the one being written
         if self._thread is not None:
-            _tree.encode(checkpoint, self._pickle)  # raises what would come too late from the thread
+            _tree.encode(checkpoint, self._pickle)  # raises now what the thread would raise too late
             checkpoint = self._stager.stage_again(checkpoint)
         # The thread may find another working directory.
         place = os.path.abspath(_arguments.path(path, "path", "nothing was saved"))
@@ -78,7 +80,8 @@ class TailraceCheckpointIO(_checkpoint_io()):  # type: ignore[misc]
         place = os.path.abspath(path)
 
         def remove() -> None:
-            # The Trainer removes what the checkpoints before have made superfluous, if they are there.
+            # The Trainer removes the checkpoints that this one makes superfluous, if this one and
+            # those before succeed.
             if all(future.exception() is None for future in before):
                 _remove(place)
 
@@ -99,7 +102,7 @@ class TailraceCheckpointIO(_checkpoint_io()):  # type: ignore[misc]
             self._pending.append(self._thread.submit(action))
 
     def _wait(self) -> None:
-        wait(self._pending)  # whoever interrupts this finds them still pending
+        wait(self._pending)  # after an interrupt they are still pending
         pending, self._pending = self._pending, []
         failures = [failure for future in pending if (failure := future.exception()) is not None]
         if failures:

@@ -7,15 +7,15 @@
     dist_checkpointing.save(sharded_state_dict, "ckpt/iter_100", sharded_strategy=BACKEND)
     state = dist_checkpointing.load(sharded_state_dict, "ckpt/iter_100")
 
-Megatron's own torch_dist backend is torch.distributed.checkpoint underneath; these strategies translate a state dict
-as that one does, and give it to StorageWriter and StorageReader. Beside the K files a directory holds what Megatron
-writes itself: common.pt (what is not sharded) and metadata.json, which comes last and names the backend.
+Megatron's own torch_dist backend uses torch.distributed.checkpoint. These strategies translate a state dict as that
+backend does, and give it to StorageWriter and StorageReader. Beside the K files a directory holds what Megatron writes
+itself: common.pt (everything that is not sharded) and metadata.json, which comes last and names the backend.
 
-How an asynchronous save goes:
+The steps of an asynchronous save:
 
-  1. async_save   waits for the last save, copies the shards into memory that is kept, and starts a thread that saves
-  2. the request's function, which Megatron runs in a process and asks for after each step, waits for that thread
-  3. the request's finalize function raises what has failed in the thread; Megatron then writes metadata.json
+  1. async_save waits for the last save, copies the shards into memory that is kept, and starts a thread that saves.
+  2. Megatron runs the request's function in a process and asks for it after each step. It waits for that thread.
+  3. The request's finalize function raises what has failed in the thread. Megatron then writes metadata.json.
 """
 
 from __future__ import annotations
@@ -57,16 +57,18 @@ Path = str | os.PathLike[str]
 
 
 class SaveStrategy(AsyncSaveShardedStrategy):  # type: ignore[misc]
-    """Making one is collective over all ranks. One save at a time; a second one waits for the first.
+    """Making one is collective over all ranks. It makes one save at a time; a second one waits for the
+    first.
 
-    files: K, at most 64 per rank. options: of StorageWriter.
+    files: K, at most 64 per rank.
+    options: those of StorageWriter.
     """
 
     def __init__(self, files: int = 1, **options: Any) -> None:
         super().__init__(*BACKEND)
         self._writer = StorageWriter(files=files, **options)
         self._stager = AsyncStager()
-        self._group = _groups.new_group(range(dist.get_world_size()))  # of the thread, for DCP's own collectives
+        self._group = _groups.new_group(range(dist.get_world_size()))  # the thread's, for DCP's own collectives
         self._thread: threading.Thread | None = None  # of an asynchronous save
         self._failure: BaseException | None = None  # of that save
 
@@ -88,17 +90,17 @@ class SaveStrategy(AsyncSaveShardedStrategy):  # type: ignore[misc]
         def save() -> None:
             try:
                 self._save(copies, checkpoint_dir)
-            except BaseException as error:  # DCP's CheckpointException is no Exception
+            except BaseException as error:  # DCP's CheckpointException is not an Exception
                 self._failure = error
             finally:
-                lock.close()  # and with it goes the lock
+                lock.close()  # this releases the lock
 
         self._thread = threading.Thread(target=save, name="tailrace-megatron")
         self._thread.start()
         return AsyncRequest(_wait_for, (lock.name,), [self.wait])
 
     def wait(self) -> None:
-        """Returns when the last asynchronous save is durable; raises Error, once, when it has failed."""
+        """Returns when the last asynchronous save is durable. If it failed, raises Error, once."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -107,7 +109,7 @@ class SaveStrategy(AsyncSaveShardedStrategy):  # type: ignore[misc]
             raise failure
 
     def _copy(self, by_key: dict[str, list[Any]]) -> dict[str, list[Any]]:
-        """The same shards, of staged data."""
+        """The same shards, with staged data."""
         staged = self._stager.stage_again({key: [shard.data for shard in shards] for key, shards in by_key.items()})
         return {
             key: [dataclasses.replace(shard, data=data) for shard, data in zip(shards, staged[key], strict=True)]
@@ -115,7 +117,8 @@ class SaveStrategy(AsyncSaveShardedStrategy):  # type: ignore[misc]
         }
 
     def _save(self, by_key: Future[dict[str, list[Any]]], checkpoint_dir: Path) -> None:
-        """Collective. What this rank has failed at is raised on all, since the others come to DCP's collectives."""
+        """Saves. Collective. A failure of this rank is raised on all ranks, because the others enter
+        DCP's collectives."""
         state: dict[str, Any] = {}
         try:
             state = theirs.mcore_to_pyt_state_dict(by_key.result(), is_loading=False)
@@ -132,8 +135,8 @@ class SaveStrategy(AsyncSaveShardedStrategy):  # type: ignore[misc]
 
 
 class LoadStrategy(theirs.TorchDistLoadShardedStrategy):  # type: ignore[misc]
-    """trust_pickle: sharded objects that torch does not load with weights_only=True are unpickled, and so may run any
-    code; otherwise they raise Error (unsupported)."""
+    """trust_pickle: unpickle sharded objects that torch does not load with weights_only=True. They may
+    run any code. Otherwise they raise Error (unsupported)."""
 
     def __init__(self, trust_pickle: bool = False) -> None:
         super().__init__()
@@ -184,8 +187,10 @@ class LoadStrategy(theirs.TorchDistLoadShardedStrategy):  # type: ignore[misc]
 def register(files: int = 1, *, trust_pickle: bool = False, **options: Any) -> SaveStrategy:
     """Registers both strategies as BACKEND, and returns the one that saves. Collective over all ranks.
 
-    Where strategies are wrapped (FullyParallelSaveStrategyWrapper), wrap what this returns. files, options: of
-    SaveStrategy. trust_pickle: of LoadStrategy.
+    If strategies are wrapped (FullyParallelSaveStrategyWrapper), wrap what this returns.
+
+    files, options: those of SaveStrategy.
+    trust_pickle: that of LoadStrategy.
     """
     saving = SaveStrategy(files, **options)
     register_default_strategy(StrategyAction.SAVE_SHARDED, *BACKEND, saving)
@@ -194,7 +199,7 @@ def register(files: int = 1, *, trust_pickle: bool = False, **options: Any) -> S
 
 
 class _Failing(DefaultSavePlanner):
-    """Makes a save fail on all ranks, since this one has nothing to save."""
+    """Makes a save fail on all ranks, because this one has nothing to save."""
 
     def __init__(self, failure: Exception) -> None:
         super().__init__()
@@ -205,7 +210,7 @@ class _Failing(DefaultSavePlanner):
 
 
 def _tried(work: Callable[[], Any]) -> Future[Any]:
-    """The work's result, or what it has raised, for later."""
+    """The work's result or exception, for later."""
     tried: Future[Any] = Future()
     try:
         tried.set_result(work())
@@ -215,14 +220,15 @@ def _tried(work: Callable[[], Any]) -> Future[Any]:
 
 
 def _by_key(sharded_state_dict: Any) -> dict[str, list[Any]]:
-    """This rank's shards by the key that they have in the file; of those with replicas only the main ones."""
+    """This rank's shards by their key in the file; only the main ones of shards with replicas."""
     by_key: dict[str, list[Any]] = theirs._replace_state_dict_keys_with_sharded_keys(sharded_state_dict, True)[0]
     return by_key
 
 
 def _wait_for(locked: str) -> None:
-    """In Megatron's process: returns when the file is no longer locked. A record lock goes with its holder, so this
-    ends also when the job was killed; and it is not inherited by a fork, as the descriptor is."""
+    """Runs in Megatron's process, and returns when the file is no longer locked. A record lock ends
+    with its holder, so this also returns when the job was killed. A fork inherits the descriptor,
+    but not the lock."""
     try:
         with open(locked, "r+b") as file:
             fcntl.lockf(file, fcntl.LOCK_EX)

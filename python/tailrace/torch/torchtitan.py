@@ -1,11 +1,12 @@
-"""TorchTitan: its checkpoints in K files, by a checkpoint manager that takes the place of its own.
+"""TorchTitan: its checkpoints in K files, by a checkpoint manager that replaces its own.
 
     from tailrace.torch.torchtitan import TailraceCheckpointManager
 
     config.checkpoint = TailraceCheckpointManager.Config(enable=True, interval=500, async_mode="async", files=16)
 
-TorchTitan's manager is torch.distributed.checkpoint underneath; this one gives it StorageWriter and StorageReader, and
-knows a complete checkpoint when it looks for the newest one. What to save, when, and what to remove stays TorchTitan's.
+TorchTitan's manager uses torch.distributed.checkpoint. This one gives it StorageWriter and StorageReader, and
+recognises a complete checkpoint when it looks for the newest one. TorchTitan still decides what to save, when, and what
+to remove.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ from tailrace.torch._writer import StorageWriter
 
 
 class TailraceCheckpointManager(CheckpointManager):  # type: ignore[misc]
-    """Making one is collective over all ranks, as with TorchTitan's own.
+    """Making one is collective over all ranks, as with TorchTitan's own manager.
 
-    With the async_mode "async" a save returns when the state is copied; "async_with_pinned_mem" copies in a thread, and
-    TorchTitan waits for it before the optimizer's next step. Both write in a thread, and keep their staging memory.
-    Checkpoints that TorchTitan has written itself load as well; Hugging Face's format is left to it.
+    With the async_mode "async" a save returns when the state is copied. "async_with_pinned_mem"
+    copies in a thread, and TorchTitan waits for it before the optimizer's next step. Both write in
+    a thread, and keep their staging memory. Checkpoints of TorchTitan itself can be loaded, too.
+    Hugging Face's format is left to TorchTitan.
     """
 
     @dataclass(kw_only=True, slots=True)
@@ -48,9 +50,9 @@ class TailraceCheckpointManager(CheckpointManager):  # type: ignore[misc]
             return
         if not StorageWriter.validate_checkpoint_id(self.folder):
             raise Error(
-                Code.UNSUPPORTED, f"checkpoints go into a directory, and '{self.folder}' is none; nothing was saved"
+                Code.UNSUPPORTED, f"checkpoints go into a directory, and '{self.folder}' is not one; nothing was saved"
             )
-        # Under this name TorchTitan closes it, and makes none of its own.
+        # TorchTitan closes it under this name, and makes none of its own.
         self.stager = AsyncStager(background=self.async_mode == AsyncMode.ASYNC_WITH_PINNED_MEM)
         self._writer = StorageWriter(files=config.files, stager=self.stager)
         self._trust_pickle = config.trust_pickle
@@ -85,11 +87,12 @@ class TailraceCheckpointManager(CheckpointManager):  # type: ignore[misc]
         state_dict_loader.load(
             state_dict, checkpoint_id=checkpoint_id, storage_reader=StorageReader(trust_pickle=self._trust_pickle)
         )
-        if MODEL in self.states:  # its tensors stand among the other states, and so DCP does not know it
+        if MODEL in self.states:  # its tensors are among the other states, so DCP does not know it
             self.states[MODEL].load_state_dict(state_dict)
 
     def _find_load_step(self, folder: str = "") -> int:
-        """The newest step with a complete checkpoint, of tailrace's or of TorchTitan's own; -1 where there is none."""
+        """The newest step with a complete checkpoint, of tailrace's or of TorchTitan's own; -1 if
+        there is none."""
         folder = folder or self.folder
         newest: int = super()._find_load_step(folder)
         names = os.listdir(folder) if os.path.isdir(folder) else []
