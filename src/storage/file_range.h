@@ -1,4 +1,4 @@
-// What every file checks before it reads or writes: that the range can be one of a file.
+// The check that every file makes before it reads or writes: a file can have the range.
 #pragma once
 
 #include <fmt/format.h>
@@ -11,7 +11,7 @@
 
 namespace tailrace::internal {
 
-// invalid_argument when the range ends beyond what a file offset can say.
+// invalid_argument if the range ends beyond the greatest offset of a file.
 inline Status check_file_range(std::string_view doing, uint64_t bytes, uint64_t offset,
                                const std::string& path) {
     if (bytes <= INT64_MAX && offset <= INT64_MAX - bytes) return Status();

@@ -1,6 +1,6 @@
-// While an object of this lives, a write beyond the limit of file sizes (RLIMIT_FSIZE) fails with EFBIG in
-// this thread, and does not end the program by SIGXFSZ. For threads of the program; the library's own block
-// signals.
+// While this object lives, a write of this thread beyond the limit of file sizes (RLIMIT_FSIZE)
+// fails with EFBIG, instead of ending the program by SIGXFSZ. It is for the program's threads; the
+// library's own threads block signals.
 #pragma once
 
 #include <signal.h>

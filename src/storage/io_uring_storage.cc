@@ -1,25 +1,27 @@
 // Design notes
 //
-// A transfer of more than one request is cut into requests; a ring keeps up to queue_depth of them in flight;
-// the call returns when none is left. Whatever a request does not do at once (short, interrupted, failed,
-// refused by the ring) is done with plain system calls afterwards, in order: these know how to retry, and
-// what is an error or the end of the file shows there as it does without a ring. Transfers of one request go
-// the plain way from the start.
+// Transfers. A transfer of more than one request is cut into requests. A ring keeps up to
+// queue_depth of them in flight, and the call returns when none is left. If a request is not done
+// at once (short, interrupted, failed, refused by the ring), plain system calls do the rest
+// afterwards, in order. These know how to retry, and report errors and the end of the file as they
+// do without a ring. A transfer of one request uses plain system calls from the start.
 //
-// Rings. A ring belongs to one call at a time: calls take one from the engine's idle list, or make one, and
-// put it back. So there are as many as threads ever moved data at once, and they go with the engine. If no
-// further ring can be made, that call goes the plain way.
+// Rings. A ring belongs to one call at a time. A call takes one from the engine's idle list, or
+// makes one, and puts it back. So there are as many rings as threads ever moved data at once, and
+// they are freed with the engine. If no further ring can be made, the call uses plain system calls.
 //
-// Registered buffers. Memory that use_memory() told of is registered with a ring in pieces, each when the
-// ring first meets a request from it: registering takes hold of all pages of a piece, and a pool's untouched
-// buffers shall cost nothing. The kernel may refuse (an old one, or the limit of locked memory); then that
-// ring writes from it like from any memory. What is registered belongs to one set of regions (`generation`).
+// Registered buffers. Memory from use_memory() is registered with a ring in pieces, each when the
+// ring first meets a request from it. The reason is that registering pins all pages of a piece, and
+// a pool's untouched buffers must cost nothing. The kernel may refuse (an old one, or the limit of
+// locked memory). Then that ring writes from it as from any memory. Registered memory belongs to
+// one set of regions (`generation`).
 //
-// The uncached route goes the plain way: the kernel cannot start a write into the page cache without waiting,
-// so a ring would hand each to one of its own threads, and a read finds its read-ahead by itself.
+// The uncached route uses plain system calls. The kernel cannot start a write into the page cache
+// without waiting, so a ring would hand each write to one of its own threads. A read gets its
+// read-ahead without a ring.
 //
-// A broken ring (the kernel refuses to take requests) is never reused; what it had taken is awaited first,
-// because the kernel holds the caller's memory until then.
+// A broken ring (the kernel refuses to take requests) is never reused. Requests that it had taken
+// are awaited first, because the kernel holds the caller's memory until then.
 #include "storage/io_uring_storage.h"
 
 #include <fmt/format.h>
@@ -44,7 +46,8 @@ namespace {
 constexpr size_t piece_bytes = 4 * MiB;
 constexpr size_t most_pieces_registered = 1 << 14;  // the kernel's limit for one ring
 
-// The memory to register, as it was told; replaced as a whole, so that a ring may keep an old one.
+// The memory to register, as use_memory() named it. It is replaced as a whole, so that a ring may
+// keep an old one.
 struct Regions {
     uint64_t generation = 0;
     std::vector<std::span<std::byte>> spans;
@@ -89,7 +92,8 @@ class Ring {
         there_.assign(pieces, false);
     }
 
-    // Of memory that is ours no longer: other memory may come to lie at the same address.
+    // Unregisters memory that does not belong to us any more, because other memory may come to lie
+    // at the same address.
     void let_go_unless(const Regions& regions) {
         if (regions.generation != generation_) let_go();
     }
@@ -121,14 +125,14 @@ class Ring {
             io_uring_register_buffers_update_tag(&ring_, static_cast<unsigned>(piece), &entry, nullptr, 1);
         if (result != 1) {
             refused(-result);
-            spans_.clear();  // no further attempts; what is registered is let go with the rest
+            spans_.clear();  // no further attempts; the registered pieces are freed with the rest
             return false;
         }
         there_[piece] = true;
         return true;
     }
     static void refused(int error) {
-        log(LogLevel::debug, "io_uring goes without registered buffers: {}", std::strerror(error));
+        log(LogLevel::debug, "io_uring works without registered buffers: {}", std::strerror(error));
     }
     void let_go() {
         if (!there_.empty()) (void)io_uring_unregister_buffers(&ring_);
@@ -141,7 +145,7 @@ class Ring {
     bool made_ = false;
     uint64_t generation_ = 0;
     std::vector<std::span<std::byte>> spans_;
-    std::vector<bool> there_;  // pieces that are registered; empty: no table is
+    std::vector<bool> there_;  // registered pieces; empty if there is no table
 };
 
 struct Request {
@@ -157,7 +161,7 @@ class IoUringEngine : public TransferEngine {
         : depth_(std::clamp(depth, 1u, 4096u)),
           request_bytes_(align_up(std::clamp<uint64_t>(request_bytes, 1, GiB), direct_unit_bytes)) {}
 
-    // Makes the first ring, to learn whether there can be one: 0 or an errno value.
+    // Makes the first ring, to learn whether one can be made. Returns 0 or an errno value.
     int probe() {
         auto ring = std::make_unique<Ring>();
         if (const int error = ring->create(depth_); error != 0) return error;
@@ -199,7 +203,7 @@ class IoUringEngine : public TransferEngine {
         auto regions = std::make_shared<Regions>();
         regions->generation = regions_->generation + 1;
         regions_ = std::move(regions);
-        // Rings at work let go when they come back.
+        // Rings at work unregister it when they are put back.
         for (auto& ring : idle_) ring->let_go_unless(*regions_);
     }
 
@@ -210,7 +214,7 @@ class IoUringEngine : public TransferEngine {
         std::unique_ptr<Ring> ring;
         if (requests.size() > 1) ring = take_ring(requests);
         if (ring && run(*ring, descriptor, requests, writing)) give_ring(std::move(ring));
-        // What is left, in order.
+        // Does the rest, in order.
         Moved total;
         for (Request& request : requests) {
             if (request.done < request.bytes) total.error = finish(descriptor, request, route, writing);
@@ -221,7 +225,7 @@ class IoUringEngine : public TransferEngine {
     }
 
     std::vector<Request> cut(std::span<const iovec> pieces, uint64_t offset) const {
-        constexpr size_t most_pieces = 64;  // small ones travel together, up to here
+        constexpr size_t most_pieces = 64;  // this many small pieces travel together
         std::vector<Request> requests;
         for (const iovec& piece : pieces) {
             for (size_t at = 0; at < piece.iov_len;) {
@@ -241,10 +245,10 @@ class IoUringEngine : public TransferEngine {
         return requests;
     }
 
-    // Sends all requests through the ring and waits for them. False when the ring is broken.
+    // Sends all requests through the ring and waits for them. False if the ring is broken.
     bool run(Ring& ring, int descriptor, std::vector<Request>& requests, bool writing) {
         size_t prepared = 0, submitted = 0, completed = 0;
-        bool stopping = false;  // after one that is not done: nothing new, wait for what is under way
+        bool stopping = false;  // after an unfinished request: start nothing new, wait for requests under way
         bool broken = false;
         while (true) {
             while (!stopping && !broken && prepared < requests.size() && prepared - completed < depth_) {
@@ -259,7 +263,7 @@ class IoUringEngine : public TransferEngine {
                 if (result > 0) {
                     submitted += static_cast<size_t>(result);
                 } else if (result != -EINTR && submitted == completed) {
-                    broken = true;  // refused, with nothing under way whose end could change that
+                    broken = true;  // refused, and no request is under way whose end could change that
                 } else if (result < 0 && result != -EINTR && result != -EAGAIN && result != -EBUSY) {
                     broken = true;
                 }
@@ -306,7 +310,7 @@ class IoUringEngine : public TransferEngine {
         }
     }
 
-    // The part of a request that the ring did not do; 0 or an errno value.
+    // Does the part of a request that the ring did not do. Returns 0 or an errno value.
     int finish(int descriptor, Request& request, Route route, bool writing) {
         if (route == Route::direct && request.done % direct_unit_bytes != 0)
             return 0;  // the caller goes on without direct I/O
@@ -368,7 +372,7 @@ class IoUringEngine : public TransferEngine {
     const uint64_t request_bytes_;
     PosixEngine plain_;
     std::atomic<bool> told_{false};
-    Mutex mutex_;  // over everything below
+    Mutex mutex_;  // guards everything below
     std::vector<std::unique_ptr<Ring>> idle_ GUARDED_BY(mutex_);
     std::shared_ptr<const Regions> regions_ GUARDED_BY(mutex_) = std::make_shared<Regions>();
 };

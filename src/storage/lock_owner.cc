@@ -1,7 +1,8 @@
-// /proc/locks names the process that took the lock. It may have died since and left the lock to a process
-// that inherited the descriptor, and its number may belong to another by now. So it is believed only when one
-// of the process's own descriptors bears the lock, which /proc/PID/fdinfo tells. Of another user's process
-// the system does not tell that; then the process is named with its user, who has to be asked anyway.
+// /proc/locks names the process that took the lock. That process may have died since and left the
+// lock to a process that inherited the descriptor, and another process may have its number by now.
+// So the number is trusted only if one of the process's own descriptors holds the lock, which
+// /proc/PID/fdinfo tells. The system does not tell this of another user's process. Then the process
+// is named together with its user, who has to be asked anyway.
 #include "storage/lock_owner.h"
 
 #include <fmt/format.h>
@@ -18,8 +19,8 @@ namespace tailrace::internal {
 
 namespace {
 
-// The holder, when the line says that somebody has a lock on `inode` (a shared one keeps us out as well);
-// 0 otherwise. Such lines look like "1: FLOCK  ADVISORY  WRITE 9749 fe:00:9994748 0 EOF".
+// The holder, if the line says that a process has a lock on `inode`; otherwise 0. (A shared lock
+// keeps us out as well.) Such lines look like "1: FLOCK  ADVISORY  WRITE 9749 fe:00:9994748 0 EOF".
 pid_t holder(std::istringstream line, const std::string& inode) {
     std::string number, kind, strictness, mode, locked;
     pid_t process = 0;

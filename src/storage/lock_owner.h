@@ -9,13 +9,14 @@ namespace tailrace::internal {
 
 struct LockOwner {
     pid_t process = 0;
-    // Set for a process of another user. Where this one cannot look into it, it took the lock but may have
-    // left it to another since.
+    // Set for a process of another user. If this process cannot look into it, that process took the
+    // lock, but may have left it to another one since.
     std::optional<uid_t> other_user;
 };
 
-// Who holds a lock on the directory open as `directory`. Nothing when it is on another machine,
-// out of sight (in another container), or has just let go. Of this user's processes never a wrong one.
+// The holder of a lock on the directory open as `directory`. Nothing if the holder is on another
+// machine, is out of sight (in another container), or has just released the lock. A process of this
+// user that is returned does hold the lock.
 std::optional<LockOwner> lock_owner(int directory);
 
 }  // namespace tailrace::internal

@@ -24,7 +24,7 @@ std::vector<std::string_view> words_of(std::string_view line) {
     return words;
 }
 
-// Blanks and the like are written as a backslash and three octal digits.
+// Spaces and some other characters are written as a backslash and three octal digits.
 std::string unescaped(std::string_view text) {
     std::string plain;
     const auto is_octal = [](char c) { return c >= '0' && c <= '7'; };
@@ -65,7 +65,7 @@ uint64_t lock_piece_bytes(std::string_view mountinfo, std::string_view path) {
         while (dash < words.size() && words[dash] != "-") ++dash;
         if (dash + 2 >= words.size()) continue;
         const std::string mount_point = unescaped(words[4]);
-        // Of several at one place the last one mounted is seen.
+        // If several are mounted at one place, the last one is visible.
         if (!lies_below(path, mount_point) || mount_point.size() < longest) continue;
         longest = mount_point.size();
         bytes = is_moosefs(words[dash + 1], unescaped(words[dash + 2])) ? moosefs_chunk_bytes : 0;

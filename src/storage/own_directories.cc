@@ -19,7 +19,7 @@ constexpr mode_t others_write = S_IWGRP | S_IWOTH, others_rights = S_IRWXG | S_I
 constexpr mode_t all_rights = 07777;
 constexpr mode_t own_rights = S_IRWXU;
 
-// Without slashes that say nothing.
+// Without superfluous slashes.
 std::string normal(const std::string& path) {
     std::string result;
     for (const char c : path)
@@ -38,7 +38,7 @@ bool same(const struct stat& a, const struct stat& b) {
 
 Status refused(const std::string& path, const std::string& why, std::string_view what_to_do) {
     return Status(Code::invalid_argument,
-                  fmt::format("the directory '{}' is not believed, and nothing in it was "
+                  fmt::format("the directory '{}' is not trusted, and nothing in it was "
                               "read or written: {}; {}",
                               path, why, what_to_do));
 }
@@ -69,7 +69,7 @@ std::string why_no_private_file(const struct stat& info, uid_t user) {
     if (const auto why = why_no_own_file(info, user); !why.empty()) return why;
     if ((info.st_mode & others_write) != 0)
         return fmt::format(
-            "others than its owner may write it (mode {:04o}); if all that may is trusted, chmod "
+            "others than its owner may write to it (mode {:04o}); if you trust all of them, chmod "
             "go-w makes it usable",
             info.st_mode & all_rights);
     return "";
@@ -79,8 +79,8 @@ std::string why_no_common_directory(const struct stat& info) {
     if (!S_ISDIR(info.st_mode)) return "it is not a directory";
     if ((info.st_mode & S_IWOTH) != 0 && (info.st_mode & S_ISVTX) == 0)
         return fmt::format(
-            "everybody may write it and it has no sticky bit (mode {:04o}), so anybody could put "
-            "something else in the place of what is in it",
+            "everybody may write to it and it has no sticky bit (mode {:04o}), so anybody could "
+            "replace its entries",
             info.st_mode & all_rights);
     return "";
 }
@@ -108,7 +108,7 @@ Result<std::shared_ptr<Descriptor>> OwnDirectories::open(const std::string& path
     return opened;
 }
 
-// The base is the user's word: links in its path are followed.
+// The user chose the base, so links in its path are followed.
 Result<Descriptor> OwnDirectories::open_base(bool make) const {
     Descriptor base = open_descriptor(base_, O_RDONLY | O_DIRECTORY);
     struct stat info {};
@@ -117,8 +117,7 @@ Result<Descriptor> OwnDirectories::open_base(bool make) const {
     if (const auto why = why_no_common_directory(info); make && !why.empty())
         return refused(base_, why,
                        "take that right away (chmod o-w), set the bit (chmod +t), or name a directory in it, "
-                       "which is made for you "
-                       "alone");
+                       "which is then made for you alone");
     return base;
 }
 
@@ -127,7 +126,7 @@ Result<std::shared_ptr<Descriptor>> OwnDirectories::take(const std::string& path
     const std::string name = path.substr(path.rfind('/') + 1);
     TAILRACE_ASSIGN(const Descriptor base, open_base(make));
     if (make && mkdirat(base.get(), name.c_str(), own_rights) == 0)
-        (void)fsync(base.get());  // a file system without it keeps names in its own way
+        (void)fsync(base.get());  // a file system that cannot do this keeps names in its own way
     else if (make && errno != EEXIST)
         return path_error(errno, "making the directory", path);
     auto directory = std::make_shared<Descriptor>(open_descriptor(name, flags, base.get()));

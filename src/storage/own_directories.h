@@ -1,10 +1,12 @@
-// Directories that are this user's alone, with the files in them, in one directory that may be anybody's:
-// what the node-local tier is made of. Other users of the machine may plant what they like under the names
-// that a session will look for; nothing of that is written, read or followed.
+// Directories that belong to this user alone, with the files in them, inside one directory that
+// anybody may own. The node-local tier consists of them. Other users of the machine may create
+// anything under the names that a session will look for. Nothing of that is written, read or
+// followed.
 //
-// Whom to believe is decided by the pure functions; OwnDirectories opens. A directory is opened without
-// following a link, checked, and kept open: files in it are reached from there (openat), so that nobody can
-// put another directory in its place meanwhile. At each use the path is looked at again, so one that was
+// The pure functions decide what to trust; OwnDirectories opens. It opens a directory without
+// following a link, checks it, and keeps it open. Files in it are reached from there (openat), so
+// nobody can put another directory in its place meanwhile. Each use looks at the path again. So a
+// directory that was removed and made anew is found, and checked like the first one.
 // removed and made anew is found, and checked as the first one was.
 #pragma once
 
@@ -21,15 +23,15 @@
 
 namespace tailrace::internal {
 
-// What speaks against believing it, for a sentence that begins with its path ("it belongs to user ...");
-// empty: nothing. `user`: who asks. A directory of ours may be open to others: it is closed when it is taken,
-// and its files are looked at.
+// The reason not to trust it, for a sentence that begins with its path ("it belongs to user ...").
+// Empty if there is none. `user`: the user who asks. A directory of ours may be open to others: it
+// is closed to them when it is taken, and its files are checked.
 std::string why_no_own_directory(const struct stat& info, uid_t user);
 std::string why_no_own_file(const struct stat& info, uid_t user);
-// ... and that nobody else may have written since.
+// The same for a file that nobody else may have written since.
 std::string why_no_private_file(const struct stat& info, uid_t user);
-// A directory that others may use as well, for directories of our own: the user's choice, unless anybody may
-// replace what is in it.
+// The same for a directory that others may use as well and that will hold directories of our own.
+// It is the user's choice, unless anybody may replace its entries.
 std::string why_no_common_directory(const struct stat& info);
 
 // "user 1001 (name)".
@@ -42,11 +44,12 @@ class OwnDirectories {
 
     const std::string& base() const { return base_; }
     bool is_base(const std::string& path) const;
-    // Whether `path` is a directory (or other name) in the base, and so to be this user's alone.
+    // Whether `path` is a directory (or another name) in the base, and so must belong to this user
+    // alone.
     bool holds(const std::string& path) const;
 
-    // The directory at `path`, which holds(). not_found when it is missing; `make`: then it is made.
-    // invalid_argument when it is not believed.
+    // The directory at `path`, for which holds() is true. not_found if it is missing, unless `make`
+    // says to make it. invalid_argument if it is not trusted.
     Result<std::shared_ptr<Descriptor>> open(const std::string& path, bool make);
 
   private:

@@ -14,12 +14,12 @@ namespace tailrace::internal {
 
 namespace {
 
-// Headers of older systems lack all of it. The number is the same on every architecture.
+// Headers of older systems lack the call and its number, which is the same on every architecture.
 constexpr long cachestat_call = 451;
 struct CachestatRange {
     uint64_t offset, bytes;
 };
-struct Cachestat {  // in pages
+struct Cachestat {  // all counts are in pages
     uint64_t cached, dirty, in_writeback, evicted, recently_evicted;
 };
 

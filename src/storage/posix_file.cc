@@ -1,22 +1,24 @@
 // Design notes
 //
-// Direct I/O. A file has a plain descriptor, and a second one with O_DIRECT where direct I/O is wanted and
-// can be had. Of every transfer the part whose memory, offset and length are multiples of direct_unit_bytes
-// goes through the second, the rest (at most a head and a tail of less than a unit) through the first. The
-// two never touch the same page, so the kernel's write-back and invalidation of the page cache keep them
-// coherent. A file system may accept O_DIRECT at open and refuse it at the first transfer: then `automatic`
-// goes on without, and `on` says unsupported.
+// Direct I/O. A file has a plain descriptor, and a second one with O_DIRECT if direct I/O is wanted
+// and possible. The part of a transfer whose memory, offset and length are multiples of
+// direct_unit_bytes goes through the second one. The rest, at most a head and a tail of less than a
+// unit, goes through the first. The two never touch the same page, so the kernel's write-back and
+// invalidation of the page cache keep them coherent. A file system may accept O_DIRECT at open and
+// refuse it at the first transfer. Then `automatic` goes on without it, and `on` returns
+// unsupported.
 //
-// What lies in the page cache. A large read around the cache comes at the rate of the disk although its bytes
-// may lie in memory. So a file that may choose (`automatic`, and unchanging) asks the kernel before each
-// read, and reads what is all there through the plain descriptor. Both descriptors see the same bytes; a page
-// that goes meanwhile costs its transfer.
+// Reading from the page cache. A large read around the cache has the rate of the disk, although its
+// bytes may lie in memory. So a file that may choose (`automatic`, and unchanging) asks the kernel
+// before each read. If all bytes are in the cache, it reads them through the plain descriptor. Both
+// descriptors see the same bytes. A page that is dropped meanwhile only costs its transfer.
 //
-// Uncached. All transfers go through the plain descriptor, and the kernel drops what they bring into the page
-// cache: what was read at once, what was written when it is on the disk. Nothing has to be aligned.
+// Uncached. All transfers go through the plain descriptor, and the kernel drops their bytes from
+// the page cache: after a read at once, after a write when they are on the disk. Nothing has to be
+// aligned.
 //
-// Failed sync. The kernel reports a lost write once and then forgets it; so a file remembers, and every later
-// sync of it fails as well.
+// Failed sync. The kernel reports a lost write once and then forgets it. So a file remembers it,
+// and every later sync of the file fails as well.
 #include "storage/posix_file.h"
 
 #include <fcntl.h>
@@ -40,7 +42,8 @@ namespace tailrace::internal {
 
 namespace {
 
-// A transfer's parts: [0, direct_begin) plain, [direct_begin, direct_end) direct, the rest plain.
+// The parts of a transfer: [0, direct_begin) plain, [direct_begin, direct_end) direct, the rest
+// plain.
 struct DirectPart {
     size_t begin = 0, end = 0;
 };
@@ -107,7 +110,8 @@ class PosixFile : public File {
     Status reserve(uint64_t bytes) override {
         TAILRACE_TRY(check_range("reserving", bytes, 0));
         if (bytes == 0) return Status();
-        // Linux's own call. The C library's posix_fallocate would write zeros where the file system cannot.
+        // Linux's own call. The C library's posix_fallocate would write zeros if the file system
+        // cannot reserve.
         while (fallocate(plain_.get(), 0, 0, static_cast<off_t>(bytes)) != 0) {
             const int error = errno;
             if (error == EINTR) continue;
@@ -131,7 +135,7 @@ class PosixFile : public File {
         int error = failed_sync_.load();
         if (error != 0) {
             return Status(Code::io_error,
-                          fmt::format("syncing '{}': an earlier sync of it failed ({}), and what was written "
+                          fmt::format("syncing '{}': an earlier sync of it failed ({}), and data written "
                                       "before that may be lost",
                                       path_, std::strerror(error)));
         }
@@ -139,7 +143,7 @@ class PosixFile : public File {
         if (error == 0) return Status();
         failed_sync_.store(error);
         return errno_status(
-            error, fmt::format("syncing '{}' (what was written since the last sync may be lost)", path_));
+            error, fmt::format("syncing '{}' (data written since the last sync may be lost)", path_));
     }
 
     Result<uint64_t> size() override {
@@ -157,7 +161,7 @@ class PosixFile : public File {
                 fmt::format("mapping {} bytes of '{}': only file systems in memory offer it", bytes, path_));
         }
         if (bytes == 0) return std::span<std::byte>();
-        // Pages that exist cannot fail when they are touched; a hole would raise SIGBUS on a full disk.
+        // Touching existing pages cannot fail. A hole would raise SIGBUS on a full disk.
         if (Status reserved = reserve(bytes); !reserved.ok()) return reserved.with_context("mapping");
         void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, plain_.get(), 0);
         if (memory == MAP_FAILED) {
@@ -180,7 +184,7 @@ class PosixFile : public File {
                           fmt::format("{}: only file systems in memory offer it", doing()));
         TAILRACE_ASSIGN(const uint64_t there, size());
         if (bytes > there || offset > there - bytes)
-            return Status(Code::io_error, fmt::format("{}: it has {} bytes only", doing(), there));
+            return Status(Code::io_error, fmt::format("{}: it has only {} bytes", doing(), there));
         if (bytes == 0) return View();
         const uint64_t before = offset % page_bytes();  // a mapping begins at a page
         void* memory = mmap(nullptr, before + bytes, PROT_READ, MAP_SHARED, plain_.get(),
@@ -202,7 +206,7 @@ class PosixFile : public File {
     }
 
     void will_read(uint64_t offset, uint64_t bytes) override {
-        if (route() != Route::cached) return;  // the cache would fetch, and keep, what shall not stay in it
+        if (route() != Route::cached) return;  // otherwise the bytes would come into the cache and stay
         (void)posix_fadvise(plain_.get(), static_cast<off_t>(offset), static_cast<off_t>(bytes),
                             POSIX_FADV_WILLNEED);
     }
@@ -221,7 +225,7 @@ class PosixFile : public File {
     }
 
   private:
-    // Pieces next to each other that go through the same descriptor.
+    // Adjacent pieces that go through the same descriptor.
     struct ReadRun {
         bool direct = false;
         size_t bytes = 0;
@@ -263,7 +267,8 @@ class PosixFile : public File {
             TAILRACE_TRY(judge_direct(moved, run.bytes, offset, "reading"));
             done = moved.bytes;
             if (done == run.bytes) return done;
-            // Where the file ends within a unit, or direct I/O was refused: the rest the plain way.
+            // The file ends within a unit, or direct I/O was refused: read the rest through the
+            // plain descriptor.
             size_t skip = done;
             auto first = rest.begin();
             while (skip >= first->iov_len) skip -= (first++)->iov_len;
@@ -276,7 +281,7 @@ class PosixFile : public File {
         return done + moved.bytes;
     }
 
-    // Of what goes through the plain descriptor.
+    // The route of bytes that go through the plain descriptor.
     Route plain_route() const { return route() == Route::uncached ? Route::uncached : Route::cached; }
 
     Status write_plain(std::span<const std::byte> source, uint64_t offset) {
@@ -293,14 +298,14 @@ class PosixFile : public File {
         return write_plain(source.subspan(moved.bytes), offset + moved.bytes);
     }
 
-    // Ok when what is left of a direct transfer (perhaps nothing) may go the plain way.
+    // Ok if the rest of a direct transfer (perhaps nothing) may go through the plain descriptor.
     Status judge_direct(const Moved& moved, size_t bytes, uint64_t offset, std::string_view doing) {
         if (moved.error == 0 || moved.bytes > 0) direct_worked_.store(true);
         if (moved.error == 0) return Status();
         if (moved.error != EINVAL && moved.error != EOPNOTSUPP) {
             return transfer_error(moved, bytes, offset, doing, doing == "reading" ? "of" : "to");
         }
-        if (direct_worked_.load()) return Status();  // an exception (the end of a file), not the rule
+        if (direct_worked_.load()) return Status();  // an exception, such as the end of a file
         if (wish_ == DirectIo::on) {
             return Status(
                 Code::unsupported,
@@ -309,7 +314,7 @@ class PosixFile : public File {
                             doing, bytes, offset, path_));
         }
         if (route_.exchange(Route::cached) == Route::direct) {
-            log(LogLevel::info, "'{}' goes without direct I/O: the file system refused it", path_);
+            log(LogLevel::info, "'{}' is used without direct I/O: the file system refused it", path_);
         }
         return Status();
     }
@@ -324,9 +329,9 @@ class PosixFile : public File {
     const std::string path_;
     Descriptor plain_, direct_;
     const DirectIo wish_;
-    const bool prefers_cache_;  // for reading, of what lies there
+    const bool prefers_cache_;  // reads what lies in the cache from there
     const bool in_memory_;
-    std::atomic<Route> route_;  // of what can take it
+    std::atomic<Route> route_;  // the route of transfers that can take it
     std::atomic<bool> direct_worked_{false};
     std::atomic<int> failed_sync_{0};  // the errno value of the first sync that failed
     Mutex mappings_mutex_;

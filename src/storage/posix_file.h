@@ -1,5 +1,5 @@
-// PosixFile: an open file of the system. Its bytes are moved by a TransferEngine; here is what goes through
-// the page cache and what around it.
+// PosixFile: an open file of the system. It decides what goes through the page cache and what
+// around it. A TransferEngine moves the bytes.
 #pragma once
 
 #include <memory>
@@ -11,9 +11,9 @@
 
 namespace tailrace::internal {
 
-// `direct`: a second descriptor with O_DIRECT; not valid where direct I/O is not wanted or cannot be had.
-// `options`: what the caller of open() asked for. `route`: how transfers go, direct only with that
-// descriptor. `in_memory`: the file may be mapped.
+// `direct`: a second descriptor with O_DIRECT. It is not valid if direct I/O is not wanted or not
+// possible. `options`: what the caller of open() asked for. `route`: how transfers go; direct only
+// with that descriptor. `in_memory`: the file may be mapped.
 std::unique_ptr<File> make_posix_file(std::shared_ptr<TransferEngine> engine, std::string path,
                                       Descriptor plain, Descriptor direct, const OpenOptions& options,
                                       Route route, bool in_memory);

@@ -1,10 +1,10 @@
 // Design notes
 //
-// Durability of new directories. make_directories syncs the parent of each directory that it makes: a durable
-// file in a directory that is lost would be lost too.
+// Durability of new directories. make_directories syncs the parent of each directory that it makes,
+// because a durable file in a directory that is lost would be lost too.
 //
-// Names. What is in the directories of FileRules::own_in is reached from its directory, which OwnDirectories
-// has opened and checked; everything else by its path.
+// Names. A file in the directories of FileRules::own_in is reached from its directory, which
+// OwnDirectories has opened and checked. Every other file is reached by its path.
 #include "storage/posix_storage.h"
 
 #include <dirent.h>
@@ -36,7 +36,7 @@ namespace tailrace::internal {
 namespace {
 
 constexpr long tmpfs_magic = 0x01021994, ramfs_magic = static_cast<long>(0x858458f6);
-// A directory that is made anew between each open and lock of ours is not one to wait for.
+// If a directory is made anew each time between our open and our lock, waiting does not help.
 constexpr int most_lock_tries = 10;
 constexpr mode_t usual_file_mode = 0666, own_file_mode = 0600, all_file_rights = 07777;
 
@@ -49,7 +49,7 @@ bool is_in_memory(long magic) {
     return magic == tmpfs_magic || magic == ramfs_magic;
 }
 
-// Whether who opens `path` finds this directory. errno is 0 when another one is there.
+// Whether opening `path` leads to this directory. errno is 0 if another directory is there.
 bool leads_to(const std::string& path, const Descriptor& directory) {
     struct stat opened {
     }, found{};
@@ -58,14 +58,14 @@ bool leads_to(const std::string& path, const Descriptor& directory) {
     return found.st_dev == opened.st_dev && found.st_ino == opened.st_ino;
 }
 
-// flock's lock belongs to the open directory and goes when the last descriptor of it is closed. A child that
-// the program forks must not keep it when the program dies: so children close theirs.
+// flock's lock belongs to the open directory and ends when its last descriptor is closed. A child
+// that the program forks must not keep it when the program dies. So children close theirs.
 class PosixLock : public DirectoryLock {
   public:
     PosixLock(Descriptor directory, std::string path)
         : directory_(std::move(directory)), path_(std::move(path)) {
         static const int registered = pthread_atfork(before_fork, after_fork, close_in_child);
-        (void)registered;  // without memory for that, children keep the lock
+        (void)registered;  // if there is no memory for that, children keep the lock
         MutexLock lock(all().mutex);
         all().locks.insert(this);
     }
@@ -84,7 +84,7 @@ class PosixLock : public DirectoryLock {
         static All& locks = *new All;  // never destroyed: a program may fork while it exits
         return locks;
     }
-    // The forking thread holds the mutex from one of these to the other, in parent and child.
+    // The forking thread holds the mutex from the first of these to the last, in parent and child.
     static void before_fork() ACQUIRE(all().mutex) { all().mutex.lock(); }
     static void after_fork() RELEASE(all().mutex) { all().mutex.unlock(); }
     static void close_in_child() RELEASE(all().mutex) {
@@ -96,15 +96,15 @@ class PosixLock : public DirectoryLock {
     const std::string path_;
 };
 
-// "process 1234 on node7 holds it", or "another holds it" where nothing is known.
+// "process 1234 on node7 holds it", or "another process holds it" if nothing is known.
 std::string lock_owner_text(int directory) {
     const auto owner = lock_owner(directory);
-    if (!owner) return "another holds it";
+    if (!owner) return "another process holds it";
     std::array<char, 256> host{};
     if (gethostname(host.data(), host.size() - 1) != 0) host = {"this machine"};
     if (owner->other_user)
         return fmt::format(
-            "process {} of {} on {} holds it; whoever may read the directory can lock it, which "
+            "process {} of {} on {} holds it; every user who may read the directory can lock it, which "
             "chmod go-r prevents",
             owner->process, user_text(*owner->other_user), host.data());
     return fmt::format("process {} on {}{} holds it", owner->process, host.data(),
@@ -164,7 +164,7 @@ class PosixStorage : public Storage {
             return open_descriptor(name, flags, place.above(), place.own() ? own_file_mode : usual_file_mode);
         };
         const int create = options.access == Access::create_new ? O_CREAT | O_EXCL : 0;
-        // O_NONBLOCK: a pipe that lies there must not hold us up.
+        // O_NONBLOCK, because a pipe under that name must not block us.
         const int flags = mode | create | O_NONBLOCK;
         Descriptor plain = options.access == Access::write ? open_or_create(place.name, flags, open_place)
                                                            : open_place(place.name, flags);
@@ -198,7 +198,7 @@ class PosixStorage : public Storage {
         Descriptor direct;
         if (options.direct != DirectIo::off && !uncached && !in_memory) {
             direct = open_place(place.name, mode | O_DIRECT);
-            // Should the path name another file by now, direct I/O must not reach it.
+            // The path may name another file by now. Direct I/O must not reach that one.
             struct stat again {};
             if (direct.valid() && (fstat(direct.get(), &again) != 0 || again.st_ino != info.st_ino ||
                                    again.st_dev != info.st_dev)) {
@@ -233,9 +233,9 @@ class PosixStorage : public Storage {
     Result<std::vector<DirectoryEntry>> list(const std::string& directory) override {
         TAILRACE_TRY(check_path("listing", directory));
         TAILRACE_ASSIGN(Descriptor descriptor, open_directory("listing", directory));
-        // A link does not belong among what is this user's alone.
+        // Among directories of this user alone there must be no link.
         const int links = own_.is_base(directory) || own_.holds(directory) ? AT_SYMLINK_NOFOLLOW : 0;
-        // fdopendir takes the descriptor over, so it gets one of its own.
+        // fdopendir takes the descriptor over, so it gets a copy.
         const int own = fcntl(descriptor.get(), F_DUPFD_CLOEXEC, 0);
         std::unique_ptr<DIR, int (*)(DIR*)> stream(own < 0 ? nullptr : fdopendir(own), closedir);
         if (!stream) {
@@ -255,8 +255,8 @@ class PosixStorage : public Storage {
             if (entry_name == "." || entry_name == "..") continue;
             struct stat info {};
             const bool known = fstatat(descriptor.get(), found->d_name, &info, links) == 0;
-            // What is gone by now, or a link that leads nowhere, holds nothing. Anything else that cannot be
-            // looked at is there all the same: nobody may take it for missing.
+            // An entry that is gone by now, or a link that leads nowhere, holds nothing. Any other
+            // entry that cannot be examined exists, and must not be taken for missing.
             if (!known && errno == ENOENT) continue;
             DirectoryEntry entry;
             entry.name = entry_name;
@@ -301,8 +301,8 @@ class PosixStorage : public Storage {
             return path_error(errno, "asking for the space of", path);
         }
         SpaceInfo space;
-        // Network file systems name their wish in one place or the other; beyond 1 MiB it would cost more
-        // room between extents than it gains.
+        // Network file systems tell the size they prefer in one field or the other. Above 1 MiB it
+        // would cost more space between extents than it gains.
         const auto wish =
             std::max<uint64_t>(static_cast<uint64_t>(system.f_bsize), static_cast<uint64_t>(info.st_blksize));
         space.block_bytes = std::bit_floor(std::clamp<uint64_t>(wish, direct_unit_bytes, MiB));
@@ -316,19 +316,20 @@ class PosixStorage : public Storage {
         TAILRACE_TRY(check_path("locking the directory", path));
         for (int tries = 0; tries < most_lock_tries; ++tries) {
             TAILRACE_ASSIGN(Descriptor directory, locked_directory(path));
-            // Who had the lock may have removed the directory before letting go of it, and another made it
-            // anew: what is locked has to be what others find under the name.
+            // The former holder may have removed the directory before it released the lock, and
+            // another process may have made it anew. The locked directory must be the one that
+            // others find under the name.
             if (leads_to(path, directory))
                 return std::unique_ptr<DirectoryLock>(
                     std::make_unique<PosixLock>(std::move(directory), path));
             if (errno != 0 && errno != ENOENT) return path_error(errno, "locking the directory", path);
         }
         return Status(Code::busy,
-                      fmt::format("locking the directory '{}': it is replaced all the time", path));
+                      fmt::format("locking the directory '{}': it is replaced again and again", path));
     }
 
   private:
-    // Where a file is: in this user's own directories its name in an open one, else its path.
+    // Where a file is: a name in an open directory of this user alone, or a path.
     struct Place {
         std::shared_ptr<Descriptor> directory;
         std::string name;
@@ -342,7 +343,7 @@ class PosixStorage : public Storage {
         return Place{std::move(opened), path.substr(path.find_last_of('/') + 1)};
     }
 
-    // A descriptor of its own for each who asks: a lock belongs to it.
+    // Each caller gets a descriptor of its own, because a lock belongs to it.
     Result<Descriptor> open_directory(std::string_view doing, const std::string& path) {
         constexpr int flags = O_RDONLY | O_DIRECTORY;
         std::shared_ptr<Descriptor> own;
@@ -354,12 +355,12 @@ class PosixStorage : public Storage {
         return directory;
     }
 
-    // What speaks against using the file that was opened there.
+    // The reason not to use the file that was opened there. Empty if there is none.
     std::string why_not(const Place& place, const OpenOptions& options, const struct stat& info) const {
         if (place.own()) return why_no_private_file(info, geteuid());
         if (options.own) return why_no_own_file(info, geteuid());
         if (options.access == Access::read || follow_links_ || info.st_nlink <= 1) return "";
-        return fmt::format("it has {} names (hard links), and what is written would be in all of them",
+        return fmt::format("it has {} names (hard links), and data written to it would be in all of them",
                            info.st_nlink);
     }
     static Status not_believed(std::string_view doing, const std::string& path, std::string_view why) {
@@ -385,7 +386,7 @@ class PosixStorage : public Storage {
         return path_error(error, "making the directory", path);
     }
 
-    // not_found when it is not there.
+    // not_found if it does not exist.
     Result<Descriptor> locked_directory(const std::string& path) {
         TAILRACE_ASSIGN(Descriptor directory, open_directory("locking the directory", path));
         while (flock(directory.get(), LOCK_EX | LOCK_NB) != 0) {
@@ -425,7 +426,8 @@ class PosixStorage : public Storage {
         while (fsync(directory.get()) != 0) {
             if (errno == EINTR) continue;
             if (errno == EINVAL || errno == EBADF || errno == ENOTSUP) {
-                // A file system without it keeps names in its own way: nothing is left to be done here.
+                // A file system that cannot do this keeps names in its own way. There is nothing
+                // left to do.
                 log(LogLevel::debug, "the file system of '{}' cannot sync a directory", path);
                 return Status();
             }
@@ -434,8 +436,8 @@ class PosixStorage : public Storage {
         return Status();
     }
 
-    // A directory that may be written but not read cannot be synced; what was made in it is there all the
-    // same.
+    // A directory that may be written but not read cannot be synced. An entry made in it exists all
+    // the same.
     static Status sync_name_in(const std::string& parent) {
         if (!may(parent, R_OK)) return Status();
         const Descriptor directory = open_descriptor(parent, O_RDONLY | O_DIRECTORY);

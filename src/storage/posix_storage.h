@@ -1,5 +1,5 @@
-// Storage over the system's files: paths, descriptors, direct I/O, space, locks. How bytes move is left to a
-// TransferEngine, so that posix and io_uring differ in nothing else.
+// Storage over the system's files: paths, descriptors, direct I/O, space, locks. A TransferEngine
+// moves the bytes, so posix and io_uring differ in nothing else.
 #pragma once
 
 #include <memory>
@@ -9,10 +9,10 @@
 
 namespace tailrace::internal {
 
-// Plain system calls. Cannot fail.
+// Uses plain system calls. Cannot fail.
 std::shared_ptr<Storage> make_posix_storage(const FileRules& rules = {});
 
-// The same files, their bytes moved by `engine`.
+// The same files; `engine` moves their bytes.
 std::shared_ptr<Storage> make_file_storage(std::shared_ptr<TransferEngine> engine,
                                            const FileRules& rules = {});
 

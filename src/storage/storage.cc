@@ -1,4 +1,4 @@
-// What all storages have in common, and the choice of the one for this machine.
+// What all storages share, and the choice of the one for this machine.
 #include "storage/storage.h"
 
 #include <fmt/format.h>
@@ -57,7 +57,7 @@ Result<std::shared_ptr<Storage>> make_system_storage(const SystemStorageOptions&
 #if TAILRACE_HAVE_IO_URING
     auto storage = make_io_uring_storage(options.queue_depth, options.request_bytes, options.rules);
     if (storage.ok() || options.engine == IoEngine::io_uring) return storage;
-    log(LogLevel::info, "files go through plain system calls: {}", storage.status().message());
+    log(LogLevel::info, "files are accessed by plain system calls: {}", storage.status().message());
     return make_posix_storage(options.rules);
 #else
     if (options.engine == IoEngine::io_uring) {

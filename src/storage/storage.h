@@ -1,13 +1,14 @@
 // Storage: the files of one file system as tailrace needs them. One interface, several backends, and one
 // conformance suite (tests/storage/) that every backend runs.
 //
-// Backends: posix (plain system calls, optional direct I/O) and io_uring (deep queues, registered buffers).
-// Tests have two more (tests/doubles): one in memory that knows what was synced, and one that fails by a
-// seed. Paths are UTF-8 or any bytes without NUL; they are taken as they are.
+// Backends: posix (plain system calls, optional direct I/O) and io_uring (deep queues, registered
+// buffers). Tests have two more (tests/doubles): one in memory that knows what was synced, and one
+// that fails by a seed. Paths are any bytes without NUL, and are taken as they are.
 //
-// Thread-safety: a Storage may be used from any number of threads. A File's read_at, write_at, reserve and
-// sync may run at once from several threads; close() only when nothing else is running.
-// Errors: every failure names the operation, the path, and offset and length where they exist.
+// Thread-safety: any number of threads may use a Storage. Several threads may run a File's read_at,
+// write_at, reserve and sync at once; close() may run only when nothing else does.
+//
+// Errors: every failure names the operation and the path, and offset and length where they exist.
 #pragma once
 
 #include <chrono>
@@ -24,90 +25,97 @@ namespace tailrace::internal {
 
 enum class Access {
     read,        // must exist
-    write,       // read and write; created when missing, kept when there
-    create_new,  // read and write; already_exists when there
+    write,       // read and write; created if missing, kept if it exists
+    create_new,  // read and write; already_exists if it exists
 };
 
-// What a file's data have to do with the page cache. `off`: they stay in it. `on`: they go around it, by
-// O_DIRECT; callers need not align, a backend sends unaligned heads and tails through the cache by itself.
-// `automatic`: as `on` where the file system can, else `off`. `uncached`: they pass through it and leave it
-// at once (RWF_DONTCACHE of Linux 6.16 and later). `on` and `uncached` are unsupported where the file system
-// cannot.
+// What a file's data have to do with the page cache:
+//   off        they stay in it
+//   on         they go around it, by O_DIRECT; callers need not align, because a backend sends unaligned
+//              heads and tails through the cache
+//   automatic  as `on` if the file system can do that, else as `off`
+//   uncached   they pass through it and leave it at once (RWF_DONTCACHE of Linux 6.16 and later)
+// `on` and `uncached` are unsupported if the file system cannot do that.
 enum class DirectIo { off, automatic, on, uncached };
 
-// How bytes travel: through the page cache, where they stay; through it, and out of it as soon as they are
-// where they belong; around it.
+// How bytes travel. cached: through the page cache, where they stay. uncached: through it, and out
+// of it as soon as they have arrived. direct: around it.
 enum class Route { cached, uncached, direct };
 
 struct OpenOptions {
     Access access = Access::read;
     DirectIo direct = DirectIo::off;
-    // Refused when it is another user's file, or has another name as well. Storages without users open it.
+    // Refuses another user's file, and a file that has another name as well. Storages without users
+    // open both.
     bool own = false;
-    // Nobody on any node writes the file any more. Then what lies in this node's page cache is as good as the
-    // file, and `automatic` reads it from there. (Of files that do change a network file system's cache may
-    // be behind, so `automatic` reads these around it.)
+    // Nobody on any node writes the file any more. Then this node's page cache is as good as the
+    // file, and `automatic` reads from there. (For files that do change, a network file system's
+    // cache may be out of date, so `automatic` reads them around it.)
     bool unchanging = false;
 };
 
 // A piece of memory that read_pieces fills.
 using Piece = std::span<std::byte>;
 
-// Bytes of a file where they lie in memory. They stay there until the last copy of the pointer is gone.
+// Bytes of a file that lie in memory, seen without a copy. They stay there until the last copy of
+// the pointer is gone.
 using View = std::shared_ptr<const std::byte>;
 
 class File {
   public:
     virtual ~File() = default;  // closes, and logs a failure to do so
 
-    // Reads at most target.size() bytes at `offset`: fewer only where the file ends. Retries short reads
-    // and interruptions.
+    // Reads at most target.size() bytes at `offset`, and fewer only where the file ends. Retries
+    // short reads and interruptions.
     virtual Result<size_t> read_at(std::span<std::byte> target, uint64_t offset) = 0;
 
-    // As read_at, for adjacent bytes of the file that go to several places. Default: one read_at each.
+    // Like read_at, for adjacent bytes of the file that go to several places. Default: one read_at
+    // each.
     virtual Result<size_t> read_pieces(std::span<const Piece> targets, uint64_t offset);
 
-    // Writes everything or fails; after a failure the range's content is undefined. The file grows as
-    // needed. Retries short writes and interruptions.
+    // Writes everything or fails. After a failure the content of the range is undefined. The file
+    // grows as needed. Retries short writes and interruptions.
     virtual Status write_at(std::span<const std::byte> source, uint64_t offset) = 0;
 
-    // Takes space for [0, bytes) and makes the file at least that long, so that later writes there neither
-    // extend it nor run out of space. unsupported where the file system cannot: writing works all the same.
+    // Reserves space for [0, bytes) and makes the file at least that long. So later writes there
+    // neither extend it nor run out of space. unsupported if the file system cannot do that;
+    // writing still works.
     virtual Status reserve(uint64_t bytes) = 0;
 
     virtual Status truncate(uint64_t bytes) = 0;
 
-    // When it returns ok, everything written before is durable. After a failed sync the file's unsynced
-    // data must be taken as lost: a later sync that succeeds proves nothing.
+    // When it returns ok, everything written before is durable. After a failed sync the file's
+    // unsynced data must be taken as lost: a later sync that succeeds proves nothing.
     virtual Status sync() = 0;
 
     virtual Result<uint64_t> size() = 0;
 
-    // The first `bytes` of the file as writable shared memory, reserved before so that touching it cannot
-    // fail. Only file systems in memory offer it; unsupported elsewhere. Valid until the file is closed.
+    // The first `bytes` of the file as writable shared memory. Their space is reserved before, so
+    // that touching it cannot fail. Only file systems in memory offer it; unsupported elsewhere.
+    // Valid until the file is closed.
     virtual Result<std::span<std::byte>> map(uint64_t bytes);
 
-    // [offset, offset + bytes) without a copy, as the source of a write. Thread-safe; outlives the file. Only
-    // file systems in memory offer it; unsupported elsewhere. io_error where the file ends before. Who cuts
-    // the file short while a view of it is there makes writes from it fail, and a program that looks into it
-    // die of SIGBUS.
+    // [offset, offset + bytes) without a copy, as the source of a write. Thread-safe; outlives the
+    // file. Only file systems in memory offer it; unsupported elsewhere. io_error if the file ends
+    // before. If somebody cuts the file short while a view of it exists, writes from the view fail,
+    // and a program that reads it dies of SIGBUS.
     virtual Result<View> view(uint64_t offset, uint64_t bytes);
 
-    // How transfers go now. Where it is direct, those whose memory, offset and length are multiples of 4 KiB
-    // do, so that aligning them is worth a copy.
+    // How transfers go now. If it is direct, only transfers whose memory, offset and length are
+    // multiples of 4 KiB go that way, so aligning them is worth a copy.
     virtual Route route() const { return Route::cached; }
 
-    // How a read of [offset, offset + bytes) would go now. As route(), but for an unchanging file that was
-    // opened with `automatic`: bytes that all lie in the page cache come from there, which is faster than any
-    // disk. Cheap: a system call at most.
+    // How a read of [offset, offset + bytes) would go now. It differs from route() for an
+    // unchanging file that was opened with `automatic`: bytes that all lie in the page cache are
+    // read from there, which is faster than any disk. Takes one system call at most.
     virtual Route read_route(uint64_t offset, uint64_t bytes) const;
 
-    // Tells the system that [offset, offset + bytes) will be read soon, or (drop_cache) will not be needed
-    // again. Wishes: failures do not matter.
+    // Tells the system that [offset, offset + bytes) will be read soon, or (drop_cache) will not be
+    // needed again. These are hints: failures do not matter.
     virtual void will_read(uint64_t offset, uint64_t bytes);
     virtual void drop_cache();
 
-    // Releases the file and reports what only close() may tell. Idempotent.
+    // Releases the file and reports what only close() can tell. Idempotent.
     virtual Status close() = 0;
 
     virtual const std::string& path() const = 0;
@@ -121,9 +129,9 @@ struct DirectoryEntry {
 };
 
 struct SpaceInfo {
-    uint64_t block_bytes = 4096;  // the size and alignment in which the file system likes to be written
+    uint64_t block_bytes = 4096;  // the size and alignment of writes that the file system prefers
     uint64_t free_bytes = 0;      // for this user
-    bool in_memory = false;       // tmpfs and its like
+    bool in_memory = false;       // tmpfs and similar file systems
     std::string file_system;      // "ext4", "tmpfs", ..., or "unknown"
 };
 
@@ -131,8 +139,8 @@ struct SpaceInfo {
 class DirectoryLock {
   public:
     virtual ~DirectoryLock() = default;
-    // Whether the path that was locked still leads to that directory: somebody may have moved it away, and
-    // another directory, which nobody has locked, may bear its name. Default: it does.
+    // Whether the path that was locked still leads to that directory. Somebody may have moved it
+    // away, and another directory, which nobody has locked, may have its name. Default: it does.
     virtual bool still_in_place() const { return true; }
 };
 
@@ -142,19 +150,20 @@ class Storage {
 
     virtual Result<std::unique_ptr<File>> open(const std::string& path, const OpenOptions& options) = 0;
 
-    // Atomic; replaces `to`. Not durable before sync_directory of the directory (of both, if they differ).
+    // Atomic; replaces `to`. Durable after sync_directory of the directory (of both, if they
+    // differ).
     virtual Status rename(const std::string& from, const std::string& to) = 0;
 
-    // not_found when it is not there.
+    // not_found if it does not exist.
     virtual Status remove(const std::string& path) = 0;
 
     // Files and directories in `directory`, sorted by name, without "." and "..".
     virtual Result<std::vector<DirectoryEntry>> list(const std::string& directory) = 0;
 
-    // With parents; ok when it is there already.
+    // Makes missing parents, too. ok if it exists already.
     virtual Status make_directories(const std::string& path) = 0;
 
-    // As make_directories, but what it makes is for this user alone. Default: make_directories.
+    // Like make_directories, but what it makes is for this user alone. Default: make_directories.
     virtual Status make_own_directories(const std::string& path);
 
     virtual Status sync_directory(const std::string& path) = 0;
@@ -162,12 +171,13 @@ class Storage {
     // About the file system that holds `path` (which must exist).
     virtual Result<SpaceInfo> space(const std::string& path) = 0;
 
-    // An exclusive advisory lock on a directory, without making a file in it. busy when another holds it;
-    // unsupported where the file system cannot tell.
+    // An exclusive advisory lock on a directory, without making a file in it. busy if another
+    // process holds it; unsupported if the file system cannot tell.
     virtual Result<std::unique_ptr<DirectoryLock>> lock_directory(const std::string& path) = 0;
 
-    // Offers memory that later writes will come from, for engines that register it once. The memory must
-    // stay until this storage is destroyed or forget_memory() is called. Default: nothing.
+    // Offers memory that later writes will come from, for engines that register it once. The memory
+    // must stay until this storage is destroyed or forget_memory() is called. Default: does
+    // nothing.
     virtual void use_memory(std::span<std::byte> region);
     virtual void forget_memory();
 
@@ -177,20 +187,21 @@ class Storage {
 
 enum class IoEngine { automatic, posix, io_uring };
 
-// Whose files are believed (docs/security.md). A file that is written is never reached through a link as the
-// last part of its path, nor written when it has another name as well, unless `follow_links` says so.
-// `own_in`: the directories in this one are this user's alone. They are made so (0700), and the files in them
-// (0600); what is another user's, may be written by others or is a link is refused with a sentence. The
-// directory around them may be another's and be shared, if not everybody may replace what is in it. Empty:
-// there is none.
+// Whose files are trusted (docs/security.md). A file that is written is never reached through a link as the
+// last part of its path, nor written if it has another name as well, unless `follow_links` says so.
+//
+// `own_in`: the directories in this one belong to this user alone. They are made with mode 0700, and the
+// files in them with 0600. A directory or file is refused with a sentence if it belongs to another user, may
+// be written by others, or is a link. The directory `own_in` itself may belong to another user and be shared,
+// unless everybody may replace its entries. Empty: there is none.
 struct FileRules {
     bool follow_links = false;
     std::string own_in = {};
 };
 
-// The storage of this machine's file systems. automatic: io_uring where the kernel allows it, else posix
-// (said in the log). io_uring: unsupported where it cannot be had. queue_depth: requests in flight per
-// writing thread (io_uring only).
+// The storage of this machine's file systems. automatic: io_uring if the kernel allows it, else
+// posix, which the log then says. io_uring: unsupported if it cannot be had. queue_depth: requests
+// in flight per writing thread (io_uring only).
 struct SystemStorageOptions {
     IoEngine engine = IoEngine::automatic;
     unsigned queue_depth = 32;

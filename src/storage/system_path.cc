@@ -47,7 +47,7 @@ bool may(const std::string& directory, int mode) {
 }
 
 std::string directory_hint(const std::string& path, int error) {
-    if (error == EROFS) return " (the file system is mounted for reading only)";
+    if (error == EROFS) return " (the file system is mounted read-only)";
     if (error != ENOENT && error != ENOTDIR && error != EACCES && error != EPERM) return "";
     std::string directory = parent_of(path);
     struct stat info {};
@@ -58,7 +58,7 @@ std::string directory_hint(const std::string& path, int error) {
         }
         return "";
     }
-    // Climb to the first directory that is there: the one below it is the trouble.
+    // Climb to the first directory that exists. The one below it is the cause.
     while (true) {
         const std::string above = parent_of(directory);
         if (above == directory) return "";

@@ -15,7 +15,7 @@
 
 namespace tailrace::internal {
 
-// A descriptor that is closed when forgotten.
+// A descriptor that the destructor closes.
 class Descriptor {
   public:
     Descriptor() = default;
@@ -38,24 +38,26 @@ class Descriptor {
     int number_ = -1;
 };
 
-// Closed on exec. Not valid, and errno set, when that fails. A relative path begins at the open directory
-// `above`; what is made has the rights `mode`, less the umask.
+// The descriptor is closed on exec. If it cannot be opened, it is not valid, and errno is set. A
+// relative path begins at the open directory `above`. A new file or directory has the rights
+// `mode`, less the umask.
 Descriptor open_descriptor(const std::string& path, int flags, int above = AT_FDCWD, mode_t mode = 0666);
 
-// As open_descriptor with O_CREAT, for a file that several nodes make at the same time: on a network file
-// system each can find it missing, and who comes second is told that it exists (EEXIST, though nobody asked
-// for O_EXCL), and then for a second or so that it is missing, by what its node remembers. Tries again,
-// pauses `pause`, twice that and so on, eleven times in all: two seconds. `open` is open_descriptor.
+// Like open_descriptor with O_CREAT, for a file that several nodes make at the same time. On a
+// network file system each node can find the file missing. The second one is then told that it
+// exists (EEXIST, though nobody asked for O_EXCL), and after that, for about a second, that it is
+// missing, because its node remembers that. So this tries eleven times, and pauses `pause`, twice
+// that and so on: two seconds in all. `open` is open_descriptor.
 Descriptor open_or_create(const std::string& path, int flags,
                           const std::function<Descriptor(const std::string&, int)>& open,
                           std::chrono::milliseconds pause = std::chrono::milliseconds(1));
 
 std::string parent_of(const std::string& path);
 
-// May this user do that (R_OK, W_OK, X_OK) in the directory?
+// Whether this user may do that (R_OK, W_OK, X_OK) in the directory.
 bool may(const std::string& directory, int mode);
 
-// Says what about the directories above `path` explains an errno value, or nothing.
+// What explains an errno value about the directories above `path`. Empty if nothing does.
 std::string directory_hint(const std::string& path, int error);
 
 Status path_error(int error, std::string_view doing, const std::string& path);

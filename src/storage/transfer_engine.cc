@@ -15,11 +15,11 @@ namespace tailrace::internal {
 
 namespace {
 
-// <linux/fs.h> of older systems lacks it.
+// <linux/fs.h> of older systems does not define it.
 constexpr int rwf_dontcache = 0x80;
 
-// The kernel begins to write what a call left in the page cache when the call ends; and a file takes one at a
-// time.
+// The kernel starts to write what a call left in the page cache when the call ends, and a file
+// takes one such write at a time.
 constexpr size_t uncached_write_bytes = MiB;
 
 int flags_of(Route route) {
@@ -44,7 +44,8 @@ bool TransferEngine::can_go_uncached(int descriptor) {
         return uname(&system) == 0 && release_at_least(system.release, 6, 16);
     }();
     if (!kernel_can) return false;
-    // No file reaches that far, so nothing is read; but flags that the file system does not know are refused.
+    // No file reaches that far, so nothing is read. But flags that the file system does not know
+    // are refused.
     std::byte byte{};
     const iovec target{&byte, 1};
     return preadv2(descriptor, &target, 1, INT64_MAX - 1, rwf_dontcache) == 0;
@@ -87,7 +88,7 @@ Moved PosixEngine::write(int descriptor, std::span<const std::byte> source, uint
             moved.error = errno;
             return moved;
         }
-        if (count == 0) {  // a write that makes no progress would be tried for ever
+        if (count == 0) {  // a write without progress would be tried for ever
             moved.error = EIO;
             return moved;
         }
@@ -98,7 +99,7 @@ Moved PosixEngine::write(int descriptor, std::span<const std::byte> source, uint
 }
 
 int PosixEngine::sync(int descriptor) {
-    // fdatasync leaves out times only: the size, and what is needed to find the data, go along.
+    // fdatasync leaves out only times. It includes the size and what is needed to find the data.
     while (fdatasync(descriptor) != 0) {
         if (errno != EINTR) return errno;
     }

@@ -321,7 +321,7 @@ Result<std::unique_ptr<DirectoryLock>> MemoryStorage::lock_directory(const std::
         return Status(Code::not_found, fmt::format("locking the directory '{}': no such directory", path));
     }
     if (!world_->locks.insert(path).second) {
-        return Status(Code::busy, fmt::format("locking the directory '{}': another holds it", path));
+        return Status(Code::busy, fmt::format("locking the directory '{}': another process holds it", path));
     }
     return std::unique_ptr<DirectoryLock>(std::make_unique<MemoryLock>(world_, path));
 }

@@ -489,7 +489,7 @@ TEST_F(PosixStorageTest, AProcessThatLeftItsLockToAnotherIsNotNamed) {
     ASSERT_EQ(read(ready[0], &heir, sizeof heir), ssize_t{sizeof heir});
     ASSERT_GT(heir, 0);
     waitpid(locker, nullptr, 0);
-    TAILRACE_EXPECT_FAILS(storage_->lock_directory(scratch_.path()), Code::busy, "another holds it");
+    TAILRACE_EXPECT_FAILS(storage_->lock_directory(scratch_.path()), Code::busy, "another process holds it");
     kill(heir, SIGKILL);
     close(ready[0]);
     close(ready[1]);
@@ -553,7 +553,7 @@ TEST_F(PosixStorageTest, AFileSystemForReadingOnlyIsNoMissingPermission) {
     SmallMount small(scratch_.path(), MS_RDONLY);
     if (!small.mounted()) GTEST_SKIP() << small.reason();
     const auto expect_told = [&](const Status& status) {
-        TAILRACE_EXPECT_FAILS(status, Code::io_error, "mounted for reading only");
+        TAILRACE_EXPECT_FAILS(status, Code::io_error, "mounted read-only");
         EXPECT_EQ(status.message().find("by this user"), std::string::npos) << status.message();
     };
     expect_told(storage_->open(scratch_ / "a", {Access::write, DirectIo::off}).status());
