@@ -426,7 +426,7 @@ def test_the_command_converts_and_says_what_is_wrong(
     assert main(["a.pt", "b.safetensors"]) == 0
     said = capsys.readouterr()
     assert said.err == "" and "from torch to safetensors" in said.out
-    assert main(["a.pt", "b.safetensors"]) == 2 and "is left as it is" in capsys.readouterr().err
+    assert main(["a.pt", "b.safetensors"]) == 2 and "was left as it is" in capsys.readouterr().err
     assert main(["none", "c.pt"]) == 3
     assert main(["a.pt", "c"]) == 2 and "--to" in capsys.readouterr().err
     Path("junk").write_text("junk" * 5000)

@@ -485,9 +485,9 @@ def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "taken.unfinished").symlink_to("directory")
     before = sorted(os.listdir(tmp_path))
     for name, said in {
-        "directory": "is no file",
-        "to_directory": "is no file",
-        "fifo": "is no file",
+        "directory": "is not a file",
+        "to_directory": "is not a file",
+        "fifo": "is not a file",
         "a": "leads to itself",
         "taken": "which is a link",
     }.items():
