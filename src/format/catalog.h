@@ -1,8 +1,10 @@
-// Catalog: what lies in a directory of the shared tier or of a node-local tier, which of it is complete, and
-// what may be deleted. Reads through Storage; decisions are pure functions over what was read.
+// Catalog: the contents of a directory of the shared tier or of a node-local tier. It tells which
+// epochs are complete and which may be deleted. It reads through Storage; decisions are pure
+// functions over what was read.
 //
-// Truth lies in the files (header and slots), not in their names: an epoch all of whose slots are valid is
-// complete even if the program died before the last rename. Thread-compatible.
+// The files themselves (header and slots) tell the truth, not their names. If all slots of an epoch
+// are valid, the epoch is complete, even if the program died before the last rename.
+// Thread-compatible.
 #pragma once
 
 #include <chrono>
@@ -36,32 +38,34 @@ struct SharedEpochFiles {
     std::vector<SharedFileEntry> files;  // ascending by index
 };
 
-// Epochs in `directory`, ascending by (job, key). `job` empty: of every job. Names that are not ours are
-// passed over. not_found when there is no such directory.
+// Epochs in `directory`, ascending by (job, key). If `job` is empty, those of every job. Names that
+// are not ours are passed over. not_found if there is no such directory.
 Result<std::vector<SharedEpochFiles>> list_shared(Storage& storage, const std::string& directory,
                                                   const std::string& job);
 
-// The files of the epoch that the shared file `path` belongs to, by its header. When that is the only one,
-// its name does not matter; else it and the others lie in the same directory under their own names (not_found
-// under another one).
+// The files of the epoch that the shared file `path` belongs to, by its header. If that is the only
+// file, its name does not matter. Otherwise it and the others lie in the same directory under their
+// own names (not_found under another name).
 Result<SharedEpochFiles> epoch_of_file(Storage& storage, const std::string& path);
 
-// Some of them have unfinished names: the ordinary trace of a run that was killed, or a flush under way. An
-// epoch that is not whole and has none was committed once, and has lost what is missing.
+// Whether some of them have unfinished names, because a run was killed or a flush is under way. An
+// epoch that is not whole and has no such names was committed once, and has lost files since.
 bool has_unfinished(const SharedEpochFiles& files);
 
-// By its names alone: all K files are there under their final names. What is decided before files are read
-// (which epochs are left behind, lineage.h) takes these for complete.
+// Whether all K files exist under their final names; no file is opened. Decisions that come before
+// files are read (which epochs are left behind, lineage.h) take such epochs for complete.
 bool looks_complete(const SharedEpochFiles& files);
 
-// The epochs that count as whole before they are read: those whose names are complete. One that would leave
-// others behind (lineage.h) must be so by the heads of its files, too, unless it is `proved`: a stray file
-// under a later run's name must not hide what is sound. `others`: whole epochs that lie elsewhere.
+// The epochs that count as whole before they are read: those whose names are complete. If an epoch
+// would leave others behind (lineage.h), the heads of its files must be complete, too, unless it is
+// `proved`. The reason is that a stray file under a later run's name must not hide sound epochs.
+// `others`: whole epochs that lie elsewhere.
 std::vector<EpochKey> whole_epochs(Storage& storage, const std::vector<SharedEpochFiles>& epochs,
                                    const std::vector<EpochKey>& others, const std::vector<EpochKey>& proved);
 
-// Opens a shared file for reading. One that a running session has renamed since it was listed is found under
-// its final name. Where the file system cannot read it as `direct` says, it is read through the page cache.
+// Opens a shared file for reading. A file that a running session has renamed since it was listed is
+// found under its final name. If the file system cannot read it as `direct` says, it is read
+// through the page cache.
 Result<std::unique_ptr<File>> open_shared_file(Storage& storage, const std::string& path,
                                                DirectIo direct = DirectIo::off);
 
@@ -77,7 +81,7 @@ struct StreamMap {
     std::vector<StreamExtent> extents;  // ascending by stream_offset; together exactly [0, stream_bytes)
 };
 
-// A complete epoch, index read and verified: enough to read any stream.
+// A complete epoch with its index read and verified. It suffices to read any stream.
 struct SharedEpoch {
     std::string job;
     EpochKey key;
@@ -90,9 +94,10 @@ struct SharedEpoch {
     uint64_t committed_unix_ms = 0;  // latest of all slots
 };
 
-// Opens all K files and reads their heads. Fails with not_found when the epoch is incomplete (a file or slot
-// is missing) and with corrupt when something is there and wrong; the sentence names the first such file.
-// Checks across files: same job, key, run_uid, K, ranks; every rank once; extents cover each stream exactly.
+// Opens all K files and reads their heads. Fails with not_found if the epoch is incomplete (a file
+// or slot is missing), and with corrupt if something is there and wrong. The sentence names the
+// first such file. Checks across files: same job, key, run_uid, K, ranks; every rank once; extents
+// cover each stream exactly.
 Result<SharedEpoch> load_shared_epoch(Storage& storage, const SharedEpochFiles& files);
 
 // The head of one shared file, for tools: header, slots and indexes as far as they are valid.
@@ -109,11 +114,12 @@ struct CapturedPart {
     std::string path;
     PartHeader header;
 };
-// The captured part in a file, whatever that is called. corrupt when it is none, or cut off.
+// The captured part in a file of any name. corrupt if the file is not one, or is cut off.
 Result<CapturedPart> captured_part(Storage& storage, const std::string& path);
 
-// Complete captured parts in `directory` whose header is valid and agrees with the name and the file's
-// length, ascending by (key, rank); damaged and unfinished ones are listed in `leftovers` with the reason.
+// Complete captured parts in `directory` whose header is valid and agrees with the name and the
+// file's length, ascending by (key, rank). `leftovers` lists damaged and unfinished ones with the
+// reason.
 struct Leftover {
     std::string path;
     Status why;
@@ -130,20 +136,24 @@ struct EpochAge {
     EpochKey key;
     bool complete = false;
     uint64_t age_seconds = 0;
-    bool restorable = true;  // of a complete one: its arrays can be put together (array/array_check.h)
+    bool restorable = true;  // if it is complete: its arrays can be assembled (array/array_check.h)
 };
 struct RetentionRule {
     std::optional<uint64_t> keep_newest;         // complete epochs to keep
-    std::optional<uint64_t> older_than_seconds;  // remove only what is older
+    std::optional<uint64_t> older_than_seconds;  // remove only older epochs
 };
-// Which of `epochs` the rule removes: complete ones beyond the newest keep_newest (and, if given, older than
-// the age), attempts that a later run's complete attempt of the same epoch has replaced. Incomplete attempts
-// are not chosen here: cleaning them needs to know that no session is writing them. Epochs left behind
-// (lineage.h) do not count among the newest, and are chosen for being too many once the run that left them
-// behind has passed them: before, they are what a program that began anew by mistake has lost. Never chooses
-// the newest complete epoch, nor the newest that is not left behind. With both fields, an epoch must match
-// both. What is complete and cannot be restored neither counts nor replaces: it is chosen when the rule would
-// choose one of its age and at least one newer epoch, or keep_newest of them, can be restored. Ascending.
+// Which of `epochs` the rule removes, ascending. It chooses
+//   - complete epochs beyond the newest keep_newest, if they are older than the given age; with both fields
+//   an
+//     epoch must match both;
+//   - attempts that a later run's complete attempt of the same epoch has replaced;
+//   - epochs left behind (lineage.h), which do not count among the newest, for being too many once the run
+//     that left them behind has passed them. Before that, they may be what a program has lost that began anew
+//     by mistake;
+//   - epochs that are complete and cannot be restored, if the rule would choose one of their age and at least
+//     one newer epoch, or keep_newest of them, can be restored. They neither count nor replace.
+// It never chooses the newest complete epoch, nor the newest that is not left behind. Incomplete attempts are
+// not chosen here: removing them needs to know that no session is writing them.
 std::vector<EpochKey> choose_removals(const std::vector<EpochAge>& epochs, const RetentionRule& rule);
 
 }  // namespace tailrace::internal

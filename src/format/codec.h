@@ -1,4 +1,5 @@
-// Epoch keys and stream information as they travel in messages. Keys lie in files in the same way. Pure.
+// Epoch keys and stream information as they travel in messages. Files hold keys in the same form.
+// Pure.
 #pragma once
 
 #include "base/bytes.h"

@@ -31,7 +31,7 @@ bool remove_prefix(std::string_view& text, std::string_view prefix) {
     return true;
 }
 
-// "JOB.eN.rN.X.SUFFIX[.unfinished]" taken apart at its dots; `rest` is X.
+// The fields of "JOB.eN.rN.X.SUFFIX[.unfinished]", split at its dots. `rest` is X.
 struct NameFields {
     std::string job;
     EpochKey key;
@@ -72,7 +72,7 @@ std::string to_string(const EpochKey& key) {
 Status check_job_name(std::string_view name) {
     if (name.empty() || name.size() > max_job_name_bytes)
         return Status(Code::invalid_argument,
-                      fmt::format("the job name has {} characters and may have 1 to {}", name.size(),
+                      fmt::format("the job name has {} characters, but may have 1 to {}", name.size(),
                                   max_job_name_bytes));
     if (!std::all_of(name.begin(), name.end(), job_character))
         return Status(
@@ -96,7 +96,8 @@ std::optional<SharedFileName> parse_shared_file_name(std::string_view text) {
         count > max_files)
         return std::nullopt;
     SharedFileName name{fields->job, fields->key, number - 1, count, fields->unfinished};
-    // A number can be written in several ways; only the one that we write is ours.
+    // A number can be written in several ways. Only the way in which we write it makes the name
+    // ours.
     if (to_string(name) != text) return std::nullopt;
     return name;
 }

@@ -1,8 +1,9 @@
-// EpochKey and file names: which epoch of which run a file belongs to, read off its name.
+// EpochKey and file names: a file's name tells which epoch of which run it belongs to.
 //
-// A run is one session on a shared directory, numbered upward from 1. The same epoch may be saved again by a
-// later run (a program that restarted from an older one): both attempts can lie in the directory, nothing is
-// overwritten, and the later run's attempt counts once it is complete. Numbers decide, never clocks.
+// A run is one session on a shared directory, numbered upward from 1. A later run may save the same
+// epoch again, because the program restarted from an older one. Then both attempts can lie in the
+// directory, and nothing is overwritten. The later run's attempt counts once it is complete.
+// Numbers decide, never clocks.
 //
 // Names are in docs/format.md, "File names". Pure.
 #pragma once
@@ -23,21 +24,22 @@ struct EpochKey {
     auto operator<=>(const EpochKey&) const = default;  // newest is greatest
 };
 
-// Runs are counted upward from 1, a session each: a greater number is a mistake or a trick.
+// Each session is a run, counted upward from 1. A greater number is a mistake or an attack.
 inline constexpr uint32_t greatest_possible_run = UINT32_MAX / 2;
-// The greater of both, `run` counting only when it is possible.
+// The greater of both. `run` counts only if it is possible.
 constexpr uint32_t count_run(uint32_t greatest, uint32_t run) {
     return run <= greatest_possible_run && run > greatest ? run : greatest;
 }
 
 std::string to_string(const EpochKey& key);  // "epoch 12 of run 3"
 
-// The job's name (configuration key `name`), which separates jobs that share a directory: 1 to 100
-// characters, letters, digits, '-', '_' (no dot, so that names parse without doubt).
+// Checks the job's name (configuration key `name`), which separates jobs that share a directory. It
+// has 1 to 100 characters: letters, digits, '-', '_'. It has no dot, so that file names can be
+// parsed without ambiguity.
 Status check_job_name(std::string_view name);
 
-// NAME.e000000012.r0003.1of2.tailrace, while unfinished NAME.e000000012.r0003.1of2.tailrace.unfinished.
-// `index` counts from 0 in memory and from 1 in names.
+// NAME.e000000012.r0003.1of2.tailrace, with ".unfinished" added until it is committed. `index`
+// counts from 0 in memory and from 1 in names.
 struct SharedFileName {
     std::string job;
     EpochKey key;
@@ -48,10 +50,11 @@ struct SharedFileName {
 };
 std::string to_string(const SharedFileName& name);
 std::optional<SharedFileName> parse_shared_file_name(std::string_view text);
-// A path without the ".unfinished" at its end; empty when it has none.
+// A path without the ".unfinished" at its end. Empty if it does not end so.
 std::string finished_path(std::string_view path);
 
-// NAME.e000000012.r0003.p00005.capture: the captured part of rank 5; while being written, with .unfinished.
+// NAME.e000000012.r0003.p00005.capture: the captured part of rank 5. While it is written,
+// ".unfinished" is added.
 struct PartFileName {
     std::string job;
     EpochKey key;

@@ -54,15 +54,15 @@ Status check_frame(std::span<const std::byte> bytes, std::string_view magic, uin
     reader.get_bytes(size_at - reader.position());
     const auto size = reader.get<uint64_t>();
     if (size != record_bytes)
-        return Status(Code::corrupt, fmt::format("the {} says it has {} bytes where {} were expected", what,
-                                                 size, record_bytes));
+        return Status(Code::corrupt, fmt::format("the {} says that it has {} bytes, but {} are expected",
+                                                 what, size, record_bytes));
     return Status();
 }
 
 Result<ByteReader> open_record(std::span<const std::byte> bytes, std::string_view magic,
                                uint64_t record_bytes, std::string_view what) {
     if (bytes.size() < frame_bytes || bytes.size() < record_bytes)
-        return Status(Code::corrupt, fmt::format("the {} is cut off: {} bytes are there and {} are needed",
+        return Status(Code::corrupt, fmt::format("the {} is cut off: it has {} bytes, but {} are needed",
                                                  what, bytes.size(), std::max(record_bytes, frame_bytes)));
     TAILRACE_TRY(check_frame(bytes, magic, record_bytes, what));
     ByteReader reader(bytes.first(record_bytes));
@@ -70,16 +70,16 @@ Result<ByteReader> open_record(std::span<const std::byte> bytes, std::string_vie
     auto major = reader.get<uint16_t>();
     auto minor = reader.get<uint16_t>();
     auto required = reader.get<uint32_t>();
-    reader.get<uint32_t>();  // optional features: none that this version would use
+    reader.get<uint32_t>();  // optional features: this version uses none
     auto crc = reader.get<uint32_t>();
     reader.get<uint64_t>();  // the size
     uint32_t computed = record_crc(bytes.first(record_bytes));
     if (computed != crc)
-        return Status(Code::corrupt, fmt::format("the {}'s checksum is {:08x} and its bytes give {:08x}",
+        return Status(Code::corrupt, fmt::format("the {}'s checksum is {:08x}, but its bytes give {:08x}",
                                                  what, crc, computed));
     if (major != version_major)
         return Status(Code::unsupported,
-                      fmt::format("the {} was written in format version {}.{} and this program reads {}.x",
+                      fmt::format("the {} was written in format version {}.{}, but this program reads {}.x",
                                   what, major, minor, version_major));
     if ((required & ~known_required_features) != 0)
         return Status(Code::unsupported,

@@ -1,11 +1,12 @@
-// Frame: the first 32 bytes of every record of the format, the same in every version of it, so that any
-// reader can tell a damaged record from one that is merely newer (docs/format.md, "Frame").
+// Frame: the first 32 bytes of every record of the format. It is the same in every version, so that
+// any reader can tell a damaged record from a newer one (docs/format.md, "Frame").
 //
 //   0 magic (8) | 8 major (2) | 10 minor (2) | 12 required features (4) | 16 optional features (4)
 //   20 CRC32C of the record, these four bytes taken as zero (4) | 24 record bytes, frame included (8)
 //
-// Internal to the format. Bytes enter as a span and leave as a ByteReader behind the frame, which ends where
-// the record ends; nothing in it is believed before the checksum has been found right. Pure.
+// Internal to the format. Bytes enter as a span and leave as a ByteReader that begins behind the
+// frame and ends where the record ends. Nothing in it is trusted before the checksum was found
+// right. Pure.
 #pragma once
 
 #include <cstddef>
@@ -32,10 +33,10 @@ inline constexpr std::string_view shared_header_magic = "TRCSHARE";
 inline constexpr std::string_view slot_magic = "TRCSLOT_";
 inline constexpr std::string_view index_magic = "TRCINDEX";
 
-// A sum or a byte count beyond this is taken as damage, so that adding two of them cannot overflow.
+// A sum or a byte count beyond this is taken as damage. So adding two of them cannot overflow.
 inline constexpr uint64_t most_bytes = uint64_t{1} << 62;
 
-// Starts a record; size and checksum are left for seal().
+// Starts a record. seal() fills in size and checksum.
 void begin_record(ByteWriter& writer, std::string_view magic);
 
 // Pads with zeros up to `record_bytes` and fills in the frame's size and checksum.
@@ -44,18 +45,19 @@ std::vector<std::byte> seal(ByteWriter&& writer, uint64_t record_bytes);
 // The checksum of a record as its frame must hold it. `record` has at least frame_bytes.
 uint32_t record_crc(std::span<const std::byte> record);
 
-// corrupt unless `bytes`, at least frame_bytes, begin with this magic and with the size that the record must
-// have. Says nothing of its checksum.
+// corrupt unless `bytes`, at least frame_bytes of them, begin with this magic and with the size
+// that the record must have. Does not check the checksum.
 Status check_frame(std::span<const std::byte> bytes, std::string_view magic, uint64_t record_bytes,
                    std::string_view what);
 
-// Checks the frame of the record at the start of `bytes`. `record_bytes` is the size it must have; `what`
-// names it in sentences ("part header"). corrupt, or unsupported where another version wrote it.
+// Checks the frame of the record at the start of `bytes`. `record_bytes` is the size it must have.
+// `what` names it in sentences ("part header"). corrupt if it is wrong, unsupported if another
+// version wrote it.
 Result<ByteReader> open_record(std::span<const std::byte> bytes, std::string_view magic,
                                uint64_t record_bytes, std::string_view what);
 
-// The job's name as a field of fixed size: length (4), name padded with zeros (job_field_bytes), at two
-// places, because numbers come first in every record.
+// The job's name as a field of fixed size: the length (4), then the name padded with zeros
+// (job_field_bytes). The two lie apart, because numbers come first in every record.
 inline constexpr size_t job_field_bytes = 104;
 void put_job(ByteWriter& writer, std::string_view job);
 std::string get_job(ByteReader& reader, uint32_t job_bytes);

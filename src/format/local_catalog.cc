@@ -1,4 +1,4 @@
-// The node-local tier's half of the catalog: which captured parts of a directory are complete.
+// The catalog of the node-local tier: which captured parts of a directory are complete.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,15 +10,16 @@ namespace tailrace::internal {
 
 namespace {
 
-// A part that is complete and is what its name says.
+// A part that is complete and agrees with its name.
 Result<CapturedPart> read_part(Storage& storage, const std::string& path, const PartFileName& name) {
     if (name.unfinished)
         return Status(Code::aborted, fmt::format("{} was never finished: its writer stopped before", path));
     TAILRACE_ASSIGN(auto part, captured_part(storage, path));
     PartFileName real{part.header.job, part.header.key, part.header.stream.rank, false};
     if (real != name)
-        return Status(Code::corrupt, fmt::format("{}: by its header it is {}: it was renamed or replaced",
-                                                 path, to_string(real)));
+        return Status(Code::corrupt,
+                      fmt::format("{}: its header says that it is {}: it was renamed or replaced", path,
+                                  to_string(real)));
     return part;
 }
 
@@ -35,7 +36,7 @@ Result<CapturedPart> captured_part(Storage& storage, const std::string& path) {
     uint64_t needed = part_header_bytes + header->stream.stream_bytes;
     if (file_bytes < needed)
         return Status(Code::corrupt,
-                      fmt::format("{}: it is cut off: its header speaks of {} bytes and {} are there", path,
+                      fmt::format("{}: it is cut off: it needs {} bytes by its header, but has {}", path,
                                   needed, file_bytes));
     return CapturedPart{path, std::move(*header)};
 }
@@ -51,7 +52,7 @@ Result<LocalListing> list_local(Storage& storage, const std::string& directory, 
         auto part = read_part(storage, path, *name);
         if (part.ok())
             listing.parts.push_back(std::move(*part));
-        else if (part.status().code() != Code::not_found)  // else it went away while we looked
+        else if (part.status().code() != Code::not_found)  // otherwise it was removed while we looked
             listing.leftovers.push_back({path, part.status()});
     }
     std::sort(listing.parts.begin(), listing.parts.end(), [](const CapturedPart& a, const CapturedPart& b) {

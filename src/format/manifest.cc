@@ -21,8 +21,8 @@ constexpr uint64_t region_record_bytes = 32;  // without name, shape and checksu
 constexpr size_t field_alignment = 8;
 constexpr uint8_t kind_plain = 0;
 constexpr uint8_t kind_array = 1;
-constexpr uint8_t flag_gaps = 1;      // of an array, since version 1.1
-constexpr uint8_t flag_overlaps = 2;  // the same
+constexpr uint8_t flag_gaps = 1;      // for arrays, since version 1.1
+constexpr uint8_t flag_overlaps = 2;  // for arrays, since version 1.1
 
 struct TypeRow {
     std::string_view name;
@@ -58,7 +58,7 @@ uint8_t array_flags(const ArrayPiece& piece) {
                                 (piece.may_overlap ? flag_overlaps : 0));
 }
 
-// Elements times their size; nothing when it does not fit 64 bits.
+// Number of elements times their size. Nothing if it does not fit 64 bits.
 std::optional<uint64_t> shape_bytes(const std::vector<uint64_t>& shape, uint64_t element) {
     if (std::find(shape.begin(), shape.end(), 0u) != shape.end()) return 0;
     uint64_t bytes = element;
@@ -69,14 +69,15 @@ std::optional<uint64_t> shape_bytes(const std::vector<uint64_t>& shape, uint64_t
 
 Status check_region_name(std::string_view name) {
     if (name.empty() || name.size() > max_region_name_bytes)
-        return Status(Code::invalid_argument, fmt::format("a region's name has {} bytes and may have 1 to {}",
-                                                          name.size(), max_region_name_bytes));
+        return Status(Code::invalid_argument,
+                      fmt::format("a region's name has {} bytes, but may have 1 to {}", name.size(),
+                                  max_region_name_bytes));
     if (name.find('\0') != std::string_view::npos)
         return Status(Code::invalid_argument, "a region's name contains a zero byte");
     return Status();
 }
 
-// Names and arrays, which lay_out and the decoder check alike.
+// The checks of names and arrays that lay_out and the decoder share.
 Status check_regions(const PartManifest& manifest) {
     std::unordered_set<std::string_view> names;
     for (const auto& region : manifest.regions) {
@@ -89,7 +90,7 @@ Status check_regions(const PartManifest& manifest) {
             check_array_piece(*region.array).with_context(fmt::format("region \"{}\"", region.name)));
         if (array_bytes(*region.array) != region.bytes)
             return Status(Code::invalid_argument,
-                          fmt::format("region \"{}\" has {} bytes and its array piece has {}", region.name,
+                          fmt::format("region \"{}\" has {} bytes, but its array piece has {}", region.name,
                                       region.bytes, array_bytes(*region.array)));
     }
     return Status();
@@ -122,23 +123,23 @@ Status check_array_piece(const ArrayPiece& piece) {
                       fmt::format("there is no element type {}", static_cast<unsigned>(piece.type)));
     size_t dimensions = piece.global_shape.size();
     if (dimensions == 0 || dimensions > max_dimensions)
-        return Status(Code::invalid_argument, fmt::format("an array has {} dimensions and may have 1 to {}",
+        return Status(Code::invalid_argument, fmt::format("an array has {} dimensions, but may have 1 to {}",
                                                           dimensions, max_dimensions));
     if (piece.offset.size() != dimensions || piece.local_shape.size() != dimensions)
         return Status(Code::invalid_argument,
                       fmt::format("an array's global shape, offset and local shape have {}, {} and {} "
-                                  "dimensions and must agree",
+                                  "dimensions, but must agree",
                                   dimensions, piece.offset.size(), piece.local_shape.size()));
     for (size_t d = 0; d < dimensions; ++d)
         if (piece.offset[d] > piece.global_shape[d] ||
             piece.local_shape[d] > piece.global_shape[d] - piece.offset[d])
             return Status(
                 Code::invalid_argument,
-                fmt::format("dimension {} of an array's piece goes from {} over {} elements and the "
+                fmt::format("dimension {} of an array's piece begins at {} and has {} elements, but the "
                             "whole array has {}",
                             d, piece.offset[d], piece.local_shape[d], piece.global_shape[d]));
-    // The piece lies within the whole, so that it fits 64 bits when the whole does, unless the whole is
-    // empty, and then the piece is.
+    // The piece lies within the whole. So it fits 64 bits if the whole does. If the whole is empty,
+    // so is the piece.
     if (!shape_bytes(piece.global_shape, element))
         return Status(Code::invalid_argument, "an array's size in bytes does not fit 64 bits");
     return Status();
@@ -157,7 +158,8 @@ Status lay_out(PartManifest& manifest) {
                       fmt::format("rank {} of {} does not exist", manifest.rank, manifest.rank_count));
     TAILRACE_TRY(check_regions(manifest).with_context(context()));
 
-    // Sums first, memory after: a size that nobody can mean must not ask for its checksums.
+    // Sum the sizes before memory is taken: an absurd size must not ask for memory for its
+    // checksums.
     uint64_t position = 0;
     for (const auto& region : manifest.regions) {
         if (region.bytes > max_stream_bytes || position > max_stream_bytes - region.bytes)
@@ -225,7 +227,7 @@ std::vector<std::byte> encode(const PartManifest& manifest) {
 
 namespace {
 
-// Reads one region's record. What the reader cannot give shows in reader.ok().
+// Reads one region's record. A record that is too short shows in reader.ok().
 Status read_region(ByteReader& reader, const PartManifest& manifest, Region& region) {
     auto skip_to_field = [&] {
         reader.get_bytes((field_alignment - reader.position() % field_alignment) % field_alignment);
@@ -255,13 +257,13 @@ Status read_region(ByteReader& reader, const PartManifest& manifest, Region& reg
             for (unsigned d = 0; d < dimensions; ++d) numbers->push_back(reader.get<uint64_t>());
     } else if (kind != kind_plain || type != 0 || dimensions != 0) {
         return Status(Code::corrupt, fmt::format("region \"{}\" is of kind {}, type {}, with {} dimensions, "
-                                                 "which is nothing known",
+                                                 "which is not known",
                                                  region.name, kind, type, dimensions));
     }
 
     uint64_t expected_crcs = manifest.has_checksums ? block_count(region.bytes) : 0;
     if (crc_count != expected_crcs)
-        return Status(Code::corrupt, fmt::format("region \"{}\" of {} bytes has {} checksums where {} belong",
+        return Status(Code::corrupt, fmt::format("region \"{}\" of {} bytes has {} checksums, but needs {}",
                                                  region.name, region.bytes, crc_count, expected_crcs));
     if (crc_count > reader.remaining() / 4) {
         reader.set_failed();
@@ -273,26 +275,27 @@ Status read_region(ByteReader& reader, const PartManifest& manifest, Region& reg
     return Status();
 }
 
-// Every region lies behind the manifest and behind the one before it, aligned, and within the stream.
+// Every region begins behind the manifest and the region before it, is aligned, and lies within the
+// stream.
 Status check_places(const PartManifest& manifest) {
     uint64_t end = manifest.manifest_bytes;
     for (const auto& region : manifest.regions) {
         if (region.stream_offset % alignment_of(region.bytes) != 0)
             return Status(Code::corrupt,
                           fmt::format("region \"{}\" starts at byte {} of the stream, which is "
-                                      "no multiple of {}",
+                                      "not a multiple of {}",
                                       region.name, region.stream_offset, alignment_of(region.bytes)));
         if (region.stream_offset < end)
             return Status(
                 Code::corrupt,
-                fmt::format("region \"{}\" starts at byte {} of the stream, and what lies before it "
+                fmt::format("region \"{}\" starts at byte {} of the stream, but what lies before it "
                             "ends at {}",
                             region.name, region.stream_offset, end));
         if (region.stream_offset > manifest.stream_bytes ||
             region.bytes > manifest.stream_bytes - region.stream_offset)
             return Status(
                 Code::corrupt,
-                fmt::format("region \"{}\" has {} bytes from byte {} and the stream has {}", region.name,
+                fmt::format("region \"{}\" has {} bytes from byte {}, but the stream has {}", region.name,
                             region.bytes, region.stream_offset, manifest.stream_bytes));
         end = region.stream_offset + region.bytes;
     }
@@ -325,7 +328,7 @@ Result<PartManifest> decode_manifest(std::span<const std::byte> bytes) {
                                                  manifest.rank_count));
     if (block_bytes != check_block_bytes)
         return Status(Code::corrupt,
-                      fmt::format("{}: it has a checksum every {} bytes, and version 1 has one every {}",
+                      fmt::format("{}: it has a checksum every {} bytes, but version 1 has one every {}",
                                   what, block_bytes, check_block_bytes));
 
     manifest.regions.reserve(region_count);

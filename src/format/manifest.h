@@ -1,11 +1,13 @@
-// PartManifest: what one rank saved, region by region, with the checksums of its data. It lies at the head of
-// the rank's stream, and so travels with the data through every tier (docs/format.md, "Manifest").
+// PartManifest: what one rank saved, region by region, with the checksums of its data. It lies at
+// the head of the rank's stream, so it travels with the data through every tier (docs/format.md,
+// "Manifest").
 //
-// A rank's stream is its manifest, padded to stream_alignment, followed by the regions' data, each aligned.
-// The stream is what moves: into the captured part, in chunks to a leader, as extents into a shared file.
+// A rank's stream is its manifest, padded to stream_alignment, followed by the regions' data, each
+// aligned. The stream is copied into the captured part, sent in chunks to a leader, and written as
+// extents into a shared file.
 //
-// Pure encode and decode. The decoder takes every byte as hostile and returns corrupt with what was wrong;
-// what it returns satisfies every invariant below.
+// Pure encode and decode. The decoder takes every byte as hostile. It returns corrupt and what was
+// wrong, or a manifest that satisfies every invariant below.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +21,7 @@
 
 namespace tailrace::internal {
 
-// Numbers are part of the format and of the C interface (tailrace_type): never change one.
+// The numbers are part of the format and of the C interface (tailrace_type). Never change one.
 enum class ElementType : uint8_t {
     bytes = 0,  // opaque, one byte each
     int8 = 1,
@@ -50,21 +52,22 @@ inline constexpr uint64_t large_region_bytes = 1 << 20;
 inline constexpr uint64_t max_stream_bytes = uint64_t{1} << 48;  // of regions in a rank: 256 TiB
 inline constexpr uint32_t check_block_bytes = 256 * 1024;        // data under one checksum
 
-// A rank's piece of a global array, row-major (C order). The three vectors have one entry per dimension,
-// 1 to max_dimensions of them; offset + local <= global in each. The last two are declarations about the
-// whole array, so that all ranks make the same ones. Without them the ranks' pieces cover each element
-// exactly once.
+// A rank's piece of a global array, row-major (C order). The three vectors have one entry per
+// dimension, of which there are 1 to max_dimensions. offset + local <= global holds in each. The
+// last two fields are declarations about the whole array, so all ranks make the same ones. Without
+// them the ranks' pieces cover each element exactly once.
 struct ArrayPiece {
     ElementType type = ElementType::bytes;
     std::vector<uint64_t> global_shape;
     std::vector<uint64_t> offset;
     std::vector<uint64_t> local_shape;
     bool may_have_gaps = false;  // some elements may be in no rank's piece
-    bool may_overlap = false;    // an element may be in several pieces; that of the lowest rank counts
+    bool may_overlap = false;    // several pieces may contain an element; the lowest rank's counts
     bool operator==(const ArrayPiece&) const = default;
 };
 
-// invalid_argument when dimensions disagree, offset + local exceeds global, or bytes overflow 64 bits.
+// invalid_argument if dimensions disagree, offset + local exceeds global, or the size overflows 64
+// bits.
 Status check_array_piece(const ArrayPiece& piece);
 // Elements of local_shape times element size. The piece must have passed check_array_piece.
 uint64_t array_bytes(const ArrayPiece& piece);
@@ -74,8 +77,8 @@ struct Region {
     uint64_t stream_offset = 0;  // where its data starts in the stream
     uint64_t bytes = 0;          // may be 0
     std::optional<ArrayPiece> array;
-    // CRC32C of each check_block_bytes of the region's data, the last one short; empty if the manifest has
-    // no checksums.
+    // The CRC32C of each check_block_bytes of the region's data; the last block may be short. Empty
+    // if the manifest has no checksums.
     std::vector<uint32_t> block_crcs;
     bool operator==(const Region&) const = default;
 };
@@ -90,13 +93,15 @@ struct PartManifest {
     bool operator==(const PartManifest&) const = default;
 };
 
-// Fills in stream_offset of every region, manifest_bytes and stream_bytes from names, arrays and bytes, in
-// the order given; and sizes block_crcs (zeroed) when has_checksums. invalid_argument on a duplicate or
-// empty name, an array that does not fit its bytes, or more than max_stream_bytes; out_of_memory when the
-// checksums find no place. After a failure the manifest's offsets and sizes mean nothing.
+// Fills in stream_offset of every region, manifest_bytes and stream_bytes from names, arrays and
+// bytes, in the given order. If has_checksums is set, it sizes block_crcs and sets them to zero.
+// invalid_argument for a duplicate or empty name, an array that does not fit its bytes, or more
+// than max_stream_bytes. out_of_memory if there is no memory for the checksums. After a failure the
+// manifest's offsets and sizes mean nothing.
 Status lay_out(PartManifest& manifest);
 
-// Exactly manifest.manifest_bytes bytes. The manifest must have been laid out and its checksums filled in.
+// Returns exactly manifest.manifest_bytes bytes. The manifest must have been laid out and its
+// checksums filled in.
 std::vector<std::byte> encode(const PartManifest& manifest);
 Result<PartManifest> decode_manifest(std::span<const std::byte> bytes);
 

@@ -60,7 +60,7 @@ Result<PartHeader> decode_part_header(std::span<const std::byte> bytes) {
     if (auto status = check_job_name(header.job); !status.ok())
         return Status(Code::corrupt, fmt::format("{}: {}", what, status.message()));
     if (directory_bytes > max_part_directory_bytes)
-        return Status(Code::corrupt, fmt::format("{}: the path of its shared directory has {} bytes and may "
+        return Status(Code::corrupt, fmt::format("{}: the path of its shared directory has {} bytes, but may "
                                                  "have {}",
                                                  what, directory_bytes, max_part_directory_bytes));
     auto directory = reader.get_bytes(directory_bytes);
@@ -70,7 +70,7 @@ Result<PartHeader> decode_part_header(std::span<const std::byte> bytes) {
         return Status(Code::corrupt,
                       fmt::format("{}: the path of its shared directory is not an absolute path", what));
     if (header.rank_count == 0 || header.rank_count > max_ranks)
-        return Status(Code::corrupt, fmt::format("{}: it speaks of {} ranks", what, header.rank_count));
+        return Status(Code::corrupt, fmt::format("{}: its number of ranks is {}", what, header.rank_count));
     TAILRACE_TRY(format::check_stream_info(header.stream, header.rank_count).with_context(what));
     return header;
 }

@@ -1,8 +1,8 @@
 // The captured part: one rank's stream in a file of the node-local tier (docs/format.md, "Captured part").
 //
-// File = PartHeader (part_header_bytes) + stream. Written stream first, header last; then renamed to its
-// final name. So a part with a final name and a valid header is complete, and its manifest's checksums say
-// whether its data survived.
+// A file is a PartHeader (part_header_bytes) and the stream. The stream is written first, then the
+// header, and then the file gets its final name. So a part with a final name and a valid header is
+// complete. Its manifest's checksums tell whether its data survived.
 #pragma once
 
 #include <cstddef>
@@ -31,13 +31,14 @@ struct StreamInfo {
 struct PartHeader {
     std::string job;
     EpochKey key;
-    uint64_t run_uid = 0;  // random, the same for all files of a run: tells namesakes apart
+    uint64_t run_uid = 0;  // random, the same for all files of a run; it differs for runs with equal numbers
     uint32_t rank_count = 1;
-    uint64_t sequence = 0;   // how many saves the run had made before this one
+    uint64_t sequence = 0;   // the number of saves of the run before this one
     bool for_shared = true;  // false: this epoch was meant to stay in the node-local tier
     StreamInfo stream;
-    // The shared directory that the part belongs to, at most max_part_directory_bytes of an absolute path.
-    // Empty in parts that version 0.1.0 wrote: those do not name it.
+    // The shared directory that the part belongs to: an absolute path of at most
+    // max_part_directory_bytes. Empty in parts that version 0.1.0 wrote, because those do not name
+    // it.
     std::string shared_dir;
     bool operator==(const PartHeader&) const = default;
 };

@@ -4,8 +4,8 @@
 namespace tailrace::internal {
 
 enum class Placement {
-    append,      // extents go to the next free aligned offset, whoever has a chunk ready (Alg. 5)
-    contiguous,  // every stream has one place, known before the first byte moves
+    append,      // extents go to the next free aligned offset, by the next writer that has a chunk (Alg. 5)
+    contiguous,  // every stream has one place, which is known before the first byte moves
 };
 
 }  // namespace tailrace::internal

@@ -19,7 +19,7 @@ std::vector<EpochKey> choose_removals(const std::vector<EpochAge>& epochs, const
     const Lineage lineage(keys);
 
     std::vector<EpochKey> removals;
-    uint64_t epochs_seen = 0;  // epochs, newest first, counting only the attempt that counts
+    uint64_t epochs_seen = 0;  // epochs, newest first, each counted once
     for (size_t i = 0; i < complete.size(); ++i) {
         const auto& attempt = complete[i];
         bool replaced = i > 0 && complete[i - 1].key.epoch == attempt.key.epoch;
@@ -27,7 +27,8 @@ std::vector<EpochKey> choose_removals(const std::vector<EpochAge>& epochs, const
         if (!replaced && !left_behind) ++epochs_seen;
         // The newest stays, whatever the rule says, and so does the newest that is not left behind.
         if (i == 0 || (!replaced && !left_behind && epochs_seen == 1)) continue;
-        // What is left behind is no more than a memory once the run that did so has passed it.
+        // An epoch left behind is of no use any more once the run that left it behind has passed
+        // it.
         const bool passed = left_behind && epochs_seen > 0;
         const bool too_many =
             rule.keep_newest && (passed || (!left_behind && epochs_seen > *rule.keep_newest));

@@ -1,7 +1,7 @@
-// The shared tier's half of the catalog: directory -> names -> heads -> one checked map of every stream.
-// Nothing is believed before it was checked, and nothing is allocated on the word of a count: a head that
-// claims a million ranks must bring a million records. A large index is confirmed before it is read whole
-// (format/table.h).
+// The catalog of the shared tier: directory -> names -> heads -> one checked map of every stream.
+// Nothing is trusted before it was checked, and no memory is taken because of a count alone: a head
+// that claims a million ranks must bring a million records. A large index is confirmed before it is
+// read whole (format/table.h).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ namespace {
 constexpr uint64_t first_read_bytes = 64 << 10;    // holds the whole head of most files
 constexpr uint64_t most_buffered_bytes = 4 << 20;  // a larger head is read piece by piece
 
-// The head of one file: read once where it is small, and served from memory.
+// The head of one file. If it is small, it is read once and served from memory.
 class HeadReader {
   public:
     static Result<HeadReader> open(Storage& storage, const std::string& path) {
@@ -36,7 +36,7 @@ class HeadReader {
 
     uint64_t file_bytes() const { return file_bytes_; }
 
-    // Makes [0, bytes) come from memory, if that is not too much.
+    // Reads [0, bytes) into memory, unless that is too much.
     Status buffer_to(uint64_t bytes) {
         bytes = std::min(bytes, file_bytes_);
         if (bytes <= buffer_.size() || bytes > most_buffered_bytes) return Status();
@@ -47,12 +47,13 @@ class HeadReader {
         return Status();
     }
 
-    // At most as many bytes as `target` has: fewer where the file ends.
+    // Reads as many bytes as `target` has, and fewer only where the file ends.
     Result<size_t> read_into(std::span<std::byte> target, uint64_t offset) {
         return file_->read_at(target, offset);
     }
 
-    // At most `bytes` bytes: fewer where the file ends. More than unconfirmed_table_bytes were confirmed.
+    // Reads `bytes` bytes, and fewer only where the file ends. More than unconfirmed_table_bytes
+    // were confirmed before.
     Result<std::vector<std::byte>> read(uint64_t offset, uint64_t bytes) {
         if (offset >= file_bytes_) return std::vector<std::byte>();
         bytes = std::min(bytes, file_bytes_ - offset);
@@ -78,7 +79,7 @@ class HeadReader {
     std::vector<std::byte> buffer_;
 };
 
-// not_found for a file whose writer died before the header was durable, when `unfinished`.
+// not_found for an `unfinished` file whose writer died before the header was durable.
 Result<SharedHeader> read_header(HeadReader& reader, bool unfinished) {
     TAILRACE_ASSIGN(auto bytes, reader.read(0, shared_header_probe_bytes));
     if (unfinished && std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; }))
@@ -112,11 +113,11 @@ Status check_name(const SharedHeader& header, const SharedFileName& name) {
         header.file_count == name.count)
         return Status();
     return Status(Code::corrupt,
-                  fmt::format("by its header it is {}: it was renamed or replaced", name_by(header)));
+                  fmt::format("its header says that it is {}: it was renamed or replaced", name_by(header)));
 }
 
-// The K of an epoch's files. Where their names disagree, the only K whose files are all there, if there is
-// one.
+// The K of an epoch's files. If their names disagree, the only K whose files all exist. Nothing if
+// there is no such K.
 std::optional<uint32_t> choose_count(const std::vector<const SharedFileEntry*>& sorted) {
     std::map<uint32_t, std::set<uint32_t>> by_count;
     for (const auto* file : sorted) by_count[file->name.count].insert(file->name.index);
@@ -125,7 +126,7 @@ std::optional<uint32_t> choose_count(const std::vector<const SharedFileEntry*>& 
     return by_count.size() == 1 ? std::optional(by_count.begin()->first) : std::nullopt;
 }
 
-// One file per index, in order: the finished one where a name lies there twice.
+// One file per index, in order. If both names of a file exist, the finished one.
 Result<std::vector<const SharedFileEntry*>> choose_files(const SharedEpochFiles& files) {
     auto epoch = fmt::format("{} of job {}", to_string(files.key), files.job);
     if (files.files.empty()) return Status(Code::not_found, fmt::format("{} has no files", epoch));
@@ -141,8 +142,8 @@ Result<std::vector<const SharedFileEntry*>> choose_files(const SharedEpochFiles&
             return file->name.count != first->name.count;
         });
         return Status(Code::corrupt,
-                      fmt::format("{}: by their names {} is of {} files and {} of {}", epoch, first->path,
-                                  first->name.count, (*other)->path, (*other)->name.count));
+                      fmt::format("{}: by their names {} is one of {} files, and {} is one of {}", epoch,
+                                  first->path, first->name.count, (*other)->path, (*other)->name.count));
     }
     const uint32_t count = *chosen_count;
     std::vector<const SharedFileEntry*> chosen;
@@ -158,7 +159,7 @@ Result<std::vector<const SharedFileEntry*>> choose_files(const SharedEpochFiles&
     return chosen;
 }
 
-// A stream's record or extent, and the file that says so.
+// A stream's record or extent, and the file that has it.
 struct FoundStream {
     StreamInfo info;
     uint32_t file = 0;
@@ -186,7 +187,7 @@ Status read_file(Storage& storage, const SharedFileEntry& entry, std::optional<S
                 fmt::format("it was written by another run ({:016x}) than {} ({:016x})", header.run_uid,
                             epoch.paths.empty() ? entry.path : epoch.paths.front(), first->run_uid));
         if (header.rank_count != first->rank_count)
-            return Status(Code::corrupt, fmt::format("it speaks of {} ranks and {} of {}", header.rank_count,
+            return Status(Code::corrupt, fmt::format("it names {} ranks, and {} names {}", header.rank_count,
                                                      epoch.paths.front(), first->rank_count));
         std::optional<SegmentIndex> first_index;
         for (uint32_t leader = 0; leader < header.leader_count; ++leader) {
@@ -213,7 +214,7 @@ Status read_file(Storage& storage, const SharedFileEntry& entry, std::optional<S
     return Status();
 }
 
-// Every rank's stream, once; files of one group repeat it and must agree.
+// Every rank's stream, once. The files of one group repeat it and must agree.
 Status gather_streams(std::vector<FoundStream>& streams, SharedEpoch& epoch) {
     std::stable_sort(streams.begin(), streams.end(),
                      [](const FoundStream& a, const FoundStream& b) { return a.info.rank < b.info.rank; });
@@ -229,7 +230,7 @@ Status gather_streams(std::vector<FoundStream>& streams, SharedEpoch& epoch) {
         epoch.streams.push_back({stream.info, {}});
         epoch.stream_bytes += stream.info.stream_bytes;
         if (epoch.stream_bytes > format::most_bytes)
-            return Status(Code::corrupt, fmt::format("{}: the streams up to rank {} are too large to be true",
+            return Status(Code::corrupt, fmt::format("{}: the streams up to rank {} are impossibly large",
                                                      epoch.paths[stream.file], stream.info.rank));
     }
     if (epoch.streams.size() != epoch.rank_count)
@@ -239,7 +240,7 @@ Status gather_streams(std::vector<FoundStream>& streams, SharedEpoch& epoch) {
     return Status();
 }
 
-// The extents of a stream, in order, are exactly the stream.
+// Checks that the extents of a stream, in order, are exactly the stream.
 Status check_cover(const StreamMap& stream, const SharedEpoch& epoch, uint32_t listed_in) {
     uint64_t end = 0;
     uint32_t file = listed_in;
@@ -262,11 +263,11 @@ Status check_cover(const StreamMap& stream, const SharedEpoch& epoch, uint32_t l
 }  // namespace
 
 Result<std::unique_ptr<File>> open_shared_file(Storage& storage, const std::string& path, DirectIo direct) {
-    // What a reader needs is committed.
+    // A reader needs only committed files, so they do not change.
     const OpenOptions options{.access = Access::read, .direct = direct, .own = false, .unchanging = true};
     auto file = storage.open(path, options);
-    // A setting that does not suit the file system, or this kernel any more, is no damage: what is there is
-    // read.
+    // If the file system, or this kernel, cannot read as the setting says, that is not damage. The
+    // file is still read.
     if (file.status().code() == Code::unsupported && direct != DirectIo::off) {
         log(LogLevel::info, "{}; reading it through the page cache", file.status().message());
         return open_shared_file(storage, path, DirectIo::off);
@@ -284,7 +285,7 @@ bool has_unfinished(const SharedEpochFiles& files) {
 }
 
 bool looks_complete(const SharedEpochFiles& files) {
-    std::map<uint32_t, uint32_t> finished;  // by K: whoever copies files about may leave several
+    std::map<uint32_t, uint32_t> finished;  // by K: a user who copies files may leave several
     for (const auto& file : files.files)
         if (!file.name.unfinished) ++finished[file.name.count];
     return std::any_of(finished.begin(), finished.end(),
@@ -350,21 +351,21 @@ Result<SharedEpochFiles> epoch_of_file(Storage& storage, const std::string& path
         SharedFileEntry entry{path, {header->job, header->key, 0, 1, false}, reader.file_bytes(), {}};
         return SharedEpochFiles{header->job, header->key, {std::move(entry)}};
     }
-    // Under another name it is none of the epoch's files, but a copy: nobody would read it.
+    // Under another name it is a copy, which nobody would read.
     const size_t slash = path.rfind('/');
     const auto name = parse_shared_file_name(path.substr(slash + 1));
     if (!name || !check_name(*header, *name).ok())
         return Status(
             Code::not_found,
             fmt::format("{} is one of {} files of {}, which belong together by their names: give it the "
-                        "one it was written with, {}",
+                        "name it was written with, {}",
                         path, header->file_count, to_string(header->key), name_by(*header)));
     const std::string directory =
         slash == std::string::npos ? "." : path.substr(0, std::max<size_t>(slash, 1));
     TAILRACE_ASSIGN(auto listed, list_shared(storage, directory, header->job));
     for (auto& files : listed)
         if (files.key == header->key) return std::move(files);
-    return Status(Code::not_found, fmt::format("{} went away while it was looked at", path));
+    return Status(Code::not_found, fmt::format("{} was removed while it was examined", path));
 }
 
 namespace {
@@ -396,7 +397,7 @@ Result<SharedEpoch> load_files(Storage& storage, const SharedEpochFiles& files) 
 
 }  // namespace
 
-// A copy of one of the files under the name of another K can look like an epoch of its own. Headers tell.
+// A copy of a file under the name of another K can look like an epoch of its own. The headers tell.
 Result<SharedEpoch> load_shared_epoch(Storage& storage, const SharedEpochFiles& files) {
     std::map<uint32_t, SharedEpochFiles> by_count;
     for (const auto& file : files.files) {

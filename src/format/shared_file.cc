@@ -15,7 +15,7 @@ namespace tailrace::internal {
 
 namespace {
 
-// A header and a slot are one record of this size each, the smallest block there is.
+// The size of the records of a header and of a slot: the smallest possible block.
 constexpr uint64_t record_bytes = shared_header_probe_bytes;
 constexpr uint64_t index_start_bytes = 48;
 constexpr uint64_t stream_record_bytes = 24;
@@ -37,15 +37,15 @@ Status check_header(const SharedHeader& header) {
         return Status(Code::corrupt, fmt::format("there is no file {} of {}", uint64_t{header.file_index} + 1,
                                                  header.file_count));
     if (header.rank_count == 0 || header.rank_count > max_ranks)
-        return Status(Code::corrupt, fmt::format("it speaks of {} ranks", header.rank_count));
+        return Status(Code::corrupt, fmt::format("its number of ranks is {}", header.rank_count));
     if (header.leader_count == 0 || header.leader_count > max_leaders_per_file)
-        return Status(Code::corrupt, fmt::format("it speaks of {} leaders", header.leader_count));
+        return Status(Code::corrupt, fmt::format("its number of leaders is {}", header.leader_count));
     if (header.block_bytes < min_block_bytes || header.block_bytes > max_block_bytes ||
         !std::has_single_bit(header.block_bytes))
         return Status(Code::corrupt, fmt::format("its blocks have {} bytes", header.block_bytes));
     if (header.index_area_bytes == 0 || header.index_area_bytes > max_index_area_bytes ||
         header.index_area_bytes % header.block_bytes != 0)
-        return Status(Code::corrupt, fmt::format("its index areas have {} bytes and its blocks {}",
+        return Status(Code::corrupt, fmt::format("its index areas have {} bytes, and its blocks {}",
                                                  header.index_area_bytes, header.block_bytes));
     if ((header.stripe_bytes == 0) != (header.leader_count == 1) || header.stripe_bytes > max_stripe_bytes ||
         header.stripe_bytes % header.block_bytes != 0)
@@ -195,22 +195,23 @@ Result<LeaderSlot> decode_leader_slot(std::span<const std::byte> bytes, const Sh
     if (slot.key != header.key || slot.run_uid != header.run_uid)
         return Status(
             Code::corrupt,
-            fmt::format("the {} belongs to {} (run {:016x}) and the header to {} (run {:016x})", what,
+            fmt::format("the {} belongs to {} (run {:016x}), but the header to {} (run {:016x})", what,
                         to_string(slot.key), slot.run_uid, to_string(header.key), header.run_uid));
     if (slot.leader != leader)
         return Status(Code::corrupt,
                       fmt::format("the {} is that of leader {}", what, uint64_t{slot.leader} + 1));
     if (slot.index_bytes < index_start_bytes || slot.index_bytes > header.index_area_bytes)
-        return Status(Code::corrupt, fmt::format("the {} speaks of an index of {} bytes in an area of {}",
-                                                 what, slot.index_bytes, header.index_area_bytes));
+        return Status(Code::corrupt, fmt::format("the {} names an index of {} bytes in an area of {}", what,
+                                                 slot.index_bytes, header.index_area_bytes));
     if (slot.data_bytes > format::most_bytes)
-        return Status(Code::corrupt, fmt::format("the {} speaks of {} bytes of data", what, slot.data_bytes));
+        return Status(Code::corrupt, fmt::format("the {} names {} bytes of data", what, slot.data_bytes));
     return slot;
 }
 
 namespace {
 
-// An extent lies in one stripe of the leader (or, without stripes, anywhere in the data), and in the file.
+// Checks that an extent lies in one stripe of the leader (without stripes: in the data), and in the
+// file.
 Status check_extent_place(const Extent& extent, const SharedHeader& header, uint32_t leader,
                           uint64_t file_bytes) {
     uint64_t start = data_offset(header);
@@ -218,11 +219,11 @@ Status check_extent_place(const Extent& extent, const SharedHeader& header, uint
         extent.bytes > file_bytes - extent.file_offset)
         return Status(
             Code::corrupt,
-            fmt::format("an extent has {} bytes from byte {} and the file's data goes from {} to {}",
+            fmt::format("an extent has {} bytes from byte {}, but the file's data goes from {} to {}",
                         extent.bytes, extent.file_offset, start, file_bytes));
     if (extent.file_offset % header.block_bytes != 0)
-        return Status(Code::corrupt, fmt::format("an extent starts at byte {}, which is no multiple of the "
-                                                 "block of {}",
+        return Status(Code::corrupt, fmt::format("an extent starts at byte {}, which is not a multiple of "
+                                                 "the block of {}",
                                                  extent.file_offset, header.block_bytes));
     if (header.stripe_bytes == 0) return Status();
     uint64_t position = extent.file_offset - start;
@@ -246,7 +247,7 @@ Status check_extent_stream(const Extent& extent, const std::vector<StreamInfo>& 
         extent.bytes > stream->stream_bytes - extent.stream_offset)
         return Status(
             Code::corrupt,
-            fmt::format("an extent holds {} bytes from byte {} of the stream of rank {}, which has {}",
+            fmt::format("an extent holds {} bytes from byte {} of the stream of rank {}, which has only {}",
                         extent.bytes, extent.stream_offset, extent.rank, stream->stream_bytes));
     return Status();
 }
@@ -256,24 +257,24 @@ Status check_index(const SegmentIndex& index, const SharedHeader& header, const 
     for (size_t i = 0; i < index.streams.size(); ++i) {
         TAILRACE_TRY(format::check_stream_info(index.streams[i], header.rank_count));
         if (i > 0 && index.streams[i - 1].rank >= index.streams[i].rank)
-            return Status(Code::corrupt, fmt::format("rank {} stands behind rank {}", index.streams[i].rank,
+            return Status(Code::corrupt, fmt::format("rank {} comes after rank {}", index.streams[i].rank,
                                                      index.streams[i - 1].rank));
     }
-    uint64_t end = 0;  // of the extent before
+    uint64_t end = 0;  // of the previous extent
     uint64_t data_bytes = 0;
     for (const auto& extent : index.extents) {
         TAILRACE_TRY(check_extent_place(extent, header, slot.leader, file_bytes));
         TAILRACE_TRY(check_extent_stream(extent, index.streams));
         if (extent.file_offset < end)
             return Status(Code::corrupt,
-                          fmt::format("an extent starts at byte {} and the one before ends at {}",
+                          fmt::format("an extent starts at byte {}, but the one before ends at {}",
                                       extent.file_offset, end));
         end = extent.file_offset + extent.bytes;
         data_bytes += extent.bytes;  // extents do not overlap in the file, so this cannot exceed its size
     }
     if (data_bytes != slot.data_bytes)
-        return Status(Code::corrupt, fmt::format("the extents have {} bytes and the slot says {}", data_bytes,
-                                                 slot.data_bytes));
+        return Status(Code::corrupt, fmt::format("the extents have {} bytes, but the slot says {}",
+                                                 data_bytes, slot.data_bytes));
     return Status();
 }
 
@@ -283,11 +284,11 @@ Result<SegmentIndex> decode_segment_index(std::span<const std::byte> bytes, cons
                                           const LeaderSlot& slot, uint64_t file_bytes) {
     auto name = fmt::format("index of leader {}", slot.leader + 1);
     if (bytes.size() != slot.index_bytes)
-        return Status(Code::corrupt, fmt::format("the {} is cut off: {} bytes are there and the slot says {}",
+        return Status(Code::corrupt, fmt::format("the {} is cut off: it has {} bytes, but the slot says {}",
                                                  name, bytes.size(), slot.index_bytes));
     uint32_t crc = crc32c(bytes);
     if (crc != slot.index_crc)
-        return Status(Code::corrupt, fmt::format("the {} has checksum {:08x} and the slot says {:08x}", name,
+        return Status(Code::corrupt, fmt::format("the {} has checksum {:08x}, but the slot says {:08x}", name,
                                                  crc, slot.index_crc));
     TAILRACE_ASSIGN(auto reader, format::open_record(bytes, format::index_magic, bytes.size(), name));
 

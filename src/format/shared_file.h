@@ -2,12 +2,13 @@
 //
 //   header | slot of leader 0 .. L-1 | index area of leader 0 .. L-1 | data in stripes
 //
-// Several leaders (L >= 1) may write one file. Leader l owns slot l, index area l, and in the data the
-// stripes l, l + L, l + 2L, ...; nobody writes outside what he owns, except the header, whose bytes are the
-// same whoever writes them. With one leader the data is one run without stripes.
+// Several leaders (L >= 1) may write one file. Leader l owns slot l, index area l, and in the data
+// the stripes l, l + L, l + 2L, ... A leader writes only what it owns, and the header, whose bytes
+// are the same whichever leader writes them. With one leader the data has no stripes.
 //
-// A file is complete when its header and all of its slots are valid. A slot is written and synced only after
-// the leader's data and then its index are durable: slots are the commit (docs/format.md, "Commit").
+// A file is complete if its header and all of its slots are valid. A slot is written and synced
+// only after the leader's data and index are durable. So the slots are the commit (docs/format.md,
+// "Commit").
 //
 // Pure encode and decode; decoders take every byte as hostile.
 #pragma once
@@ -46,8 +47,8 @@ uint64_t slot_offset(const SharedHeader& header, uint32_t leader);
 uint64_t index_offset(const SharedHeader& header, uint32_t leader);
 uint64_t data_offset(const SharedHeader& header);  // where stripe 0 starts; everything before is "the head"
 
-// Where byte `position` of leader `leader`'s own data lies in the file, and how many bytes go on from there
-// without a gap.
+// The place in the file of byte `position` of leader `leader`'s own data, and the number of bytes
+// from there without a gap.
 struct StripePlace {
     uint64_t file_offset = 0;
     uint64_t run_bytes = UINT64_MAX;
@@ -60,7 +61,7 @@ struct LeaderSlot {
     uint32_t index_crc = 0;
     uint64_t data_bytes = 0;         // bytes of streams in this leader's extents, without padding
     uint64_t committed_unix_ms = 0;  // for people; no decision depends on it
-    uint64_t run_uid = 0;            // must equal the header's, so that a stale slot is no commit
+    uint64_t run_uid = 0;            // equals the header's; otherwise the slot is stale and commits nothing
     EpochKey key;
     bool operator==(const LeaderSlot&) const = default;
 };
@@ -86,7 +87,7 @@ void normalize(std::vector<Extent>& extents);
 // An upper bound of the encoded size for that many streams and extents, before normalize().
 uint64_t index_bytes_bound(uint64_t stream_count, uint64_t extent_count);
 
-// encode: header and slot give exactly block_bytes (the smallest unit a leader may write).
+// encode: header and slot give exactly block_bytes, the smallest unit that a leader may write.
 std::vector<std::byte> encode(const SharedHeader& header);
 std::vector<std::byte> encode(const LeaderSlot& slot, uint64_t block_bytes);
 std::vector<std::byte> encode(const SegmentIndex& index);
@@ -94,12 +95,13 @@ std::vector<std::byte> encode(const SegmentIndex& index);
 inline constexpr uint64_t shared_header_probe_bytes = 512;  // enough to decode any header
 
 Result<SharedHeader> decode_shared_header(std::span<const std::byte> bytes);
-// not_found when the slot is all zeros or a hole (the leader has not committed); corrupt when it is damaged
-// or belongs to another epoch, run or leader.
+// not_found if the slot is all zeros or a hole, because the leader has not committed. corrupt if it
+// is damaged or belongs to another epoch, run or leader.
 Result<LeaderSlot> decode_leader_slot(std::span<const std::byte> bytes, const SharedHeader& header,
                                       uint32_t leader);
-// `bytes` are the slot's index_bytes. Checks the checksum, and that every extent lies in the leader's own
-// stripes, within file_bytes, and refers to a stream of the index within its length.
+// `bytes` are the slot's index_bytes. Checks the checksum, and that every extent lies in the
+// leader's own stripes and within file_bytes, and refers to a stream of the index within its
+// length.
 Result<SegmentIndex> decode_segment_index(std::span<const std::byte> bytes, const SharedHeader& header,
                                           const LeaderSlot& slot, uint64_t file_bytes);
 

@@ -1,4 +1,4 @@
-// The check of a StreamInfo that a part header and an index have in common. Internal to the format; pure.
+// The check of a StreamInfo that part headers and indexes share. Internal to the format; pure.
 #pragma once
 
 #include "base/status.h"
@@ -6,7 +6,7 @@
 
 namespace tailrace::internal::format {
 
-// corrupt when the rank does not exist, or the manifest is not aligned or does not fit the stream.
+// corrupt if the rank does not exist, or if the manifest is not aligned or does not fit the stream.
 Status check_stream_info(const StreamInfo& stream, uint32_t rank_count);
 
 }  // namespace tailrace::internal::format

@@ -26,16 +26,15 @@ Status confirm_table(TableKind kind, uint64_t bytes, uint32_t crc, std::string_v
         const auto piece = std::span(memory).first(std::min(piece_bytes, bytes - offset));
         TAILRACE_ASSIGN(const size_t got, read(piece, offset));
         if (got < piece.size())
-            return Status(Code::corrupt,
-                          fmt::format("the {} is cut off: {} bytes are there and {} are needed", what,
-                                      offset + got, bytes));
+            return Status(Code::corrupt, fmt::format("the {} is cut off: it has {} bytes, but {} are needed",
+                                                     what, offset + got, bytes));
         if (offset == 0) TAILRACE_TRY(format::check_frame(piece, magic, bytes, what));
         computed = crc32c(piece, computed);
     }
     if (computed != crc)
         return Status(Code::corrupt,
-                      fmt::format("the {} of {} bytes has checksum {:08x} where {:08x} belongs", what, bytes,
-                                  computed, crc));
+                      fmt::format("the {} of {} bytes has checksum {:08x}, but {:08x} belongs there", what,
+                                  bytes, computed, crc));
     return Status();
 }
 

@@ -315,7 +315,7 @@ class VerifyTest(CommandTest):
         copy = self.dir / "copy.tailrace"
         shutil.copy(self.files(2)[0], copy)
         flip(copy, find_bytes(self.dir, particles(0))[1])
-        self.assertIn(f"the one it was written with, {self.files(2)[0].name}", run("verify", copy, code=3).stderr)
+        self.assertIn(f"the name it was written with, {self.files(2)[0].name}", run("verify", copy, code=3).stderr)
 
     def test_a_captured_part_is_verified_by_itself(self):
         make(self.dir, epoch=3, captured=1)

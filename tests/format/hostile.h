@@ -77,7 +77,7 @@ void expect_version_rules(const Bytes& bytes, size_t record_bytes, const Decode&
         auto other_size = bytes;
         store(other_size, 24, static_cast<uint64_t>(static_cast<int64_t>(record_bytes) + error));
         store(other_size, 20, format::record_crc(std::span(other_size).first(record_bytes)));
-        expect_code(decode(other_size), Code::corrupt, "were expected");
+        expect_code(decode(other_size), Code::corrupt, "are expected");
     }
     expect_code(decode(with(bytes, record_bytes, 0, uint8_t{'X'})), Code::corrupt, "does not start with");
 }

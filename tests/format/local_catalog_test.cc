@@ -96,7 +96,8 @@ TEST_F(LocalCatalogTest, RenamedPartIsALeftover) {
     auto path = put_part(1);
     auto other = join_path("dir", to_string(PartFileName{"golden", {12, 3}, 2, false}));
     ASSERT_TRUE(storage.rename(path, other).ok());
-    expect_leftover(other, Code::corrupt, "by its header it is golden.e000000012.r0003.p00001.capture");
+    expect_leftover(other, Code::corrupt,
+                    "its header says that it is golden.e000000012.r0003.p00001.capture");
 }
 
 }  // namespace

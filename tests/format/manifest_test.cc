@@ -174,7 +174,7 @@ TEST(ManifestTest, HostileHeadsAreCorrupt) {
     expect_code(decode_with(36, UINT32_MAX), Code::corrupt, "does not exist");
     expect_code(decode_with(40, uint64_t{4095}), Code::corrupt, "in a stream of 4095");
     expect_code(decode_with(40, UINT64_MAX), Code::corrupt, "in a stream of");
-    expect_code(decode_with(48, uint32_t{0}), Code::corrupt, "checksums where 0 belong");
+    expect_code(decode_with(48, uint32_t{0}), Code::corrupt, "checksums, but needs 0");
     expect_code(decode_with(52, uint32_t{0}), Code::corrupt, "a checksum every 0 bytes");
     // Region 1's name takes the room that region 2's record needs.
     auto long_name = sample();
@@ -201,13 +201,13 @@ TEST(ManifestTest, HostileRegionsAreCorrupt) {
     expect_code(decode_with(a_at + 5, uint8_t{2}), Code::corrupt, "type 2");
     expect_code(decode_with(a_at + 6, uint8_t{1}), Code::corrupt, "with 1 dimensions");
     expect_code(decode_with(a_at + 8, uint64_t{4032}), Code::corrupt, "ends at 4096");
-    expect_code(decode_with(a_at + 8, uint64_t{4096 + 32}), Code::corrupt, "no multiple of 64");
+    expect_code(decode_with(a_at + 8, uint64_t{4096 + 32}), Code::corrupt, "not a multiple of 64");
     expect_code(decode_with(a_at + 8, uint64_t{4096 + 64}), Code::corrupt, "\"b\" starts at byte");
-    expect_code(decode_with(a_at + 8, ~uint64_t{63}), Code::corrupt, "and the stream has");
+    expect_code(decode_with(a_at + 8, ~uint64_t{63}), Code::corrupt, "but the stream has");
     expect_code(decode_with(a_at + 16, uint64_t{129}), Code::corrupt, "\"b\" starts at byte");
-    expect_code(decode_with(a_at + 16, UINT64_MAX), Code::corrupt, "checksums where");
-    expect_code(decode_with(a_at + 24, uint64_t{0}), Code::corrupt, "0 checksums where 1 belong");
-    expect_code(decode_with(a_at + 24, UINT64_MAX), Code::corrupt, "checksums where 1 belong");
+    expect_code(decode_with(a_at + 16, UINT64_MAX), Code::corrupt, "checksums, but needs");
+    expect_code(decode_with(a_at + 24, uint64_t{0}), Code::corrupt, "0 checksums, but needs 1");
+    expect_code(decode_with(a_at + 24, UINT64_MAX), Code::corrupt, "checksums, but needs 1");
     expect_code(decode_with(a_at + 32, uint8_t{0}), Code::corrupt, "zero byte");
     expect_code(decode_with(a_at + 32, uint8_t{'b'}), Code::corrupt, "two regions are named");
     expect_code(decode_with(b_at + 5, uint8_t{16}), Code::corrupt, "no element type 16");
@@ -231,14 +231,14 @@ TEST(ManifestTest, CountOfChecksumsBeyondTheManifestIsCorrupt) {
 
 TEST(ManifestTest, RegionLeavingTheStreamIsCorrupt) {
     auto manifest = sample_manifest();
-    expect_code(decode_with(40, manifest.stream_bytes - 1), Code::corrupt, "and the stream has");
+    expect_code(decode_with(40, manifest.stream_bytes - 1), Code::corrupt, "but the stream has");
 }
 
 TEST(ManifestTest, LargeRegionsNeedThePageAlignment) {
     auto manifest = laid_out({plain_region("large", large_region_bytes)});
     manifest.regions[0].stream_offset += 64;
     manifest.stream_bytes += 64;
-    expect_code(decode_manifest(encode(manifest)), Code::corrupt, "no multiple of 4096");
+    expect_code(decode_manifest(encode(manifest)), Code::corrupt, "not a multiple of 4096");
 }
 
 }  // namespace

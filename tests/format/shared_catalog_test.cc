@@ -306,7 +306,7 @@ TEST_F(SharedCatalogTest, FileOfAnotherEpochUnderThisNameIsCorrupt) {
     other.key.epoch = 11;
     storage.files[path_of(plan, 1)] = write_epoch(other).rbegin()->second;
     expect_code(load(), Code::corrupt,
-                path_of(plan, 1) + ": by its header it is golden.e000000011.r0003.2of2");
+                path_of(plan, 1) + ": its header says that it is golden.e000000011.r0003.2of2");
 }
 
 TEST_F(SharedCatalogTest, SwappedFilesAreCorrupt) {
@@ -314,7 +314,7 @@ TEST_F(SharedCatalogTest, SwappedFilesAreCorrupt) {
     put_epoch(plan);
     std::swap(storage.files[path_of(plan, 0)], storage.files[path_of(plan, 1)]);
     expect_code(load(), Code::corrupt,
-                path_of(plan, 0) + ": by its header it is golden.e000000012.r0003.2of2");
+                path_of(plan, 0) + ": its header says that it is golden.e000000012.r0003.2of2");
 }
 
 TEST_F(SharedCatalogTest, FileOfAnotherJobUnderThisNameIsCorrupt) {
@@ -323,7 +323,7 @@ TEST_F(SharedCatalogTest, FileOfAnotherJobUnderThisNameIsCorrupt) {
     auto other = plan;
     other.job = "other";
     storage.files[path_of(plan, 0)] = write_epoch(other).begin()->second;
-    expect_code(load(), Code::corrupt, "by its header it is other.e000000012");
+    expect_code(load(), Code::corrupt, "its header says that it is other.e000000012");
 }
 
 TEST_F(SharedCatalogTest, ForeignFileUnderThisNameIsCorrupt) {
@@ -347,7 +347,7 @@ TEST_F(SharedCatalogTest, FilesOfDifferentRankCountsAreCorrupt) {
     auto plan = golden_plan();
     put_epoch(plan);
     edit_header(plan, 1, [](SharedHeader& header) { header.rank_count = 4; });
-    expect_code(load(), Code::corrupt, path_of(plan, 1) + ": it speaks of 4 ranks");
+    expect_code(load(), Code::corrupt, path_of(plan, 1) + ": it names 4 ranks");
 }
 
 TEST_F(SharedCatalogTest, RankInNoFileIsCorrupt) {
@@ -376,7 +376,7 @@ TEST_F(SharedCatalogTest, StreamsLargerThanAnyStorageAreCorrupt) {
         edit_index(plan, 0, leader, [](SegmentIndex& index) {
             for (auto& stream : index.streams) stream.stream_bytes = uint64_t{1} << 62;
         });
-    expect_code(load(), Code::corrupt, "the streams up to rank 1 are too large to be true");
+    expect_code(load(), Code::corrupt, "the streams up to rank 1 are impossibly large");
 }
 
 // A slot may speak of an index of 2^47 bytes where the header's area is that large; no memory is taken for

@@ -276,8 +276,8 @@ TEST(SegmentIndexTest, WrongStreamsAreCorrupt) {
         expect_code(segment.decode(), Code::corrupt, why);
     };
     using Streams = std::vector<StreamInfo>;
-    refused([](Streams& streams) { std::swap(streams[0], streams[1]); }, "stands behind");
-    refused([](Streams& streams) { streams[1].rank = 3; }, "stands behind");
+    refused([](Streams& streams) { std::swap(streams[0], streams[1]); }, "comes after");
+    refused([](Streams& streams) { streams[1].rank = 3; }, "comes after");
     refused([](Streams& streams) { streams[1].rank = 9; }, "rank 9 of 9");
     refused([](Streams& streams) { streams[1].manifest_bytes = 8192; }, "a manifest of 8192 bytes");
     refused([](Streams& streams) { streams[1].manifest_bytes = 100; }, "a manifest of 100 bytes");
@@ -304,7 +304,7 @@ TEST(SegmentIndexTest, WrongExtentsAreCorrupt) {
     refused([](Extents& extents) { extents[2].file_offset = 12288; }, "to 12288");
     refused([](Extents& extents) { extents[2].bytes = UINT64_MAX; }, "to 12288");
     refused([](Extents& extents) { extents[2].file_offset = ~uint64_t{511}; }, "to 12288");
-    refused([](Extents& extents) { extents[2].file_offset += 256; }, "no multiple of the block");
+    refused([](Extents& extents) { extents[2].file_offset += 256; }, "not a multiple of the block");
     refused([](Extents& extents) { extents[0].file_offset = 3584; }, "not within a stripe of leader 2");
     refused([](Extents& extents) { extents[2].bytes = 2049; }, "not within a stripe of leader 2");
     refused([](Extents& extents) { extents[2].stream_offset = 3001; }, "stream of rank 3, which has 5000");
@@ -321,7 +321,7 @@ TEST(SegmentIndexTest, ExtentBeyondTheEndOfTheFileIsCorrupt) {
 TEST(SegmentIndexTest, SumOfExtentsMustBeTheSlots) {
     Segment segment;
     segment.slot.data_bytes = 3511;
-    expect_code(segment.decode(), Code::corrupt, "have 3512 bytes and the slot says 3511");
+    expect_code(segment.decode(), Code::corrupt, "have 3512 bytes, but the slot says 3511");
 }
 
 TEST(SegmentIndexTest, NormalizeSortsAndJoinsWhatIsAdjacentInStreamAndFile) {

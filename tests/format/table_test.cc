@@ -55,7 +55,7 @@ TEST_F(TableTest, WhatIsNotATableIsKnownFromItsFirstPiece) {
     expect_code(confirm(zeros, zeros.size(), crc32c(zeros)), Code::corrupt, "does not start with");
     EXPECT_EQ(reads, 1u);
     const Bytes index = large_index(2 * unconfirmed_table_bytes);
-    expect_code(confirm(index, index.size() - 64, crc32c(index)), Code::corrupt, "were expected");
+    expect_code(confirm(index, index.size() - 64, crc32c(index)), Code::corrupt, "are expected");
     EXPECT_EQ(reads, 1u);
 }
 
