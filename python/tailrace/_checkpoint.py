@@ -273,7 +273,7 @@ class Checkpoint(Mapping[str, LazyArray]):
         if found is None or nbytes not in (-1, found[0]):
             raise Error(
                 Code.CORRUPT,
-                f"the tree of rank {self.rank} speaks of {nbytes} bytes in region {ref.region!r}, and there are "
+                f"the tree of rank {self.rank} names {nbytes} bytes in region {ref.region!r}, but there are "
                 f"{'none' if found is None else found[0]}",
             )
         # A piece that covers its array can be read in boxes. Shards can too, from all ranks

@@ -18,7 +18,7 @@ Buffer::~Buffer() {
 
 Result<std::unique_ptr<BufferPool>> BufferPool::create(size_t count, size_t buffer_bytes, size_t alignment,
                                                        bool huge_pages) {
-    // A page is the least alignment a mapping has and all that direct I/O asks of memory.
+    // A mapping is aligned to a page at least, and direct I/O needs no more.
     if (count == 0 || buffer_bytes == 0 || !std::has_single_bit(alignment) || buffer_bytes % alignment != 0 ||
         buffer_bytes % 4096 != 0) {
         return Status(Code::invalid_argument,
@@ -49,7 +49,7 @@ void BufferPool::use_huge_pages() {
 BufferPool::BufferPool(size_t count, size_t buffer_bytes, std::span<std::byte> region)
     : count_(count), buffer_bytes_(buffer_bytes), region_(region) {
     free_.reserve(count);
-    // Last in, first out: the warmest buffer goes out again first, and cold ones stay untouched.
+    // Last in, first out: the warmest buffer is used again first, and cold ones stay untouched.
     for (size_t i = count; i > 0; --i) free_.push_back(region.data() + (i - 1) * buffer_bytes);
 }
 

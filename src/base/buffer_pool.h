@@ -1,9 +1,10 @@
-// BufferPool: all the data memory of one node agent. A fixed number of equal, aligned buffers, made once.
+// BufferPool: all data memory of one node agent. It has a fixed number of equal, aligned buffers,
+// made once.
 //
-// Invariants: at most count() buffers are out at any time; a Buffer goes back to the pool when it is
-// destroyed; the memory is one mapping, so that an I/O engine can register it once (region()). Pages are
-// touched on first use only, so a follower that never receives pays for the buffers it sends from.
-// The pool must outlive its buffers. All members may be called from any thread.
+// Invariants: at most count() buffers are out at any time. The destructor of a Buffer returns it to
+// the pool. The memory is one mapping, so that an I/O engine can register it once (region()). Pages
+// are touched only on first use, so a follower that never receives pays only for the buffers it
+// sends from. The pool must outlive its buffers. All members may be called from any thread.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +20,8 @@ namespace tailrace::internal {
 
 class BufferPool;
 
-// A buffer on loan from a pool: movable handle, returned on destruction. `used` is for the holder.
+// A buffer on loan from a pool: a movable handle that returns it on destruction. `used` is for the
+// holder.
 class Buffer {
   public:
     Buffer() = default;
@@ -48,20 +50,21 @@ class Buffer {
 
 class BufferPool {
   public:
-    // buffer_bytes must be a multiple of alignment, alignment a power of two; out_of_memory if the mapping
-    // cannot be had.
+    // buffer_bytes must be a multiple of alignment, and alignment a power of two. out_of_memory if
+    // the mapping cannot be made.
     static Result<std::unique_ptr<BufferPool>> create(size_t count, size_t buffer_bytes, size_t alignment,
                                                       bool huge_pages = true);
-    // A wish, for buffers that will be used as a whole; the pool works without it.
+    // A hint, for buffers that will be used as a whole. The pool works without it.
     void use_huge_pages();
     ~BufferPool();
     BufferPool(const BufferPool&) = delete;
     BufferPool& operator=(const BufferPool&) = delete;
 
-    // A free buffer, or an invalid one when all are out.
+    // A free buffer, or an invalid one if all are out.
     Buffer try_take();
 
-    // Called (from the returning thread, outside the pool's lock) whenever a buffer comes back.
+    // `callback` is called whenever a buffer comes back, by the returning thread, outside the
+    // pool's lock.
     void set_on_return(std::function<void()> callback);
 
     size_t count() const { return count_; }

@@ -1,9 +1,9 @@
 // ByteWriter and ByteReader: the little-endian codec under every format and message of tailrace.
 //
-// The reader treats its bytes as hostile: it never reads past the end, and once a read has failed every
-// later one fails too, so that a decoder may read a whole record and ask ok() once before it believes any of
-// it. Lengths and counts must be checked against remaining() before memory is reserved for them; the
-// helpers here do so. Not thread-safe; cheap to make.
+// The reader treats its bytes as hostile. It never reads past the end, and once a read has failed,
+// every later one fails too. So a decoder may read a whole record and ask ok() once before it
+// trusts any of it. Lengths and counts must be checked against remaining() before memory is
+// reserved for them; the functions here do so. Not thread-safe; cheap to make.
 #pragma once
 
 #include <bit>
@@ -28,13 +28,13 @@ class ByteWriter {
     void put_bytes(std::span<const std::byte> bytes) {
         bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
     }
-    // 32-bit length, then the bytes.
+    // Writes a 32-bit length, then the bytes.
     void put_string(std::string_view text) {
         put(static_cast<uint32_t>(text.size()));
         put_bytes(std::as_bytes(std::span(text.data(), text.size())));
     }
     void put_zeros(size_t count) { bytes_.resize(bytes_.size() + count); }
-    // Zeros up to the next multiple of `alignment`.
+    // Writes zeros up to the next multiple of `alignment`.
     void align(size_t alignment) { put_zeros((alignment - bytes_.size() % alignment) % alignment); }
 
     size_t size() const { return bytes_.size(); }
@@ -64,14 +64,15 @@ class ByteReader {
         at_ += count;
         return bytes;
     }
-    // A string of at most max_bytes; longer is a failure.
+    // Reads a string of at most max_bytes. A longer one is a failure.
     std::string get_string(uint32_t max_bytes) {
         auto length = get<uint32_t>();
         if (length > max_bytes) return fail<std::string>();
         auto bytes = get_bytes(length);
         return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     }
-    // A 64-bit count of records of at least record_bytes each; a count that cannot fit fails.
+    // Reads a 64-bit count of records of at least record_bytes each. A count that cannot fit is a
+    // failure.
     uint64_t get_count(uint64_t record_bytes) {
         auto count = get<uint64_t>();
         if (ok() && count > remaining() / record_bytes) return fail<uint64_t>();

@@ -6,7 +6,7 @@
 namespace tailrace::internal {
 
 Status caught_status() noexcept {
-    // Sentences that std::string keeps within itself, for when there is not even memory to say more.
+    // These sentences fit into std::string itself, because there may be no memory to say more.
     try {
         try {
             throw;

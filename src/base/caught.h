@@ -1,6 +1,6 @@
-// What was thrown, as a Status. The library throws nothing on purpose; what is left is memory that cannot be
-// had, and defects of our own. Nothing of that may end the program: each thread catches, and fails what it
-// worked for.
+// Turns what was thrown into a Status. The library throws nothing on purpose. What remains is
+// failed allocations and our own defects. They must not end the program. So each thread catches
+// them and fails what it worked for.
 #pragma once
 
 #include <type_traits>
@@ -9,11 +9,12 @@
 
 namespace tailrace::internal {
 
-// Within a catch block. out_of_memory, or failed_state for a defect. Needs no memory itself when there is
-// none.
+// Call it within a catch block. Returns out_of_memory, or failed_state for a defect. It needs no
+// memory itself if there is none.
 Status caught_status() noexcept;
 
-// Runs `work`, which returns a Status, a Result or nothing (then ok), and turns what it throws into one.
+// Runs `work`, which returns a Status, a Result or nothing (then ok), and turns what it throws into
+// one.
 template <class Work>
 auto catching(Work&& work) noexcept {
     using Outcome = decltype(work());

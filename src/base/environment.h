@@ -7,10 +7,11 @@
 namespace tailrace::internal {
 
 struct EnvironmentVariable {
-    std::string_view name, value;  // where the environment has them: until somebody changes it
+    std::string_view name, value;  // views of the environment, valid until somebody changes it
 };
 
-// Those whose name starts with `prefix`, in the environment's order. Not while another thread changes it.
+// The variables whose names start with `prefix`, in the environment's order. No other thread may
+// change the environment meanwhile.
 std::vector<EnvironmentVariable> environment_variables(std::string_view prefix);
 
 }  // namespace tailrace::internal

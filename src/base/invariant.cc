@@ -12,8 +12,8 @@ namespace tailrace::internal {
 
 namespace {
 
-// Threads may overtake each other between the members of a step. A line that mixes two is no harm: it is read
-// by people, after the fact.
+// Threads may overtake each other between the members of a step. A line that mixes two steps does
+// no harm, because people read it after the fact.
 struct Step {
     std::atomic<const char*> what{nullptr};
     std::atomic<uint64_t> a{0}, b{0};

@@ -1,12 +1,13 @@
-// INVARIANT: what must hold if our own code is right. Bytes of files and of other ranks are no such thing:
-// they are checked always, and give errors.
+// INVARIANT states what must hold if our own code is right. Bytes of files and of other ranks are
+// no invariants. They are checked always, and give errors.
 //
-// A broken invariant is told to the log together with the last steps of this process, and thrown as
-// BrokenInvariant. Nothing above continues with what is wrong: the thread's owner catches it (base/caught.h),
-// and the session fails with its sentence. The program goes on. A test installs a handler that ends the
-// process instead, because what fails in order would look like any other failure.
+// A broken invariant is logged together with the last steps of this process, and thrown as
+// BrokenInvariant. No code continues with a wrong state: the thread's owner catches it
+// (base/caught.h), the session fails with its sentence, and the program goes on. A test installs a
+// handler that ends the process instead, because an orderly failure would look like any other.
 //
-// COSTLY_INVARIANT is for what takes longer than a comparison. It is checked in builds that have tests.
+// COSTLY_INVARIANT is for conditions that take longer than a comparison. Builds with tests check
+// it.
 #pragma once
 
 #include <cstdint>
@@ -19,15 +20,16 @@ class BrokenInvariant : public std::logic_error {
     using std::logic_error::logic_error;
 };
 
-// What happens in place of the throw. It should not return. Null: nothing; the default. Not thread-safe.
+// Sets a handler that is called instead of the throw, and should not return. Null, the default:
+// none. Not thread-safe.
 void on_broken_invariant(void (*handler)(const std::string& sentence));
 
 [[noreturn]] void broken_invariant(const char* condition, const char* file, int line);
 
-// Remembers that something decisive happened: a literal, and two numbers that tell which. The last 32 steps
-// of all threads are kept. Cheap, and safe from any thread.
+// Remembers that something decisive happened: a literal, and two numbers with the details. The last
+// 32 steps of all threads are kept. Cheap, and safe from any thread.
 void note_step(const char* what, uint64_t a = 0, uint64_t b = 0) noexcept;
-// One line for each, the oldest first.
+// The last steps, one per line, oldest first.
 std::string last_steps();
 
 }  // namespace tailrace::internal

@@ -38,8 +38,9 @@ std::atomic<LogLevel>& current_level() {
     return level;
 }
 
-// Never destroyed: a program may exit while background threads still log. A mutex of the system, also where
-// an executor is installed: what is logged must not decide in which order tasks run.
+// Never destroyed, because a program may exit while background threads still log. It is a mutex of
+// the system even if an executor is installed, because logging must not decide the order in which
+// tasks run.
 std::mutex& callback_mutex = *new std::mutex;
 // Guarded by callback_mutex; null means to_stderr.
 std::shared_ptr<const LogCallback>& callback = *new std::shared_ptr<const LogCallback>;

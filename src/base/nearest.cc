@@ -38,7 +38,7 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 
 std::string_view nearest_name(std::string_view wrong, std::span<const std::string_view> names) {
     INVARIANT(!names.empty());
-    wrong = wrong.substr(0, 256);  // the distance takes quadratic time, and what is longer is no slip
+    wrong = wrong.substr(0, 256);  // the distance takes quadratic time, and longer texts are no slips
     return *std::min_element(names.begin(), names.end(), [&](std::string_view a, std::string_view b) {
         return edit_distance(wrong, a) < edit_distance(wrong, b);
     });

@@ -1,4 +1,4 @@
-// The nearest right name to a wrong one, for messages. Pure.
+// Finds the right name that is nearest to a wrong one, for messages. Pure.
 #pragma once
 
 #include <cstddef>
@@ -7,11 +7,11 @@
 
 namespace tailrace::internal {
 
-// Insertions, deletions and replacements of one character, and swaps of two neighbours, that turn a into b.
-// Upper and lower case count as equal, and so do '-' and '_'.
+// The number of insertions, deletions and replacements of one character, and swaps of two
+// neighbours, that turn a into b. Upper and lower case count as equal, and so do '-' and '_'.
 size_t edit_distance(std::string_view a, std::string_view b);
 
-// The first of the nearest among `names`, which must not be empty.
+// The first of the nearest names. `names` must not be empty.
 std::string_view nearest_name(std::string_view wrong, std::span<const std::string_view> names);
 
 }  // namespace tailrace::internal

@@ -49,7 +49,7 @@ class [[nodiscard]] Status {
     Code code() const { return code_; }
     const std::string& message() const { return sentence_; }
 
-    // The same failure with more around it: "context: sentence". An ok status stays ok.
+    // The same failure with more context: "context: sentence". An ok status stays ok.
     Status with_context(std::string_view context) const;
 
     // "no space: writing 4096 bytes at ..." or "ok".
@@ -72,7 +72,7 @@ class [[nodiscard]] Result {
     bool ok() const { return content_.index() == 1; }
     explicit operator bool() const { return ok(); }
 
-    // The failure; ok when there is a value.
+    // The failure; ok if there is a value.
     Status status() const { return ok() ? Status() : std::get<0>(content_); }
 
     T& value() & {
@@ -83,7 +83,7 @@ class [[nodiscard]] Result {
         assert(ok());
         return std::get<1>(content_);
     }
-    // By value, so that what a call returned may be taken apart in the head of a loop.
+    // Returns by value, so that a call's result may be used directly in the head of a loop.
     T value() && {
         assert(ok());
         return std::get<1>(std::move(content_));
@@ -98,8 +98,9 @@ class [[nodiscard]] Result {
     std::variant<Status, T> content_;
 };
 
-// The status of a failed system call: chooses the code from errno (ENOSPC, EDQUOT -> no_space, ENOENT ->
-// not_found, EEXIST -> already_exists, EINVAL -> invalid_argument, ...) and appends its text.
+// The status of a failed system call. It chooses the code from errno (ENOSPC, EDQUOT -> no_space,
+// ENOENT -> not_found, EEXIST -> already_exists, EINVAL -> invalid_argument, ...) and appends
+// errno's text.
 Status errno_status(int error, std::string_view attempted);
 
 }  // namespace tailrace::internal
@@ -107,13 +108,13 @@ Status errno_status(int error, std::string_view attempted);
 #define TAILRACE_CONCAT_(a, b) a##b
 #define TAILRACE_CONCAT(a, b) TAILRACE_CONCAT_(a, b)
 
-// Leaves the function with the failure, if there is one.
+// Returns the failure from the function, if there is one.
 #define TAILRACE_TRY(expression)                                                                         \
     do {                                                                                                 \
         if (::tailrace::internal::Status try_status = (expression); !try_status.ok()) return try_status; \
     } while (false)
 
-// auto-declares `variable` with the value, or leaves the function with the failure:
+// Declares `variable` with the value, or returns the failure from the function:
 //     TAILRACE_ASSIGN(auto file, storage.open(path, options));
 #define TAILRACE_ASSIGN(declaration, expression)                \
     auto TAILRACE_CONCAT(try_result_, __LINE__) = (expression); \

@@ -13,17 +13,18 @@ namespace tailrace::internal {
 
 namespace {
 
-// Several pages are written side by side: one stream of writes alone does not keep the memory busy.
+// Several pages are written side by side, because one stream of writes alone does not keep the
+// memory busy.
 constexpr size_t lanes = 4;
 constexpr size_t line_bytes = 64;
-// Fits into the second-level cache of any processor of today together with the step after it.
+// Fits into the second-level cache of any processor of today, together with the next step.
 constexpr size_t step_bytes = 64 * 1024;
 constexpr size_t lane_bytes = step_bytes / lanes;
 
 #if defined(__SSE2__)
 
-// One step. `target` lies at a multiple of a line. Meanwhile the next step's source is brought near (asking
-// for memory that does not exist is allowed, and does nothing).
+// One step. `target` must lie at a multiple of a line. Meanwhile the next step's source is
+// prefetched. (A prefetch of memory that does not exist is allowed, and does nothing.)
 void copy_step(const std::byte* source, std::byte* target) {
     for (size_t at = 0; at < lane_bytes; at += line_bytes) {
         for (size_t lane = 0; lane < lanes; ++lane) {
@@ -36,7 +37,7 @@ void copy_step(const std::byte* source, std::byte* target) {
         }
     }
 }
-// Streamed bytes are written in no order that others could rely on, until then.
+// Orders the streamed writes. Before this, others cannot rely on their order.
 void finish_steps() {
     _mm_sfence();
 }
@@ -74,7 +75,8 @@ void stream_copy(std::span<const std::byte> source, std::byte* target) {
 uint32_t stream_copy_crc32c(std::span<const std::byte> source, std::byte* target, uint32_t crc) {
     const std::span<const std::byte> whole = source;
     while (!source.empty()) {
-        // So long that all but the ends are whole steps, so short that the checksum finds it cached.
+        // Long enough that all but the ends are whole steps, and short enough that the checksum
+        // finds the piece cached.
         const auto piece = source.first(std::min(source.size(), 4 * step_bytes));
         stream_copy(piece, target + (source.data() - whole.data()));
         crc = crc32c(piece, crc);

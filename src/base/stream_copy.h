@@ -1,9 +1,10 @@
-// Copies of large memory that will not be read again soon: past the caches, so that the bytes of the target
-// are not fetched before they are overwritten, and the program finds its own data still cached afterwards.
+// Copies large memory that will not be read again soon. It writes past the caches. So the target's
+// bytes are not fetched before they are overwritten, and the program finds its own data still
+// cached afterwards.
 //
-// memcpy does this for copies far larger than the caches; a checksum that is to find its input in the cache
-// needs small steps, for which memcpy does not. Pure apart from the target; any thread. When a call returns,
-// other threads and processes that learn of it see the bytes.
+// memcpy does this only for copies far larger than the caches. A checksum that should find its
+// input in the cache needs small steps. Pure apart from the target; any thread. When a call
+// returns, other threads and processes that learn of it see the bytes.
 #pragma once
 
 #include <cstddef>
@@ -12,11 +13,11 @@
 
 namespace tailrace::internal {
 
-// `target` has room for source.size() bytes and does not overlap it.
+// `target` must have room for source.size() bytes and must not overlap it.
 void stream_copy(std::span<const std::byte> source, std::byte* target);
 
-// The same, and the checksum of the bytes that were copied, continued from `crc`: each byte comes from memory
-// once.
+// Copies, and returns the checksum of the bytes, continued from `crc`. Each byte is read from
+// memory once.
 uint32_t stream_copy_crc32c(std::span<const std::byte> source, std::byte* target, uint32_t crc = 0);
 
 }  // namespace tailrace::internal

@@ -8,7 +8,7 @@
 
 namespace tailrace::internal {
 
-// The first `most` bytes of `text`, or up to three fewer: no letter is cut in two.
+// The first `most` bytes of `text`, or up to three fewer, so that no character is cut in two.
 inline std::string_view cut_text(std::string_view text, size_t most) {
     if (text.size() <= most) return text;
     const auto continues = [&](size_t at) { return (static_cast<unsigned char>(text[at]) & 0xc0) == 0x80; };
@@ -17,7 +17,7 @@ inline std::string_view cut_text(std::string_view text, size_t most) {
     return text.substr(0, continues(end) ? most : end);
 }
 
-// As much of what somebody gave us as a message can repeat.
+// As much of a foreign text as a message can repeat.
 inline std::string shortened(std::string_view text) {
     constexpr size_t most = 100;
     return text.size() <= most ? std::string(text) : std::string(cut_text(text, most)) + "...";

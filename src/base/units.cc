@@ -46,10 +46,11 @@ Result<uint64_t> parse_bytes(std::string_view text) {
             if (name == unit.name && number <= UINT64_MAX / unit.bytes) return number * unit.bytes;
         }
     }
-    return Status(Code::invalid_argument,
-                  fmt::format("\"{}\" is no size: write a whole number of bytes or one with a unit, such as "
-                              "4096, 64KiB, 256MiB, 2GiB",
-                              shortened(text)));
+    return Status(
+        Code::invalid_argument,
+        fmt::format("\"{}\" is not a size: write a whole number of bytes or one with a unit, such as "
+                    "4096, 64KiB, 256MiB, 2GiB",
+                    shortened(text)));
 }
 
 std::string format_bytes(uint64_t bytes) {

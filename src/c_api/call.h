@@ -1,5 +1,5 @@
-// What every function of the C interface does around its work: nothing thrown leaves, and the outcome is
-// kept for tailrace_last_error() of the calling thread.
+// What every function of the C interface does around its work: it lets no exception out, and keeps
+// the outcome for tailrace_last_error() of the calling thread.
 #pragma once
 
 #include <cstring>
@@ -15,8 +15,8 @@
 
 namespace tailrace::internal {
 
-// As set_last_error (c_api/open_session.h), for when even the sentence may not fit into memory. `sentence`
-// must be a literal.
+// Like set_last_error (c_api/open_session.h), for failures in which even the sentence may not fit
+// into memory. `sentence` must be a literal.
 tailrace_code set_last_error_literal(Code code, const char* sentence) noexcept;
 tailrace_code keep_outcome(const Status& status) noexcept;
 
@@ -30,7 +30,7 @@ tailrace_code call(Work&& work) noexcept {
     }
 }
 
-// For functions that return something else than a code: `fallback` when something was thrown.
+// For functions that do not return a code. They return `fallback` if something was thrown.
 template <class Value, class Work>
 Value call_for(Value fallback, Work&& work) noexcept {
     const CancellationDelayed delayed;
@@ -41,8 +41,8 @@ Value call_for(Value fallback, Work&& work) noexcept {
     }
 }
 
-// The number in an enumerator that comes from a C program, where it may be any number. Looking at it as an
-// enumeration of C++ would be undefined.
+// The number in an enumerator that comes from a C program, where it may be any number. Reading it
+// as an enumeration of C++ would be undefined.
 template <class Enumeration>
 int number_of(const Enumeration& enumerator) {
     int number = 0;

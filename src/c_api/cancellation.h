@@ -1,12 +1,12 @@
-// pthread_cancel() and the C interface.
+// Delays pthread_cancel() inside the C interface.
 #pragma once
 
 #include <pthread.h>
 
 namespace tailrace::internal {
 
-// A thread that is cancelled inside a call would leave locks held and files half made, and the unwinding
-// cannot pass the C interface: the cancellation waits until the call is over.
+// A thread that is cancelled inside a call would leave locks held and files half made, and the
+// unwinding cannot pass the C interface. So the cancellation waits until the call has ended.
 class CancellationDelayed {
   public:
     CancellationDelayed() noexcept { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }

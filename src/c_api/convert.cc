@@ -1,4 +1,4 @@
-// Between the structs of tailrace.h and those of the core.
+// Converts between the structs of tailrace.h and those of the core.
 #include <algorithm>
 #include <cstring>
 #include <span>
@@ -35,8 +35,8 @@ static_assert(static_cast<int>(EpochState::failed) == TAILRACE_STATE_FAILED);
 
 namespace {
 
-// A program that was built for a later version, or one that left its struct uninitialised, must not get
-// something else than it asks for.
+// A program that was built for a later version, or that left its struct uninitialised, must not get
+// something different from what it asks for.
 Status all_zero(std::span<const uint64_t> reserved, const char* what) {
     if (std::all_of(reserved.begin(), reserved.end(), [](uint64_t word) { return word == 0; })) return {};
     return Status(Code::invalid_argument,
@@ -52,7 +52,7 @@ Result<ArrayPiece> to_piece(const tailrace_array* array) {
     const int type = number_of(array->type);
     if (type < TAILRACE_BYTES || type > TAILRACE_BOOL)
         return Status(Code::invalid_argument,
-                      fmt::format("array type {} is none of tailrace_type; nothing was done", type));
+                      fmt::format("array type {} is not a tailrace_type; nothing was done", type));
     if (array->dimensions < 1 || array->dimensions > TAILRACE_MAX_DIMENSIONS)
         return Status(Code::invalid_argument,
                       fmt::format("an array of {} dimensions: 1 to {} are possible; nothing was done",
@@ -62,7 +62,7 @@ Result<ArrayPiece> to_piece(const tailrace_array* array) {
     TAILRACE_TRY(not_null(array->local_shape, "array.local_shape"));
     if ((array->flags & ~uint64_t{TAILRACE_ARRAY_GAPS | TAILRACE_ARRAY_OVERLAP}) != 0)
         return Status(Code::invalid_argument,
-                      fmt::format("array.flags is {:#x}, and only TAILRACE_ARRAY_GAPS and "
+                      fmt::format("array.flags is {:#x}, but only TAILRACE_ARRAY_GAPS and "
                                   "TAILRACE_ARRAY_OVERLAP are known; nothing was done",
                                   array->flags));
     TAILRACE_TRY(all_zero(array->reserved, "tailrace_array"));

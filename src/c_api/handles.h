@@ -1,8 +1,8 @@
-// HandleTable: which of the pointers given out by the C interface are alive.
+// HandleTable: the pointers given out by the C interface that are alive.
 //
-// A C program may hand in a session it has closed. Looking the pointer up before touching what it points to
-// turns that into an error instead of a crash (unless the address was given out again meanwhile, which
-// nothing can tell). Thread-safe.
+// A C program may pass a session that it has closed. Looking the pointer up before touching its
+// target turns that into an error instead of a crash. (It cannot if the address was given out again
+// meanwhile.) Thread-safe.
 #pragma once
 
 #include <memory>
@@ -15,8 +15,8 @@ namespace tailrace::internal {
 template <class Object>
 class HandleTable {
   public:
-    // The program's table. It is never destroyed: a program may exit with sessions open, and closing them in
-    // a destructor would wait for ranks that are gone.
+    // The program's table. It is never destroyed: a program may exit with sessions open, and
+    // closing them in a destructor would wait for ranks that are gone.
     static HandleTable& instance() {
         static HandleTable& table = *new HandleTable;
         return table;
@@ -29,14 +29,14 @@ class HandleTable {
         return handle;
     }
 
-    // Null when the handle is not alive.
+    // Null if the handle is not alive.
     std::shared_ptr<Object> find(const Object* handle) const {
         MutexLock lock(mutex_);
         auto found = alive_.find(handle);
         return found == alive_.end() ? nullptr : found->second;
     }
 
-    // Takes the handle out: who gets the object is the one to end it.
+    // Takes the handle out. The caller that gets the object must end it.
     std::shared_ptr<Object> take(const Object* handle) {
         MutexLock lock(mutex_);
         auto found = alive_.find(handle);

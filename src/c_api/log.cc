@@ -13,7 +13,7 @@ static_assert(static_cast<int>(LogLevel::error) == TAILRACE_LOG_ERROR);
 static_assert(static_cast<int>(LogLevel::off) == TAILRACE_LOG_OFF);
 
 void tailrace_set_log(tailrace_log_function function, void* user) {
-    // Without memory for the new one, the old one stays.
+    // If there is no memory for the new one, the old one stays.
     call_for(0, [&] {
         LogCallback callback;
         if (function != nullptr) {

@@ -1,4 +1,5 @@
-// tailrace_open_mpi: a session over an MPI communicator. All else of the C interface is the core's.
+// tailrace_open_mpi: a session on an MPI communicator. Everything else of the C interface is in the
+// core.
 #include <dlfcn.h>
 
 #include <cstdlib>
@@ -17,7 +18,7 @@ using namespace tailrace::internal;
 
 namespace {
 
-// MPI calls on a wrong communicator end the program, so what can be wrong is found out before.
+// MPI calls on a wrong communicator end the program, so mistakes are found before.
 Status check(MPI_Comm communicator) {
     int initialized = 0, finalized = 0;
     MPI_Initialized(&initialized);
@@ -38,8 +39,9 @@ Status check(MPI_Comm communicator) {
     return Status();
 }
 
-// A launcher of another MPI library starts N programs that each believe to be alone: all would write the same
-// checkpoint. The launchers tell each process how many there are.
+// The launcher of another MPI library starts N programs that each take themselves to be alone. All
+// of them would write the same checkpoint. Launchers tell each process how many there are, so this
+// can be noticed.
 void warn_of_singletons(MPI_Comm communicator) {
     int world = 0;
     MPI_Comm_size(MPI_COMM_WORLD, &world);
@@ -51,8 +53,8 @@ void warn_of_singletons(MPI_Comm communicator) {
         const char* text = std::getenv(variable);
         if (text == nullptr || std::atoi(text) <= 1) continue;
         log_warning(std::string("this process was started as one of ") + text + " (" + variable +
-                    "), but MPI says that it is alone: is the launcher (mpirun, srun) another MPI "
-                    "library's than the program's?");
+                    "), but MPI says that it is alone: does the launcher (mpirun, srun) belong to another "
+                    "MPI library than the program?");
         return;
     }
 }
@@ -74,7 +76,8 @@ tailrace_code tailrace_open_mpi(MPI_Comm communicator, const tailrace_options* o
     const CancellationDelayed delayed;
     if (session != nullptr) *session = nullptr;
     if (Status status = check(communicator); !status.ok()) return set_last_error(status);
-    // From here on other ranks wait: what is wrong on this one, a NULL among it, they hear in open_session.
+    // From here on other ranks wait. open_session tells them of mistakes on this one, such as a
+    // NULL.
     warn_of_singletons(communicator);
     auto transport = make_mpi_transport(communicator, {.warn = log_warning});
     if (!transport.ok()) return set_last_error(transport.status());
@@ -85,9 +88,9 @@ tailrace_code tailrace_open_mpi(MPI_Comm communicator, const tailrace_options* o
     return set_last_error(Status(Code::out_of_memory, "opening a session: out of memory"));
 }
 
-// In place of the MPI library's, whose own begins when this one calls it: the last moment at which background
-// threads may use MPI. (Attributes of MPI_COMM_SELF, which are deleted first, come too late: MPICH has given
-// up its locks by then.)
+// Replaces the MPI library's MPI_Finalize, which runs when this one calls it. This is the last
+// moment at which background threads may use MPI. (Attributes of MPI_COMM_SELF, which are deleted
+// first, come too late: MPICH has released its locks by then.)
 extern "C" TAILRACE_API int MPI_Finalize() {
     std::vector<std::weak_ptr<tailrace_session>> sessions;
     {
@@ -95,7 +98,7 @@ extern "C" TAILRACE_API int MPI_Finalize() {
         sessions.swap(opened);
     }
     for (const auto& session : sessions) close_if_open(session, "MPI_Finalize");
-    // A profiler that comes behind us has one of its own.
+    // A profiler that follows us has a function of its own.
     if (auto* next = dlsym(RTLD_NEXT, "MPI_Finalize"); next != nullptr)
         return reinterpret_cast<int (*)()>(next)();
     return PMPI_Finalize();

@@ -1,4 +1,5 @@
-// The C interface of collective files. An adapter: MPI's datatypes become lists, handles become objects.
+// The C interface of collective files. It is an adapter: MPI's datatypes become lists, and handles
+// become objects.
 #include <fmt/format.h>
 
 #include <exception>
@@ -22,7 +23,7 @@ using namespace tailrace::internal;
 
 struct tailrace_file {
     std::unique_ptr<collective::CollectiveFile> file;
-    // The view: the type as it was given, until it is needed, then what it says.
+    // The view: the type as it was given until it is needed, then its blocks.
     uint64_t displacement = 0;
     MPI_Datatype filetype = MPI_DATATYPE_NULL;  // ours to free
     std::optional<collective::FileView> view;
@@ -44,7 +45,7 @@ namespace {
 
 constexpr std::string_view hint_prefix = "tailrace_", interposer_hint = "tailrace_mpiio";
 
-// As c_api/call.h, whose outcome is libtailrace's to keep.
+// Like c_api/call.h, but the outcome is kept by libtailrace.
 template <class Work>
 tailrace_code call(Work&& work) noexcept {
     const CancellationDelayed delayed;
@@ -67,7 +68,7 @@ Result<std::shared_ptr<Object>> alive(Object* handle, const char* what) {
                               handle == nullptr ? "is NULL" : "has been closed, or never was one"));
 }
 
-// For what talks to other ranks.
+// For calls that talk to other ranks.
 Result<std::shared_ptr<tailrace_file>> usable(tailrace_file* handle) {
     int finalized = 0;
     if (MPI_Finalized(&finalized) == MPI_SUCCESS && finalized != 0)
@@ -76,7 +77,7 @@ Result<std::shared_ptr<tailrace_file>> usable(tailrace_file* handle) {
     return alive(handle, "file");
 }
 
-// Without this there is nobody to talk to.
+// Without a communicator there is no rank to talk to.
 Status check(MPI_Comm communicator, const std::string& path) {
     int initialized = 0, finalized = 0, inter = 0;
     MPI_Initialized(&initialized);
@@ -92,17 +93,18 @@ Status check(MPI_Comm communicator, const std::string& path) {
     return Status();
 }
 
-// What a rank's arguments are wrong in, though it can tell the others.
+// Checks a rank's arguments. A rank with a mistake can still tell the others.
 Status check(const char* path, tailrace_file_mode mode, tailrace_file** file) {
     if (file == nullptr || path == nullptr)
         return Status(Code::invalid_argument, "the path, or the place for the file, is NULL");
     if (mode < TAILRACE_FILE_READ || mode > TAILRACE_FILE_EXISTING)
         return Status(Code::invalid_argument,
-                      fmt::format("{} is no tailrace_file_mode", static_cast<int>(mode)));
+                      fmt::format("{} is not a tailrace_file_mode", static_cast<int>(mode)));
     return Status();
 }
 
-// The keys of `info` that are ours, without their prefix; that of the interposer is no setting of a file's.
+// The keys of `info` that are ours, without their prefix. The interposer's key is not a setting of
+// a file.
 Result<std::map<std::string, std::string>> hints_of(MPI_Info info) {
     std::map<std::string, std::string> hints;
     if (info == MPI_INFO_NULL) return hints;
@@ -125,12 +127,12 @@ Result<collective::RankAccess> access_of(size_t file_count, const tailrace_file_
                                          size_t memory_count, const tailrace_memory_piece* memory_pieces) {
     collective::RankAccess access;
     if ((file_count > 0 && file_pieces == nullptr) || (memory_count > 0 && memory_pieces == nullptr))
-        return Status(Code::invalid_argument, "a list of pieces is NULL though it is said to have some");
+        return Status(Code::invalid_argument, "a list of pieces is NULL, but its count is not 0");
     for (size_t i = 0; i < memory_count; ++i)
         if (memory_pieces[i].address == nullptr && memory_pieces[i].bytes > 0)
             return Status(
                 Code::invalid_argument,
-                fmt::format("piece {} of the memory is NULL, and has {} bytes", i, memory_pieces[i].bytes));
+                fmt::format("piece {} of the memory is NULL, but has {} bytes", i, memory_pieces[i].bytes));
     access.requests.reserve(file_count);
     for (size_t i = 0; i < file_count; ++i)
         if (file_pieces[i].bytes > 0)
@@ -159,9 +161,9 @@ Result<collective::RankAccess> access_of(tailrace_file& file, uint64_t position,
         return Status(Code::invalid_argument, "elements of MPI_DATATYPE_NULL in memory");
     TAILRACE_ASSIGN(const collective::FlatType memory, collective::flatten(memorytype));
     if (memory.bytes > 0 && count > UINT64_MAX / memory.bytes)
-        return Status(Code::invalid_argument,
-                      fmt::format("{} elements of {} bytes are more than 64 bits can count; nothing was done",
-                                  count, memory.bytes));
+        return Status(
+            Code::invalid_argument,
+            fmt::format("{} elements of {} bytes exceed 64 bits; nothing was done", count, memory.bytes));
     TAILRACE_ASSIGN(access.requests, collective::requests_of(*file.view, position, count * memory.bytes));
     access.memory = collective::memory_of(buffer, count, memory);
     return access;
@@ -169,8 +171,8 @@ Result<collective::RankAccess> access_of(tailrace_file& file, uint64_t position,
 
 enum class Direction { write, read };
 
-// What is wrong with a rank's arguments, or with its memory for them, must not keep it from the call the
-// others are in.
+// A mistake in a rank's arguments, or a lack of memory for them, must not keep the rank from the
+// call that the others are in.
 template <class Make>
 collective::RankAccess access_or_refusal(Make make, tailrace_file& file) {
     Status wrong;
@@ -184,7 +186,7 @@ collective::RankAccess access_or_refusal(Make make, tailrace_file& file) {
     return {{}, {}, wrong};
 }
 
-// Runs one call. `make` gives the access, or why there is none.
+// Runs one call. `make` gives the access, or the reason why there is none.
 template <class Make>
 Status run(tailrace_file* handle, Direction direction, uint64_t* bytes, Make make) {
     if (bytes != nullptr) *bytes = 0;

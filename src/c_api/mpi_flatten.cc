@@ -11,7 +11,7 @@ namespace tailrace::internal::collective {
 
 namespace {
 
-// Blocks are added in typemap order; those that touch become one.
+// Blocks are added in typemap order. Blocks that touch become one.
 void append(std::vector<Block>& blocks, const Block& block) {
     if (block.bytes == 0) return;
     if (!blocks.empty() && blocks.back().end() == block.displacement)
@@ -36,9 +36,9 @@ void append_elements(std::vector<Block>& blocks, const FlatType& type, int64_t c
             append(blocks, {displacement + i * type.extent + block.displacement, block.bytes});
 }
 
-// How a type was made, and how many numbers of each kind say it.
+// How a type was made, and how many numbers of each kind describe it.
 #if MPI_VERSION >= 4
-using EnvelopeCount = MPI_Count;  // the calls without counts refuse types that were made with large ones
+using EnvelopeCount = MPI_Count;  // calls without counts refuse types that were made with large ones
 #else
 using EnvelopeCount = int;
 #endif
@@ -53,15 +53,15 @@ struct Envelope {
         return MPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner);
 #endif
     }
-    // Predefined types have no contents, and are not to be freed.
+    // Predefined types have no contents and must not be freed.
     bool is_predefined() const {
         return combiner == MPI_COMBINER_NAMED || combiner == MPI_COMBINER_F90_REAL ||
                combiner == MPI_COMBINER_F90_COMPLEX || combiner == MPI_COMBINER_F90_INTEGER;
     }
 };
 
-// What a type was made from. Numbers are in the order of the standard's tables; where a constructor with
-// large counts was used, counts and displacements are both among `counts`.
+// The contents that a type was made from. Numbers are in the order of the standard's tables. If a
+// constructor with large counts was used, both counts and displacements are among `counts`.
 struct Contents {
     Envelope envelope;
     std::vector<int64_t> integers, addresses, counts;
@@ -104,7 +104,7 @@ Status take_apart(MPI_Datatype type, Contents& contents) {
     return Status();
 }
 
-// Named types have their bytes in one piece, but for the pairs of MPI_MINLOC that are padded inside.
+// Named types have their bytes in one piece, except the pairs of MPI_MINLOC that are padded inside.
 Result<std::vector<Block>> blocks_of_named(MPI_Datatype type, uint64_t bytes) {
     struct Short {
         short value;
@@ -116,8 +116,8 @@ Result<std::vector<Block>> blocks_of_named(MPI_Datatype type, uint64_t bytes) {
     return std::vector<Block>{{0, bytes}};
 }
 
-// Numbers that come either as counts (large constructors) or as integers and addresses. Call in the order of
-// the standard's table.
+// Numbers that come either as counts (large constructors) or as integers and addresses. Call in the
+// order of the standard's table.
 class Numbers {
   public:
     explicit Numbers(const Contents& contents) : contents_(contents) {}
@@ -145,8 +145,8 @@ class Numbers {
     size_t i_ = 0, a_ = 0, c_ = 0;
 };
 
-// The blocks of an array of which, in each direction, some indices are chosen: subarrays and distributed
-// arrays. Directions from the slowest to the fastest.
+// The blocks of an array if some indices are chosen in each direction, as in subarrays and
+// distributed arrays. Directions are ordered from the slowest to the fastest.
 struct Direction {
     int64_t size = 0;
     std::vector<std::pair<int64_t, int64_t>> chosen;  // first index, count
@@ -206,7 +206,7 @@ void append_darray(std::vector<Block>& blocks, const FlatType& element, const Co
     const auto distributions = numbers.integer_list(dimensions), arguments = numbers.integer_list(dimensions),
                places = numbers.integer_list(dimensions);
     const int64_t order = numbers.integer();
-    // Processes are numbered in C order whatever the array's order is.
+    // Processes are numbered in C order, whatever the array's order is.
     std::vector<Direction> directions(sizes.size());
     for (size_t d = sizes.size(); d-- > 0; rank /= places[d])
         directions[d] = distributed(sizes[d], distributions[d], arguments[d], places[d], rank % places[d]);
@@ -265,9 +265,8 @@ Status append_made(std::vector<Block>& blocks, const std::vector<FlatType>& part
             append_darray(blocks, parts[0], contents);
             return Status();
         default:
-            return Status(Code::unsupported,
-                          fmt::format("a datatype was made in a way (combiner {}) that is not known",
-                                      contents.envelope.combiner));
+            return Status(Code::unsupported, fmt::format("a datatype was made by an unknown combiner ({})",
+                                                         contents.envelope.combiner));
     }
 }
 
@@ -299,7 +298,8 @@ Result<FlatType> flatten(MPI_Datatype type) {
 
 namespace {
 
-// Do the tiles of the view's data [position, position + bytes) lie within the 63 bits of a file's offsets?
+// Whether the tiles of the view's data [position, position + bytes) lie within the 63 bits of a
+// file's offsets.
 bool is_within_a_file(const FileView& view, uint64_t position, uint64_t bytes) {
     __extension__ using Wide = __int128;  // holds every product and sum of these
     const Wide first_tile = position / view.type.bytes;
@@ -322,7 +322,7 @@ Result<std::vector<Request>> requests_of(const FileView& view, uint64_t position
     if (bytes == 0) return requests;
     const FlatType& type = view.type;
     if (type.bytes == 0)
-        return Status(Code::invalid_argument, "a file view without a byte cannot be read or written");
+        return Status(Code::invalid_argument, "a file view without bytes cannot be read or written");
     const auto add = [&](uint64_t offset, uint64_t length) {
         if (!requests.empty() && requests.back().end() == offset)
             requests.back().bytes += length;
@@ -334,11 +334,12 @@ Result<std::vector<Request>> requests_of(const FileView& view, uint64_t position
             return a.displacement < b.displacement;
         })->displacement;
     if (first < 0 && static_cast<uint64_t>(-first) > view.displacement)
-        return Status(Code::invalid_argument, "a file view begins in front of the file");
+        return Status(Code::invalid_argument, "a file view begins before the file");
     if (!is_within_a_file(view, position, bytes))
-        return Status(Code::invalid_argument,
-                      fmt::format("{} bytes from byte {} of a file view on are beyond what a file can have",
-                                  bytes, position));
+        return Status(
+            Code::invalid_argument,
+            fmt::format("{} bytes from byte {} of a file view on exceed the greatest size of a file", bytes,
+                        position));
     if (is_dense(type)) {
         add(view.displacement + static_cast<uint64_t>(first) + position, bytes);
         return requests;

@@ -1,4 +1,4 @@
-// What stands behind the opaque types of tailrace.h.
+// The objects behind the opaque types of tailrace.h.
 #pragma once
 
 #include <fmt/format.h>
@@ -18,21 +18,22 @@
 #include "tailrace.h"
 #include "threads/mutex.h"
 
-// Files are read when they are loaded; keys set in code are kept apart, because the environment comes
-// between.
+// Files are read when they are loaded. Keys set in code are kept apart, because the environment
+// comes between them.
 struct tailrace_options {
     tailrace::internal::Config from_files;
     bool has_file = false;
     std::vector<std::pair<std::string, std::string>> from_code;
 };
 
-// A session's readers use what belongs to the session, so it ends them when it is closed before them.
+// A session's readers use members of the session. So the session ends them if it is closed before
+// them.
 struct tailrace_reader {
     const pid_t process = getpid();
-    std::shared_ptr<tailrace::internal::Storage> storage;  // of a reader without a session
+    std::shared_ptr<tailrace::internal::Storage> storage;  // if the reader has no session
     tailrace::internal::Mutex mutex;                       // guards `reader`
     std::shared_ptr<tailrace::internal::EpochReader> reader GUARDED_BY(mutex);
-    std::string passed_over;  // EpochReader::passed_over, for pointers that outlive it
+    std::string passed_over;  // a copy: the program's pointer to it may outlive the EpochReader
 
     void begin(std::shared_ptr<tailrace::internal::EpochReader> opened) {
         passed_over = opened->passed_over();
@@ -50,22 +51,23 @@ struct tailrace_reader {
     }
 };
 
-// Destroyed from the last member to the first: storages and transport outlive the checkpointer.
+// Members are destroyed from last to first, so storages and transport outlive the checkpointer.
 struct tailrace_session {
     const pid_t process = getpid();
     std::shared_ptr<tailrace::internal::Transport> transport;
     std::shared_ptr<tailrace::internal::Storage> local, shared;
     std::unique_ptr<tailrace::internal::Checkpointer> checkpointer;
-    tailrace::internal::Mutex mutex;  // over the readers that end with the session
+    tailrace::internal::Mutex mutex;  // guards the readers that end with the session
     std::vector<std::weak_ptr<tailrace_reader>> readers GUARDED_BY(mutex);
-    bool closed GUARDED_BY(mutex) = false;  // from then on no reader is added
+    bool closed GUARDED_BY(mutex) = false;  // if set, no reader is added any more
 };
 
 namespace tailrace::internal {
 
-// The object behind a handle, or why there is none. `what` is "session", "reader" or "options". The threads
-// and queues behind sessions and readers do not come along in a fork: in the child there is nothing that
-// would do the work or end a wait, and its parent's captured parts are not its own to recycle.
+// The object behind a handle, or the reason why there is none. `what` is "session", "reader" or
+// "options". A fork does not copy the threads and queues behind sessions and readers. In the child
+// nothing would do the work or end a wait, and it may not recycle its parent's captured parts. So
+// the child gets an error.
 template <class Object>
 Result<std::shared_ptr<Object>> alive(const Object* handle, const char* what) {
     TAILRACE_TRY(not_null(handle, what));
@@ -77,27 +79,27 @@ Result<std::shared_ptr<Object>> alive(const Object* handle, const char* what) {
         if (object->process != getpid())
             return Status(
                 Code::failed_state,
-                fmt::format("this {} belongs to process {}, which opened it and of which this one is "
-                            "a child; nothing was done",
+                fmt::format("this {} belongs to process {}, which opened it; this process is its child; "
+                            "nothing was done",
                             what, object->process));
     }
     return object;
 }
 
-// An epoch as the interface takes it; nothing for TAILRACE_NEWEST.
+// An epoch as the interface takes it. Nothing stands for TAILRACE_NEWEST.
 inline std::optional<uint64_t> epoch_or_newest(uint64_t epoch) {
     return epoch == TAILRACE_NEWEST ? std::nullopt : std::optional(epoch);
 }
 
-// For collective calls: what is wrong with one rank's arguments is every rank's failure, or the others would
-// wait for it. Collective.
+// For collective calls. A mistake in one rank's arguments fails the call on every rank, because the
+// others would wait for that rank. Collective.
 Status agree_on_arguments(tailrace_session& session, const Status& mine);
 
 // The settings of a session: defaults, files, environment, code, completed for that many ranks.
 Result<Config> settings_of(const tailrace_options* options, int rank_count);
 
 Result<ArrayPiece> to_piece(const tailrace_array* array);
-// Of an array that to_piece has taken.
+// The layout of an array that to_piece has accepted.
 MemoryLayout to_layout(const tailrace_array& array);
 void to_c(const EpochInfo& info, tailrace_epoch_info& out);
 void to_c(const Region& region, tailrace_region_info& out);

@@ -13,13 +13,13 @@ Result<std::unique_ptr<collective::CollectiveFile>> open_collective(
     collective::Options options;
     options.mode = mode;
     std::shared_ptr<Storage> storage;
-    std::string absolute = path;  // it may be opened later, by when the program may have gone elsewhere
+    std::string absolute = path;  // the working directory may be another one when the file is opened
     const Status mine = catching([&] {
         TAILRACE_TRY(hints.status());
         TAILRACE_TRY(collective::set_hints(options, *hints));
         SystemStorageOptions system;
         system.engine = IoEngine::posix;
-        system.rules.follow_links = true;  // the program's own file, as MPI_File_open takes it
+        system.rules.follow_links = true;  // it is the program's own file, and MPI_File_open follows links
         TAILRACE_ASSIGN(storage, make_system_storage(system));
         if (!path.empty()) absolute = std::filesystem::absolute(path).string();
         return Status();

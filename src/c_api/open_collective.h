@@ -1,5 +1,6 @@
-// The door for the MPI face of collective files (libtailrace_mpi): a collective file of this machine's file
-// systems on a given transport. A private interface between libraries built together, not for programs.
+// The entry for the MPI face of collective files (libtailrace_mpi). It opens a collective file of
+// this machine's file systems on a given transport. It is a private interface between libraries
+// built together, not for programs.
 #pragma once
 
 #include <map>
@@ -11,8 +12,8 @@
 
 namespace tailrace::internal {
 
-// Collective. `hints` by name, as in collective/hints.h; what is wrong with one rank's is every rank's
-// failure.
+// Collective. `hints` by name, as in collective/hints.h. A mistake in one rank's hints fails the
+// call on every rank.
 TAILRACE_API Result<std::unique_ptr<collective::CollectiveFile>> open_collective(
     std::shared_ptr<Transport> transport, const std::string& path, collective::Mode mode,
     const Result<std::map<std::string, std::string>>& hints);

@@ -1,5 +1,6 @@
-// The door for transports that live in libraries of their own (libtailrace_mpi): everything tailrace_open
-// does, on a given transport. A private interface between libraries built together, not for programs.
+// The entry for transports that live in libraries of their own (libtailrace_mpi). It does
+// everything that tailrace_open does, on a given transport. It is a private interface between
+// libraries built together, not for programs.
 #pragma once
 
 #include <memory>
@@ -13,13 +14,13 @@ namespace tailrace::internal {
 TAILRACE_API tailrace_code open_session(const tailrace_options* options, std::shared_ptr<Transport> transport,
                                         tailrace_session** session);
 
-// A session as those know it who must not keep it alive. Empty when it is not open.
+// A reference to a session that does not keep it alive. Empty if it is not open.
 TAILRACE_API std::weak_ptr<tailrace_session> watch_session(const tailrace_session* session);
-// Closes a session that the program has left open, and says so in the log; `by` is the call that ends what
-// the session needs. Nothing happens when it is closed already.
+// Closes a session that the program has left open, and says so in the log. `by` is the call that
+// ends what the session needs. Does nothing if it is closed already.
 TAILRACE_API void close_if_open(const std::weak_ptr<tailrace_session>& session, const char* by) noexcept;
 
-// A line of the log, for libraries that do not see the log itself.
+// Logs a line, for libraries that do not see the log itself.
 TAILRACE_API void log_warning(const std::string& sentence);
 
 // Records a failure for tailrace_last_error() of this thread and returns its code.

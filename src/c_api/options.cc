@@ -53,7 +53,7 @@ tailrace_code tailrace_options_set(tailrace_options* handle, const char* key, co
         TAILRACE_ASSIGN(auto options, alive(handle, "options"));
         TAILRACE_TRY(not_null(key, "key"));
         TAILRACE_TRY(not_null(value, "value"));
-        Config scratch;  // a bad value is refused here, where the program can tell which it was
+        Config scratch;  // refuses a bad value here, where the program can tell which call it was
         TAILRACE_TRY(set_config(scratch, key, value));
         options->from_code.emplace_back(key, value);
         return {};

@@ -1,5 +1,5 @@
-// Sessions: the calls of tailrace.h onto Checkpointer. The core checks names, sizes
-// and epochs; here are only the checks of what does not exist there, such as NULL.
+// Sessions: the calls of tailrace.h onto Checkpointer. The core checks names, sizes and epochs. The
+// checks here are for mistakes that cannot occur there, such as NULL.
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
@@ -19,11 +19,11 @@ struct Prepared {
     std::shared_ptr<Storage> local, shared;
 };
 
-// What a rank does alone before the first collective step.
+// The steps that a rank does alone before the first collective step.
 Status prepare(const tailrace_options* options, int rank_count, Prepared& prepared) {
     TAILRACE_ASSIGN(prepared.config, settings_of(options, rank_count));
     SystemStorageOptions local;
-    // The node-local tier is written by plain copies from program threads: queues bring nothing there.
+    // Program threads write the node-local tier by plain copies, for which queues gain nothing.
     local.engine = IoEngine::posix;
     local.rules.own_in = prepared.config.local_dir;
     TAILRACE_ASSIGN(prepared.local, make_system_storage(local));
@@ -34,8 +34,8 @@ Status prepare(const tailrace_options* options, int rank_count, Prepared& prepar
     return {};
 }
 
-// Collective: every step that can fail on one rank alone is followed by an agreement, or the others would
-// wait for it.
+// Collective. Every step that can fail on one rank alone is followed by an agreement, because the
+// other ranks would wait for that rank.
 Status open(const tailrace_options* options, std::shared_ptr<Transport> transport,
             tailrace_session** session) {
     TAILRACE_TRY(not_null(transport.get(), "transport"));
@@ -59,8 +59,8 @@ Status open(const tailrace_options* options, std::shared_ptr<Transport> transpor
     return {};
 }
 
-// The milliseconds of the core, where zero or less waits for ever, from the seconds of the C interface,
-// where less than zero does.
+// Converts the seconds of the C interface, where less than zero waits for ever, to the milliseconds
+// of the core, where zero or less does.
 Result<std::chrono::milliseconds> to_milliseconds(double seconds) {
     if (std::isnan(seconds)) return Status(Code::invalid_argument, "the time to wait is not a number");
     if (seconds < 0) return std::chrono::milliseconds(-1);
@@ -139,7 +139,7 @@ void tailrace::internal::close_if_open(const std::weak_ptr<tailrace_session>& wa
     const auto session = watched.lock();
     if (session == nullptr || !alive(session.get(), "session").ok()) return;
     log(LogLevel::warning,
-        "{} was called while a session is open: it is closed now. To hear of what failed, call "
+        "{} was called while a session is open: it is closed now. To learn what failed, call "
         "tailrace_close before",
         by);
     if (tailrace_close(session.get()) != TAILRACE_OK)

@@ -1,9 +1,10 @@
-// The calls of MPI-IO that libtailrace_mpiio.so takes: opening, closing, views, and the collective reads and
-// writes, blocking and nonblocking. Each lets the MPI library do its part through its PMPI name; all other
-// calls of MPI-IO reach the MPI library as ever, which has the same files open with the same views and
-// pointers.
+// The calls of MPI-IO that libtailrace_mpiio.so takes: opening, closing, views, and the collective
+// reads and writes, blocking and nonblocking. Each lets the MPI library do its part through its
+// PMPI name. All other calls of MPI-IO reach the MPI library as before, which has the same files
+// open with the same views and pointers.
 //
-// Loaded by LD_PRELOAD, or linked in front of the MPI library. The Fortran names are in mpi_fortran.cc.
+// The library is loaded by LD_PRELOAD, or linked before the MPI library. The Fortran names are in
+// mpi_fortran.cc.
 #include <mpi.h>
 
 #include <array>
@@ -17,9 +18,9 @@ namespace mpiio = tailrace::internal::mpiio;
 
 namespace {
 
-// Handles of one MPI library mean nothing to another, so that nothing could be passed on to it: a program
-// that runs with another one than this was built with ends in its first call. This says why, when it is
-// loaded.
+// One MPI library's handles mean nothing to another, so no call could be passed on. If a program
+// runs with another MPI library than the one this was built with, it ends in its first call. So
+// this says why, when the library is loaded.
 __attribute__((constructor)) void check_the_mpi_library() {
 #ifdef OPEN_MPI
     constexpr bool for_open_mpi = true;
@@ -28,7 +29,7 @@ __attribute__((constructor)) void check_the_mpi_library() {
 #endif
     std::array<char, MPI_MAX_LIBRARY_VERSION_STRING + 1> text{};
     int length = 0;
-    // One of the few calls that may be made before MPI_Init.
+    // One of the few calls that are allowed before MPI_Init.
     if (PMPI_Get_library_version(text.data(), &length) != MPI_SUCCESS) return;
     const std::string_view running = text.data();
     const bool is_open_mpi = running.find("Open MPI") != std::string_view::npos;
@@ -45,7 +46,8 @@ int raise(MPI_File file, int code) {
     return code;
 }
 
-// At the individual file pointer, which moves on by what was asked for, at once where the call goes on.
+// Transfers at the individual file pointer. The pointer moves on by the bytes asked for, at once if
+// the call is nonblocking.
 template <class Ours, class Theirs>
 int at_pointer(const std::shared_ptr<mpiio::OpenFile>& open, MPI_File file, Ours ours, Theirs theirs) {
     if (!open || !open->takes_call()) return theirs();
@@ -65,7 +67,7 @@ int at_offset(const std::shared_ptr<mpiio::OpenFile>& open, MPI_File file, Ours 
     return transfer.handled ? raise(file, transfer.code) : theirs();
 }
 
-// For nonblocking calls: null where no thread may work for them.
+// For nonblocking calls: null if no thread may work for them.
 std::shared_ptr<mpiio::OpenFile> find_concurrent(MPI_File file) {
     std::shared_ptr<mpiio::OpenFile> open = mpiio::find(file);
     if (!open || open->concurrent) return open;
@@ -73,7 +75,7 @@ std::shared_ptr<mpiio::OpenFile> find_concurrent(MPI_File file) {
     return nullptr;
 }
 
-// The program shall see that the MPI library makes this call.
+// Tells the program that the MPI library makes this call.
 void note_left(MPI_File file, mpiio::Left why) {
     if (const std::shared_ptr<mpiio::OpenFile> open = mpiio::find(file)) open->leave(why);
 }
@@ -90,7 +92,7 @@ TAILRACE_INTERCEPTED int MPI_File_open(MPI_Comm communicator, const char* name, 
 }
 
 TAILRACE_INTERCEPTED int MPI_File_close(MPI_File* file) {
-    // Ours first: a file that is deleted when it is closed should be closed everywhere before.
+    // Ours is closed first: a file that is deleted on closing should be closed everywhere before.
     int ours = MPI_SUCCESS;
     if (const std::shared_ptr<mpiio::OpenFile> open = mpiio::take(*file))
         ours = raise(*file, mpiio::let_go(*open));
@@ -106,7 +108,7 @@ TAILRACE_INTERCEPTED int MPI_File_sync(MPI_File file) {
     return PMPI_File_sync(file);
 }
 
-// In some views MPICH does not say what it was told.
+// In some views MPICH does not return what it was told.
 TAILRACE_INTERCEPTED int MPI_File_get_position(MPI_File file, MPI_Offset* offset) {
     const std::shared_ptr<mpiio::OpenFile> open = mpiio::find(file);
     return open ? open->pointer.get(file, *offset) : PMPI_File_get_position(file, offset);
@@ -216,7 +218,7 @@ TAILRACE_INTERCEPTED int MPI_File_iread_at_all(MPI_File file, MPI_Offset offset,
         [&] { return PMPI_File_iread_at_all(file, offset, buffer, count, type, request); });
 }
 
-// Collective calls that are always the MPI library's.
+// Collective calls that the MPI library always makes.
 TAILRACE_INTERCEPTED int MPI_File_write_all_begin(MPI_File file, const void* buffer, int count,
                                                   MPI_Datatype type) {
     note_left(file, mpiio::Left::split);

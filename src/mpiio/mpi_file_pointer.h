@@ -1,6 +1,7 @@
-// The individual file pointer of one file, which the MPI library keeps and other calls move. In some views
-// MPICH does not say what it was told; so where our calls have left it is kept beside, with what the MPI
-// library says it is since: while that has not changed, ours is right.
+// The individual file pointer of one file. The MPI library keeps it, and other calls move it. In
+// some views MPICH does not return what it was told. So the place where our calls left it is kept
+// here, together with what the MPI library has said since. As long as that has not changed, ours is
+// right.
 //
 // Positions are in etypes of the view. Thread-safe.
 #pragma once
@@ -15,7 +16,7 @@ namespace tailrace::internal::mpiio {
 
 class FilePointer {
   public:
-    // An error of the MPI library.
+    // Returns an error of the MPI library.
     int get(MPI_File file, MPI_Offset& position) {
         MutexLock lock(mutex_);
         if (const int code = PMPI_File_get_position(file, &position); code != MPI_SUCCESS) return code;
@@ -33,7 +34,7 @@ class FilePointer {
         return MPI_SUCCESS;
     }
 
-    // It is where the MPI library says.
+    // From now on the MPI library's position counts.
     void forget() {
         MutexLock lock(mutex_);
         left_.reset();

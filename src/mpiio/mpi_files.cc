@@ -45,10 +45,10 @@ class Table {
     std::unordered_map<MPI_File, std::shared_ptr<OpenFile>> files_ GUARDED_BY(mutex_);
 };
 
-// A switch as the user has set it. Unset and empty are as good as `fallback`.
+// A switch as the user has set it. Unset and empty count as `fallback`.
 struct Switch {
     bool on = false;
-    std::string wrong{};  // when it is neither on nor off: a clause that says so
+    std::string wrong{};  // if it is neither on nor off: a clause that says so
 };
 
 Switch switch_of(std::string_view name, std::string_view text, bool fallback) {
@@ -72,7 +72,7 @@ Switch from_info(MPI_Info info, const char* key, bool fallback) {
     return switch_of(key, found != 0 ? text.data() : "", fallback);
 }
 
-// Without the name of a file system driver in front ("ufs:name"), as MPI libraries take it.
+// Removes the name of a file system driver at the beginning ("ufs:name"), as MPI libraries do.
 std::string plain_path(const char* name) {
     const std::string_view path = name;
     for (const std::string_view driver :
@@ -81,13 +81,15 @@ std::string plain_path(const char* name) {
     return std::string(path);
 }
 
-// NFS keeps what it read for a while, whatever other nodes write: MPI libraries lock and flush around that.
+// NFS keeps what it read for a while, whatever other nodes write. MPI libraries lock and flush to
+// handle that.
 bool is_on_nfs(const std::string& path) {
     struct statfs known {};
     return statfs(path.c_str(), &known) == 0 && static_cast<long>(known.f_type) == nfs_magic;
 }
 
-// Why this rank leaves a file to the MPI library; empty when it does not. `mistake`: the user should know.
+// The reason why this rank leaves a file to the MPI library. Empty if it does not. `mistake`: the
+// user should know.
 std::string reason_to_leave(const std::string& path, int ranks, int mode, MPI_Info info, bool& mistake) {
     const Switch variable = from_environment("TAILRACE_MPIIO", true);
     const Switch hint = from_info(info, "tailrace_mpiio", true);
@@ -107,7 +109,7 @@ void say_left(const OpenFile& file, const std::string& why) {
     write_line("tailrace: " + file.path + " is left to the MPI library: " + why);
 }
 
-// The calls on it that were left to the MPI library, and why; empty when there were none.
+// The calls on it that were left to the MPI library, and why. Empty if there were none.
 std::string calls_left(const OpenFile& file) {
     struct Kind {
         std::string_view one, many;
@@ -133,10 +135,11 @@ std::string calls_left(const OpenFile& file) {
     return all;
 }
 
-// `bytes`: what was moved, of `asked`.
+// `bytes`: moved, of `asked`.
 Transfer outcome(OpenFile& file, tailrace_code code, uint64_t bytes, uint64_t asked, MPI_Status* status) {
-    // Arguments that our method cannot take (a view that goes backwards, a write that overlaps itself) are
-    // refused on all ranks: the MPI library may know what to do with them, or says what is wrong in its way.
+    // Our method refuses some arguments on all ranks: a view that goes backwards, a write that
+    // overlaps itself. The MPI library may know what to do with them, or reports the mistake in its
+    // own way.
     if (code == TAILRACE_INVALID_ARGUMENT || code == TAILRACE_UNSUPPORTED) {
         file.leave(Left::refused);
         return {false, MPI_SUCCESS, 0};
@@ -145,7 +148,8 @@ Transfer outcome(OpenFile& file, tailrace_code code, uint64_t bytes, uint64_t as
     return {true, tell(file, code), static_cast<MPI_Offset>(asked)};
 }
 
-// Is this a transfer at all? Where it is none on one rank, that rank makes the call with nobody's list.
+// Whether this is a transfer at all. If it is not one on some rank, that rank makes the call with
+// an invalid list.
 bool makes_sense(const OpenFile& file, MPI_Offset offset, MPI_Count count, MPI_Datatype type) {
     constexpr MPI_Offset most = std::numeric_limits<MPI_Offset>::max();
     return offset >= 0 && offset <= most / std::max<MPI_Offset>(file.etype_bytes, 1) && count >= 0 &&
@@ -153,7 +157,7 @@ bool makes_sense(const OpenFile& file, MPI_Offset offset, MPI_Count count, MPI_D
 }
 constexpr size_t no_list = 1;  // of NULL
 
-// The bytes that `count` elements have.
+// The size of `count` elements.
 uint64_t bytes_of(MPI_Count count, MPI_Datatype type) {
     MPI_Count bytes = 0;
     PMPI_Type_size_x(type, &bytes);
@@ -195,7 +199,7 @@ int tell(OpenFile& file, tailrace_code code) {
     }
 }
 
-// MPI counts what was moved in the elements of whatever type it is asked for.
+// MPI counts what was moved in elements of any type that it is asked for.
 void set_status(MPI_Status* status, uint64_t bytes) {
     if (status == MPI_STATUS_IGNORE) return;
     MPI_Status_set_elements_x(status, MPI_BYTE, static_cast<MPI_Count>(bytes));
@@ -210,13 +214,14 @@ std::shared_ptr<OpenFile> take(MPI_File file) {
 }
 
 void adopt(MPI_Comm communicator, const char* name, int mode, MPI_Info info, MPI_File file) {
-    (void)take(file);  // of a file that was closed by a way that we do not see
+    (void)take(file);  // forgets a file that was closed in a way that we do not see
     auto open = std::make_shared<OpenFile>();
     open->path = plain_path(name);
     int size = 1;
     PMPI_Comm_size(communicator, &size);
     PMPI_Comm_rank(communicator, &open->rank);
-    // What one rank cannot do, none does: the least of all answers counts. A statistics line needs all ranks.
+    // If one rank cannot do something, none does: the least of all answers counts. A statistics
+    // line needs all ranks.
     int provided = MPI_THREAD_SINGLE;
     PMPI_Query_thread(&provided);
     bool mistake = false;

@@ -1,10 +1,11 @@
-// The table of the interposer: which of the program's open MPI files tailrace moves data for, and how. An
-// adapter over the public interface (tailrace_mpi_collective.h); the MPI library keeps the files open too,
-// with the same view and the same file pointers, so that every call that is not intercepted works on.
+// The table of the interposer: for which of the program's open MPI files tailrace moves data, and
+// how. It is an adapter over the public interface (tailrace_mpi_collective.h). The MPI library
+// keeps the files open too, with the same view and the same file pointers, so every call that is
+// not intercepted works as before.
 //
-// Threads: of one file, collective calls come from one thread at a time, as everywhere in MPI-IO; what is
-// local (finding a file, its pointer) may be called from any. Decisions that all ranks have to make alike are
-// made together, when a file is opened.
+// Threads: collective calls on one file come from one thread at a time, as everywhere in MPI-IO.
+// Local functions (finding a file, its pointer) may be called from any thread. Decisions that all
+// ranks must make alike are made together, when a file is opened.
 #pragma once
 
 #include <mpi.h>
@@ -20,28 +21,29 @@
 
 namespace tailrace::internal::mpiio {
 
-// Why a collective call on a file that is ours was left to the MPI library all the same.
+// Why a collective call on a file of ours was left to the MPI library.
 enum class Left : size_t { not_concurrent, split, shared_pointer, atomic, representation, refused, kinds };
 
 struct OpenFile {
     std::string path;
     tailrace_file* file = nullptr;
     int rank = 0;
-    bool statistics = false;  // a line of them is wanted when the file is closed
+    bool statistics = false;  // print a line of them when the file is closed
     bool concurrent = false;  // MPI_THREAD_MULTIPLE on all ranks: nonblocking calls are ours too
-    // What the program opened it for; else the MPI library has an error to tell.
+    // How the program opened it. The MPI library reports the error of a call that does not fit.
     bool reads = true, writes = true;
-    // Changed by calls that are collective, and so alike on all ranks.
+    // Calls that change these are collective, so they are equal on all ranks.
     bool native = true;   // the data representation
-    bool atomic = false;  // MPI's atomic mode, which is not ours to give
+    bool atomic = false;  // MPI's atomic mode, which we cannot provide
     MPI_Offset etype_bytes = 1;
     FilePointer pointer;
     std::atomic<bool> failure_told = false;
-    Requests requests{*this};                                                    // those of nonblocking calls
+    Requests requests{*this};                                                    // of nonblocking calls
     std::array<std::atomic<uint64_t>, static_cast<size_t>(Left::kinds)> left{};  // calls, by reason
 
     void leave(Left why) { ++left[static_cast<size_t>(why)]; }
-    // Are collective calls ours now? Where they are not, this counts as one that is left.
+    // Whether collective calls are ours now. If they are not, this call counts as left to the MPI
+    // library.
     bool takes_call() {
         if (native && !atomic) return true;
         leave(atomic ? Left::atomic : Left::representation);
@@ -50,23 +52,24 @@ struct OpenFile {
     bool handled() const { return native && !atomic; }
 };
 
-// Null when the MPI library does the work alone.
+// Null if the MPI library does the work alone.
 std::shared_ptr<OpenFile> find(MPI_File file);
 std::shared_ptr<OpenFile> take(MPI_File file);
 
-// After the MPI library has opened `file`. Collective over `communicator`.
+// Call it after the MPI library has opened `file`. Collective over `communicator`.
 void adopt(MPI_Comm communicator, const char* path, int mode, MPI_Info info, MPI_File file);
 
-// Collective: prints the line of statistics, if it is wanted, and closes our side. An error class of MPI.
+// Collective. Prints the line of statistics, if it is wanted, and closes our side. Returns an error
+// class of MPI.
 int let_go(OpenFile& file);
 
-// The view that the MPI library has taken.
+// Sets the view that the MPI library has taken.
 void set_view(OpenFile& file, MPI_Offset displacement, MPI_Datatype etype, MPI_Datatype filetype,
               const char* representation);
 
-// One collective transfer at `offset` (in etypes, of the view); sets `status`. `moved`: the bytes by which a
-// file pointer moves on, which are those that were asked for. `handled` is false, on all ranks, when the MPI
-// library should make the call instead: it does all of it.
+// One collective transfer at `offset` (in etypes, of the view). It sets `status`. `moved`: the
+// number of bytes asked for, by which a file pointer moves on. `handled` is false, on all ranks, if
+// the MPI library should make the whole call instead.
 struct Transfer {
     bool handled = true;
     int code = MPI_SUCCESS;
@@ -77,25 +80,26 @@ Transfer write(OpenFile& file, MPI_Offset offset, const void* buffer, MPI_Count 
 Transfer read(OpenFile& file, MPI_Offset offset, void* buffer, MPI_Count count, MPI_Datatype type,
               MPI_Status* status);
 
-// The same, started: `request` ends with it. Not waiting for other ranks, so what is wrong with a call on one
-// of them becomes the request's failure on all. Only if file.concurrent.
+// Starts a transfer; `request` ends with it. It does not wait for other ranks. So a mistake in one
+// rank's call becomes the request's failure on all ranks. Only if file.concurrent.
 Transfer start_write(OpenFile& file, MPI_Offset offset, const void* buffer, MPI_Count count,
                      MPI_Datatype type, MPI_Request* request);
 Transfer start_read(OpenFile& file, MPI_Offset offset, void* buffer, MPI_Count count, MPI_Datatype type,
                     MPI_Request* request);
 
-// To standard error. The one place where this library says something by itself: what the user asked for, and
+// Writes to standard error. This library writes by itself only here: what the user asked for, and
 // why a file is left to the MPI library.
 void write_line(std::string line);
 
-// What was moved.
+// Sets the number of bytes that were moved.
 void set_status(MPI_Status* status, uint64_t bytes);
 
-// The class of errors that a code belongs to. They say little: the first failure of a file is told in words,
-// on standard error, right after the call that failed in this thread.
+// The class of errors that a code belongs to. Classes say little. So the first failure of a file is
+// described in words, on standard error. Call it right after the call that failed in this thread.
 int tell(OpenFile& file, tailrace_code code);
 
-// Our settings, as the program sees them in MPI_File_get_info. `file` is null when it is not ours.
+// Adds our settings, as the program sees them in MPI_File_get_info. `file` is null if it is not
+// ours.
 void add_hints(const OpenFile* file, MPI_Info info);
 
 }  // namespace tailrace::internal::mpiio

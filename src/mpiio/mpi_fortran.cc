@@ -1,9 +1,10 @@
-// The Fortran names of the calls in mpi_calls.cc. Fortran bindings of Open MPI call the PMPI names of C, so
-// that taking the C names would not reach them. Arguments come by reference, handles as integers, and the
-// length of a character string, which is padded with blanks, behind all other arguments.
+// The Fortran names of the calls in mpi_calls.cc. Open MPI's Fortran bindings call the PMPI names
+// of C, so taking the C names would not reach them. Arguments come by reference, and handles as
+// integers. A character string is padded with blanks, and its length comes after all other
+// arguments.
 //
-// mpi_file_open_ and its like are the names of mpif.h and `use mpi`, as gfortran, flang and ifort write them.
-// With Open MPI `use mpi_f08` goes through ompi_file_open_f and its like.
+// mpi_file_open_ and similar names are those of mpif.h and `use mpi`, as gfortran, flang and ifort
+// write them. With Open MPI, `use mpi_f08` goes through ompi_file_open_f and similar names.
 #include <mpi.h>
 
 #include <string>
@@ -11,8 +12,8 @@
 
 #include "mpiio/mpi_intercepted.h"
 
-// MPI_BOTTOM in Fortran is a variable, whose address is what its bindings pass on. They are where it lies; a
-// program without Fortran has none.
+// MPI_BOTTOM in Fortran is a variable, and the bindings pass its address. These are its possible
+// addresses; a program without Fortran has none.
 extern "C" {
 #ifdef OPEN_MPI
 extern int mpi_fortran_bottom, mpi_fortran_bottom_, mpi_fortran_bottom__, MPI_FORTRAN_BOTTOM;
@@ -28,7 +29,7 @@ extern void* MPIR_F_MPI_BOTTOM;
 
 namespace {
 
-// A buffer as C has it.
+// A buffer as C expects it.
 void* in_c(void* buffer) {
 #ifdef OPEN_MPI
     for (const void* bottom :
@@ -47,7 +48,7 @@ std::string trimmed(const char* text, size_t length) {
     return std::string(padded.substr(0, last == std::string_view::npos ? 0 : last + 1));
 }
 
-// A C status for a Fortran one, which is filled when this ends.
+// A C status for a Fortran one, which the destructor fills.
 class Status {
   public:
     explicit Status(MPI_Fint* target) : target_(target) {
@@ -153,7 +154,7 @@ void start_at_offset(Call call, MPI_Fint* file, MPI_Offset* offset, void* buffer
 
 }  // namespace
 
-// Every call under the name that `name_of` makes of it.
+// Every call, under the name that `name_of` makes of it.
 #define TAILRACE_FORTRAN_CALLS(name_of)                                                                      \
     TAILRACE_INTERCEPTED void name_of(open)(MPI_Fint * communicator, const char* name, MPI_Fint* mode,       \
                                             MPI_Fint* info, MPI_Fint* file, MPI_Fint* error,                 \

@@ -1,4 +1,4 @@
-// What the library shows: the names it takes from the MPI library, and nothing else.
+// The names that the library takes from the MPI library. It exports nothing else.
 #pragma once
 
 #define TAILRACE_INTERCEPTED __attribute__((visibility("default")))

@@ -13,8 +13,8 @@ struct Requests::Outcome {
     uint64_t bytes = 0;
     int code = MPI_SUCCESS;
 
-    // What MPI calls of a generalized request: when somebody asks for its status, when it is freed, and when
-    // somebody wants to cancel it, which collective calls do not allow.
+    // MPI calls these for a generalized request: when its status is asked for, when it is freed,
+    // and when it is to be cancelled, which collective calls do not allow.
     static int query(void* state, MPI_Status* status) {
         const auto* outcome = static_cast<const Outcome*>(state);
         if (status != MPI_STATUS_IGNORE) {
@@ -52,7 +52,7 @@ int Requests::add(tailrace_io* io, bool writes, uint64_t bytes, MPI_Request* req
         if (!thread_.running()) thread_ = Worker("tailrace-mpiio", {}, [this](std::stop_token) { work(); });
         queue_.push_back(started);
         changed_.notify_all();
-    } catch (const std::exception&) {  // no thread, or no memory, is to be had: the call waits itself
+    } catch (const std::exception&) {  // there is no thread or no memory, so the call waits itself
         lock.unlock();
         wait_for(started);
     }
@@ -73,7 +73,7 @@ void Requests::wait_for(const Started& started) {
     const tailrace_code code = tailrace_io_wait(started.io, &bytes);
     if (!started.outcome->writes) started.outcome->bytes = bytes;
     started.outcome->code = tell(file_, code);
-    PMPI_Grequest_complete(started.request);  // from here on the outcome may be gone
+    PMPI_Grequest_complete(started.request);  // from here on the outcome may be freed
 }
 
 void Requests::work() {

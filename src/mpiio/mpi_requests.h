@@ -1,11 +1,14 @@
-// Nonblocking collective transfers as requests of the MPI library: generalized requests, which MPI_Wait,
-// MPI_Test and their kin take like any other. tailrace's background thread does the work; a thread here waits
-// for it and completes the requests, in the order in which they were started.
+// Nonblocking collective transfers as requests of the MPI library. They are generalized requests,
+// which MPI_Wait, MPI_Test and similar calls take like any other. tailrace's background thread does
+// the work. A thread here waits for it and completes the requests, in the order in which they were
+// started.
 //
-// Only with MPI_THREAD_MULTIPLE: the requests are completed beside whatever the program does.
+// Only with MPI_THREAD_MULTIPLE, because the requests are completed beside whatever the program
+// does.
 //
-// A failure comes out of MPI_Wait (or its kin) as that of every generalized request does: through the error
-// handler that the MPI library takes for them, MPI_COMM_WORLD's or MPI_COMM_SELF's, not through the file's.
+// A failure comes out of MPI_Wait (or a similar call), as with every generalized request. It goes
+// through the error handler that the MPI library takes for them, MPI_COMM_WORLD's or
+// MPI_COMM_SELF's, not through the file's.
 #pragma once
 
 #include <mpi.h>
@@ -21,8 +24,8 @@ namespace tailrace::internal::mpiio {
 
 struct OpenFile;
 
-// Those of one file, which is told of failures. add() is called by the program's threads, as the file's other
-// calls are.
+// The requests of one file, which is told of failures. The program's threads call add(), as they
+// call the file's other functions.
 class Requests {
   public:
     explicit Requests(OpenFile& file) : file_(file) {}
@@ -30,15 +33,16 @@ class Requests {
     Requests(const Requests&) = delete;
     Requests& operator=(const Requests&) = delete;
 
-    // Takes over a call that was started, and makes the request that ends with it. `bytes`: what a write
-    // moves; a read says itself. An error of MPI, for want of memory, say: the call has been waited for then.
+    // Takes over a call that was started, and makes the request that ends with it. `bytes`: the
+    // bytes that a write moves; a read tells them itself. Returns an error of MPI, for example if
+    // there is no memory. Then the call has been waited for.
     int add(tailrace_io* io, bool writes, uint64_t bytes, MPI_Request* request);
 
-    // Returns when every request is complete; none can be added afterwards.
+    // Returns when every request is complete. None can be added afterwards.
     void finish();
 
   private:
-    struct Outcome;  // what a request has for its status; the request's own, freed with it
+    struct Outcome;  // the values for a request's status; the request owns it and frees it
     struct Started {
         tailrace_io* io = nullptr;
         MPI_Request request = MPI_REQUEST_NULL;
@@ -52,7 +56,7 @@ class Requests {
     Condition changed_;
     std::deque<Started> queue_ GUARDED_BY(mutex_);
     bool stopping_ GUARDED_BY(mutex_) = false;
-    Worker thread_;  // from the first request on
+    Worker thread_;  // starts with the first request
 };
 
 }  // namespace tailrace::internal::mpiio

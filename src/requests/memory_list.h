@@ -1,7 +1,7 @@
 // MemoryList: a rank's data of one call, as one stream of bytes that lies in one or more pieces of memory.
 //
-// The stream's bytes belong to the rank's requests, one after the other. The memory is the caller's and must
-// stay while the list exists. Pieces may lie anywhere and in any order. Not thread-safe.
+// The stream's bytes belong to the rank's requests, one after the other. The memory is the caller's
+// and must stay while the list exists. Pieces may lie anywhere and in any order. Not thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@ class MemoryList {
 
     uint64_t bytes() const { return bytes_; }
 
-    // The stream's bytes [begin, begin + bytes) where they lie next to each other; empty where they do not.
+    // The stream's bytes [begin, begin + bytes) if they are contiguous in memory; else empty.
     Memory contiguous(uint64_t begin, uint64_t bytes) const {
         if (pieces_.empty()) return {};
         const size_t piece = piece_at(begin);
@@ -36,13 +36,13 @@ class MemoryList {
         return pieces_[piece].subspan(static_cast<size_t>(within), static_cast<size_t>(bytes));
     }
 
-    // What lies next to each other from `begin` on, to the end of a piece.
+    // The contiguous bytes from `begin` to the end of a piece.
     Memory piece_from(uint64_t begin) const {
         const size_t piece = piece_at(begin);
         return pieces_[piece].subspan(static_cast<size_t>(begin - begins_[piece]));
     }
 
-    // Between the stream, from `begin` on, and other memory.
+    // Copies between the stream, from `begin` on, and other memory.
     void copy_out(uint64_t begin, Memory target) const {
         for_each(begin, target.size(), [&](Memory memory, size_t at) {
             std::memcpy(target.data() + at, memory.data(), memory.size());
@@ -70,8 +70,8 @@ class MemoryList {
     }
 
   private:
-    // The last piece that begins at `offset` or before. Calls go forwards as a rule: the last answer is where
-    // the search begins.
+    // The last piece that begins at `offset` or before. Calls usually go forwards, so the search
+    // begins at the last answer.
     size_t piece_at(uint64_t offset) const {
         if (begins_.size() == 1) return 0;
         size_t first = begins_[last_] <= offset ? last_ : 0;
@@ -85,7 +85,7 @@ class MemoryList {
     }
 
     std::vector<Memory> pieces_;
-    std::vector<uint64_t> begins_;  // in the stream
+    std::vector<uint64_t> begins_;  // positions in the stream
     uint64_t bytes_ = 0;
     mutable size_t last_ = 0;
 };

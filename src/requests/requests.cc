@@ -9,7 +9,7 @@ namespace tailrace::internal::collective {
 
 namespace {
 
-constexpr uint64_t exhausted = UINT64_MAX;  // no request begins there: summarise() refuses it
+constexpr uint64_t exhausted = UINT64_MAX;  // summarise() refuses requests that begin there
 
 // One list on its way through a merge.
 struct Cursor {
@@ -17,15 +17,16 @@ struct Cursor {
     const Request* end = nullptr;
 };
 
-// The lists' next offsets as a tournament: every inner node keeps the loser of the match between its two
-// halves, so that after the winner has moved on only the matches on its way up are played again. Branches on
-// who wins cannot be predicted; the matches are written so that compilers need none.
+// The lists' next offsets as a tournament. Every inner node keeps the loser of the match between
+// its two halves. So after the winner has moved on, only the matches on its way up are played
+// again. The winner cannot be predicted, so the matches are written for compilers to use no
+// branches.
 class Tournament {
   public:
     explicit Tournament(size_t lists)
         : leaves_(std::bit_ceil(std::max<size_t>(lists, 1))), losers_(leaves_) {}
 
-    // offsets[i]: where list i begins, `exhausted` for an empty one.
+    // offsets[i]: where list i begins; `exhausted` for an empty one.
     void start(std::span<const uint64_t> offsets) {
         std::vector<Player> winners(2 * leaves_);
         for (size_t i = 0; i < leaves_; ++i)
@@ -62,7 +63,7 @@ class Tournament {
         size_t list = 0;
     };
     size_t leaves_;
-    std::vector<Player> losers_;  // from 1; losers_[0] is not used
+    std::vector<Player> losers_;  // used from index 1 on
     Player winner_;
 };
 
@@ -139,17 +140,17 @@ Result<ListSummary> summarise(std::span<const Request> requests, bool writes, st
                                       doing, path, i, requests.size(), request.offset, request.bytes, why));
         };
         if (request.bytes > INT64_MAX || request.offset > INT64_MAX - request.bytes)
-            return refuse("ends beyond what a file can hold");
+            return refuse("ends beyond the greatest size of a file");
         if (request.offset < previous_offset)
             return refuse(
-                fmt::format("begins before the one in front of it (offset {}): a list has to be in "
+                fmt::format("begins before the previous one (offset {}): a list must be in "
                             "non-decreasing order of offsets",
                             previous_offset));
         if (i > 0 && request.offset < summary.end) {
             if (writes)
                 return refuse(
                     fmt::format("overlaps an earlier one, which ends at {}: a rank's list for a "
-                                "write must say once what a byte will be",
+                                "write must name each byte only once",
                                 summary.end));
             summary.overlapping = true;
         }

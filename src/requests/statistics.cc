@@ -9,7 +9,7 @@ namespace tailrace::internal::collective {
 
 namespace {
 
-// Every field once: how it is added up, encoded and decoded.
+// Visits every field once: how it is added up, encoded and decoded.
 template <class Statistics, class Sum, class Most, class Seconds>
 void for_each_field(Statistics& s, Sum sum, Most most, Seconds seconds) {
     for (auto* field :
@@ -39,7 +39,7 @@ Result<Statistics> decode_statistics(std::span<const std::byte> bytes) {
     const auto number = [&](uint64_t& value) { value = reader.get<uint64_t>(); };
     for_each_field(statistics, number, number,
                    [&](double& value) { value = std::bit_cast<double>(reader.get<uint64_t>()); });
-    if (!reader.at_end()) return Status(Code::transport, "a rank sent something else than its statistics");
+    if (!reader.at_end()) return Status(Code::transport, "a rank sent something other than its statistics");
     return statistics;
 }
 

@@ -25,7 +25,7 @@ Status Stream::for_each(const FileWindow& window, std::span<const Request> runs,
         const std::optional<uint64_t> place = walk.place(part);
         if (!place || *place > packed.size() || part.bytes > packed.size() - *place)
             return Status(Code::transport,
-                          fmt::format("a group's packed data of a collective call have no place for the {} "
+                          fmt::format("a group's packed data of a collective call have no room for the {} "
                                       "bytes at {} of one of its ranks",
                                       part.bytes, part.offset));
         copy(begins_[i] + (part.offset - all[i].offset),

@@ -1,9 +1,9 @@
-// Executor: who runs threads, what makes them wait, what time it is, and where chance comes from.
+// Executor: it runs threads, makes them wait, and provides time and randomness.
 //
-// By default the operating system does all of that, and no Executor is installed. A simulation installs one,
-// which runs every thread of a whole job as a task of a single thread, in virtual time, in an order that a
-// seed decides. The library reaches threads and time only through this directory, so the code that is
-// simulated is the code that runs.
+// By default the operating system does all of that, and no Executor is installed. A simulation
+// installs one. It runs every thread of a whole job as a task of a single thread, in virtual time,
+// in an order that a seed decides. The library reaches threads and time only through this
+// directory. So the code that is simulated is the code that runs.
 #pragma once
 
 #include <atomic>
@@ -29,14 +29,14 @@ struct SteadyClock {
 // The time of day. It may jump.
 std::chrono::system_clock::time_point time_of_day();
 
-// The calling thread does nothing for that long.
+// Suspends the calling thread for that long.
 void sleep_for(SteadyClock::duration time);
 
-// A number that no other call, in no other process, is likely to get.
+// A number that no other call, in any process, is likely to get.
 uint64_t random_number();
 
-// Members are called by the tasks themselves, one at a time. wait() and pause() may let others run meanwhile;
-// the rest returns at once.
+// The tasks themselves call the members, one at a time. wait() and pause() may let other tasks run
+// meanwhile; the other members return at once.
 class Executor {
   public:
     using Task = uint64_t;
@@ -47,19 +47,20 @@ class Executor {
     virtual std::chrono::system_clock::time_point time_of_day() = 0;
     virtual uint64_t random_number() = 0;
 
-    // `body` must not throw.
+    // Starts a task. `body` must not throw.
     virtual Task start(const std::string& name, std::function<void()> body) = 0;
-    // Until the task has ended.
+    // Waits until the task has ended.
     virtual void join(Task task) = 0;
 
-    // A point at which another task may go on.
+    // Lets another task go on.
     virtual void pause() = 0;
-    // Until wake() is called for `place`, or that time has come. It may also return early.
+    // Waits until wake() is called for `place`, or until that time. It may also return early.
     virtual void wait(const void* place, std::optional<SteadyClock::time_point> until) = 0;
-    // Ends the wait of one of the tasks that wait at `place`, or of all.
+    // Ends the wait of one of the tasks that wait at `place`, or of all of them.
     virtual void wake(const void* place, bool all) = 0;
 
-    // Null: the operating system. Install one while no thread of the library runs.
+    // Null stands for the operating system. Install an executor only while no thread of the library
+    // runs.
     static Executor* installed() { return installed_.load(std::memory_order_relaxed); }
     static void install(Executor* executor) { installed_.store(executor); }
 

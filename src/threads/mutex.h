@@ -1,5 +1,5 @@
-// Mutex, SharedMutex, MutexLock, SharedLock, Condition: those of the standard library, for the analysis of
-// locks (threads/annotations.h) and for executors (threads/executor.h).
+// Mutex, SharedMutex, MutexLock, SharedLock, Condition: those of the standard library, adapted to
+// the analysis of locks (threads/annotations.h) and to executors (threads/executor.h).
 #pragma once
 
 #include <chrono>
@@ -27,8 +27,8 @@ class CAPABILITY("mutex") Mutex {
 
   private:
     friend class Condition;
-    // All tasks share a thread: what one has locked, another tries in vain, as POSIX has it for mutexes that
-    // are not recursive.
+    // All tasks share one thread. A mutex that one task has locked refuses another one's attempt,
+    // as POSIX requires of mutexes that are not recursive.
     void lock_by(Executor& executor) ACQUIRE() NO_THREAD_SAFETY_ANALYSIS {
         executor.pause();
         while (!mutex_.try_lock()) executor.wait(this, std::nullopt);
@@ -37,7 +37,7 @@ class CAPABILITY("mutex") Mutex {
     std::mutex mutex_;
 };
 
-// Held by one thread alone, or by several that share it.
+// One thread may hold it alone, or several may share it.
 class CAPABILITY("mutex") SharedMutex {
   public:
     void lock() ACQUIRE() NO_THREAD_SAFETY_ANALYSIS {
@@ -92,11 +92,11 @@ class SCOPED_CAPABILITY ExclusiveLock {
     SharedMutex& mutex_;
 };
 
-// Holds a mutex until destroyed, but between unlock() and lock().
+// Holds a mutex until it is destroyed, except between unlock() and lock().
 class SCOPED_CAPABILITY MutexLock {
   public:
     explicit MutexLock(Mutex& mutex) ACQUIRE(mutex) : mutex_(mutex) { mutex_.lock(); }
-    // The caller has locked it already.
+    // The caller has locked the mutex already.
     MutexLock(Mutex& mutex, std::adopt_lock_t) REQUIRES(mutex) : mutex_(mutex) {}
     ~MutexLock() RELEASE() {
         if (locked_) mutex_.unlock();
@@ -119,14 +119,14 @@ class SCOPED_CAPABILITY MutexLock {
     bool locked_ = true;
 };
 
-// A wait gives the lock away meanwhile, and may end for no reason: it belongs into a loop that looks at what
-// is waited for. (A predicate in place of the loop would be a function of its own to the analysis of locks,
-// one that does not hold the mutex.)
+// A wait releases the lock meanwhile, and may end for no reason. So it must be in a loop that
+// checks the condition. (To the analysis of locks, a predicate in place of the loop would be a
+// function of its own that does not hold the mutex.)
 class Condition {
   public:
     void wait(MutexLock& lock) { wait_by(lock, std::nullopt); }
     void wait_until(MutexLock& lock, SteadyClock::time_point when) { wait_by(lock, when); }
-    // Until the deadline at most, if there is one. False, at once, when it has passed.
+    // Waits until the deadline at most, if there is one. Returns false, at once, if it has passed.
     bool wait_before(MutexLock& lock, std::optional<SteadyClock::time_point> deadline) {
         if (deadline && SteadyClock::now() >= *deadline) return false;
         wait_by(lock, deadline);

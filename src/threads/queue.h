@@ -1,7 +1,7 @@
 // BoundedQueue<T>: a closeable first-in first-out queue between threads.
 //
-// Invariants: never holds more than its bound; after close() nothing can be pushed, and what is in it can
-// still be popped. Any number of threads may push and pop.
+// Invariants: it never holds more than its bound. After close() nothing can be pushed, but what is
+// in it can still be popped. Any number of threads may push and pop.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ class BoundedQueue {
   public:
     explicit BoundedQueue(size_t bound) : bound_(bound) {}
 
-    // Blocks while the queue is full. False, and `item` is dropped, once the queue is closed.
+    // Blocks while the queue is full. If the queue is closed, drops `item` and returns false.
     bool push(T item) {
         MutexLock lock(mutex_);
         while (!closed_ && items_.size() >= bound_) has_room_.wait(lock);
@@ -28,7 +28,7 @@ class BoundedQueue {
         return true;
     }
 
-    // Blocks while the queue is empty and open. Nothing once it is closed and empty.
+    // Blocks while the queue is empty and open. Returns nothing once it is closed and empty.
     std::optional<T> pop() {
         MutexLock lock(mutex_);
         while (!closed_ && items_.empty()) has_items_.wait(lock);

@@ -1,4 +1,4 @@
-// The time of day, as files and records hold it: milliseconds since 1970.
+// The time of day as files and records hold it: milliseconds since 1970.
 #pragma once
 
 #include <chrono>
@@ -8,7 +8,7 @@
 
 namespace tailrace::internal {
 
-// 0 before 1970.
+// 0 for times before 1970.
 inline uint64_t unix_ms(std::chrono::system_clock::time_point time) {
     const auto since = std::chrono::duration_cast<std::chrono::milliseconds>(time.time_since_epoch()).count();
     return since < 0 ? 0 : static_cast<uint64_t>(since);

@@ -1,8 +1,9 @@
-// WorkQueue: pieces of work that may take long, done one after the other by a thread of their own.
+// WorkQueue: does pieces of work that may take long, one after the other, in a thread of its own.
 //
-// add() never blocks for long (the queue is far longer than what is ever due) and may be called from any
-// thread; finish() does what was added before and ends the thread. What is added later is dropped. Work that
-// throws is over; `thrown` is called in its catch block, and must not throw itself.
+// add() never blocks for long, because the queue is far longer than what is ever due. Any thread
+// may call it. finish() does what was added before and ends the thread; what is added later is
+// dropped. If work throws, it has ended; `thrown` is called in its catch block, and must not throw
+// itself.
 #pragma once
 
 #include <functional>

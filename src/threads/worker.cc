@@ -10,7 +10,7 @@ namespace tailrace::internal {
 
 namespace {
 
-// Both calls act on the calling thread alone under Linux, and both are wishes: a thread that may not lower
+// Under Linux both calls affect only the calling thread. They may fail: a thread that may not lower
 // its priority still does its work.
 void apply(const Priority& priority) {
     if (priority.nice > 0) {
@@ -32,8 +32,9 @@ Worker::Worker(std::string name, Priority priority, std::function<void(std::stop
         task_ = executor->start(name, std::move(run));
         return;
     }
-    // Signals belong to the program's threads: a worker blocks them all, from its first instruction. Also
-    // when there can be no thread (std::system_error), the caller gets back what it had.
+    // Signals belong to the program's threads. A worker blocks them all, from its first
+    // instruction. The caller gets its signal mask back, even if no thread can be started
+    // (std::system_error).
     struct SignalsBlocked {
         sigset_t before;
         SignalsBlocked() {

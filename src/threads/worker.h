@@ -1,7 +1,8 @@
-// Worker: a named thread that its owner joins, with the priority of a guest.
+// Worker: a named thread with a low priority, which its owner joins.
 //
-// The thread runs `body(stop)` once; the destructor requests the stop and joins. A body that waits must wake
-// on its own stop condition (close its queue, notify its condition) before the worker is destroyed.
+// The thread runs `body(stop)` once. The destructor requests the stop and joins. A body that waits
+// needs a stop condition of its own: the owner must meet it (close its queue, notify its condition)
+// before it destroys the worker.
 #pragma once
 
 #include <functional>
@@ -16,14 +17,14 @@ namespace tailrace::internal {
 
 struct Priority {
     int nice = 0;          // added to the thread's CPU niceness, 0..19
-    bool idle_io = false;  // the lowest best-effort I/O class, so that the program's own I/O goes first
+    bool idle_io = false;  // the lowest best-effort I/O class, so that the program's own I/O comes first
 };
 
 class Worker {
   public:
     Worker() = default;
-    // `name` is what debuggers and top show; the kernel keeps 15 characters. std::system_error when there can
-    // be no thread.
+    // Debuggers and top show `name`; the kernel keeps 15 characters. Throws std::system_error if no
+    // thread can be started.
     Worker(std::string name, Priority priority, std::function<void(std::stop_token)> body);
     Worker(Worker&& other) noexcept { swap(other); }
     Worker& operator=(Worker&& other) noexcept {

@@ -1,16 +1,16 @@
 // The in-process transport: one Cluster that all transports share and that lives as long as any of them.
 //
-// Way of the data:
-//   message      copied into the target's mailbox by post(), moved out by the target's poll()
-//   transfer     a send and a receive meet in the target's mailbox; whoever comes second copies straight from
-//                the sender's memory to the receiver's, outside the lock, and then tells both ranks
+// How data moves:
+//   message      post() copies it into the target's mailbox; the target's poll() moves it out
+//   transfer     a send and a receive meet in the target's mailbox; the later one copies straight from the
+//                sender's memory to the receiver's, outside the lock, and then tells both ranks
 //   collective   every rank puts its bytes into the current gathering; the last one completes it
 //
-// Locks: one per mailbox and one for collectives, never two at a time. Nobody copies data while holding one.
+// Locks: one per mailbox and one for collectives, never two at a time. No data is copied under a lock.
 //
-// A rank that is gone (its transport destroyed, as if its process had been killed) leaves its mailbox behind:
-// messages to it are taken and never read, transfers with it never complete, collectives fail on the others.
-// A transfer destroyed before its end is taken back, so that nobody touches its memory any more.
+// A rank is gone when its transport is destroyed, as if its process had been killed. Its mailbox stays:
+// messages to it are accepted and never read, transfers with it never complete, and collectives fail on the
+// other ranks. A transfer destroyed before its end is taken back, so nobody accesses its memory any more.
 #include "transport/in_process.h"
 
 #include <fmt/format.h>
@@ -27,7 +27,8 @@ namespace tailrace::internal {
 
 namespace {
 
-// One side of a transfer. `memory` belongs to whoever started it and is only read when this side sends.
+// One side of a transfer. `memory` belongs to the rank that started it, and is only read if this
+// side sends.
 struct Side {
     enum class State { waiting, copying, complete };
 
@@ -43,7 +44,7 @@ struct Channel {
     auto operator<=>(const Channel&) const = default;
 };
 
-// Per channel either sends wait for receives or the other way round, first in first out.
+// Per channel, either sends wait for receives or receives wait for sends, first in first out.
 struct Waiting {
     std::deque<std::shared_ptr<Side>> sends, receives;
 };
@@ -62,7 +63,7 @@ struct Gathering {
     std::vector<std::vector<std::byte>> parts;
     size_t arrived = 0;
     bool complete = false;
-    int missing_rank = -1;  // a rank that left before it arrived; then the gathering never completes
+    int missing_rank = -1;  // a rank that left before it arrived: the gathering never completes
 };
 
 class Cluster {
@@ -110,7 +111,7 @@ class Cluster {
         return side.state == Side::State::complete;
     }
 
-    // After this nobody touches the side's memory.
+    // Afterwards nobody accesses the side's memory.
     void take_back(Channel channel, int target, const Side& side, bool sends) {
         Mailbox& box = mailbox(target);
         MutexLock lock(box.mutex);
@@ -139,7 +140,7 @@ class Cluster {
                                   gathering->missing_rank));
     }
 
-    // The gathering it leaves is never replaced, so that later collectives fail too.
+    // A gathering that a rank has left is never replaced, so that later collectives fail too.
     void leave(int rank) {
         MutexLock lock(collective_mutex_);
         gathering_->missing_rank = rank;
@@ -152,9 +153,10 @@ class Cluster {
         if (send.memory.size() > receive.memory.size()) {
             failure = Status(
                 Code::transport,
-                fmt::format("receiving from rank {} with tag {}: {} bytes were sent, more than the {} of the "
-                            "memory that waits for them; nothing was written to it",
-                            channel.source, channel.tag, send.memory.size(), receive.memory.size()));
+                fmt::format(
+                    "receiving from rank {} with tag {}: {} bytes were sent, but the memory that waits "
+                    "for them has only {}; nothing was written to it",
+                    channel.source, channel.tag, send.memory.size(), receive.memory.size()));
         } else if (!send.memory.empty()) {
             std::memcpy(receive.memory.data(), send.memory.data(), send.memory.size());
         }
@@ -251,7 +253,7 @@ class InProcessTransport final : public Transport {
     Result<std::unique_ptr<Transfer>> start_send(int target, uint32_t tag,
                                                  std::span<const std::byte> source) override {
         TAILRACE_TRY(check("sending data to", target));
-        // The sender's side is never written: copy() only reads it.
+        // copy() only reads the sender's side.
         std::span<std::byte> memory(const_cast<std::byte*>(source.data()), source.size());
         return std::unique_ptr<Transfer>(
             std::make_unique<InProcessTransfer>(cluster_, Channel{rank_, tag}, target, memory, true));
@@ -265,7 +267,7 @@ class InProcessTransport final : public Transport {
     }
 
     void wait(std::chrono::microseconds longest, bool /*busy*/) override {
-        // An hour is as good as for ever, and cannot overflow the clock.
+        // An hour is long enough, and cannot overflow the clock.
         longest = std::clamp<std::chrono::microseconds>(longest, {}, std::chrono::hours(1));
         Mailbox& box = cluster_->mailbox(rank_);
         MutexLock lock(box.mutex);
@@ -293,7 +295,7 @@ class InProcessTransport final : public Transport {
     Status check(std::string_view attempted, int rank) const {
         if (!concurrent_) {
             return Status(Code::failed_state,
-                          fmt::format("{} rank {}: this transport only has collectives", attempted, rank));
+                          fmt::format("{} rank {}: this transport has only collectives", attempted, rank));
         }
         return check_rank(attempted, rank);
     }

@@ -1,5 +1,6 @@
-// The in-process transport: `hosts.size()` ranks that are threads (or just objects) of one process. Used by
-// the tests to run a whole cluster in memory, and by make_single_transport() with one rank.
+// The in-process transport: `hosts.size()` ranks that are threads (or just objects) of one process.
+// The tests use it to run a whole cluster in memory, and make_single_transport() uses it with one
+// rank.
 #pragma once
 
 #include <memory>
@@ -10,8 +11,8 @@
 
 namespace tailrace::internal {
 
-// Transport i belongs to rank i on machine hosts[i]. Every one may outlive the others. `concurrent` as the
-// ranks shall report it; with false, post/poll/start_* fail, which shows that nobody uses them.
+// Transport i belongs to rank i on machine hosts[i]. Each may outlive the others. `concurrent` is
+// what the ranks report. If it is false, post/poll/start_* fail, which shows that nobody uses them.
 std::vector<std::unique_ptr<Transport>> make_in_process_transports(const std::vector<std::string>& hosts,
                                                                    bool concurrent = true);
 

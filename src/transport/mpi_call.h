@@ -1,4 +1,4 @@
-// What every MPI call of the transport needs: its failure as a Status.
+// Turns the failure of an MPI call into a Status.
 #pragma once
 
 #include <fmt/format.h>
@@ -19,7 +19,8 @@ inline Status mpi_status(int code, std::string_view attempted) {
                                                std::string_view(text.data(), static_cast<size_t>(length))));
 }
 
-// Leaves the function when an MPI call fails; the rest is the sentence, as for fmt::format.
+// Returns from the function if an MPI call fails. The other arguments make the sentence, as for
+// fmt::format.
 #define TAILRACE_MPI_TRY(call, ...)                                \
     do {                                                           \
         if (const int mpi_code = (call); mpi_code != MPI_SUCCESS)  \

@@ -25,7 +25,7 @@ void MpiRollCall::waiting(Clock::time_point now, std::string_view attempted) {
     if (!said_) say_here();
     if (rank_ >= reporters || reported_) return;
     hear();
-    // The others have had the time to say that they are here.
+    // By now the others have had the time to say that they are here.
     if (now - began_ >= patience_ + patience_ / 2) report(attempted);
 }
 
@@ -33,7 +33,7 @@ void MpiRollCall::say_here() {
     said_ = true;
     for (int reporter = 0; reporter < reporters && reporter < size_; ++reporter) {
         if (reporter == rank_) continue;
-        // A failure shows in the collective itself.
+        // A failure will show in the collective itself.
         MPI_Request request = MPI_REQUEST_NULL;
         if (MPI_Isend(&said_calls_.emplace_back(call_), 1, MPI_UINT64_T, reporter, tag_, communicator_,
                       &request) == MPI_SUCCESS)

@@ -1,11 +1,13 @@
-// MpiRollCall: who has come to a collective call that takes long, for the log. A rank that waits says nothing
-// at first. When it has waited for `patience` it tells the two reporters, ranks 0 and 1, that it is there. A
-// reporter that waits names the ranks it has not heard of; rank 1 does so only where rank 0 itself has not
-// come.
+// MpiRollCall: tells the log which ranks have not come to a collective call that takes long.
 //
-// So a call in which nobody waits long costs no message, and one that waits two small ones from each rank.
-// Nothing is said where both reporters are missing. Used by the thread that makes the collective calls, from
-// within them: possible at every level of thread support.
+// A rank that waits sends nothing at first. When it has waited for `patience`, it tells the two
+// reporters, ranks 0 and 1, that it is there. A reporter that waits logs the ranks it has not heard
+// of. Rank 1 does so only if rank 0 itself has not come. So a call in which nobody waits long costs
+// no message, and a long one costs two small messages from each rank. If both reporters are
+// missing, nothing is logged.
+//
+// The thread that makes the collective calls uses it, from within them. So it works at every level
+// of thread support.
 #pragma once
 
 #include <mpi.h>
@@ -30,8 +32,8 @@ class MpiRollCall {
     // Takes a sentence for the log.
     using Warn = std::function<void(const std::string& sentence)>;
 
-    // `communicator` outlives this object; its point-to-point messages with `tag` are the roll call's alone.
-    // Without `warn` nobody is asked.
+    // `communicator` must outlive this object. Only the roll call may send point-to-point messages
+    // with `tag` on it. Without `warn` no messages are sent.
     MpiRollCall(MPI_Comm communicator, int tag, int rank, int size, std::chrono::milliseconds patience,
                 Warn warn)
         : communicator_(communicator),
@@ -41,11 +43,11 @@ class MpiRollCall {
           patience_(patience),
           warn_(std::move(warn)) {}
 
-    // A collective call begins; every rank makes the same ones in the same order.
+    // A collective call begins. Every rank makes the same ones in the same order.
     void begin(Clock::time_point now);
-    // It still waits. `attempted`: what for ("gathering from all ranks").
+    // The call still waits. `attempted` says for what ("gathering from all ranks").
     void waiting(Clock::time_point now, std::string_view attempted);
-    // Takes in what has come too late to be of use.
+    // Receives messages that came too late to be of use.
     void hear();
 
   private:
@@ -56,11 +58,11 @@ class MpiRollCall {
     int tag_, rank_, size_;
     std::chrono::milliseconds patience_;
     Warn warn_;
-    uint64_t call_ = 0;  // counted alike on all ranks
+    uint64_t call_ = 0;  // equal on all ranks
     Clock::time_point began_;
     bool said_ = false, reported_ = false;
-    std::deque<uint64_t> said_calls_;  // what was sent: MPI may look at it for as long as the transport lives
-    std::set<int> here_;               // of this call, as a reporter has heard
+    std::deque<uint64_t> said_calls_;  // what was sent: MPI may read it as long as the transport lives
+    std::set<int> here_;               // for a reporter: the ranks it has heard of in this call
 };
 
 }  // namespace tailrace::internal

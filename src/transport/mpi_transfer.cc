@@ -10,14 +10,15 @@ namespace tailrace::internal {
 
 namespace {
 
-// Some MPI libraries move a large transfer a piece at a time within our calls, and do not say so. A look at a
-// transfer that took longer than this has moved bytes (an empty one takes about 1 us), so the next one should
-// follow soon: the difference between 400 MiB/s and memory speed within a node. Taking a thread switch for a
-// move only shortens one nap.
+// Some MPI libraries move a large transfer a piece at a time within our calls, and do not say so. A
+// test of a transfer takes about 1 us if nothing moves. If it took longer than this, it has moved
+// bytes, and the next one should follow soon. Within a node this makes the difference between 400
+// MiB/s and memory speed. If a thread switch is mistaken for a move, one nap is shorter.
 constexpr std::chrono::microseconds longest_empty_look(10);
 
-// How `bytes` bytes of memory are described to MPI: as that many bytes, or beyond an int's range as one
-// element of a type made of blocks and a rest. Both sides may describe the same bytes differently.
+// Describes `bytes` bytes of memory to MPI: as that many bytes or, beyond an int's range, as one
+// element of a type made of blocks and a rest. The two sides may describe the same bytes
+// differently.
 class Layout {
   public:
     Layout() = default;
@@ -101,11 +102,11 @@ class MpiTransfer : public Transfer {
   protected:
     virtual Result<std::optional<uint64_t>> advance() = 0;
 
-    // Is this request over? A null request is. MPI promises nothing about a request after an error, neither
-    // that it may be used again nor that MPI is done with its memory.
+    // Whether this request is over. A null request is. After an error MPI promises nothing about a
+    // request: it may not be usable again, and MPI may still access its memory.
     Result<bool> announced() { return over(announcement_request_, announcement_lost_); }
     Result<bool> moved() { return over(data_request_, data_lost_); }
-    // The announcement's memory is left to MPI where it may still look at it.
+    // Leaves the announcement's memory to MPI, if MPI may still access it.
     void abandon_announcement() { (void)announcement_.release(); }
 
     const std::shared_ptr<MpiProgress> progress_;
@@ -133,8 +134,8 @@ class MpiSend final : public MpiTransfer {
   public:
     using MpiTransfer::MpiTransfer;
 
-    // MPI has no way to take back a send; what it may still read is left to it. Only after a failure
-    // elsewhere.
+    // MPI cannot take back a send, so memory that it may still read is left to it. This happens
+    // only after a failure elsewhere.
     ~MpiSend() override {
         if (announcement_request_ != MPI_REQUEST_NULL || announcement_lost_) abandon_announcement();
         for (MPI_Request* request : {&announcement_request_, &data_request_})
@@ -168,8 +169,8 @@ class MpiReceive final : public MpiTransfer {
   public:
     using MpiTransfer::MpiTransfer;
 
-    // A receive can be taken back as long as nothing has matched it; if something has, it soon ends. Only
-    // after a failure elsewhere.
+    // A receive can be taken back as long as nothing has matched it. If something has, it soon
+    // ends. This happens only after a failure elsewhere.
     ~MpiReceive() override {
         std::erase(progress_->unannounced, this);
         if (announcement_lost_) abandon_announcement();
@@ -190,7 +191,7 @@ class MpiReceive final : public MpiTransfer {
         return Status();
     }
 
-    // True once this transfer no longer waits for its announcement: it came, or cannot come.
+    // True once this transfer no longer waits for its announcement, because it came or cannot come.
     bool look_for_announcement() {
         Result<bool> came = announced();
         if (came.ok() && !*came) return false;
@@ -232,7 +233,7 @@ class MpiReceive final : public MpiTransfer {
 
     std::span<std::byte> target_;
     bool announced_ = false;
-    Status trouble_;  // why no data can come
+    Status trouble_;  // the reason why no data can come
     Layout layout_;
     std::unique_ptr<std::byte[]> spare_;
 };

@@ -1,11 +1,11 @@
-// Way of the data:
-//   message      post() copies it and starts an Isend; poll() finds it by Improbe, which takes it out of
-//                reach of every other receive, and brings it in by Imrecv
+// How data moves:
+//   message      post() copies it and starts an Isend; poll() finds it by Improbe, which hides it from every
+//                other receive, and receives it by Imrecv
 //   transfer     mpi_transfer.h
 //   collective   lengths first, then the bytes in rounds that fit MPI's counts
 //
-// Errors that MPI raises without a communicator (from MPI_Test, in some libraries) go to the program's error
-// handler, which ends it by default; every other one comes back as a Status.
+// Some MPI libraries raise errors without a communicator (from MPI_Test). These go to the program's error
+// handler, which ends the program by default. Every other error comes back as a Status.
 #include "transport/mpi_transport.h"
 
 #include <fmt/format.h>
@@ -32,18 +32,18 @@ namespace {
 
 using std::chrono::microseconds;
 
-// In a collective the program's own thread waits: it looks some times at once, as the others are usually a
-// moment away, and for longer where that pays (LongLook), before it naps.
+// In a collective the program's own thread waits. It polls a few times at once, because the others
+// are usually only a moment away. If that pays (LongLook), it polls longer before it naps.
 constexpr int looks_before_napping = 50;
 constexpr microseconds longest_collective_nap(1000);
 
-// Messages are small: one that does not fit MPI's counts is a mistake of the caller's.
+// Messages are small. One that does not fit MPI's counts is a mistake of the caller.
 constexpr uint64_t largest_message_bytes = 0x7fffffff;
 
 // How long drop_messages() waits for what was posted.
 constexpr std::chrono::seconds longest_drop(5);
 
-// How long a transport that is destroyed goes on delivering what was posted.
+// How long the destructor goes on delivering posted messages.
 constexpr std::chrono::milliseconds longest_farewell(1000);
 
 class MpiTransport final : public Transport {
@@ -118,7 +118,7 @@ class MpiTransport final : public Transport {
         int complete = 0;
         const int code = MPI_Test(&arrival_->request, &complete, MPI_STATUS_IGNORE);
         if (code != MPI_SUCCESS) {
-            // MPI may still write to its memory, and a later look would take it for complete.
+            // MPI may still write to its memory, and a later test would take it for complete.
             const Message& lost = arrival_.release()->message;
             return mpi_status(code, fmt::format("receiving a message of {} bytes from rank {}",
                                                 lost.bytes.size(), lost.source));
@@ -131,7 +131,8 @@ class MpiTransport final : public Transport {
         return message;
     }
 
-    // Everybody says how many messages it has posted to whom; then each rank knows how many must still come.
+    // All ranks say how many messages they have posted to whom. Then each rank knows how many must
+    // still come.
     Status drop_messages() override {
         if (!concurrent_) return Status();
         posted_to_.resize(static_cast<size_t>(size_));
@@ -180,7 +181,8 @@ class MpiTransport final : public Transport {
     void wake() override { progress_->nap.wake(); }
 
     Result<std::vector<std::vector<std::byte>>> allgather(std::span<const std::byte> mine) override {
-        // 1. Everybody learns how much everybody has, and how it begins: what is short needs no second step.
+        // 1. All ranks learn how much each has, and how it begins. So short data need no second
+        // step.
         using ShortOpening = Opening<120>;
         std::vector<ShortOpening> openings(static_cast<size_t>(size_));
         const ShortOpening my_opening(mine);
@@ -197,7 +199,7 @@ class MpiTransport final : public Transport {
         }
         const uint64_t longest = *std::max_element(lengths.begin(), lengths.end());
 
-        // 2. Rounds in which each rank gives at most its share of what one call can bring.
+        // 2. In each round a rank gives at most its share of what one call can bring.
         const uint64_t share = std::max<uint64_t>(1, limits_.collective_bytes / static_cast<uint64_t>(size_));
         std::vector<int> counts(lengths.size()), places(lengths.size());
         std::vector<std::byte> round;
@@ -248,7 +250,7 @@ class MpiTransport final : public Transport {
     }
 
   private:
-    // How many bytes there are, and how they begin: what is short travels in one collective.
+    // The number of bytes, and their beginning. So short data travel in one collective.
     template <size_t room>
     struct Opening {
         uint64_t length = 0;
@@ -261,7 +263,7 @@ class MpiTransport final : public Transport {
             return {bytes, static_cast<size_t>(std::min<uint64_t>(length, room))};
         }
     };
-    // Posts and arrivals stay where they are in memory while MPI works on them.
+    // Posts and arrivals do not move in memory while MPI works on them.
     struct Post {
         std::vector<std::byte> bytes;
         MPI_Request request = MPI_REQUEST_NULL;
@@ -289,8 +291,9 @@ class MpiTransport final : public Transport {
         return {peer, static_cast<int>(tag % (uint64_t{greatest_tag_} + 1)), announcements_, data_,
                 limits_.plain_bytes};
     }
-    // What nobody has taken when a transport ends stays in MPI's queues, and the next communicator may have
-    // the same number there: so every transport has a tag that none of its ranks has used before. Collective.
+    // Messages that nobody has received when a transport ends stay in MPI's queues, and the next
+    // communicator may have the same number there. So every transport uses a message tag that none
+    // of its ranks has used before. Collective.
     Status choose_message_tag() {
         static std::atomic<int> newest{0};
         const int mine = newest + 1;
@@ -310,14 +313,15 @@ class MpiTransport final : public Transport {
         return tag;
     }
 
-    // What goes on whenever this rank looks at MPI.
+    // The work that goes on whenever this rank calls MPI.
     Status advance() {
         progress_->advance();
         return advance_posts();
     }
 
-    // Lets go of every post that is on its way. Messages to one rank leave in order, so the first of them are
-    // done first; but one rank that does not listen must not hold up the others' memory.
+    // Releases every post that has left. Messages to one rank leave in order, so the first of them
+    // are done first. But a rank that does not receive must not hold up the memory of posts to
+    // others.
     Status advance_posts() {
         Status worst;
         std::erase_if(posts_, [&](Post& post) {
@@ -331,7 +335,7 @@ class MpiTransport final : public Transport {
         return worst;
     }
 
-    // Takes the next message that has arrived, if any, out of MPI's hands.
+    // Takes the next message that has arrived, if any, out of MPI's queues.
     Status probe() {
         int found = 0;
         MPI_Message matched = MPI_MESSAGE_NULL;
@@ -352,7 +356,7 @@ class MpiTransport final : public Transport {
         return Status();
     }
 
-    // Waits for a collective. Nothing to keep: `request` is over, or MPI has given it up.
+    // Waits for a collective. Afterwards `request` is over, or MPI has given it up.
     Status complete(MPI_Request& request, std::string_view attempted) {
         const auto start = SteadyClock::now();
         roll_call_->begin(start);
@@ -376,13 +380,13 @@ class MpiTransport final : public Transport {
             }
             if (std::exchange(looks_on, false)) long_look_.was_in_vain();
             roll_call_->waiting(now, attempted);
-            // Never much longer than what was waited anyway.
+            // A nap never lasts much longer than the wait so far.
             sleep_for(std::clamp(waited / 8, shortest_nap, longest_collective_nap));
         }
     }
 
-    // MPI has only so many communicators. That there is none left is not for the program's error handler,
-    // which ends the program as a rule.
+    // MPI has a limited number of communicators. If none is left, the program's error handler must
+    // not be called, because it usually ends the program.
     Status duplicate(MPI_Comm original, MPI_Comm& copy) {
         MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
         TAILRACE_MPI_TRY(MPI_Comm_get_errhandler(original, &handler), "asking MPI for an error handler");
@@ -390,22 +394,24 @@ class MpiTransport final : public Transport {
         const int code = MPI_Comm_dup(original, &copy);
         MPI_Comm_set_errhandler(original, handler);
         MPI_Errhandler_free(&handler);
-        TAILRACE_MPI_TRY(code,
-                         "duplicating the communicator of {} ranks (MPI has so many; each session and each "
-                         "collective file takes four)",
-                         size_);
+        TAILRACE_MPI_TRY(
+            code,
+            "duplicating the communicator of {} ranks (MPI has a limited number; each session and "
+            "each collective file takes four)",
+            size_);
         TAILRACE_MPI_TRY(MPI_Comm_set_errhandler(copy, MPI_ERRORS_RETURN), "asking MPI to return its errors");
         return Status();
     }
 
-    // Gives what was posted some time to leave, for a peer that waits for a last word.
+    // Gives posted messages some time to leave, because a peer may wait for a last one.
     void say_farewell() {
         const auto deadline = SteadyClock::now() + longest_farewell;
         while (!posts_.empty() && advance_posts().ok() && SteadyClock::now() < deadline)
             sleep_for(shortest_nap);
     }
 
-    // What nobody received until now, nobody will. MPI may still look at the bytes: they are left to it.
+    // Messages that nobody has received until now are lost. MPI may still access the bytes, so they
+    // are left to it.
     void abandon() {
         if (!posts_.empty()) new std::list<Post>(std::move(posts_));
         if (arrival_) (void)arrival_.release();

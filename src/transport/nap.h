@@ -1,8 +1,8 @@
-// Nap: the pause between two looks at a library that has to be asked.
+// Nap: the pause between two calls of a library that must be polled.
 //
-// MPI makes progress only while somebody calls it, and cannot be waited for without polling. Every wait of a
-// transport over it is therefore a nap between two calls. Its length is the trade between the program's CPU
-// time and the flush's throughput: `Nap` says how it adapts.
+// MPI makes progress only while it is called, and cannot be waited for without polling. So every
+// wait of a transport over it is a nap between two calls. Its length trades the program's CPU time
+// against the flush's throughput. `Nap` says how it adapts.
 #pragma once
 
 #include <algorithm>
@@ -13,33 +13,35 @@
 
 namespace tailrace::internal {
 
-// What the calling thread sleeps between two looks at the library. Starts short after anything moved, because
-// more tends to follow at once; doubles while nothing moves, because then each look only costs.
+// How long the calling thread sleeps between two calls of the library. The nap is short after
+// anything moved, because more tends to follow at once. It doubles while nothing moves, because
+// then each call only costs.
 //
-// busy: transfers are under way, and many MPI libraries move a large one a piece at a time, within our calls;
-// the longest nap bounds what a transfer can lose. idle: only a message may come, and nothing is late that
-// waits for 5 ms; 200 looks a second cost less than 0.1 % of a core.
+// busy: transfers are under way. Many MPI libraries move a large transfer a piece at a time, within
+// our calls. So the longest nap bounds what a transfer can lose. idle: only a message may come, and
+// none suffers from waiting for 5 ms. 200 calls a second cost less than 0.1 % of a core.
 inline constexpr std::chrono::microseconds shortest_nap(30);
 inline constexpr std::chrono::microseconds longest_busy_nap(1000);
 inline constexpr std::chrono::microseconds longest_idle_nap(5000);
 
-// Whether a thread that waits for a peer goes on looking for `longest`, letting others have the core in
-// between (sched_yield), before its first nap. A nap of shortest_nap takes some 100 us, with what the kernel
-// adds, and whoever naps is late for the next meeting, where the peer naps then: short meetings that follow
-// each other take a nap each, unless one side looks longer than the other naps. Where the peer works for
-// long, or waits for this very core, it only costs: after one that was in vain so many waits nap early, twice
-// as many each time, that looking takes a few microseconds of a wait at most.
+// Decides whether a thread that waits for a peer polls for `longest` before its first nap, and
+// yields its core in between (sched_yield). A nap of shortest_nap takes about 100 us with the
+// kernel's overhead, and a rank that naps is late for the next meeting, where its peer then naps.
+// So short meetings that follow each other take a nap each, unless one side polls longer than the
+// other naps. If the peer works for long, or waits for this very core, polling only costs. So after
+// a poll in vain some waits nap early, twice as many each time. Then polling takes at most a few
+// microseconds of a wait.
 class LongLook {
   public:
     static constexpr std::chrono::microseconds longest{200};
 
-    // A wait begins. May it look for long?
+    // A wait begins. Returns whether it may poll for long.
     bool may() {
         if (waits_without_ == 0) return true;
         --waits_without_;
         return false;
     }
-    // What one that did has come to.
+    // A long poll was worth it.
     void paid() { after_failure_ = 1; }
     void was_in_vain() {
         waits_without_ = after_failure_;
@@ -53,7 +55,7 @@ class LongLook {
 
 class Nap {
   public:
-    // Something moved: look again soon.
+    // Something moved, so poll again soon.
     void reset() { next_ = shortest_nap; }
 
     void sleep(std::chrono::microseconds longest, bool busy) {
@@ -76,7 +78,7 @@ class Nap {
     }
 
   private:
-    std::chrono::microseconds next_ = shortest_nap;  // of the one thread that sleeps here
+    std::chrono::microseconds next_ = shortest_nap;  // only the thread that sleeps here uses it
     Mutex mutex_;
     Condition woken_;
     bool wake_ GUARDED_BY(mutex_) = false;

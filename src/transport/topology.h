@@ -7,7 +7,8 @@
 
 namespace tailrace::internal {
 
-// Nodes are numbered by their lowest rank; ranks of a node ascend. The representative is the lowest.
+// Nodes are numbered by their lowest rank. Ranks of a node ascend. The representative is the
+// lowest.
 struct Topology {
     std::vector<int> node_of_rank;
     std::vector<std::vector<int>> ranks_of_node;
@@ -15,8 +16,8 @@ struct Topology {
     int representative(int node) const { return ranks_of_node[static_cast<size_t>(node)].front(); }
     bool operator==(const Topology&) const = default;
 };
-// hosts[r] is rank r's machine. ranks_per_node 0: a node is a machine. Otherwise consecutive ranks of one
-// machine are laid out as several nodes of that many ranks (the last may have fewer).
+// hosts[r] is rank r's machine. If ranks_per_node is 0, a node is a machine. Otherwise consecutive
+// ranks of one machine form several nodes of that many ranks; the last may have fewer.
 Topology make_topology(const std::vector<std::string>& hosts, uint32_t ranks_per_node);
 
 }  // namespace tailrace::internal

@@ -1,4 +1,4 @@
-// What every transport has in common: agreement on a status, and the transport of a single rank.
+// What all transports share: agreement on a status, and the transport of a single rank.
 #include "transport/transport.h"
 
 #include <fmt/format.h>
@@ -15,14 +15,14 @@ namespace tailrace::internal {
 
 namespace {
 
-// A sentence longer than this is cut: agreement costs every rank the sum over all ranks.
+// Longer sentences are cut, because in an agreement every rank receives those of all ranks.
 constexpr size_t longest_sentence_bytes = 2048;
 
-// An answer that is none counts as a failure of that rank, never as its success.
+// An answer that cannot be decoded counts as a failure of that rank, never as a success.
 Status decode(std::span<const std::byte> bytes) {
     ByteReader reader(bytes);
     Status status = get_status(reader);
-    return reader.at_end() ? status : Status(Code::transport, "sent something else than its status");
+    return reader.at_end() ? status : Status(Code::transport, "sent something other than its status");
 }
 
 }  // namespace

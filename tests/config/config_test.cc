@@ -339,8 +339,8 @@ TEST_F(ConfigTest, NumbersAreRefusedOutsideTheirLimits) {
 
 TEST_F(ConfigTest, SizesAreRefusedWithWhatIsAllowed) {
     EXPECT_THAT(refusal("buffer_bytes", "64 MBytes"), HasSubstr("buffer_bytes: "));
-    EXPECT_THAT(refusal("bandwidth_cap", "-1"), HasSubstr("is no size"));
-    EXPECT_THAT(refusal("block_bytes", "99999999999TiB"), HasSubstr("is no size"));
+    EXPECT_THAT(refusal("bandwidth_cap", "-1"), HasSubstr("is not a size"));
+    EXPECT_THAT(refusal("block_bytes", "99999999999TiB"), HasSubstr("is not a size"));
 }
 
 TEST_F(ConfigTest, ChoicesAreRefusedWithTheNearest) {
