@@ -19,12 +19,13 @@ namespace tailrace::internal::collective {
 
 namespace {
 
-// Before it sleeps, a rank lets others run and looks again: the message it waits for is usually a moment
-// away. At the beginning of a call it looks for longer where that pays, which is where calls are small.
+// Before it sleeps, a rank yields and looks again, because the message it waits for is usually a
+// moment away. At the beginning of a call it looks longer if that pays, which is when calls are
+// small.
 constexpr int looks_before_sleeping = 30;
 constexpr std::chrono::microseconds shortest_sleep(30), longest_sleep(1000);
 
-// Never much longer than what was waited anyway.
+// A sleep never lasts much longer than the wait so far.
 std::chrono::microseconds sleep_after(std::chrono::steady_clock::duration waited) {
     return std::clamp(std::chrono::duration_cast<std::chrono::microseconds>(waited / 4), shortest_sleep,
                       longest_sleep);
@@ -105,7 +106,7 @@ class Call {
             default:
                 if (local_) return local_->handle(message);
                 return Status(Code::transport,
-                              "a rank that is no local aggregator received a message for one");
+                              "a rank that is not a local aggregator received a message for one");
         }
     }
 
@@ -123,14 +124,14 @@ Status exchange(CallContext& context, const RequestList& list, const MemoryList&
 
 namespace {
 
-// Moves one request after the other between a file and a rank's memory. Pieces of memory that are worth an
-// operation of the file move from where they lie; smaller ones are gathered first.
+// Moves one request after the other between a file and a rank's memory. Memory pieces that are
+// worth a file operation move directly. Smaller ones are gathered first.
 class DirectAccess {
   public:
     DirectAccess(CallContext& context, File& file, const MemoryList& memory)
         : context_(context), file_(file), memory_(memory) {}
 
-    // The memory's bytes from `begin` on.
+    // Moves the memory's bytes from `begin` on.
     Status move(const Request& request, uint64_t begin) {
         for (uint64_t done = 0; done < request.bytes;) {
             const uint64_t left = request.bytes - done;

@@ -1,4 +1,5 @@
-// One collective call on one rank, between the two agreements: drives the parts until this rank is through.
+// One collective call on one rank, between the two agreements. It drives the parts until this rank
+// has finished.
 #pragma once
 
 #include <vector>
@@ -8,11 +9,12 @@
 
 namespace tailrace::internal::collective {
 
-// Blocks. Statuses of the file phase and of shared memory go to context.failure; what it returns is a failure
-// of the transport, after which no further call can be made.
+// Blocks. Failures of the file phase and of shared memory go to context.failure. The returned
+// status is a failure of the transport; after that no further call can be made.
 Status exchange(CallContext& context, const RequestList& list, const MemoryList& memory);
 
-// Without an exchange: this rank's requests, one by one. Ends in context.failure and context.file_end.
+// Works without an exchange: transfers this rank's requests one by one. The outcome is in
+// context.failure and context.file_end.
 void access_directly(CallContext& context, Result<File*> file, const RequestList& list,
                      const MemoryList& memory);
 

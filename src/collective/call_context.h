@@ -1,5 +1,5 @@
-// CallContext: what the parts of one collective call share on one rank, and CallMemory: what calls leave to
-// the next one, so that memory is made and mapped once per file.
+// CallContext: what the parts of one collective call share on one rank. CallMemory: what calls
+// leave to the next one, so that memory is made and mapped once per file.
 //
 // Only the thread that drives the call uses these.
 #pragma once
@@ -22,13 +22,15 @@
 
 namespace tailrace::internal::collective {
 
-// A local aggregator works on so many windows at once: one is filled while another is sent.
+// A local aggregator works on this many windows at once: one is filled while another is sent.
 inline constexpr size_t local_slots = 2;
-// Of small windows it has more, so that a small call need not wait for slots; but only in so little memory,
-// as what is touched for the first time costs more than a message.
+// For small windows it has more slots, so that a small call need not wait for one. All of them
+// together take little memory, because touching memory for the first time costs more than a
+// message.
 inline constexpr size_t most_local_slots = 16;
 inline constexpr uint64_t more_slots_bytes = uint64_t{8} << 20;
-// A global aggregator has so many windows open at once: one is exchanged while another is in the file phase.
+// A global aggregator has this many windows open at once: one is exchanged while another is in the
+// file phase.
 inline constexpr size_t global_images = 2;
 
 // Memory for data, by role:
@@ -36,15 +38,15 @@ inline constexpr size_t global_images = 2;
 //   local aggregator   local_slots x buffer size of packed bytes, and a list of runs for each slot
 //   global aggregator  (global_images + 1) x window: the images, and packed bytes on their way in or out
 struct CallMemory {
-    SharedMemory list;                    // a member's requests, and its bytes of a small write
+    SharedMemory list;                    // a member's requests, and the bytes of its small write
     SharedMemory packed;                  // a local aggregator's slots
     SharedMemory runs[most_local_slots];  // the runs of each slot
-    Attachments attachments;              // to all of these, at other ranks
+    Attachments attachments;              // to all of these memories of other ranks
     std::unique_ptr<BufferPool> images;
-    LongLook long_look;  // at the beginning of calls
+    LongLook long_look;  // used at the beginning of calls
 };
 
-// Lists that grow a little with every call need not be made anew every time.
+// Spare room, so that lists that grow a little with every call need not be made anew every time.
 constexpr uint64_t spare_of_list(uint64_t bytes) {
     return bytes / 2;
 }
@@ -57,25 +59,27 @@ struct CallContext {
     const std::vector<int>& globals;
     const Domains& domains;
     CallMemory& memory;
-    FilePhase* file_phase;  // of a global aggregator
+    FilePhase* file_phase;  // if this rank is a global aggregator
     Statistics& statistics;
     const bool writes;
-    const size_t slots;  // of a local aggregator
+    const size_t slots;  // if this rank is a local aggregator
 
-    // The first failure of this rank. Parts go on after one, with nothing for bytes, so that nobody waits.
+    // The first failure of this rank. After one, the parts go on without bytes, so that nobody
+    // waits for them.
     Status failure{};
     uint64_t file_end = UINT64_MAX;
     uint64_t steps = 0;  // of the longest chain of messages and transfers that has reached this rank
     std::deque<CallMessage> to_myself{};
 
-    // Is there memory for the window at its owner from the beginning, as its first rounds fill the images?
+    // Whether the window's owner has memory for it from the beginning, because its first rounds
+    // fill the images.
     bool open_from_the_beginning(uint64_t window) const { return domains.round(window) < global_images; }
 
     int rank() const { return transport.rank(); }
     void fail(const Status& status) {
         if (failure.ok() && !status.ok()) failure = status;
     }
-    // `after`: the steps of all that this message had to wait for.
+    // `after`: the steps of everything that this message had to wait for.
     Status post(int target, CallMessage message, uint64_t after) {
         message.step = after;
         if (target == rank()) {
@@ -86,17 +90,17 @@ struct CallContext {
         ++statistics.messages;
         return transport.post(target, encode(message));
     }
-    // Something has arrived that is the end of a chain of so many.
+    // Notes that something has arrived that ends a chain of `step` messages and transfers.
     void note_step(uint64_t step) { steps = std::max(steps, step); }
 
-    // The place of a message's slot among the packed bytes of its local aggregator. transport when the
-    // message speaks of more than there is.
+    // The place of a message's slot in the packed bytes of its local aggregator. transport if the
+    // message names more than there is.
     Result<std::span<std::byte>> slot_of(std::span<std::byte> packed, const CallMessage& message) const {
         const uint64_t begin = message.slot * domains.window_bytes();
         if (message.slot >= most_local_slots || begin > packed.size() ||
             message.bytes > packed.size() - begin)
             return Status(Code::transport,
-                          fmt::format("a rank speaks of {} bytes in slot {} of {} bytes of packed data",
+                          fmt::format("a rank names {} bytes in slot {} of {} bytes of packed data",
                                       message.bytes, message.slot, packed.size()));
         return packed.subspan(static_cast<size_t>(begin), static_cast<size_t>(message.bytes));
     }
@@ -106,14 +110,15 @@ struct CallContext {
     }
 };
 
-// Which of a rank's memories an attachment is to (Attachments::at); behind them the runs of each slot.
+// Which of a rank's memories an attachment leads to (Attachments::at). After these come the runs of
+// each slot.
 enum Attached : int { attached_list = 0, attached_packed = 1, attached_runs = 2 };
 
-// transport when the memory holds fewer than a peer says.
+// transport if the memory holds fewer requests than a peer says.
 inline Result<std::span<const Request>> as_requests(std::span<const std::byte> memory, uint64_t count) {
     if (count > memory.size() / sizeof(Request))
-        return Status(Code::transport, fmt::format("a rank speaks of {} requests in {} bytes of memory",
-                                                   count, memory.size()));
+        return Status(Code::transport,
+                      fmt::format("a rank names {} requests in {} bytes of memory", count, memory.size()));
     return std::span(reinterpret_cast<const Request*>(memory.data()), static_cast<size_t>(count));
 }
 inline std::span<const std::byte> as_bytes(std::span<const Request> requests) {

@@ -52,7 +52,7 @@ Result<CallMessage> decode_call_message(std::span<const std::byte> bytes) {
         run.bytes = reader.get<uint64_t>();
     }
     if (!reader.at_end() || kind > static_cast<uint8_t>(CallMessage::Kind::taken))
-        return Status(Code::transport, "a collective call received a message that is none of its own");
+        return Status(Code::transport, "a collective call received a message that does not belong to it");
     return message;
 }
 

@@ -30,7 +30,7 @@ std::string directory_of(const std::string& path) {
     return slash == 0 ? "/" : path.substr(0, slash);
 }
 
-// A rank's opening message of a call. `failed`: what it was given makes no sense.
+// A rank's opening message of a call. `failed`: its arguments make no sense.
 struct Opening {
     RankSummary summary;
     bool failed = false;
@@ -207,8 +207,8 @@ class TwoLayerFile final : public CollectiveFile {
         return Status();
     }
 
-    // Opened by those who are to be global aggregators when all open it, in the background; by others when it
-    // is first needed: most ranks never touch the file.
+    // Ranks that are to be global aggregators open it in the background when all ranks open it.
+    // Others open it when they first need it, because most ranks never touch the file.
     Result<File*> own_file() {
         MutexLock lock(file_mutex_);
         if (!file_) TAILRACE_TRY(open_own(options_.mode == Mode::read ? Mode::read : Mode::existing));
@@ -311,7 +311,7 @@ class TwoLayerFile final : public CollectiveFile {
         const auto node = static_cast<size_t>(agreement_.topology.node_of_rank[rank]);
         summary.has_shared_list = true;
         if (access.requests.empty() || options_.plan.local_aggregators_per_node < 0) return;
-        // The first rank of a node is its own local aggregator, whatever the groups are.
+        // The first rank of a node is always its own local aggregator, whatever the groups are.
         summary.has_shared_list = agreement_.node_shares_memory[node];
         if (!summary.has_shared_list || agreement_.topology.ranks_of_node[node].front() == transport_->rank())
             return;
@@ -331,7 +331,8 @@ class TwoLayerFile final : public CollectiveFile {
         summary.shares_bytes = with_bytes;
     }
 
-    // A local aggregator's; never more memory than that of local_slots windows of full size.
+    // For a local aggregator. The slots never take more memory than local_slots windows of full
+    // size.
     size_t slots(const Domains& domains) const {
         const uint64_t bytes = std::min(local_slots * options_.plan.domains.window_bytes, more_slots_bytes);
         return static_cast<size_t>(
@@ -385,9 +386,10 @@ class TwoLayerFile final : public CollectiveFile {
         } catch (const std::system_error& error) {
             return Status(
                 Code::out_of_memory,
-                fmt::format("opening '{}' collectively: rank {}, a global aggregator, gets no thread for "
-                            "the file ({}); see `ulimit -u`",
-                            path_, transport_->rank(), error.code().message()));
+                fmt::format(
+                    "opening '{}' collectively: rank {}, a global aggregator, cannot start a thread for "
+                    "the file ({}); see `ulimit -u`",
+                    path_, transport_->rank(), error.code().message()));
         }
         return Status();
     }
@@ -399,7 +401,7 @@ class TwoLayerFile final : public CollectiveFile {
         statistics_.memory_bytes = std::max(statistics_.memory_bytes, bytes);
     }
 
-    // What is left of the time so far when the parts that are measured are taken out.
+    // The rest of the time so far, without the parts that are measured.
     void note_exchange(Way way, double seconds) {
         const double measured = statistics_.gather + statistics_.copy + statistics_.scatter +
                                 (way == Way::direct ? statistics_.file : 0);
@@ -458,8 +460,8 @@ class TwoLayerFile final : public CollectiveFile {
         wait_until_idle();
         return call_or_give_up(writes, access);
     }
-    // Without memory for a list in the middle of an exchange a rank can say nothing more to the others, which
-    // wait for it: the program has to end, as after any failure of MPI.
+    // If there is no memory for a list in the middle of an exchange, a rank cannot tell the others,
+    // which wait for it. The program must end, as after any failure of MPI.
     Result<uint64_t> call_or_give_up(bool writes, const RankAccess& access) {
         try {
             return call(writes, access);
@@ -482,21 +484,22 @@ class TwoLayerFile final : public CollectiveFile {
     const std::shared_ptr<Storage> storage_;
     const std::string path_;
     Options options_;
-    const std::map<std::string, std::string> hints_;  // before the file system's block has its say
+    const std::map<std::string, std::string> hints_;  // before they are adapted to the file system's block
     OpenAgreement agreement_;
     std::vector<int> globals_;  // global aggregators
     CallMemory memory_;
     Statistics statistics_;
     double measured_before_ = 0;
     std::string last_reason_;
-    // Held while the file is opened or synced. (Not annotated: between calls nobody else reads `file_`.)
+    // Held while the file is opened or synced. (Not annotated: between calls nobody else reads
+    // `file_`.)
     Mutex file_mutex_;
     std::unique_ptr<File> file_;             // once it is open it stays, until the file phase has ended
-    std::unique_ptr<FilePhase> file_phase_;  // after what its thread uses
+    std::unique_ptr<FilePhase> file_phase_;  // after everything that its thread uses
     bool closed_ = false;
     bool broken_ = false;
 
-    mutable Mutex mutex_;  // guards the queue; a call in it stays there until it is over
+    mutable Mutex mutex_;  // guards the queue; a call stays in it until the call has ended
     mutable Condition changed_;
     std::deque<std::shared_ptr<Background>> queue_ GUARDED_BY(mutex_);
     bool stopping_ GUARDED_BY(mutex_) = false;

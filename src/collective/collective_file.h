@@ -2,20 +2,20 @@
 // requests, by two-layer collective I/O.
 //
 // A call:
-//   1. every rank looks at its list, and all exchange a summary (one allgather);
-//   2. from the same summaries every rank makes the same plan (plan.h): who aggregates, which windows of the
-//      file belong to whom, or that nothing need be exchanged;
-//   3. the parts (member, local aggregator, global aggregator) run as state machines in the calling thread
-//      until this rank has no more to do; global aggregators have a thread for the file;
-//   4. all agree on the outcome (one allgather), so every rank returns the same status.
+//   1. Every rank examines its list, and all exchange a summary (one allgather).
+//   2. From the same summaries every rank makes the same plan (plan.h): who aggregates, and which windows of
+//      the file belong to whom, or that no exchange is needed.
+//   3. The parts (member, local aggregator, global aggregator) run as state machines in the calling thread
+//      until this rank has finished. Global aggregators have a thread for the file.
+//   4. All agree on the outcome (one allgather), so every rank returns the same status.
 //
-// Collective: every rank calls the same methods in the same order, from one thread at a time. What a failed
-// write leaves: the requested bytes of the file are undefined, all others are intact. What a failed read
-// leaves: the ranks' memory is undefined.
+// Collective: every rank calls the same methods in the same order, from one thread at a time. After a failed
+// write the requested bytes of the file are undefined, and all others are intact. After a failed read the
+// ranks' memory is undefined.
 //
-// When requests of different ranks of one write overlap, the overlapping bytes come from one of them,
-// unspecified which; the statistics count them. A list of one rank that overlaps itself is refused for
-// writes. Bytes beyond the end of the file read as zeros and are not counted in what a read returns.
+// If requests of different ranks of one write overlap, the overlapping bytes come from one of them, and it is
+// unspecified which. The statistics count these bytes. For writes, a list of one rank that overlaps itself is
+// refused. Bytes beyond the end of the file read as zeros and are not counted in the result of a read.
 #pragma once
 
 #include <functional>
@@ -37,8 +37,8 @@ namespace tailrace::internal::collective {
 
 enum class Mode {
     read,        // the file must exist
-    write,       // read and write; created when it is missing
-    create_new,  // read and write; already_exists when it is there
+    write,       // read and write; created if missing
+    create_new,  // read and write; already_exists if it exists
     existing,    // read and write; must exist
 };
 
@@ -48,61 +48,64 @@ struct Options {
     Sieve sieve_reads = Sieve::automatic;
     Sieve sieve_writes = Sieve::automatic;
     DirectIo direct_io = DirectIo::off;
-    uint32_t ranks_per_node = 0;  // 0: a node is a machine; else as many consecutive ranks of one machine
-    // Two-layer aggregation needs memory that the ranks of a node share; without it p_l = p.
+    uint32_t ranks_per_node = 0;  // 0: a node is a machine; else this many consecutive ranks of one machine
+    // Two-layer aggregation needs memory that the ranks of a node share. Without it p_l = p.
     bool shared_memory = true;
 };
 
-// One rank's part of a call. The memory stays the caller's, and must stay as it is until the call is over.
+// One rank's part of a call. The memory is the caller's, and must stay as it is until the call has
+// ended.
 struct RankAccess {
-    std::vector<Request> requests;  // non-decreasing offsets; none of zero bytes
-    MemoryList memory;              // as many bytes as the requests ask for; only read by a write
-    // What whoever made this already knows to be wrong with it: then the call is refused on all ranks.
+    std::vector<Request> requests;  // offsets do not decrease; none has zero bytes
+    MemoryList memory;              // as many bytes as the requests ask for; writes only read it
+    // A mistake in it that its maker already knows of. Then the call is refused on all ranks.
     Status wrong{};
 };
 
-// A call that goes on in the background.
+// A call that runs in the background.
 class Pending {
   public:
     virtual ~Pending() = default;
     virtual bool test() = 0;
-    // Blocks until it is over; the bytes that this rank has read or written. The same at every later call.
+    // Blocks until the call has ended. Returns the bytes that this rank has read or written. Later
+    // calls return the same.
     virtual Result<uint64_t> wait() = 0;
 };
 
 class CollectiveFile {
   public:
-    virtual ~CollectiveFile() = default;  // closes; a failure to do so goes to the log
+    virtual ~CollectiveFile() = default;  // closes; a failure goes to the log
 
-    // Returns when the bytes are in the file's page cache, or on their way: durable after sync().
+    // Returns when the bytes are in the file's page cache, or on their way. They are durable after
+    // sync().
     virtual Result<uint64_t> write(RankAccess access) = 0;
-    // The bytes read: fewer than asked for only where the file ends.
+    // Returns the bytes read, which are fewer than asked for only where the file ends.
     virtual Result<uint64_t> read(RankAccess access) = 0;
 
-    // The same in the background, one after the other in the order of the calls. Every one has to be waited
-    // for. With a transport that must not be used beside the program's own calls (concurrent() is false) the
-    // whole call happens here.
+    // Write or read in the background, one call after the other in the order of the calls. Every
+    // call must be waited for. If the transport must not be used beside the program's own calls
+    // (concurrent() is false), the whole call happens here.
     virtual std::shared_ptr<Pending> start_write(RankAccess access) = 0;
     virtual std::shared_ptr<Pending> start_read(RankAccess access) = 0;
 
-    // All further calls are collective too, and wait for what goes on in the background.
+    // All further calls are collective, too, and wait for the background.
     virtual Status sync() = 0;
-    // Idempotent; every other call fails afterwards.
+    // Idempotent. Every other call fails afterwards.
     virtual Status close() = 0;
 
-    // Of all ranks together since the file was opened.
+    // The statistics of all ranks together since the file was opened.
     virtual Result<Statistics> statistics() = 0;
-    // Local, when what goes on in the background has ended: of this rank, and why the last call went the way
-    // it did.
+    // This rank's statistics, and the reason why the last call went the way it did. Local; use them
+    // when the background has ended.
     virtual Statistics own_statistics() const = 0;
     virtual std::string last_reason() const = 0;
 
     virtual const std::string& path() const = 0;
-    // Every setting as it was opened with, by its name in hints.h.
+    // Every setting with the value it was opened with, by its name in hints.h.
     virtual std::map<std::string, std::string> hints() const = 0;
 };
 
-// Collective. The file is created by the first rank; global aggregators open it in the background.
+// Collective. The first rank creates the file. Global aggregators open it in the background.
 Result<std::unique_ptr<CollectiveFile>> open_collective_file(std::shared_ptr<Transport> transport,
                                                              std::shared_ptr<Storage> storage,
                                                              const std::string& path, const Options& options);

@@ -12,7 +12,7 @@ namespace tailrace::internal::collective {
 
 namespace {
 
-// Tasks under way are bounded by the images of the submitter; this bound only has to be larger.
+// The submitter's images bound the tasks under way. This bound only has to be larger.
 constexpr size_t most_tasks = 64;
 
 constexpr uint64_t local_read_hole = 8 * KiB;
@@ -73,7 +73,7 @@ void FilePhase::submit(FileTask* task) {
 }
 
 void FilePhase::run() {
-    // Opening takes a while on a file system behind a network. What it comes to, the first task will see.
+    // Opening takes a while on a file system behind a network. The first task will see its result.
     (void)catching([&] { return open_file_(); });
     while (std::optional<FileTask*> next = tasks_.pop()) {
         FileTask& task = **next;
@@ -112,8 +112,9 @@ Status FilePhase::write(File& file, FileTask& task, const std::vector<Request>& 
     return Status();
 }
 
-// What the file has between the runs of a segment is written along with them, zeros where the file has ended.
-// A hole that has a whole block and nothing but zeros is left out, as it may be none of the file's yet.
+// Writes the bytes between the runs of a segment along with them, and zeros beyond the end of the
+// file. A hole that has a whole block and only zeros is left out, because it may be a hole of the
+// file.
 Status FilePhase::write_segment(File& file, FileTask& task, std::span<const Request> runs) {
     uint64_t begin = runs.front().offset;
     const auto write_until = [&](uint64_t end) {

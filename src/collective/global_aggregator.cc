@@ -13,7 +13,7 @@ namespace tailrace::internal::collective {
 
 namespace {
 
-// Images begin at a multiple of this in memory and in the file, as direct I/O likes it.
+// Images begin at a multiple of this in memory and in the file, as direct I/O prefers.
 constexpr uint64_t image_alignment = 4096;
 
 }  // namespace
@@ -35,7 +35,7 @@ GlobalAggregator::GlobalAggregator(CallContext& context, LocalAggregator* local)
     if (mine == context.globals.end()) return;
     index_ = static_cast<int>(mine - context.globals.begin());
     if (context.domains.window_bytes() >= 2 * MiB) context.memory.images->use_huge_pages();
-    // The groups that may have something here; each of them says what, be it nothing.
+    // The groups that may have something here. Each of them tells what, even if it is nothing.
     std::map<int, FileWindow> ranges;
     for (size_t rank = 0; rank < context.ranks.size(); ++rank) {
         const ListSummary& list = context.ranks[rank].list;
@@ -77,7 +77,8 @@ Status GlobalAggregator::handle(int source, const CallMessage& message) {
     return serve(*window, *contribution);
 }
 
-// A group has said to which windows it contributes. Those of the first rounds are open from then on.
+// A group has said to which windows it contributes. Those of the first rounds are open from then
+// on.
 Status GlobalAggregator::announced(int source, const std::vector<uint64_t>& ids) {
     if (!ids.empty()) ++context_.statistics.receives;
     if (groups_missing_ == 0)
@@ -86,8 +87,8 @@ Status GlobalAggregator::announced(int source, const std::vector<uint64_t>& ids)
         if (context_.domains.owner(id) != index_ || context_.domains.round(id) >= context_.domains.rounds())
             return Status(
                 Code::transport,
-                fmt::format("rank {} contributes to window {}, which this global aggregator does not "
-                            "own",
+                fmt::format("rank {} contributes to window {}, which does not belong to this global "
+                            "aggregator",
                             source, id));
         if (!context_.open_from_the_beginning(id)) {
             contributors_[id].push_back(source);
@@ -199,7 +200,7 @@ Status GlobalAggregator::offered(Window& window, Contribution& contribution, con
     return Status();
 }
 
-// The window has been read, and the group has said where its packed bytes go.
+// Continues when the window has been read and the group has said where its packed bytes go.
 Status GlobalAggregator::serve(Window& window, Contribution& contribution) {
     INVARIANT(contribution.grant && window.stage == Window::Stage::serving);
     CallMessage& message = *contribution.grant;
@@ -278,7 +279,7 @@ Result<bool> GlobalAggregator::advance(Window& window) {
     return moved;
 }
 
-// Lets a contribution that comes from, or goes to, another node go on.
+// Continues a contribution that comes from, or goes to, another node.
 Result<bool> GlobalAggregator::advance(Window& window, Contribution& contribution) {
     if (contribution.runs_transfer) {
         TAILRACE_ASSIGN(const auto complete, contribution.runs_transfer->test());

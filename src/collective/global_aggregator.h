@@ -1,12 +1,14 @@
-// GlobalAggregator: a global aggregator at work. It opens its windows one after the other, as many at once as
-// it has images, collects what the groups have to say about each, and lets the file phase read or write it
-// while the next one is exchanged (call_message.h has the conversation).
+// GlobalAggregator: the work of a global aggregator. It opens its windows one after the other, as
+// many at once as it has images. It collects what the groups say about each. The file phase then
+// reads or writes the window while the next one is exchanged. (call_message.h has the messages.)
 //
-// A state machine like LocalAggregator. Memory: the images, and one buffer as large as a window for packed
-// bytes on their way to or from other nodes, handed out piece by piece; a contribution that finds no room
-// waits until the others are through, and the window of one group always fits.
+// It is a state machine like LocalAggregator. Memory: the images, and one buffer as large as a
+// window for packed bytes on their way to or from other nodes. The buffer is handed out piece by
+// piece. A contribution that finds no room waits until others have finished. A window of one group
+// always fits.
 //
-// A contribution of one run needs no packing: it is received straight into the image, or sent from it.
+// A contribution of one run needs no packing. It is received straight into the image, or sent from
+// it.
 #pragma once
 
 #include <deque>
@@ -19,24 +21,24 @@
 
 namespace tailrace::internal::collective {
 
-// The memory that the image of a window of so many bytes takes.
+// The memory that the image of a window of this size takes.
 uint64_t image_bytes(uint64_t window_bytes);
 
-// A global aggregator's memory for windows of up to so many bytes; what is not used is not touched. Before
-// the exchange, in which nobody can do without.
+// Makes a global aggregator's memory for windows of up to this size. Unused memory is not touched.
+// Call it before the exchange, in which no rank can do without.
 Status make_images(CallMemory& memory, uint64_t window_bytes);
 
 class GlobalAggregator {
   public:
-    // `local`: of the same rank, if it is a local aggregator.
+    // `local`: the part of the same rank, if it is a local aggregator.
     GlobalAggregator(CallContext& context, LocalAggregator* local);
-    // Waits for the file phase, and takes back transfers, of a call that was given up.
+    // Waits for the file phase, and takes back the transfers of an abandoned call.
     ~GlobalAggregator();
     GlobalAggregator(const GlobalAggregator&) = delete;
     GlobalAggregator& operator=(const GlobalAggregator&) = delete;
 
     Status handle(int source, const CallMessage& message);
-    // True when something moved.
+    // True if something moved.
     Result<bool> step();
     bool done() const;
 
@@ -45,7 +47,7 @@ class GlobalAggregator {
         enum class Stage {
             expected,   // no message yet
             described,  // runs are known, or on their way
-            waiting,    // a read is through, the group has no memory for it yet
+            waiting,    // read the window; the group has no memory for it yet
             moving,     // packed bytes are on their way, or wait for room
             settled,
         };
@@ -53,7 +55,7 @@ class GlobalAggregator {
         Stage stage = Stage::expected;
         uint64_t bytes = 0;
         std::vector<Request> runs;
-        std::optional<CallMessage> grant;  // a read's: where the packed bytes go
+        std::optional<CallMessage> grant;  // for a read: where the packed bytes go
         bool in_scratch = false;
         std::span<std::byte> packed;
         std::unique_ptr<Transfer> runs_transfer, data_transfer;
@@ -68,7 +70,7 @@ class GlobalAggregator {
         std::span<std::byte> image;
         std::vector<Contribution> contributions;
         FileTask task;
-        uint64_t steps = 0;  // of the messages up to here, one after the other
+        uint64_t steps = 0;  // the length of the chain of messages up to here
     };
 
     Status announced(int source, const std::vector<uint64_t>& ids);
@@ -90,12 +92,12 @@ class GlobalAggregator {
 
     CallContext& context_;
     LocalAggregator* const local_;
-    int index_ = -1;  // among the global aggregators; -1: this rank is none
+    int index_ = -1;  // among the global aggregators; -1 if this rank is not one
     size_t groups_missing_ = 0;
-    std::map<uint64_t, std::vector<int>> contributors_;  // by window; those that were opened are gone
+    std::map<uint64_t, std::vector<int>> contributors_;  // by window; opened windows are removed
     std::deque<std::unique_ptr<Window>> open_;
-    Cuts cuts_;           // of the windows that went through the file
-    uint64_t steps_ = 0;  // of the messages up to the last window that was closed
+    Cuts cuts_;           // of windows that went through the file
+    uint64_t steps_ = 0;  // the length of the chain of messages up to the last window that was closed
     Buffer scratch_;
     size_t scratch_used_ = 0, scratch_users_ = 0;
 };

@@ -14,7 +14,7 @@ namespace tailrace::internal::collective {
 
 namespace {
 
-// A hint, and how it is read from its text and told in it.
+// A hint, and how it is parsed and printed.
 struct Hint {
     HintInfo info;
     bool (*set)(Options&, std::string_view);
@@ -37,7 +37,7 @@ bool choose(Value& place, std::string_view text, const Choice<Value> (&choices)[
     return false;
 }
 
-// A number's own text where it is none of the choices.
+// A number is printed as it is, unless it is one of the choices.
 template <class Value, size_t count>
 std::string chosen(Value value, const Choice<Value> (&choices)[count]) {
     for (const Choice<Value>& choice : choices)
@@ -160,7 +160,7 @@ const std::vector<Hint>& table() {
     return hints;
 }
 
-// A hint's environment variable is this and its name in capitals.
+// A hint's environment variable is this and the hint's name in capitals.
 constexpr std::string_view prefix = "TAILRACE_COLLECTIVE_";
 
 std::string hint_of(std::string_view variable) {
@@ -203,10 +203,10 @@ std::map<std::string, std::string> hints_in_effect(const Options& options) {
 
 Status set_hints(Options& options, const std::map<std::string, std::string>& hints) {
     for (const auto& [variable, value] : environment_variables(prefix)) {
-        if (value.empty()) continue;  // as good as unset
+        if (value.empty()) continue;  // empty is as good as unset
         if (std::any_of(variable.begin(), variable.end(), [](unsigned char c) { return std::islower(c); }))
             return Status(Code::invalid_argument,
-                          fmt::format("environment variable {}: they are in capitals", variable));
+                          fmt::format("environment variable {}: its name must be in capitals", variable));
         TAILRACE_TRY(set_hint(options, hint_of(variable), value)
                          .with_context(fmt::format("environment variable {}", variable)));
     }

@@ -18,13 +18,14 @@ bool touches(const RequestList& list, const FileWindow& window) {
     return false;
 }
 
-// ok when a member's list is what its summary says. All plans and places follow from the summaries.
+// Checks that a member's list is what its summary says. All plans and places follow from the
+// summaries.
 Status check_list(int rank, std::span<const Request> requests, const ListSummary& said) {
     const auto found = summarise(requests, false, "a member's list");
     if (found.ok() && *found == said) return Status();
     return Status(Code::transport,
-                  fmt::format("the list of {} requests that rank {} shows in shared memory is not what it "
-                              "announced{}",
+                  fmt::format("the list of {} requests that rank {} shows in shared memory is not the one "
+                              "it announced{}",
                               requests.size(), rank, found.ok() ? "" : ": " + found.status().message()));
 }
 
@@ -59,7 +60,7 @@ Status LocalAggregator::start() {
             const size_t list_bytes = requests.size_bytes();
             if (member.shares_bytes && member.list.bytes > memory->size() - list_bytes)
                 return Status(Code::transport,
-                              fmt::format("rank {} says that it has laid {} bytes where there are {}", rank,
+                              fmt::format("rank {} says that it has laid {} bytes, but there are {}", rank,
                                           member.list.bytes, memory->size() - list_bytes));
             if (member.shares_bytes)
                 laid_.try_emplace(rank, lists_[rank],
@@ -67,7 +68,7 @@ Status LocalAggregator::start() {
             continue;
         }
         context_.fail(memory.status());
-        if (member.shares_bytes) continue;  // it waits for nothing
+        if (member.shares_bytes) continue;  // this member waits for nothing
         CallMessage give_up;
         give_up.kind = CallMessage::Kind::take;
         give_up.window = every_window;
@@ -89,7 +90,8 @@ Status LocalAggregator::begin() {
     ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
     windows_ = windows_left_ = ids.size();
 
-    // Every owner that the ranks' summaries let expect something gets a message, though it may be empty.
+    // Every owner that the ranks' summaries let expect something gets a message, though it may be
+    // empty.
     FileWindow range{UINT64_MAX, 0};
     for (const int rank : members_) {
         const ListSummary& list = context_.ranks[static_cast<size_t>(rank)].list;
@@ -173,7 +175,7 @@ Result<bool> LocalAggregator::step() {
 }
 
 bool LocalAggregator::done() const {
-    return windows_left_ == 0 && asking_.empty();  // a window is left until its slot is free
+    return windows_left_ == 0 && asking_.empty();  // a window counts until its slot is free
 }
 
 // ---- where things are ---------------------------------------------------------------------------------
@@ -225,7 +227,7 @@ MergeCounts LocalAggregator::merge_window(const FileWindow& window, std::vector<
     return merged;
 }
 
-// Finds the memory for the packed bytes of slot.runs, and shows the runs to the members.
+// Finds memory for the packed bytes of slot.runs, and shows the runs to the members.
 Status LocalAggregator::prepare(size_t index) {
     Slot& slot = slots_[index];
     const uint64_t bytes = total_bytes(slot.runs);
@@ -239,7 +241,7 @@ Status LocalAggregator::prepare(size_t index) {
     slot.packed = context_.memory.packed.memory().subspan(static_cast<size_t>(index * slot_bytes),
                                                           static_cast<size_t>(bytes));
     const bool all_laid = laid_.size() + lists_.count(context_.rank()) == members_.size();
-    if (alone() || (all_laid && !by_memory(slot.window))) return Status();  // nobody else looks
+    if (alone() || (all_laid && !by_memory(slot.window))) return Status();  // no other rank looks
     SharedMemory& shown = context_.memory.runs[index];
     const uint64_t shown_bytes = slot.runs.size() * sizeof(Request);
     TAILRACE_TRY(shown.ensure(shown_bytes, spare_of_list(shown_bytes)));
@@ -282,8 +284,8 @@ void LocalAggregator::release(size_t index) {
 
 // ---- writes -------------------------------------------------------------------------------------------
 
-// Of the windows that are open, the one of the earliest round; within a round local aggregators begin at
-// different owners, so that not all of them send to the first one at once.
+// Takes the open window of the earliest round. Within a round local aggregators begin at different
+// owners, so that they do not all send to the first one at once.
 Status LocalAggregator::take_up(size_t index) {
     const auto owners = static_cast<uint64_t>(context_.domains.owners());
     const auto& all = context_.groups.aggregators;
@@ -330,7 +332,7 @@ Status LocalAggregator::offer(size_t index) {
     message.bytes = slot.failed ? 0 : slot.packed.size();
     if (slot.failed) {
     } else if (inside(slot.window)) {
-        slot.waits_for_done = message.answer = true;  // takes no message
+        slot.waits_for_done = message.answer = true;  // it receives no messages
     } else if (by_memory(slot.window)) {
         slot.waits_for_done = message.answer = reuses_slots();
         message.shared = true;
@@ -354,7 +356,7 @@ Status LocalAggregator::offer(size_t index) {
     return post_offer(message, slot.steps);
 }
 
-// The first to an owner names the windows that it may expect.
+// The first message to an owner names the windows that the owner may expect.
 Status LocalAggregator::post_offer(CallMessage& message, uint64_t after) {
     const int target = owner(message.window);
     if (const auto unsaid = unsaid_.find(target); unsaid != unsaid_.end()) {
@@ -379,8 +381,8 @@ Status LocalAggregator::ask(uint64_t window, uint64_t steps) {
         if (runs.size() <= most_runs_in_message) {
             message.runs = runs;
         } else {
-            // The transfer looks at the runs, which stay in place when the vector is moved; advance() waits
-            // for its end.
+            // The transfer reads the runs, which stay in place when the vector is moved. advance()
+            // waits for its end.
             ++context_.statistics.messages;
             TAILRACE_ASSIGN(asking_[window],
                             context_.transport.start_send(owner(window), runs_tag(context_.domains, window),
@@ -393,7 +395,7 @@ Status LocalAggregator::ask(uint64_t window, uint64_t steps) {
         slot.runs = std::move(runs);
         slot.steps = steps = std::max(slot.steps, steps);
         TAILRACE_TRY(give_memory(*index, message));
-        // What has failed here still has to be read for: the runs are on their way.
+        // After a failure here the window must still be read, because the runs are on their way.
         message.granted = true;
     } else {
         asked_[window] = std::move(runs);
@@ -401,7 +403,7 @@ Status LocalAggregator::ask(uint64_t window, uint64_t steps) {
     return post_offer(message, steps);
 }
 
-// Memory for the packed bytes of slot.runs, and where it is into the message.
+// Finds memory for the packed bytes of slot.runs, and puts its place into the message.
 Status LocalAggregator::give_memory(size_t index, CallMessage& message) {
     Slot& slot = slots_[index];
     slot.stage = Stage::moving;
@@ -437,7 +439,7 @@ Status LocalAggregator::grant(size_t index) {
     return context_.post(owner(slot.window), message, slot.steps);
 }
 
-// The packed bytes are here.
+// The packed bytes have arrived.
 Status LocalAggregator::filled(size_t index) {
     Slot& slot = slots_[index];
     INVARIANT(!context_.writes && slot.stage == Stage::moving);
@@ -448,7 +450,7 @@ Status LocalAggregator::filled(size_t index) {
     return Status();
 }
 
-// Between this rank's memory and the slot, unless the slot is that memory.
+// Copies between this rank's memory and the slot, unless the slot is that memory.
 Status LocalAggregator::copy_own(Slot& slot) {
     if (slot.failed || !lists_.contains(context_.rank())) return Status();
     const FileWindow window = context_.domains.window(slot.window);
@@ -463,7 +465,8 @@ Result<bool> LocalAggregator::advance(size_t index) {
         TAILRACE_ASSIGN(const auto complete, (*transfer)->test());
         if (!complete) return false;
         transfer->reset();
-        // Data come without a message of how many steps led to them: those up to the offer or grant, and two.
+        // Data come without the number of steps that led to them: it is that of the offer or grant,
+        // plus two.
         if (!context_.writes) context_.note_step(slot.steps += 2);
     }
     if (slot.waits_for_done || asking_.contains(slot.window)) return false;

@@ -15,7 +15,7 @@ Status Member::handle(int source, const CallMessage& message) {
         return Status();
     }
     if (windows_left_ == 0)
-        return Status(Code::transport, "a rank received a message about a window that it has nothing in");
+        return Status(Code::transport, "a rank received a message about a window in which it has nothing");
     --windows_left_;
     if (!message.failed) {
         if (message.slot >= most_local_slots)

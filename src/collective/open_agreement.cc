@@ -20,14 +20,14 @@ namespace {
 
 constexpr uint32_t longest_name_bytes = 4096;
 
-// Borders of domains lie at multiples of the file system's block, within reason.
+// Borders of domains lie at multiples of the file system's block, within these limits.
 constexpr uint64_t least_alignment = 4096;
 constexpr uint64_t greatest_alignment = MiB;
 
 // One rank's introduction.
 struct Introduction {
     std::string host;
-    SharedName memory;  // a page with the token in it; process 0: there is none
+    SharedName memory;  // a page with the token in it; process 0: none
     uint64_t token = 0;
     std::string options;
     uint64_t block_bytes = 4096;
@@ -36,7 +36,7 @@ struct Introduction {
 
 constexpr std::string_view mode_names[] = {"read", "write", "create new", "write, existing"};
 
-// All that has to be the same on all ranks, a line for each.
+// Everything that must be equal on all ranks, one line each.
 std::string describe(const Options& options) {
     std::string lines = fmt::format("mode = {}", mode_names[static_cast<size_t>(options.mode)]);
     for (const auto& [name, value] : hints_in_effect(options))
@@ -44,7 +44,7 @@ std::string describe(const Options& options) {
     return lines;
 }
 
-// The first lines that differ, of two descriptions.
+// The first lines that differ between two descriptions.
 std::pair<std::string_view, std::string_view> difference(std::string_view a, std::string_view b) {
     const auto end_of_line = [](std::string_view text) { return std::min(text.find('\n'), text.size()); };
     while (!a.empty() && !b.empty()) {
@@ -77,12 +77,12 @@ Result<Introduction> decode(std::span<const std::byte> bytes) {
     introduction.options = reader.get_string(longest_name_bytes);
     introduction.block_bytes = reader.get<uint64_t>();
     introduction.file_system = reader.get_string(longest_name_bytes);
-    if (!reader.at_end()) return Status(Code::transport, "a rank sent something else than its introduction");
+    if (!reader.at_end()) return Status(Code::transport, "a rank sent something other than its introduction");
     return introduction;
 }
 
-// Is what one can attach to there really that rank's memory? Process numbers of another pid namespace may
-// lead to somebody else's.
+// Whether the memory that can be attached to is really that rank's. Process numbers of another pid
+// namespace may lead to another process's memory.
 bool can_share(const Introduction& peer) {
     if (peer.memory.process == 0) return false;
     auto attached = AttachedMemory::attach(peer.memory);
@@ -90,7 +90,7 @@ bool can_share(const Introduction& peer) {
     return std::memcmp(attached->memory().data(), &peer.token, sizeof peer.token) == 0;
 }
 
-// Everybody introduces itself, with a page of memory to try.
+// Every rank introduces itself, with a page of memory to try.
 Introduction introduction_of(const Transport& transport, const Options& options, const SpaceInfo& space,
                              SharedMemory& page) {
     Introduction me;
@@ -122,7 +122,7 @@ Status check_equal_options(const std::vector<Introduction>& all, const std::stri
     return {};
 }
 
-// Everybody tries the memory of the node's first rank, and that one the memory of all.
+// Every rank tries the memory of the node's first rank, and the first rank tries the memory of all.
 bool shares_memory(const Topology& topology, int rank, const std::vector<Introduction>& all) {
     const int node = topology.node_of_rank[static_cast<size_t>(rank)];
     const std::vector<int>& of_node = topology.ranks_of_node[static_cast<size_t>(node)];
@@ -164,7 +164,7 @@ Result<OpenAgreement> agree_on_open(Transport& transport, const Options& options
         if (shared[rank].size() != 1 || shared[rank][0] != std::byte{1}) {
             if (transport.rank() == 0 && options.shared_memory && agreement.node_shares_memory[its_node])
                 log(LogLevel::info,
-                    "'{}': the ranks of node {} cannot see each other's memory; calls go in two phases", path,
+                    "'{}': the ranks of node {} cannot see each other's memory; calls use two phases", path,
                     its_node);
             agreement.node_shares_memory[its_node] = false;
         }

@@ -1,5 +1,6 @@
-// What all ranks find out and agree on when a collective file is opened: how the ranks lie on nodes, which
-// nodes share memory, what the file system is like, and that everybody opens with the same options.
+// What all ranks find out and agree on when a collective file is opened: how the ranks lie on
+// nodes, which nodes share memory, what the file system is like, and that all ranks open with the
+// same options.
 #pragma once
 
 #include <string>
@@ -16,7 +17,8 @@ struct OpenAgreement {
     std::string file_system;
 };
 
-// Collective. `mine`: what this rank knows to be wrong already. `space`: asked on the first rank only.
+// Collective. `mine`: a mistake that this rank knows of already. `space`: asked only on the first
+// rank.
 Result<OpenAgreement> agree_on_open(Transport& transport, const Options& options, const Status& mine,
                                     const SpaceInfo& space, const std::string& path);
 

@@ -16,7 +16,7 @@ uint64_t divide_up(uint64_t value, uint64_t divisor) {
     return (value + divisor - 1) / divisor;
 }
 
-// Do the ranks' ranges follow each other in the file, each rank in a part of its own?
+// Whether ranges of ranks overlap in the file. Otherwise each rank has a part of its own.
 bool interleaved(const std::vector<RankSummary>& ranks) {
     std::vector<FileWindow> ranges;
     for (const RankSummary& rank : ranks)
@@ -28,8 +28,8 @@ bool interleaved(const std::vector<RankSummary>& ranks) {
     return false;
 }
 
-// Decision::begins. Parts of which one is much larger than the others are none: its node would have to write
-// alone.
+// Decision::begins. Empty if one part is much larger than the others, because its node would have
+// to write alone.
 std::vector<uint64_t> parts_of_nodes(const Topology& topology, const std::vector<RankSummary>& ranks) {
     const uint64_t nodes = topology.ranks_of_node.size();
     std::vector<uint64_t> begins;
@@ -53,8 +53,8 @@ std::vector<uint64_t> parts_of_nodes(const Topology& topology, const std::vector
     return begins;
 }
 
-// Laid beside the requests, the bytes of a small write need no message within the node. They leave the node
-// in one message for each global aggregator instead of one of every rank.
+// Laid beside the requests, the bytes of a small write need no message within the node. They leave
+// the node in one message for each global aggregator, instead of one of every rank.
 bool small_write(const std::vector<RankSummary>& ranks) {
     return std::any_of(ranks.begin(), ranks.end(),
                        [](const RankSummary& rank) { return rank.shares_bytes; }) &&
@@ -113,7 +113,7 @@ std::vector<int> choose_global_aggregators(const Topology& topology, int count) 
         }
         return chosen;
     }
-    // Rounds of one per node until all are dealt out; full nodes are passed over.
+    // In rounds each node gets one until all are dealt out. Full nodes are passed over.
     std::vector<int> shares(static_cast<size_t>(nodes));
     for (int left = count; left > 0;) {
         for (size_t node = 0; node < shares.size() && left > 0; ++node) {
@@ -148,7 +148,7 @@ Domains::Domains(const FileWindow& range, int owners, const DomainSettings& sett
         const bool whole_groups = settings.stripes > 0 && owners % settings.stripes == 0;
         group_owners_ = whole_groups ? settings.stripes : owners;
         window_bytes_ = settings.align_bytes;
-        // Stripe i of the file belongs to the same owner of a group in every call.
+        // In every call, stripe i of the file belongs to the same owner of a group.
         part_alignment = window_bytes_ * static_cast<uint64_t>(group_owners_);
         base_ = range.begin / part_alignment * part_alignment;
     } else {
@@ -212,12 +212,12 @@ uint64_t Domains::window_of(uint64_t offset) const {
 bool Domains::may_touch(const FileWindow& range, int owner) const {
     if (range.begin >= range.end) return false;
     const auto each = static_cast<uint64_t>(group_owners_), place = static_cast<uint64_t>(owner);
-    // What of the range lies in the part of the owner's group, as windows of that part.
+    // The part of the range that belongs to the owner's group, as windows of that part.
     const FileWindow its = part(place / each);
     const uint64_t begin = std::max(range.begin, its.begin), end = std::min(range.end, its.end);
     if (begin >= end) return false;
     const uint64_t first = (begin - its.begin) / window_bytes_, last = (end - 1 - its.begin) / window_bytes_;
-    // The first of them, from `first` on, that is the owner's.
+    // The first window from `first` on that is the owner's.
     return first + (place % each + each - first % each) % each <= last;
 }
 
@@ -231,7 +231,8 @@ std::vector<uint64_t> windows_of(const RequestList& list, const Domains& domains
             ids.push_back(id);
             done = offset = domains.window(id).end;
         }
-        // The next request that reaches beyond: galloping, since many small ones share a window.
+        // The next request that reaches further. The search gallops, because many small requests
+        // share a window.
         size_t step = 1;
         ++at;
         if (list.overlapping()) continue;
@@ -298,7 +299,8 @@ Decision decide(const Topology& topology, const std::vector<RankSummary>& ranks,
     const bool shared =
         std::all_of(ranks.begin(), ranks.end(), [](const RankSummary& rank) { return rank.has_shared_list; });
     if (!shared)
-        return exchange(Way::two_phase, "some rank has no memory to share its requests with its node");
+        return exchange(Way::two_phase,
+                        "some rank has no memory in which to share its requests with its node");
 
     const int wanted = settings.local_aggregators_per_node;
     if (wanted < 0) return exchange(Way::two_phase, "every rank is its own local aggregator, as asked for");

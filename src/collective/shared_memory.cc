@@ -45,7 +45,7 @@ Result<SharedMemory> SharedMemory::create(uint64_t bytes) {
     SharedMemory shared;
     shared.descriptor_ = memfd_create("tailrace", MFD_CLOEXEC);
     if (shared.descriptor_ < 0) return errno_status(errno, attempted);
-    // It counts as a file: beyond a limit on those it is private memory, and not the program's end.
+    // Beyond a limit on the sizes of files it is private memory, so that the program is not ended.
     const FileSizeSignalBlocked blocked;
     if (ftruncate(shared.descriptor_, static_cast<off_t>(bytes)) != 0) {
         if (errno != EFBIG) return errno_status(errno, attempted);

@@ -1,12 +1,15 @@
-// SharedMemory: memory that the processes of a node see together, for lists and data on their way through a
-// local aggregator. One process makes it, others attach to it by its SharedName, which fits into a message.
+// SharedMemory: memory that the processes of a node share, for lists and data on their way through
+// a local aggregator. One process makes it. Others attach to it by its SharedName, which fits into
+// a message.
 //
-// It is an anonymous file in memory (memfd): it has no name in any file system, counts against no limit of
-// /dev/shm, and is gone with its last user, however that ends. Others reach it through /proc, which only
-// works for processes of one user and one pid namespace; can_share() finds out.
+// It is an anonymous file in memory (memfd). It has no name in any file system, does not count
+// against a limit of /dev/shm, and is freed with its last user, however that ends. Others reach it
+// through /proc, which only works for processes of one user and one pid namespace; can_share()
+// finds out.
 //
-// Pages take memory once touched. Who writes and who reads when is settled by messages of the transport; a
-// message that has arrived makes the memory written before it was posted visible. Not thread-safe.
+// Pages take memory once they are touched. Messages of the transport decide who writes and reads
+// when. A message that has arrived makes visible the memory that was written before it was posted.
+// Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -24,14 +27,14 @@ struct SharedName {
     uint64_t process = 0;
     uint64_t descriptor = 0;
     uint64_t bytes = 0;
-    uint64_t serial = 0;  // tells apart what had the same descriptor one after the other
+    uint64_t serial = 0;  // distinguishes memories that had the same descriptor one after the other
     bool operator==(const SharedName&) const = default;
 };
-// As part of a message.
+// Encodes it as a part of a message.
 void put(ByteWriter& writer, const SharedName& name);
 SharedName get_shared_name(ByteReader& reader);
 
-// Memory of this process that others may attach to.
+// Memory of this process to which others may attach.
 class SharedMemory {
   public:
     SharedMemory() = default;
@@ -43,15 +46,16 @@ class SharedMemory {
     }
     ~SharedMemory();
 
-    // Is there a limit on the sizes of files (RLIMIT_FSIZE)? Shared memory counts as a file.
+    // Whether the sizes of files are limited (RLIMIT_FSIZE). Shared memory counts as a file.
     static bool is_limited();
 
-    // Zeros, at least `bytes` of them. Beyond such a limit it is memory that nobody can attach to: its name
-    // has process 0. out_of_memory or what the system says.
+    // Makes at least `bytes` zeros. Beyond such a limit it is memory to which nobody can attach,
+    // and its name has process 0. out_of_memory, or what the system says.
     static Result<SharedMemory> create(uint64_t bytes);
 
-    // Keeps what is there when it is large enough, else makes a new one with `spare` bytes more: the old
-    // content is lost, and whoever has attached to it keeps the old one until it detaches.
+    // Keeps the memory if it is large enough. Otherwise makes a new one with `spare` bytes more.
+    // Then the old content is lost, and a process that has attached to it keeps the old one until
+    // it detaches.
     Status ensure(uint64_t bytes, uint64_t spare = 0);
 
     std::span<std::byte> memory() const { return memory_; }
@@ -65,7 +69,7 @@ class SharedMemory {
     SharedName name_;
 };
 
-// Memory of another process (or of this one, a second time). One mapping.
+// Memory of another process (or of this one, a second time): one mapping.
 class AttachedMemory {
   public:
     AttachedMemory() = default;
@@ -89,8 +93,8 @@ class AttachedMemory {
     SharedName name_;
 };
 
-// Keeps what is attached, by place: a peer's rank and which of its memories it is. A new name in a place
-// replaces what was attached there.
+// Keeps attached memories by place: a peer's rank and which of its memories it is. A new name in a
+// place replaces the memory that was attached there.
 class Attachments {
   public:
     Result<std::span<std::byte>> at(int rank, int which, const SharedName& name);
