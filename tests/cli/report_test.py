@@ -550,7 +550,7 @@ class ReportTest(unittest.TestCase):
 
     def test_what_cannot_be_read_is_named(self):
         self.page = ""
-        named = '--output "": a file\'s name is expected'
+        named = '--output "" is not the name of a file'
         self.assertIn(named, self.report(self.put("a.jsonl", record("aa", 1)), code=2).stderr)
         self.page = self.root / "page.html"
         self.assertIn("No such file", self.report(self.root / "none.json", code=3).stderr)

@@ -83,7 +83,7 @@ TEST_F(HostileMessagesTest, MoreRunsThanAWindowCanHoldAreRefused) {
 TEST_F(HostileMessagesTest, WindowsOfOthersAndWordsOutOfOrderAreRefused) {
     CallMessage message = offer({{0, 100}}, 100);
     message.ids = {uint64_t{1} << 50};
-    expect_refused(offered(message), "does not own");
+    expect_refused(offered(message), "does not belong to");
     CallContext call = context(true);
     GlobalAggregator global(call, nullptr);
     ASSERT_TRUE(global.handle(1, offer({{0, 100}}, 100)).ok());

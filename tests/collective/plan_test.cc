@@ -321,7 +321,7 @@ TEST(DecideTest, ReasonsNotToShare) {
     EXPECT_EQ(decide(nodes_of(4, 1), ranks_with(4, 1000, 40, true), {}).way, Way::two_phase);
     std::vector<RankSummary> ranks = ranks_with(4, 1000, 40, true);
     ranks[2].has_shared_list = false;
-    EXPECT_THAT(decide(nodes_of(2, 2), ranks, {}).reason, HasSubstr("no memory to share"));
+    EXPECT_THAT(decide(nodes_of(2, 2), ranks, {}).reason, HasSubstr("no memory in which to share"));
     EXPECT_EQ(decide(nodes_of(2, 2), std::vector<RankSummary>(4), {}).way, Way::nothing);
 }
 

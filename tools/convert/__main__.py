@@ -1,4 +1,4 @@
-"""tailrace convert: starts the converter of the Python package, in the interpreter that has it."""
+"""tailrace convert: starts the converter of the Python package, with the interpreter that has it."""
 
 import sys
 

@@ -1,7 +1,8 @@
-"""tailrace profile -- COMMAND...: what a program's checkpointing does to the file system.
+"""tailrace profile -- COMMAND...: shows what a program's checkpoints do to the file system.
 
-Started by the tailrace command, which finds the interpreter. Exit status: the command's own; before it was started,
-as of the other commands: 2 wrong usage, 3 no such command, 4 it cannot be traced.
+The tailrace command, which finds the interpreter, starts it. The exit status is the command's own.
+Before the command was started it is as for the other commands: 2 wrong usage, 3 no such command, 4
+it cannot be traced.
 """
 
 from __future__ import annotations
@@ -19,14 +20,15 @@ import tracer
 from strace_lines import calls_of
 from watcher import Watcher
 
-DESCRIPTION = """Run a command and show what it does to files: opens, writes, reads, seeks (backward ones apart), syncs,
-bytes, and the sizes of writes and reads for each file; while it saves, and while it restores. Any program will do, with
-its children and threads. strace counts the calls, so the command runs somewhat slower where it makes many."""
+DESCRIPTION = """Run a command and show what it does to each file: opens, writes, reads, seeks (backward ones apart),
+syncs, bytes, and the sizes of writes and reads. Saving and restoring are counted apart. It works on any program,
+with its children and threads. strace counts the calls, so the command runs somewhat slower if it makes many."""
 EPILOG = """An open file counts to the save phase from its opening if it was created, truncated or opened only for
-writing, else from the first write or sync on; before that to the restore phase. So one run may save and restore. A
-flush reads what was captured: --dir tells the shared directory from the node-local tier.
+writing. Otherwise it counts to the restore phase until its first write or sync, and to the save phase from then on. So
+one run may save and restore. A flush reads what was captured: --dir separates the shared directory from the node-local
+tier.
 
-The numbers go to standard error when the command has ended, and as JSON into --output, which `tailrace report` draws.
+When the command has ended, the numbers go to standard error, and as JSON to --output. `tailrace report` draws them.
 examples:
   tailrace profile -- python train.py
   tailrace profile --dir ckpt -o io.json -- mpirun -n 4 ./simulation
@@ -34,7 +36,7 @@ examples:
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """The command line; what follows the options is the command."""
+    """The command line. What follows the options is the command."""
     parser = argparse.ArgumentParser(
         prog="tailrace profile",
         usage="tailrace profile [--dir DIR]... [--all] [-o FILE [--force]] [--json] -- COMMAND...",
@@ -43,9 +45,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--dir", action="append", default=[], metavar="DIR", dest="directories",
-                        help="count only files below this directory (may be given several times)")  # fmt: skip
+                        help="count only files below this directory (may be repeated)")  # fmt: skip
     parser.add_argument("--all", action="store_true", dest="everything",
-                        help="also count what programs consist of: libraries, Python's modules, /usr")  # fmt: skip
+                        help="also count the files of programs: libraries, Python's modules, /usr")  # fmt: skip
     parser.add_argument("-o", "--output", metavar="FILE", help="write the numbers to this file, as JSON")
     parser.add_argument("--force", action="store_true", help="replace an earlier file")
     parser.add_argument("--json", action="store_true",
@@ -64,7 +66,8 @@ def complain(sentence: str, status: int) -> int:
 
 
 def write(path: str, content: str) -> None:
-    """As a whole or not at all; never through a link or file that somebody else has put there."""
+    """Writes a file as a whole or not at all, and never through a link or file that somebody else has
+    put there."""
     partial = path + ".partial"
     if os.path.lexists(partial):
         os.unlink(partial)
@@ -76,11 +79,11 @@ def write(path: str, content: str) -> None:
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
     if options.output and os.path.exists(options.output) and not os.path.isfile(options.output):
-        return complain(f"{options.output} is no file, and is not replaced; nothing was run", 2)
+        return complain(f"{options.output} is not a file, and is not replaced; nothing was run", 2)
     if options.output and os.path.exists(options.output) and not options.force:
-        return complain(f"{options.output} is there: --force replaces it, -o names another; nothing was run", 2)
+        return complain(f"{options.output} exists: replace it with --force, or choose another -o; nothing was run", 2)
     if options.output and not os.path.isdir(os.path.dirname(os.path.abspath(options.output))):
-        return complain(f"{options.output} cannot be written: its directory is not there; nothing was run", 3)
+        return complain(f"{options.output} cannot be written: its directory does not exist; nothing was run", 3)
     if shutil.which(options.command[0]) is None:
         return complain(f"there is no program {options.command[0]!r} to run", 3)
     try:

@@ -1,4 +1,4 @@
-"""What is told of a watched program: which files count, as a JSON document and as a table. Pure."""
+"""The report on a watched program: which files count, as a JSON document and as a table. Pure."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Json = dict[str, Any]
 GIB = 2**30
 MOST_ROWS = 20  # files in a table
 
-# What a program consists of, rather than what it works on: left out where it is only read.
+# Files that belong to a program, rather than to its work. They are left out if they are only read.
 PROGRAM_SUFFIX = re.compile(r"\.(py|pyc|pyi|pth|so|so\.[0-9.]+|a|o|mod|h|jar|class)$")
 PROGRAM_PLACES = ("/usr/", "/lib/", "/lib32/", "/lib64/", "/bin/", "/sbin/", "/etc/", "/var/lib/", "/nix/", "/snap/")
 PROGRAM_PARTS = ("/site-packages/", "/dist-packages/", "/lib/python3", "/__pycache__/", "/pyvenv.cfg")
 
-# Bins of the histograms that people see: below so many bytes, and its name.
+# The bins of the histograms for people: an upper bound in bytes, and a name.
 BINS = [(4096, "< 4 KiB"), (65536, "< 64 KiB"), (1 << 20, "< 1 MiB"), (1 << 24, "< 16 MiB"), (1 << 62, "larger")]
 
 
@@ -33,8 +33,9 @@ def is_program(path: str) -> bool:
 
 
 def chooser(directories: list[str], everything: bool) -> Callable[[str, Tally], bool]:
-    """Whether a file counts, by its name and what was written to it: below one of `directories` where there are
-    any; else `everything`, or all but what a program only reads to run."""
+    """A function that tells whether a file counts, by its name and what was written to it. With
+    `directories`, files below one of them count. Otherwise all files count if `everything` is set,
+    and else all except those that a program only reads to run."""
     below = [os.path.join(os.path.realpath(directory), "") for directory in directories]
 
     def counts(path: str, save: Tally) -> bool:
@@ -46,7 +47,7 @@ def chooser(directories: list[str], everything: bool) -> Callable[[str, Tally], 
 
 
 def document(watcher: Watcher, counts: Callable[[str, Tally], bool], about: Json) -> Json:
-    """The JSON document: phases, files, and what strace could not see. `about` goes first."""
+    """The JSON document: phases, files, and what strace could not see. `about` comes first."""
     phases = {"save": Tally(), "restore": Tally()}
     files: list[Json] = []
     numbers = {"save": 0, "restore": 0}
@@ -54,7 +55,7 @@ def document(watcher: Watcher, counts: Callable[[str, Tally], bool], about: Json
     mapped = []
     for path, file in sorted(watcher.files.items()):
         save, restore = file.totals()
-        # A directory is opened to be listed, which is no input or output, or to be synced.
+        # Opening a directory to list it is no input or output. Opening it to sync it is.
         told = [(name, tally) for name, tally in (("save", save), ("restore", restore))
                 if tally.calls > (tally.opens if file.directory else 0)]  # fmt: skip
         calls = sum(tally.calls for _, tally in told)
@@ -89,7 +90,7 @@ def document(watcher: Watcher, counts: Callable[[str, Tally], bool], about: Json
 
 
 def binned(sizes: dict[str, int]) -> list[int]:
-    """A histogram by powers of two in the bins for people."""
+    """A histogram by powers of two, in the bins for people."""
     counts = [0] * len(BINS)
     for size, count in sizes.items():
         counts[next(number for number, (below, _) in enumerate(BINS) if int(size) < below)] += count
@@ -105,7 +106,7 @@ def size_text(size: float) -> str:
 
 
 def columns(rows: list[list[str]]) -> list[str]:
-    """Lines with columns as wide as their widest cell: the first to the left, the others to the right."""
+    """Lines with columns as wide as their widest cell. The first is aligned left, the others right."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return [
         "  ".join(cell.ljust(width) if at == 0 else cell.rjust(width)
@@ -168,29 +169,29 @@ def histogram(files: list[Json], phase: str, what: str, noun: str) -> list[str]:
 
 
 def shown(name: str) -> str:
-    """A name without what could move a terminal's cursor."""
+    """A name without characters that could move a terminal's cursor."""
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in name)
 
 
 def notes(results: Json) -> list[str]:
-    """What the numbers do not hold."""
+    """What the numbers do not contain."""
     found = []
     unseen = results["unseen"]
     if unseen["io_urings"]:
         found.append(
-            f"io_uring was set up ({counted(unseen['io_urings'], 'time')}): what went through it is no system call "
-            "and is missing above. tailrace itself can be told not to use it: TAILRACE_IO_ENGINE=posix"
+            f"io_uring was set up ({counted(unseen['io_urings'], 'time')}): I/O through it makes no system calls "
+            "and is missing above. TAILRACE_IO_ENGINE=posix tells tailrace not to use it"
         )
     if mapped := unseen["mapped_files"]:
         found.append(
-            f"{counted(len(mapped), 'file')} mapped into memory (mmap), {shown(mapped[0])} first: what is read or "
-            "written through a mapping is no system call and is missing above"
+            f"{counted(len(mapped), 'file')} mapped into memory (mmap), {shown(mapped[0])} first: reads and writes "
+            "through a mapping make no system calls and are missing above"
         )
     if results["whole_syncs"]:
-        found.append(f"{counted(results['whole_syncs'], 'call')} of sync(2), which is of no file")
+        found.append(f"{counted(results['whole_syncs'], 'call')} of sync(2), which belongs to no file")
     if left_out := results["left_out"]["files"]:
         found.append(
             f"left out: {counted(results['left_out']['calls'], 'call')} on {counted(left_out, 'file')} "
-            + ("outside of --dir" if results["directories"] else "that the programs consist of (--all has them)")
+            + ("outside of --dir" if results["directories"] else "that belong to programs (--all counts them)")
         )
     return ["", *(f"note: {note}" for note in found)] if found else []

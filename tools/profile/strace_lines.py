@@ -1,8 +1,9 @@
-"""Lines of strace as calls. Pure: text in, calls out.
+"""Parses lines of strace into calls. Pure: text in, calls out.
 
-The lines are those of `strace -f -y -o FILE`: each begins with the thread's number. A call that another thread's line
-interrupts is written in two parts (`<unfinished ...>`, `<... NAME resumed>`), which become one call, at the place of
-the second. Calls that failed or never returned are left out: they changed nothing.
+The lines are those of `strace -f -y -o FILE`. Each begins with the thread's number. A call that
+another thread's line interrupts is written in two parts (`<unfinished ...>`, `<... NAME resumed>`).
+They become one call, at the place of the second. Calls that failed or never returned are left out,
+because they changed nothing.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ EXIT = "exit"  # the name of the call that stands for the end of a thread
 
 @dataclass(frozen=True)
 class Call:
-    """A call that succeeded. `arguments` is strace's text between the parentheses; `path` what the descriptor that
-    it returned belongs to, or nothing."""
+    """A call that succeeded. `arguments` is strace's text between the parentheses. `path` belongs to
+    the descriptor that the call returned, if it returned one."""
 
     thread: int
     name: str
@@ -33,7 +34,8 @@ class Call:
 
 
 def calls_of(lines: Iterable[str]) -> Iterator[Call]:
-    """The calls in `lines`, in the order in which they returned. What is no line of strace is passed over."""
+    """The calls in `lines`, in the order in which they returned. Lines that are not strace's are
+    passed over."""
     begun: dict[int, str] = {}
     for text in lines:
         line = text.rstrip("\n")
@@ -74,7 +76,7 @@ def plain(text: str) -> str:
 
 
 def arguments_of(text: str) -> list[str]:
-    """The arguments of a call, apart: commas within quotes, brackets and names of files separate nothing."""
+    """The arguments of a call. Commas within quotes, brackets and names of files do not separate them."""
     parts, start, depth, quoted, skip = [], 0, 0, False, False
     for at, letter in enumerate(text):
         if skip:
@@ -98,7 +100,8 @@ DESCRIPTOR = re.compile(r"(-?\d+|AT_FDCWD)(?:<([^<>]*)>(\(deleted\))?)?")
 
 
 def descriptor_of(argument: str) -> tuple[int, str]:
-    """Number and path of a descriptor; -1 where it is the working directory, or none."""
+    """Number and path of a descriptor. The number is -1 for the working directory, or if there is
+    none."""
     found = DESCRIPTOR.match(argument)
     if found is None:
         return -1, ""

@@ -1,4 +1,4 @@
-"""What was done to a file, counted."""
+"""Counts of what was done to a file."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ COUNTS = (
 class Tally:
     """Calls that succeeded, and bytes.
 
-    Of `seeks` (every lseek), `backward_seeks` went to a place before the one they left. `backward_offsets` are reads
-    and writes at a given offset (pread, pwrite) before the end of the same thread's last one through the same
-    descriptor. `maps` are mappings of the file: what a program reads or writes through them is no call and is not
-    seen. Sizes are counted by their power of two: 4096 stands for 4096 to 8191 bytes, 0 for nothing at all.
+    `seeks` are all lseeks. `backward_seeks` are those that went to a place before the one they
+    left. `backward_offsets` are reads and writes at a given offset (pread, pwrite) before the end
+    of the same thread's last one through the same descriptor. `maps` are mappings of the file:
+    reads and writes through them are not calls and are not seen. Sizes are counted by their power
+    of two: 4096 stands for 4096 to 8191 bytes, and 0 for none.
     """
 
     opens: int = 0

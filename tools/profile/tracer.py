@@ -1,4 +1,4 @@
-"""Runs a command under strace, and gives the lines that it writes while the command runs."""
+"""Runs a command under strace, and passes on the lines that strace writes meanwhile."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from watcher import TRACED
 
 
 class NotTraceable(Exception):
-    """The sentence says why, and what to do."""
+    """The command cannot be traced. The sentence says why, and what to do."""
 
 
 MISSING = """strace is not installed: `tailrace profile` sees a program's calls through it. It is the package `strace` \
@@ -24,7 +24,8 @@ is traced or debugged already cannot be traced again. Nothing was run"""
 
 
 def options(seccomp: bool) -> list[str]:
-    """strace's: children too, names of descriptors, no contents, only calls that TRACED has."""
+    """strace's options: trace children, name descriptors, show no contents, and only the calls in
+    TRACED."""
     # The filter lets all other calls run at full speed, without a stop.
     light = ["--seccomp-bpf"] if seccomp else []
     traced = ",".join("?" + name for name in TRACED)
@@ -54,16 +55,17 @@ def version(strace: str) -> str:
 
 
 def run(strace: str, seccomp: bool, command: list[str], take: Callable[[Iterable[str]], None], own_stdout: bool) -> int:
-    """Runs `command` and hands the lines to `take`. Returns the exit status as a shell has it: 128 + N for signal N.
+    """Runs `command` and hands the lines to `take`. Returns the exit status as a shell does: 128 + N
+    for signal N.
 
-    own_stdout: the standard output is ours; the command's goes to standard error.
+    own_stdout: standard output is ours, and the command's goes to standard error.
     """
     source, target = os.pipe()
-    # A terminal's Ctrl-C ends the command, and then its numbers are told.
+    # A terminal's Ctrl-C ends the command. Then its numbers are reported.
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with ThreadPoolExecutor(1) as reader:
-            # strace opens the pipe by our name of it: no descriptor of it gets into the command.
+            # strace opens the pipe by its name here, so the command inherits no descriptor of it.
             traced = subprocess.Popen(
                 [strace, *options(seccomp), "-o", f"/proc/{os.getpid()}/fd/{target}", "--", *command],
                 stdout=2 if own_stdout else None,
@@ -79,7 +81,8 @@ def run(strace: str, seccomp: bool, command: list[str], take: Callable[[Iterable
 
 
 def read(source: int, take: Callable[[Iterable[str]], None]) -> None:
-    """All lines to `take`. Reads to the end whatever happens: strace would wait for ever, and the command with it."""
+    """Passes all lines to `take`. Reads to the end whatever happens, because otherwise strace, and
+    with it the command, would wait for ever."""
     with open(source, encoding="utf-8", errors="replace") as lines:
         try:
             take(lines)

@@ -1,11 +1,14 @@
-"""From calls to files: who has which file open, and what was done to it. Pure: calls in, tallies out.
+"""From calls to files: which process has which file open, and what was done to it. Pure: calls in,
+tallies out.
 
-A descriptor belongs to an opened file, which processes and duplicates of it (dup, fork) share together with its
-position. strace's `-y` names the file of each descriptor, which is taken at its word where this bookkeeping knows
-nothing, or something older: for inherited descriptors, and those that were sent by a socket or closed by an exec.
+A descriptor belongs to an opened file. Processes and duplicates of the descriptor (dup, fork) share
+the file and its position. strace's `-y` names the file of each descriptor. That name counts if this
+bookkeeping knows nothing, or something older: for inherited descriptors, and for those that were
+sent by a socket or closed by an exec.
 
-Saving and restoring are told apart by descriptor: it counts to `save` from its opening if it creates, truncates or
-only writes, else from its first write or sync on; and to `restore` before that.
+Saving and restoring are separated by descriptor. A descriptor counts to `save` from its opening if
+it creates, truncates or only writes. Otherwise it counts to `restore` until its first write or
+sync, and to `save` from then on.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from dataclasses import dataclass, field
 from strace_lines import EXIT, Call, arguments_of, descriptor_of, name_of
 from tally import Tally
 
-# What strace has to trace. A name with `?` may be unknown to it.
+# The calls that strace has to trace. strace may not know a name with `?`.
 TRACED = (
     "open", "openat", "openat2", "creat", "dup", "dup2", "dup3", "fcntl", "clone", "clone3", "fork", "vfork",
     "read", "readv", "pread64", "preadv", "preadv2", "write", "writev", "pwrite64", "pwritev", "pwritev2",
@@ -26,13 +29,14 @@ TRACED = (
     "copy_file_range", "sendfile", "io_submit", "io_uring_setup", "rename", "renameat", "renameat2",
     "chdir", "fchdir",
 )  # fmt: skip
-MOST_WAITING = 1000  # calls of a thread whose parent is not known yet: it never will be, after that many
+MOST_WAITING = 1000  # calls of a thread with an unknown parent; after that many it will stay unknown
 IOCB = re.compile(r"aio_lio_opcode=IOCB_CMD_(\w+), aio_fildes=(\d+(?:<[^<>]*>)?)(.*)", re.DOTALL)
 
 
 @dataclass
 class File:
-    """A file, under its last name. `replaced` are those that had this name before it was renamed to it."""
+    """A file, under its last name. `replaced` are the files that had this name before the file was
+    renamed to it."""
 
     path: str
     save: Tally = field(default_factory=Tally)
@@ -41,7 +45,7 @@ class File:
     replaced: list[File] = field(default_factory=list)
 
     def totals(self) -> tuple[Tally, Tally]:
-        """Save and restore, of all that had the name."""
+        """The tallies of save and restore, for all files that had the name."""
         save, restore = Tally(), Tally()
         save.add(self.save)
         restore.add(self.restore)
@@ -52,7 +56,8 @@ class File:
 
 
 class Opened:
-    """An opened file. `position` is None where it is not known; `ends` has each thread's last pread or pwrite."""
+    """An opened file. `position` is None if it is not known. `ends` has each thread's last pread or
+    pwrite."""
 
     __slots__ = ("ends", "file", "position", "tally")
 
@@ -65,7 +70,7 @@ class Opened:
     def saves(self) -> Tally:
         """From now on it counts to the save phase, and so does its opening."""
         if self.tally is self.file.restore:
-            if self.tally.opens:  # not of an inherited descriptor
+            if self.tally.opens:  # an inherited descriptor has none
                 self.file.restore.opens -= 1
                 self.file.save.opens += 1
             self.tally = self.file.save
@@ -86,18 +91,18 @@ class Watcher:
     def __init__(self, directory: str) -> None:
         self.files: dict[str, File] = {}
         self.io_urings = 0
-        self.whole_syncs = 0  # sync(2), which is of no file
+        self.whole_syncs = 0  # sync(2), which belongs to no file
         self.threads = 0
         self.processes = 0
-        self._directory = directory  # where the first process begins
+        self._directory = directory  # the first process's working directory
         self._running: dict[int, Process] = {}
         self._waiting: dict[int, list[Call]] = {}
 
     def watch(self, calls: Iterable[Call]) -> None:
-        """All calls of a program."""
+        """Takes all calls of a program."""
         for call in calls:
             self._take(call)
-        while self._waiting:  # of processes that nobody was seen to start
+        while self._waiting:  # of processes whose start was not seen
             thread = next(iter(self._waiting))
             self._start(thread, Process({}, [self._directory]), new_process=True)
 
@@ -132,7 +137,7 @@ class Watcher:
         return self.files[path]
 
     def _opened(self, process: Process, argument: str) -> Opened | None:
-        """What a descriptor stands for; None when that is no file."""
+        """The opened file of a descriptor. None if it is not a file."""
         number, path = descriptor_of(argument)
         known = process.descriptors.get(number)
         if path == "":  # a log without -y
@@ -226,7 +231,7 @@ class Watcher:
                 self._at_offset(opened, call.thread, int(offset[1]), size)
 
     def copy(self, process: Process, call: Call) -> None:
-        """From file to file within the kernel: a read and a write."""
+        """A copy from file to file within the kernel: a read and a write."""
         arguments = arguments_of(call.arguments)
         source, target = (1, 0) if call.name == "sendfile" else (0, 2)
         for argument, write in ((arguments[source], False), (arguments[target], True)):
@@ -237,7 +242,7 @@ class Watcher:
                 opened.saves().write(call.result)
             else:
                 opened.tally.read(call.result)
-            opened.position = None  # an offset that is given leaves it, another moves it
+            opened.position = None  # a given offset leaves the position, otherwise it moves
 
     def seek(self, process: Process, call: Call) -> None:
         opened = self._opened(process, call.arguments)
@@ -261,7 +266,7 @@ class Watcher:
     def map(self, process: Process, call: Call) -> None:
         arguments = arguments_of(call.arguments)
         opened = self._opened(process, arguments[4]) if len(arguments) == 6 else None
-        if opened is not None:  # memory without a file has no descriptor
+        if opened is not None:  # anonymous memory has no descriptor
             writes = "MAP_SHARED" in arguments[3] and "PROT_WRITE" in arguments[2]
             (opened.saves() if writes else opened.tally).maps += 1
 
@@ -284,7 +289,7 @@ class Watcher:
             self._rename(self.files.pop(path), name)
 
     def _rename(self, file: File, name: str) -> None:
-        """What was done to a file that another takes the place of stays with the name."""
+        """What was done to a replaced file stays with the name."""
         if (replaced := self.files.get(name)) is not None:
             file.replaced.append(replaced)
         file.path = name
@@ -296,7 +301,7 @@ class Watcher:
 
 
 def is_file(path: str) -> bool:
-    """Neither a socket, a pipe, memory or a device, nor made by the kernel."""
+    """Whether it is a file: not a socket, a pipe, memory or a device, and not made by the kernel."""
     if path.startswith("/dev/"):
         return path.startswith("/dev/shm/")
     return path.startswith("/") and not path.startswith(("/proc/", "/sys/", "/memfd:", "/anon_hugepage", "/SYSV"))

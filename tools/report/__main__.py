@@ -1,7 +1,8 @@
-"""tailrace report RESULTS...: draws results of `tailrace bench` and `profile`, and records of sessions.
+"""tailrace report RESULTS...: draws results of `tailrace bench` and `profile`, and records of
+sessions.
 
-Started by the tailrace command, which finds the interpreter. Exit status as the command's: 0 well, 2 wrong usage,
-3 not found, 4 the system refused.
+The tailrace command, which finds the interpreter, starts it. Exit status as the command's: 0 ok, 2
+wrong usage, 3 not found, 4 the system refused.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         prog="tailrace report",
         description="Draw results of `tailrace bench`, `tune --results` and `profile -o`, and records of sessions, "
         "as one HTML page.",
-        epilog="A record is named by its file, or by the shared directory of its sessions. "
+        epilog="Name a record by its file, or by the shared directory of its sessions. "
         "Example: tailrace report tailrace-bench.json /scratch/run7 -o run7.html",
     )
     parser.add_argument("results", nargs="+", metavar="RESULTS", help="results (.json), records (.jsonl), directories")
     parser.add_argument("-o", "--output", default="tailrace-report.html", metavar="FILE", help="the page (%(default)s)")
     parser.add_argument("--png", metavar="DIR", help="also write every figure as DIR/NAME.png and DIR/NAME-dark.png")
-    parser.add_argument("--title", default="tailrace report", help="of the page")
+    parser.add_argument("--title", default="tailrace report", help="title of the page")
     parser.add_argument(
-        "--records", default=data.default_state(), metavar="DIR", help="where records are (%(default)s)"
+        "--records", default=data.default_state(), metavar="DIR", help="directory of the records (%(default)s)"
     )
     parser.add_argument("--force", action="store_true", help="replace an earlier page")
     return parser.parse_args(arguments)
@@ -48,7 +49,8 @@ def complain(sentence: str, status: int) -> int:
 
 
 def write(path: str, content: str) -> None:
-    """As a whole or not at all; never through a link or file that somebody else has put there."""
+    """Writes a file as a whole or not at all, and never through a link or file that somebody else has
+    put there."""
     partial = path + ".partial"
     if os.path.lexists(partial):
         os.unlink(partial)
@@ -63,11 +65,11 @@ def main(arguments: list[str]) -> int:
         print(MISSING.format(sys.executable, sys.executable), file=sys.stderr)
         return 4
     if not os.path.basename(options.output):
-        return complain(f'--output "{options.output}": a file\'s name is expected', 2)
+        return complain(f'--output "{options.output}" is not the name of a file', 2)
     if os.path.exists(options.output) and not os.path.isfile(options.output):
-        return complain(f"{options.output} is no file, and is not replaced", 2)
+        return complain(f"{options.output} is not a file, and is not replaced", 2)
     if os.path.exists(options.output) and not options.force:
-        return complain(f"{options.output} is there: --force replaces it, -o names another", 2)
+        return complain(f"{options.output} exists: replace it with --force, or choose another -o", 2)
     try:
         material = data.read(options.results, options.records)
     except data.NotReadable as error:

@@ -1,6 +1,6 @@
-"""Reads what `tailrace report` draws: results of `tailrace bench` and of `tailrace profile` (JSON), and records of
-sessions (JSON Lines; docs/records.md says what the fields mean). Pure but for reading files.
-"""
+"""Reads what `tailrace report` draws: results of `tailrace bench` and `tailrace profile` (JSON), and
+records of sessions (JSON Lines; docs/records.md explains the fields). Pure, except for reading
+files."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Spread:
         return Spread(statistics.median(values), min(values), max(values), len(values))
 
 
-# Of a benchmark's machine, what a rate depends on as on a setting.
+# Facts about a benchmark's machine on which a rate depends, as it does on a setting.
 PLACE = ("host", "directory", "file_system", "local_directory", "local_file_system", "tailrace", "threads")
 
 
 @dataclass
 class BenchRun:
-    """One run of a benchmark with the settings and the place it was made with; bytes and seconds."""
+    """One run of a benchmark, with its settings and its place. Sizes are in bytes, times in seconds."""
 
     settings: Json
     result: Json
@@ -48,7 +48,7 @@ class BenchRun:
 
 @dataclass
 class Session:
-    """A session's record: its head, its epochs, its end (None when it was killed)."""
+    """A session's record: its head, its epochs, and its end (None if the session was killed)."""
 
     head: Json
     epochs: list[Json] = field(default_factory=list)
@@ -60,7 +60,8 @@ class Session:
 
     @property
     def facts(self) -> Json:
-        """What must be the same in sessions that are pooled. Of what is named twice, as what was in use."""
+        """Facts that must be equal in sessions that are pooled. If a fact is named twice, the value in
+        use counts."""
         named = ("nodes", "ranks", "job", "shared_dir", "file_system", "io_engine", "tailrace")
         facts = {key: self.head[key] for key in named}
         passed = (*named, "name", "files", "record", "record_dir", "record_bytes")
@@ -74,17 +75,18 @@ class Session:
 
 @dataclass
 class Material:
-    """All that was read."""
+    """Everything that was read."""
 
     runs: list[BenchRun] = field(default_factory=list)
     sessions: list[Session] = field(default_factory=list)
-    profiles: list[tuple[str, Json]] = field(default_factory=list)  # named by their files
+    profiles: list[tuple[str, Json]] = field(default_factory=list)  # with the names of their files
     passed_over: int = 0  # lines of records that a killed program left unfinished, or of no known session
     unread: list[str] = field(default_factory=list)  # records that could not be opened, and why
 
 
 def record_files(directory: str, state: str, material: Material) -> list[str]:
-    """The records of sessions on a shared directory: those in `state` that name it. What cannot be opened is noted."""
+    """The records of sessions on a shared directory: those in `state` that name it. Unreadable records
+    are noted."""
     wanted = os.path.realpath(directory)
     found = []
     try:
@@ -108,7 +110,7 @@ def record_files(directory: str, state: str, material: Material) -> list[str]:
 
 
 def default_state() -> str:
-    """Where sessions keep their records unless `record_dir` says otherwise."""
+    """The directory in which sessions keep their records, unless `record_dir` says otherwise."""
     if chosen := os.environ.get("TAILRACE_RECORD_DIR"):
         return chosen
     state = os.environ.get("XDG_STATE_HOME", "")
@@ -176,7 +178,8 @@ def add_profile(label: str, profile: Json, material: Material) -> None:
 
 
 def add_records(text: str, material: Material) -> None:
-    """Adds the sessions of one record. A last line without end, as a killed program leaves it, is passed over."""
+    """Adds the sessions of one record. An unfinished last line, as a killed program leaves it, is
+    passed over."""
     by_uid = {session.head["run_uid"]: session for session in material.sessions}
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
@@ -210,12 +213,12 @@ def rate(run: BenchRun) -> float:
 
 
 def received_rate(run: BenchRun) -> float:
-    """The measure of the ISPDC paper: received bytes by the time of the writers."""
+    """As the ISPDC paper measures it: received bytes / time of the writers."""
     return float(run.result["received_bytes_per_second"])
 
 
 def leaders(epoch: Json) -> list[Json]:
-    """The leaders of an epoch's flush, slowest first. How long one took is what it did itself."""
+    """The leaders of an epoch's flush, slowest first. A leader's time is that of its own work."""
     found = [node for node in epoch["nodes"] if node["role"] == "leader"]
     return sorted(found, key=leader_seconds, reverse=True)
 
@@ -226,7 +229,8 @@ def leader_seconds(leader: Json) -> float:
 
 
 def leader_parts(leader: Json) -> dict[str, float]:
-    """The time of its writers by what they did, as shares of the leader's own time: they work side by side."""
+    """The time of its writers by what they did, as shares of the leader's own time, because they work
+    side by side."""
     threads = max(1, len(leader["threads"]))
     received = sum(thread["received_write_seconds"] for thread in leader["threads"]) / threads
     local = sum(thread["local_write_seconds"] + thread["read_seconds"] for thread in leader["threads"]) / threads
@@ -234,12 +238,12 @@ def leader_parts(leader: Json) -> dict[str, float]:
 
 
 def node_bytes(node: Json) -> int:
-    """What a node had itself: a leader wrote it, a follower sent it."""
+    """A node's own bytes: a leader wrote them, a follower sent them."""
     return int(node["local_bytes"] if node["role"] == "leader" else node["sent_bytes"])
 
 
 def imbalance(epoch: Json) -> float:
-    """How far the nodes' own bytes lie apart: half of the spread by the mean, as in "+-20 %"."""
+    """How much the nodes' own bytes differ: half of the spread / mean, as in "+-20 %"."""
     own = [node_bytes(node) for node in epoch["nodes"]]
     mean = sum(own) / len(own) if own else 0
     return (max(own) - min(own)) / 2 / mean if mean else 0.0

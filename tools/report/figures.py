@@ -1,6 +1,5 @@
-"""The figures of a report. Each function takes material and a theme and returns a Figure, or None when the material
-has nothing for it. Figures of the papers are named by their numbers there.
-"""
+"""The figures of a report. Each function takes material and a theme and returns a Figure, or None if
+the material has nothing for it. Figures from the papers keep their numbers."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ PLACEMENTS = {"contiguous": "-", "interleaved": "--", "append": ":"}
 
 @dataclass
 class Figure:
-    """A drawing, with what a reader needs beside it, and the numbers it is made of."""
+    """A drawing, with the text a reader needs beside it, and the numbers it is made of."""
 
     name: str
     title: str
@@ -36,7 +35,7 @@ def values_of(material: data.Material, setting: str) -> list[Any]:
 
 
 def spread(runs: list[data.BenchRun], measure: Callable[[data.BenchRun], float], **wanted: Any) -> data.Spread | None:
-    """Of the runs with these settings, in MiB/s."""
+    """The spread of the runs with these settings, in MiB/s."""
     rates = [measure(run) / MIB for run in runs if all(run.settings[key] == wanted[key] for key in wanted)]
     return data.Spread.of(rates) if rates else None
 
@@ -46,7 +45,8 @@ def error_bars(spreads: list[data.Spread]) -> list[list[float]]:
 
 
 def legend_below(drawing: Drawing, columns: int) -> None:
-    """One legend for all panels, where it covers nothing: each label once, whichever panel has it."""
+    """One legend for all panels, where it covers nothing. Each label occurs once, whichever panel has
+    it."""
     found: dict[str, Any] = {}
     for axes in drawing.axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
@@ -58,7 +58,7 @@ SWEPT = ("followers", "writers", "files", "placement")
 
 
 def one_load(material: data.Material) -> tuple[data.Material, str]:
-    """The runs that differ in nothing but what is swept, of those the most; and a note when that are not all."""
+    """The largest set of runs that differ only in what is swept, and a note if others are left out."""
     loads = groups.pooled(({key: value for key, value in run.settings.items() if key not in SWEPT}, run)
                           for run in material.runs)  # fmt: skip
     if not loads:
@@ -110,11 +110,11 @@ def throughput_over_followers(material: data.Material, theme: Theme) -> Figure |
         axes.set_title(f"{file_count} file{'s' if file_count > 1 else ''}")
         scale_of_counts(axes, values_of(material, over))
         axes.set_xlabel(over)
-    grid[0].set_ylim(bottom=0)  # after all panels: it fixes the top of the axis that they share
+    grid[0].set_ylim(bottom=0)  # after all panels, because it fixes the top of the shared axis
     grid[0].set_ylabel("received data, MiB/s")
     legend_below(drawing, 2 if len(files) < 3 else 4)
     about = (
-        f"Received bytes by the time until all writers have finished, over the number of {over}. Points are medians, "
+        f"Received bytes / time until all writers have finished, over the number of {over}. Points are medians, "
         "bars reach from the least to the most. After Figs. 1 to 3 of the ISPDC paper." + note
     )
     columns = ["files", "placement", "followers", "writers", "median MiB/s", "least", "most", "runs"]
@@ -122,7 +122,7 @@ def throughput_over_followers(material: data.Material, theme: Theme) -> Figure |
 
 
 def scale_of_counts(axes: Axes, counts: list[int]) -> None:
-    """Equal steps for factors of two, and one more down to none."""
+    """Equal steps for factors of two, and one more step down to none."""
     if min(counts) > 0:
         axes.set_xscale("log", base=2)
     else:
@@ -137,7 +137,7 @@ def sorted_pair(over: str, x: int, line: int) -> tuple[int, int]:
 
 
 def ratios(material: data.Material, **wanted: Any) -> list[float]:
-    """Contiguous by interleaved, of runs that came in the same turn of the same benchmark."""
+    """Contiguous / interleaved, for runs in the same turn of the same benchmark."""
     turns: dict[tuple[Any, ...], dict[str, float]] = {}
     for run in material.runs:
         if all(run.settings[key] == wanted[key] for key in wanted):
@@ -189,7 +189,7 @@ def contiguous_against_interleaved(material: data.Material, theme: Theme) -> Fig
 
 
 def until(material: data.Material) -> tuple[str, str]:
-    """What the time of runs includes, for an axis and in a sentence."""
+    """What the time of runs includes, for an axis and as part of a sentence."""
     durable = {run.settings["durable"] for run in material.runs}
     if durable == {True}:
         return "MiB/s until durable", "until they are durable"
@@ -199,7 +199,7 @@ def until(material: data.Material) -> tuple[str, str]:
 
 
 def all_configurations(material: data.Material, theme: Theme) -> Figure | None:
-    """Every configuration's rate, fastest first; the fastest thirty."""
+    """The rates of the fastest thirty configurations, fastest first."""
     if not material.runs:
         return None
     found = groups.pooled((run.settings, run) for run in material.runs)
@@ -223,7 +223,7 @@ def all_configurations(material: data.Material, theme: Theme) -> Figure | None:
     unit, end = until(material)
     axes.set_xlabel(unit)
     about = (
-        f"All bytes by the time from making the files {end}; medians, bars from the least to the most. The fastest "
+        f"All bytes / time from making the files {end}. Medians; bars from the least to the most. The fastest "
         f"{len(shown)} of {len(rows)} configurations; the table has all."
     )
     return Figure("configurations", "Configurations", about, drawing,

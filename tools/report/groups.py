@@ -1,6 +1,5 @@
-"""What may be pooled, and what tells the rest apart: runs and sessions have facts, by name, and only those whose facts
-are the same make one median. Pure.
-"""
+"""Which runs and sessions may be pooled, and what distinguishes the others. Each has facts, by name.
+Only those with equal facts make one median. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from typing import Any, TypeVar
 Facts = dict[str, Any]
 Item = TypeVar("Item")
 
-# How a fact stands in a label, where its name and value alone read badly.
+# How a label shows a fact whose name and value alone read badly.
 LABELS = {
     "followers": "{} followers", "processes": "{} processes", "process_bytes": "processes of {}",
     "imbalance_percent": "+-{} %", "local": "local data {}", "placement": "{}", "files": "{} files",
@@ -23,7 +22,7 @@ LABELS = {
 
 
 def pooled(items: Iterable[tuple[Facts, Item]]) -> list[tuple[Facts, list[Item]]]:
-    """Items with the same facts together, in the order in which they first come."""
+    """Items with equal facts together, in the order in which they first occur."""
     groups: dict[str, tuple[Facts, list[Item]]] = {}
     for facts, item in items:
         groups.setdefault(repr(sorted(facts.items())), (facts, []))[1].append(item)
@@ -31,24 +30,26 @@ def pooled(items: Iterable[tuple[Facts, Item]]) -> list[tuple[Facts, list[Item]]
 
 
 def differing(many: list[Facts]) -> list[str]:
-    """The names of what is not the same in all that have it."""
+    """The names of facts that are not equal in all items that have them."""
     names = dict.fromkeys(name for facts in many for name in facts)
     return [name for name in names if len({repr(facts[name]) for facts in many if name in facts}) > 1]
 
 
 def short_paths(paths: list[str]) -> dict[str, str]:
-    """Without the components that all begin and end with, where they begin with more than the root."""
+    """The paths without the components that all begin and end with, if all begin with more than the
+    root."""
     parts = [path.split("/") for path in paths]
     most = min(map(len, parts)) - 1
     head = next((i for i in range(most) if len({part[i] for part in parts}) > 1), most)
-    if head == 1:  # nothing but the root is the same
+    if head == 1:  # only the root is equal
         return {path: path for path in paths}
     tail = next((i for i in range(most - head) if len({part[-1 - i] for part in parts}) > 1), most - head)
     return {path: "/".join(part[head : len(part) - tail]) for path, part in zip(paths, parts, strict=True)}
 
 
 def labels(many: list[Facts], leave: tuple[str, ...] = ()) -> list[list[str]]:
-    """For each, what tells it from the others, but for the facts in `leave`. A fact that one lacks is not named."""
+    """For each item, the facts that distinguish it from the others, except those in `leave`. A fact
+    that an item lacks is not named."""
     found: list[list[str]] = [[] for _ in many]
     for name in differing(many):
         if name in leave:
@@ -63,7 +64,7 @@ def labels(many: list[Facts], leave: tuple[str, ...] = ()) -> list[list[str]]:
 
 
 def short(name: str, value: Any) -> str:
-    """A size in MiB, a switch as yes or no, anything else as it is."""
+    """A size in MiB, a switch as yes or no, anything else unchanged."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if name.endswith("_bytes") and isinstance(value, int) and value:
@@ -72,10 +73,10 @@ def short(name: str, value: Any) -> str:
 
 
 def letter(number: int) -> str:
-    """A short name for what takes too long to say."""
+    """A short name for a label that is too long."""
     return chr(ord("A") + number) if number < 26 else str(number + 1)
 
 
 def wrapped(text: str, width: int) -> str:
-    """In lines that fit a drawing; nothing is left out."""
+    """The text in lines that fit a drawing. Nothing is left out."""
     return textwrap.fill(text, width, break_on_hyphens=False)

@@ -1,6 +1,5 @@
-"""The report as one self-contained HTML page: no scripts, nothing loaded from elsewhere; light and dark as the
-reader's system wishes.
-"""
+"""The report as one self-contained HTML page. It has no scripts and loads nothing from elsewhere. It
+is light or dark as the reader's system wishes."""
 
 from __future__ import annotations
 
@@ -71,7 +70,7 @@ def facts_of(material: data.Material) -> list[str]:
     facts += [f"a record could not be read: {one}" for one in material.unread]
     if material.passed_over:
         facts.append(
-            f"{material.passed_over} lines were passed over: unfinished, or of a session whose beginning is gone"
+            f"{material.passed_over} lines were passed over: unfinished ones, or of a session without its beginning"
         )
     return facts
 

@@ -1,4 +1,4 @@
-"""The figures that are made of `tailrace profile`'s results: after Figs. 8 to 10 of the doctoral showcase poster."""
+"""The figures of `tailrace profile`'s results, after Figs. 8 to 10 of the doctoral showcase poster."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def calls_by_kind(material: data.Material, theme: Theme) -> Figure | None:
     axes.margins(y=0.1)
     axes.legend()
     about = (
-        "What a program's checkpoints ask of the file system, by the phase that saves and the one that restores. "
+        "The calls of a program's checkpoints to the file system, in the phase that saves and the one that restores. "
         "Backward are seeks and offsets before the place where the last access ended. "
         + " ".join(unseen(label, profile) for label, profile in material.profiles)
         + " After Fig. 8 of the poster."
@@ -56,17 +56,17 @@ def calls_by_kind(material: data.Material, theme: Theme) -> Figure | None:
 
 
 def unseen(label: str, profile: data.Json) -> str:
-    """What strace could not see of this program, as a sentence; or nothing."""
+    """What strace could not see of this program, as a sentence. Empty if it could see everything."""
     found = []
     if profile["unseen"]["io_urings"]:
         found.append("io_uring")
     if profile["unseen"]["mapped_files"]:
         found.append("mappings of files")
-    return f"{label} used {' and '.join(found)}, which the counts do not hold." if found else ""
+    return f"{label} used {' and '.join(found)}, which the counts do not include." if found else ""
 
 
 def by_size(phase: str, kind: str, sizes: str, number: int) -> Callable[[data.Material, Theme], Figure | None]:
-    """Poster Figs. 9 and 10: calls by size for each file; the files with the most."""
+    """Poster Figs. 9 and 10: calls by size, for the files with the most calls."""
 
     def draw(material: data.Material, theme: Theme) -> Figure | None:
         bars = []
@@ -105,7 +105,7 @@ def by_size(phase: str, kind: str, sizes: str, number: int) -> Callable[[data.Ma
         about = (
             f"The {kind} of the {phase} phase by size, for each file below {top}"
             + (f"; the {len(shown)} files with the most of {len(bars)}" if len(bars) > len(shown) else "")
-            + f". Few and large ones are what a parallel file system serves best. After Fig. {number} of the poster."
+            + f". A parallel file system serves few and large ones best. After Fig. {number} of the poster."
         )
         columns = ["file", *(name for _, name in bins), "backward"]
         return Figure(f"io-{kind}", f"{kind.capitalize()} of the {phase} phase by size", about, drawing, columns, rows)
@@ -114,7 +114,7 @@ def by_size(phase: str, kind: str, sizes: str, number: int) -> Callable[[data.Ma
 
 
 def binned(sizes: dict[str, int], bins: list[tuple[int, str]]) -> list[int]:
-    """A histogram by powers of two, put together into wider bins."""
+    """A histogram by powers of two, in wider bins."""
     counts = [0] * len(bins)
     for size, count in sizes.items():
         counts[next(at for at, (below, _) in enumerate(bins) if int(size) < below)] += count

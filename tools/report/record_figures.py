@@ -1,4 +1,4 @@
-"""The figures that are made of sessions' records: after Figs. 3 to 10 of the FGCS paper."""
+"""The figures of sessions' records, after Figs. 3 to 10 of the FGCS paper."""
 
 from __future__ import annotations
 
@@ -31,20 +31,21 @@ class Load:
 
     nodes: int
     files: int
-    apart: str  # all that differs besides
+    apart: str  # everything else in which they differ
     label: list[str]  # lines
     items: list[Any]
 
 
 def facts_of(session: data.Session) -> groups.Facts:
-    """What must be the same in sessions that are pooled. Settings have no effect where nothing was saved."""
+    """Facts that must be equal in sessions that are pooled. Settings have no effect in a session that
+    saved nothing."""
     facts = session.facts
     return facts if session.epochs else {key: facts[key] for key in ("nodes", "ranks", "job", "shared_dir")}
 
 
 def loads_of(material: data.Material, found: list[tuple[data.Session, Any]]) -> list[Load]:
-    """What has the same facts together, by nodes and K; labelled by both and by whatever else differs in the material.
-    Where that is long, by a letter, the same in all figures."""
+    """Items with equal facts, by nodes and K. Labels name both and everything else that differs in the
+    material. If that is long, the label is a letter, the same in all figures."""
     known = [facts for facts, _ in groups.pooled((facts_of(session), None) for session in material.sessions)]
     known.sort(key=lambda facts: (facts["nodes"], facts.get("files", 0)))
     apart = [", ".join(parts) for parts in groups.labels(known, leave=("nodes", "files"))]
@@ -63,24 +64,25 @@ def loads_of(material: data.Material, found: list[tuple[data.Session, Any]]) -> 
 
 
 def letters_of(loads: list[Load]) -> str:
-    """What the letters in labels mean."""
+    """The meaning of the letters in labels."""
     return "".join(f" {apart}." for apart in sorted({load.apart for load in loads}) if ": " in apart)
 
 
 def label_bars(axes: Axes, loads: list[Load]) -> None:
-    """Below each bar what it is."""
+    """Labels each bar."""
     axes.set_xticks(range(len(loads)), ["\n".join(load.label) for load in loads])
 
 
 def bars_for(loads: list[Load]) -> tuple[Drawing, Axes]:
-    """A drawing with room for a bar and a label for each."""
+    """A drawing with room for a bar and a label for each load."""
     width = max(1.1, 0.09 * max(len(line) for load in loads for line in load.label))
     drawing = Drawing(figsize=(max(6.4, width * len(loads) + 2), 4.4), layout="constrained")
     return drawing, drawing.subplots()
 
 
 def bar(axes: Axes, place: float, found: data.Spread, below: float, shift: float, theme: Theme, **more: Any) -> None:
-    """A median on top of what is below, and from the least to the most, so far beside its middle."""
+    """Draws a median on top of `below`, and a line from the least to the most, `shift` beside the
+    middle of the bar."""
     axes.bar(place, found.median, bottom=below, **more)
     axes.errorbar(place + shift, below + found.median, yerr=figures.error_bars([found]), linestyle="", capsize=3,
                   color=theme["ink"], linewidth=1.2)  # fmt: skip
@@ -112,8 +114,8 @@ def over_files(material: data.Material, theme: Theme) -> Figure | None:
     figures.legend_below(drawing, 2)
     about = (
         "The slowest rank's capture and the slowest group's flush of an epoch: medians over epochs, with the least and "
-        "most, and the flush's rate. Only the local phase holds the program up. A bar has the epochs of one job and "
-        "directory with the same settings, whatever their size; the table has the sizes. After FGCS Fig. 3."
+        "most, and the flush's rate. Only the local phase blocks the program. A bar has the epochs of one job and "
+        "directory with the same settings, whatever their size. The table has the sizes. After FGCS Fig. 3."
         + letters_of(loads)
     )
     columns = ["nodes", "K", "apart by", "epochs", "least MiB", "most MiB", "local s", "least", "most", "flush s",
@@ -130,12 +132,12 @@ def flush_seconds(epoch: data.Json) -> float:
 
 
 def per_gib(epochs: list[data.Json], seconds: Callable[[data.Json], float]) -> data.Spread:
-    """Seconds by the bytes of all ranks."""
+    """Seconds / bytes of all ranks."""
     return data.Spread.of([seconds(epoch) * 2**30 / epoch["capture"]["bytes"] for epoch in epochs])
 
 
 def over_imbalance(material: data.Material, theme: Theme) -> Figure | None:
-    """FGCS Figs. 4-6: time per byte, of both phases, over how far the nodes' bytes lie apart."""
+    """FGCS Figs. 4-6: time per byte of both phases, over the imbalance of the nodes' bytes."""
     loads = loads_of(material, [pair for pair in epochs_of(material)
                                 if len(pair[1]["nodes"]) > 1 and pair[1]["capture"]["bytes"] > 0])  # fmt: skip
     if not loads:
@@ -166,7 +168,7 @@ def over_imbalance(material: data.Material, theme: Theme) -> Figure | None:
     drawing.align_ylabels(panels)
     figures.legend_below(drawing, 2)
     about = (
-        "The slowest rank's capture and the slowest group's flush by the bytes of all ranks, of epochs with the same "
+        "The slowest rank's capture and the slowest group's flush / bytes of all ranks, for epochs with the same "
         "imbalance in whole percent: medians, bars from the least to the most. Level points mean that imbalance costs "
         "nothing. After FGCS Figs. 4 to 6." + letters_of(loads)
     )
@@ -176,8 +178,8 @@ def over_imbalance(material: data.Material, theme: Theme) -> Figure | None:
 
 
 def chosen_epoch(material: data.Material) -> tuple[data.Session, data.Json] | None:
-    """The epoch that is looked at closely: among those with the most leaders, of which somebody received data if any
-    have, the one with the median flush time."""
+    """The epoch that is examined closely. It is one of those with the most leaders, and if possible
+    one in which some leader received data. Among these it has the median flush time."""
     found = [pair for pair in epochs_of(material) if data.leaders(pair[1])]
     if not found:
         return None
@@ -192,7 +194,7 @@ def chosen_epoch(material: data.Material) -> tuple[data.Session, data.Json] | No
 
 
 def sampled_leaders(leaders: list[data.Json]) -> list[data.Json]:
-    """The slowest, some others, the fastest; always the same for the same leaders."""
+    """The slowest, some others, the fastest. The choice is always the same for the same leaders."""
     if len(leaders) <= OTHERS + 2:
         return leaders
     between = sorted(random.Random(len(leaders)).sample(range(1, len(leaders) - 1), OTHERS))
@@ -233,7 +235,7 @@ def per_leader(material: data.Material, theme: Theme) -> Figure | None:
             for leader in leaders]  # fmt: skip
     about = (
         f"Leaders of {name_of(chosen)}, slowest first, fastest last: the time of their writers for received and for "
-        f"local data (reading included), with rates. The slowest took {rows[0][5]:.2f} of the mean. After FGCS Fig. 7."
+        f"local data (reading included), with rates. The slowest took {rows[0][5]:.2f} x the mean. After FGCS Fig. 7."
     )
     columns = ["node", "group", "received bytes", "local bytes", "seconds", "by mean", "MiB/s"]
     return Figure("per-leader", "Leaders: received and local data", about, drawing, columns, rows)
@@ -307,9 +309,9 @@ def application_time(material: data.Material, theme: Theme) -> Figure | None:
     axes.margins(y=0.1)
     figures.legend_below(drawing, 2)
     about = (
-        "Sessions that were closed: time from open to close, and of it what save took on the rank that it held up the "
-        "longest, epoch by epoch. Sessions of one job and directory with the same settings make a bar. Run the program "
-        "once without saving to see a bar without checkpoints. After FGCS Fig. 10." + letters_of(loads)
+        "Sessions that were closed: the time from open to close, and the part of it that save took on the rank that it "
+        "blocked the longest, epoch by epoch. Sessions of one job and directory with the same settings make a bar. Run "
+        "the program once without saving to see a bar without checkpoints. After FGCS Fig. 10." + letters_of(loads)
     )
     columns = ["session", "apart by", "runs", "seconds", "least", "most", "blocked s"]
     return Figure("application", "The program's time", about, drawing, columns, rows)

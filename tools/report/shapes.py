@@ -1,6 +1,6 @@
-"""What results and records must look like before anything is drawn of them: a file may be damaged, or written by
-anybody. Only what is drawn is looked at; what else a file holds is left alone. Pure.
-"""
+"""The shape that results and records must have before anything is drawn of them, because a file may be
+damaged or written by anybody. Only what is drawn is checked; the rest of a file is left alone.
+Pure."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 Check = Callable[[Any], bool]
 Shape = Any  # a check, or a list, tuple or dictionary of shapes
 
-MOST = 2**62  # what is larger is no size and no time, and no axis shows it
+MOST = 2**62  # no size or time is larger, and no axis could show it
 LAST_MS = 253402300799000  # the end of the year 9999
 
 
 class Misshapen(Exception):
-    """The sentence says which value is not what."""
+    """The sentence says which value has the wrong shape."""
 
 
 def is_number(value: Any) -> bool:
@@ -61,7 +61,7 @@ def some(names: str, check: Check) -> dict[str, Shape]:
 
 
 class Each:
-    """An object whose values all have one shape, by whatever name."""
+    """An object whose values all have one shape, whatever their names are."""
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
@@ -106,7 +106,8 @@ PROFILE = {
 
 
 def check(value: Any, shape: Shape, where: str) -> None:
-    """Misshapen, with the place, where the value does not have the shape. Objects may have more keys than the shape."""
+    """Raises Misshapen, with the place, if the value does not have the shape. Objects may have more
+    keys than the shape."""
     if isinstance(shape, (dict, Each)):
         demand(isinstance(value, dict), where, "an object")
         inner = shape.items() if isinstance(shape, dict) else [(key, shape.shape) for key in value]
@@ -137,7 +138,7 @@ def check_bench(results: Any) -> None:
 
 
 def check_entry(entry: Any) -> None:
-    """One line of a record."""
+    """Checks one line of a record."""
     kind = entry["record"]
     if kind == "session":
         check(entry, SESSION, "")
@@ -171,7 +172,7 @@ def check_profile(profile: Any) -> None:
 
 
 def cleaned(value: Any) -> Any:
-    """The document with what cannot be printed written as \\xNN or \\uNNNN: in names too."""
+    """The document, also its names, with unprintable characters written as \\xNN or \\uNNNN."""
     if isinstance(value, str):
         return clean_text(value)
     if isinstance(value, list):

@@ -1,12 +1,11 @@
-"""How figures look: one set of names for colours, as values for PNG and as CSS variables for the page, so that one
-drawing serves light and dark.
-"""
+"""How figures look. Colours have one set of names. PNG uses their values, and the page uses CSS
+variables, so that one drawing serves light and dark."""
 
 from __future__ import annotations
 
 import re
 
-# Eight series that stay apart in both themes and for the colour-blind (after Okabe and Ito).
+# Eight series that differ in both themes and for colour-blind readers (after Okabe and Ito).
 LIGHT = {
     "ink": "#1f2933", "muted": "#66727f", "grid": "#dfe4ea", "paper": "#ffffff",
     "s0": "#0072b2", "s1": "#d55e00", "s2": "#009e73", "s3": "#cc79a7",
@@ -18,12 +17,12 @@ DARK = {
     "s4": "#e3b93c", "s5": "#86ccf0", "s6": "#b18fd0", "s7": "#a5b1bc",
 }  # fmt: skip
 
-# In a drawing for the page each colour is a stand-in that nobody draws with otherwise.
+# In a drawing for the page each colour is a stand-in that is not used otherwise.
 STAND_IN = {name: f"#0102{number:02x}" for number, name in enumerate(LIGHT)}
 
 
 def colour(theme: dict[str, str], series: int) -> str:
-    """Of a series; after eight they come again."""
+    """The colour of a series. After eight they repeat."""
     return theme[f"s{series % 8}"]
 
 
@@ -45,7 +44,8 @@ def matplotlib_settings(theme: dict[str, str]) -> dict[str, object]:
 
 
 def svg_for_page(svg: str, name: str) -> str:
-    """The drawing as an element of the page: colours as CSS variables, its own identifiers, no fixed size."""
+    """The drawing as an element of the page, with colours as CSS variables, its own identifiers, and
+    no fixed size."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.S)
     for variable, stand_in in STAND_IN.items():
