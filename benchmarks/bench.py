@@ -3,20 +3,22 @@
 
     python3 benchmarks/bench.py --build build/release
 
-Two cases: many ranks laid out as several nodes on this machine (needs a build with MPI), and one rank with
-more memory. For each, interleaved and repeated:
+There are two cases: many ranks laid out as several nodes on this machine (needs a build with MPI),
+and one rank with more memory. Each is interleaved and repeated, and gives:
 
-  blocked   memcpy of the same bytes into touched memory  /  time that save keeps the program      aim 0.8
+  blocked   memcpy of the same bytes into touched memory  /  time that save blocks the program      aim 0.8
   flush     durable flush rate  /  best rate of a few fio runs, same directory and bytes, fsynced  aim 0.9
   restore   rate of a cold restore  /  cold sequential read of the same files                     aim 0.9
-  memory    anonymous memory that the agent takes, beside what its settings allow
+  memory    anonymous memory of the agent, beside the limit in its settings
 
-and, with MPI, what checkpoints cost the particle code of examples/, which computes on every core:
+With MPI it also measures what checkpoints cost the particle code of examples/, which computes on
+every core:
 
-  added     to the time between two checkpoints, by save and the slower steps, or a peer's blocking write
+  added     to the time between two checkpoints, by save and the slower steps, or by a peer's blocking write
 
-Each line is the median of the repeats with (least..most). Restored bytes are compared after the timed part.
-The exit status says whether everything worked, not how fast it was. Standard library only.
+Each line is the median of the repeats with (least..most). Restored bytes are compared after the
+timed part. The exit status says whether everything worked, not how fast it was. Uses only the
+standard library.
 """
 
 import argparse
@@ -36,7 +38,8 @@ from progress import Progress
 
 MIB = 1 << 20
 
-# The known good ways to write a file fast. All of them allocate first, as tailrace does, and end in a sync.
+# Known good ways to write a file fast. All of them allocate first, as tailrace does, and end with a
+# sync.
 FIO_VARIANTS = {
     "direct, io_uring, depth 32, 1 MiB": ["--direct=1", "--ioengine=io_uring", "--iodepth=32", "--bs=1m"],
     "direct, libaio, depth 8, 4 MiB": ["--direct=1", "--ioengine=libaio", "--iodepth=8", "--bs=4m"],
@@ -45,7 +48,7 @@ FIO_VARIANTS = {
 
 
 def run(command, **more):
-    """The standard output of a program; explains itself when the program fails."""
+    """The standard output of a program. If the program fails, ends with an explanation."""
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
     if done.returncode != 0:
         sys.exit(f"bench: {' '.join(command)}\nfailed with status {done.returncode}:\n"
@@ -89,11 +92,11 @@ def make_cold(paths):
             drop.write("1\n")
     warm = max(map(resident_share, paths))
     if warm > 0.01:
-        print(f"  note: {warm:.0%} of a file stayed in the page cache: reads are not quite cold")
+        print(f"  note: {warm:.0%} of a file stayed in the page cache, so reads are not quite cold")
 
 
 def sequential_read_seconds(paths, direct):
-    """One file after the other, front to back, in pieces of 8 MiB."""
+    """The time to read one file after the other, front to back, in pieces of 8 MiB."""
     make_cold(paths)
     buffer = mmap.mmap(-1, 8 * MIB)
     buffer.write(b"\1" * len(buffer))
@@ -114,7 +117,8 @@ def sequential_read_seconds(paths, direct):
 # ---- fio ----------------------------------------------------------------------------------------------
 
 def fio_rate(directory, total_bytes, files, flags):
-    """Bytes per second of writing total_bytes into so many files, sync included; None if it cannot run."""
+    """Bytes per second of writing total_bytes into so many files, sync included. None if fio cannot
+    run."""
     each = total_bytes // files // (4 * MIB) * (4 * MIB)
     command = ["fio", "--name=bench", f"--directory={directory}", "--rw=write", f"--size={each}",
                f"--numjobs={files}", "--fallocate=native", "--create_on_open=0", "--end_fsync=1", "--thread",
@@ -155,7 +159,8 @@ class Case:
         local = tempfile.mkdtemp(prefix="tailrace-bench-", dir=local_base)
         shared = tempfile.mkdtemp(prefix="tailrace-bench-", dir=shared_base)
         try:
-            # 1. save: each line holds one epoch, memcpy and save taken a moment apart
+            # 1. save: each line holds one epoch, with memcpy and save measured right after each
+            # other
             lines = self.program("save", local, shared, "--epochs", str(options.epochs),
                                  "--warm-up", str(options.warm_up))
             self.bytes = lines[0]["bytes"]
@@ -170,8 +175,8 @@ class Case:
             if shutil.which("fio"):
                 for name, flags in FIO_VARIANTS.items():
                     self.fio[name].append(fio_rate(shared, int(self.bytes), self.files, flags))
-            # 3. restore and plain reads. Who comes later finds more in the caches of the disk's host, so each
-            # is first, second and last in turn.
+            # 3. restore and plain reads. The later ones find more in the caches of the disk's host,
+            # so each is first, second and last in turn.
             shutil.rmtree(local)
             os.mkdir(local)
             paths = files_of(shared)
@@ -219,8 +224,8 @@ class Case:
                  f"{mib(statistics.median(self.rates))} durable / "
                  f"{mib(statistics.median(rates))} by fio ({name})")
         else:
-            print(f"  flush    {mib(statistics.median(self.rates))} durable; no fio here to compare with "
-                  "(Debian: fio)")
+            print(f"  flush    {mib(statistics.median(self.rates))} durable; fio is not installed, so there is no "
+                  "comparison (Debian: fio)")
         name, rates = best_of(self.read_rates)
         line("restore", [ours / theirs for ours, theirs in zip(self.restores, rates)], 0.9,
              f"{mib(statistics.median(self.restores))} cold / "
@@ -236,7 +241,7 @@ class Case:
 
 
 class Computing:
-    """The particle code: some seconds of it without a checkpoint, and with one at their start."""
+    """The particle code: for some seconds without a checkpoint, and for some with one at their start."""
 
     def __init__(self, launch, particles, ranks, seconds, settings):
         self.launch, self.particles, self.ranks = launch, particles, ranks
@@ -244,7 +249,7 @@ class Computing:
         self.title = f"{ranks} ranks of the particle code"
         self.rounds = []
 
-    # Of a repeat: four ways come in four orders, so two repeats have them all.
+    # Rounds in a repeat. Four ways come in four orders, so two repeats have them all.
     ROUNDS = 2
 
     def repeat(self, local_base, shared_base, _options, turn):
@@ -276,7 +281,7 @@ class Computing:
                   f"blocked {saving:.3f} s" + (f", flush {flush:.2f} s" if flush else ""))
 
 
-# The ways of particles_bench, in the order in which they are shown.
+# The ways of particles_bench, in the order in which they are printed.
 ADDED = {"none": "", "tailrace": "  aim at most 3", "file per process": "", "MPI-IO, two-phase": ""}
 
 
@@ -334,7 +339,8 @@ def main():
         build = json.load(file)
     shared_base = os.path.abspath(options.directory or os.path.join(options.build, "bench-data"))
     os.makedirs(shared_base, exist_ok=True)
-    # Root may start Open MPI, and more ranks than cores; MPICH asks for neither.
+    # Open MPI refuses to run as root, or with more ranks than cores, unless it is told to. MPICH
+    # does not.
     os.environ.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
                       OMPI_MCA_rmaps_base_oversubscribe="1")
 
@@ -352,7 +358,7 @@ def main():
         cases.append(Computing(launch, options.particles, 2, options.seconds,
                                {"files": 1, "ranks_per_node": 1, **settings}))
     if options.only != "single" and not with_mpi:
-        print("The cases with several ranks are left out: this build has no MPI.")
+        print("The cases with several ranks are left out, because this build has no MPI.")
     if options.only in (None, "single"):
         cases.append(Case(f"1 rank x {options.single_mib} MiB", [build["program"]],
                           options.single_mib * MIB, 0, {"files": 1, **settings}, 1))
@@ -381,7 +387,7 @@ def main():
     try:
         os.rmdir(shared_base)
     except OSError:
-        pass  # it was there before, or holds something else
+        pass  # it existed before, or holds something else
     return 0
 
 

@@ -1,17 +1,25 @@
 #!/usr/bin/env python3
-"""make bench-llm: checkpoints of a language model's training state on 2 ranks, tailrace beside the others.
+"""make bench-llm: checkpoints of a language model's training state on 2 ranks, with tailrace and with
+other libraries.
 
-For every way, in turn and several rounds over, so that all see the same machine: the seconds that the program is
-blocked, the seconds until the checkpoint is durable (where the way syncs; else until it has returned), the seconds of a
-load after its files were dropped from the cache, and the extra memory of both above the state. Medians over the rounds
-of the slowest rank, and ratios in the same run: to a raw direct write of the same bytes into one file with one request
-in flight per rank, and to a raw sequential read through the cache. Every load is compared with what was saved.
+The ways take turns over several rounds, so that all see the same machine. For each it measures
 
-Before each load all of the machine is synced and the files are dropped from the cache, and rank 0 looks how much of
-them is cached all the same (mincore). The last table has tailrace's aims: what was measured, and whether it is reached.
+  - the seconds for which the program is blocked,
+  - the seconds until the checkpoint is durable (if the way syncs; else until it has returned),
+  - the seconds of a load after its files were dropped from the cache, and
+  - the extra memory of both above the state.
 
-Where strace is installed, one more round runs under `tailrace profile` (with tailrace's posix engine, since strace does
-not see what goes through io_uring), for the writes and reads per GiB and the backward seeks of a load.
+It prints the slowest rank's medians over the rounds, and ratios in the same run: to a raw direct
+write of the same bytes into one file with one request in flight per rank, and to a raw sequential
+read through the cache. Every load is compared with what was saved.
+
+Before each load the whole machine is synced and the files are dropped from the cache. Rank 0 checks
+how much of them is still cached (mincore). The last table has tailrace's aims: what was measured,
+and whether the aim is reached.
+
+If strace is installed, one more round runs under `tailrace profile`. It uses tailrace's posix
+engine, because strace does not see io_uring's requests. It gives the writes and reads per GiB and
+the backward seeks of a load.
 """
 
 import argparse
@@ -51,7 +59,7 @@ def drop_from_cache(place):
 
 
 def cached_share(place):
-    """How much of the files lies in the page cache, of 1."""
+    """The share of the files that lies in the page cache."""
     cached = pages = 0
     for directory, _, names in os.walk(place):
         for name in names:
@@ -73,7 +81,8 @@ def cached_share(place):
 
 
 class PeakMemory:
-    """The most memory that this process had above what it had at the start, from the kernel's high-water mark."""
+    """The most memory that this process had above its memory at the start, by the kernel's high-water
+    mark."""
 
     def __enter__(self):
         with open("/proc/self/clear_refs", "w") as file:
@@ -91,7 +100,7 @@ class PeakMemory:
 
 
 def measure(way, state, blank, place):
-    """One save and one load; seconds and bytes of this rank."""
+    """One save and one load: seconds and bytes of this rank."""
     if dist.get_rank() == 0:
         os.makedirs(place)
     dist.barrier()
@@ -101,7 +110,7 @@ def measure(way, state, blank, place):
         blocked = time.monotonic() - begin
         wait()
         durable = time.monotonic() - begin
-    os.sync()  # of those that do not sync, before their files are dropped from the cache
+    os.sync()  # for ways that do not sync, before their files are dropped
     dist.barrier()
     files = sum(len(names) for _, _, names in os.walk(place))
     for tensor in blank.values():
@@ -167,7 +176,7 @@ def rank_main(rank, options, results):
 
 
 def count_calls(options):
-    """What each way does to its files in a save and a load, by its name. Nothing where strace is missing."""
+    """What each way does to its files in a save and a load, by its name. Empty if strace is missing."""
     with tempfile.TemporaryDirectory(prefix="bench-llm-", dir=options.base) as directory:
         told = os.path.join(options.meeting, "profile.json")
         sizes = [f"--{name}={getattr(options, name)}" for name in ("layers", "hidden", "vocabulary")]
@@ -193,7 +202,7 @@ def count_calls(options):
             rows[name] = {
                 "written_bytes": save("written_bytes"),
                 "writes_per_gib": save("writes") / (save("written_bytes") / 2**30),
-                # Nothing where the files were read through mappings.
+                # None if the files were read through mappings.
                 "reads_per_gib": restore("reads") / read_gib if read_gib else None,
                 "reads_per_write": restore("reads") / save("writes") if read_gib else None,
                 "backward": restore("backward_seeks") + restore("backward_offsets"),
@@ -227,7 +236,7 @@ COLUMNS = [  # title, key, digits, unit
 def print_table(rows, absent):
     first = next(iter(rows.values()))
     print(f"{first['bytes'] / 2**30:.2f} GiB on {RANKS} ranks; seconds are medians of the slowest rank;")
-    print("x raw: as fast as a direct write into one file, or a sequential read, of this run = 1.00, larger is faster")
+    print("x raw: 1.00 is as fast as a direct write into one file, or a sequential read, in this run; larger is faster")
     columns = [column for column in COLUMNS if any(column[1] in row for row in rows.values())]
     print(" " * 28 + "".join(title.rjust(max(8, len(title) + 2)) for title, *_ in columns))
     for name, row in rows.items():
@@ -237,19 +246,19 @@ def print_table(rows, absent):
             line += cell.rjust(max(8, len(title) + 2))
         print(f"{name:28}{line}" + ("" if WAYS[name].synced else "  (does not sync)"))
     for name, why in absent.items():
-        print(f"{name:28}is not here: {why}")
+        print(f"{name:28}is not available: {why}")
 
 
 def print_aims(rows):
-    print("\ntailrace's aims, by the ways of this run that are tailrace's:")
+    print("\ntailrace's aims, for tailrace's ways in this run:")
     print("\n".join(llm_aims.table(llm_aims.verdicts(rows, RANKS))))
     ours = [name for name in rows if WAYS[name].synced]
     theirs = [name for name in rows if not WAYS[name].synced]
     print(f"synced by themselves: {'; '.join(ours) or 'none'}")
     if theirs:
-        print(f"not, so that `durable` is the end of the call: {'; '.join(theirs)}")
+        print(f"not synced, so `durable` is the end of the call: {'; '.join(theirs)}")
     cached = max(row["cached"] for row in rows.values())
-    print("cold: before each load sync(2), and the files dropped from the cache; at most "
+    print("cold: before each load sync(2), and the files are dropped from the cache; at most "
           f"{100 * cached:.1f} % of a way's pages were cached then (median)")
 
 
@@ -259,15 +268,15 @@ def main():
     parser.add_argument("--hidden", type=int, default=1024)
     parser.add_argument("--vocabulary", type=int, default=32768)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--directory", help="on the file system to measure (default: the current one)")
-    parser.add_argument("--ways", help="only these, separated by semicolons: " + "; ".join(WAYS))
+    parser.add_argument("--directory", help="a directory on the file system to measure (default: the current one)")
+    parser.add_argument("--ways", help="only these ways, separated by semicolons: " + "; ".join(WAYS))
     parser.add_argument("--no-calls", action="store_false", dest="calls", help="do not count calls with strace")
-    parser.add_argument("--json", help="write all rounds to this file too")
+    parser.add_argument("--json", help="also write all rounds to this file")
     options = parser.parse_args()
     options.ways = [way.strip() for way in options.ways.split(";")] if options.ways else list(WAYS)
     unknown = [way for way in options.ways if way not in WAYS]
     if unknown:
-        parser.error(f"there is no way '{unknown[0]}'; there are: {'; '.join(WAYS)}")
+        parser.error(f"there is no way '{unknown[0]}'; the ways are: {'; '.join(WAYS)}")
     options.base = options.directory or os.getcwd()
     with tempfile.TemporaryDirectory() as options.meeting:
         with tempfile.TemporaryDirectory(prefix="bench-llm-", dir=options.base) as options.directory:
@@ -286,7 +295,7 @@ def main():
 
 
 def run(options):
-    """All rounds, by the ways' names, and why some are absent."""
+    """Runs all rounds. Returns them by the ways' names, and the reasons why some ways are absent."""
     results = mp.get_context("spawn").SimpleQueue()
     ranks = mp.spawn(rank_main, (options, results), nprocs=RANKS, join=False)
     while results.empty() and not ranks.join(timeout=0.5):

@@ -5,11 +5,11 @@
  *   checkpoint_bench restore --bytes N --spread PERCENT key=value...
  *   checkpoint_bench layouts --bytes N --epochs E --warm-up W key=value...
  *
- * `layouts` saves a cube of doubles that lies in one block, and one that lies inside two ghost cells on every
- * side, in turn.
- * key=value are settings of tailrace. Built twice: without MPI (rank 0 of 1), and with it (BENCH_WITH_MPI).
- * Every epoch of `save` first copies the same bytes with memcpy into memory that has been touched before, all
- * ranks at once, then saves; so the two times compared are taken a moment apart.
+ * `layouts` saves in turn a cube of doubles that lies in one block, and one with two ghost cells on every
+ * side. key=value are settings of tailrace. The program is built twice: without MPI (rank 0 of 1), and with
+ * it (BENCH_WITH_MPI). Every epoch of `save` first copies the same bytes with memcpy into memory that has
+ * been touched before, on all ranks at once, and then saves. So the two times are measured right after each
+ * other.
  */
 #define _POSIX_C_SOURCE 200809L /* clock_gettime, posix_memalign */
 
@@ -75,7 +75,7 @@ static void check(tailrace_code code, const char* doing) {
     if (code != TAILRACE_OK) give_up(doing);
 }
 
-/* All ranks are on one machine, so its clock is common to them. */
+/* All ranks are on one machine, so they share its clock. */
 static double now(void) {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
@@ -85,8 +85,8 @@ static double now(void) {
 /* ---- data ----------------------------------------------------------------------------------------- */
 
 static uint64_t word_at(uint64_t i, uint64_t epoch) {
-    /* One word of each 4 KiB changes from epoch to epoch: enough to tell epochs apart, cheap to bring about.
-     */
+    /* One word of each 4 KiB changes from epoch to epoch. That is enough to tell epochs apart, and
+     * cheap. */
     return splitmix((uint64_t)rank << 40 ^ i) ^ (i % 512 == 0 ? epoch : 0);
 }
 
@@ -104,7 +104,8 @@ static void* take_memory(uint64_t bytes) {
 
 /* ---- memory of the process ------------------------------------------------------------------------ */
 
-/* Anonymous memory in use, in bytes. Mappings of files in memory, the node-local tier, are not in it. */
+/* Anonymous memory in use, in bytes. Mappings of files in memory, as in the node-local tier, do not
+ * count. */
 static double anonymous_bytes(void) {
     char line[256];
     double kib = 0;
@@ -149,7 +150,7 @@ static void save_epochs(tailrace_session* session, uint64_t* data, uint64_t word
         check(tailrace_epoch_state(session, epoch, &info), "asking for the state");
         if (info.state != TAILRACE_STATE_COMMITTED) give_up("an epoch was not committed");
         const double blocked_seconds = most(saved - start);
-        /* From the first rank that had saved to the last that saw the commit. */
+        /* From the first rank that has saved to the last one that sees the commit. */
         const double flush_seconds = most(committed) - least(saved);
         const double reported_seconds = most(info.flush_seconds);
         const double bytes = sum((double)(words * 8));
@@ -160,7 +161,7 @@ static void save_epochs(tailrace_session* session, uint64_t* data, uint64_t word
                    epoch, bytes, copy_seconds, blocked_seconds);
             printf("\"flush_seconds\": %.6f, \"reported_flush_seconds\": %.6f, \"agent_bytes\": %.0f, ",
                    flush_seconds, reported_seconds, agent_bytes);
-            /* One call each: a setting's text lives until the next is asked for. */
+            /* One call each, because a setting's text lives until the next call. */
             printf("\"buffers\": \"%s\", ", tailrace_setting(session, "buffers"));
             printf("\"buffer_bytes\": \"%s\"}\n", tailrace_setting(session, "buffer_bytes"));
             fflush(stdout);
@@ -184,7 +185,7 @@ static int restore_newest(tailrace_session* session, const uint64_t* data, uint6
     return all_wrong == 0 ? 0 : 2;
 }
 
-/* Of the largest cube of doubles that has at most so many bytes. */
+/* Saves the largest cube of doubles that has at most this many bytes. */
 static void save_layouts(tailrace_session* session, uint64_t bytes, uint64_t epochs, uint64_t warm_up) {
     const uint64_t ghosts = 2;
     uint64_t edge = 1;

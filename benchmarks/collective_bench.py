@@ -1,16 +1,18 @@
-"""`make bench-collective`: collective I/O through libtailrace_mpiio.so against the MPI library's own two-phase I/O.
+"""`make bench-collective`: collective I/O through libtailrace_mpiio.so against the MPI library's own
+two-phase I/O.
 
-One program (collective_bench_mpi), plain MPI-IO, is run in turn without the library and with it: in two layers (its
-own choice) and with p_l = p. Collective buffering is forced on in the MPI library, with one aggregator per node: by
-hints for ROMIO (MPICH), by its collective component `vulcan` and the same hints for OMPIO (Open MPI).
-Ratios are times of the MPI library over times of tailrace, so more than 1 means that tailrace is quicker; of all
-rounds, the median with the least and the greatest.
+One program (collective_bench_mpi) uses plain MPI-IO. It runs in turn without the library and with
+it: in two layers (the library's own choice) and with p_l = p. Collective buffering is forced on in
+the MPI library, with one aggregator per node: by hints for ROMIO (MPICH), and by the collective
+component `vulcan` and the same hints for OMPIO (Open MPI). Ratios are the MPI library's time /
+tailrace's time, so more than 1 means that tailrace is faster. The table has the median of all
+rounds with the least and the greatest.
 
-Where there is PnetCDF 1.14 or later (for Open MPI), a second program does the same through it, with its own
-intra-node aggregation, with the library, and with neither.
+If PnetCDF 1.14 or later is installed (for Open MPI), a second program does the same through
+PnetCDF, with its own intra-node aggregation, with the library, and with neither.
 
-Nodes are simulated: as many ranks of this machine as a node shall have count as one (tailrace_ranks_per_node).
-With --launch, the program runs on real nodes, for example on the test bed:
+Nodes are simulated: ranks of this machine count as one node in groups (tailrace_ranks_per_node).
+With --launch the program runs on real nodes, for example on the test bed:
 
     collective_bench.py --build build/mpich --launch "tests/testbed/testbed run -n {ranks}" --directory /run/tb/pfs
 """
@@ -28,9 +30,10 @@ import tempfile
 
 from progress import Progress
 
-# The library's local aggregators, None without it; the first way is what the others are compared with.
+# The library's local aggregators; None without the library. The others are compared with the first
+# way.
 WAYS = {"MPI": None, "two layers": "auto", "p_l = p": "all"}
-# The same through PnetCDF, whose own aggregation has one local aggregator per node too.
+# The same through PnetCDF. Its own aggregation also has one local aggregator per node.
 PNETCDF_WAYS = {"PnetCDF": None, "its own aggregation": None, "two layers": "auto"}
 
 # Its collective component, and more ranks than cores.
@@ -51,16 +54,16 @@ class Bench:
         self.launch = arguments.launch or "%s %s {ranks}" % (config["mpiexec"], config["mpiexec_ranks"])
 
     def run(self, pattern, size, ranks, nodes, ways, way, directory):
-        """Seconds of a write and a read, and the library's lines."""
+        """Seconds of a write and a read, and the lines that the library printed."""
         path = os.path.join(directory, "bench")  # the program removes it
         command = shlex.split(self.launch.format(ranks=ranks))
         if ways[way]:
             command += ["env", "TAILRACE_COLLECTIVE_LOCAL_AGGREGATORS=" + ways[way]]
-            if self.arguments.explain:  # gathered when the file is closed, within the time that is taken
+            if self.arguments.explain:  # these are gathered when the file is closed, within the measured time
                 command += ["TAILRACE_MPIIO_STATISTICS=1"]
             if not self.arguments.launch:
                 command += ["TAILRACE_COLLECTIVE_RANKS_PER_NODE=%d" % (ranks // nodes)]
-            # The launcher may preload something itself, as the test bed does.
+            # The launcher may preload a library itself, as the test bed does.
             command += ["sh", "-c", 'LD_PRELOAD="%s${LD_PRELOAD:+:$LD_PRELOAD}" exec "$@"' % self.library, "sh"]
         command += [self.programs[next(iter(ways))], pattern, size, path, str(nodes)]
         if ways is PNETCDF_WAYS:
@@ -104,7 +107,7 @@ class Bench:
 
 
 def small_calls(bench, rounds, directory):
-    """What the library adds to calls of 64 bytes of each of two ranks, and to an open and close."""
+    """What the library adds to calls of 64 bytes on each of two ranks, and to an open and close."""
     print("small calls of 2 ranks: median of %d rounds (least..greatest), microseconds" % rounds)
     times = {"MPI": [], "tailrace": []}
     for _ in range(rounds):
@@ -147,12 +150,12 @@ def without_pnetcdf():
     elif [int(part) for part in re.findall(r"\d+", version)[:2]] < [1, 14]:
         why = "it came with 1.14 and this is " + version
     else:
-        why = "PnetCDF %s is not for the MPI library of this build" % version
+        why = "PnetCDF %s is built for another MPI library than this build" % version
     return "PnetCDF's own intra-node aggregation (nc_num_aggrs_per_node): absent, " + why
 
 
 def comparisons(arguments, config):
-    """Pattern, size, ranks, nodes and ways of each."""
+    """Pattern, size, ranks, nodes and ways of each comparison."""
     for pattern, size in patterns(arguments.scale):
         if arguments.pattern and pattern not in arguments.pattern:
             continue
@@ -160,7 +163,8 @@ def comparisons(arguments, config):
             for nodes in map(int, arguments.nodes.split(",")):
                 yield pattern, size, ranks, nodes, WAYS
             if config.get("pnetcdf_program"):
-                # PnetCDF sees the nodes there are: this machine, or with --launch the real ones.
+                # PnetCDF sees the real nodes: this machine or, with --launch, those of the
+                # launcher.
                 nodes = int(arguments.nodes.split(",")[-1]) if arguments.launch else 1
                 yield pattern, size, ranks, nodes, PNETCDF_WAYS
 
@@ -172,11 +176,11 @@ def main():
     parser.add_argument("--ranks", default="8,16")
     parser.add_argument("--nodes", default="2,4")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--scale", type=float, default=1.0, help="of the sizes")
-    parser.add_argument("--pattern", action="append", help="only this one; may be repeated")
+    parser.add_argument("--scale", type=float, default=1.0, help="factor of the sizes")
+    parser.add_argument("--pattern", action="append", help="only this pattern; may be repeated")
     parser.add_argument("--launch", help="command that starts {ranks} ranks on real nodes")
     parser.add_argument("--timeout", type=int, default=600, help="seconds for one run")
-    parser.add_argument("--explain", action="store_true", help="the statistics of the last round")
+    parser.add_argument("--explain", action="store_true", help="print the statistics of the last round")
     arguments = parser.parse_args()
     with open(os.path.join(arguments.build, "benchmarks", "bench.json"), encoding="utf-8") as file:
         config = json.load(file)
@@ -188,7 +192,7 @@ def main():
     steps = list(comparisons(arguments, config))
     bench = Bench(arguments, config, Progress(len(steps)))
     with contextlib.ExitStack() as stack:
-        # On real nodes the directory need not be there on this machine.
+        # On real nodes the directory need not exist on this machine.
         directory = arguments.directory if arguments.launch else stack.enter_context(
             tempfile.TemporaryDirectory(dir=arguments.directory or arguments.build))
         if not arguments.launch and not arguments.pattern:

@@ -1,15 +1,15 @@
-// One collective write and read of a pattern by plain MPI-IO, timed: what benchmarks/collective_bench.py runs
+// Times one collective write and read of a pattern by plain MPI-IO. benchmarks/collective_bench.py runs it
 // with libtailrace_mpiio.so and without. The first rank prints one line of JSON with the seconds of the
 // slowest rank, from the first collective call until the file is closed.
 //
 //     collective_bench_mpi PATTERN SIZE FILE AGGREGATORS [real-nodes]
 //     collective_bench_mpi merge REQUESTS RANKS       (no file: the rate of merging and coalescing)
-//     collective_bench_mpi small CALLS FILE           (what an open, a write and a read of 64 bytes of each
-//     rank take)
+//     collective_bench_mpi small CALLS FILE           (the times of an open, and of a write and a read of
+//                                                     64 bytes on each rank)
 //
-// PATTERN and SIZE: btio and s3d, the side of the grid; irregular, about the number of requests of all ranks;
-// contiguous, MiB of each rank. AGGREGATORS are those of the MPI library's own method: with real-nodes one on
-// each, as tailrace has them, without it any ranks.
+// PATTERN and SIZE: for btio and s3d the side of the grid, for irregular about the number of requests of all
+// ranks, for contiguous MiB of each rank. AGGREGATORS are those of the MPI library's own method: with
+// real-nodes one on each node, as tailrace has them; without it on any ranks.
 #include <mpi.h>
 
 #include <algorithm>
@@ -73,7 +73,7 @@ int merge_rate(uint64_t requests, int ranks) {
     return 0;
 }
 
-// Seconds of the call in the middle, on the first rank.
+// The median of the call's seconds, on the first rank.
 template <class Call>
 double median_of(int calls, Call call) {
     std::vector<double> seconds;

@@ -1,11 +1,11 @@
-// The same as collective_bench_mpi through PnetCDF: the patterns' requests are parts of one variable of
-// bytes, written and read by one collective call with a list of them (ncmpi_put_varn_all). What
-// benchmarks/collective_bench.py runs to compare with PnetCDF's own intra-node aggregation.
+// The same as collective_bench_mpi, through PnetCDF. The patterns' requests are parts of one variable of
+// bytes. One collective call with a list of them (ncmpi_put_varn_all) writes or reads them.
+// benchmarks/collective_bench.py runs it to compare with PnetCDF's own intra-node aggregation.
 //
 //     collective_bench_pnetcdf PATTERN SIZE FILE AGGREGATORS real-nodes|any-ranks LOCAL_AGGREGATORS
 //
-// LOCAL_AGGREGATORS: PnetCDF's hint nc_num_aggrs_per_node (from 1.14 on); 0 is without. The others are those
-// of collective_bench_mpi.
+// LOCAL_AGGREGATORS: PnetCDF's hint nc_num_aggrs_per_node (from 1.14 on); 0 switches it off. The other
+// arguments are those of collective_bench_mpi.
 #include <mpi.h>
 #include <pnetcdf.h>
 

@@ -8,7 +8,7 @@ namespace {
 constexpr uint64_t irregular_mean_bytes = 150, irregular_pieces_per_request = 2;
 constexpr uint64_t irregular_variables = 4;
 
-// As square as can be, the first direction cut least.
+// As square as possible; the first direction is cut least.
 void cut_three_ways(int ranks, int parts[3]) {
     int dims[3] = {0, 0, 0};
     MPI_Dims_create(ranks, 3, dims);

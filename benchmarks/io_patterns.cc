@@ -23,7 +23,8 @@ Part part_of(int points, int parts, int index) {
     return {small * index + std::min(index, larger), small + (index < larger ? 1 : 0)};
 }
 
-// Adds the rows of a block in an array of n x n x n points of point_bytes each, which begins at `base`.
+// Adds the rows of a block in an array of n x n x n points of point_bytes each. The array begins at
+// `base`.
 void add_block(std::vector<Request>& requests, uint64_t base, int n, Part x, Part y, Part z,
                uint64_t point_bytes) {
     const auto side = static_cast<uint64_t>(n);
@@ -53,7 +54,7 @@ class Draw {
 // Calls use(offset in the variable, bytes, owner) for every piece of a variable; returns its bytes.
 template <class Use>
 uint64_t walk(const Irregular& pattern, Use use) {
-    constexpr uint64_t stay = 2, step = 4, jump = 64;  // one piece in so many does otherwise
+    constexpr uint64_t stay = 2, step = 4, jump = 64;  // one piece in this many does something else
     Draw draw(pattern.seed);
     const auto ranks = static_cast<uint64_t>(pattern.ranks);
     uint64_t owner = draw.below(ranks), offset = 0;

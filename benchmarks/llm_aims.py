@@ -1,6 +1,7 @@
-"""The aims that `make bench-llm` compares its rows with: what is measured of tailrace's ways, and what it should be.
+"""The aims of `make bench-llm`: what is measured of tailrace's ways, and what it should be.
 
-Pure: rows in (bench_llm.summarize), lines of a table out. An aim that was not measured in this run says so.
+Pure: takes rows (bench_llm.summarize) and returns the lines of a table. An aim that was not
+measured says so.
 """
 
 import re
@@ -9,20 +10,20 @@ from typing import Any
 
 Row = dict[str, Any]
 MIB = 2**20
-# Each blocks the program until it has written; whether it also syncs is its own affair.
+# Each blocks the program until it has written. Some also sync.
 SYNCHRONOUS = ("torch.save", "safetensors", "DCP", "DCP safetensors", "torchsnapshot", "DeepSpeed")
 BEST_ASYNCHRONOUS = "DCP async"
 
 
 @dataclass
 class Verdict:
-    """`reached` is None where nothing was measured."""
+    """`reached` is None if nothing was measured."""
 
     what: str
     measured: str
     aim: str
     reached: bool | None
-    which: str = ""  # of tailrace's ways fall short
+    which: str = ""  # tailrace's ways that fall short
 
 
 def verdicts(rows: dict[str, Row], ranks: int) -> list[Verdict]:
@@ -63,7 +64,7 @@ def table(found: list[Verdict]) -> list[str]:
 
 
 def _each(what: str, values: dict[str, float], form: str, aim: str, holds: Any) -> Verdict:
-    """An aim of several ways, each of which has to reach it."""
+    """An aim for several ways. Each of them must reach it."""
     if not values:
         return Verdict(what, "-", aim, None)
     low, high = form.format(min(values.values())), form.format(max(values.values()))

@@ -1,6 +1,6 @@
-"""A language model's training state, as FSDP2 has it: BLOOM's names and shapes, fp32 parameters and AdamW moments,
-each tensor sharded over the ranks along its first dimension. The numbers are random; no model library is needed.
-"""
+"""A language model's training state in FSDP2's form: BLOOM's names and shapes, with fp32 parameters
+and AdamW moments. Each tensor is sharded over the ranks along its first dimension. The numbers are
+random; no model library is needed."""
 
 import torch
 import torch.distributed as dist
@@ -32,7 +32,8 @@ def shapes(layers, hidden, vocabulary):
 
 
 def make(layers, hidden, vocabulary, fill=True):
-    """This rank's shards of the state, as a flat dict of DTensors; zeros unless `fill`."""
+    """This rank's shards of the state, as a flat dict of DTensors. They are zeros unless `fill` is
+    set."""
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     state = {}
     torch.manual_seed(dist.get_rank())
@@ -52,7 +53,7 @@ def local_bytes(state):
 
 
 def local_part(state):
-    """The same as plain tensors of this rank alone, for libraries that know no shards."""
+    """The same as plain tensors of this rank alone, for libraries without shards."""
     return {name: tensor.to_local() for name, tensor in state.items()}
 
 

@@ -1,7 +1,9 @@
-"""The ways to save and load that bench_llm.py compares. Each is made of the state and the directory to measure, and has
-save(state, place), which returns a function that waits until the checkpoint is complete, and load(state, place), which
-fills the state. `synced` says whether the way makes its files durable by itself, `compares` whether a load gives back
-the state. Making one raises ImportError or OSError where the way is not there. Imported on every rank.
+"""The ways to save and load that bench_llm.py compares.
+
+Each way is made from the state and the directory to measure. save(state, place) returns a function
+that waits until the checkpoint is complete. load(state, place) fills the state. `synced` says
+whether the way makes its files durable by itself, and `compares` whether a load returns the state.
+Making a way raises ImportError or OSError if it is not available. Imported on every rank.
 """
 
 import functools
@@ -27,7 +29,7 @@ def own_file(place):
 
 @functools.cache
 def raw_buffer(size):
-    """As much as this rank has, at the start of a page, with some contents."""
+    """A buffer as large as this rank's state, at the start of a page, with some content."""
     buffer = mmap.mmap(-1, -(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
     torch.frombuffer(buffer, dtype=torch.uint8).random_()
     return memoryview(buffer)
@@ -60,7 +62,7 @@ class Raw:
 
 
 class RawDirect(Raw):
-    """The same into one file of all ranks, around the cache, each rank with one request in flight."""
+    """All ranks write the same into one file, around the cache, with one request in flight each."""
 
     def __init__(self, state, directory):
         super().__init__(state, directory)
@@ -154,7 +156,8 @@ class TailraceSave:
 
 
 class Dcp:
-    """PyTorch's own writer; asynchronous in its best form: staging memory that is kept, and cached plans."""
+    """PyTorch's own writer. The asynchronous one is in its best form: staging memory is kept, and
+    plans are cached."""
 
     compares = True
     synced = True
@@ -162,7 +165,8 @@ class Dcp:
 
     def __init__(self, state, directory):
         self.group = dist.new_group(backend="gloo")
-        # PyTorch keeps plans by the planner's class: another way's plans would lack what this writer puts there.
+        # PyTorch keeps plans by the planner's class. Another way's plans would lack what this
+        # writer puts there.
         self.planner = type("Planner" + type(self).__name__, (DefaultSavePlanner,), {})
         self.writer = self.make_writer()
         self.stager = self.make_stager()
@@ -193,7 +197,7 @@ class DcpAsync(Dcp):
 
 
 class DcpSafetensors(Dcp):
-    """DCP's writer of safetensors files, each rank its shards."""
+    """DCP's writer of safetensors files. Each rank writes its shards."""
 
     def save(self, state, place):
         writer = dcp.HuggingFaceStorageWriter(place, save_distributed=True)
@@ -246,7 +250,7 @@ class TorchSnapshot:
 
 
 class DeepSpeedEngine:
-    """The calls of a ZeRO-3 engine to its checkpoint engine, with its files' names; no training is needed for them."""
+    """A ZeRO-3 engine's calls to its checkpoint engine, with its files' names. They need no training."""
 
     compares = True
     synced = False
@@ -303,7 +307,7 @@ class TailraceDeepSpeedEngine(DeepSpeedEngine):
 
     def load(self, state, place):
         super().load(state, place)
-        self.engine.end_reading()  # as install() does; else a later save would pay for closing files that are gone
+        self.engine.end_reading()  # as install() does; otherwise a later save would pay for closing removed files
 
 
 WAYS = {

@@ -1,15 +1,15 @@
-// particles_bench: what checkpoints cost a program that computes on every core. The simulation of
-// examples/particles.cc runs for about S seconds at a time, in turn without a checkpoint, and after one by
-// each of a few ways: by tailrace, by a file per process, by two-phase MPI-IO. Rank 0 prints a line of JSON
-// per round; bench.py starts it and compares.
+// particles_bench: measures what checkpoints cost a program that computes on every core. The simulation of
+// examples/particles.cc runs for about S seconds at a time. It runs in turn without a checkpoint, and after
+// one by each of a few ways: by tailrace, by a file per process, by two-phase MPI-IO. Rank 0 prints a line of
+// JSON per round. bench.py starts it and compares.
 //
 //   particles_bench --particles N --seconds S --rounds R --first F --peers DIR key=value...
 //
-// Each round begins with the next way, the first with way F: who comes later finds fuller caches.
-// key=value are settings of tailrace. A section's time is from the moment when all ranks begin its checkpoint
-// until the last has done its steps: a peer's checkpoint returns when its bytes are durable, tailrace's when
-// they are copied. The flush of a section must end within it; what is left of it then is waited for and
-// counts.
+// Each round begins with the next way, and the first round with way F, because later ways find fuller caches.
+// key=value are settings of tailrace. A section lasts from the moment when all ranks begin its checkpoint
+// until the last rank has done its steps. A peer's checkpoint returns when its bytes are durable, tailrace's
+// when they are copied. The flush of a section must end within the section. If it has not ended by then, it
+// is waited for, and the wait counts.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -35,7 +35,7 @@ struct Piece {
     std::span<std::byte> memory;
 };
 
-// What a checkpoint holds, as it lies in memory now.
+// What a checkpoint holds, where it lies in memory now.
 std::vector<Piece> state_of(Simulation& simulation) {
     std::vector<Piece> pieces;
     Particles::each_field(simulation.particles, [&](const char* name, auto& field) {
@@ -57,7 +57,8 @@ class Way {
   public:
     virtual ~Way() = default;
     virtual void save(Simulation& simulation) = 0;
-    // Waits until all that was saved is durable; the seconds of the last flush, where there is one.
+    // Waits until everything saved is durable. Returns the seconds of the last flush, if there is
+    // one.
     virtual double finish() { return 0; }
 };
 
@@ -108,8 +109,8 @@ class FilePerProcess final : public Way {
     const std::string path_;
 };
 
-// One collective call into one file, ranks one behind the other; collective buffering forced on, for by
-// default ROMIO has every rank write contiguous data by itself.
+// One collective call into one file, with the ranks one after the other. Collective buffering is
+// forced on, because by default ROMIO has every rank write contiguous data by itself.
 class TwoPhase final : public Way {
   public:
     explicit TwoPhase(const std::string& directory) : path_(directory + "/all") {
@@ -126,7 +127,7 @@ class TwoPhase final : public Way {
             MPI_Get_address(piece.memory.data(), &addresses.emplace_back());
             bytes += piece.memory.size();
         }
-        if (bytes > INT32_MAX) throw std::runtime_error("a rank has 2 GiB or more: fewer particles");
+        if (bytes > INT32_MAX) throw std::runtime_error("a rank has 2 GiB or more: choose fewer particles");
         MPI_Exscan(&bytes, &offset, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
         if (rank == 0) offset = 0;
         MPI_Datatype state;
@@ -154,9 +155,9 @@ class TwoPhase final : public Way {
 // ---- measuring -----------------------------------------------------------------------------------------
 
 struct Section {
-    double seconds = 0;  // all of it
+    double seconds = 0;  // of the whole section
     double saving = 0;   // until save returned on every rank
-    double waiting = 0;  // at its end, for a flush that was not over
+    double waiting = 0;  // at its end, for a flush that has not ended
     double flush = 0;
 };
 
@@ -220,7 +221,7 @@ void measure(const Arguments& arguments) {
     ways.emplace_back("tailrace", std::make_unique<Tailrace>(simulation, arguments.options));
     ways.emplace_back("file per process", std::make_unique<FilePerProcess>(arguments.peers));
     ways.emplace_back("MPI-IO, two-phase", std::make_unique<TwoPhase>(arguments.peers));
-    for (const auto& [name, way] : ways) run(*way, simulation, 1);  // first times, for all of them
+    for (const auto& [name, way] : ways) run(*way, simulation, 1);  // the first run of each is not measured
 
     for (uint64_t round = 0; round < arguments.rounds; ++round) {
         double bytes = 0;

@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
-"""tailrace beside its peers: tailrace-mpi-bench and fio take turns, and the table holds ratios within this run.
+"""Compares tailrace with its peers. tailrace-mpi-bench and fio take turns, and the table has ratios
+within this run.
 
     python3 benchmarks/peers.py --build build/mpich --ranks 2 --rank-mib 256 --files 1,2,4
 
-In every turn, for every K: tailrace-mpi-bench runs all strategies, A B C B C A; then fio writes as many bytes into as many
-files, in a few ways. Everything is timed until it is durable: tailrace's flush, which the program does not wait for, and
-"with save" the whole of it. Medians of all samples, with (least..most); ratios are tailrace's median by the other's. With --launch the ranks run elsewhere, on a test cluster say, and fio is left out.
-The exit status says whether everything worked (all bytes are compared), not how fast it was. Standard library only.
+In every turn, for every K, tailrace-mpi-bench runs all strategies, A B C B C A. Then fio writes as
+many bytes into as many files, in a few ways. Everything is timed until it is durable. For tailrace
+that is the flush, which the program does not wait for; "with save" is all of it. The table has
+medians of all samples with (least..most). Ratios are the other's time / tailrace's. With --launch
+the ranks run elsewhere, for example on a test cluster, and fio is left out. The exit status says
+whether everything worked (all bytes are compared), not how fast it was. Uses only the standard
+library.
 """
 
 import argparse
@@ -25,7 +29,7 @@ from progress import Progress
 def options_of():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", required=True, help="the build directory")
-    parser.add_argument("--directory", help="where the files go (default: in the build directory)")
+    parser.add_argument("--directory", help="directory of the files (default: in the build directory)")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--rank-mib", type=int, default=256, help="per rank (default: %(default)s)")
     parser.add_argument("--imbalance", default="20", help="percent; several with commas (default: %(default)s)")
@@ -36,15 +40,15 @@ def options_of():
     parser.add_argument("--only", help="strategies, as tailrace-mpi-bench --list names them, and fio")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of tailrace")
     parser.add_argument("--variant", action="append", default=[], metavar="KEY=VALUE,...",
-                        help="tailrace once more, with these settings too")
+                        help="run tailrace once more, with these settings too")
     parser.add_argument("--launch", help="instead of mpiexec: a command before the program; {ranks} is replaced")
     parser.add_argument("-o", "--output", help="all samples as JSON")
     return parser.parse_args()
 
 
 class Results:
-    """(imbalance, K) -> name -> {"flush": [MiB/s], "local": [s], "open": [s], "cold": [MiB/s], "warm": [MiB/s],
-    "slowest by mean": [of a flush's leaders]}"""
+    """(imbalance, K) -> name -> {"flush": [MiB/s], "local": [s], "open": [s], "cold": [MiB/s], "warm":
+    [MiB/s], "slowest by mean": [one for each flush's leaders]}"""
 
     def __init__(self):
         self.cases, self.settings, self.bytes, self.absent = {}, {}, {}, []
@@ -83,7 +87,7 @@ class Results:
                   f"{reads[0]:>10} {reads[1]:>7}")
         if "tailrace" in ways:
             local, opened = (statistics.median(ways["tailrace"][kind]) for kind in ("local", "open"))
-            print(f"  tailrace: save kept the program {local:.3f} s; opening a session to read took {opened:.3f} s")
+            print(f"  tailrace: save blocked the program for {local:.3f} s; opening a session to read took {opened:.3f} s")
         for name, kinds in ways.items():
             if uneven := kinds.get("slowest by mean"):
                 print(f"  {name}: slowest leader / mean of leaders {statistics.median(uneven):.2f} "
@@ -168,13 +172,13 @@ def main():
         os.makedirs(place, exist_ok=True)
 
     results = Results()
-    try:  # now: hours of work must not end with a file that cannot be written
+    try:  # now, because hours of work must not end with a file that cannot be written
         write_samples(options, results)
     except OSError as error:
         sys.exit(f"peers: {error}")
     try:
         measure(options, build, place, cases, results, only, with_fio)
-    finally:  # what there is, also where a strategy has failed
+    finally:  # the results so far, also if a strategy has failed
         for case in results.cases:
             results.print(case)
     return 0

@@ -1,7 +1,8 @@
-"""How far a benchmark is: a line on standard error for every step that is finished, with the time that is left.
+"""Shows how far a benchmark is: a line on standard error for every finished step, with the time left.
 
-On a terminal the line is written in place, and says already at a step's start what runs. Elsewhere (a file, a job's log)
-every finished step has a line of its own, flushed: who looks sees that it goes on.
+On a terminal the line is written in place, and already says at a step's start what runs. Elsewhere
+(a file, a job's log) every finished step gets a line of its own, which is flushed, so that a reader
+sees that it goes on.
 """
 
 import sys
@@ -17,7 +18,8 @@ def duration(seconds):
 
 
 class Progress:
-    """What is left is reckoned from the mean of the steps that are done: so steps of one kind should take turns."""
+    """The time left is computed from the mean of the finished steps. So steps of one kind should take
+    turns."""
 
     def __init__(self, steps, stream=None, clock=time.monotonic):
         self.steps, self.done = steps, 0
@@ -31,13 +33,13 @@ class Progress:
             self.write(f"{self.done} of {self.steps} done{self.left()}; now {what}")
 
     def end(self, what):
-        """Of the step that began last; `what` as given to begin()."""
+        """Ends the step that began last. `what` is as given to begin()."""
         self.done += 1
         now = self.clock()
         self.write(f"{self.done} of {self.steps} done: {what}, {duration(now - self.last)}{self.left()}")
 
     def close(self):
-        """Takes the line away from a terminal."""
+        """Removes the line from a terminal."""
         if self.terminal:
             self.stream.write("\r\x1b[K")
             self.stream.flush()

@@ -1,4 +1,4 @@
-/* The mixing step of splitmix64: words that look random, the same wherever the same `value` is mixed. */
+/* The mixing step of splitmix64. Its words look random, and equal values give equal words. */
 #pragma once
 
 #include <stdint.h>

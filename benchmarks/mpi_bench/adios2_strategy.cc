@@ -1,13 +1,14 @@
-// ADIOS2's engine BP5 as its documentation advises for checkpoints: a local array per rank, put deferred and
-// so written from the program's memory, no statistics, the default way to aggregate (one writer per file
-// collects through shared memory). Everything else has its default.
+// ADIOS2's engine BP5 as its documentation advises for checkpoints. Each rank has a local array, which is put
+// deferred and so written from the program's memory. There are no statistics, and the default way to
+// aggregate (one writer per file collects through shared memory). Everything else has its default.
 //
 // A write, in order:
-//   1  open, untimed: the documentation has programs do that well ahead
-//   2  BeginStep, Put, EndStep. With AsyncWrite they copy the memory and leave writing to a thread: that is
-//      the local phase, and yet within the time, since the thread writes meanwhile
+//   1  open, untimed, because the documentation has programs do that well ahead
+//   2  BeginStep, Put, EndStep. With AsyncWrite they copy the memory and leave writing to a thread. That is
+//   the
+//      local phase, but it is part of the time, because the thread writes meanwhile
 //   3  Close, which waits for that thread and writes the index
-//   4  fsync of all files: BP5 calls none
+//   4  fsync of all files, because BP5 calls none
 #include <adios2.h>
 
 #include <stdexcept>
@@ -35,8 +36,8 @@ class Adios2 final : public Strategy {
         adios2::ADIOS adios(MPI_COMM_WORLD);
         adios2::IO io = adios.DeclareIO("checkpoint");
         io.SetEngine("BP5");
-        // On fewer nodes than files NumAggregators makes K files, on more nodes NumSubFiles does: every node
-        // has a writer at least.
+        // On fewer nodes than files NumAggregators makes K files; on more nodes NumSubFiles does,
+        // because every node has at least one writer.
         io.SetParameter("NumAggregators", std::to_string(load.files));
         io.SetParameter("NumSubFiles", std::to_string(load.files));
         io.SetParameter("StatsLevel", "0");

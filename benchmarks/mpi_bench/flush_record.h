@@ -9,8 +9,8 @@
 
 namespace mpi_bench {
 
-// The leaders that committed `epoch`, ascending by node. Empty when the directory has no record of it:
-// `record = no`, or a flush that failed.
+// The leaders that committed `epoch`, ascending by node. Empty if the directory has no record of
+// it, because of `record = no` or a flush that failed.
 std::vector<Leader> read_leaders(const std::string& record_dir, uint64_t epoch);
 
 }  // namespace mpi_bench

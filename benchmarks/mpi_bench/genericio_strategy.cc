@@ -3,8 +3,8 @@
 //
 // A write, in order:
 //   1  write(): the first rank of a partition gives the file its size and header, then every rank adds its
-//      own. With several partitions rank 0 writes one more file, the small map of which rank is where
-//   2  fsync of all files: GenericIO calls none
+//      own. With several partitions rank 0 writes one more small file, which tells where each rank is
+//   2  fsync of all files, because GenericIO calls none
 #include <GenericIO.h>
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace mpi_bench {
 
 namespace {
 
-// Nothing goes to standard output, where GenericIO tells each time what it wrote.
+// Keeps standard output quiet, because GenericIO prints what it wrote each time.
 class Quiet {
   public:
     Quiet() : buffer_(std::cout.rdbuf(nullptr)) {}
@@ -30,7 +30,7 @@ class Quiet {
     std::streambuf* buffer_;
 };
 
-// Sizes of ranks are multiples of it.
+// Sizes of ranks are multiples of this type's size.
 using Element = uint64_t;
 
 class GenericIo final : public Strategy {
@@ -47,7 +47,7 @@ class GenericIo final : public Strategy {
             gio::GenericIO file(MPI_COMM_WORLD, path_in(directory), gio::GenericIO::FileIOPOSIX);
             file.setPartition(load.file);
             file.setNumElems(load.memory.size() / sizeof(Element));
-            // It only reads the bytes, and leaves the room behind them as it was.
+            // It only reads the bytes, and leaves the room behind them unchanged.
             add_array(file, const_cast<std::byte*>(load.memory.data()));
             const Quiet quiet;
             file.write();

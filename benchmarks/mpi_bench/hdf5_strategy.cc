@@ -1,5 +1,5 @@
-// Parallel HDF5 as its documentation advises: one contiguous dataset per file, each rank a hyperslab,
-// collective transfer, no fill values, metadata operations collective.
+// Parallel HDF5 as its documentation advises: one contiguous dataset per file, a hyperslab for each
+// rank, collective transfer, no fill values, collective metadata operations.
 #include <hdf5.h>
 
 #include <stdexcept>

@@ -52,8 +52,8 @@ void write_all(int descriptor, const std::byte* data, size_t bytes, uint64_t off
     }
 }
 
-// Direct writes need aligned memory, places and lengths: whole blocks go through a buffer of that kind, and
-// the rest, after the last whole block, through the cache.
+// Direct writes need aligned memory, places and lengths. Whole blocks go through such a buffer. The
+// bytes after the last whole block go through the cache.
 void write_around(const std::string& path, std::span<const std::byte> data) {
     Descriptor file(path, O_WRONLY | O_CREAT | O_DIRECT);
     struct Free {

@@ -1,5 +1,5 @@
-// The load of tailrace-mpi-bench: what each rank has, who shares a file, and the small things that every
-// strategy needs. A failure anywhere is an exception that ends the job.
+// The load of tailrace-mpi-bench: what each rank has, which ranks share a file, and the small
+// functions that every strategy needs. Every failure is an exception that ends the job.
 #pragma once
 
 #include <mpi.h>
@@ -11,7 +11,8 @@
 
 namespace mpi_bench {
 
-// Bytes with a little room behind them: GenericIO has its checksum there while it writes or reads them.
+// Bytes with a little room behind them, where GenericIO keeps its checksum while it writes or reads
+// them.
 class Memory {
   public:
     static constexpr size_t room_behind = 8;
@@ -29,8 +30,8 @@ class Memory {
     std::vector<std::byte> all_;
 };
 
-// A rank's state, and its place among the ranks that share a file: rank r of N belongs to file r * K / N, and
-// its bytes lie behind those of the lower ranks there.
+// A rank's state, and its place among the ranks that share a file. Rank r of N belongs to file r *
+// K / N, and its bytes lie behind those of the lower ranks there.
 struct Load {
     int rank = 0, size = 1;
     MPI_Comm group = MPI_COMM_NULL;  // the ranks of this rank's file
@@ -41,21 +42,22 @@ struct Load {
     uint64_t group_bytes = 0;  // of the file
     uint64_t all_bytes = 0;    // of the job
     uint64_t seed = 1;
-    Memory memory;  // the program makes it, of `bytes`, when it knows that all fits
+    Memory memory;  // of `bytes`; the program allocates it when it knows that all fits
 
     ~Load();
     Load() = default;
     Load(const Load&) = delete;
     Load& operator=(const Load&) = delete;
 };
-// Collective. Sizes differ by up to `imbalance_percent`, the same for the same seed.
+// Collective. Sizes differ by up to `imbalance_percent`. Equal seeds give equal sizes.
 void make_load(Load& load, uint64_t bytes, uint32_t imbalance_percent, int files, uint64_t seed);
-// Fills the memory, anew for every dump, so that no earlier file can be taken for this one.
+// Fills the memory with other bytes for every dump, so that an earlier file cannot be taken for
+// this one.
 void fill(Load& load, uint64_t dump);
-// Compares every byte of `found` with what fill() made; the sentence names the first that differs.
+// Compares every byte of `found` with what fill() made. The sentence names the first that differs.
 void check(const Load& load, uint64_t dump, std::span<const std::byte> found, const std::string& who);
 
-// Seconds of the slowest rank; begins when all ranks have come. Collective.
+// Measures the seconds of the slowest rank. Begins when all ranks have come. Collective.
 class Timer {
   public:
     Timer();
@@ -69,18 +71,20 @@ class Timer {
 double slowest(double seconds);  // of all ranks. Collective
 
 std::string broadcast(std::string text, int from);  // the text of that rank. Collective
-// Throws std::invalid_argument on all ranks, with the sentence of the first that has one. Collective.
+// Throws std::invalid_argument on all ranks, with the sentence of the first rank that has one.
+// Collective.
 void refuse_together(const std::string& why);
 
 [[noreturn]] void fail(const std::string& what);     // with errno's text
 void check_mpi(int code, const std::string& doing);  // throws with MPI's text
 std::string file_name(const std::string& directory, const std::string& strategy, int number);
 
-// Plain files, whole pieces or an exception.
+// Plain files: these transfer the whole piece or throw.
 enum class Cache { through, around };
 void write_file(const std::string& path, uint64_t offset, std::span<const std::byte> data, Cache cache);
 void read_file(const std::string& path, uint64_t offset, std::span<std::byte> data);
-// Until this node sees it, which takes a second on some network file systems; ten at most.
+// Waits until this node sees the file, which takes a second on some network file systems. Ten
+// seconds at most.
 void wait_until_there(const std::string& path);
 // Makes an empty file for the ranks of a group, and waits until all of them see it. Collective in the group.
 void make_shared_file(const Load& load, const std::string& path);

@@ -1,14 +1,14 @@
-// tailrace-mpi-bench: tailrace and its peers bring the same memory to the same directory, in one run.
+// tailrace-mpi-bench: tailrace and its peers write the same memory to the same directory, in one run.
 //
-//   for each K: repetition by repetition, strategy by strategy (A B C, A B C):
-//     0  before the first of all: a write, untimed, of every strategy
+//   For each K: repetition by repetition, strategy by strategy (A B C, A B C):
+//     0  before the very first: an untimed write of every strategy
 //     1  fill the memory anew
-//     2  write, timed until durable on all ranks; a local phase apart. tailrace writes some epochs
-//        before, untimed: a program saves many times, and the first saves make buffers
-//     3  read what was written, out of the page cache first (cold), then again (warm); timed
+//     2  write, timed until durable on all ranks, with the local phase apart. tailrace writes some untimed
+//        epochs before, because a program saves many times, and the first saves make buffers
+//     3  read what was written, first with the page cache dropped (cold), then again (warm); timed
 //     4  compare every byte
 //     5  remove the files
-// Rates are medians with least and most; ratios are tailrace's median by the other's.
+// Rates are medians with least and most. Ratios are the other's time / tailrace's.
 #include <mpi.h>
 #include <unistd.h>
 
@@ -49,14 +49,14 @@ Settings parse_settings(const std::vector<std::string>& texts) {
     for (const std::string& text : texts) {
         const size_t equals = text.find('=');
         if (equals == std::string::npos)
-            throw std::invalid_argument("a setting of tailrace is KEY=VALUE, not " + text);
+            throw std::invalid_argument("a setting of tailrace has the form KEY=VALUE, not " + text);
         const std::string key = text.substr(0, equals);
         if (key == "files" || key == "local_dir" || key == "shared_dir" || key == "record_dir")
             throw std::invalid_argument("the benchmark itself sets " + key +
-                                        ": there are --files, --local-dir and DIR");
+                                        ": use --files, --local-dir or DIR");
         settings.emplace_back(key, text.substr(equals + 1));
     }
-    try {  // now, not when its turn comes
+    try {  // check it now, not when its turn comes
         tailrace::Options options;
         for (const auto& [key, value] : settings) options.set(key, value);
     } catch (const tailrace::Error& error) {
@@ -65,7 +65,7 @@ Settings parse_settings(const std::vector<std::string>& texts) {
     return settings;
 }
 
-// tailrace with the settings of --set, once more with each --variant's, and its peers.
+// tailrace with the settings of --set, once more with each --variant's, and the peers.
 std::vector<std::unique_ptr<Strategy>> chosen_strategies(const Options& options, const std::string& tier) {
     std::vector<std::unique_ptr<Strategy>> all;
     all.push_back(make_tailrace("tailrace", tier, parse_settings(options.settings), options.warm_up));
@@ -83,7 +83,7 @@ std::vector<std::unique_ptr<Strategy>> chosen_strategies(const Options& options,
     for (const std::string& name : options.only)
         if (std::none_of(all.begin(), all.end(), [&](const auto& one) { return one->name() == name; }))
             throw std::invalid_argument("there is no strategy " + name +
-                                        "; tailrace-mpi-bench --list names them");
+                                        "; tailrace-mpi-bench --list names the strategies");
     std::erase_if(all, [&](const auto& one) {
         return !is_variant(one->name()) &&
                std::find(options.only.begin(), options.only.end(), one->name()) == options.only.end();
@@ -100,22 +100,22 @@ void announce(const std::vector<std::unique_ptr<Strategy>>& strategies) {
     for (const auto& strategy : strategies)
         std::printf("%-20s %s\n", strategy->name().c_str(), strategy->settings().c_str());
     for (const std::string& absent : absent_strategies()) std::printf("absent: %s\n", absent.c_str());
-    (void)std::fflush(stdout);  // who reads a pipe sees that it has begun
+    (void)std::fflush(stdout);  // a reader of a pipe sees that it has begun
 }
 
-// A name that no other run has at the same time, the same on all ranks: many machines may share DIR.
+// A name that no other run has at the same time, equal on all ranks. Many machines may share DIR.
 std::string own_name() {
     char host[256] = "";
     (void)::gethostname(host, sizeof host - 1);
     return broadcast("tailrace-mpi-bench-" + std::string(host) + "-" + std::to_string(::getpid()), 0);
 }
 
-// As the library: memory where there is some.
+// As in the library: in memory if possible.
 std::string default_local_dir() {
     return std::filesystem::is_directory("/dev/shm") ? "/dev/shm" : "/tmp";
 }
 
-// Why it could not be written, or nothing.
+// The reason why the results could not be written, or nothing.
 std::string write_results(const std::string& path, const Json& document) {
     if (path.empty()) return "";
     std::ofstream file(path);
@@ -132,7 +132,8 @@ void run(const Options& options) {
                   {"repetitions", options.repetitions},
                   {"runs", Json::array()},
                   {"turns", Json::array()}};
-    // Now, and after every K: hours of work must not end with a file that cannot be written.
+    // Now, and after every K, because hours of work must not end with a file that cannot be
+    // written.
     refuse_together(rank == 0 ? write_results(options.output, document) : "");
     Space space(options.directory, options.local_dir, name);
     if (rank == 0) announce(strategies);
@@ -149,7 +150,7 @@ void run(const Options& options) {
         const uint64_t epochs = options.warm_up + uint64_t{1};
         space.check_room(epochs * load.all_bytes, has_tier ? epochs * load.bytes : 0);
         load.memory = Memory(load.bytes);
-        // A first time, untimed: what a library sets up once in a process is not what is compared.
+        // The first time is untimed, because a library's setup in a process is not compared.
         if (std::exchange(first_time, false))
             for (const auto& strategy : strategies) {
                 strategy->write(load, space.new_place(), ++dump);
@@ -164,7 +165,8 @@ void run(const Options& options) {
                 Strategy& strategy = *strategies[(i + repetition) % strategies.size()];
                 run_once(strategy, load, space.new_place(), dump, results[strategy.name()]);
                 ++done;
-                // Tables come when all of a K is done, perhaps after an hour.
+                // Tables are printed when a K is done, perhaps after an hour. So progress is told
+                // here.
                 if (rank == 0)
                     std::fprintf(
                         stderr, "%zu of %zu done: K = %d, repetition %u of %u, %s; about %.0f s left\n", done,
@@ -197,42 +199,42 @@ void run(const Options& options) {
 int parse_and_run(int argc, char** argv, int rank) {
     Options options;
     bool list = false;
-    CLI::App program("Compares tailrace with other ways to bring the memory of all ranks into files.",
+    CLI::App program("Compares tailrace with other ways to write the memory of all ranks to files.",
                      "tailrace-mpi-bench");
-    program.add_option("dir", options.directory, "A directory that all nodes see; made when missing")
+    program.add_option("dir", options.directory, "A directory that all nodes see; created if missing")
         ->type_name("DIR");
-    program.add_option("--size", options.bytes, "Bytes of a rank")
+    program.add_option("--size", options.bytes, "Bytes per rank")
         ->transform(CLI::AsSizeValue(false).description(""))
         ->check(CLI::Range(uint64_t{8}, uint64_t{1} << 40).description("8 B to 1 TiB"))
         ->type_name("SIZE")
         ->default_str("64MiB");
-    program.add_option("--imbalance", options.imbalance, "Sizes differ by up to that many percent")
+    program.add_option("--imbalance", options.imbalance, "How much sizes differ, in percent")
         ->check(CLI::Range(0, 90))
         ->capture_default_str();
-    program.add_option("--files", options.files, "K, or several, separated by commas")
+    program.add_option("--files", options.files, "K, or several values separated by commas")
         ->delimiter(',')
         ->check(CLI::PositiveNumber)
         ->capture_default_str();
-    program.add_option("--repeat", options.repetitions, "Of each strategy, in turn")
+    program.add_option("--repeat", options.repetitions, "Repetitions of each strategy, in turn")
         ->check(CLI::Range(1, 1000))
         ->capture_default_str();
     program.add_option("--warm-up", options.warm_up, "Epochs that tailrace writes before the timed one")
         ->check(CLI::Range(0, 100))
         ->capture_default_str();
-    program.add_option("--seed", options.seed, "Of sizes and content")->capture_default_str();
+    program.add_option("--seed", options.seed, "Seed of the sizes and the content")->capture_default_str();
     program.add_option("--local-dir", options.local_dir, "tailrace's node-local tier (default: /dev/shm)");
     program.add_option("--only", options.only, "Strategies, separated by commas")->delimiter(',');
-    program.add_option("--set", options.settings, "KEY=VALUE, a setting of tailrace; may be repeated")
+    program.add_option("--set", options.settings, "KEY=VALUE: a setting of tailrace; may be repeated")
         ->allow_extra_args(false);
     program
         .add_option("--variant", options.variants,
-                    "KEY=VALUE,...: tailrace once more, with these settings too; may be repeated")
+                    "KEY=VALUE,...: run tailrace once more, with these settings too; may be repeated")
         ->allow_extra_args(false);
-    program.add_option("-o,--output", options.output, "Also write results as JSON")->type_name("FILE");
-    program.add_flag("--list", list, "Name the strategies and what is absent");
+    program.add_option("-o,--output", options.output, "Also write the results as JSON")->type_name("FILE");
+    program.add_flag("--list", list, "Name the available and the absent strategies");
     program.footer(
         "  mpiexec -n 8 tailrace-mpi-bench /scratch/me --files 1,2,4 --size 256MiB -o peers.json\n"
-        "One line of results per strategy; every byte is read back and compared.");
+        "Prints one line of results per strategy. Every byte is read back and compared.");
     try {
         program.parse(argc, argv);
         if (options.directory.empty() && !list) throw CLI::RequiredError("dir");
@@ -261,7 +263,8 @@ int main(int argc, char** argv) {
     try {
         status = parse_and_run(argc, argv, rank);
     } catch (const std::invalid_argument& error) {
-        // What was asked for is wrong, the same on every rank: an ordinary end, or the sentence may be lost.
+        // The arguments are wrong, on every rank alike. Ends normally, because otherwise the
+        // sentence may be lost.
         if (rank == 0) std::fprintf(stderr, "tailrace-mpi-bench: %s\n", error.what());
         status = 2;
     } catch (const std::exception& error) {

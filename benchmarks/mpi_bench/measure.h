@@ -1,4 +1,4 @@
-// One turn of a strategy: filled anew, written, read cold and warm, every byte compared.
+// One turn of a strategy: fill the memory anew, write, read cold and warm, compare every byte.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace mpi_bench {
 
-// Collective. Throws when a byte differs.
+// Collective. Throws if a byte differs.
 void run_once(Strategy& strategy, Load& load, const std::string& directory, uint64_t dump, Times& times);
 
 }  // namespace mpi_bench

@@ -22,7 +22,7 @@ Json spread(const std::vector<double>& values) {
             {"values", values}};
 }
 
-// How evenly the leaders of a flush were busy.
+// How equally long the leaders of a flush were busy.
 struct Evenness {
     double mean_seconds = 0, slowest_seconds = 0;
     double slowest_by_mean() const { return mean_seconds > 0 ? slowest_seconds / mean_seconds : 1; }

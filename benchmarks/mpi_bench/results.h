@@ -14,14 +14,14 @@ namespace mpi_bench {
 
 using Json = nlohmann::ordered_json;
 
-// Seconds, a sample per write (flush and local) or per read.
+// In seconds. There is a sample per write (flush and local) or per read.
 struct Times {
     std::vector<double> local, flush, open, cold, warm;
-    std::vector<std::vector<Leader>> leaders;  // a flush each, of those that can tell
+    std::vector<std::vector<Leader>> leaders;  // one entry per flush, from strategies that can tell
 };
 
 Json json_of(const Times& times);
-// By strategies' names.
+// The results are by strategies' names.
 void print_table(const Load& load, const std::vector<std::unique_ptr<Strategy>>& strategies,
                  const std::map<std::string, Times>& results);
 

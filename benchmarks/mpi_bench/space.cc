@@ -21,16 +21,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Only directories with both are a benchmark's own.
+// Only directories with both of these belong to a benchmark.
 constexpr const char* prefix = "tailrace-mpi-bench-";
 constexpr const char* lock_name = ".tailrace-mpi-bench.lock";
 
-// Beside the data: indexes, space that is reserved ahead, what else lives there.
+// Room beside the data: for indexes, space that is reserved ahead, and other contents of the file
+// system.
 constexpr uint64_t shared_margin = uint64_t{256} << 20;
 constexpr uint64_t local_margin = uint64_t{16} << 20;
 
-// Ranks of a job that fails may still be making files.
-// The lock goes last: by it the next run tells what was left, should this be the last that this process does.
+// Ranks of a job that fails may still be making files. The lock goes last: if this process does
+// nothing more, the next run recognises by it what was left.
 void remove_tree(const std::string& path) {
     std::error_code ignored;
     for (const auto& entry : fs::directory_iterator(path, ignored))
@@ -38,7 +39,8 @@ void remove_tree(const std::string& path) {
     for (int i = 0; i < 100 && fs::exists(path, ignored); ++i) fs::remove_all(path, ignored);
 }
 
-// Anybody may make directories where benchmarks run: others' are left alone, and links are none.
+// Anybody may make directories where benchmarks run. Others' directories are left alone, and so are
+// links.
 bool is_own(const std::string& path) {
     struct stat info = {};
     return ::lstat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == ::geteuid();
@@ -46,11 +48,11 @@ bool is_own(const std::string& path) {
 
 void make_own(const std::string& path) {
     if (::mkdir(path.c_str(), S_IRWXU) == 0) return;
-    if (errno == EEXIST) throw std::runtime_error(path + " is there already");
+    if (errno == EEXIST) throw std::runtime_error(path + " exists already");
     fail("making the directory " + path);
 }
 
-// What killed runs have left. Directories that others remove meanwhile are as good as removed.
+// Removes what killed runs have left. Directories that others remove meanwhile count as removed.
 void remove_left(const std::string& parent) {
     std::error_code ignored;
     for (const auto& entry : fs::directory_iterator(parent, ignored)) {
@@ -62,8 +64,8 @@ void remove_left(const std::string& parent) {
     }
 }
 
-// Where there are no locks, or another rank of the job holds this one, the run goes on without: the next one
-// then cannot tell, and leaves the directory.
+// If there are no locks, or another rank of the job holds this one, the run goes on without it.
+// Then the next run cannot tell, and leaves the directory.
 int lock_directory(const std::string& path) {
     const int lock =
         ::open((fs::path(path) / lock_name).c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -76,7 +78,7 @@ std::string lack(const std::string& directory, uint64_t needed, uint64_t margin)
     const uint64_t free_bytes = fs::space(directory).available;
     needed += needed / 10 + margin;
     if (needed <= free_bytes) return "";
-    return directory + " has " + std::to_string(free_bytes) + " bytes free, and " + std::to_string(needed) +
+    return directory + " has " + std::to_string(free_bytes) + " bytes free, but " + std::to_string(needed) +
            " are needed: choose a smaller --size, or a smaller --warm-up";
 }
 
@@ -117,7 +119,7 @@ SignalWatch::SignalWatch(std::function<void()> clean) : parts_(std::make_unique<
         action.sa_handler = on_signal;
         action.sa_flags = SA_RESTART;
         (void)::sigaction(watched[i], &action, &parts_->before[i]);
-        // Where a lost terminal is to end nothing (nohup), it does not end this either.
+        // If a lost terminal is to end nothing (nohup), it does not end this program either.
         if (watched[i] == SIGHUP && parts_->before[i].sa_handler == SIG_IGN)
             (void)::sigaction(SIGHUP, &parts_->before[i], nullptr);
     }
@@ -190,7 +192,7 @@ std::string Space::tier(const std::string& local_parent, const std::string& name
     return local_parent + "/" + name + "-local/tier";
 }
 
-// Every machine has its own: what is gone already is as good as removed.
+// Every machine has its own. A missing one counts as removed.
 void Space::remove_parts() {
     std::error_code ignored;
     fs::remove_all(tier_, ignored);

@@ -1,6 +1,7 @@
-// Space: where a run has its files: a directory of its own in DIR, and one in the node-local directory of
-// every machine. Both go when the run ends, also by a failure, Ctrl-C or SIGTERM. Each holds a locked file
-// for as long as the run lives: what a killed run has left, the next one finds unlocked and removes.
+// Space: the places of a run's files. A run has a directory of its own in DIR, and one in the
+// node-local directory of every machine. Both are removed when the run ends, also after a failure,
+// Ctrl-C or SIGTERM. Each holds a file that is locked as long as the run lives. So the next run
+// finds the lock of a killed run released, and removes what it has left.
 #pragma once
 
 #include <functional>
@@ -11,8 +12,8 @@
 
 namespace mpi_bench {
 
-// Calls `clean` on SIGINT, SIGTERM or SIGHUP, on a thread of its own, and then lets the signal end the
-// program. One at a time.
+// On SIGINT, SIGTERM or SIGHUP, calls `clean` on a thread of its own, and then lets the signal end
+// the program. There can be only one at a time.
 class SignalWatch {
   public:
     explicit SignalWatch(std::function<void()> clean);
@@ -27,21 +28,23 @@ class SignalWatch {
 
 class Space {
   public:
-    // Collective, as all members but the destructor are. `name` is what no other run has at the same time.
+    // Collective, as all members except the destructor are. No other run may have `name` at the
+    // same time.
     Space(const std::string& shared_parent, const std::string& local_parent, const std::string& name);
-    // Removes what close() has not: ranks that failed have nobody to wait for.
+    // Removes what close() has not. Ranks that failed have nobody to wait for.
     ~Space();
     Space(const Space&) = delete;
     Space& operator=(const Space&) = delete;
 
-    // An empty directory for a strategy's files; the one before goes. Its name is new: nodes of a network
-    // file system remember for a while what is no longer there.
+    // An empty directory for a strategy's files. The previous one is removed. Its name is new,
+    // because nodes of a network file system remember removed files for a while.
     std::string new_place();
-    // Where the node-local tier of such a space goes.
+    // The place of the node-local tier of such a space.
     static std::string tier(const std::string& local_parent, const std::string& name);
-    void remove_parts();  // that tier
-    // Refuses (std::invalid_argument on all ranks) what does not fit: bytes in all in the shared directory,
-    // and of this rank in the node-local one. Where both are on one file system, it has to hold both.
+    void remove_parts();  // removes that tier
+    // Throws std::invalid_argument on all ranks if something does not fit: `shared_bytes` in all in the
+    // shared directory, `local_bytes` of this rank in the node-local one. If both are on one file system, it
+    // must have room for both.
     void check_room(uint64_t shared_bytes, uint64_t local_bytes) const;
     void close();
 

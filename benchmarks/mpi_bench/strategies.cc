@@ -1,4 +1,4 @@
-// The strategies that need no other library, and the list of all.
+// The strategies that need no other library, and the list of all strategies.
 #include <filesystem>
 #include <stdexcept>
 #include <tailrace_mpi.hpp>
@@ -31,8 +31,8 @@ class Tailrace final : public Strategy {
         auto* memory = const_cast<std::byte*>(load.memory.data());  // save only reads
         session.add("state", memory, load.memory.size());
         WriteTimes times;
-        // A program saves many times. The first saves make buffers, and space in the tier until keep_local is
-        // full.
+        // A program saves many times. The first saves make buffers, and space in the tier until
+        // keep_local is full.
         uint64_t epoch = dump * (warm_up_ + uint64_t{1});
         for (uint32_t i = 0; i < warm_up_; ++i) {
             session.save(++epoch);
@@ -42,15 +42,16 @@ class Tailrace final : public Strategy {
         session.save(++epoch);
         const double saved = all.seconds();
         session.wait(epoch);
-        const double durable = all.stop();  // after it: ranks that meet in between would hold up the agents
+        // The local phase is compared only now, because ranks that meet in between would delay the agents.
+        const double durable = all.stop();
         times.local_seconds = slowest(saved);
         times.flush_seconds = durable - times.local_seconds;
-        session.close();  // the record is whole now
+        session.close();  // now the record is whole
         if (load.rank == 0) times.leaders = read_leaders(record_dir(), epoch);
         drop_from_cache(directory);
         return times;
     }
-    // A node-local tier that is empty: what is restored comes from the shared files.
+    // The node-local tier is empty, so that the restored bytes come from the shared files.
     ReadTimes read(const Load& load, const std::string& directory, Memory& target) override {
         ReadTimes times;
         const Timer opening;
@@ -76,7 +77,7 @@ class Tailrace final : public Strategy {
         return tailrace::open_mpi(MPI_COMM_WORLD, options);
     }
     std::string record_dir() const { return local_dir_ + "/record"; }
-    // On every node: each may have written, and so have in its cache, some of any file.
+    // On every node, because each may have written some of any file, and so have it in its cache.
     static void drop_from_cache(const std::string& directory) {
         for (const auto& entry : std::filesystem::directory_iterator(directory + "/tailrace"))
             sync_file(entry.path().string());
@@ -87,8 +88,8 @@ class Tailrace final : public Strategy {
     const uint32_t warm_up_;
 };
 
-// This rank's bytes into `path`, timed until they and the directory are durable on all ranks; then out of the
-// cache.
+// Writes this rank's bytes to `path`, timed until they and the directory are durable on all ranks.
+// Then drops them from the cache.
 WriteTimes write_and_sync(const Load& load, const std::string& directory, const std::string& path,
                           uint64_t offset, Cache cache) {
     const Timer timer;
@@ -140,7 +141,7 @@ class SharedFile final : public Strategy {
     }
 };
 
-// The count of one call is an int; larger pieces go in several, as many on every rank.
+// The count of one call is an int. Larger pieces take several calls, equally many on every rank.
 constexpr uint64_t piece_bytes = uint64_t{1} << 30;
 
 class MpiIo final : public Strategy {

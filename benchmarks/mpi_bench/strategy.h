@@ -1,5 +1,5 @@
-// Strategy: one way to bring the memory of all ranks into files and back. All calls are collective, made by
-// every rank in the same order.
+// Strategy: one way to write the memory of all ranks to files and to read it back. All calls are
+// collective, made by every rank in the same order.
 #pragma once
 
 #include <memory>
@@ -11,11 +11,11 @@
 
 namespace mpi_bench {
 
-// One of those who write the files of a flush.
+// One of the nodes that write the files of a flush.
 struct Leader {
     int node = 0;
-    double seconds = 0;  // until its own part was durable: without waiting for other leaders
-    uint64_t bytes = 0;  // that it wrote, its own and others'
+    double seconds = 0;  // until its own part was durable, without waiting for other leaders
+    uint64_t bytes = 0;  // its own bytes and others' that it wrote
 };
 
 struct WriteTimes {
@@ -25,7 +25,7 @@ struct WriteTimes {
     std::vector<Leader> leaders = {};  // at rank 0, where a strategy can tell
 };
 struct ReadTimes {
-    double open_seconds = 0;  // once per run of a program: only where a strategy has a session
+    double open_seconds = 0;  // once per run of a program, if the strategy has a session
     double read_seconds = 0;  // until all ranks have their bytes
 };
 
@@ -43,19 +43,20 @@ class Strategy {
 // Keys and values of tailrace's configuration.
 using Settings = std::vector<std::pair<std::string, std::string>>;
 
-// tailrace's peers, in the order in which they are run; their names are what --only takes.
+// tailrace's peers, in the order in which they run. --only takes their names.
 std::vector<std::unique_ptr<Strategy>> peer_strategies();
-// Peers that this build has no adapter for, or whose library was not found, each with the reason.
+// The peers for which this build has no adapter, or whose library was not found, each with the
+// reason.
 std::vector<std::string> absent_strategies();
 
-// `local_dir` is where its node-local tier goes; `warm_up` epochs come before the timed one.
+// `local_dir` is the place of its node-local tier. `warm_up` epochs come before the timed one.
 std::unique_ptr<Strategy> make_tailrace(std::string name, std::string local_dir, Settings settings,
                                         uint32_t warm_up);
 std::unique_ptr<Strategy> make_file_per_process(Cache cache);
 std::unique_ptr<Strategy> make_shared_file();
 std::unique_ptr<Strategy> make_mpi_io(bool two_phase);
-std::unique_ptr<Strategy> make_hdf5();              // only where HDF5 was found
-std::unique_ptr<Strategy> make_adios2(bool async);  // only where ADIOS2 was found
-std::unique_ptr<Strategy> make_genericio();         // only where GenericIO was found
+std::unique_ptr<Strategy> make_hdf5();              // only if HDF5 was found
+std::unique_ptr<Strategy> make_adios2(bool async);  // only if ADIOS2 was found
+std::unique_ptr<Strategy> make_genericio();         // only if GenericIO was found
 
 }  // namespace mpi_bench

@@ -7,7 +7,8 @@ namespace mpi_bench {
 
 namespace {
 
-// What rank 0 sees in `directory`, a path per line, on all ranks: others may see what is new a while later.
+// What rank 0 sees in `directory`, a path per line, on all ranks. Others may see new files only a
+// while later.
 std::string list_files(const Load& load, const std::string& directory) {
     std::string paths;
     if (load.rank == 0)

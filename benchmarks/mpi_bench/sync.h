@@ -1,5 +1,5 @@
-// Makes durable what a library left in the page cache, where only its writer's node has dirty pages of a file
-// and the library does not tell which that is.
+// Makes durable what a library left in the page cache. Only its writer's node has dirty pages of a
+// file, and the library does not tell which node that is.
 #pragma once
 
 #include <string>
@@ -8,7 +8,8 @@
 
 namespace mpi_bench {
 
-// The ranks of this rank's node. Made before the clock starts: a program has such a thing anyway.
+// The ranks of this rank's node. It is made before the clock starts, because a program has such an
+// object anyway.
 class Node {
   public:
     Node();
@@ -23,7 +24,7 @@ class Node {
     int rank_ = 0, size_ = 1;
 };
 
-// Every file in `directory` once per node, then the directory. Collective.
+// Syncs every file in `directory` once per node, then the directory. Collective.
 void sync_files(const Load& load, const Node& node, const std::string& directory);
 
 }  // namespace mpi_bench
