@@ -4,9 +4,8 @@
 //
 // A write, in order:
 //   1  open, untimed, because the documentation has programs do that well ahead
-//   2  BeginStep, Put, EndStep. With AsyncWrite they copy the memory and leave writing to a thread. That is
-//   the
-//      local phase, but it is part of the time, because the thread writes meanwhile
+//   2  BeginStep, Put, EndStep. With AsyncWrite they copy the memory and leave writing to a thread. That
+//      is the local phase, but it is part of the time, because the thread writes meanwhile
 //   3  Close, which waits for that thread and writes the index
 //   4  fsync of all files, because BP5 calls none
 #include <adios2.h>

@@ -1,8 +1,8 @@
-// What the files of the extension share: how a failure of the core becomes tailrace.Error, and memory that
-// Python owns described by address and length.
+// What the files of the extension share: how a failure of the core becomes tailrace.Error, and how
+// memory that Python owns is described by address and length.
 //
-// The Python layer above keeps what it passes alive until the call returns; no pointer is kept beyond a call,
-// except by an open save (none: a save copies). Every call that copies or waits releases the GIL.
+// The Python layer above keeps what it passes alive until the call returns. No pointer is kept
+// beyond a call. Every call that copies or waits releases the GIL.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -39,7 +39,7 @@ struct Failure {
 inline void check(const Status& status) {
     if (!status.ok()) throw Failure{static_cast<int>(status.code()), status.message()};
 }
-// For calls of the C interface, in the thread that made the call.
+// For calls of the C interface. Call it in the thread that made the call.
 inline void check(tailrace_code code) {
     if (code != TAILRACE_OK) throw Failure{code, tailrace_last_error()};
 }
@@ -49,12 +49,12 @@ T value_of(Result<T> result) {
     return std::move(result).value();
 }
 
-// An array's piece as Python passes it: element type, global shape, offset, local shape, TAILRACE_ARRAY_
-// flags.
+// An array's piece as Python passes it: element type, global shape, offset, local shape,
+// TAILRACE_ARRAY_ flags.
 using PieceTuple =
     std::tuple<int, std::vector<uint64_t>, std::vector<uint64_t>, std::vector<uint64_t>, uint64_t>;
-// A region to save: name, address, bytes, its piece where it is one of a global array, and the bytes from an
-// element to its neighbour in each dimension of that where its elements lie apart.
+// A region to save: name, address, bytes, its piece if it belongs to a global array, and, if its
+// elements are not contiguous, the bytes from an element to its neighbour in each dimension.
 using RegionTuple =
     std::tuple<std::string, uintptr_t, uint64_t, std::optional<PieceTuple>, std::vector<uint64_t>>;
 // Memory to fill: name of the region, address, bytes.

@@ -1,4 +1,5 @@
-// The conformance suite of tests/transport over primitives in Python; in the extension of the tests only.
+// The conformance suite of tests/transport over primitives in Python. Only the tests' extension
+// contains it.
 #include "transport/conformance.h"
 
 #include <nanobind/stl/string.h>
@@ -8,7 +9,7 @@
 
 namespace tailrace::internal::python {
 
-// A transfer that is larger than a chunk ever is by default, around the ring.
+// A transfer around the ring that is larger than any default chunk.
 static bool moves_much(Transport& transport) {
     constexpr size_t size = (size_t{80} << 20) + 13;
     const int ranks = transport.size(), source = (transport.rank() + ranks - 1) % ranks;
@@ -28,7 +29,8 @@ static bool moves_much(Transport& transport) {
     return true;
 }
 
-// What this rank found wrong. Every rank calls it; a claim ends for all before the next begins.
+// What this rank found wrong. Every rank calls it. A claim ends on all ranks before the next
+// begins.
 static std::vector<std::string> check_transport(nanobind::object primitives) {
     const auto transport = make_ranks_transport(std::move(primitives));
     const nanobind::gil_scoped_release release;
@@ -37,7 +39,7 @@ static std::vector<std::string> check_transport(nanobind::object primitives) {
         conformance::Witness witness;
         claim.check(*transport, witness);
         for (const std::string& failure : witness.failures()) wrong.push_back(claim.name + ": " + failure);
-        // Nobody may be left in a claim that others have given up.
+        // No rank may be left in a claim that others have given up.
         const Status all =
             agree(*transport, witness.failures().empty() ? Status() : Status(Code::aborted, claim.name));
         if (all.ok()) continue;

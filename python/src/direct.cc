@@ -11,12 +11,12 @@ namespace tailrace::internal::python {
 
 namespace {
 
-// Name, bytes, and the piece where the region is one of a global array.
+// Name, bytes, and the piece if the region is one of a global array.
 using ShapeTuple = std::tuple<std::string, uint64_t, std::optional<PieceTuple>>;
 // Path and offset of a run.
 using PlaceTuple = std::pair<std::string, uint64_t>;
-// Regions, their checksums, the runs' offsets in the files, and regions to be written by the coordinator with
-// their bytes.
+// Regions, their checksums, the runs' offsets in the files, and regions that the coordinator
+// writes, with their bytes.
 using RankTuple = std::tuple<std::vector<ShapeTuple>, std::vector<std::vector<uint32_t>>,
                              std::vector<uint64_t>, std::vector<std::pair<std::string, nb::bytes>>>;
 
@@ -42,7 +42,8 @@ std::vector<RegionShape> to_shapes(const std::vector<ShapeTuple>& from) {
     return shapes;
 }
 
-// As the environment says (TAILRACE_IO_ENGINE, TAILRACE_QUEUE_DEPTH), since there is no session to set it in.
+// As the environment says (TAILRACE_IO_ENGINE, TAILRACE_QUEUE_DEPTH), because there is no session
+// with settings.
 std::shared_ptr<Storage> make_storage() {
     Config config;
     for (const auto& [variable, key] :
@@ -54,7 +55,7 @@ std::shared_ptr<Storage> make_storage() {
     return value_of(make_system_storage(options));
 }
 
-// The bytes of each of a rank's runs in its files.
+// The number of bytes of each of a rank's runs in its files.
 std::vector<uint64_t> run_bytes(const std::vector<ShapeTuple>& regions, uint32_t runs) {
     const nb::gil_scoped_release release;
     std::vector<uint64_t> bytes;
@@ -63,7 +64,7 @@ std::vector<uint64_t> run_bytes(const std::vector<ShapeTuple>& regions, uint32_t
     return bytes;
 }
 
-// The room for a rank's manifest and tail (name and bytes of each region) in front of its data.
+// The room for a rank's manifest and tail (name and bytes of each region) before its data.
 uint64_t head(const std::vector<ShapeTuple>& regions,
               const std::vector<std::pair<std::string, uint64_t>>& tail) {
     const nb::gil_scoped_release release;
@@ -91,7 +92,7 @@ std::vector<std::vector<uint32_t>> write(const std::vector<ShapeTuple>& regions,
                                {.threads = threads, .buffer_bytes = buffer_bytes, .nice = nice}));
 }
 
-// For staging. The memory is the caller's, and does not overlap.
+// Copies memory for staging. The memory is the caller's, and does not overlap.
 void copy_memory(uintptr_t target, uintptr_t source, uint64_t bytes) {
     const nb::gil_scoped_release release;
     stream_copy(memory_at(source, bytes), memory_at(target, bytes).data());
@@ -132,7 +133,7 @@ class Epoch {
             throw Failure{TAILRACE_FAILED_STATE, "this epoch has been given up; nothing was committed"};
         check(epoch_->commit(all));
     }
-    // Removes what was not committed, and lets go of the directory.
+    // Removes what was not committed, and releases the directory.
     void close() {
         const nb::gil_scoped_release release;
         const MutexLock lock(mutex_);

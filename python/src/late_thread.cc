@@ -1,9 +1,9 @@
 // Threads that are still in foreign code when Python ends.
 //
-// Until Python 3.14 such a thread is unwound when it asks for the GIL (pthread_exit). Extensions that are
-// written in C++ let no exception out of the place where they ask, so that the unwinding ends the process:
-// std::terminate, SIGABRT, with all of the program's work done. From 3.14 on Python lets the thread sleep for
-// ever, and so do we.
+// Until Python 3.14 such a thread is unwound when it asks for the GIL (pthread_exit). C++
+// extensions let no exception out of the place where they ask. So the unwinding ends the process by
+// std::terminate and SIGABRT, after the program has done all of its work. From 3.14 on Python lets
+// the thread sleep for ever, and so do we.
 #include <unistd.h>
 
 #include <exception>

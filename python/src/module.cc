@@ -1,5 +1,5 @@
-// tailrace._core: the core as Python sees it, one class per object of the C interface. Private: the package's
-// own modules are what users call, and they give arguments their meaning.
+// tailrace._core: the core as Python sees it, with one class per object of the C interface. It is
+// private. Users call the package's own modules, which give the arguments their meaning.
 #include "bindings.h"
 #include "transport.h"
 
@@ -7,12 +7,12 @@ namespace tailrace::internal::python {
 
 namespace {
 
-// Failures become tailrace.Error, made by the package so that its class is plain Python.
+// Turns failures into tailrace.Error. The package makes it, so that its class is plain Python.
 void translate(const std::exception_ptr& thrown, void*) {
     try {
         std::rethrow_exception(thrown);
     } catch (const Failure& failure) {
-        // Paths are bytes, and may be no UTF-8.
+        // Paths are bytes, and may not be UTF-8.
         const auto text = nb::steal<nb::str>(PyUnicode_DecodeUTF8(
             failure.sentence.data(), static_cast<Py_ssize_t>(failure.sentence.size()), "replace"));
         const nb::object error =
@@ -27,7 +27,8 @@ void translate(const std::exception_ptr& thrown, void*) {
 
 NB_MODULE(_core, module) {
     using namespace tailrace::internal::python;
-    nb::set_leak_warnings(false);  // sessions may outlive the interpreter: closing them would wait for ranks
+    // Sessions may outlive the interpreter, because closing them would wait for other ranks.
+    nb::set_leak_warnings(false);
     nb::register_exception_translator(translate);
     module.attr("version") = tailrace_version();
     bind_transport(module);

@@ -1,4 +1,4 @@
-// Reader of the extension: an epoch that can be read, from a directory, a file or a session.
+// The extension's Reader: an epoch that can be read, from a directory, a file or a session.
 #include "bindings.h"
 #include "c_api/objects.h"
 
@@ -15,7 +15,7 @@ class Reader {
     Reader(const Reader&) = delete;
     Reader& operator=(const Reader&) = delete;
     ~Reader() { tailrace_reader_close(std::exchange(handle_, nullptr)); }
-    void close() {  // may wait for the file system, where a file was the last of its name
+    void close() {  // may wait for the file system if this was the last name of a file
         const nb::gil_scoped_release release;
         tailrace_reader_close(std::exchange(handle_, nullptr));
     }
@@ -51,7 +51,7 @@ class Reader {
     uint32_t rank_count() const { return alive()->rank_count(); }
     std::string passed_over() const { return tailrace_reader_passed_over(handle_); }
 
-    // Name, bytes and piece of every region of a rank, as they lie in its stream.
+    // Name, bytes and piece of every region of a rank, in the order of its stream.
     std::vector<std::tuple<std::string, uint64_t, std::optional<PieceTuple>>> regions(uint32_t rank) const {
         std::vector<std::tuple<std::string, uint64_t, std::optional<PieceTuple>>> all;
         const nb::gil_scoped_release release;
@@ -60,7 +60,7 @@ class Reader {
             all.emplace_back(region.name, region.bytes, to_tuple(region.array));
         return all;
     }
-    // Name, element type, global shape, and whether the pieces of all ranks cover it.
+    // Name, element type, global shape, and whether the ranks' pieces cover the array.
     std::vector<std::tuple<std::string, int, std::vector<uint64_t>, bool>> arrays() const {
         std::vector<std::tuple<std::string, int, std::vector<uint64_t>, bool>> all;
         const nb::gil_scoped_release release;

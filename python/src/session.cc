@@ -1,5 +1,5 @@
-// Session of the extension: a session of the C interface. Regions are registered for the length of one save,
-// so that no address of Python's memory is kept.
+// The extension's Session: a session of the C interface. Regions are registered only for the length
+// of one save, so that no address of Python's memory is kept.
 #include <map>
 
 #include "bindings.h"
@@ -12,7 +12,8 @@ namespace tailrace::internal::python {
 
 namespace {
 
-// epoch, run, state, code and sentence of a failure, captured bytes, blocked seconds, flush seconds, where.
+// epoch, run, state, code and sentence of a failure, captured bytes, blocked seconds, flush
+// seconds, in_local, in_shared.
 using EpochTuple =
     std::tuple<uint64_t, uint32_t, int, int, std::string, uint64_t, double, double, bool, bool>;
 
@@ -25,7 +26,8 @@ EpochTuple to_tuple(const tailrace_epoch_info& info) {
 
 class Session {
   public:
-    // `primitives`: None for a program without ranks, else what tailrace/_ranks.py says; then collective.
+    // `primitives`: None for a program without ranks, else as in tailrace/_ranks.py. With
+    // primitives it is collective.
     Session(const std::vector<std::pair<std::string, std::string>>& settings,
             const std::optional<std::string>& config_file, nb::object primitives) {
         if (!primitives.is_none()) transport_ = make_ranks_transport(std::move(primitives));
@@ -45,12 +47,13 @@ class Session {
                                               : tailrace_open(options.get(), &session_);
         if (code == TAILRACE_OK) return;
         const std::string sentence = tailrace_last_error();
-        if (transport_) transport_->end(true);  // every rank's failure is all ranks'
+        if (transport_) transport_->end(true);  // a rank's failure is every rank's
         throw Failure{code, sentence};
     }
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;
-    // Nobody closed it: the other ranks may never do so, and are not waited for.
+    // The program has not closed it. The other ranks may never close theirs, so this does not wait
+    // for them.
     ~Session() { leave(); }
 
     void close() {
@@ -62,8 +65,8 @@ class Session {
         if (code != TAILRACE_OK) throw Failure{code, sentence};
     }
 
-    // Ends this rank's part without the others: what has not been flushed stays in the node-local tier. Also
-    // ends calls that wait for other ranks in other threads.
+    // Ends this rank's part without the others. Data that was not flushed stays in the node-local
+    // tier. Also ends calls in other threads that wait for other ranks.
     void leave() {
         tailrace_session* const session = std::exchange(session_, nullptr);
         const nb::gil_scoped_release release;
@@ -71,7 +74,8 @@ class Session {
         tailrace_close(session);
     }
 
-    // Before leave(): what this rank's background has to say to the others gets a moment to arrive.
+    // Call it before leave(). It gives this rank's background a moment to send its last messages to
+    // the others.
     void settle() {
         const nb::gil_scoped_release release;
         if (transport_) transport_->settle();
@@ -102,7 +106,7 @@ class Session {
         if (code != TAILRACE_OK) throw Failure{code, sentence};
     }
 
-    // In place of save: what this rank was to save could not be put together.
+    // Call it in place of save if this rank cannot put together what it is to save.
     void give_up(uint64_t epoch, int code, const std::string& sentence) {
         const nb::gil_scoped_release release;
         const MutexLock lock(mutex_);
@@ -116,7 +120,7 @@ class Session {
         check(tailrace_epoch_state(session_, epoch, &info));
         return to_tuple(info);
     }
-    // False when the time was over first.
+    // Returns false if the time ran out first.
     bool wait(std::optional<uint64_t> epoch, double seconds) {
         check_open();
         const nb::gil_scoped_release release;
@@ -141,7 +145,8 @@ class Session {
         return epochs;
     }
 
-    // Collective: what one rank's `code` and `sentence` say becomes every rank's failure, the same on all.
+    // Collective. If a rank passes a failure in `code` and `sentence`, every rank returns it, the
+    // same on all.
     void agree(int code, const std::string& sentence) {
         check_open();
         const nb::gil_scoped_release release;
@@ -161,7 +166,8 @@ class Session {
             throw Failure{TAILRACE_FAILED_STATE, "this session has been closed; nothing was done"};
     }
 
-    // Else they would wait for this rank's part, and its next save would count as this one.
+    // Otherwise the other ranks would wait for this rank's part, and take its next save for this
+    // one.
     void tell_the_others(uint64_t epoch, int code, const std::string& sentence) {
         if (tailrace_rank_count(session_) < 2) return;
         if (const auto alive = tailrace::internal::alive(session_, "session"); alive.ok())
@@ -188,7 +194,7 @@ class Session {
 
     std::shared_ptr<RanksTransport> transport_;  // of a session over ranks
     tailrace_session* session_ = nullptr;
-    Mutex mutex_;  // one save at a time: a name is registered by one of them
+    Mutex mutex_;  // one save at a time, because each registers its names
 };
 
 }  // namespace

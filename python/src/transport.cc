@@ -1,4 +1,4 @@
-// The transport over primitives in Python; the header has the way of the data.
+// The transport over primitives in Python. The header says how data moves.
 #include "transport.h"
 
 #include <fmt/format.h>
@@ -57,7 +57,7 @@ Arrivals::News Arrivals::take() {
 }
 
 void Arrivals::wait(std::chrono::microseconds longest) {
-    // An hour is as good as for ever, and cannot overflow the clock.
+    // An hour is long enough, and cannot overflow the clock.
     longest = std::clamp<std::chrono::microseconds>(longest, {}, std::chrono::hours(1));
     const auto until = SteadyClock::now() + longest;
     MutexLock lock(mutex_);
@@ -77,11 +77,11 @@ namespace {
 
 enum class Kind : uint8_t { message = 1, announcement = 2 };
 
-// Data tags go around below this: what MPI offers at least. No rank has as many transfers to one peer at a
-// time.
+// Data tags wrap around below this number, which is the least that MPI offers. No rank has as many
+// transfers to one peer at a time.
 constexpr uint32_t data_tags = 32767;
 
-// Of a rank that leaves alone.
+// A rank that leaves alone delivers its messages for at most the first time, then waits for the second.
 constexpr std::chrono::seconds longest_delivery(1);
 constexpr std::chrono::milliseconds moment_to_arrive(200);
 
@@ -92,7 +92,7 @@ struct Announcement {
 
 class Receive;
 
-// Used by the one thread that uses the transport's messages and data, but for call() and end().
+// Used by the one thread that uses the transport's messages and data, except for call() and end().
 class Link {
   public:
     explicit Link(nb::object primitives)
@@ -105,7 +105,7 @@ class Link {
         primitives_.attr("begin")(arrivals_);
     }
     ~Link() {
-        // What could not be taken back may be written to for as long as the process lives.
+        // Memory that could not be taken back may be written to as long as the process lives.
         if (!released_ && !spares_.empty()) new Spares(std::move(spares_));
     }
 
@@ -114,11 +114,11 @@ class Link {
     const std::string& host() const { return host_; }
     bool concurrent() const { return concurrent_; }
     bool polled() const { return polled_; }
-    // Nobody touches the memory of transfers any more.
+    // Nobody accesses the memory of transfers any more.
     bool released() const { return released_; }
     Arrivals& arrivals() { return *arrivals_; }
 
-    // Runs `work(primitives)` in Python; what it raises is a failure of the transport.
+    // Runs `work(primitives)` in Python. An exception is a failure of the transport.
     template <class Work>
     Status call(std::string_view attempted, Work&& work) {
         {
@@ -136,7 +136,7 @@ class Link {
                 status = Status(Code::transport, fmt::format("{}: {}: {}", attempted,
                                                              nb::str(error.type().attr("__name__")).c_str(),
                                                              nb::str(error.value()).c_str()));
-                // The program's, which gets it when the call has returned.
+                // It is the program's exception, which the program gets when the call has returned.
                 if (error.matches(PyExc_KeyboardInterrupt)) PyErr_SetInterrupt();
             } catch (const std::exception& error) {
                 status = Status(Code::transport, fmt::format("{}: {}", attempted, error.what()));
@@ -148,9 +148,9 @@ class Link {
         return status;
     }
 
-    // The agent's thread goes on meanwhile, and moves what can be moved. That something has left does not
-    // tell that its receiver has seen it, and gloo takes a rank's connections down with it: hence the moment
-    // more.
+    // The agent's thread goes on meanwhile, and moves what can be moved. A message that has left
+    // has not necessarily been seen by its receiver, and gloo takes a rank's connections down with
+    // it. So this waits a moment longer.
     void settle() {
         const auto deadline = SteadyClock::now() + longest_delivery;
         bool delivered = false;
@@ -186,7 +186,8 @@ class Link {
         primitives_.reset();
     }
 
-    // Takes in what has come: messages to where poll() finds them, announcements to their receives.
+    // Receives what has come: messages go where poll() finds them, and announcements to their
+    // receives.
     Status advance();
 
     Status post(int target, std::span<const std::byte> frame, const std::string& attempted) {
@@ -195,7 +196,7 @@ class Link {
         });
     }
 
-    // Starts a transfer of exactly this memory, whose end take_end(number) tells. `direction` is the
+    // Starts a transfer of exactly this memory. take_end(number) tells its end. `direction` is the
     // primitive: "send" or "receive".
     Result<uint64_t> start(const char* direction, int peer, uint32_t data_tag, std::span<std::byte> memory,
                            const std::string& attempted) {
@@ -222,7 +223,8 @@ class Link {
 
   private:
     using Spares = std::map<uint64_t, std::unique_ptr<std::byte[]>>;
-    // Per channel either receives wait for announcements or the other way round, first in first out.
+    // Per channel, either receives wait for announcements or announcements wait for receives, first
+    // in first out.
     struct Waiting {
         std::deque<Receive*> receives;
         std::deque<Announcement> announcements;
@@ -246,7 +248,7 @@ class Link {
     Condition left_;
     bool ended_ GUARDED_BY(mutex_) = false;
     int inside_ GUARDED_BY(mutex_) = 0;  // calls that are in Python
-    nb::object primitives_;              // touched with the GIL only
+    nb::object primitives_;              // touched only with the GIL
     std::atomic<bool> released_{false};
 };
 
@@ -269,7 +271,7 @@ class RanksTransfer : public Transfer {
         return *end_;
     }
 
-    // A transfer can fail because the link has, while its memory is still being moved.
+    // A transfer can fail with its link while its memory is still being moved.
     bool take_back() override {
         return (end_.has_value() && (!number_ || memory_is_free_)) || link_->released();
     }
@@ -285,11 +287,11 @@ class RanksTransfer : public Transfer {
     const std::shared_ptr<Link> link_;
     const int peer_;
     const std::string attempted_;
-    std::optional<uint64_t> number_;  // once memory is on its way
+    std::optional<uint64_t> number_;  // set once memory is on its way
 
   private:
     std::optional<Result<std::optional<uint64_t>>> end_;
-    bool memory_is_free_ = false;  // of what `number_` moves
+    bool memory_is_free_ = false;  // the memory that `number_` moves
 };
 
 class Send final : public RanksTransfer {
@@ -309,7 +311,7 @@ class Send final : public RanksTransfer {
             finish(outcome());
             return {};
         }
-        // Only read: a sender's memory is never written to.
+        // The sender's memory is only read.
         const std::span<std::byte> memory(const_cast<std::byte*>(source.data()), source.size());
         TAILRACE_ASSIGN(number_, link_->start("send", peer_, announcement.data_tag, memory, attempted_));
         return {};
@@ -347,7 +349,7 @@ class Receive final : public RanksTransfer {
         if (spare) link_->keep(*number_, std::move(spare));
     }
 
-    // Before it was announced, nobody knows of its memory.
+    // Before it was announced, nobody knows its memory.
     bool take_back() override {
         if (announced_) return RanksTransfer::take_back();
         link_->remove(this);
@@ -393,8 +395,9 @@ Status Link::sort(int source, std::vector<std::byte> frame) {
     announcement.bytes = in.get<uint64_t>();
     announcement.data_tag = in.get<uint32_t>();
     if (!in.at_end() || kind != Kind::announcement || source < 0 || source >= size_)
-        return Status(Code::transport, fmt::format("rank {} sent {} bytes that are no frame of this version",
-                                                   source, frame.size()));
+        return Status(
+            Code::transport,
+            fmt::format("rank {} sent {} bytes that are not a frame of this version", source, frame.size()));
     const auto channel = channels_.try_emplace({source, tag}).first;
     channel->second.announcements.push_back(announcement);
     meet(channel->second);
@@ -460,7 +463,7 @@ class PrimitivesTransport final : public RanksTransport {
             own->source = rank();
             return own;
         }
-        // What came before a failure is delivered before it is told.
+        // Messages that came before a failure are delivered first.
         const Status status = link_->advance();
         if (link_->messages.empty()) {
             TAILRACE_TRY(status);

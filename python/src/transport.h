@@ -1,18 +1,19 @@
-// A transport whose primitives are a Python object: sessions over ranks without MPI in the extension.
+// A transport whose primitives are a Python object. The extension uses it for sessions over ranks without
+// MPI.
 //
-// The object (tailrace/_ranks.py, Primitives) moves frames, memory of known size, and collectives. What makes
-// a Transport of that is here: messages and announcements in frames, receives that are matched by (source,
-// tag) and told the size before anything is written, and waiting.
+// The object (tailrace/_ranks.py, Primitives) moves frames, memory of known size, and collectives. The code
+// here turns that into a Transport: it sends messages and announcements in frames, matches receives by
+// (source, tag), tells them the size before anything is written, and waits.
 //
-// Way of the data:
+// How data moves:
 //   message     a frame; the object hands it to the target's Arrivals, from its own thread or in progress()
-//   transfer    the sender posts an announcement (tag, bytes, data tag) as a frame and starts to send; the
-//               receiver starts to receive exactly that when it has both the announcement and a receive, into
-//               the target or, where that is too small, into spare memory
+//   transfer    the sender posts an announcement (tag, bytes, data tag) as a frame and starts to send;
+//               when the receiver has both the announcement and a receive, it starts to receive exactly
+//               that, into the target or, if that is too small, into spare memory
 //   to oneself  through the in-process transport of one rank
 //
-// The GIL: taken for the length of a call of the object, and never while a lock of ours is held or a thread
-// sleeps here. Threads of ours never enter Python once end() has returned.
+// The GIL is taken for the length of a call of the object, and never while a lock of ours is held or a thread
+// sleeps here. No thread of ours enters Python once end() has returned.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -39,10 +40,10 @@ class Arrivals {
 
     void frame(int source, std::vector<std::byte> bytes);
     void transfer_ended(uint64_t number);
-    // Nothing comes or goes any more. The first reason stays.
+    // Nothing works any more. The first reason stays.
     void failed(std::string why);
 
-    News take();  // the failure is told every time
+    News take();  // returns the failure every time
     // Sleeps until there is something to take, wake() is called, or the time is over.
     void wait(std::chrono::microseconds longest);
     void wake();
@@ -54,14 +55,15 @@ class Arrivals {
     News news_ GUARDED_BY(mutex_);
 };
 
-// A transport that can be left before its peers leave it.
+// A transport that a rank can leave before its peers do.
 class RanksTransport : public Transport {
   public:
-    // Nobody communicates through it any more, and nobody enters Python for it. `together`: all ranks do this
-    // now; else the peers are told as far as the primitives can. From any thread, without the GIL; the first
-    // call counts.
+    // Afterwards nobody communicates through it, and nobody enters Python for it. `together`: all
+    // ranks do this now. Otherwise the peers are told as far as the primitives can. From any
+    // thread, without the GIL. The first call counts.
     virtual void end(bool together) = 0;
-    // Before end(false): gives what this rank has posted a moment to arrive. Without the GIL.
+    // Call it before end(false). It gives messages of this rank a moment to arrive. Without the
+    // GIL.
     virtual void settle() = 0;
 };
 

@@ -47,7 +47,7 @@ class GlobalAggregator {
         enum class Stage {
             expected,   // no message yet
             described,  // runs are known, or on their way
-            waiting,    // read the window; the group has no memory for it yet
+            waiting,    // the window was read; the group has no memory for it yet
             moving,     // packed bytes are on their way, or wait for room
             settled,
         };

@@ -142,10 +142,9 @@ struct RetentionRule {
     std::optional<uint64_t> keep_newest;         // complete epochs to keep
     std::optional<uint64_t> older_than_seconds;  // remove only older epochs
 };
-// Which of `epochs` the rule removes, ascending. It chooses
-//   - complete epochs beyond the newest keep_newest, if they are older than the given age; with both fields
-//   an
-//     epoch must match both;
+// Which of `epochs` the rule removes, ascending. Every epoch must be older than the age, if one is given. It
+// chooses
+//   - complete epochs beyond the newest keep_newest; if only an age is given, all complete epochs;
 //   - attempts that a later run's complete attempt of the same epoch has replaced;
 //   - epochs left behind (lineage.h), which do not count among the newest, for being too many once the run
 //     that left them behind has passed them. Before that, they may be what a program has lost that began anew

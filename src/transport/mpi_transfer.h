@@ -1,9 +1,8 @@
 // MpiTransfer: one large transfer of the MPI transport.
 //
 // The protocol lets the receiver know what comes before MPI writes to its memory:
-//   1. The sender starts two sends: an Announcement on the channel of the transfer's tag, and the data, of
-//   any
-//      size, under a tag of its own.
+//   1. The sender starts two sends: an Announcement on the channel of the transfer's tag, and the data,
+//      of any size, under a tag of its own.
 //   2. The receiver takes the announcement whenever this rank looks at MPI, not only at this transfer
 //      (MpiProgress). It then starts to receive exactly the announced bytes: straight into the target, or
 //      into spare memory if the target is too small, so that the sender can go on.

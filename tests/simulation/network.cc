@@ -138,8 +138,8 @@ class Network::Wires {
         if (send.memory.size() > receive.memory.size())
             receive.failure =
                 Status(Code::transport,
-                       fmt::format("receiving from rank {} with tag {}: {} bytes were sent, more than the {} "
-                                   "of the memory that waits for them; nothing was written to it",
+                       fmt::format("receiving from rank {} with tag {}: {} bytes were sent, but the memory "
+                                   "that waits for them has only {}; nothing was written to it",
                                    channel.source, channel.tag, send.memory.size(), receive.memory.size()));
         else if (!send.memory.empty())
             std::memcpy(receive.memory.data(), send.memory.data(), send.memory.size());
@@ -355,7 +355,7 @@ class Network::WireTransport final : public Transport {
     Status check(std::string_view attempted, int rank) const {
         if (!wires_->concurrent)
             return Status(Code::failed_state,
-                          fmt::format("{} rank {}: this transport only has collectives", attempted, rank));
+                          fmt::format("{} rank {}: this transport has only collectives", attempted, rank));
         return check_rank(attempted, rank);
     }
     Status check_rank(std::string_view attempted, int rank) const {

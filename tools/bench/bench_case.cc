@@ -167,7 +167,7 @@ Result<FlushPlan> plan_of(const BenchCase& bench, uint64_t block_bytes) {
     TAILRACE_ASSIGN(auto plan,
                     make_plan(std::string(bench_job), {1, 1}, bench.seed,
                               (bench.followers + 1) * bench.processes, group, offers_of(bench), settings));
-    plan.leaders = {0};  // whoever has most: this is a benchmark of one node
+    plan.leaders = {0};  // the benchmark has one leader
     // The library would fit its chunks to so little data. A grid must measure the sizes that it
     // names.
     if (!bench.fit_chunks) plan.chunk_bytes = bench.buffer_bytes;
