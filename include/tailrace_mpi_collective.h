@@ -177,7 +177,7 @@ typedef struct tailrace_file_statistics {
     uint64_t steps; /* messages one after the other, in the longest chain of each call; summed over calls */
     uint64_t receives; /* the most peers that told one global aggregator of requests; summed over calls */
     uint64_t rounds;
-    uint64_t local_aggregators, global_aggregators; /* of the last call that had any */
+    uint64_t local_aggregators, global_aggregators; /* in the last call that had any */
     uint64_t memory_bytes;                          /* the most buffers that one rank took */
     double total_seconds, gather_seconds, copy_seconds, exchange_seconds, scatter_seconds, file_seconds;
     /* Those of requests_after_local and requests_after_global that exist only because of the

@@ -19,7 +19,7 @@ typedef enum tailrace_code {
     TAILRACE_IO_ERROR = 5,         /* the operating system refused or failed an operation on a file */
     TAILRACE_CORRUPT = 6,          /* what was read is not what was written, or never was ours */
     TAILRACE_UNSUPPORTED = 7,      /* this build, file system, MPI or format version cannot do it */
-    TAILRACE_BUSY = 8,             /* somebody else holds it (another session, an unfinished flush) */
+    TAILRACE_BUSY = 8,             /* something else holds it (another session, an unfinished flush) */
     TAILRACE_FAILED_STATE = 9,     /* not allowed in this state (closed session, epoch out of order) */
     TAILRACE_OUT_OF_MEMORY = 10,   /* memory could not be had */
     TAILRACE_TIMEOUT = 11,         /* the time given ran out; the work goes on */

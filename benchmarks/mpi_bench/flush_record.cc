@@ -13,7 +13,7 @@ using Json = nlohmann::json;
 Leader leader_of(const Json& node) {
     Leader leader;
     leader.node = node.at("node");
-    // Not `seconds`, which ends with the last leader of the group.
+    // `seconds` would not do: it ends with the last leader of the group.
     for (const char* phase : {"plan_seconds", "prepare_seconds", "move_seconds", "commit_seconds"})
         leader.seconds += node.at(phase).get<double>();
     leader.bytes = node.at("local_bytes").get<uint64_t>() + node.at("received_bytes").get<uint64_t>();

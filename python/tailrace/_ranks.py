@@ -83,5 +83,5 @@ def primitives_of(comm: Any) -> Primitives:
         why = f"it is of type {type(comm).__module__}.{type(comm).__qualname__}"
     raise Error(
         Code.INVALID_ARGUMENT,
-        f"comm has to be an mpi4py communicator or a process group of torch.distributed: {why}; nothing was opened",
+        f"comm must be an mpi4py communicator or a process group of torch.distributed: {why}; nothing was opened",
     )

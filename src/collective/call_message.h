@@ -1,9 +1,9 @@
 // CallMessage: the messages between ranks in one collective call. They are small. Data goes by the
 // transport's transfers or through shared memory.
 //
-// The collective step that opens a call (RankSummary) tells all ranks where every rank's requests are, and
-// for a small write also where its bytes are. After that, these messages are sent for every window w. (L:
-// local aggregator, G: global aggregator that owns w.)
+// The collective step that opens a call (RankSummary) tells all ranks where every rank's requests are,
+// and for a small write also where its bytes are. After that, these messages are sent for every window
+// w (L: local aggregator, G: global aggregator that owns w):
 //   once        L -> G        windows   the windows to which my group contributes (1)
 //   write       G -> L        open      there is memory for w: you may start with it (2)
 //               L -> member   place     copy your bytes of w to their places in the group's packed bytes (3)
@@ -18,12 +18,12 @@
 //               L -> member   take      copy your bytes of w out
 //               member -> L   taken     (4)
 // Every message costs time, so unnecessary ones are not sent:
-// (1) It goes with the first offer, if that does not have to wait for `open`. Without any window it goes
-// alone. (2) Not for windows of the first rounds, for which every owner has memory from the beginning. (3)
-// Not to members whose bytes lie beside their requests already. (4) Only if the slot is needed again in this
-// call. The call's end tells every rank that it is free. (5) Not if L had a slot for the packed bytes when it
-// made its offer, and said so in the offer. Every message is answered or ends a chain. So when all chains of
-// a call have ended, none is under way.
+//   (1) It goes with the first offer, unless that has to wait for `open`. Without any window it goes alone.
+//   (2) Not for windows of the first rounds: every owner has memory for these from the beginning.
+//   (3) Not to members whose bytes lie beside their requests already.
+//   (4) Only if the slot is needed again in this call. The call's end tells every rank that it is free.
+//   (5) Not if L had a slot for the packed bytes when it made its offer, and said so in the offer.
+// Every message is answered or ends a chain. So when all chains of a call have ended, none is under way.
 #pragma once
 
 #include <cstdint>

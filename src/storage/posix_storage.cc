@@ -377,8 +377,8 @@ class PosixStorage : public Storage {
             error = errno;
         }
         struct stat info {};
-        if (stat(path.c_str(), &info) ==
-            0) {  // whatever mkdir says of a directory that is there: it is there
+        // An existing directory will do, whatever mkdir says of it.
+        if (stat(path.c_str(), &info) == 0) {
             if (S_ISDIR(info.st_mode)) return Status();
             return Status(Code::invalid_argument,
                           fmt::format("making the directory '{}': a file of that name is in the way", path));

@@ -57,7 +57,7 @@ class TransferEngine {
     // that had been written to again.
     virtual bool can_go_uncached(int descriptor);
 
-    // As Storage::use_memory and forget_memory.
+    // Like Storage::use_memory and forget_memory.
     virtual void use_memory(std::span<std::byte>) {}
     virtual void forget_memory() {}
 

@@ -49,8 +49,8 @@ class Worker {
     }
 
     std::stop_source stop_{std::nostopstate};
-    std::thread thread_;                  // of the system,
-    std::optional<Executor::Task> task_;  // or of the executor
+    std::thread thread_;                  // the system's thread,
+    std::optional<Executor::Task> task_;  // or the executor's task
 };
 
 }  // namespace tailrace::internal

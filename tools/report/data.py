@@ -224,7 +224,7 @@ def leaders(epoch: Json) -> list[Json]:
 
 
 def leader_seconds(leader: Json) -> float:
-    """From the first file made to durable."""
+    """The time from the first file made until durable."""
     return float(leader["prepare_seconds"] + leader["move_seconds"] + leader["commit_seconds"])
 
 

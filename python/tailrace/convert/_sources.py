@@ -117,9 +117,9 @@ def _read_tailrace(path: str, rank: int | None, scratch: Scratch) -> list[Any]:
 
 
 def _tree_of(checkpoint: Checkpoint, scratch: Scratch, in_pieces: bool) -> Any:
-    """What a rank saved; its arrays in the scratch file, each read by itself and compared with its checksum.
+    """What a rank saved, with its arrays in the scratch file. Each is read by itself and compared with its checksum.
 
-    in_pieces: of an array of all ranks the piece that this one saved, as a Shard; else the whole array.
+    in_pieces: an array of all ranks is given as the piece that this rank saved, a Shard; else whole.
     """
 
     def load(ref: _tree.ArrayRef) -> Any:
