@@ -120,7 +120,8 @@ TEST(SummariseTest, RefusesWhatCannotBeWritten) {
     EXPECT_THAT(summarise(overlapping, true, "f").status().message(), HasSubstr("overlaps an earlier one"));
     EXPECT_TRUE(summarise(overlapping, false, "f")->overlapping);
     const std::vector<Request> beyond = {{INT64_MAX, 1}};
-    EXPECT_THAT(summarise(beyond, false, "f").status().message(), HasSubstr("beyond the greatest size of a file"));
+    EXPECT_THAT(summarise(beyond, false, "f").status().message(),
+                HasSubstr("beyond the greatest size of a file"));
 }
 
 TEST(RunWalkTest, SaysWhereARequestIsAmongThePackedBytes) {
