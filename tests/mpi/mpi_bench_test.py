@@ -126,7 +126,7 @@ def main():
         for wrong, why in (("nokey=1", "nokey"), ("files=2", "itself sets files"), ("writers=many", "writers"),
                            ("record_dir=x", "itself sets record_dir")):
             expect(why in bench(disk, "--variant", wrong, code=1), f"{wrong} is refused before anything runs")
-        expect("is KEY=VALUE" in bench(disk, "--variant", "fast", code=1), "a variant is made of settings")
+        expect("has the form KEY=VALUE" in bench(disk, "--variant", "fast", code=1), "a variant is made of settings")
         expect("there is no strategy fast" in bench(disk, "--only", "fast", code=1), "unknown names are refused")
         said = bench(disk, "--local-dir", local, "--size", "1TiB", "--warm-up", "100", code=1)
         expect("bytes free" in said, f"what does not fit is refused:\n{said}")
@@ -145,6 +145,9 @@ def main():
             end_by_signal(options, disk, local, number)
     except (Failure, subprocess.TimeoutExpired) as failure:
         print(failure)
+        said = getattr(failure, "output", None)
+        if said:  # how far a run came that did not end in time
+            print(said.decode(errors="replace"))
         return 1
     finally:
         shutil.rmtree(top)
