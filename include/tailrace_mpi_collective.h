@@ -78,7 +78,7 @@ typedef enum tailrace_file_mode {
 /* Opens a file on a duplicate of the communicator. `path` leads to the same file on all ranks.
  * `info` may hold settings named tailrace_... (docs/collective.md); others are ignored, and it may
  * be MPI_INFO_NULL. Environment variables TAILRACE_COLLECTIVE_... give defaults. The settings must
- * be equal on all ranks. A file takes four MPI communicators. MPICH has some hundreds of them,
+ * be equal on all ranks. A file takes four MPI communicators. MPICH has some 2,000 of them,
  * other MPI libraries have more. */
 TAILRACE_API tailrace_code tailrace_file_open(MPI_Comm communicator, const char* path,
                                               tailrace_file_mode mode, MPI_Info info, tailrace_file** file);

@@ -141,12 +141,12 @@ TEST_F(HostileMessagesTest, AMemberCopiesOnlyWhereItsAggregatorHasPlaceForIt) {
     };
     EXPECT_TRUE(told(message, {0, 110}).ok());
     EXPECT_EQ(packed->memory()[10], std::byte{9});
-    expect_refused(told(message, {0, 50}), "no place");      // part of it
-    expect_refused(told(message, {2000, 110}), "no place");  // behind it
-    expect_refused(told(message, {0, 5}), "no place");       // before it
+    expect_refused(told(message, {0, 50}), "no room for");      // part of it
+    expect_refused(told(message, {2000, 110}), "no room for");  // behind it
+    expect_refused(told(message, {0, 5}), "no room for");       // before it
     CallMessage wrong = message;
     wrong.bytes = 60;  // of packed data, though the run has 110
-    expect_refused(told(wrong, {0, 110}), "no place");
+    expect_refused(told(wrong, {0, 110}), "no room for");
     wrong = message;
     wrong.slot = 7;
     expect_refused(told(wrong, {0, 110}), "slot");

@@ -42,7 +42,7 @@ TEST(PartHeaderTest, WrongFieldsAreCorrupt) {
     auto decode_with = [&](uint64_t offset, auto value) {
         return decode_part_header(with(sample(), part_header_bytes, offset, value));
     };
-    expect_code(decode_with(44, uint32_t{0}), Code::corrupt, "0 ranks");
+    expect_code(decode_with(44, uint32_t{0}), Code::corrupt, "its number of ranks is 0");
     expect_code(decode_with(44, max_ranks + 1), Code::corrupt, "ranks");
     expect_code(decode_with(64, max_ranks), Code::corrupt, "does not exist");
     expect_code(decode_with(72, uint64_t{100}), Code::corrupt, "manifest");  // shorter than manifest

@@ -228,11 +228,11 @@ TEST_F(SharedCatalogTest, FilesOfDifferentNumbersAreCorrupt) {
     put_epoch(plan);
     plan.file_count = 3;
     put_epoch(plan);
-    expect_code(load(), Code::corrupt, "is of 2 files and");
+    expect_code(load(), Code::corrupt, "is one of 2 files, and");
     storage.files.erase(path_of(plan, 0));
     plan.file_count = 2;
     storage.files.erase(path_of(plan, 1));
-    expect_code(load(), Code::corrupt, "is of 2 files and");
+    expect_code(load(), Code::corrupt, "is one of 2 files, and");
 }
 
 TEST_F(SharedCatalogTest, AStrayFileOfAnotherNumberDoesNotHideAWholeEpoch) {
@@ -396,7 +396,7 @@ TEST_F(SharedCatalogTest, IndexBehindTheEndOfTheFileTakesNoMemory) {
     ASSERT_TRUE(file->write_at(encode(slot, 512), 512).ok());
     expect_code(load(), Code::corrupt, path + ": the index of leader 1 is cut off");
     ASSERT_TRUE(file->truncate(1024).ok());
-    expect_code(load(), Code::corrupt, path + ": the index of leader 1 is cut off: 0 bytes");
+    expect_code(load(), Code::corrupt, path + ": the index of leader 1 is cut off: it has 0 bytes");
 }
 
 TEST_F(SharedCatalogTest, IndexAreaBehindTheEndOfTheFileTakesNoMemory) {
@@ -414,7 +414,7 @@ TEST_F(SharedCatalogTest, IndexAreaBehindTheEndOfTheFileTakesNoMemory) {
     ASSERT_TRUE(file->truncate(1536).ok());
     auto again = read_shared_head(storage, path);
     ASSERT_TRUE(again.ok());
-    expect_code(*again->indexes[1], Code::corrupt, "cut off: 0 bytes");
+    expect_code(*again->indexes[1], Code::corrupt, "cut off: it has 0 bytes");
 }
 
 TEST_F(SharedCatalogTest, ReadErrorsArePassedOn) {

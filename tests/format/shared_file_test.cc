@@ -87,9 +87,9 @@ TEST(SharedHeaderTest, WrongFieldsAreCorrupt) {
     expect_code(decode_with(44, uint32_t{2}), Code::corrupt, "no file 3 of 2");
     expect_code(decode_with(56, uint32_t{0}), Code::corrupt, "no file 2 of 0");
     expect_code(decode_with(56, max_files + 1), Code::corrupt, "no file 2 of");
-    expect_code(decode_with(60, uint32_t{0}), Code::corrupt, "0 ranks");
+    expect_code(decode_with(60, uint32_t{0}), Code::corrupt, "its number of ranks is 0");
     expect_code(decode_with(60, max_ranks + 1), Code::corrupt, "ranks");
-    expect_code(decode_with(64, uint32_t{0}), Code::corrupt, "0 leaders");
+    expect_code(decode_with(64, uint32_t{0}), Code::corrupt, "its number of leaders is 0");
     expect_code(decode_with(64, max_leaders_per_file + 1), Code::corrupt, "leaders");
     expect_code(decode_with(64, uint32_t{1}), Code::corrupt, "its stripes");  // one leader with stripes
     expect_code(decode_with(88, uint64_t{0}), Code::corrupt, "its stripes");  // two without
@@ -229,7 +229,7 @@ TEST(SegmentIndexTest, TruncatedIndexIsCorrupt) {
         return decode_segment_index(part, segment.header, segment.slot, segment.file_bytes);
     };
     expect_truncations_corrupt(bytes, decode);
-    expect_code(decode(std::span(bytes).first(10)), Code::corrupt, "cut off: 10 bytes");
+    expect_code(decode(std::span(bytes).first(10)), Code::corrupt, "cut off: it has 10 bytes");
     // And under a slot that goes along with the cut.
     expect_truncations_corrupt(bytes, [&](std::span<const std::byte> part) {
         return segment.decode(Bytes(part.begin(), part.end()));
@@ -307,7 +307,8 @@ TEST(SegmentIndexTest, WrongExtentsAreCorrupt) {
     refused([](Extents& extents) { extents[2].file_offset += 256; }, "not a multiple of the block");
     refused([](Extents& extents) { extents[0].file_offset = 3584; }, "not within a stripe of leader 2");
     refused([](Extents& extents) { extents[2].bytes = 2049; }, "not within a stripe of leader 2");
-    refused([](Extents& extents) { extents[2].stream_offset = 3001; }, "stream of rank 3, which has 5000");
+    refused([](Extents& extents) { extents[2].stream_offset = 3001; },
+            "stream of rank 3, which has only 5000");
     refused([](Extents& extents) { extents[2].stream_offset = UINT64_MAX; }, "stream of rank 3");
     refused([](Extents& extents) { extents[1].rank = 7; }, "rank 7, which is not in the index");
 }
