@@ -8,6 +8,7 @@
 #include "format/catalog.h"
 #include "format/frame.h"
 #include "format/map_storage.h"
+#include "format/plan_record.h"
 #include "format/samples.h"
 
 namespace tailrace::internal {
@@ -41,6 +42,23 @@ BrokenClaim check_part_bytes(std::span<const std::byte> bytes) {
     return check_round_trip(
         decode_part_header(bytes), [](const PartHeader& header) { return encode(header); },
         [](const Bytes& again) { return decode_part_header(again); });
+}
+
+// Beyond the round trip: a node finds itself in its record, and each segment has one leader.
+BrokenClaim check_plan_bytes(std::span<const std::byte> bytes) {
+    auto record = decode_plan_record(bytes);
+    if (record.ok()) {
+        if (record->node < record->first_node || record->node - record->first_node >= record->nodes.size())
+            return "a node is not in the group of its plan";
+        std::vector<uint32_t> leaders;
+        for (const auto& node : record->nodes) leaders.push_back(node.leader);
+        std::sort(leaders.begin(), leaders.end());
+        for (uint32_t i = 0; i < leaders.size(); ++i)
+            if (leaders[i] != i) return "a segment has no leader, or two";
+    }
+    return check_round_trip(
+        record, [](const PlanRecord& again) { return encode(again); },
+        [](const Bytes& again) { return decode_plan_record(again); });
 }
 
 // Beyond the round trip: the invariants that readers rely on, said a second time in other words.
@@ -187,6 +205,16 @@ BrokenClaim check_shared_file(std::span<const std::byte> input) {
     return check_shared_bytes(repaired);
 }
 
+BrokenClaim check_plan_record(std::span<const std::byte> input) {
+    if (auto broken = check_plan_bytes(input); !broken.empty()) return broken;
+    Bytes repaired(input.begin(), input.end());
+    repaired.resize(std::max<size_t>(input.size(), format::frame_bytes));
+    put_magic(repaired, 0, format::plan_magic);
+    store(repaired, 24, uint64_t{repaired.size()});
+    reseal(repaired, 0, repaired.size());
+    return check_plan_bytes(repaired);
+}
+
 BrokenClaim check_file_name(std::span<const std::byte> input) {
     std::string_view text(reinterpret_cast<const char*>(input.data()), input.size());
     auto shared = parse_shared_file_name(text);
@@ -195,6 +223,9 @@ BrokenClaim check_file_name(std::span<const std::byte> input) {
     auto part = parse_part_file_name(text);
     if (part && to_string(*part) != text) return "a part's name does not come back";
     if (shared && part) return "a name is that of a shared file and of a part";
+    auto plan = parse_plan_file_name(text);
+    if (plan && to_string(*plan) != text) return "a plan record's name does not come back";
+    if (plan && (shared || part)) return "a name is that of a plan record and of something else";
     return {};
 }
 

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <vector>
 
+#include "format/plan_record.h"
 #include "format/shared_file.h"
 
 namespace tailrace::internal {
@@ -112,6 +113,21 @@ std::optional<PartFileName> parse_part_file_name(std::string_view text) {
     if (!fields) return std::nullopt;
     PartFileName name{fields->job, fields->key, 0, fields->unfinished};
     if (!remove_prefix(fields->rest, "p") || !read_number(fields->rest, name.rank) || name.rank >= max_ranks)
+        return std::nullopt;
+    if (to_string(name) != text) return std::nullopt;
+    return name;
+}
+
+std::string to_string(const PlanFileName& name) {
+    return fmt::format("{}.e{:09}.r{:04}.n{:04}.plan{}", name.job, name.key.epoch, name.key.run, name.node,
+                       name.unfinished ? unfinished_suffix : "");
+}
+
+std::optional<PlanFileName> parse_plan_file_name(std::string_view text) {
+    auto fields = take_apart(text, ".plan");
+    if (!fields) return std::nullopt;
+    PlanFileName name{fields->job, fields->key, 0, fields->unfinished};
+    if (!remove_prefix(fields->rest, "n") || !read_number(fields->rest, name.node) || name.node >= max_ranks)
         return std::nullopt;
     if (to_string(name) != text) return std::nullopt;
     return name;

@@ -1,5 +1,6 @@
 #include "format/epoch_key.h"
 #include "format/hostile.h"
+#include "format/plan_record.h"
 
 namespace tailrace::internal {
 namespace {
@@ -11,6 +12,9 @@ TEST(FileNameTest, NamesAreWrittenAsSpecified) {
     EXPECT_EQ(to_string(PartFileName{"heat", {12, 3}, 5, false}), "heat.e000000012.r0003.p00005.capture");
     EXPECT_EQ(to_string(PartFileName{"heat", {12, 3}, 5, true}),
               "heat.e000000012.r0003.p00005.capture.unfinished");
+    EXPECT_EQ(to_string(PlanFileName{"heat", {12, 3}, 5, false}), "heat.e000000012.r0003.n0005.plan");
+    EXPECT_EQ(to_string(PlanFileName{"heat", {12, 3}, 5, true}),
+              "heat.e000000012.r0003.n0005.plan.unfinished");
     EXPECT_EQ(to_string(EpochKey{12, 3}), "epoch 12 of run 3");
 }
 
@@ -32,6 +36,10 @@ TEST(FileNameTest, EveryNameComesBack) {
                           below(random, 2) == 0};
         EXPECT_EQ(parse_part_file_name(to_string(part)), part) << to_string(part);
         EXPECT_EQ(parse_shared_file_name(to_string(part)), std::nullopt);
+        PlanFileName plan{part.job, part.key, part.rank, part.unfinished};
+        EXPECT_EQ(parse_plan_file_name(to_string(plan)), plan) << to_string(plan);
+        EXPECT_EQ(parse_plan_file_name(to_string(part)), std::nullopt);
+        EXPECT_EQ(parse_part_file_name(to_string(plan)), std::nullopt);
     }
 }
 

@@ -23,6 +23,7 @@ Bytes read_golden(const std::string& version, const std::string& name) {
 const std::string first_name = "golden.e000000012.r0003.1of2.tailrace";
 const std::string second_name = "golden.e000000012.r0003.2of2.tailrace";
 const std::string part_name = "golden.e000000012.r0003.p00001.capture";
+const std::string plan_name = "golden.e000000012.r0003.n0001.plan";
 
 // `region_count`: version 1.1 has a third region, with declarations about its array.
 void expect_epoch(const std::string& version, size_t region_count) {
@@ -97,12 +98,19 @@ TEST(GoldenTest, PartOfVersion1_1StaysReadable) {
     expect_part("1.1", "/scratch/run 7");
 }
 
+TEST(GoldenTest, PlanRecordOfVersion1_1StaysReadable) {
+    const auto record = decode_plan_record(read_golden("1.1", plan_name));
+    ASSERT_TRUE(record.ok()) << record.status().to_string();
+    EXPECT_EQ(*record, golden_plan_record());
+}
+
 TEST(GoldenTest, SameValuesGiveTheSameBytes) {
     auto written = write_epoch(golden_plan());
     ASSERT_EQ(written.size(), 2u);
     EXPECT_TRUE(written.at(first_name) == read_golden("1.1", first_name));
     EXPECT_TRUE(written.at(second_name) == read_golden("1.1", second_name));
     EXPECT_TRUE(make_part(golden_plan().streams[1], golden_part_header()) == read_golden("1.1", part_name));
+    EXPECT_TRUE(encode(golden_plan_record()) == read_golden("1.1", plan_name));
 }
 
 }  // namespace

@@ -33,6 +33,10 @@ bool write_samples(const std::filesystem::path& directory) {
     PartFileName part_name{golden.job, golden.key, 1, false};
     ok &= write_file(directory / "golden" / to_string(part_name), part);
 
+    const auto plan_record = golden_plan_record();
+    const PlanFileName plan_name{plan_record.job, plan_record.key, plan_record.node, false};
+    ok &= write_file(directory / "golden" / to_string(plan_name), encode(plan_record));
+
     auto corpus = directory / "corpus";
     Random random(1);
     for (int i = 0; i < 2; ++i)
@@ -49,9 +53,13 @@ bool write_samples(const std::filesystem::path& directory) {
         ok &= write_file(corpus / "shared_file" / ("seed_leaders" + std::to_string(leaders)),
                          write_epoch(plan).begin()->second);
     }
+    for (int i = 0; i < 2; ++i)
+        ok &= write_file(corpus / "plan_record" / ("seed" + std::to_string(i)),
+                         encode(random_plan_record(random)));
     SharedFileName shared_name{"job-1", {12, 3}, 0, 2, true};
     ok &= write_file(corpus / "file_name" / "seed_shared", text_bytes(to_string(shared_name)));
     ok &= write_file(corpus / "file_name" / "seed_part", text_bytes(to_string(part_name)));
+    ok &= write_file(corpus / "file_name" / "seed_plan", text_bytes(to_string(plan_name)));
     return ok;
 }
 

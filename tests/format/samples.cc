@@ -112,6 +112,38 @@ PartHeader random_part_header(Random& random) {
     return header;
 }
 
+PlanRecord random_plan_record(Random& random) {
+    PlanRecord record;
+    record.job = random_job(random);
+    record.key = {random(), static_cast<uint32_t>(random())};
+    record.run_uid = random();
+    record.shared_dir.assign(1 + below(random, 100), 'd');
+    record.shared_dir.front() = '/';
+    const auto nodes = static_cast<uint32_t>(1 + below(random, 9));
+    record.first_node = static_cast<uint32_t>(below(random, 20));
+    record.node_count = record.first_node + nodes + static_cast<uint32_t>(below(random, 20));
+    record.node = record.first_node + static_cast<uint32_t>(below(random, nodes));
+    record.file_count = 1 + static_cast<uint32_t>(below(random, 100));
+    record.keep_shared = static_cast<uint32_t>(below(random, 5));
+    record.block_bytes = uint64_t{512} << below(random, 8);
+    record.buffer_bytes = record.block_bytes * (1 + below(random, 1000));
+    record.stripe_align = record.block_bytes * below(random, 3);
+    record.index_area_bytes = record.block_bytes * (1 + below(random, 9));
+    record.stripe_bytes = nodes == 1 ? 0 : record.block_bytes * (1 + below(random, 9));
+    uint32_t rank = 0;
+    for (uint32_t i = 0; i < nodes; ++i) {
+        PlannedNode node{(i + 1) % nodes, "host" + std::to_string(i), {}};
+        for (uint64_t ranks = below(random, 4); ranks > 0; --ranks) {
+            const uint64_t manifest_bytes = stream_alignment * (1 + below(random, 3));
+            node.streams.push_back({rank++, manifest_bytes + below(random, 1 << 20), manifest_bytes,
+                                    static_cast<uint32_t>(random())});
+        }
+        record.nodes.push_back(node);
+    }
+    record.rank_count = std::max(rank, record.node_count) + static_cast<uint32_t>(below(random, 9));
+    return record;
+}
+
 SharedHeader random_shared_header(Random& random) {
     SharedHeader header;
     header.job = random_job(random);
@@ -301,6 +333,24 @@ PartHeader golden_part_header() {
     header.sequence = 4;
     header.shared_dir = "/scratch/run 7";
     return header;
+}
+
+PlanRecord golden_plan_record() {
+    PlanRecord record;
+    record.job = "golden";
+    record.key = {12, 3};
+    record.run_uid = 0x1122334455667788;
+    record.rank_count = 3;
+    record.shared_dir = "/scratch/run 7";
+    record.node = 1;
+    record.node_count = 2;
+    record.keep_shared = 5;
+    record.buffer_bytes = 1 << 20;
+    record.index_area_bytes = 8192;
+    record.stripe_bytes = 1 << 20;
+    record.nodes = {{1, "first", {{0, 4196, 4096, 7}, {1, 4206, 4096, 8}}},
+                    {0, "second", {{2, 9999, 8192, 9}}}};
+    return record;
 }
 
 Stream small_stream(Random& random, uint32_t rank, uint32_t rank_count) {

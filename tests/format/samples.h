@@ -11,6 +11,7 @@
 
 #include "format/manifest.h"
 #include "format/part_file.h"
+#include "format/plan_record.h"
 #include "format/shared_file.h"
 
 namespace tailrace::internal {
@@ -24,6 +25,7 @@ uint64_t below(Random& random, uint64_t limit);  // 0 to limit - 1
 PartManifest random_manifest(Random& random);
 ArrayPiece random_piece(Random& random);
 PartHeader random_part_header(Random& random);
+PlanRecord random_plan_record(Random& random);
 SharedHeader random_shared_header(Random& random);
 
 // A manifest with its data: checksums filled in, encoded, the data behind it.
@@ -60,6 +62,7 @@ std::map<std::string, Bytes> write_epoch(const EpochPlan& plan);
 // array each.
 EpochPlan golden_plan();
 PartHeader golden_part_header();
+PlanRecord golden_plan_record();
 
 // A few regions for `rank` of an epoch of `rank_count` ranks.
 Stream small_stream(Random& random, uint32_t rank, uint32_t rank_count);
