@@ -264,6 +264,10 @@ void put_body(ByteWriter& out, const MayCommit& m) {
     put(out, m.key);
 }
 
+void put_body(ByteWriter& out, const ArraysFit& m) {
+    put(out, m.key);
+}
+
 void put_body(ByteWriter& out, const PartsVerified& m) {
     put(out, m.key);
     put(out, m.status);
@@ -303,6 +307,8 @@ AgentMessage get_body(ByteReader& in, uint8_t kind) {
             return MayCommit{get_key(in)};
         case 12:
             return get_parts_verified(in);
+        case 13:
+            return ArraysFit{get_key(in)};
         default:
             in.set_failed();
             return EpochFlushing{};

@@ -6,6 +6,7 @@
 //   Decision         root -> agents            flush it, or keep it in the node-local tier only
 //   ArraysAsked      root -> agents            what do the tables of this epoch say
 //   ArraysAnswered   agent -> the agent above it in a binary tree, up to the root
+//   ArraysFit        root -> agents            all ranks have captured it, and its arrays fit together
 //   PartsVerified    agent -> root             whether this node's captured parts are sound
 //   MayCommit        root -> agents            it can be restored: leaders may write their slots
 //   GroupResult      coordinator -> root       how a group's flush ended
@@ -104,6 +105,10 @@ struct MayCommit {
     EpochKey key;
 };
 
+struct ArraysFit {
+    EpochKey key;
+};
+
 struct PartsVerified {
     EpochKey key;
     Status status;
@@ -125,7 +130,7 @@ struct SavesEnded {
 
 using AgentMessage =
     std::variant<Captured, NodeCaptured, Decision, GroupResult, EpochEnded, EpochFlushing, BackgroundEnded,
-                 NodeFlushed, SavesEnded, ArraysAsked, ArraysAnswered, MayCommit, PartsVerified>;
+                 NodeFlushed, SavesEnded, ArraysAsked, ArraysAnswered, MayCommit, PartsVerified, ArraysFit>;
 
 std::vector<std::byte> encode(const AgentMessage& message);
 Result<AgentMessage> decode_agent_message(std::span<const std::byte> bytes);

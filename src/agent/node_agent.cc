@@ -42,6 +42,7 @@ NodeAgent::NodeAgent(const JobContext& context, RankEpochs& rank_epochs)
       rank_epochs_(rank_epochs),
       node_ledger_(context.node, context.ranks_of_own_node().size()),
       commit_checks_(context, *this),
+      plans_(context),
       finisher_(context) {}
 
 Result<std::unique_ptr<NodeAgent>> NodeAgent::create(const JobContext& context, RankEpochs& rank_epochs) {
@@ -64,6 +65,7 @@ void NodeAgent::recover(FlushJob job) {
     epoch.complete = true;
     epoch.flush = true;
     epoch.job = std::move(job);
+    plans_.recovered(key);
     {
         MutexLock lock(mutex_);
         open_.insert(key);
@@ -80,6 +82,7 @@ void NodeAgent::begin() {
     const auto thrown = [this] { thread_threw(caught_status()); };
     if (root_) finisher_.begin(priority, thrown);
     commit_checks_.begin(priority, thrown);
+    plans_.begin(priority);
     if (recorder_) recorder_->begin(priority);
     worker_ = Worker("tailrace agent", priority, [this](const std::stop_token& stop) { run(stop); });
 }
@@ -89,6 +92,7 @@ NodeAgent::~NodeAgent() {
     context_.transport->wake();
     worker_.join();
     commit_checks_.finish();
+    plans_.finish();
     finisher_.finish();
     if (recorder_) recorder_->finish();
     aggregator_.reset();  // its writers call us back, so they end first
@@ -178,6 +182,8 @@ Result<bool> NodeAgent::step() {
     }
     moved |= commit_checks_.step();
     moved |= aggregator_->step();
+    for (const auto& plan : aggregator_->take_plans())
+        if (!has_ended(plan->key)) plans_.planned(plan->key, plan->offers);
     for (const auto& result : aggregator_->take_results()) {
         on_result(result);
         moved = true;
@@ -224,6 +230,8 @@ Status NodeAgent::on_message(const Message& message) {
         commit_checks_.on_facts(answered->key, answered->facts);
     } else if (const auto* may_commit = std::get_if<MayCommit>(&news)) {
         aggregator_->allow(may_commit->key);
+    } else if (const auto* fit = std::get_if<ArraysFit>(&news)) {
+        if (!has_ended(fit->key)) plans_.arrays_fit(fit->key);
     } else if (root_) {
         root_input(news);
     }
@@ -325,6 +333,7 @@ void NodeAgent::finish(EpochKey key, Epoch& epoch) {
     INVARIANT(epoch.ended && is_final(epoch.ended->state) && (epoch.let_go || !epoch.started));
     if (epoch.ended->refused) remove_refused(epoch);
     commit_checks_.forget(key);
+    plans_.ended(*epoch.ended);
     tell_ranks(epoch, *epoch.ended);
     epoch.captures = {};
     MutexLock lock(mutex_);
@@ -399,6 +408,9 @@ void NodeAgent::carry_out_orders() {
         } else if (const auto* may_commit = std::get_if<MayCommit>(&order)) {
             post_to_agents(*may_commit);
             aggregator_->allow(may_commit->key);
+        } else if (const auto* fit = std::get_if<ArraysFit>(&order)) {
+            post_to_agents(*fit);
+            plans_.arrays_fit(fit->key);
         } else {
             const auto& ended = std::get<EpochEnded>(order);
             if (recorder_) recorder_->hear(AgentMessage(ended));

@@ -36,6 +36,7 @@
 #include "agent/epoch_finisher.h"
 #include "agent/job_context.h"
 #include "agent/node_ledger.h"
+#include "agent/plan_keeper.h"
 #include "agent/rank_epochs.h"
 #include "agent/recorder.h"
 #include "agent/root_ledger.h"
@@ -172,6 +173,7 @@ class NodeAgent final : private CommitChecks::Agent {
     Status thrown_ GUARDED_BY(mutex_);     // what was thrown in another thread
 
     CommitChecks commit_checks_;
+    PlanKeeper plans_;
     EpochFinisher finisher_;              // works at rank 0's node only
     std::unique_ptr<Recorder> recorder_;  // null: nothing is recorded here
     Worker worker_;

@@ -5,16 +5,23 @@
 
 namespace tailrace::internal {
 
+PlanSettings plan_settings(const JobContext& context) {
+    const auto& config = context.config;
+    PlanSettings settings;
+    settings.file_count = config.files;
+    settings.leaders_per_file = config.leaders_per_file;
+    settings.chunk_bytes = config.buffer_bytes;
+    settings.block_bytes = context.block_bytes;
+    settings.stripe_align = context.stripe_align;
+    settings.placement = config.placement;
+    return settings;
+}
+
 Result<std::unique_ptr<Aggregator>> make_aggregator(const JobContext& context, std::function<void()> wake) {
     const auto& config = context.config;
     AggregatorOptions options;
     options.shared_dir = config.shared_dir;
-    options.plan.file_count = config.files;
-    options.plan.leaders_per_file = config.leaders_per_file;
-    options.plan.chunk_bytes = config.buffer_bytes;
-    options.plan.block_bytes = context.block_bytes;
-    options.plan.stripe_align = context.stripe_align;
-    options.plan.placement = config.placement;
+    options.plan = plan_settings(context);
     options.writers = config.writers;
     options.buffers = config.buffers;
     options.direct = config.direct_io;

@@ -18,6 +18,9 @@ namespace tailrace::internal {
 // of Aggregator::create.
 Result<std::unique_ptr<Aggregator>> make_aggregator(const JobContext& context, std::function<void()> wake);
 
+// How the job's flushes are planned.
+PlanSettings plan_settings(const JobContext& context);
+
 // The priority of a node's background threads. Writers have a low I/O priority as well.
 Priority background_priority(const Config& config);
 

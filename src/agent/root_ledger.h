@@ -32,7 +32,7 @@ struct JudgeArrays {
 
 // What RootLedger wants done, in this order. Its driver carries out JudgeArrays; the others go to
 // every node.
-using Order = std::variant<Decision, EpochEnded, JudgeArrays, MayCommit>;
+using Order = std::variant<Decision, EpochEnded, JudgeArrays, MayCommit, ArraysFit>;
 
 class RootLedger {
   public:

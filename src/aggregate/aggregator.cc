@@ -23,7 +23,9 @@
 #include "aggregate/follower.h"
 #include "aggregate/leader.h"
 #include "aggregate/node_services.h"
+#include "base/invariant.h"
 #include "base/log.h"
+#include "flush/recorded_plan.h"
 #include "threads/mutex.h"
 
 namespace tailrace::internal {
@@ -91,6 +93,7 @@ class NodeAggregator final : public Aggregator {
     Status abandoned() const override { return broken_; }
     bool step() override;
     std::vector<FlushResult> take_results() override { return std::exchange(results_, {}); }
+    std::vector<std::shared_ptr<const FlushPlan>> take_plans() override { return std::exchange(plans_, {}); }
     bool idle() const override;
     bool moving() const override;
     size_t most_buffers_used() const override { return pool_->most_taken(); }
@@ -155,6 +158,7 @@ class NodeAggregator final : public Aggregator {
     uint32_t credit_counter_ = 0;
     Status broken_;
     std::vector<FlushResult> results_;
+    std::vector<std::shared_ptr<const FlushPlan>> plans_;
 };
 
 NodeAggregator::NodeAggregator(AggregatorOptions options, Topology topology, int node, Transport& transport,
@@ -240,8 +244,8 @@ void NodeAggregator::finish_unstarted(const FlushJob& job, const Status& why) {
     results_.push_back({job.key, why, node_ == group_.first_node, group_.index, {}});
 }
 
-// Every node of the group leads, and the plan follows from the offers alone. Placement is
-// contiguous, which fixes all places in advance. So no node needs to hear how far the others are.
+// Every node of the group leads, and the plan follows from the offers alone. So no node needs to
+// hear how far the others are.
 void NodeAggregator::start_solo(Epoch& epoch) {
     epoch.solo = true;
     const FlushJob& job = epoch.job;
@@ -249,31 +253,20 @@ void NodeAggregator::start_solo(Epoch& epoch) {
         epoch.fate = services_.here(job.refused);
         return;
     }
-    PlanSettings settings = options_.plan;
-    settings.leaders_per_file = static_cast<uint32_t>(group_.node_count());
-    settings.placement = Placement::contiguous;
-    std::vector<NodeOffer> offers = *job.offers;
-    std::sort(offers.begin(), offers.end(),
-              [](const NodeOffer& a, const NodeOffer& b) { return a.node < b.node; });
-    auto plan = make_plan(job.job, job.key, job.run_uid, job.rank_count, group_, std::move(offers), settings);
+    auto plan =
+        make_solo_plan(job.job, job.key, job.run_uid, job.rank_count, group_, *job.offers, options_.plan);
     if (!plan.ok()) {
         epoch.fate = plan.status();
         return;
     }
-    if (plan->leader_index(node_) < 0) {
-        epoch.fate =
-            Status(Code::unsupported,
-                   fmt::format("{}: {} nodes would have to lead one file, but at most {} can: ask for more "
-                               "files",
-                               to_string(job.key), group_.node_count(), max_leaders_per_file));
-        return;
-    }
+    INVARIANT(plan->leader_index(node_) >= 0);
     epoch.plan = std::make_shared<const FlushPlan>(std::move(plan).value());
     begin_parts(epoch);
 }
 
 void NodeAggregator::begin_parts(Epoch& epoch) {
     epoch.planned = Clock::now();
+    plans_.push_back(epoch.plan);
     auto reader = std::make_shared<LocalReader>(services_.local, epoch.job.streams, epoch.plan->chunk_bytes);
     if (epoch.plan->leader_index(node_) >= 0) {
         epoch.leader = std::make_unique<Leader>(services_, epoch.plan, reader, credit_counter_);
@@ -506,7 +499,7 @@ void NodeAggregator::end_solo(Epoch& epoch) {
         epoch.fate = epoch.failure;
         return;
     }
-    submit([this, plan = epoch.plan] { discard(shared_, options_.shared_dir, *plan); },
+    submit([this, plan = epoch.plan] { discard(shared_, options_.shared_dir, *plan, options_.working_name); },
            [this, key = epoch.job.key] {
                if (Epoch* ended = find(key)) ended->fate = ended->failure;
            });
@@ -552,7 +545,7 @@ Coordinator::Effects NodeAggregator::coordinator_effects() {
     Coordinator::Effects effects;
     effects.tell = [this](int node, const AggregatorMessage& message) { tell(node, message); };
     effects.discard = [this](std::shared_ptr<const FlushPlan> plan) {
-        submit([this, plan] { discard(shared_, options_.shared_dir, *plan); },
+        submit([this, plan] { discard(shared_, options_.shared_dir, *plan, options_.working_name); },
                [this, plan] { coordinator_.discarded(plan->key); });
     };
     return effects;

@@ -9,8 +9,8 @@
 //              buffer back
 //   commit     docs/format.md: data, index, sync; then slot and sync, once the owner allows it
 //
-// The files keep their unfinished names, because only the root, which hears from all groups, may
-// give the final ones.
+// The files keep the names that they have while they are written, because only the root, which
+// hears from all groups, may give the final ones.
 //
 // An aggregator is a state machine. Its owner's thread drives it through start, handle and step,
 // which never block. Only writers do file I/O. All communication goes through one Transport, from
@@ -74,6 +74,9 @@ class Aggregator {
 
     // The results of jobs that have ended since the last call.
     virtual std::vector<FlushResult> take_results() = 0;
+
+    // The plans of jobs that have come since the last call, also of jobs that have failed meanwhile.
+    virtual std::vector<std::shared_ptr<const FlushPlan>> take_plans() = 0;
 
     virtual bool idle() const = 0;    // no job queued or running, nothing in flight
     virtual bool moving() const = 0;  // transfers in flight: latency counts

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "flush/plan.h"
+#include "format/epoch_key.h"
 #include "storage/storage.h"
 #include "threads/worker.h"
 
@@ -18,7 +19,8 @@ struct AggregatorOptions {
     DirectIo direct = DirectIo::automatic;
     Priority priority;
     uint64_t bandwidth_cap = 0;  // bytes per second this node writes; 0: no cap
-    bool trace = false;          // results bring FlushStatistics::events
+    WorkingName working_name = unfinished_name;
+    bool trace = false;  // results bring FlushStatistics::events
 };
 
 }  // namespace tailrace::internal

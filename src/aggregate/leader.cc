@@ -23,7 +23,8 @@ Leader::Leader(NodeServices& services, std::shared_ptr<const FlushPlan> plan,
       reader_(std::move(reader)),
       segment_(std::make_shared<SegmentWriter>(
           plan_, static_cast<uint32_t>(plan_->leader_index(services.node)), services.shared,
-          services.options.shared_dir, services.options.direct, services.throttle)),
+          services.options.shared_dir, services.options.direct, services.throttle,
+          services.options.working_name)),
       credit_counter_(credit_counter) {
     statistics_.leader = true;
     statistics_.writers.resize(services.writers.thread_count());

@@ -13,7 +13,8 @@
 namespace tailrace::internal {
 
 SegmentWriter::SegmentWriter(std::shared_ptr<const FlushPlan> plan, uint32_t leader, Storage& storage,
-                             std::string directory, DirectIo direct, Throttle& throttle)
+                             std::string directory, DirectIo direct, Throttle& throttle,
+                             WorkingName working_name)
     : plan_(std::move(plan)),
       leader_(leader),
       storage_(storage),
@@ -23,7 +24,7 @@ SegmentWriter::SegmentWriter(std::shared_ptr<const FlushPlan> plan, uint32_t lea
       allocator_(*plan_, leader) {
     for (uint32_t k = plan_->group.first_file; k < plan_->group.last_file; ++k) {
         OutputFile output;
-        output.path = unfinished_path(directory_, *plan_, k);
+        output.path = working_path(directory_, *plan_, k, working_name);
         files_.push_back(std::move(output));
     }
 }
@@ -114,13 +115,15 @@ double SegmentWriter::sync_seconds() const {
     return sum;
 }
 
-std::string unfinished_path(const std::string& directory, const FlushPlan& plan, uint32_t file) {
-    return join_path(directory, to_string(SharedFileName{plan.job, plan.key, file, plan.file_count, true}));
+std::string working_path(const std::string& directory, const FlushPlan& plan, uint32_t file,
+                         WorkingName working_name) {
+    return join_path(directory, working_name({plan.job, plan.key, file, plan.file_count, false}));
 }
 
-void discard(Storage& storage, const std::string& directory, const FlushPlan& plan) {
+void discard(Storage& storage, const std::string& directory, const FlushPlan& plan,
+             WorkingName working_name) {
     for (uint32_t k = plan.group.first_file; k < plan.group.last_file; ++k) {
-        const Status removed = storage.remove(unfinished_path(directory, plan, k));
+        const Status removed = storage.remove(working_path(directory, plan, k, working_name));
         if (!removed.ok() && removed.code() != Code::not_found)
             log(LogLevel::warning, "{} failed, and a file of it could not be removed: {}",
                 to_string(plan.key), removed.message());

@@ -23,7 +23,8 @@ class SegmentWriter {
   public:
     // Storage and throttle must outlive the writer.
     SegmentWriter(std::shared_ptr<const FlushPlan> plan, uint32_t leader, Storage& storage,
-                  std::string directory, DirectIo direct, Throttle& throttle);
+                  std::string directory, DirectIo direct, Throttle& throttle,
+                  WorkingName working_name = unfinished_name);
 
     // `file` counts from 0 within the group. Different files may be prepared, sealed and committed
     // at the same time.
@@ -68,10 +69,12 @@ class SegmentWriter {
 };
 
 // The path of a file of the plan while it is written.
-std::string unfinished_path(const std::string& directory, const FlushPlan& plan, uint32_t file);
+std::string working_path(const std::string& directory, const FlushPlan& plan, uint32_t file,
+                         WorkingName working_name = unfinished_name);
 
 // Removes the group's files, as far as they are there. Failures are only logged: a file that stays
 // belongs to an incomplete epoch, which nobody restores and the next session removes.
-void discard(Storage& storage, const std::string& directory, const FlushPlan& plan);
+void discard(Storage& storage, const std::string& directory, const FlushPlan& plan,
+             WorkingName working_name = unfinished_name);
 
 }  // namespace tailrace::internal

@@ -87,6 +87,12 @@ std::string to_string(const SharedFileName& name) {
                        uint64_t{name.index} + 1, name.count, name.unfinished ? unfinished_suffix : "");
 }
 
+std::string unfinished_name(const SharedFileName& name) {
+    SharedFileName unfinished = name;
+    unfinished.unfinished = true;
+    return to_string(unfinished);
+}
+
 std::optional<SharedFileName> parse_shared_file_name(std::string_view text) {
     auto fields = take_apart(text, ".tailrace");
     if (!fields) return std::nullopt;

@@ -50,6 +50,9 @@ struct SharedFileName {
 };
 std::string to_string(const SharedFileName& name);
 std::optional<SharedFileName> parse_shared_file_name(std::string_view text);
+// The name that a file has while it is written, made from its final name.
+using WorkingName = std::string (*)(const SharedFileName& name);
+std::string unfinished_name(const SharedFileName& name);  // while a session writes it
 // A path without the ".unfinished" at its end. Empty if it does not end so.
 std::string finished_path(std::string_view path);
 

@@ -44,6 +44,7 @@ Result<std::unique_ptr<Background>> CollectiveBackground::create(const JobContex
     if (context.is_root()) background->finisher_ = std::make_unique<EpochFinisher>(context);
     if (context.is_representative()) {
         background->recorder_ = Recorder::create(context);
+        background->plans_ = std::make_unique<PlanKeeper>(context);
         TAILRACE_ASSIGN(background->flusher_, NodeFlusher::create(context, background->recorder_.get()));
     }
     return std::unique_ptr<Background>(std::move(background));
@@ -59,6 +60,7 @@ Status CollectiveBackground::begin() {
             });
         if (recorder_) recorder_->begin(priority);
         if (flusher_) flusher_->begin();
+        if (plans_) plans_->begin(priority);
         return {};
     })));
     return carry_out_orders();  // those for recovered epochs
@@ -74,6 +76,7 @@ void CollectiveBackground::recover(const LocalEpoch& epoch) {
     for (const auto& part : epoch.parts)
         waiting.offers[static_cast<size_t>(part.node)].streams.push_back(part.header.stream);
     epochs_[epoch.key] = std::move(waiting);
+    if (plans_) plans_->recovered(epoch.key);
     ledger_.recovered(epoch.key);
 }
 
@@ -191,6 +194,7 @@ void CollectiveBackground::end_epoch(const EpochEnded& ended) {
             log(LogLevel::warning, "a captured part of {}, which was refused, could not be removed: {}",
                 to_string(ended.key), removed.message());
     }
+    if (plans_) plans_->ended(ended);
     rank_epochs_.ended(ended);
     record(ended);
     if (finisher_ && ended.state == EpochState::committed)
@@ -237,6 +241,8 @@ Status CollectiveBackground::carry_out_orders() {
                 TAILRACE_TRY(judge(*to_judge));
             } else if (const auto* ended = std::get_if<EpochEnded>(&order)) {
                 end_epoch(*ended);
+            } else if (const auto* fit = std::get_if<ArraysFit>(&order)) {
+                if (plans_) plans_->arrays_fit(fit->key);
             }
         }
     const auto leftovers = ledger_.take_leftovers();
@@ -260,6 +266,7 @@ void CollectiveBackground::start_flush(EpochKey key) {
     job.streams = epoch.streams;
     const auto group = group_of_node(context_.node, context_.node_count(), context_.config.files);
     job.offers.emplace(epoch.offers.begin() + group.first_node, epoch.offers.begin() + group.last_node);
+    plans_->planned(key, *job.offers);
     flusher_->start(std::move(job));
 }
 
@@ -327,6 +334,7 @@ Status CollectiveBackground::close() {
 void CollectiveBackground::end() {
     MutexLock lock(mutex_);
     flusher_.reset();
+    plans_.reset();
     finisher_.reset();
     if (recorder_) recorder_->finish();
     recorder_.reset();

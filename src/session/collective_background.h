@@ -12,6 +12,7 @@
 
 #include "agent/epoch_finisher.h"
 #include "agent/node_flusher.h"
+#include "agent/plan_keeper.h"
 #include "agent/recorder.h"
 #include "agent/root_ledger.h"
 #include "session/background.h"
@@ -81,7 +82,8 @@ class CollectiveBackground : public Background {
     // At the representative, if there is something to record.
     std::unique_ptr<Recorder> recorder_;
     std::unique_ptr<EpochFinisher> finisher_;  // at rank 0
-    std::unique_ptr<NodeFlusher> flusher_;     // at the representative
+    std::unique_ptr<NodeFlusher> flusher_;     // at the representative, as are the plan records
+    std::unique_ptr<PlanKeeper> plans_;
 };
 
 }  // namespace tailrace::internal

@@ -17,10 +17,8 @@ Status name_shared_epoch(Storage& storage, const std::string& directory, const s
                          uint32_t file_count) {
     for (uint32_t k = 0; k < file_count; ++k) {
         const SharedFileName name{job, key, k, file_count, false};
-        SharedFileName unfinished = name;
-        unfinished.unfinished = true;
         const auto path = join_path(directory, to_string(name));
-        const auto renamed = storage.rename(join_path(directory, to_string(unfinished)), path);
+        const auto renamed = storage.rename(join_path(directory, unfinished_name(name)), path);
         if (renamed.code() == Code::not_found && storage.open(path, {Access::read, DirectIo::off}).ok())
             continue;
         TAILRACE_TRY(renamed);

@@ -105,6 +105,9 @@ TEST(RootLedgerTest, LeadersMayCommitWhatWasJudgedAndVerifiedAndNothingElse) {
     ASSERT_TRUE(std::holds_alternative<JudgeArrays>(orders[1]));
     root.ledger.judged({1, 1}, {});
     root.ledger.judged({1, 1}, Status(Code::invalid_argument, "too late"));
+    const auto verdict = root.ledger.take_orders();
+    ASSERT_THAT(verdict, SizeIs(1));
+    EXPECT_EQ(std::get<ArraysFit>(verdict[0]).key, (EpochKey{1, 1}));
     root.ledger.verified({{1, 1}, {}});
     EXPECT_THAT(root.ledger.take_orders(), IsEmpty()) << "one of two nodes";
     root.ledger.verified({{1, 1}, {}});
@@ -118,7 +121,10 @@ TEST(RootLedgerTest, LeadersMayCommitWhatWasJudgedAndVerifiedAndNothingElse) {
     root.ledger.verified({{2, 1}, {}});
     EXPECT_THAT(root.ledger.take_orders(), IsEmpty()) << "not judged";
     root.ledger.judged({2, 1}, {});
-    EXPECT_THAT(root.ledger.take_orders(), SizeIs(1));
+    const auto both = root.ledger.take_orders();
+    ASSERT_THAT(both, SizeIs(2));
+    EXPECT_TRUE(std::holds_alternative<ArraysFit>(both[0]));
+    EXPECT_TRUE(std::holds_alternative<MayCommit>(both[1]));
 }
 
 TEST(RootLedgerTest, APartThatIsNotSoundEndsTheEpochAtOnce) {

@@ -93,7 +93,7 @@ TEST_F(SegmentWriterTest, PaddingBehindTheLastByteIsZero) {
     ASSERT_TRUE(writer->prepare(0).ok());
     ASSERT_TRUE(write(*writer, 0, 0, 5'000).ok());
     ASSERT_TRUE(seal_and_commit(*writer, 0).ok());
-    auto file = memory->open(unfinished_path("/shared", *plan, 0), {});
+    auto file = memory->open(working_path("/shared", *plan, 0), {});
     ASSERT_TRUE(file.ok());
     const uint64_t data = data_offset(plan->header(0));
     EXPECT_EQ(*(*file)->size(), data + 8192);
@@ -124,7 +124,7 @@ TEST_F(SegmentWriterTest, BlocksAreWrittenFromWhereTheyLieAndTheRestFromTheBuffe
     EXPECT_EQ(stream, before);
     ASSERT_TRUE(seal_and_commit(*writer, 0).ok() && seal_and_commit(*writer, 1).ok());
     // The last chunk is the second of the second file: two writes, of which the second is padded.
-    auto file = memory->open(unfinished_path("/shared", *plan, 1), {});
+    auto file = memory->open(working_path("/shared", *plan, 1), {});
     ASSERT_TRUE(file.ok());
     const uint64_t data = data_offset(plan->header(1));
     EXPECT_EQ(*(*file)->size(), data + 2 * 8192);

@@ -12,6 +12,7 @@
 #include "aggregate/seeds.h"
 #include "base/crc32c.h"
 #include "base/units.h"
+#include "flush/recorded_plan.h"
 
 namespace tailrace::internal {
 namespace {
@@ -435,6 +436,60 @@ TEST(PlanTest, SeveralFilesOfOneNodeShareItsBytes) {
         EXPECT_THAT(bytes, ElementsAre(testing::Pair(0u, 4u * 4096), testing::Pair(1u, 4u * 4096),
                                        testing::Pair(2u, 4u * 4096), testing::Pair(3u, 4u * 4096)));
     }
+}
+
+// ---- recorded plans ------------------------------------------------------------------------------------
+
+PlanRecord sample_record(int node, int node_count, uint32_t files, std::vector<NodeOffer> offers) {
+    const Group group = group_of_node(node, node_count, files);
+    PlanSettings settings;
+    settings.file_count = files;
+    settings.chunk_bytes = 4 * MiB;
+    const auto plan = make_solo_plan("job", {5, 2}, 77, 100, group, std::move(offers), settings);
+    EXPECT_TRUE(plan.ok()) << plan.status().to_string();
+    NodePlace place{node, {}, "/shared", 2};
+    for (int i = 0; i < node_count; ++i) place.hosts.push_back("host" + std::to_string(i));
+    const auto record = record_plan(*plan, settings.chunk_bytes, place);
+    const auto again = recorded_plan(record);
+    EXPECT_TRUE(again.ok()) << again.status().to_string();
+    if (again.ok()) {
+        EXPECT_EQ(*again, *plan);
+    }
+    return record;
+}
+
+TEST(RecordedPlanTest, APlanComesBackFromItsRecord) {
+    const auto two = sample_record(3, 4, 2, {{2, {{20, 9000, 4096, 1}}}, {3, {{30, 90000, 8192, 2}}}});
+    EXPECT_EQ(two.first_node, 2u);
+    EXPECT_EQ(two.own().host, "host3");
+    EXPECT_EQ(two.own().leader, 0u) << "it has the most bytes";
+    EXPECT_EQ(two.nodes[0].leader, 1u);
+    EXPECT_GT(two.stripe_bytes, 0u);
+    const auto many_files = sample_record(1, 2, 6, {{1, {{30, 90000, 8192, 2}, {10, 4096, 4096, 3}}}});
+    EXPECT_EQ(many_files.stripe_bytes, 0u) << "one node writes several files";
+    sample_record(0, 1, 1, {{0, {}}});
+}
+
+TEST(RecordedPlanTest, ARecordThatPlacesBytesElsewhereIsNotUsed) {
+    const auto good = sample_record(3, 4, 2, {{2, {{20, 9000, 4096, 1}}}, {3, {{30, 90000, 8192, 2}}}});
+    for (int what = 0; what < 5; ++what) {
+        auto record = good;
+        if (what == 0) record.index_area_bytes += 4096;
+        if (what == 1) record.stripe_bytes *= 2;
+        if (what == 2) std::swap(record.nodes[0].leader, record.nodes[1].leader);
+        if (what == 3) record.node_count = 5;  // other groups
+        if (what == 4) record.block_bytes = 0;
+        const auto plan = recorded_plan(record);
+        ASSERT_FALSE(plan.ok()) << what;
+        EXPECT_EQ(plan.status().code(), Code::unsupported) << plan.status().to_string();
+    }
+}
+
+TEST(RecordedPlanTest, AGroupMayBeTooLargeForNodesToLeadAlone) {
+    std::vector<NodeOffer> offers;
+    for (int node = 0; node < 1025; ++node) offers.push_back({node, {}});
+    const auto plan = make_solo_plan("job", {5, 2}, 77, 2000, group_of_node(0, 1025, 1), offers, {});
+    EXPECT_EQ(plan.status().code(), Code::unsupported) << plan.status().to_string();
 }
 
 }  // namespace

@@ -51,6 +51,7 @@ std::vector<AgentMessage> sample_messages() {
             ArraysAsked{{12, 3}, {true, {5, 6}, 7}},
             ArraysAnswered{{12, 3}, facts},
             MayCommit{{12, 3}},
+            ArraysFit{{12, 3}},
             PartsVerified{{12, 3}, failure}};
 }
 

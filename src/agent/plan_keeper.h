@@ -1,0 +1,64 @@
+// PlanKeeper: keeps the plan records (format/plan_record.h) of this node's epochs, beside their
+// captured parts. With its record, the node's share of an epoch can be written although the program
+// has died.
+//
+// A record is written when three things are known: this node flushes the epoch, what every node of
+// its group brings, and that the epoch's arrays fit together. It is removed when the epoch has been
+// committed, or can never be. It stays if the epoch has failed while all of its parts lie in the
+// node-local tiers.
+//
+// An epoch does not fail because its record could not be written. The log says so once.
+//
+// Files are read and written in a thread of the keeper's own. Only the background's thread calls
+// the members.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "agent/agent_messages.h"
+#include "agent/job_context.h"
+#include "flush/plan.h"
+#include "threads/work_queue.h"
+
+namespace tailrace::internal {
+
+class PlanKeeper {
+  public:
+    // The context must outlive the keeper.
+    explicit PlanKeeper(const JobContext& context) : context_(context) {}
+    ~PlanKeeper() { finish(); }
+
+    // Call before begin(): an epoch of an earlier run is flushed again, so its record stays.
+    void recovered(EpochKey key) { recovered_.insert(key); }
+    // Starts the thread. Removes the records of earlier runs, except those of recovered epochs.
+    void begin(Priority priority);
+    // Does what was ordered before, and ends the thread.
+    void finish() { writing_.finish(); }
+
+    void planned(EpochKey key, std::vector<NodeOffer> offers);  // of every node of the group
+    void arrays_fit(EpochKey key);
+    void ended(const EpochEnded& news);
+
+  private:
+    struct Pending {
+        std::optional<std::vector<NodeOffer>> offers;
+        bool arrays_fit = false;
+    };
+    void write_if_known(EpochKey key);
+    Status write(EpochKey key, std::vector<NodeOffer> offers) const;
+    void remove_old() const;
+    std::string path_of(EpochKey key) const;
+
+    const JobContext& context_;
+    std::set<EpochKey> recovered_;
+    std::map<EpochKey, Pending> pending_;
+    std::set<EpochKey> written_;  // or about to be
+    bool failed_ = false;         // only the thread uses it
+    WorkQueue writing_;
+};
+
+}  // namespace tailrace::internal

@@ -1,0 +1,155 @@
+#include "agent/plan_keeper.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/units.h"
+#include "doubles/memory_storage.h"
+#include "flush/recorded_plan.h"
+#include "transport/in_process.h"
+
+namespace tailrace::internal {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr uint64_t run_uid = 77;
+
+// Two nodes with two ranks each, on two machines; this is node 1.
+class PlanKeeperTest : public testing::Test {
+  protected:
+    PlanKeeperTest() {
+        context_.config.name = "job";
+        context_.config.files = 1;
+        context_.config.buffer_bytes = 1 * MiB;
+        context_.config.keep_shared = 3;
+        context_.local = local_;
+        context_.hosts = {"a", "a", "b", "b"};
+        context_.transport = std::move(make_in_process_transports(context_.hosts)[2]);
+        context_.topology = make_topology(context_.hosts, 0);
+        context_.node = 1;
+        context_.tier = local_tier("/local", "/shared", "job");
+        context_.run = 2;
+        context_.run_uid = run_uid;
+        directory_ = context_.tier.directory(1);
+        EXPECT_TRUE(local_->make_directories(directory_).ok());
+    }
+
+    std::vector<NodeOffer> offers() const { return {{0, {{0, 8192, 4096, 1}}}, {1, {}}}; }
+    std::vector<std::string> names() const {
+        std::vector<std::string> found;
+        const auto listed = local_->list(directory_);
+        EXPECT_TRUE(listed.ok());
+        for (const auto& entry : *listed) found.push_back(entry.name);
+        return found;
+    }
+    Result<PlanRecord> read(const std::string& name) const {
+        TAILRACE_ASSIGN(const auto file, local_->open(join_path(directory_, name), {}));
+        TAILRACE_ASSIGN(const auto size, file->size());
+        std::vector<std::byte> bytes(size);
+        TAILRACE_TRY(file->read_at(bytes, 0).status());
+        return decode_plan_record(bytes);
+    }
+    void put(const std::string& name) {
+        ASSERT_TRUE(local_->open(join_path(directory_, name), {Access::write, DirectIo::off}).ok());
+    }
+
+    const std::shared_ptr<MemoryStorage> local_ = std::make_shared<MemoryStorage>();
+    JobContext context_;
+    std::string directory_;
+};
+
+const std::string epoch_5 = "job.e000000005.r0002.n0001.plan";
+
+TEST_F(PlanKeeperTest, ARecordIsWrittenWhenPlanAndVerdictAreThereAndNotBefore) {
+    for (const bool plan_first : {true, false}) {
+        PlanKeeper keeper(context_);
+        keeper.begin({});
+        if (plan_first)
+            keeper.planned({5, 2}, offers());
+        else
+            keeper.arrays_fit({5, 2});
+        keeper.finish();
+        EXPECT_THAT(names(), IsEmpty());
+    }
+    for (const bool plan_first : {true, false}) {
+        PlanKeeper keeper(context_);
+        keeper.begin({});
+        if (plan_first) keeper.planned({5, 2}, offers());
+        keeper.arrays_fit({5, 2});
+        if (!plan_first) keeper.planned({5, 2}, offers());
+        keeper.finish();
+        EXPECT_THAT(names(), ElementsAre(epoch_5));
+        const auto record = read(epoch_5);
+        ASSERT_TRUE(record.ok()) << record.status().to_string();
+        EXPECT_EQ(record->run_uid, run_uid);
+        EXPECT_EQ(record->shared_dir, "/shared");
+        EXPECT_EQ(record->keep_shared, 3u);
+        EXPECT_EQ(record->node, 1u);
+        EXPECT_EQ(record->own().host, "b");
+        ASSERT_EQ(record->nodes.size(), 2u);
+        EXPECT_EQ(record->nodes[0].streams, offers()[0].streams);
+        EXPECT_TRUE(recorded_plan(*record).ok());
+        ASSERT_TRUE(local_->remove(join_path(directory_, epoch_5)).ok());
+    }
+}
+
+TEST_F(PlanKeeperTest, ARecordGoesWithItsEpochUnlessThePartsStay) {
+    struct Case {
+        EpochState state;
+        bool everywhere, refused, stays;
+    };
+    for (const auto& [state, everywhere, refused, stays] :
+         {Case{EpochState::committed, true, false, false}, Case{EpochState::failed, true, false, true},
+          Case{EpochState::failed, false, false, false}, Case{EpochState::failed, true, true, false}}) {
+        PlanKeeper keeper(context_);
+        keeper.begin({});
+        keeper.planned({5, 2}, offers());
+        keeper.arrays_fit({5, 2});
+        EpochEnded ended{{5, 2}, state, {}, 0, everywhere};
+        ended.refused = refused;
+        keeper.ended(ended);
+        keeper.finish();
+        EXPECT_EQ(names().size(), stays ? 1u : 0u) << static_cast<int>(state) << everywhere << refused;
+        (void)local_->remove(join_path(directory_, epoch_5));
+    }
+}
+
+TEST_F(PlanKeeperTest, RecordsOfEarlierRunsGoUnlessTheirEpochIsFlushedAgain) {
+    put("job.e000000003.r0001.n0001.plan");
+    put("job.e000000004.r0001.n0001.plan");
+    put("job.e000000004.r0001.n0001.plan.unfinished");
+    put("job.e000000004.r0001.p00001.capture");
+    put("other.e000000003.r0001.n0001.plan");
+    {
+        PlanKeeper keeper(context_);
+        keeper.recovered({4, 1});
+        keeper.begin({});
+        keeper.finish();
+    }
+    EXPECT_THAT(names(), ElementsAre("job.e000000004.r0001.n0001.plan", "job.e000000004.r0001.p00001.capture",
+                                     "other.e000000003.r0001.n0001.plan"));
+    {
+        PlanKeeper keeper(context_);
+        keeper.recovered({4, 1});
+        keeper.begin({});
+        keeper.ended({{4, 1}, EpochState::committed, {}, 0, true});
+        keeper.finish();
+    }
+    EXPECT_THAT(names(),
+                ElementsAre("job.e000000004.r0001.p00001.capture", "other.e000000003.r0001.n0001.plan"));
+}
+
+TEST_F(PlanKeeperTest, AnEpochThatEndedFirstGetsNoRecord) {
+    PlanKeeper keeper(context_);
+    keeper.begin({});
+    keeper.planned({5, 2}, offers());
+    keeper.ended({{5, 2}, EpochState::failed, {}, 0, true});
+    keeper.arrays_fit({5, 2});
+    keeper.finish();
+    EXPECT_THAT(names(), IsEmpty());
+}
+
+}  // namespace
+}  // namespace tailrace::internal
