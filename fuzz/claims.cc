@@ -223,6 +223,9 @@ BrokenClaim check_file_name(std::span<const std::byte> input) {
     auto part = parse_part_file_name(text);
     if (part && to_string(*part) != text) return "a part's name does not come back";
     if (shared && part) return "a name is that of a shared file and of a part";
+    auto takeover = parse_takeover_name(text);
+    if (takeover && takeover_name(*takeover) != text) return "a takeover's name does not come back";
+    if (takeover && (shared || part)) return "a name is that of a takeover and of something else";
     auto plan = parse_plan_file_name(text);
     if (plan && to_string(*plan) != text) return "a plan record's name does not come back";
     if (plan && (shared || part)) return "a name is that of a plan record and of something else";

@@ -10,6 +10,7 @@
 #include "array/array_summary.h"
 #include "capture/local_tier.h"
 #include "config/config.h"
+#include "format/epoch_key.h"
 #include "storage/storage.h"
 #include "transport/topology.h"
 #include "transport/transport.h"
@@ -30,7 +31,8 @@ struct JobContext {
     uint64_t run_uid = 0;  // a random number, which tells apart runs that have the same `run`
     uint64_t block_bytes = 4096;
     uint64_t stripe_align = 0;
-    ArrayPoints points{0};  // drawn from run_uid
+    ArrayPoints points{0};                       // drawn from run_uid
+    WorkingName working_name = unfinished_name;  // of shared files
 
     int rank() const { return transport->rank(); }
     int rank_count() const { return transport->size(); }

@@ -22,6 +22,7 @@ Result<std::unique_ptr<Aggregator>> make_aggregator(const JobContext& context, s
     AggregatorOptions options;
     options.shared_dir = config.shared_dir;
     options.plan = plan_settings(context);
+    options.working_name = context.working_name;
     options.writers = config.writers;
     options.buffers = config.buffers;
     options.direct = config.direct_io;

@@ -15,6 +15,7 @@ namespace {
 
 constexpr size_t max_job_name_bytes = 100;
 constexpr std::string_view unfinished_suffix = ".unfinished";
+constexpr std::string_view takeover_suffix = ".takeover";
 
 bool job_character(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
@@ -91,6 +92,20 @@ std::string unfinished_name(const SharedFileName& name) {
     SharedFileName unfinished = name;
     unfinished.unfinished = true;
     return to_string(unfinished);
+}
+
+std::string takeover_name(const SharedFileName& name) {
+    SharedFileName finished = name;
+    finished.unfinished = false;
+    return to_string(finished) + std::string(takeover_suffix);
+}
+
+std::optional<SharedFileName> parse_takeover_name(std::string_view text) {
+    if (!text.ends_with(takeover_suffix)) return std::nullopt;
+    text.remove_suffix(takeover_suffix.size());
+    auto name = parse_shared_file_name(text);
+    if (!name || name->unfinished) return std::nullopt;
+    return name;
 }
 
 std::optional<SharedFileName> parse_shared_file_name(std::string_view text) {

@@ -53,6 +53,8 @@ std::optional<SharedFileName> parse_shared_file_name(std::string_view text);
 // The name that a file has while it is written, made from its final name.
 using WorkingName = std::string (*)(const SharedFileName& name);
 std::string unfinished_name(const SharedFileName& name);  // while a session writes it
+std::string takeover_name(const SharedFileName& name);    // while nodes write it on their own
+std::optional<SharedFileName> parse_takeover_name(std::string_view text);
 // A path without the ".unfinished" at its end. Empty if it does not end so.
 std::string finished_path(std::string_view path);
 

@@ -10,6 +10,7 @@
 #include "format/lineage.h"
 #include "shared/epoch_files.h"
 #include "shared/retention.h"
+#include "shared/takeover.h"
 
 namespace tailrace::internal {
 
@@ -186,6 +187,7 @@ class Cleaning {
 }  // namespace
 
 Result<SharedInventory> clean_shared(Storage& storage, const std::string& directory, const std::string& job) {
+    TAILRACE_TRY(clear_takeovers(storage, directory, job));
     TAILRACE_ASSIGN(auto epochs, list_shared(storage, directory, job));
     return Cleaning(storage, directory, job, std::move(epochs)).run();
 }

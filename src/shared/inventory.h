@@ -23,6 +23,7 @@ struct SharedInventory {
 };
 
 // Puts the shared directory in order and says what it holds:
+//   - Files that nodes have written on their own count if they are complete (shared/takeover.h).
 //   - An epoch that was never finished is removed.
 //   - A complete epoch with unfinished names gets its final names.
 //   - An attempt that a later run's attempt has replaced is removed.

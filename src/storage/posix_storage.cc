@@ -312,10 +312,10 @@ class PosixStorage : public Storage {
         return space;
     }
 
-    Result<std::unique_ptr<DirectoryLock>> lock_directory(const std::string& path) override {
+    Result<std::unique_ptr<DirectoryLock>> lock_directory(const std::string& path, LockKind kind) override {
         TAILRACE_TRY(check_path("locking the directory", path));
         for (int tries = 0; tries < most_lock_tries; ++tries) {
-            TAILRACE_ASSIGN(Descriptor directory, locked_directory(path));
+            TAILRACE_ASSIGN(Descriptor directory, locked_directory(path, kind));
             // The former holder may have removed the directory before it released the lock, and
             // another process may have made it anew. The locked directory must be the one that
             // others find under the name.
@@ -387,9 +387,10 @@ class PosixStorage : public Storage {
     }
 
     // not_found if it does not exist.
-    Result<Descriptor> locked_directory(const std::string& path) {
+    Result<Descriptor> locked_directory(const std::string& path, LockKind kind) {
         TAILRACE_ASSIGN(Descriptor directory, open_directory("locking the directory", path));
-        while (flock(directory.get(), LOCK_EX | LOCK_NB) != 0) {
+        const int how = kind == LockKind::exclusive ? LOCK_EX : LOCK_SH;
+        while (flock(directory.get(), how | LOCK_NB) != 0) {
             switch (errno) {
                 case EINTR:
                     continue;

@@ -135,6 +135,9 @@ struct SpaceInfo {
     std::string file_system;      // "ext4", "tmpfs", ..., or "unknown"
 };
 
+// An exclusive lock has one holder. A shared one may have many, but none beside an exclusive one.
+enum class LockKind { exclusive, shared };
+
 // Held until destroyed, or until its process dies.
 class DirectoryLock {
   public:
@@ -171,9 +174,10 @@ class Storage {
     // About the file system that holds `path` (which must exist).
     virtual Result<SpaceInfo> space(const std::string& path) = 0;
 
-    // An exclusive advisory lock on a directory, without making a file in it. busy if another
-    // process holds it; unsupported if the file system cannot tell.
-    virtual Result<std::unique_ptr<DirectoryLock>> lock_directory(const std::string& path) = 0;
+    // An advisory lock on a directory, without making a file in it. busy if another process holds
+    // one that excludes it; unsupported if the file system cannot tell.
+    virtual Result<std::unique_ptr<DirectoryLock>> lock_directory(const std::string& path,
+                                                                  LockKind kind = LockKind::exclusive) = 0;
 
     // Offers memory that later writes will come from, for engines that register it once. The memory
     // must stay until this storage is destroyed or forget_memory() is called. Default: does

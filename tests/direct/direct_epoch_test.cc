@@ -302,9 +302,9 @@ class VanishingStorage : public test::ForwardingStorage {
         ++made;
         return ForwardingStorage::make_directories(path);
     }
-    Result<std::unique_ptr<DirectoryLock>> lock_directory(const std::string& path) override {
+    Result<std::unique_ptr<DirectoryLock>> lock_directory(const std::string& path, LockKind kind) override {
         if (vanishes > 0 && vanishes-- > 0) return Status(Code::not_found, "it is gone");
-        return ForwardingStorage::lock_directory(path);
+        return ForwardingStorage::lock_directory(path, kind);
     }
     int made = 0, vanishes = 0;
 };

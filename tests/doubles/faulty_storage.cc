@@ -283,9 +283,9 @@ Result<SpaceInfo> FaultyStorage::space(const std::string& path) {
     return inner_->space(path);
 }
 
-Result<std::unique_ptr<DirectoryLock>> FaultyStorage::lock_directory(const std::string& path) {
+Result<std::unique_ptr<DirectoryLock>> FaultyStorage::lock_directory(const std::string& path, LockKind kind) {
     TAILRACE_TRY(fate_->begin("locking the directory", path));
-    return inner_->lock_directory(path);
+    return inner_->lock_directory(path, kind);
 }
 
 void FaultyStorage::use_memory(std::span<std::byte> region) {

@@ -64,7 +64,8 @@ class FaultyStorage : public Storage {
     Status make_directories(const std::string& path) override;
     Status sync_directory(const std::string& path) override;
     Result<SpaceInfo> space(const std::string& path) override;
-    Result<std::unique_ptr<DirectoryLock>> lock_directory(const std::string& path) override;
+    Result<std::unique_ptr<DirectoryLock>> lock_directory(const std::string& path,
+                                                          LockKind kind = LockKind::exclusive) override;
     void use_memory(std::span<std::byte> region) override;
     void forget_memory() override;
     std::string_view name() const override { return "faulty"; }

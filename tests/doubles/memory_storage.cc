@@ -63,7 +63,7 @@ struct MemoryStorage::World : MemoryDisk {
     Names names, durable_names;
     std::vector<PendingName> pending_names;
     std::set<std::string> directories{"/", "."};
-    std::set<std::string> locks;
+    std::map<std::string, std::pair<LockKind, int>> locks;  // and the number of holders
 
     void unlink(const InodePointer& inode) REQUIRES(mutex) {
         inode->names = 0;
@@ -96,7 +96,7 @@ class MemoryStorage::MemoryLock : public DirectoryLock {
         : world_(std::move(world)), path_(std::move(path)), life_(world_->life) {}
     ~MemoryLock() override {
         MutexLock lock(world_->mutex);
-        if (life_ == world_->life) world_->locks.erase(path_);
+        if (life_ == world_->life && --world_->locks[path_].second == 0) world_->locks.erase(path_);
     }
 
   private:
@@ -314,15 +314,18 @@ Result<SpaceInfo> MemoryStorage::space(const std::string& raw_path) {
     return space;
 }
 
-Result<std::unique_ptr<DirectoryLock>> MemoryStorage::lock_directory(const std::string& raw_path) {
+Result<std::unique_ptr<DirectoryLock>> MemoryStorage::lock_directory(const std::string& raw_path,
+                                                                     LockKind kind) {
     const std::string path = normal(raw_path);
     MutexLock lock(world_->mutex);
     if (!world_->directories.contains(path)) {
         return Status(Code::not_found, fmt::format("locking the directory '{}': no such directory", path));
     }
-    if (!world_->locks.insert(path).second) {
+    const auto [held, fresh] = world_->locks.try_emplace(path, kind, 0);
+    if (!fresh && (kind == LockKind::exclusive || held->second.first == LockKind::exclusive)) {
         return Status(Code::busy, fmt::format("locking the directory '{}': another process holds it", path));
     }
+    ++held->second.second;
     return std::unique_ptr<DirectoryLock>(std::make_unique<MemoryLock>(world_, path));
 }
 

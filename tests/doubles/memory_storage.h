@@ -49,7 +49,8 @@ class MemoryStorage : public Storage {
     Status make_directories(const std::string& path) override;
     Status sync_directory(const std::string& path) override;
     Result<SpaceInfo> space(const std::string& path) override;
-    Result<std::unique_ptr<DirectoryLock>> lock_directory(const std::string& path) override;
+    Result<std::unique_ptr<DirectoryLock>> lock_directory(const std::string& path,
+                                                          LockKind kind = LockKind::exclusive) override;
     std::string_view name() const override { return "memory"; }
 
   private:

@@ -15,6 +15,7 @@ TEST(FileNameTest, NamesAreWrittenAsSpecified) {
     EXPECT_EQ(to_string(PlanFileName{"heat", {12, 3}, 5, false}), "heat.e000000012.r0003.n0005.plan");
     EXPECT_EQ(to_string(PlanFileName{"heat", {12, 3}, 5, true}),
               "heat.e000000012.r0003.n0005.plan.unfinished");
+    EXPECT_EQ(takeover_name({"heat", {12, 3}, 1, 2, true}), "heat.e000000012.r0003.2of2.tailrace.takeover");
     EXPECT_EQ(to_string(EpochKey{12, 3}), "epoch 12 of run 3");
 }
 
@@ -32,6 +33,12 @@ TEST(FileNameTest, EveryNameComesBack) {
                               below(random, 2) == 0};
         EXPECT_EQ(parse_shared_file_name(to_string(shared)), shared) << to_string(shared);
         EXPECT_EQ(parse_part_file_name(to_string(shared)), std::nullopt);
+        SharedFileName finished = shared;
+        finished.unfinished = false;
+        EXPECT_EQ(parse_takeover_name(takeover_name(shared)), finished);
+        EXPECT_EQ(parse_takeover_name(to_string(shared)), std::nullopt);
+        EXPECT_EQ(parse_takeover_name(to_string(shared) + ".unfinished.takeover"), std::nullopt);
+        EXPECT_EQ(parse_shared_file_name(takeover_name(shared)), std::nullopt);
         PartFileName part{header.job, shared.key, static_cast<uint32_t>(below(random, max_ranks)),
                           below(random, 2) == 0};
         EXPECT_EQ(parse_part_file_name(to_string(part)), part) << to_string(part);

@@ -93,7 +93,7 @@ class MapStorage : public Storage {
     Status make_directories(const std::string&) override { return Status(); }
     Status sync_directory(const std::string&) override { return Status(); }
     Result<SpaceInfo> space(const std::string&) override { return SpaceInfo(); }
-    Result<std::unique_ptr<DirectoryLock>> lock_directory(const std::string& path) override {
+    Result<std::unique_ptr<DirectoryLock>> lock_directory(const std::string& path, LockKind) override {
         return Status(Code::unsupported, "locking " + path);
     }
     std::string_view name() const override { return "map"; }

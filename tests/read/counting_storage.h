@@ -108,8 +108,8 @@ class CountingStorage final : public Storage {
     Status make_directories(const std::string& path) override { return storage_.make_directories(path); }
     Status sync_directory(const std::string& path) override { return storage_.sync_directory(path); }
     Result<SpaceInfo> space(const std::string& path) override { return storage_.space(path); }
-    Result<std::unique_ptr<DirectoryLock>> lock_directory(const std::string& path) override {
-        return storage_.lock_directory(path);
+    Result<std::unique_ptr<DirectoryLock>> lock_directory(const std::string& path, LockKind kind) override {
+        return storage_.lock_directory(path, kind);
     }
     std::string_view name() const override { return "counting"; }
 

@@ -113,8 +113,8 @@ class TimedStorage final : public Storage {
         return inner_->sync_directory(path);
     }
     Result<SpaceInfo> space(const std::string& path) override { return inner_->space(path); }
-    Result<std::unique_ptr<DirectoryLock>> lock_directory(const std::string& path) override {
-        return inner_->lock_directory(path);
+    Result<std::unique_ptr<DirectoryLock>> lock_directory(const std::string& path, LockKind kind) override {
+        return inner_->lock_directory(path, kind);
     }
     void use_memory(std::span<std::byte> region) override { inner_->use_memory(region); }
     void forget_memory() override { inner_->forget_memory(); }

@@ -411,6 +411,19 @@ TEST_P(StorageConformance, ADirectoryIsLockedOnce) {
     TAILRACE_EXPECT_FAILS(storage().lock_directory(path("none")), Code::not_found, path("none"));
 }
 
+TEST_P(StorageConformance, SharedLocksExcludeExclusiveOnesAndNotEachOther) {
+    auto first = storage().lock_directory(directory(), LockKind::shared);
+    TAILRACE_ASSERT_OK(first);
+    auto second = storage().lock_directory(directory(), LockKind::shared);
+    TAILRACE_ASSERT_OK(second);
+    first->reset();
+    TAILRACE_EXPECT_FAILS(storage().lock_directory(directory()), Code::busy, directory());
+    second->reset();
+    auto alone = storage().lock_directory(directory());
+    TAILRACE_ASSERT_OK(alone);
+    TAILRACE_EXPECT_FAILS(storage().lock_directory(directory(), LockKind::shared), Code::busy, directory());
+}
+
 TEST_P(StorageConformance, ClosingTwiceIsAllowedAndUsingAClosedFileIsNot) {
     auto file = file_with("a", bytes_of("x"));
     ASSERT_NE(file, nullptr);

@@ -28,8 +28,8 @@ class ForwardingStorage : public Storage {
     Status make_directories(const std::string& path) override { return inner_->make_directories(path); }
     Status sync_directory(const std::string& path) override { return inner_->sync_directory(path); }
     Result<SpaceInfo> space(const std::string& path) override { return inner_->space(path); }
-    Result<std::unique_ptr<DirectoryLock>> lock_directory(const std::string& path) override {
-        return inner_->lock_directory(path);
+    Result<std::unique_ptr<DirectoryLock>> lock_directory(const std::string& path, LockKind kind) override {
+        return inner_->lock_directory(path, kind);
     }
 
   protected:

@@ -100,8 +100,8 @@ class UnsyncedStorage final : public Storage {
     Status make_directories(const std::string& path) override { return inner_.make_directories(path); }
     Status sync_directory(const std::string&) override { return Status(); }
     Result<SpaceInfo> space(const std::string& path) override { return inner_.space(path); }
-    Result<std::unique_ptr<DirectoryLock>> lock_directory(const std::string& path) override {
-        return inner_.lock_directory(path);
+    Result<std::unique_ptr<DirectoryLock>> lock_directory(const std::string& path, LockKind kind) override {
+        return inner_.lock_directory(path, kind);
     }
     std::string_view name() const override { return inner_.name(); }
 

@@ -1,0 +1,86 @@
+// NodeDrain: finishes, for one node, the epochs that its program has captured and not flushed before
+// it died. It needs no other node and no MPI: the plan records beside the captured parts say what
+// this node writes (format/plan_record.h).
+//
+// One pass over a node's directory:
+//   1. Lock the node's directory. Its session holds this lock as long as it lives.
+//   2. Take the shared directory's lock together with other nodes' drains. A session on any node
+//      excludes them, and they exclude a session.
+//   3. For each plan record, oldest epoch first: pass over what is committed, and what a newer
+//      epoch has made pointless. Compare the captured parts with the record. Read them back, and
+//      write this node's segments (shared/takeover.h).
+//   4. End the takeover of files that are complete. If all K files are, the epoch gets its names,
+//      and retention is applied as the session would have done.
+//   5. Remove the records of epochs that are committed. The captured parts stay, for a restore.
+//
+// Whatever is interrupted, the next pass goes on with. Segments that are committed are not written
+// again.
+//
+// One thread at a time calls.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "config/config.h"
+#include "format/epoch_key.h"
+#include "format/plan_record.h"
+#include "storage/storage.h"
+
+namespace tailrace::internal {
+
+struct DrainedEpoch {
+    enum class State {
+        committed,   // all K files are complete and have their names
+        waiting,     // this node has written its share; others have not yet
+        superseded,  // a newer epoch is committed, and a restore would take that one
+        failed,      // see why; captured parts stay as they are
+        stopped,     // not begun, or given up in between, because stop() said so
+    };
+    std::string job;
+    EpochKey key;
+    std::string shared_dir;
+    State state = State::waiting;
+    Status why;                            // failed only
+    std::vector<std::string> waiting_for;  // waiting: "node 3 (host)", or "nodes 8 to 15"
+    uint64_t bytes = 0;                    // this node's share of the epoch
+    bool wrote = false;                    // this pass has written this node's share
+};
+
+struct DrainPass {
+    std::vector<DrainedEpoch> epochs;  // oldest first
+    // Why nothing was done although there is something to do: a session uses one of the two
+    // directories, or another drain this node's. ok otherwise.
+    Status busy;
+};
+
+class NodeDrain {
+  public:
+    // Of the configuration, writers, buffers, direct_io, bandwidth_cap and background_nice count.
+    // Everything else is in the plan records.
+    NodeDrain(Config config, std::shared_ptr<Storage> local, std::shared_ptr<Storage> shared);
+
+    enum class Order { oldest_first, newest_first };
+    // Returns a failure only if the node's directory cannot be listed or trusted. `stop` is asked
+    // several times a second.
+    Result<DrainPass> pass(const std::string& node_directory, const std::function<bool()>& stop,
+                           Order order = Order::oldest_first);
+
+    // What lies there, without any lock or change: `committed`, `superseded`, or `waiting` for the
+    // nodes that have not written their share, this one included.
+    Result<DrainPass> look(const std::string& node_directory);
+
+  private:
+    Config config_;
+    const std::shared_ptr<Storage> local_, shared_;
+};
+
+// The nodes' directories in `local_dir`, of any job: those with a plan record. Empty if local_dir
+// is missing.
+Result<std::vector<std::string>> directories_to_drain(Storage& local, const std::string& local_dir);
+
+}  // namespace tailrace::internal

@@ -1,0 +1,84 @@
+#include "drain/recorded_epochs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "format/catalog.h"
+#include "format/lineage.h"
+
+namespace tailrace::internal {
+
+namespace {
+
+Result<PlanRecord> read_record(Storage& storage, const std::string& path, const PlanFileName& name) {
+    OpenOptions how;
+    how.own = true;
+    TAILRACE_ASSIGN(const auto file, storage.open(path, how));
+    TAILRACE_ASSIGN(const uint64_t size, file->size());
+    if (size > max_plan_record_bytes)
+        return Status(Code::corrupt, fmt::format("{}: a plan record has at most {} bytes, not {}", path,
+                                                 max_plan_record_bytes, size));
+    std::vector<std::byte> bytes(size);
+    TAILRACE_ASSIGN(const size_t got, file->read_at(bytes, 0));
+    bytes.resize(got);
+    auto record = decode_plan_record(bytes);
+    if (!record.ok()) return record.status().with_context(path);
+    if (record->job != name.job || record->key != name.key || record->node != name.node)
+        return Status(Code::corrupt,
+                      fmt::format("{}: the record says that it is {}: it was renamed or replaced", path,
+                                  to_string(PlanFileName{record->job, record->key, record->node})));
+    return record;
+}
+
+}  // namespace
+
+Result<std::vector<RecordedEpoch>> list_plan_records(Storage& storage, const std::string& directory) {
+    std::vector<RecordedEpoch> found;
+    const auto entries = storage.list(directory);
+    if (entries.status().code() == Code::not_found) return found;
+    TAILRACE_TRY(entries.status());
+    for (const auto& entry : *entries) {
+        const auto name = parse_plan_file_name(entry.name);
+        if (!name || name->unfinished || entry.is_directory) continue;
+        const auto path = join_path(directory, entry.name);
+        auto record = read_record(storage, path, *name);
+        if (record.ok())
+            found.push_back({path, std::move(*record)});
+        else if (record.status().code() != Code::not_found)
+            log(LogLevel::warning, "a plan record cannot be used and is left as it is: {}",
+                record.status().message());
+    }
+    std::sort(found.begin(), found.end(),
+              [](const RecordedEpoch& a, const RecordedEpoch& b) { return a.record.key < b.record.key; });
+    return found;
+}
+
+Result<std::vector<LocalStream>> captured_streams(Storage& storage, const std::string& directory,
+                                                  const PlanRecord& record) {
+    std::vector<LocalStream> streams;
+    for (const auto& stream : record.own().streams) {
+        const auto path = join_path(directory, to_string(PartFileName{record.job, record.key, stream.rank}));
+        TAILRACE_ASSIGN(const auto part, captured_part(storage, path));
+        if (part.header.job != record.job || part.header.key != record.key ||
+            part.header.run_uid != record.run_uid || part.header.stream != stream)
+            return Status(
+                Code::corrupt,
+                fmt::format("{}: it is not the captured part that the plan record was made for", path));
+        streams.push_back({stream, path, part_header_bytes});
+    }
+    return streams;
+}
+
+EpochNeed epoch_need(EpochKey key, const std::vector<EpochKey>& whole) {
+    if (std::find(whole.begin(), whole.end(), key) != whole.end()) return EpochNeed::committed;
+    auto with_key = whole;
+    with_key.push_back(key);
+    const Lineage lineage(with_key);
+    const bool first = std::none_of(whole.begin(), whole.end(),
+                                    [&](EpochKey other) { return lineage.goes_first(other, key); });
+    return first ? EpochNeed::flush : EpochNeed::superseded;
+}
+
+}  // namespace tailrace::internal

@@ -1,0 +1,33 @@
+// RecordedEpochs: the plan records of a node's directory, and what of their epochs is left to do.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "flush/flush_job.h"
+#include "format/plan_record.h"
+#include "storage/storage.h"
+
+namespace tailrace::internal {
+
+struct RecordedEpoch {
+    std::string path;  // of the record
+    PlanRecord record;
+};
+
+// The records of one directory, ascending by key. A record that is damaged, or belongs to another
+// node or job than its name says, is passed over with a warning. Unfinished ones are passed over.
+Result<std::vector<RecordedEpoch>> list_plan_records(Storage& storage, const std::string& directory);
+
+// The captured parts of this node that the record names, in its directory. Returns corrupt or
+// not_found if one is missing or is another run's.
+Result<std::vector<LocalStream>> captured_streams(Storage& storage, const std::string& directory,
+                                                  const PlanRecord& record);
+
+// What the shared directory says of an epoch by names and heads.
+enum class EpochNeed { flush, committed, superseded };
+// superseded: a restore of the newest epoch would take another one. `whole`: the complete epochs.
+EpochNeed epoch_need(EpochKey key, const std::vector<EpochKey>& whole);
+
+}  // namespace tailrace::internal

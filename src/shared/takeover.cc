@@ -1,0 +1,182 @@
+#include "shared/takeover.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "base/log.h"
+#include "format/catalog.h"
+#include "shared/epoch_files.h"
+
+namespace tailrace::internal {
+
+namespace {
+
+bool belongs_to(const SharedHeader& header, const SharedHeader& expected) {
+    return header.job == expected.job && header.key == expected.key && header.run_uid == expected.run_uid &&
+           header.file_index == expected.file_index && header.file_count == expected.file_count;
+}
+
+// The leaders whose slot or index is not valid.
+std::vector<uint32_t> missing_leaders(const SharedFileHead& head) {
+    std::vector<uint32_t> missing;
+    for (uint32_t leader = 0; leader < head.header.leader_count; ++leader)
+        if (!head.slots[leader].ok() || !head.indexes[leader] || !head.indexes[leader]->ok())
+            missing.push_back(leader);
+    return missing;
+}
+
+// Whether one of these is the file that `expected` is the header of, and is complete.
+Result<bool> complete_under_any(Storage& storage, const std::string& directory,
+                                const std::vector<std::string>& names, const SharedHeader& expected) {
+    for (const auto& name : names) {
+        const auto head = read_shared_head(storage, join_path(directory, name));
+        const auto code = head.status().code();
+        if (code == Code::not_found || code == Code::corrupt) continue;
+        TAILRACE_TRY(head.status());
+        if (belongs_to(head->header, expected) && missing_leaders(*head).empty()) return true;
+    }
+    return false;
+}
+
+std::vector<uint32_t> all_leaders(const SharedHeader& header) {
+    std::vector<uint32_t> all(header.leader_count);
+    std::iota(all.begin(), all.end(), 0u);
+    return all;
+}
+
+// The takeovers of a directory, by epoch.
+Result<std::map<EpochKey, std::vector<SharedFileEntry>>> list_takeovers(Storage& storage,
+                                                                        const std::string& directory,
+                                                                        const std::string& job) {
+    std::map<EpochKey, std::vector<SharedFileEntry>> found;
+    TAILRACE_ASSIGN(const auto entries, storage.list(directory));
+    for (const auto& entry : entries) {
+        auto name = parse_takeover_name(entry.name);
+        if (!name || name->job != job) continue;
+        name->unfinished = true;  // as which it counts when it is complete
+        found[name->key].push_back({join_path(directory, entry.name), *name, entry.bytes, entry.modified});
+    }
+    return found;
+}
+
+Result<bool> is_complete(Storage& storage, const SharedFileEntry& takeover) {
+    const auto head = read_shared_head(storage, takeover.path);
+    const auto code = head.status().code();
+    if (code == Code::not_found || code == Code::corrupt) return false;
+    TAILRACE_TRY(head.status());
+    const auto& header = head->header;
+    const auto& name = takeover.name;
+    return header.job == name.job && header.key == name.key && header.file_index == name.index &&
+           header.file_count == name.count && missing_leaders(*head).empty();
+}
+
+Result<SharedEpochFiles> files_of(Storage& storage, const std::string& directory, const std::string& job,
+                                  EpochKey key) {
+    TAILRACE_ASSIGN(auto epochs, list_shared(storage, directory, job));
+    for (auto& files : epochs)
+        if (files.key == key) return std::move(files);
+    return SharedEpochFiles{job, key, {}};
+}
+
+Status remove_takeovers(Storage& storage, const std::vector<SharedFileEntry>& takeovers) {
+    for (const auto& takeover : takeovers) {
+        const Status removed = storage.remove(takeover.path);
+        if (!removed.ok() && removed.code() != Code::not_found) return removed;
+    }
+    return {};
+}
+
+// Step 2. `complete` are the takeovers that count.
+Status take_their_places(Storage& storage, const std::string& directory,
+                         const std::vector<SharedFileEntry>& complete) {
+    for (const auto& takeover : complete) {
+        // The slots were seen, but their writers' syncs may not have ended.
+        TAILRACE_ASSIGN(const auto file, storage.open(takeover.path, {Access::write, DirectIo::off}));
+        TAILRACE_TRY(file->sync());
+    }
+    for (const auto& takeover : complete)
+        TAILRACE_TRY(storage.rename(takeover.path, join_path(directory, unfinished_name(takeover.name))));
+    return storage.sync_directory(directory);
+}
+
+// Steps 2 and 3, for the epoch that `takeovers` and the files under other names make together.
+// not_found: another node is doing the same.
+Result<bool> name_once(Storage& storage, const std::string& directory, const std::string& job, EpochKey key) {
+    TAILRACE_ASSIGN(auto all_takeovers, list_takeovers(storage, directory, job));
+    const auto& takeovers = all_takeovers[key];
+    TAILRACE_ASSIGN(auto files, files_of(storage, directory, job, key));
+    std::vector<SharedFileEntry> complete;
+    if (!looks_complete(files))
+        for (const auto& takeover : takeovers) {
+            TAILRACE_ASSIGN(const bool counts, is_complete(storage, takeover));
+            if (!counts) continue;
+            std::erase_if(files.files, [&](const SharedFileEntry& file) {
+                return file.name.index == takeover.name.index && file.name.count == takeover.name.count;
+            });
+            files.files.push_back(takeover);
+            complete.push_back(takeover);
+        }
+    const auto epoch = load_shared_epoch(storage, files);
+    // corrupt: of a group with several files, some are the program's and some the node's. The node
+    // has not written all of its own yet.
+    if (epoch.status().code() == Code::not_found || epoch.status().code() == Code::corrupt) return false;
+    TAILRACE_TRY(epoch.status());
+    TAILRACE_TRY(take_their_places(storage, directory, complete));
+    TAILRACE_ASSIGN(files, files_of(storage, directory, job, key));
+    TAILRACE_TRY(make_epoch_durable(storage, files));
+    TAILRACE_TRY(finish_epoch_names(storage, directory, files, epoch->paths.size()));
+    TAILRACE_TRY(remove_takeovers(storage, takeovers));
+    return true;
+}
+
+}  // namespace
+
+Result<TakeoverProgress> takeover_progress(Storage& storage, const std::string& directory,
+                                           const SharedHeader& header) {
+    const SharedFileName name{header.job, header.key, header.file_index, header.file_count, false};
+    TakeoverProgress progress;
+    progress.missing = all_leaders(header);
+    const auto head = read_shared_head(storage, join_path(directory, takeover_name(name)));
+    const auto code = head.status().code();
+    progress.begun = code != Code::not_found;
+    if (head.ok() && head->header == header)
+        progress.missing = missing_leaders(*head);
+    else if (!head.ok() && code != Code::not_found && code != Code::corrupt)
+        return head.status();
+    TAILRACE_ASSIGN(progress.complete_under_its_name,
+                    complete_under_any(storage, directory, {to_string(name), unfinished_name(name)}, header));
+    return progress;
+}
+
+Result<bool> file_is_complete(Storage& storage, const std::string& directory, const SharedHeader& header) {
+    const SharedFileName name{header.job, header.key, header.file_index, header.file_count, false};
+    return complete_under_any(storage, directory,
+                              {to_string(name), unfinished_name(name), takeover_name(name)}, header);
+}
+
+Result<bool> name_if_complete(Storage& storage, const std::string& directory, const std::string& job,
+                              EpochKey key) {
+    // Where several nodes do the same, a file may be gone because another node has renamed it. Each
+    // try finds the files under their names of then.
+    constexpr int max_tries = 10;
+    for (int tries = 1; true; ++tries) {
+        auto named = name_once(storage, directory, job, key);
+        if (named.status().code() != Code::not_found || tries == max_tries) return named;
+    }
+}
+
+Status clear_takeovers(Storage& storage, const std::string& directory, const std::string& job) {
+    TAILRACE_ASSIGN(const auto found, list_takeovers(storage, directory, job));
+    for (const auto& [key, takeovers] : found) {
+        TAILRACE_ASSIGN(const bool complete, name_if_complete(storage, directory, job, key));
+        if (complete) continue;
+        log(LogLevel::info,
+            "{}: the files that nodes had begun on their own are not complete and are removed",
+            to_string(key));
+        TAILRACE_TRY(remove_takeovers(storage, takeovers));
+    }
+    return {};
+}
+
+}  // namespace tailrace::internal

@@ -1,0 +1,377 @@
+// Epochs whose program died: the nodes finish them, each on its own, from what lies in their directories.
+#include "drain/node_drain.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "aggregate/seeds.h"
+#include "capture/local_tier.h"
+#include "format/catalog.h"
+#include "session/sample_program.h"
+#include "shared/takeover.h"
+
+namespace tailrace::internal {
+namespace {
+
+using namespace testing_support;
+using ::testing::AnyOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+using State = DrainedEpoch::State;
+
+const auto never = [] { return false; };
+
+// Four machines with two ranks each, two files. The jobs of a test run on the same machines.
+class NodeDrainTest : public testing::Test {
+  protected:
+    // Saves epochs 1 to `epochs`, and dies at the n-th operation in the shared directory.
+    void run_and_die(uint64_t epochs, uint64_t die_at, bool concurrent = true) {
+        FaultPlan faults;
+        faults.die_at_operation = die_at;
+        Job job = job_on(machines_, hosts_);
+        job.concurrent = concurrent;
+        job.config = config_;
+        job.shared = std::make_shared<FaultyStorage>(machines_.shared, die_at, faults);
+        run_job(job, [&](int, Checkpointer* session, const Status&) {
+            if (session == nullptr) return;
+            State_ state;
+            for (uint64_t epoch = 1; epoch <= epochs; ++epoch) (void)save(*session, state, epoch);
+            (void)session->close();
+        });
+        machines_.shared->process_death();
+        for (auto& [host, local] : machines_.local) local->process_death();
+    }
+
+    Result<DrainPass> drain(int node, std::shared_ptr<Storage> shared = nullptr,
+                            NodeDrain::Order order = NodeDrain::Order::oldest_first) {
+        NodeDrain drain(config_, machines_.local_of(host_of(node)), shared ? shared : machines_.shared);
+        return drain.pass(directory_of(node), never, order);
+    }
+    std::string host_of(int node) const { return "m" + std::to_string(node); }
+    std::string directory_of(int node) const {
+        return local_tier(config_.local_dir, config_.shared_dir, config_.name).directory(node);
+    }
+    std::vector<std::string> records_of(int node) {
+        std::vector<std::string> names;
+        const auto listed = machines_.local_of(host_of(node))->list(directory_of(node));
+        if (listed.ok())
+            for (const auto& entry : *listed)
+                if (parse_plan_file_name(entry.name)) names.push_back(entry.name);
+        return names;
+    }
+    // The epochs for which every node has a record.
+    std::vector<uint64_t> planned_everywhere() {
+        std::map<uint64_t, int> nodes;
+        for (int node = 0; node < node_count; ++node)
+            for (const auto& name : records_of(node)) ++nodes[parse_plan_file_name(name)->key.epoch];
+        std::vector<uint64_t> epochs;
+        for (const auto& [epoch, count] : nodes)
+            if (count == node_count) epochs.push_back(epoch);
+        return epochs;
+    }
+    std::vector<uint64_t> committed() {
+        std::vector<uint64_t> epochs;
+        const auto listed = list_shared(*machines_.shared, config_.shared_dir, config_.name);
+        if (!listed.ok()) return epochs;
+        for (const auto& files : *listed)
+            if (looks_complete(files)) {
+                EXPECT_TRUE(load_shared_epoch(*machines_.shared, files).ok()) << files.key.epoch;
+                epochs.push_back(files.key.epoch);
+            }
+        return epochs;
+    }
+    // Restores it on all ranks, from the shared directory alone.
+    void expect_in_shared(uint64_t epoch) {
+        Machines elsewhere;
+        elsewhere.shared = machines_.shared;
+        Job job = job_on(elsewhere, hosts_);
+        job.config = config_;
+        run(job, [&](Checkpointer& session) { expect_restored(session, epoch, epoch); });
+    }
+    std::vector<std::string> left_in_shared() {
+        auto names = shared_names(machines_, config_);
+        std::erase_if(names, [](const std::string& name) { return name.ends_with(".tailrace"); });
+        return names;
+    }
+
+    using State_ = testing_support::State;
+    static constexpr int node_count = 4;
+    std::vector<std::string> hosts_ = hosts_of(node_count, 2);
+    Machines machines_;
+    Config config_ = small_config();
+};
+
+// An instant at which the two epochs are captured, and not all of it is in the shared directory.
+constexpr uint64_t early_death = 12;
+
+TEST_F(NodeDrainTest, TheNodesFinishWhatTheProgramHasCapturedInAnyOrder) {
+    for (const bool concurrent : {true, false}) {
+        SCOPED_TRACE(concurrent);
+        machines_ = {};
+        run_and_die(2, early_death, concurrent);
+        EXPECT_THAT(committed(), IsEmpty());
+        ASSERT_THAT(planned_everywhere(), ElementsAre(1, 2));
+        for (const int node : {2, 0, 3, 1}) {
+            EXPECT_THAT(committed(), IsEmpty()) << "before node " << node;
+            const auto pass = drain(node);
+            ASSERT_TRUE(pass.ok()) << pass.status().to_string();
+            ASSERT_THAT(pass->epochs, SizeIs(2));
+            for (const auto& epoch : pass->epochs) {
+                EXPECT_EQ(epoch.state, node == 1 ? State::committed : State::waiting)
+                    << epoch.why.to_string();
+                EXPECT_TRUE(epoch.wrote);
+                EXPECT_GT(epoch.bytes, 2 * newest_bytes);
+            }
+        }
+        EXPECT_THAT(committed(), ElementsAre(1, 2));
+        EXPECT_THAT(left_in_shared(), IsEmpty());
+        EXPECT_THAT(records_of(1), IsEmpty());
+        EXPECT_THAT(records_of(0), SizeIs(2)) << "it has not heard of it yet";
+        const auto again = drain(0);
+        ASSERT_TRUE(again.ok());
+        for (const auto& epoch : again->epochs) EXPECT_EQ(epoch.state, State::committed);
+        EXPECT_THAT(records_of(0), IsEmpty());
+        expect_in_shared(1);
+        expect_in_shared(2);
+    }
+}
+
+TEST_F(NodeDrainTest, ANodeSaysForWhomItWaits) {
+    run_and_die(1, early_death);
+    auto pass = drain(0);
+    ASSERT_TRUE(pass.ok() && pass->epochs.size() == 1);
+    EXPECT_THAT(pass->epochs[0].waiting_for, ElementsAre("node 1 (m1)", "some of nodes 2 to 3"));
+    ASSERT_TRUE(drain(1).ok());
+    ASSERT_TRUE(drain(3).ok());
+    pass = drain(3);
+    ASSERT_TRUE(pass.ok() && pass->epochs.size() == 1);
+    EXPECT_THAT(pass->epochs[0].waiting_for, ElementsAre("node 2 (m2)"));
+    EXPECT_FALSE(pass->epochs[0].wrote) << "it wrote its share before";
+    NodeDrain looking(config_, machines_.local_of("m2"), machines_.shared);
+    const auto look = looking.look(directory_of(2));
+    ASSERT_TRUE(look.ok() && look->epochs.size() == 1);
+    EXPECT_EQ(look->epochs[0].state, State::waiting);
+    EXPECT_THAT(look->epochs[0].waiting_for, ElementsAre("node 2 (m2)"));
+}
+
+// The program dies at every operation of its flushes, the drains after it at any operation of theirs, some
+// of them by a loss of power. The nodes go on until nobody waits.
+TEST_F(NodeDrainTest, WhateverIsInterruptedIsFinishedByALaterPass) {
+    for (const uint64_t seed : seeds(1, 150)) {
+        SCOPED_TRACE("TAILRACE_SEED=" + std::to_string(seed));
+        Random random(seed);
+        machines_ = {};
+        config_.files = 1 + static_cast<uint32_t>(below(random, 6));
+        config_.keep_shared = static_cast<uint32_t>(below(random, 3));
+        run_and_die(2, 1 + below(random, 160), below(random, 2) == 0);
+        const auto planned = planned_everywhere();
+        const auto before = committed();
+        for (uint64_t i = below(random, 8); i > 0; --i) {
+            FaultPlan faults;
+            faults.die_at_operation = 1 + below(random, 60);
+            const auto shared = std::make_shared<FaultyStorage>(machines_.shared, seed, faults);
+            const int node = static_cast<int>(below(random, node_count));
+            (void)drain(node, shared);
+            if (below(random, 3) == 0)
+                machines_.shared->crash(random);
+            else
+                machines_.shared->process_death();
+            machines_.local_of(host_of(node))->process_death();
+        }
+        for (int round = 0; round < 2; ++round)
+            for (int node = 0; node < node_count; ++node) {
+                const auto pass = drain(node);
+                ASSERT_TRUE(pass.ok()) << pass.status().to_string();
+                for (const auto& epoch : pass->epochs)
+                    EXPECT_NE(epoch.state, State::failed) << epoch.why.to_string();
+            }
+        machines_.shared->crash(random);  // what is committed is durable
+        const auto after = committed();
+        std::set<uint64_t> expected(before.begin(), before.end());
+        expected.insert(planned.begin(), planned.end());
+        if (config_.keep_shared == 1 && expected.size() == 2) expected.erase(1);
+        EXPECT_THAT(after, testing::IsSupersetOf(expected));
+        for (const auto epoch : after) expect_in_shared(epoch);
+    }
+}
+
+// A node has two files for itself. The program completes one of them, and the node's first pass commits its
+// segment in the other and then dies. Streams are spread over both files, and not in the same way.
+TEST_F(NodeDrainTest, FilesOfOneNodeComeFromOneAttempt) {
+    hosts_ = hosts_of(1, 2);
+    for (uint64_t session_dies = 14; session_dies < 44; ++session_dies)
+        for (uint64_t drain_dies = 4; drain_dies < 34; ++drain_dies) {
+            SCOPED_TRACE(testing::Message() << "operations " << session_dies << " and " << drain_dies);
+            machines_ = {};
+            run_and_die(1, session_dies);
+            if (records_of(0).empty()) continue;  // committed, or never captured
+            FaultPlan faults;
+            faults.die_at_operation = drain_dies;
+            (void)drain(0, std::make_shared<FaultyStorage>(machines_.shared, 1, faults));
+            machines_.shared->process_death();
+            machines_.local_of("m0")->process_death();
+            const auto pass = drain(0);
+            ASSERT_TRUE(pass.ok());
+            ASSERT_THAT(committed(), ElementsAre(1))
+                << (pass->epochs.empty() ? "" : pass->epochs[0].why.to_string());
+            EXPECT_THAT(left_in_shared(), IsEmpty());
+        }
+}
+
+TEST_F(NodeDrainTest, ASessionThatLivesIsNotDisturbed) {
+    run_and_die(1, early_death);
+    Job job = job_on(machines_, hosts_);
+    job.config = config_;
+    // Its shared directory is another one, so it uses other directories of the node-local tier.
+    const auto local = machines_.local_of("m0")->lock_directory(directory_of(0));
+    ASSERT_TRUE(local.ok());
+    auto pass = drain(0);
+    ASSERT_TRUE(pass.ok());
+    EXPECT_EQ(pass->busy.code(), Code::busy);
+    EXPECT_THAT(pass->epochs, IsEmpty());
+    const auto shared = machines_.shared->lock_directory(config_.shared_dir);
+    ASSERT_TRUE(shared.ok());
+    pass = drain(1);
+    ASSERT_TRUE(pass.ok());
+    EXPECT_EQ(pass->busy.code(), Code::busy);
+    EXPECT_THAT(pass->epochs, IsEmpty());
+    EXPECT_THAT(records_of(0), SizeIs(1));
+}
+
+TEST_F(NodeDrainTest, ADrainExcludesSessionsAndNotOtherDrains) {
+    run_and_die(1, early_death);
+    NodeDrain first(config_, machines_.local_of("m0"), machines_.shared);
+    int asked = 0;
+    // While the first node works, another one works as well, but no session, and not the same node twice.
+    const auto pass = first.pass(directory_of(0), [&] {
+        if (asked++ == 0) {
+            const auto second = drain(1);
+            EXPECT_TRUE(second.ok() && second->busy.ok());
+            const auto same = drain(0);
+            EXPECT_TRUE(same.ok());
+            EXPECT_EQ(same->busy.code(), Code::busy);
+        }
+        return false;
+    });
+    ASSERT_TRUE(pass.ok());
+    EXPECT_GT(asked, 0);
+    EXPECT_TRUE(machines_.shared->lock_directory(config_.shared_dir).ok()) << "it is free again";
+}
+
+TEST_F(NodeDrainTest, ADamagedOrMissingPartIsNotCommitted) {
+    for (const bool missing : {true, false}) {
+        machines_ = {};
+        run_and_die(1, early_death);
+        const auto part = join_path(directory_of(2), to_string(PartFileName{config_.name, {1, 1}, 5, false}));
+        auto& local = *machines_.local_of("m2");
+        if (missing) {
+            ASSERT_TRUE(local.remove(part).ok());
+        } else {
+            const auto file = local.open(part, {Access::write, DirectIo::off});
+            ASSERT_TRUE(file.ok());
+            ASSERT_TRUE((*file)->write_at(std::vector<std::byte>(64), 20000).ok());
+        }
+        for (int node = 0; node < node_count; ++node) {
+            const auto pass = drain(node);
+            ASSERT_TRUE(pass.ok() && pass->epochs.size() == 1);
+            EXPECT_EQ(pass->epochs[0].state, node == 2 ? State::failed : State::waiting);
+            if (node == 2) {
+                EXPECT_THAT(pass->epochs[0].why.message(), HasSubstr("p00005.capture"));
+            }
+        }
+        EXPECT_THAT(committed(), IsEmpty());
+    }
+}
+
+TEST_F(NodeDrainTest, APartOfAnotherRunIsNotTaken) {
+    run_and_die(1, early_death);
+    auto& local = *machines_.local_of("m2");
+    const auto part = join_path(directory_of(2), to_string(PartFileName{config_.name, {1, 1}, 5, false}));
+    const auto file = local.open(part, {Access::write, DirectIo::off});
+    ASSERT_TRUE(file.ok());
+    auto header = captured_part(local, part)->header;
+    header.run_uid ^= 1;
+    ASSERT_TRUE((*file)->write_at(encode(header), 0).ok());
+    const auto pass = drain(2);
+    ASSERT_TRUE(pass.ok() && pass->epochs.size() == 1);
+    EXPECT_EQ(pass->epochs[0].state, State::failed);
+    EXPECT_THAT(pass->epochs[0].why.message(), HasSubstr("not the captured part"));
+}
+
+// The next session finds some takeovers complete and others not. It flushes what it has captured itself, and
+// nothing of a takeover stays.
+TEST_F(NodeDrainTest, TheNextSessionGoesOnFromWhereTheNodesAre) {
+    for (const auto& nodes : std::vector<std::vector<int>>{{0}, {0, 1}, {2, 3, 0}, {0, 1, 2, 3}}) {
+        machines_ = {};
+        run_and_die(2, early_death);
+        for (const int node : nodes) ASSERT_TRUE(drain(node).ok());
+        Job job = job_on(machines_, hosts_);
+        job.config = config_;
+        run(job, [&](Checkpointer& session) {
+            expect_restored(session, std::nullopt, 2);
+            ASSERT_TRUE(session.wait_all(for_ever).ok());
+        });
+        EXPECT_THAT(committed(), ElementsAre(1, 2));
+        EXPECT_THAT(left_in_shared(), IsEmpty());
+        for (int node = 0; node < node_count; ++node) EXPECT_THAT(records_of(node), IsEmpty());
+        expect_in_shared(1);
+        expect_in_shared(2);
+    }
+}
+
+TEST_F(NodeDrainTest, TheNewestEpochGoesFirstWhereTimeIsShort) {
+    run_and_die(2, early_death);
+    NodeDrain drain(config_, machines_.local_of("m0"), machines_.shared);
+    bool first = true;
+    const auto pass = drain.pass(
+        directory_of(0), [&] { return !std::exchange(first, false); }, NodeDrain::Order::newest_first);
+    ASSERT_TRUE(pass.ok());
+    ASSERT_THAT(pass->epochs, SizeIs(2));
+    EXPECT_EQ(pass->epochs[0].state, State::stopped);
+    EXPECT_EQ(pass->epochs[1].key.epoch, 2u);
+    EXPECT_THAT(pass->epochs[1].state, AnyOf(State::waiting, State::stopped));
+}
+
+TEST_F(NodeDrainTest, WhatANewerEpochHasMadePointlessIsDropped) {
+    run_and_die(2, early_death);
+    for (int node = 0; node < node_count; ++node)
+        ASSERT_TRUE(machines_.local_of(host_of(node))
+                        ->rename(join_path(directory_of(node), records_of(node).front()),
+                                 join_path(directory_of(node), "kept"))
+                        .ok());
+    for (int node = 0; node < node_count; ++node) ASSERT_TRUE(drain(node).ok());
+    EXPECT_THAT(committed(), ElementsAre(2));
+    for (int node = 0; node < node_count; ++node) {
+        const PlanFileName name{config_.name, {1, 1}, static_cast<uint32_t>(node), false};
+        ASSERT_TRUE(machines_.local_of(host_of(node))
+                        ->rename(join_path(directory_of(node), "kept"),
+                                 join_path(directory_of(node), to_string(name)))
+                        .ok());
+        const auto pass = drain(node);
+        ASSERT_TRUE(pass.ok() && !pass->epochs.empty());
+        EXPECT_EQ(pass->epochs[0].state, State::superseded);
+        EXPECT_THAT(records_of(node), IsEmpty());
+    }
+    EXPECT_THAT(committed(), ElementsAre(2));
+}
+
+TEST_F(NodeDrainTest, DirectoriesAreFoundByTheirRecords) {
+    run_and_die(1, early_death);
+    auto& local = *machines_.local_of("m1");
+    const auto found = directories_to_drain(local, config_.local_dir);
+    ASSERT_TRUE(found.ok());
+    EXPECT_THAT(*found, ElementsAre(directory_of(1)));
+    EXPECT_THAT(*directories_to_drain(local, "/nowhere"), IsEmpty());
+    for (int node = 0; node < node_count; ++node) (void)drain(node);
+    (void)drain(1);
+    EXPECT_THAT(*directories_to_drain(local, config_.local_dir), IsEmpty());
+}
+
+}  // namespace
+}  // namespace tailrace::internal
