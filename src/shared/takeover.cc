@@ -90,11 +90,6 @@ Status remove_takeovers(Storage& storage, const std::vector<SharedFileEntry>& ta
 // Step 2. `complete` are the takeovers that count.
 Status take_their_places(Storage& storage, const std::string& directory,
                          const std::vector<SharedFileEntry>& complete) {
-    for (const auto& takeover : complete) {
-        // The slots were seen, but their writers' syncs may not have ended.
-        TAILRACE_ASSIGN(const auto file, storage.open(takeover.path, {Access::write, DirectIo::off}));
-        TAILRACE_TRY(file->sync());
-    }
     for (const auto& takeover : complete)
         TAILRACE_TRY(storage.rename(takeover.path, join_path(directory, unfinished_name(takeover.name))));
     return storage.sync_directory(directory);
@@ -124,6 +119,7 @@ Result<bool> name_once(Storage& storage, const std::string& directory, const std
     TAILRACE_TRY(epoch.status());
     TAILRACE_TRY(take_their_places(storage, directory, complete));
     TAILRACE_ASSIGN(files, files_of(storage, directory, job, key));
+    // The slots were seen, but their writers' syncs may not have ended.
     TAILRACE_TRY(make_epoch_durable(storage, files));
     TAILRACE_TRY(finish_epoch_names(storage, directory, files, epoch->paths.size()));
     TAILRACE_TRY(remove_takeovers(storage, takeovers));
