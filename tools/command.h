@@ -40,5 +40,6 @@ Command add_prune(CLI::App& program);
 Command add_config(CLI::App& program);
 Command add_bench(CLI::App& program);
 Command add_tune(CLI::App& program);
+Command add_agent(CLI::App& program);
 
 }  // namespace tailrace::internal::tool

@@ -75,7 +75,8 @@ int run(int argc, char** argv) {
     program.get_formatter()->column_width(34);
 
     std::vector<std::pair<CLI::App*, Command>> commands;
-    for (auto add : {add_ls, add_show, add_verify, add_extract, add_prune, add_config, add_bench, add_tune}) {
+    for (auto add :
+         {add_ls, add_show, add_verify, add_extract, add_prune, add_config, add_bench, add_tune, add_agent}) {
         Command command = add(program);
         commands.emplace_back(program.get_subcommands({}).back(), std::move(command));
     }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "agent_process/agent_door.h"
 #include "base/log.h"
 #include "c_api/objects.h"
 #include "c_api/open_session.h"
@@ -53,8 +54,9 @@ Status open(const tailrace_options* options, std::shared_ptr<Transport> transpor
     opened->transport = transport;
     opened->local = prepared.local;
     opened->shared = prepared.shared;
-    TAILRACE_ASSIGN(opened->checkpointer, Checkpointer::open(std::move(prepared.config), std::move(transport),
-                                                             prepared.local, prepared.shared));
+    TAILRACE_ASSIGN(opened->checkpointer,
+                    Checkpointer::open(std::move(prepared.config), std::move(transport), prepared.local,
+                                       prepared.shared, &system_agent_door()));
     *session = HandleTable<tailrace_session>::instance().add(std::move(opened));
     return {};
 }

@@ -85,6 +85,8 @@ static_assert(static_cast<int>(DirectIo::off) == 0 && static_cast<int>(DirectIo:
               static_cast<int>(DirectIo::on) == 2 && static_cast<int>(DirectIo::uncached) == 3);
 static_assert(static_cast<int>(IoEngine::automatic) == 0 && static_cast<int>(IoEngine::posix) == 1 &&
               static_cast<int>(IoEngine::io_uring) == 2);
+static_assert(static_cast<int>(AgentUse::automatic) == 0 && static_cast<int>(AgentUse::required) == 1 &&
+              static_cast<int>(AgentUse::none) == 2);
 static_assert(static_cast<int>(QueuePolicy::wait) == 0 && static_cast<int>(QueuePolicy::skip) == 1 &&
               static_cast<int>(QueuePolicy::drop_oldest) == 2);
 
@@ -149,6 +151,9 @@ const std::vector<Key>& keys() {
         {"local_sync", YesNo{&Config::local_sync},
          "Whether save also syncs the captured copy, so that it survives a power cut if the node-local tier "
          "is a disk."},
+        {"agent", choice<&Config::agent>({"auto", "required", "none"}),
+         "Whether to use the agent process of the node, which finishes epochs when the program has died "
+         "(`tailrace agent`): if there is one, always, or never."},
         {"ranks_per_node", Number{&Config::ranks_per_node, 0, max_ranks},
          "Treats this many ranks of a machine as a node, so that a test can have several nodes on one "
          "machine; 0: a machine is a node."},

@@ -24,6 +24,13 @@ enum class QueuePolicy {
     drop_oldest,  // queued epochs give way to the newest, and stay in the node-local tier only
 };
 
+// Whether a session uses the agent process of its node.
+enum class AgentUse {
+    automatic,  // if there is one
+    required,   // a session without one is refused
+    none,
+};
+
 struct Config {
     std::string name = "tailrace";  // the job's name, the first part of every file name
     std::string local_dir;          // default: /dev/shm/tailrace-<uid>
@@ -50,6 +57,7 @@ struct Config {
     uint32_t background_nice = 10;
     // Save also syncs the captured part (for tiers that survive a power cut).
     bool local_sync = false;
+    AgentUse agent = AgentUse::automatic;
     uint32_t ranks_per_node = 0;       // 0: a node is a machine
     bool record = true;                // keep a record per epoch (docs/records.md)
     std::string record_dir;            // default: tailrace below XDG_STATE_HOME or ~/.local/state

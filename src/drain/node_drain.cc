@@ -274,7 +274,7 @@ Result<DrainPass> NodeDrain::pass(const std::string& node_directory, const std::
             pass.epochs.push_back(failed(recorded, whole.status()));
             continue;
         }
-        const auto need = epoch_need(record.key, *whole);
+        const auto need = epoch_need(record.key, record.keep_shared, *whole);
         if (need == EpochNeed::flush) {
             pass.epochs.push_back(EpochDrain(config_, node_directory, recorded, local_, shared_).run(stop));
             if (pass.epochs.back().state == DrainedEpoch::State::committed) keep_newest(*shared_, record);
@@ -301,7 +301,7 @@ Result<DrainPass> NodeDrain::look(const std::string& node_directory) {
             pass.epochs.push_back(failed(recorded, whole.status()));
             continue;
         }
-        switch (epoch_need(recorded.record.key, *whole)) {
+        switch (epoch_need(recorded.record.key, recorded.record.keep_shared, *whole)) {
             case EpochNeed::flush:
                 pass.epochs.push_back(EpochDrain(config_, node_directory, recorded, local_, shared_).look());
                 break;

@@ -6,8 +6,8 @@
 //   1. Lock the node's directory. Its session holds this lock as long as it lives.
 //   2. Take the shared directory's lock together with other nodes' drains. A session on any node
 //      excludes them, and they exclude a session.
-//   3. For each plan record, oldest epoch first: pass over what is committed, and what a newer
-//      epoch has made pointless. Compare the captured parts with the record. Read them back, and
+//   3. For each plan record, oldest epoch first: pass over what is committed, and what newer
+//      epochs have made pointless. Compare the captured parts with the record. Read them back, and
 //      write this node's segments (shared/takeover.h).
 //   4. End the takeover of files that are complete. If all K files are, the epoch gets its names,
 //      and retention is applied as the session would have done.
@@ -37,7 +37,7 @@ struct DrainedEpoch {
     enum class State {
         committed,   // all K files are complete and have their names
         waiting,     // this node has written its share; others have not yet
-        superseded,  // a newer epoch is committed, and a restore would take that one
+        superseded,  // a later run has gone on without it, or keep_shared would remove it at once
         failed,      // see why; captured parts stay as they are
         stopped,     // not begun, or given up in between, because stop() said so
     };

@@ -71,14 +71,15 @@ Result<std::vector<LocalStream>> captured_streams(Storage& storage, const std::s
     return streams;
 }
 
-EpochNeed epoch_need(EpochKey key, const std::vector<EpochKey>& whole) {
+EpochNeed epoch_need(EpochKey key, uint32_t keep_shared, const std::vector<EpochKey>& whole) {
     if (std::find(whole.begin(), whole.end(), key) != whole.end()) return EpochNeed::committed;
-    auto with_key = whole;
-    with_key.push_back(key);
-    const Lineage lineage(with_key);
-    const bool first = std::none_of(whole.begin(), whole.end(),
-                                    [&](EpochKey other) { return lineage.goes_first(other, key); });
-    return first ? EpochNeed::flush : EpochNeed::superseded;
+    const Lineage lineage(whole);
+    if (lineage.left_behind(key)) return EpochNeed::superseded;
+    const auto newer = std::count_if(whole.begin(), whole.end(), [&](EpochKey other) {
+        return key < other && !lineage.left_behind(other);
+    });
+    const bool room = keep_shared == 0 || static_cast<uint64_t>(newer) < keep_shared;
+    return room ? EpochNeed::flush : EpochNeed::superseded;
 }
 
 }  // namespace tailrace::internal

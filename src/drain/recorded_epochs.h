@@ -27,7 +27,8 @@ Result<std::vector<LocalStream>> captured_streams(Storage& storage, const std::s
 
 // What the shared directory says of an epoch by names and heads.
 enum class EpochNeed { flush, committed, superseded };
-// superseded: a restore of the newest epoch would take another one. `whole`: the complete epochs.
-EpochNeed epoch_need(EpochKey key, const std::vector<EpochKey>& whole);
+// superseded: a later run has gone on from an earlier epoch, or retention would remove the epoch at
+// once. `whole`: the complete epochs.
+EpochNeed epoch_need(EpochKey key, uint32_t keep_shared, const std::vector<EpochKey>& whole);
 
 }  // namespace tailrace::internal

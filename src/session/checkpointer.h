@@ -19,6 +19,7 @@
 #include <string_view>
 #include <vector>
 
+#include "agent/agent_link.h"
 #include "agent/epoch_state.h"
 #include "array/strides.h"
 #include "base/status.h"
@@ -34,10 +35,12 @@ class Checkpointer {
     // Opens a session. `config` must have gone through complete_config. Recovers what earlier runs
     // have left: removes unfinished files, and starts to flush captured epochs that are complete
     // and newer than the newest committed one. Returns busy if another session holds the shared
-    // directory, which one session at a time may use. Collective.
+    // directory, which one session at a time may use. `agents` leads to the agent processes of the
+    // nodes (null: there are none); it must outlive the session. Collective.
     static Result<std::unique_ptr<Checkpointer>> open(Config config, std::shared_ptr<Transport> transport,
                                                       std::shared_ptr<Storage> local,
-                                                      std::shared_ptr<Storage> shared);
+                                                      std::shared_ptr<Storage> shared,
+                                                      AgentDoor* agents = nullptr);
     virtual ~Checkpointer() = default;  // closes the session; failures are logged
 
     // Registers a region. The memory stays the caller's, and must be valid during save and restore.

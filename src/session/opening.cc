@@ -32,15 +32,44 @@ std::string first_different_key(std::string_view a, std::string_view b) {
 }
 
 // A program that was killed disappears a moment before its locks do. So a busy directory is tried
-// again.
+// again. Agents of nodes that this job does not have may be finishing epochs of an earlier run. They
+// hold the lock together, and are waited for much longer.
 Result<std::unique_ptr<DirectoryLock>> lock_patiently(Storage& storage, const std::string& directory) {
     using namespace std::chrono_literals;
-    const auto deadline = SteadyClock::now() + 1s;
+    const auto start = SteadyClock::now();
+    bool said = false;
     while (true) {
         auto lock = storage.lock_directory(directory);
-        if (lock.ok() || lock.status().code() != Code::busy || SteadyClock::now() >= deadline) return lock;
+        if (lock.ok() || lock.status().code() != Code::busy) return lock;
+        const bool drains = storage.lock_directory(directory, LockKind::shared).ok();
+        if (SteadyClock::now() - start >= (drains ? SteadyClock::duration(60s) : 1s)) return lock;
+        if (drains && !std::exchange(said, true))
+            log(LogLevel::info, "waiting for agents that finish epochs of an earlier run in {}", directory);
         sleep_for(20ms);
     }
+}
+
+Status ask_agent(Opening& opening, AgentDoor* agents) {
+    const auto& context = opening.context;
+    const auto use = context.config.agent;
+    if (use == AgentUse::none || !context.is_representative()) return {};
+    auto link = agents != nullptr ? agents->ask(context.config.local_dir)
+                                  : Status(Code::not_found, "this program cannot reach agents");
+    if (link.ok()) {
+        opening.agent = std::move(*link);
+        return {};
+    }
+    if (use == AgentUse::required)
+        return Status(
+            Code::failed_state,
+            fmt::format("agent = required, but node {} ({}) has none: {}; start `tailrace agent` there, "
+                        "or set agent = auto",
+                        context.node, context.hosts[static_cast<size_t>(context.rank())],
+                        link.status().message()));
+    if (link.status().code() != Code::not_found)
+        log(LogLevel::warning, "the agent process of node {} is not used: {}", context.node,
+            link.status().message());
+    return {};
 }
 
 // Learns hosts and settings of all ranks. Collective; the outcome is the same on every rank without
@@ -188,7 +217,8 @@ Status agree_on_run(Opening& opening, uint32_t greatest_local_run) {
 }  // namespace
 
 Result<Opening> open_directories(Config config, std::shared_ptr<Transport> transport,
-                                 std::shared_ptr<Storage> local, std::shared_ptr<Storage> shared) {
+                                 std::shared_ptr<Storage> local, std::shared_ptr<Storage> shared,
+                                 AgentDoor* agents) {
     Opening opening;
     auto& context = opening.context;
     context.config = std::move(config);
@@ -196,10 +226,12 @@ Result<Opening> open_directories(Config config, std::shared_ptr<Transport> trans
     context.local = std::move(local);
     context.shared = std::move(shared);
     TAILRACE_TRY(learn_ranks(context));
+    TAILRACE_TRY(agree(*context.transport, ask_agent(opening, agents)));
     TAILRACE_TRY(agree(*context.transport, take_shared_directory(opening)));
     uint32_t greatest_local_run = 0;
     TAILRACE_TRY(agree(*context.transport, take_local_directory(opening, greatest_local_run)));
     TAILRACE_TRY(agree(*context.transport, agree_on_run(opening, greatest_local_run)));
+    if (opening.agent) opening.agent->opened();
     context.points = ArrayPoints(context.run_uid);
     return opening;
 }

@@ -26,9 +26,9 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 Result<std::unique_ptr<Checkpointer>> Checkpointer::open(Config config, std::shared_ptr<Transport> transport,
                                                          std::shared_ptr<Storage> local,
-                                                         std::shared_ptr<Storage> shared) {
+                                                         std::shared_ptr<Storage> shared, AgentDoor* agents) {
     TAILRACE_ASSIGN(auto opening, open_directories(std::move(config), std::move(transport), std::move(local),
-                                                   std::move(shared)));
+                                                   std::move(shared), agents));
     const SharedInventory inventory = std::move(opening.inventory);
     auto session = std::make_unique<Session>(std::move(opening));
     TAILRACE_TRY(session->begin(inventory));
@@ -38,6 +38,7 @@ Result<std::unique_ptr<Checkpointer>> Checkpointer::open(Config config, std::sha
 Session::Session(Opening opening)
     : context_(std::move(opening.context)),
       local_lock_(std::move(opening.local_lock)),
+      agent_(std::move(opening.agent)),
       old_parts_(std::move(opening.old_parts)) {
     const auto& config = context_.config;
     capture_.emplace(*context_.local,
@@ -84,6 +85,7 @@ Status Session::close() {
     parts_->clear();
     capture_.reset();
     local_lock_.reset();
+    agent_.reset();
     context_.shared_lock.reset();
     return close_status_;
 }
@@ -187,9 +189,21 @@ Status Session::capture_epoch(uint64_t epoch, const Status& failure, Captured& c
     return {};
 }
 
+// The background of this session does not need the agent. So if the agent is gone, that is said once.
+void Session::look_after_agent() {
+    if (agent_ == nullptr || agent_->alive()) return;
+    log(LogLevel::warning,
+        "the agent process of node {} has ended; if the program dies now, its captured epochs are finished "
+        "by "
+        "the next agent on that node, by `tailrace drain`, or by the next session",
+        context_.node);
+    agent_.reset();
+}
+
 Status Session::save_or_fail(uint64_t epoch, const Status& failure) {
     MutexLock lock(save_mutex_);
     if (closed_) return Status(Code::failed_state, "the session is closed; nothing was saved");
+    look_after_agent();
     const auto start = Background::Clock::now();
     Status refused = check_epoch(epoch);
     if (refused.ok()) refused = check_regions(epoch);

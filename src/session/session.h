@@ -79,6 +79,7 @@ class Session : public Checkpointer {
     bool may_recycle() const REQUIRES(save_mutex_);
     // If `failure` is not ok, nothing is captured, and the others are told of the failure instead.
     Status save_or_fail(uint64_t epoch, const Status& failure);
+    void look_after_agent() REQUIRES(save_mutex_);
     Status capture_epoch(uint64_t epoch, const Status& failure, Captured& capture) REQUIRES(save_mutex_);
     Status epoch_status(uint64_t epoch) const;
     // Common to wait and wait_all. Returns the first failure among `epochs`.
@@ -89,14 +90,15 @@ class Session : public Checkpointer {
     void warn_of_unread_regions(EpochReader& reader) const;
     Status verify_share(EpochReader& reader) const;
 
+    Mutex save_mutex_;    // held during a save
     JobContext context_;  // only close() changes it
     std::unique_ptr<DirectoryLock> local_lock_;
+    std::unique_ptr<AgentLink> agent_ GUARDED_BY(save_mutex_);
     std::vector<KnownPart> old_parts_;  // empty after begin()
     Regions regions_;
     RankEpochs epochs_;
     std::unique_ptr<Background> background_;
 
-    Mutex save_mutex_;                                        // held during a save
     std::optional<Capture> capture_ GUARDED_BY(save_mutex_);  // empty once the session is closed
     std::optional<CapturedParts> parts_ GUARDED_BY(save_mutex_);
     std::optional<uint64_t> newest_saved_ GUARDED_BY(save_mutex_);

@@ -48,6 +48,7 @@ const std::map<std::string, std::string>& other_values() {
                                                               {"bandwidth_cap", "1000001"},
                                                               {"background_nice", "19"},
                                                               {"local_sync", "yes"},
+                                                              {"agent", "required"},
                                                               {"ranks_per_node", "2"},
                                                               {"record", "no"},
                                                               {"record_dir", "/tmp/records"},
@@ -132,7 +133,7 @@ TEST_F(ConfigTest, TheTableNamesEveryKeyOnceWithItsDefault) {
         EXPECT_TRUE(other_values().contains(std::string(key.name))) << key.name << " has no test value";
     }
     EXPECT_EQ(names.size(), other_values().size());
-    EXPECT_EQ(names.size(), 29u);
+    EXPECT_EQ(names.size(), 30u);
 }
 
 TEST_F(ConfigTest, EveryKeyRoundTripsThroughText) {

@@ -10,6 +10,7 @@
 
 #include "aggregate/seeds.h"
 #include "capture/local_tier.h"
+#include "drain/recorded_epochs.h"
 #include "format/catalog.h"
 #include "session/sample_program.h"
 #include "shared/takeover.h"
@@ -355,6 +356,7 @@ TEST_F(NodeDrainTest, TheNewestEpochGoesFirstWhereTimeIsShort) {
 }
 
 TEST_F(NodeDrainTest, WhatANewerEpochHasMadePointlessIsDropped) {
+    config_.keep_shared = 1;
     run_and_die(2, early_death);
     for (int node = 0; node < node_count; ++node)
         ASSERT_TRUE(machines_.local_of(host_of(node))
@@ -375,6 +377,25 @@ TEST_F(NodeDrainTest, WhatANewerEpochHasMadePointlessIsDropped) {
         EXPECT_THAT(records_of(node), IsEmpty());
     }
     EXPECT_THAT(committed(), ElementsAre(2));
+}
+
+TEST_F(NodeDrainTest, OlderEpochsAreCommittedAfterTheNewest) {
+    run_and_die(2, early_death);
+    for (int node = 0; node < node_count; ++node)
+        ASSERT_TRUE(drain(node, nullptr, NodeDrain::Order::newest_first).ok());
+    EXPECT_THAT(committed(), ElementsAre(1, 2));
+    expect_in_shared(1);
+}
+
+TEST_F(NodeDrainTest, WhatIsLeftToDoFollowsFromTheCompleteEpochs) {
+    const std::vector<EpochKey> whole{{5, 1}, {7, 1}};
+    EXPECT_EQ(epoch_need({7, 1}, 0, whole), EpochNeed::committed);
+    EXPECT_EQ(epoch_need({8, 1}, 1, whole), EpochNeed::flush);
+    EXPECT_EQ(epoch_need({6, 1}, 0, whole), EpochNeed::flush);
+    EXPECT_EQ(epoch_need({6, 1}, 2, whole), EpochNeed::flush);
+    EXPECT_EQ(epoch_need({6, 1}, 1, whole), EpochNeed::superseded);
+    EXPECT_EQ(epoch_need({6, 1}, 0, {{5, 2}}), EpochNeed::superseded) << "a later run went on from 5";
+    EXPECT_EQ(epoch_need({4, 1}, 0, {{5, 2}}), EpochNeed::flush);
 }
 
 TEST_F(NodeDrainTest, DirectoriesAreFoundByTheirRecords) {

@@ -497,8 +497,8 @@ Result<BenchResult> run_case(const BenchCase& bench, BenchSpace& space, Storage&
     shared.forget_memory();
     if (!bench.durable) {
         for (uint32_t file = 0; file < bench.files; ++file)
-            if (auto left = shared.open(unfinished_path(space.shared_dir(), *plan, file),
-                                        {Access::write, bench.direct});
+            if (auto left =
+                    shared.open(working_path(space.shared_dir(), *plan, file), {Access::write, bench.direct});
                 left.ok())
                 (void)(*left)->sync();
     }

@@ -1,0 +1,51 @@
+// What an agent process and its clients (sessions, and `tailrace agent status`) tell each other.
+//
+// Each message is one packet of a SOCK_SEQPACKET socket. Nothing in a message is an authority: it
+// carries no path and no descriptor that anybody would act on. Pure; the decoder takes every byte
+// as hostile.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/status.h"
+#include "drain/node_drain.h"
+
+namespace tailrace::internal {
+
+// ---- from clients
+struct SessionOpens {};   // let go of all locks; answered by LetGo
+struct SessionOpened {};  // go on
+struct StatusAsked {};    // answered by AgentStatus
+struct DrainAsked {};     // make a pass now; answered by AgentStatus when it is over
+struct StopAsked {        // end, but first finish what can be finished; answered by AgentStatus at the end
+    uint64_t grace_ms = 0;
+};
+
+// ---- from the agent
+struct LetGo {};
+struct AgentStatus {
+    uint32_t process = 0;
+    int64_t started_unix_ms = 0;
+    uint32_t sessions = 0;  // connected now
+    bool working = false;   // a pass is under way
+    bool stopping = false;
+    std::vector<DrainedEpoch> epochs;  // of the last pass, at most max_status_epochs, the newest
+    std::string busy;                  // why directories were passed over; empty: none were
+};
+inline constexpr size_t max_status_epochs = 50;
+
+using AgentProcessMessage =
+    std::variant<SessionOpens, SessionOpened, StatusAsked, DrainAsked, StopAsked, LetGo, AgentStatus>;
+
+inline constexpr size_t max_agent_message_bytes = size_t{1} << 17;
+
+std::vector<std::byte> encode(const AgentProcessMessage& message);
+// unsupported if another version of the protocol made it; transport if it is damaged.
+Result<AgentProcessMessage> decode_agent_process_message(std::span<const std::byte> bytes);
+
+}  // namespace tailrace::internal

@@ -1,0 +1,251 @@
+#include "agent_process/agent_process.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "agent/node_aggregator.h"
+#include "base/caught.h"
+#include "base/log.h"
+#include "threads/wall_clock.h"
+
+namespace tailrace::internal {
+
+namespace {
+
+const char* name_of(DrainedEpoch::State state) {
+    switch (state) {
+        case DrainedEpoch::State::committed:
+            return "committed";
+        case DrainedEpoch::State::waiting:
+            return "waiting for other nodes";
+        case DrainedEpoch::State::superseded:
+            return "superseded by a newer epoch";
+        case DrainedEpoch::State::failed:
+            return "failed";
+        case DrainedEpoch::State::stopped:
+            return "given up for now";
+    }
+    return "";
+}
+
+// Where several nodes' directories lie on one machine, an epoch may be committed after a directory's
+// turn.
+void tell_of_commits(std::vector<DrainedEpoch>& epochs) {
+    for (auto& epoch : epochs) {
+        const bool committed = std::any_of(epochs.begin(), epochs.end(), [&](const DrainedEpoch& other) {
+            return other.state == DrainedEpoch::State::committed && other.job == epoch.job &&
+                   other.key == epoch.key && other.shared_dir == epoch.shared_dir;
+        });
+        if (epoch.state != DrainedEpoch::State::waiting || !committed) continue;
+        epoch.state = DrainedEpoch::State::committed;
+        epoch.waiting_for.clear();
+    }
+}
+
+PassSummary summary_of(const AgentStatus& passed) {
+    PassSummary summary;
+    for (const auto& epoch : passed.epochs) {
+        summary.waiting += epoch.state == DrainedEpoch::State::waiting;
+        summary.failed += epoch.state == DrainedEpoch::State::failed;
+        summary.stopped += epoch.state == DrainedEpoch::State::stopped;
+    }
+    summary.busy = passed.busy.empty() ? 0 : 1;
+    return summary;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<AgentProcess>> AgentProcess::create(Options options, std::shared_ptr<Storage> local,
+                                                           std::shared_ptr<Storage> shared) {
+    std::unique_ptr<AgentProcess> agent(
+        new AgentProcess(std::move(options), std::move(local), std::move(shared)));
+    const auto& local_dir = agent->options_.config.local_dir;
+    const auto directory = agent_directory(local_dir);
+    TAILRACE_TRY(agent->local_->make_directories(directory).with_context("making the agent's directory"));
+    auto lease = agent->local_->lock_directory(directory);
+    if (lease.status().code() == Code::busy)
+        return lease.status().with_context(fmt::format("another agent serves {}", local_dir));
+    TAILRACE_TRY(lease.status());
+    agent->lease_ = std::move(*lease);
+    TAILRACE_ASSIGN(agent->listening_, listen_for_clients(local_dir));
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return errno_status(errno, "making a pipe for the agent");
+    agent->wake_read_ = Descriptor(ends[0]);
+    agent->wake_write_ = Descriptor(ends[1]);
+    agent->started_unix_ms_ = static_cast<int64_t>(unix_ms_now());
+    return agent;
+}
+
+AgentProcess::~AgentProcess() {
+    give_up_ = true;
+    passing_.join();
+}
+
+void AgentProcess::stop() noexcept {
+    stop_asked_ = true;
+    const char byte = 0;
+    (void)!write(wake_write_.get(), &byte, 1);
+}
+
+Result<AgentStatus> AgentProcess::serve() {
+    while (!book_.must_end(SteadyClock::now())) TAILRACE_TRY(step());
+    const auto left = status();
+    for (const int client : wait_for_end_)
+        if (const auto found = clients_.find(client); found != clients_.end()) (void)found->second.send(left);
+    return left;
+}
+
+Status AgentProcess::step() {
+    const auto now = SteadyClock::now();
+    if (stop_asked_.exchange(false)) book_.stop_asked(now, options_.grace);
+    if (book_.pass_is_due(now)) begin_pass();
+    give_up_ = book_.pass_must_stop(now);
+
+    std::vector<pollfd> waiting{{wake_read_.get(), POLLIN, 0}, {listening_.get(), POLLIN, 0}};
+    std::vector<int> ids;
+    for (const auto& [id, client] : clients_) {
+        waiting.push_back({client.descriptor(), POLLIN, 0});
+        ids.push_back(id);
+    }
+    const auto pause = std::chrono::ceil<std::chrono::milliseconds>(book_.next_look(now) - now);
+    if (poll(waiting.data(), waiting.size(), static_cast<int>(pause.count())) < 0 && errno != EINTR)
+        return errno_status(errno, "waiting for clients of the agent");
+    char bytes[64];
+    while (read(wake_read_.get(), bytes, sizeof bytes) > 0) {
+    }
+    take_pass_result();
+    if (waiting[1].revents != 0) TAILRACE_TRY(take_clients());
+    for (size_t i = 0; i < ids.size(); ++i)
+        if (waiting[i + 2].revents != 0) hear(ids[i]);
+    answer_those_who_wait();
+    return {};
+}
+
+Status AgentProcess::take_clients() {
+    TAILRACE_ASSIGN(auto client, accept_client(listening_));
+    if (client) clients_.emplace(next_client_++, std::move(*client));
+    return {};
+}
+
+void AgentProcess::drop(int client) {
+    clients_.erase(client);
+    book_.client_gone(client, SteadyClock::now());
+}
+
+void AgentProcess::hear(int client) {
+    auto& connection = clients_.at(client);
+    const auto message = connection.receive(std::chrono::milliseconds(0));
+    if (!message.ok()) {
+        if (message.status().code() == Code::unsupported)
+            log(LogLevel::warning, "a client of the agent is turned away: {}", message.status().message());
+        return drop(client);
+    }
+    if (!*message) return;
+    const auto now = SteadyClock::now();
+    const auto& body = **message;
+    if (std::holds_alternative<SessionOpens>(body)) {
+        book_.session_opens(client, now);
+        give_up_ = book_.pass_must_stop(now);
+    } else if (std::holds_alternative<SessionOpened>(body)) {
+        book_.session_opened(client);
+    } else if (std::holds_alternative<StatusAsked>(body)) {
+        if (!connection.send(status()).ok()) drop(client);
+    } else if (std::holds_alternative<DrainAsked>(body)) {
+        book_.pass_asked(now);
+        wait_for_next_pass_.push_back(client);
+    } else if (const auto* stop = std::get_if<StopAsked>(&body)) {
+        constexpr uint64_t longest_ms = uint64_t{1000} * 60 * 60 * 24 * 30;
+        book_.stop_asked(now, std::chrono::milliseconds(std::min(stop->grace_ms, longest_ms)));
+        wait_for_end_.push_back(client);
+    } else {
+        drop(client);  // what only agents say
+    }
+}
+
+void AgentProcess::answer_those_who_wait() {
+    for (const int client : book_.take_to_let_in())
+        if (const auto found = clients_.find(client); found != clients_.end())
+            if (!found->second.send(LetGo{}).ok()) drop(client);
+}
+
+AgentStatus AgentProcess::status() const {
+    auto status = last_;
+    status.process = static_cast<uint32_t>(getpid());
+    status.started_unix_ms = started_unix_ms_;
+    status.sessions = static_cast<uint32_t>(book_.session_count());
+    status.working = book_.working();
+    status.stopping = book_.stopping();
+    return status;
+}
+
+void AgentProcess::take_pass_result() {
+    std::optional<AgentStatus> passed;
+    {
+        MutexLock lock(mutex_);
+        passed.swap(passed_);
+    }
+    if (!passed) return;
+    passing_.join();
+    for (const auto& epoch : passed->epochs) {
+        const auto same = [&](const DrainedEpoch& other) {
+            return other.job == epoch.job && other.key == epoch.key && other.shared_dir == epoch.shared_dir &&
+                   other.state == epoch.state;
+        };
+        if (std::any_of(last_.epochs.begin(), last_.epochs.end(), same)) continue;
+        log(epoch.state == DrainedEpoch::State::failed ? LogLevel::warning : LogLevel::info,
+            "{} of {} in {}: {}{}", to_string(epoch.key), epoch.job, epoch.shared_dir, name_of(epoch.state),
+            epoch.why.ok() ? "" : ": " + epoch.why.message());
+    }
+    last_ = std::move(*passed);
+    book_.pass_ended(summary_of(last_), SteadyClock::now());
+    const auto now = status();
+    for (const int client : std::exchange(wait_for_pass_, {}))
+        if (const auto found = clients_.find(client); found != clients_.end())
+            if (!found->second.send(now).ok()) drop(client);
+    if (!wait_for_next_pass_.empty()) book_.pass_asked(SteadyClock::now());
+}
+
+void AgentProcess::begin_pass() {
+    book_.pass_begun();
+    wait_for_pass_.swap(wait_for_next_pass_);
+    give_up_ = false;
+    const auto order = book_.stopping() ? NodeDrain::Order::newest_first : NodeDrain::Order::oldest_first;
+    passing_ = Worker("tailrace drain", background_priority(options_.config),
+                      [this, order](const std::stop_token&) { pass(order); });
+}
+
+void AgentProcess::pass(NodeDrain::Order order) {
+    AgentStatus found;
+    const Status failed = catching([&]() -> Status {
+        NodeDrain drain(options_.config, local_, shared_);
+        TAILRACE_ASSIGN(const auto directories, directories_to_drain(*local_, options_.config.local_dir));
+        for (const auto& directory : directories) {
+            auto pass = drain.pass(
+                directory, [this] { return give_up_.load(); }, order);
+            if (!pass.ok()) {
+                log(LogLevel::warning, "{} is passed over: {}", directory, pass.status().message());
+                continue;
+            }
+            for (auto& epoch : pass->epochs) found.epochs.push_back(std::move(epoch));
+            if (!pass->busy.ok() && found.busy.empty()) found.busy = pass->busy.message();
+        }
+        tell_of_commits(found.epochs);
+        return {};
+    });
+    if (!failed.ok())
+        log(LogLevel::warning, "a pass over the node-local directory failed: {}", failed.message());
+    // Nobody must wait for ever for a pass that has thrown.
+    {
+        MutexLock lock(mutex_);
+        passed_ = std::move(found);
+    }
+    const char byte = 0;
+    (void)!write(wake_write_.get(), &byte, 1);
+}
+
+}  // namespace tailrace::internal

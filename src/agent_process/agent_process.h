@@ -1,0 +1,95 @@
+// AgentProcess: the life of `tailrace agent`, one process per node-local directory. It finishes the
+// epochs of programs that have died (drain/node_drain.h), while no session needs them.
+//
+//   - Its lease is the lock of the agent's directory, which the kernel frees when it dies. So there
+//     is one agent per node-local directory, and a dead one is never taken for alive.
+//   - Sessions connect, and ask it to let go of its locks before they open (agent/agent_link.h). It
+//     goes on when they have opened. The directories of a session that lives are locked, so the
+//     agent passes over them. When the session's connection ends, it looks at once.
+//   - It never holds the only copy of anything. If it is killed, the next agent, or the next session,
+//     finds the captured parts and plan records where they were.
+//
+// One thread waits for clients and decides (agent_book.h); another one makes the passes.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent_process/agent_book.h"
+#include "agent_process/agent_socket.h"
+#include "config/config.h"
+#include "drain/node_drain.h"
+#include "threads/mutex.h"
+#include "threads/worker.h"
+
+namespace tailrace::internal {
+
+class AgentProcess {
+  public:
+    struct Options {
+        Config config;  // complete; see NodeDrain
+        std::optional<std::chrono::milliseconds> idle_exit;
+        // How long the agent goes on after stop(), to finish what it can.
+        std::chrono::milliseconds grace{30000};
+    };
+    // Takes the lease and listens. busy if another agent serves this directory; the sentence names
+    // it.
+    static Result<std::unique_ptr<AgentProcess>> create(Options options, std::shared_ptr<Storage> local,
+                                                        std::shared_ptr<Storage> shared);
+    ~AgentProcess();
+
+    // Serves until it is told to stop or has been idle for long enough. Returns what is left.
+    Result<AgentStatus> serve();
+
+    // May be called by a signal handler: ends serve() after the grace time at most.
+    void stop() noexcept;
+
+  private:
+    AgentProcess(Options options, std::shared_ptr<Storage> local, std::shared_ptr<Storage> shared)
+        : options_(std::move(options)),
+          local_(std::move(local)),
+          shared_(std::move(shared)),
+          book_(SteadyClock::now(), options_.idle_exit) {}
+
+    // ---- the serving thread
+    Status step();
+    Status take_clients();
+    void hear(int client);
+    void drop(int client);
+    void answer_those_who_wait();
+    void take_pass_result();
+    AgentStatus status() const;
+
+    // ---- the passing thread
+    void begin_pass();
+    void pass(NodeDrain::Order order);
+
+    const Options options_;
+    const std::shared_ptr<Storage> local_, shared_;
+    std::unique_ptr<DirectoryLock> lease_;
+    Descriptor listening_;
+    Descriptor wake_read_, wake_write_;  // a pipe: stop() and the passing thread write to it
+
+    // Only the serving thread uses these.
+    AgentBook book_;
+    std::map<int, AgentConnection> clients_;
+    // Clients that have asked for a pass: for the one under way, or for the one after it, because it
+    // was under way already. And those that have told the agent to end.
+    std::vector<int> wait_for_pass_, wait_for_next_pass_, wait_for_end_;
+    int next_client_ = 0;
+    AgentStatus last_;
+    int64_t started_unix_ms_ = 0;
+
+    std::atomic<bool> stop_asked_ = false;
+    std::atomic<bool> give_up_ = false;  // the pass under way
+    Mutex mutex_;
+    std::optional<AgentStatus> passed_ GUARDED_BY(mutex_);  // what the pass has found
+    Worker passing_;
+};
+
+}  // namespace tailrace::internal

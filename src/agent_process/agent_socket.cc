@@ -1,0 +1,136 @@
+#include "agent_process/agent_socket.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/log.h"
+#include "storage/own_directories.h"
+#include "storage/storage.h"
+
+namespace tailrace::internal {
+
+namespace {
+
+constexpr const char* socket_name = "socket";
+constexpr int max_waiting_clients = 64;
+
+// The name of a socket has at most 107 bytes, which many paths are longer than. By way of the open
+// directory it is short, and leads nowhere else.
+sockaddr_un address_in(const Descriptor& directory) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    const auto path = fmt::format("/proc/self/fd/{}/{}", directory.get(), socket_name);
+    std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+    return address;
+}
+
+Result<Descriptor> new_socket() {
+    Descriptor made(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    if (!made.valid()) return errno_status(errno, "making a socket for the agent");
+    return made;
+}
+
+Status check_peer(const Descriptor& socket) {
+    ucred peer{};
+    socklen_t size = sizeof peer;
+    if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
+        return errno_status(errno, "asking who is at the other end of the agent's socket");
+    if (peer.uid == geteuid()) return {};
+    return Status(
+        Code::failed_state,
+        fmt::format("at the other end of the agent's socket is {}, who is not trusted", user_text(peer.uid)));
+}
+
+Status gone() {
+    return Status(Code::transport, "the other end of the agent's socket is gone");
+}
+
+}  // namespace
+
+std::string agent_directory(const std::string& local_dir) {
+    return join_path(local_dir, "agent");
+}
+
+Status AgentConnection::send(const AgentProcessMessage& message) {
+    const auto bytes = encode(message);
+    while (::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) < 0) {
+        if (errno == EINTR) continue;
+        if (errno == EPIPE || errno == ECONNRESET) return gone();
+        return errno_status(errno, "sending to the other end of the agent's socket");
+    }
+    return {};
+}
+
+Result<std::optional<AgentProcessMessage>> AgentConnection::receive(std::chrono::milliseconds longest) {
+    const auto deadline = SteadyClock::now() + longest;
+    while (true) {
+        const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - SteadyClock::now());
+        pollfd waiting{socket_.get(), POLLIN, 0};
+        const int ready = poll(&waiting, 1, static_cast<int>(std::max<int64_t>(0, left.count())));
+        if (ready < 0 && errno == EINTR) continue;
+        if (ready < 0) return errno_status(errno, "waiting at the agent's socket");
+        if (ready == 0) return std::optional<AgentProcessMessage>();
+        std::vector<std::byte> bytes(max_agent_message_bytes);
+        const ssize_t got = recv(socket_.get(), bytes.data(), bytes.size(), MSG_TRUNC);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) return gone();
+        if (static_cast<size_t>(got) > bytes.size())
+            return Status(Code::transport,
+                          fmt::format("a message of {} bytes at the agent's socket is too long", got));
+        bytes.resize(static_cast<size_t>(got));
+        TAILRACE_ASSIGN(auto message, decode_agent_process_message(bytes));
+        return std::optional(std::move(message));
+    }
+}
+
+Result<Descriptor> listen_for_clients(const std::string& local_dir) {
+    OwnDirectories own(local_dir);
+    TAILRACE_ASSIGN(const auto directory, own.open(agent_directory(local_dir), true));
+    if (unlinkat(directory->get(), socket_name, 0) != 0 && errno != ENOENT)
+        return path_error(errno, "removing", join_path(agent_directory(local_dir), socket_name));
+    TAILRACE_ASSIGN(auto listening, new_socket());
+    const auto address = address_in(*directory);
+    if (bind(listening.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+        listen(listening.get(), max_waiting_clients) != 0)
+        return path_error(errno, "listening at", join_path(agent_directory(local_dir), socket_name));
+    return listening;
+}
+
+Result<std::optional<AgentConnection>> accept_client(const Descriptor& listening) {
+    Descriptor client(accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!client.valid()) {
+        if (errno == EINTR || errno == ECONNABORTED || errno == EAGAIN)
+            return std::optional<AgentConnection>();
+        return errno_status(errno, "accepting a client of the agent");
+    }
+    if (const Status peer = check_peer(client); !peer.ok()) {
+        log(LogLevel::warning, "a client of the agent is turned away: {}", peer.message());
+        return std::optional<AgentConnection>();
+    }
+    return std::optional<AgentConnection>(AgentConnection(std::move(client)));
+}
+
+Result<AgentConnection> connect_to_agent(const std::string& local_dir) {
+    const Status none(Code::not_found, fmt::format("no agent serves {}", local_dir));
+    OwnDirectories own(local_dir);
+    const auto directory = own.open(agent_directory(local_dir), false);
+    if (directory.status().code() == Code::not_found) return none;
+    TAILRACE_TRY(directory.status());
+    TAILRACE_ASSIGN(auto socket, new_socket());
+    const auto address = address_in(**directory);
+    while (connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+        if (errno == EINTR) continue;
+        if (errno == ENOENT || errno == ECONNREFUSED) return none;
+        return path_error(errno, "connecting to", join_path(agent_directory(local_dir), socket_name));
+    }
+    TAILRACE_TRY(check_peer(socket));
+    return AgentConnection(std::move(socket));
+}
+
+}  // namespace tailrace::internal

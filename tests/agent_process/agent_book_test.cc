@@ -1,0 +1,111 @@
+#include "agent_process/agent_book.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace tailrace::internal {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+const AgentBook::Time start{};
+
+TEST(AgentBookTest, ThereIsAPassAtOnceAndThenNowAndThen) {
+    AgentBook book(start, std::nullopt);
+    ASSERT_TRUE(book.pass_is_due(start));
+    book.pass_begun();
+    EXPECT_FALSE(book.pass_is_due(start + 1h)) << "one at a time";
+    book.pass_ended({}, start);
+    EXPECT_FALSE(book.pass_is_due(start + 4s));
+    EXPECT_TRUE(book.pass_is_due(start + 5s));
+    EXPECT_FALSE(book.must_end(start + 1000h));
+}
+
+TEST(AgentBookTest, WhereNodesWaitForEachOtherThereIsOneEverySecond) {
+    AgentBook book(start, std::nullopt);
+    book.pass_begun();
+    PassSummary waiting;
+    waiting.waiting = 1;
+    book.pass_ended(waiting, start);
+    EXPECT_TRUE(book.pass_is_due(start + 1s));
+    EXPECT_LE(book.next_look(start), start + 1s);
+}
+
+TEST(AgentBookTest, ASessionThatOpensEndsThePassAndIsLetInWhenItIsOver) {
+    AgentBook book(start, std::nullopt);
+    book.pass_begun();
+    book.session_opens(7, start);
+    EXPECT_TRUE(book.pass_must_stop(start));
+    EXPECT_THAT(book.take_to_let_in(), IsEmpty());
+    PassSummary stopped;
+    stopped.stopped = 1;
+    book.pass_ended(stopped, start);
+    EXPECT_THAT(book.take_to_let_in(), ElementsAre(7));
+    EXPECT_THAT(book.take_to_let_in(), IsEmpty()) << "once";
+    EXPECT_FALSE(book.pass_is_due(start + 30s));
+    book.session_opened(7);
+    EXPECT_TRUE(book.pass_is_due(start + 30s));
+    EXPECT_FALSE(book.pass_must_stop(start + 30s));
+}
+
+TEST(AgentBookTest, ASessionThatNeverOpensIsNotWaitedForForEver) {
+    AgentBook book(start, std::nullopt);
+    book.session_opens(7, start);
+    EXPECT_FALSE(book.pass_is_due(start + 59s));
+    EXPECT_TRUE(book.pass_is_due(start + 60s));
+}
+
+TEST(AgentBookTest, TheEndOfASessionLeadsToAPassAtOnce) {
+    AgentBook book(start, std::nullopt);
+    book.session_opens(7, start);
+    book.session_opened(7);
+    book.pass_begun();
+    book.pass_ended({}, start);
+    EXPECT_FALSE(book.pass_is_due(start + 1s));
+    book.client_gone(7, start + 1s);
+    EXPECT_TRUE(book.pass_is_due(start + 1s));
+    EXPECT_EQ(book.session_count(), 0u);
+}
+
+TEST(AgentBookTest, AnAgentThatIsToEndFirstDoesWhatItCan) {
+    AgentBook book(start, std::nullopt);
+    book.stop_asked(start, 30s);
+    EXPECT_FALSE(book.must_end(start));
+    ASSERT_TRUE(book.pass_is_due(start));
+    book.pass_begun();
+    PassSummary busy;
+    busy.busy = 1;
+    book.pass_ended(busy, start + 1s);
+    EXPECT_FALSE(book.must_end(start + 1s)) << "a session may die within the time";
+    EXPECT_TRUE(book.must_end(start + 30s));
+    book.pass_begun();
+    EXPECT_TRUE(book.pass_must_stop(start + 30s));
+    EXPECT_FALSE(book.must_end(start + 30s)) << "while a pass is under way";
+    PassSummary done;
+    done.waiting = 2;
+    done.failed = 1;
+    book.pass_ended(done, start + 2s);
+    EXPECT_TRUE(book.must_end(start + 2s)) << "nothing is left that it could do by itself";
+}
+
+TEST(AgentBookTest, AnIdleAgentEndsOnlyWithoutSessionsAndWork) {
+    AgentBook book(start, 10min);
+    EXPECT_FALSE(book.must_end(start + 9min));
+    EXPECT_TRUE(book.must_end(start + 10min));
+    book.session_opens(7, start + 9min);
+    book.session_opened(7);
+    EXPECT_FALSE(book.must_end(start + 100h));
+    book.client_gone(7, start + 100h);
+    EXPECT_FALSE(book.must_end(start + 100h + 9min));
+    book.pass_begun();
+    PassSummary waiting;
+    waiting.waiting = 1;
+    book.pass_ended(waiting, start + 100h + 9min);
+    EXPECT_FALSE(book.must_end(start + 100h + 18min));
+    EXPECT_TRUE(book.must_end(start + 100h + 19min));
+}
+
+}  // namespace
+}  // namespace tailrace::internal

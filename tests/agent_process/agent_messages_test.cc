@@ -1,0 +1,90 @@
+#include "agent_process/agent_messages.h"
+
+#include <gtest/gtest.h>
+
+#include "aggregate/seeds.h"
+
+namespace tailrace::internal {
+namespace {
+
+AgentStatus sample_status() {
+    AgentStatus status;
+    status.process = 77;
+    status.started_unix_ms = 1700000000000;
+    status.sessions = 2;
+    status.working = true;
+    status.busy = "a session";
+    DrainedEpoch epoch;
+    epoch.job = "job";
+    epoch.key = {12, 3};
+    epoch.shared_dir = "/shared";
+    epoch.state = DrainedEpoch::State::failed;
+    epoch.why = Status(Code::corrupt, "damaged");
+    epoch.waiting_for = {"node 1 (b)", "some of nodes 2 to 3"};
+    epoch.bytes = 99;
+    epoch.wrote = true;
+    status.epochs = {epoch, epoch};
+    return status;
+}
+
+std::vector<AgentProcessMessage> samples() {
+    return {SessionOpens{},  SessionOpened{}, StatusAsked{},  DrainAsked{},
+            StopAsked{1500}, LetGo{},         sample_status()};
+}
+
+TEST(AgentProcessMessageTest, EveryKindSurvivesARoundTrip) {
+    for (const auto& message : samples()) {
+        const auto again = decode_agent_process_message(encode(message));
+        ASSERT_TRUE(again.ok()) << again.status().to_string();
+        EXPECT_EQ(again->index(), message.index());
+        EXPECT_TRUE(encode(*again) == encode(message));
+    }
+    EXPECT_EQ(std::get<StopAsked>(*decode_agent_process_message(encode(StopAsked{1500}))).grace_ms, 1500u);
+    const auto status = std::get<AgentStatus>(*decode_agent_process_message(encode(sample_status())));
+    ASSERT_EQ(status.epochs.size(), 2u);
+    EXPECT_EQ(status.epochs[1].waiting_for, sample_status().epochs[1].waiting_for);
+    EXPECT_EQ(status.epochs[1].why.message(), "damaged");
+}
+
+TEST(AgentProcessMessageTest, AStatusOfAnyLengthFitsInAPacket) {
+    auto status = sample_status();
+    status.busy.assign(100000, 'b');
+    status.epochs[0].shared_dir.assign(100000, 'd');
+    status.epochs[0].waiting_for.assign(1000, std::string(100, 'n'));
+    status.epochs.assign(1000, status.epochs[0]);
+    status.epochs.back().key.epoch = 13;
+    const auto bytes = encode(status);
+    EXPECT_LE(bytes.size(), max_agent_message_bytes);
+    const auto again = decode_agent_process_message(bytes);
+    ASSERT_TRUE(again.ok());
+    EXPECT_EQ(std::get<AgentStatus>(*again).epochs.back().key.epoch, 13u) << "the newest are told";
+}
+
+TEST(AgentProcessMessageTest, DamagedBytesAreRefused) {
+    for (const auto& message : samples()) {
+        const auto bytes = encode(message);
+        for (size_t count = 0; count < bytes.size(); ++count)
+            EXPECT_FALSE(decode_agent_process_message(std::span(bytes).first(count)).ok());
+        auto longer = bytes;
+        longer.push_back(std::byte{0});
+        EXPECT_FALSE(decode_agent_process_message(longer).ok());
+    }
+    for (const uint64_t seed : seeds(1, 2000)) {
+        Random random(seed);
+        auto bytes = encode(sample_status());
+        for (int i = 0; i < 3; ++i) bytes[below(random, bytes.size())] = static_cast<std::byte>(random());
+        (void)decode_agent_process_message(bytes);  // any answer, but no crash
+    }
+}
+
+TEST(AgentProcessMessageTest, AnotherVersionIsNamed) {
+    auto bytes = encode(StatusAsked{});
+    bytes[4] = std::byte{9};
+    const auto decoded = decode_agent_process_message(bytes);
+    EXPECT_EQ(decoded.status().code(), Code::unsupported);
+    EXPECT_NE(decoded.status().message().find("versions 9 and 1"), std::string::npos)
+        << decoded.status().message();
+}
+
+}  // namespace
+}  // namespace tailrace::internal
