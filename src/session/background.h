@@ -11,8 +11,8 @@
 //
 // RankEpochs holds what is known of each epoch. Every kind writes to it, and the session reads it.
 //
-// The caller of save() and end() holds the session's lock for saves. Any thread may call the other
-// members, at any time before end(). After end() they do nothing.
+// The caller of the calls of a save, and of end(), holds the session's lock for saves. Any thread may
+// call the other members, at any time before end(). After end() they do nothing.
 #pragma once
 
 #include <chrono>
@@ -50,12 +50,12 @@ class Background {
 
     // How many saves this rank has tried. This is the sequence number of the next save.
     virtual uint64_t sequence() const = 0;
-    // Carries out one save: waits for room in the queue as queue_policy says, calls `capture` with
-    // the seconds that it has waited, and passes the news on. If `refused` is not ok, this rank
-    // captures nothing; each kind says what else happens. The returned status is that of passing
-    // the news on.
-    using CaptureEpoch = std::function<Captured(double waited_seconds)>;
-    virtual Status save(const Status& refused, const CaptureEpoch& capture) = 0;
+    // A save has two calls here. Before the capture, wait_for_room() waits for room in the queue as
+    // queue_policy says. After the capture, captured() passes on how it went.
+    virtual Status wait_for_room() = 0;
+    virtual Status captured(Captured news) = 0;
+    // Takes the place of these two calls if this rank refuses the save and captures nothing.
+    virtual Status save_refused() = 0;
 
     // Takes in the news that have come. Never blocks, and is never collective.
     virtual void read_news() = 0;

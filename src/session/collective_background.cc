@@ -80,19 +80,18 @@ void CollectiveBackground::recover(const LocalEpoch& epoch) {
     ledger_.recovered(epoch.key);
 }
 
-Status CollectiveBackground::save(const Status& refused, const CaptureEpoch& capture) {
-    const auto start = Clock::now();
-    if (waits_for_room(context_.config, sequence_)) {
-        const size_t room = std::max(1u, context_.config.queue_epochs);
-        const auto has_room = [&](const RankEpochs::Entries& entries) {
-            return RankEpochs::unfinished_for_shared(entries) < room;
-        };
-        TAILRACE_TRY(
-            exchange_until([&] { return rank_epochs_.wait_until(has_room, Clock::now()); }, std::nullopt));
-    }
-    std::optional<Captured> captured;
-    if (refused.ok()) captured = capture(std::chrono::duration<double>(Clock::now() - start).count());
-    return exchange(captured, true).status();
+Status CollectiveBackground::wait_for_room() {
+    if (!waits_for_room(context_.config, sequence_)) return {};
+    const size_t room = std::max(1u, context_.config.queue_epochs);
+    const auto has_room = [&](const RankEpochs::Entries& entries) {
+        return RankEpochs::unfinished_for_shared(entries) < room;
+    };
+    return exchange_until([&] { return rank_epochs_.wait_until(has_room, Clock::now()); }, std::nullopt);
+}
+
+Status CollectiveBackground::save_refused() {
+    TAILRACE_TRY(wait_for_room());
+    return exchange(std::nullopt, true).status();
 }
 
 Result<bool> CollectiveBackground::exchange(const std::optional<Captured>& capture, bool in_time) {

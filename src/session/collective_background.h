@@ -27,9 +27,10 @@ class CollectiveBackground : public Background {
     void recover(const LocalEpoch& epoch) override;
     Status begin() override;
     uint64_t sequence() const override { return sequence_; }
-    // A rank that is refused takes part all the same, so that the others learn that it did not
-    // save.
-    Status save(const Status& refused, const CaptureEpoch& capture) override;
+    Status wait_for_room() override;
+    Status captured(Captured news) override { return exchange(std::move(news), true).status(); }
+    // The rank takes part all the same, so that the others learn that it did not save.
+    Status save_refused() override;
     void read_news() override {}
     Result<bool> wait(const std::vector<uint64_t>& epochs, Deadline deadline) override;
     Status wait_flushed(EpochKey key) override;

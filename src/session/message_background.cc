@@ -29,22 +29,20 @@ Status MessageBackground::begin() {
     }));
 }
 
-Status MessageBackground::save(const Status& refused, const CaptureEpoch& capture) {
-    if (!refused.ok()) return {};  // no other rank waits for this save
-    const auto start = Clock::now();
-    if (waits_for_room(context_.config, sequence_)) {
-        const size_t room = std::max(1u, context_.config.queue_epochs);
-        wait_until(
-            [&](const RankEpochs::Entries& entries) {
-                return RankEpochs::unfinished_for_shared(entries) < room;
-            },
-            std::nullopt);
-    }
-    Captured captured = capture(std::chrono::duration<double>(Clock::now() - start).count());
+Status MessageBackground::wait_for_room() {
+    if (!waits_for_room(context_.config, sequence_)) return {};
+    const size_t room = std::max(1u, context_.config.queue_epochs);
+    wait_until(
+        [&](const RankEpochs::Entries& entries) { return RankEpochs::unfinished_for_shared(entries) < room; },
+        std::nullopt);
+    return {};
+}
+
+Status MessageBackground::captured(Captured news) {
     ++sequence_;
     const Status told = catching([&]() -> Status {
-        if (!agent_) return mail_.post(captured, "telling the node's agent of " + to_string(captured.key));
-        agent_->captured(std::move(captured));
+        if (!agent_) return mail_.post(news, "telling the node's agent of " + to_string(news.key));
+        agent_->captured(std::move(news));
         return {};
     });
     // Ranks that do not hear of this capture would wait for ever.

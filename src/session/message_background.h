@@ -19,7 +19,9 @@ class MessageBackground : public Background {
     void recover(const LocalEpoch& epoch) override;
     Status begin() override;
     uint64_t sequence() const override { return sequence_; }
-    Status save(const Status& refused, const CaptureEpoch& capture) override;
+    Status wait_for_room() override;
+    Status captured(Captured news) override;
+    Status save_refused() override { return {}; }  // no other rank waits for this save
     void read_news() override;
     Result<bool> wait(const std::vector<uint64_t>& epochs, Deadline deadline) override;
     Status wait_flushed(EpochKey key) override;

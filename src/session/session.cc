@@ -207,21 +207,23 @@ Status Session::save_or_fail(uint64_t epoch, const Status& failure) {
     const auto start = Background::Clock::now();
     Status refused = check_epoch(epoch);
     if (refused.ok()) refused = check_regions(epoch);
+    if (!refused.ok()) {
+        TAILRACE_TRY(background_->save_refused());
+        return refused;
+    }
+    const auto waiting_since = Background::Clock::now();
+    TAILRACE_TRY(background_->wait_for_room());
+    Captured news;
+    news.wait_seconds = seconds_since(waiting_since);
     Status captured;
-    TAILRACE_TRY(background_->save(refused, [&](double waited_seconds) REQUIRES(save_mutex_) {
-        Captured news;
-        try {
-            captured = capture_epoch(epoch, failure, news);
-        } catch (...) {
-            captured = caught_status();
-        }
-        // Also if something was thrown: the others must hear that this rank has not captured the
-        // epoch.
-        news.status = captured;
-        news.wait_seconds = waited_seconds;
-        return news;
-    }));
-    TAILRACE_TRY(refused);
+    try {
+        captured = capture_epoch(epoch, failure, news);
+    } catch (...) {
+        captured = caught_status();
+    }
+    // Also if something was thrown: the others must hear that this rank has not captured the epoch.
+    news.status = captured;
+    TAILRACE_TRY(background_->captured(std::move(news)));
     epochs_.set_blocked(epoch, seconds_since(start));
     return captured;
 }
