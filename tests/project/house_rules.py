@@ -168,6 +168,30 @@ def mutexes_say_what_they_guard(tree):
             if "GUARDED_BY(%s)" % match[1] not in tree.text(path)]
 
 
+# Pages that name files of src by part and name, as `part/file` or `part/file.cc`.
+MAPS = ("CONTRIBUTING.md", "docs/design.md")
+CODE_WORD = re.compile(r"`([^`\n]+)`")
+
+
+def maps_name_what_is_there(tree):
+    """The files that CONTRIBUTING.md and docs/design.md name are in src, and so are the functions beside them."""
+    files = {p[len("src/"):] for p in tree.paths if p.startswith("src/")}
+    parts = {f.split("/")[0] for f in files if "/" in f}
+    bad = []
+    for path in (p for p in MAPS if p in tree.paths):
+        for number, line in enumerate(tree.text(path).split("\n"), 1):
+            words = CODE_WORD.findall(line)
+            named = [w for w in words if re.fullmatch(r"\w+/\w+(\.h|\.cc)?", w) and w.split("/")[0] in parts]
+            there = {w: [f for f in (w, w + ".h", w + ".cc") if f in files] for w in named}
+            bad += ["%s:%d: src/%s is not there" % (path, number, w) for w in named if not there[w]]
+            functions = re.findall(r"\| `(?:\w+::)?(\w+)` (?=\|)", line)  # alone in a cell of a table
+            text = "".join(tree.text("src/" + f) for found in there.values() for f in found)
+            bad += ["%s:%d: %s is not in %s" % (path, number, function, " or ".join(named))
+                    for function in functions
+                    if text and not re.search(r"\b%s\(" % function, text)]
+    return bad
+
+
 def nothing_is_left_open(tree):
     """No notes about work to be done in the code: it is done, or it is an issue."""
     note = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
@@ -178,4 +202,4 @@ def nothing_is_left_open(tree):
 
 RULES = [mpi_stays_in_its_files, liburing_stays_in_one_file, parts_see_only_their_layers,
          library_never_exits_or_prints, files_are_small, no_machine_paths, nothing_is_left_open,
-         threads_and_time_come_from_one_part, mutexes_say_what_they_guard]
+         threads_and_time_come_from_one_part, mutexes_say_what_they_guard, maps_name_what_is_there]

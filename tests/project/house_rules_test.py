@@ -38,6 +38,9 @@ BREAKS = {
     "mutexes_say_what_they_guard": (
         "src/base/mute.h", "    mutable Mutex mutex_;\n    int a_;\n", "nothing is GUARDED_BY(mutex_)",
         "src/base/plain.h", "    Mutex mutex_;\n    int a_ GUARDED_BY(mutex_);\n"),
+    "maps_name_what_is_there": (
+        "docs/design.md", "`base/there`\n| it ends | `base/there.cc` | `Name::end` |\n", "end is not in base/there.cc",
+        "src/base/there.cc", "void begin();\n"),
     "nothing_is_left_open": (
         "src/base/later.cc", "// TO" + "DO: think\n", "TO" + "DO",
         "src/base/now.cc", "// thought\n"),
@@ -51,6 +54,16 @@ class ProjectKeeps(unittest.TestCase):
 class RuleComplains(unittest.TestCase):
     def test_every_rule_has_a_planted_case(self):
         self.assertEqual(sorted(BREAKS), sorted(r.__name__ for r in house_rules.RULES))
+
+
+    def test_a_map_may_not_name_a_file_that_is_gone(self):
+        with tempfile.TemporaryDirectory() as root:
+            for path, text in (("src/base/there.cc", ""), ("CONTRIBUTING.md", "see\n`base/gone.cc`, `base/there`\n")):
+                os.makedirs(os.path.join(root, os.path.dirname(path)), exist_ok=True)
+                with open(os.path.join(root, path), "w") as f:
+                    f.write(text)
+            self.assertEqual(house_rules.maps_name_what_is_there(house_rules.Tree(root)),
+                             ["CONTRIBUTING.md:2: src/base/gone.cc is not there"])
 
 
 def add_tests(rule):
