@@ -1,5 +1,5 @@
-// The aggregator of a node keeps its jobs in order, passes each message on to the part that it is
-// for, and lets each part move. The parts hold the method: Coordinator decides how the group's
+// The aggregator of a node keeps its jobs in order, passes each message on to the role that it is
+// for, and lets each role move. The roles hold the method: Coordinator decides how the group's
 // flush ends, Leader and Follower move data.
 //
 // Order between epochs: several epochs may be in flight, but a node takes buffers for an epoch only
@@ -117,7 +117,7 @@ class NodeAggregator final : public Aggregator {
     void take(int node, const ResultMessage& message);
 
     void start_solo(Epoch& epoch);
-    void begin_parts(Epoch& epoch);
+    void begin_role(Epoch& epoch);
     void fail(Epoch& epoch, const Status& why);
     bool advance(Epoch& epoch, bool may_take_buffers);
     void report_segment(Epoch& epoch);
@@ -261,10 +261,10 @@ void NodeAggregator::start_solo(Epoch& epoch) {
     }
     INVARIANT(plan->leader_index(node_) >= 0);
     epoch.plan = std::make_shared<const FlushPlan>(std::move(plan).value());
-    begin_parts(epoch);
+    begin_role(epoch);
 }
 
-void NodeAggregator::begin_parts(Epoch& epoch) {
+void NodeAggregator::begin_role(Epoch& epoch) {
     epoch.planned = Clock::now();
     plans_.push_back(epoch.plan);
     auto reader = std::make_shared<LocalReader>(services_.local, epoch.job.streams, epoch.plan->chunk_bytes);
@@ -387,7 +387,7 @@ void NodeAggregator::take(int, const PlanMessage& message) {
                                      "configuration",
                                      to_string(message.plan.key)))));
     }
-    begin_parts(*epoch);
+    begin_role(*epoch);
 }
 
 void NodeAggregator::take(int node, const CreditMessage& message) {

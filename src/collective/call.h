@@ -1,4 +1,4 @@
-// One collective call on one rank, between the two agreements. It drives the parts until this rank
+// One collective call on one rank, between the two agreements. It drives the roles until this rank
 // has finished.
 #pragma once
 

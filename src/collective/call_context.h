@@ -1,4 +1,4 @@
-// CallContext: what the parts of one collective call share on one rank. CallMemory: what calls
+// CallContext: what the roles of one collective call share on one rank. CallMemory: what calls
 // leave to the next one, so that memory is made and mapped once per file.
 //
 // Only the thread that drives the call uses these.
@@ -64,7 +64,7 @@ struct CallContext {
     const bool writes;
     const size_t slots;  // if this rank is a local aggregator
 
-    // The first failure of this rank. After one, the parts go on without bytes, so that nobody
+    // The first failure of this rank. After one, the roles go on without bytes, so that nobody
     // waits for them.
     Status failure{};
     uint64_t file_end = UINT64_MAX;

@@ -5,7 +5,7 @@
 //   1. Every rank examines its list, and all exchange a summary (one allgather).
 //   2. From the same summaries every rank makes the same plan (plan.h): who aggregates, and which windows of
 //      the file belong to whom, or that no exchange is needed.
-//   3. The parts (member, local aggregator, global aggregator) run as state machines in the calling thread
+//   3. The roles (member, local aggregator, global aggregator) run as state machines in the calling thread
 //      until this rank has finished. Global aggregators have a thread for the file.
 //   4. All agree on the outcome (one allgather), so every rank returns the same status.
 //

@@ -36,12 +36,12 @@ Sieving sieving_for(std::string_view file_system, Sieve reads, Sieve writes) {
     return sieving;
 }
 
-std::vector<Segment> make_segments(std::span<const Request> runs, uint64_t hole_bytes, uint64_t file_bytes,
-                                   uint64_t block_bytes) {
-    std::vector<Segment> segments;
+std::vector<Stretch> make_stretches(std::span<const Request> runs, uint64_t hole_bytes, uint64_t file_bytes,
+                                    uint64_t block_bytes) {
+    std::vector<Stretch> stretches;
     for (const Request& run : runs) {
-        if (!segments.empty()) {
-            Segment& last = segments.back();
+        if (!stretches.empty()) {
+            Stretch& last = stretches.back();
             const uint64_t hole = run.offset - last.end;
             const uint64_t first_new = std::max(last.end, file_bytes);
             const bool new_block = align_up(first_new, block_bytes) + block_bytes <= run.offset;
@@ -50,9 +50,9 @@ std::vector<Segment> make_segments(std::span<const Request> runs, uint64_t hole_
                 continue;
             }
         }
-        segments.push_back({run.offset, run.end()});
+        stretches.push_back({run.offset, run.end()});
     }
-    return segments;
+    return stretches;
 }
 
 FilePhase::FilePhase(OpenFile open_file, Sieving sieving, uint64_t block_bytes, std::function<void()> wake)
@@ -104,18 +104,18 @@ Status FilePhase::write(File& file, FileTask& task, const std::vector<Request>& 
         TAILRACE_ASSIGN(file_bytes, file.size());
     }
     size_t run = 0;
-    for (const Segment& segment : make_segments(runs, sieving_.write_hole_bytes, file_bytes, block_bytes_)) {
+    for (const Stretch& stretch : make_stretches(runs, sieving_.write_hole_bytes, file_bytes, block_bytes_)) {
         const size_t first = run;
-        while (run < runs.size() && runs[run].offset < segment.end) ++run;
-        TAILRACE_TRY(write_segment(file, task, std::span(runs).subspan(first, run - first)));
+        while (run < runs.size() && runs[run].offset < stretch.end) ++run;
+        TAILRACE_TRY(write_stretch(file, task, std::span(runs).subspan(first, run - first)));
     }
     return Status();
 }
 
-// Writes the bytes between the runs of a segment along with them, and zeros beyond the end of the
+// Writes the bytes between the runs of a stretch along with them, and zeros beyond the end of the
 // file. A hole that has a whole block and only zeros is left out, because it may be a hole of the
 // file.
-Status FilePhase::write_segment(File& file, FileTask& task, std::span<const Request> runs) {
+Status FilePhase::write_stretch(File& file, FileTask& task, std::span<const Request> runs) {
     uint64_t begin = runs.front().offset;
     const auto write_until = [&](uint64_t end) {
         ++task.operations;
@@ -147,13 +147,13 @@ Status FilePhase::write_segment(File& file, FileTask& task, std::span<const Requ
 }
 
 Status FilePhase::read(File& file, FileTask& task, const std::vector<Request>& runs) {
-    for (const Segment& segment : make_segments(runs, sieving_.read_hole_bytes, UINT64_MAX, block_bytes_)) {
+    for (const Stretch& stretch : make_stretches(runs, sieving_.read_hole_bytes, UINT64_MAX, block_bytes_)) {
         const std::span<std::byte> target =
-            task.image.subspan(segment.begin - task.window.begin, segment.end - segment.begin);
+            task.image.subspan(stretch.begin - task.window.begin, stretch.end - stretch.begin);
         ++task.operations;
-        TAILRACE_ASSIGN(const size_t got, file.read_at(target, segment.begin));
+        TAILRACE_ASSIGN(const size_t got, file.read_at(target, stretch.begin));
         if (got == target.size()) continue;
-        task.file_end = std::min(task.file_end, segment.begin + got);
+        task.file_end = std::min(task.file_end, stretch.begin + got);
         std::fill(target.begin() + static_cast<std::ptrdiff_t>(got), target.end(), std::byte{0});
     }
     return Status();

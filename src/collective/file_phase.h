@@ -2,7 +2,7 @@
 // next ones are exchanged.
 //
 // Data enters and leaves in images. An image is memory that stands for a window, byte for byte. A
-// window is written as a few segments. A segment has one run or, if data sieving pays, several runs
+// window is written as a few stretches. A stretch has one run or, if data sieving pays, several runs
 // and the holes between them, which are read first. Only holes inside one window are ever filled,
 // so aggregators of one call do not touch each other's bytes.
 //
@@ -22,10 +22,10 @@
 
 namespace tailrace::internal::collective {
 
-// A part of a window that is read or written at once.
-struct Segment {
+// Bytes of a window that are read or written at once.
+struct Stretch {
     uint64_t begin = 0, end = 0;
-    bool operator==(const Segment&) const = default;
+    bool operator==(const Stretch&) const = default;
 };
 
 // How wide a hole may be that is read or written along with the bytes around it. 0: no hole is.
@@ -45,13 +45,13 @@ bool is_local(std::string_view file_system);
 // much as 64 KiB.
 Sieving sieving_for(std::string_view file_system, Sieve reads, Sieve writes);
 
-// The segments of a window's runs. For writes, a hole that holds a whole block of block_bytes
+// The stretches of a window's runs. For writes, a hole that holds a whole block of block_bytes
 // beyond the file's present end (file_bytes) is never filled, so that holes of a new file stay
 // holes. For reads pass UINT64_MAX. A hole before the end may belong to a new file as well, because
 // another aggregator may have written behind it. So FilePhase leaves out whole blocks of zeros that
 // it has read.
-std::vector<Segment> make_segments(std::span<const Request> runs, uint64_t hole_bytes, uint64_t file_bytes,
-                                   uint64_t block_bytes);
+std::vector<Stretch> make_stretches(std::span<const Request> runs, uint64_t hole_bytes, uint64_t file_bytes,
+                                    uint64_t block_bytes);
 
 // One window on its way between an image and the file. It belongs to the submitter, and must stay
 // until `finished`, together with the targets of its spans.
@@ -89,7 +89,7 @@ class FilePhase {
     Status carry_out(File& file, FileTask& task);
     Status write(File& file, FileTask& task, const std::vector<Request>& runs);
     Status read(File& file, FileTask& task, const std::vector<Request>& runs);
-    Status write_segment(File& file, FileTask& task, std::span<const Request> runs);
+    Status write_stretch(File& file, FileTask& task, std::span<const Request> runs);
 
     const OpenFile open_file_;
     const Sieving sieving_;

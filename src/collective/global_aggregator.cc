@@ -269,7 +269,7 @@ Result<bool> GlobalAggregator::advance(Window& window) {
         }
         case Window::Stage::in_file:
             if (!window.task.finished.load(std::memory_order_acquire)) return moved;
-            TAILRACE_TRY(file_phase_over(window));
+            TAILRACE_TRY(run_file_phase(window));
             return true;
         case Window::Stage::serving:
             if (!all(settled)) return moved;
@@ -327,7 +327,7 @@ Status GlobalAggregator::submit(Window& window) {
     return Status();
 }
 
-Status GlobalAggregator::file_phase_over(Window& window) {
+Status GlobalAggregator::run_file_phase(Window& window) {
     context_.fail(window.task.status);
     context_.file_end = std::min(context_.file_end, window.task.file_end);
     Statistics& statistics = context_.statistics;

@@ -81,7 +81,7 @@ class GlobalAggregator {
     Result<bool> advance(Window& window);
     Result<bool> advance(Window& window, Contribution& contribution);
     Status submit(Window& window);
-    Status file_phase_over(Window& window);
+    Status run_file_phase(Window& window);
     void scatter(Window& window, std::span<const Request> runs, std::span<const std::byte> packed);
     void gather(Window& window, std::span<const Request> runs, std::span<std::byte> packed);
     Status say_done(int target, const Window& window);

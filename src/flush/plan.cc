@@ -30,9 +30,9 @@ uint64_t chunks_of(uint64_t bytes, uint64_t chunk_bytes) {
     return bytes / chunk_bytes + (bytes % chunk_bytes != 0 ? 1 : 0);
 }
 
-// The first number whose share floor(i * parts / count) is `part`.
-uint64_t first_of_part(uint64_t part, uint64_t parts, uint64_t count) {
-    return (part * count + parts - 1) / parts;
+// The first number with floor(i * shares / count) = share.
+uint64_t first_of_share(uint64_t share, uint64_t shares, uint64_t count) {
+    return (share * count + shares - 1) / shares;
 }
 
 Status bad_plan(const FlushPlan& plan, const std::string& what) {
@@ -86,10 +86,10 @@ Group group_of_node(int node, int node_count, uint32_t file_count) {
     const uint64_t index = static_cast<uint64_t>(node) * groups / nodes;
     Group group;
     group.index = static_cast<int>(index);
-    group.first_node = static_cast<int>(first_of_part(index, groups, nodes));
-    group.last_node = static_cast<int>(first_of_part(index + 1, groups, nodes));
-    group.first_file = static_cast<uint32_t>(first_of_part(index, groups, file_count));
-    group.last_file = static_cast<uint32_t>(first_of_part(index + 1, groups, file_count));
+    group.first_node = static_cast<int>(first_of_share(index, groups, nodes));
+    group.last_node = static_cast<int>(first_of_share(index + 1, groups, nodes));
+    group.first_file = static_cast<uint32_t>(first_of_share(index, groups, file_count));
+    group.last_file = static_cast<uint32_t>(first_of_share(index + 1, groups, file_count));
     return group;
 }
 

@@ -91,7 +91,7 @@ std::vector<ReadCall> plan_reads(std::span<const StreamExtent> extents, std::spa
         else
             add_piece(call, fragment.memory);
         call.bytes += gap + bytes;
-        call.parts.push_back({fragment.block, bytes, call.bytes});
+        call.shares.push_back({fragment.block, bytes, call.bytes});
     }
     return calls;
 }

@@ -33,16 +33,16 @@ struct ReadLimits {
 // One call of File::read_pieces.
 struct ReadCall {
     // The bytes of one block that this call reads.
-    struct Part {
+    struct Share {
         size_t block = 0;  // index into `blocks` of plan_reads
         uint64_t bytes = 0;
-        uint64_t end = 0;  // the part is there when the call has read at least this many bytes
+        uint64_t end = 0;  // the share is there when the call has read at least this many bytes
     };
     uint32_t file = 0;
     uint64_t offset = 0;
     uint64_t bytes = 0;
     std::vector<Piece> pieces;
-    std::vector<Part> parts;
+    std::vector<Share> shares;
 };
 
 // `extents` ascend by stream_offset and cover every block. `throw_away` has limits.gap_bytes; the

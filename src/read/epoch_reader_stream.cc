@@ -201,13 +201,13 @@ class Attempt {
                 fmt::format("'{}' is truncated: it ends at offset {}, but {} bytes belong at offset {}",
                             files_.path(call.file), call.offset + got, call.bytes, call.offset));
         }
-        for (const ReadCall::Part& part : call.parts) {
-            if (part.end > got) {
-                fail(part.block, why);
+        for (const ReadCall::Share& share : call.shares) {
+            if (share.end > got) {
+                fail(share.block, why);
                 continue;
             }
-            missing_[part.block] -= part.bytes;
-            if (missing_[part.block] == 0) arrived.complete.push_back(part.block);
+            missing_[share.block] -= share.bytes;
+            if (missing_[share.block] == 0) arrived.complete.push_back(share.block);
         }
         return arrived;
     }

@@ -42,12 +42,12 @@ namespace tailrace::internal {
 
 namespace {
 
-// The parts of a transfer: [0, direct_begin) plain, [direct_begin, direct_end) direct, the rest
-// plain.
-struct DirectPart {
+// The bytes [begin, end) of a transfer go around the page cache; what lies before and behind them
+// goes through it.
+struct DirectRange {
     size_t begin = 0, end = 0;
 };
-DirectPart direct_part(const void* memory, size_t bytes, uint64_t offset) {
+DirectRange direct_range(const void* memory, size_t bytes, uint64_t offset) {
     const auto address = reinterpret_cast<uintptr_t>(memory);
     if (address % direct_unit_bytes != offset % direct_unit_bytes) return {};
     const size_t begin = (direct_unit_bytes - offset % direct_unit_bytes) % direct_unit_bytes;
@@ -99,12 +99,13 @@ class PosixFile : public File {
 
     Status write_at(std::span<const std::byte> source, uint64_t offset) override {
         TAILRACE_TRY(check_range("writing", source.size(), offset));
-        DirectPart part;
-        if (route() == Route::direct) part = direct_part(source.data(), source.size(), offset);
+        DirectRange direct;
+        if (route() == Route::direct) direct = direct_range(source.data(), source.size(), offset);
         // In ascending order, so that a growing file is written from front to back.
-        TAILRACE_TRY(write_plain(source.first(part.begin), offset));
-        TAILRACE_TRY(write_direct(source.subspan(part.begin, part.end - part.begin), offset + part.begin));
-        return write_plain(source.subspan(part.end), offset + part.end);
+        TAILRACE_TRY(write_plain(source.first(direct.begin), offset));
+        TAILRACE_TRY(
+            write_direct(source.subspan(direct.begin, direct.end - direct.begin), offset + direct.begin));
+        return write_plain(source.subspan(direct.end), offset + direct.end);
     }
 
     Status reserve(uint64_t bytes) override {
@@ -249,11 +250,11 @@ class PosixFile : public File {
             runs.back().pieces.push_back({bytes.data(), bytes.size()});
         };
         for (const Piece& target : targets) {
-            DirectPart part;
-            if (may_go_direct) part = direct_part(target.data(), target.size(), offset);
-            add(target.first(part.begin), false);
-            add(target.subspan(part.begin, part.end - part.begin), true);
-            add(target.subspan(part.end), false);
+            DirectRange direct;
+            if (may_go_direct) direct = direct_range(target.data(), target.size(), offset);
+            add(target.first(direct.begin), false);
+            add(target.subspan(direct.begin, direct.end - direct.begin), true);
+            add(target.subspan(direct.end), false);
             offset += target.size();
         }
         return runs;

@@ -52,18 +52,18 @@ class FilePhaseTest : public testing::Test {
 
 TEST(SegmentsTest, HolesUpToTheLimitAreFilled) {
     const std::vector<Request> runs = {{0, 10}, {14, 6}, {30, 10}};
-    EXPECT_THAT(make_segments(runs, 0, 100, 4096),
-                ElementsAre(Segment{0, 10}, Segment{14, 20}, Segment{30, 40}));
-    EXPECT_THAT(make_segments(runs, 4, 100, 4096), ElementsAre(Segment{0, 20}, Segment{30, 40}));
-    EXPECT_THAT(make_segments(runs, 10, 100, 4096), ElementsAre(Segment{0, 40}));
+    EXPECT_THAT(make_stretches(runs, 0, 100, 4096),
+                ElementsAre(Stretch{0, 10}, Stretch{14, 20}, Stretch{30, 40}));
+    EXPECT_THAT(make_stretches(runs, 4, 100, 4096), ElementsAre(Stretch{0, 20}, Stretch{30, 40}));
+    EXPECT_THAT(make_stretches(runs, 10, 100, 4096), ElementsAre(Stretch{0, 40}));
 }
 
 TEST(SegmentsTest, HolesOfANewFileStayHoles) {
     const std::vector<Request> runs = {{0, 10}, {40, 10}};
-    EXPECT_EQ(make_segments(runs, 100, 0, 16).size(), 2u);   // the blocks at 16 would be filled with zeros
-    EXPECT_EQ(make_segments(runs, 100, 40, 16).size(), 1u);  // the file has something there
-    EXPECT_EQ(make_segments(runs, 100, 20, 16).size(), 1u);  // the hole holds no whole block of 16 beyond 20
-    EXPECT_EQ(make_segments(runs, 100, UINT64_MAX, 16).size(), 1u);
+    EXPECT_EQ(make_stretches(runs, 100, 0, 16).size(), 2u);   // the blocks at 16 would be filled with zeros
+    EXPECT_EQ(make_stretches(runs, 100, 40, 16).size(), 1u);  // the file has something there
+    EXPECT_EQ(make_stretches(runs, 100, 20, 16).size(), 1u);  // the hole holds no whole block of 16 beyond 20
+    EXPECT_EQ(make_stretches(runs, 100, UINT64_MAX, 16).size(), 1u);
 }
 
 TEST(SievingTest, ReadingAndWritingAlongPaysWhereOperationsAreDear) {

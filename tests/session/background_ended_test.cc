@@ -16,11 +16,11 @@ namespace {
 using namespace testing_support;
 using ::testing::HasSubstr;
 
-class BackgroundOverTest : public testing::Test {
+class BackgroundEndedTest : public testing::Test {
   protected:
     // What is logged on the way is meant.
-    BackgroundOverTest() { set_log_level(LogLevel::off); }
-    ~BackgroundOverTest() override { set_log_level(LogLevel::warning); }
+    BackgroundEndedTest() { set_log_level(LogLevel::off); }
+    ~BackgroundEndedTest() override { set_log_level(LogLevel::warning); }
 
     // Two ranks on each of three machines, all in one group, save three times and close. The number of ranks
     // that were told of a failure by wait_all.
@@ -66,7 +66,7 @@ class BackgroundOverTest : public testing::Test {
 
 constexpr int agents[] = {0, 2, 4};
 
-TEST_F(BackgroundOverTest, TransfersThatFailAreHeardOfByAllRanksAndTheNextSessionGoesOn) {
+TEST_F(BackgroundEndedTest, TransfersThatFailAreHeardOfByAllRanksAndTheNextSessionGoesOn) {
     for (const int broken : agents) {
         SCOPED_TRACE(broken);
         machines = Machines();
@@ -80,7 +80,7 @@ TEST_F(BackgroundOverTest, TransfersThatFailAreHeardOfByAllRanksAndTheNextSessio
 }
 
 // As a defect of ours would: it is thrown in the thread of an agent, or of a rank that saves.
-TEST_F(BackgroundOverTest, ABrokenInvariantFailsTheSessionWithItsSentenceAndTheNextOneGoesOn) {
+TEST_F(BackgroundEndedTest, ABrokenInvariantFailsTheSessionWithItsSentenceAndTheNextOneGoesOn) {
     on_broken_invariant(nullptr);  // as in a program
     for (const auto kind : {TransportCall::transfer, TransportCall::post})
         for (const int broken : agents) {
@@ -97,7 +97,7 @@ TEST_F(BackgroundOverTest, ABrokenInvariantFailsTheSessionWithItsSentenceAndTheN
         }
 }
 
-TEST_F(BackgroundOverTest, OnePostThatFailsEndsItForAllRanks) {
+TEST_F(BackgroundEndedTest, OnePostThatFailsEndsItForAllRanks) {
     for (const int broken : agents)
         for (const uint64_t bad_call : {0u, 1u, 2u, 4u, 7u}) {
             SCOPED_TRACE(testing::Message() << "rank " << broken << ", call " << bad_call);
@@ -111,7 +111,7 @@ TEST_F(BackgroundOverTest, OnePostThatFailsEndsItForAllRanks) {
         }
 }
 
-TEST_F(BackgroundOverTest, ARankWhosePostFailsHoldsNobodyUp) {
+TEST_F(BackgroundEndedTest, ARankWhosePostFailsHoldsNobodyUp) {
     for (const uint64_t bad_call : {0u, 1u, 2u}) {
         SCOPED_TRACE(bad_call);
         machines = Machines();
@@ -130,7 +130,7 @@ TEST_F(BackgroundOverTest, ARankWhosePostFailsHoldsNobodyUp) {
 }
 
 // Nobody hears of it before close, where collectives still work.
-TEST_F(BackgroundOverTest, ANodeThatCanSendNothingHoldsNobodyUpInClose) {
+TEST_F(BackgroundEndedTest, ANodeThatCanSendNothingHoldsNobodyUpInClose) {
     auto breaking = job();
     breaking.breaks = [](int rank, TransportCall, uint64_t calls) { return rank == 2 && calls >= 3; };
     run(breaking, [&](Checkpointer& session) {
@@ -157,7 +157,7 @@ class HeldNames : public MemoryStorage {
 };
 
 // Node 1 loses its transport while the root gives an epoch, which all groups have committed, its names.
-TEST_F(BackgroundOverTest, AnEpochThatIsBeingNamedIsCommittedForEverybody) {
+TEST_F(BackgroundEndedTest, AnEpochThatIsBeingNamedIsCommittedForEverybody) {
     auto breaking = job_on(machines, hosts_of(2, 2));
     breaking.config.files = 1;
     auto names = std::make_shared<HeldNames>();
@@ -182,7 +182,7 @@ TEST_F(BackgroundOverTest, AnEpochThatIsBeingNamedIsCommittedForEverybody) {
     });
 }
 
-TEST_F(BackgroundOverTest, SavingGoesOnInTheNodeLocalTierAndKeepsNoMoreThanItShould) {
+TEST_F(BackgroundEndedTest, SavingGoesOnInTheNodeLocalTierAndKeepsNoMoreThanItShould) {
     auto breaking = job();
     breaking.config.keep_local = 2;
     breaking.breaks = [&](int rank, TransportCall, uint64_t calls) { return rank == 2 && calls == 3; };
