@@ -2,19 +2,17 @@
 // --yes.
 //
 //   1  lock the directory, so that no session writes there (needed only with --yes)
-//   2  read every epoch's heads and tables and decide (choose_removals, pure)
-//   3  read every byte of the newest epoch that would stay; if it is damaged, do not count it and go to 2
-//   4  say what would be removed
-//   5  remove it, oldest epoch first
+//   2  judge every epoch by its heads, and decide what goes (shared/pruning.h)
+//   3  say what would be removed
+//   4  remove it, oldest epoch first
 //
-// If prune is killed in step 5, an epoch has lost some of its files. That epoch is marked as
+// If prune is killed in step 4, an epoch has lost some of its files. That epoch is marked as
 // unfinished, and the next session removes the rest.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "base/units.h"
 #include "command.h"
@@ -22,7 +20,7 @@
 #include "progress.h"
 #include "read/epoch_reader.h"
 #include "shared/epoch_files.h"
-#include "shared/retention.h"
+#include "shared/pruning.h"
 #include "text.h"
 
 namespace tailrace::internal::tool {
@@ -43,15 +41,7 @@ struct Removal {
     std::string why;
 };
 
-// An epoch that cannot be restored must not push out one that can.
-bool is_restorable(Storage& storage, const ListedEpoch& epoch) {
-    const Status restorable = check_restorable(storage, *epoch.shared);
-    if (!restorable.ok())
-        std::fprintf(stderr, "tailrace: not counted: %s\n", printable(restorable.message()).c_str());
-    return restorable.ok();
-}
-
-Status read_every_byte(Storage& storage, const ListedEpoch& epoch) {
+Status read_every_byte(Storage& storage, const JudgedEpoch& epoch) {
     TAILRACE_ASSIGN(const auto reader, EpochReader::open(storage, storage, epoch.sources()));
     Progress progress("reading " + to_string(epoch.found.key), epoch.data_bytes());
     for (const StreamMap& stream : epoch.shared->streams)
@@ -59,68 +49,17 @@ Status read_every_byte(Storage& storage, const ListedEpoch& epoch) {
     return Status();
 }
 
-// choose_removals, repeated until at least one of the epochs that stay has been read as a whole and
-// is sound. Heads and tables do not tell whether the data are. If nothing would be removed, nothing
-// is read.
-std::vector<EpochKey> choose_soundly(Storage& storage, const std::vector<ListedEpoch>& epochs,
-                                     std::vector<EpochAge>& ages, const RetentionRule& rule) {
-    while (true) {
-        auto chosen = choose_removals(ages, rule);
-        if (chosen.empty()) return chosen;
-        const ListedEpoch* newest = nullptr;
-        for (const ListedEpoch& epoch : epochs) {
-            const auto age = std::find_if(ages.begin(), ages.end(), [&](const EpochAge& other) {
-                return other.key == epoch.found.key;
-            });
-            if (age == ages.end() || !age->complete || !age->restorable || !epoch.shared ||
-                epoch.left_behind || std::find(chosen.begin(), chosen.end(), age->key) != chosen.end())
-                continue;
-            if (newest == nullptr || newest->found.key < epoch.found.key) newest = &epoch;
-        }
-        if (newest == nullptr) return chosen;
-        const Status sound = read_every_byte(storage, *newest);
-        if (sound.ok()) return chosen;
-        std::fprintf(stderr, "tailrace: %s is damaged and not counted: %s\n",
-                     to_string(newest->found.key).c_str(), printable(sound.message()).c_str());
-        for (EpochAge& age : ages)
-            if (age.key == newest->found.key) age.restorable = false;
-    }
-}
-
-// An epoch that has lost some files, or never had all of them, and that the rule would remove if it
-// were whole. Nobody can use the files that are left. `ages`: of all epochs.
-bool is_remainder(const ListedEpoch& epoch, const std::vector<EpochAge>& ages, const RetentionRule& rule) {
-    if (epoch.completeness != Completeness::incomplete) return false;
-    if (rule.older_than_seconds && epoch.age_seconds() <= *rule.older_than_seconds) return false;
-    const auto newer = std::count_if(ages.begin(), ages.end(), [&](const EpochAge& other) {
-        return other.complete && other.restorable && epoch.found.key < other.key;
-    });
-    return static_cast<uint64_t>(newer) >= std::max<uint64_t>(1, rule.keep_newest.value_or(1));
-}
-
-// `nobody_writes`: no session holds the directory, so no incomplete epoch is still being written.
-std::vector<Removal> choose(Storage& storage, const std::vector<ListedEpoch>& epochs,
-                            const RetentionRule& rule, bool by_rule, bool leftovers, bool nobody_writes) {
-    std::vector<EpochAge> ages;
-    for (const ListedEpoch& epoch : epochs)
-        if (epoch.found.files)
-            ages.push_back({epoch.found.key, epoch.completeness == Completeness::complete,
-                            epoch.age_seconds(), !by_rule || !epoch.shared || is_restorable(storage, epoch)});
-    std::set<EpochKey> chosen;
-    if (by_rule)
-        for (const EpochKey& key : choose_soundly(storage, epochs, ages, rule)) chosen.insert(key);
+std::vector<Removal> choose(Storage& storage, const std::vector<ListedEpoch>& epochs, const PruneRule& rule) {
+    std::vector<const JudgedEpoch*> judged;
+    for (const ListedEpoch& epoch : epochs) judged.push_back(&epoch);
+    PruneSteps steps;
+    steps.read_every_byte = [&](const JudgedEpoch& epoch) { return read_every_byte(storage, epoch); };
+    steps.tell = [](const std::string& sentence) {
+        std::fprintf(stderr, "tailrace: %s\n", printable(sentence).c_str());
+    };
     std::vector<Removal> removals;
-    for (const ListedEpoch& epoch : epochs) {
-        if (!epoch.found.files) continue;
-        if (chosen.count(epoch.found.key) > 0)
-            removals.push_back({&epoch, epoch.replaced      ? "replaced by a later run"
-                                        : epoch.left_behind ? "left behind by a later run"
-                                                            : "older than what is kept"});
-        else if (by_rule && nobody_writes && is_remainder(epoch, ages, rule))
-            removals.push_back({&epoch, "incomplete, older than what is kept"});
-        else if (leftovers && epoch.completeness == Completeness::incomplete)
-            removals.push_back({&epoch, "incomplete"});
-    }
+    for (const Pruned& pruned : choose_pruned(storage, judged, rule, steps))
+        removals.push_back({&epochs[pruned.epoch], std::string(pruned.why)});
     return removals;
 }
 
@@ -186,15 +125,15 @@ Status remove(Storage& storage, const std::string& directory, const std::vector<
 }
 
 Exit run(const Options& options, Storage& storage) {
-    RetentionRule rule;
-    rule.keep_newest = options.keep;
+    PruneRule rule;
+    rule.leftovers = options.leftovers;
+    rule.retention.keep_newest = options.keep;
     if (!options.older_than.empty()) {
         auto age = parse_age(options.older_than);
         if (!age.ok()) return report(age.status().with_context("--older-than"));
-        rule.older_than_seconds = *age;
+        rule.retention.older_than_seconds = *age;
     }
-    const bool by_rule = rule.keep_newest || rule.older_than_seconds;
-    if (!by_rule && !options.leftovers)
+    if (!options.keep && options.older_than.empty() && !options.leftovers)
         return report(Status(Code::invalid_argument,
                              "no rule says what to remove: give --keep, --older-than or --leftovers"));
     if (options.keep && *options.keep == 0)
@@ -220,7 +159,8 @@ Exit run(const Options& options, Storage& storage) {
     auto found = find_job(storage, options.choice);
     if (!found.ok()) return report(found.status());
     const auto epochs = judge_listed(storage, std::move(*found));
-    const auto removals = choose(storage, epochs, rule, by_rule, options.leftovers, lock.ok());
+    rule.nobody_writes = lock.ok();
+    const auto removals = choose(storage, epochs, rule);
 
     if (!options.json) print_plan(removals);
     if (options.yes && !removals.empty())
