@@ -208,6 +208,7 @@ Status NodeAgent::on_message(const Message& message) {
         return {};
     }
     TAILRACE_ASSIGN(const auto news, decode_agent_message(message.bytes));
+    TAILRACE_TRY(check_sender(message.source, news));
     if (const auto* capture = std::get_if<Captured>(&news)) {
         {
             MutexLock lock(mutex_);
@@ -235,6 +236,27 @@ Status NodeAgent::on_message(const Message& message) {
     } else if (root_) {
         root_input(news);
     }
+    return {};
+}
+
+// The books have a place for every rank and node, so a message must not name another than its own.
+Status NodeAgent::check_sender(int source, const AgentMessage& news) const {
+    const auto& nodes = context_.topology.node_of_rank;
+    if (source < 0 || static_cast<size_t>(source) >= nodes.size())
+        return Status(Code::transport,
+                      fmt::format("a message came from rank {}, which is not a rank of the job", source));
+    const int node = nodes[static_cast<size_t>(source)];
+    int named = node;
+    if (const auto* captured = std::get_if<NodeCaptured>(&news)) named = captured->node;
+    if (const auto* flushed = std::get_if<NodeFlushed>(&news)) named = flushed->node.node;
+    if (named != node)
+        return Status(Code::transport, fmt::format("rank {} of node {} sent a message that is about node {}",
+                                                   source, node, named));
+    const auto* captured = std::get_if<Captured>(&news);
+    if (captured != nullptr &&
+        (node != context_.node || captured->stream.rank != static_cast<uint32_t>(source)))
+        return Status(Code::transport, fmt::format("rank {} of node {} told node {} of a capture of rank {}",
+                                                   source, node, context_.node, captured->stream.rank));
     return {};
 }
 

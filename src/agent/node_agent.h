@@ -131,6 +131,7 @@ class NodeAgent final : private CommitChecks::Agent {
     void announce(const EpochEnded& ended);
     void on_result(const FlushResult& result);
     Status on_message(const Message& message);
+    Status check_sender(int source, const AgentMessage& news) const;
     void maybe_start(EpochKey key, Epoch& epoch);
     void tell_ranks(const Epoch& epoch, const AgentMessage& message);
     void finish(EpochKey key, Epoch& epoch);

@@ -6,9 +6,11 @@
 #include <atomic>
 #include <thread>
 
+#include "agent/agent_messages.h"
 #include "base/invariant.h"
 #include "base/log.h"
 #include "session/sample_program.h"
+#include "transport/in_process.h"
 
 namespace tailrace::internal {
 namespace {
@@ -142,6 +144,52 @@ TEST_F(BackgroundEndedTest, ANodeThatCanSendNothingHoldsNobodyUpInClose) {
         EXPECT_EQ(session.close().code(), Code::transport);
     });
     run(job(), [&](Checkpointer& session) { expect_restored(session, std::nullopt, 2); });
+}
+
+// A transport in which one rank's posts are changed on the way.
+class ChangingTransport : public BreakingTransport {
+  public:
+    using Change = std::function<void(AgentMessage& message)>;
+    ChangingTransport(std::unique_ptr<Transport> inner, Change change)
+        : BreakingTransport(*inner, [](auto, auto) { return false; }),
+          inner_(std::move(inner)),
+          change_(std::move(change)) {}
+    Status post(int target, std::span<const std::byte> bytes) override {
+        auto message = decode_agent_message(bytes);
+        if (!message.ok()) return BreakingTransport::post(target, bytes);  // the aggregator's
+        change_(*message);
+        return BreakingTransport::post(target, encode(*message));
+    }
+
+  private:
+    const std::unique_ptr<Transport> inner_;
+    const Change change_;
+};
+
+TEST_F(BackgroundEndedTest, AMessageAboutAnotherThanItsSenderIsRefusedWithASentence) {
+    const auto save_changed = [&](int rank, const std::string& sentence,
+                                  const ChangingTransport::Change& change) {
+        SCOPED_TRACE(sentence);
+        machines = Machines();
+        auto changing = job();
+        changing.connect = [&](const std::vector<std::string>& hosts, bool concurrent) {
+            auto transports = make_in_process_transports(hosts, concurrent);
+            auto& one = transports[static_cast<size_t>(rank)];
+            one = std::make_unique<ChangingTransport>(std::move(one), change);
+            return transports;
+        };
+        EXPECT_EQ(save_three_times(changing, Code::transport, sentence), 6);
+        expect_everything_restored();
+    };
+    save_changed(2, "rank 2 of node 1 sent a message that is about node 77", [](AgentMessage& message) {
+        if (auto* captured = std::get_if<NodeCaptured>(&message)) captured->node = 77;
+    });
+    save_changed(4, "rank 4 of node 2 sent a message that is about node 1", [](AgentMessage& message) {
+        if (auto* flushed = std::get_if<NodeFlushed>(&message)) flushed->node.node = 1;
+    });
+    save_changed(3, "rank 3 of node 1 told node 1 of a capture of rank 5", [](AgentMessage& message) {
+        if (auto* captured = std::get_if<Captured>(&message)) captured->stream.rank = 5;
+    });
 }
 
 // A shared storage that holds back the final names until it is told to give them.
