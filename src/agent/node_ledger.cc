@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/invariant.h"
+
 namespace tailrace::internal {
 
 namespace {
@@ -24,6 +26,7 @@ Residues arrays_of_node(const ArrayPoints& points, std::vector<Captured> capture
 
 NodeLedger::Complete NodeLedger::complete(uint64_t sequence, std::vector<Captured> captures,
                                           Status extra) const {
+    INVARIANT(!captures.empty());
     Complete whole;
     whole.news.node = node_;
     whole.news.sequence = sequence;
@@ -58,6 +61,7 @@ NodeLedger::Complete NodeLedger::complete(uint64_t sequence, std::vector<Capture
 std::optional<NodeLedger::Complete> NodeLedger::captured(const Captured& capture) {
     auto& captures = open_[capture.sequence];
     captures.push_back(capture);
+    INVARIANT(captures.size() <= rank_count_);
     const bool too_late = end_from_ && capture.sequence >= *end_from_;
     if (captures.size() < rank_count_ && !too_late) return std::nullopt;
     auto whole = complete(capture.sequence, std::move(captures), too_late ? end_why_ : Status());
@@ -71,6 +75,7 @@ std::vector<NodeLedger::Complete> NodeLedger::end_from(uint64_t first, const Sta
     std::vector<Complete> ended;
     for (auto open = open_.lower_bound(first); open != open_.end(); open = open_.erase(open))
         ended.push_back(complete(open->first, std::move(open->second), why));
+    INVARIANT(open_.empty() || open_.rbegin()->first < *end_from_);
     return ended;
 }
 

@@ -33,6 +33,7 @@ void RankEpochs::forget_old() {
 
 void RankEpochs::add(const EpochInfo& info, bool for_shared) {
     MutexLock lock(mutex_);
+    INVARIANT(entries_.empty() || entries_.rbegin()->first < info.epoch);
     Entry entry{info, for_shared, false, false, false};
     if (auto early = early_.find({info.epoch, info.run}); early != early_.end()) {
         if (!is_final(entry.info.state)) end(entry, early->second);

@@ -26,8 +26,10 @@ bool contains(const std::vector<EpochKey>& keys, EpochKey key) {
 }  // namespace
 
 void RootLedger::captured(const NodeCaptured& news) {
+    INVARIANT(news.node >= 0 && static_cast<size_t>(news.node) < nodes_);  // the driver has checked it
     auto& sequence = sequences_[news.sequence];
     if (sequence.nodes_told++ == 0) sequence.first_node = news.node;
+    INVARIANT(sequence.nodes_told <= nodes_);
     for (const auto& key : news.keys) {
         if (!contains(sequence.keys, key)) sequence.keys.push_back(key);
         auto& epoch = epochs_[key];
@@ -63,6 +65,7 @@ void RootLedger::captured(const NodeCaptured& news) {
 void RootLedger::judged(EpochKey key, const Status& verdict) {
     auto& epoch = epochs_[key];
     if (epoch.ended || epoch.judged) return;
+    INVARIANT(epoch.nodes_told >= nodes_);  // no verdict without the arrays of all nodes
     if (!verdict.ok()) {
         epoch.refused = true;
         end(key, EpochState::failed, verdict);
@@ -94,6 +97,7 @@ void RootLedger::allow_if_sound(EpochKey key) {
 
 void RootLedger::recovered(EpochKey key) {
     auto& epoch = epochs_[key];
+    INVARIANT(epoch.nodes_told == 0);  // known from the start, and once
     epoch.nodes_told = nodes_;
     epoch.told_by_root = true;
     epoch.judged = true;
@@ -185,6 +189,7 @@ void RootLedger::end(EpochKey key, EpochState state, Status why) {
     if (epoch.ended) return;
     INVARIANT(is_final(state) && (state == EpochState::failed || why.ok()));
     INVARIANT(state != EpochState::committed || (epoch.results == parties_ && !epoch.refused));
+    INVARIANT(running_.contains(key) == epoch.flush.value_or(false));
     note_step("epoch ends in state", key.epoch, static_cast<uint64_t>(state));
     epoch.ended = true;
     const bool everywhere =
@@ -210,6 +215,7 @@ void RootLedger::end(EpochKey key, EpochState state, Status why) {
 
 void RootLedger::start_waiting() {
     if (!running_.empty() || waiting_.empty()) return;
+    INVARIANT(policy_ == QueuePolicy::drop_oldest);
     const auto waiting = std::exchange(waiting_, {});
     for (size_t i = 0; i + 1 < waiting.size(); ++i) keep_local(waiting[i], dropped_note);
     start(waiting.back());

@@ -108,6 +108,7 @@ void Follower::send(Credit credit, std::shared_ptr<Chunk> chunk) {
 }
 
 void Follower::answer_empty(Credit credit) {
+    INVARIANT(!wants_buffers());  // whoever hears EMPTY asks no more
     services_.tell(credit.leader_node, EmptyMessage{key_, credit.number, failure_});
 }
 

@@ -375,6 +375,7 @@ void Leader::submit_write(std::shared_ptr<Chunk> chunk, std::optional<LocalChunk
 }
 
 FlushStatistics Leader::statistics() const {
+    INVARIANT(done());
     FlushStatistics statistics = statistics_;
     statistics.sync_seconds = segment_->sync_seconds();
     for (WriterStatistics& writer : statistics.writers) {

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/crc32c.h"
+#include "base/invariant.h"
 #include "base/units.h"
 #include "format/part_file.h"
 #include "threads/mutex.h"
@@ -79,8 +80,12 @@ std::vector<RegionCopy::Piece> RegionCopy::pieces() const {
 Status RegionCopy::copy(const Piece& piece) {
     const bool large = piece.bytes > 0;
     if (sink_.mapping.empty()) return large ? write_large(piece) : write_small(piece);
-    std::byte* const start =
-        sink_.mapping.data() + part_header_bytes + manifest_.regions[piece.first_region].stream_offset;
+    const auto &first = manifest_.regions[piece.first_region],
+               &last = manifest_.regions[piece.last_region - 1];
+    const uint64_t end =
+        large ? first.stream_offset + piece.region_offset + piece.bytes : last.stream_offset + last.bytes;
+    INVARIANT(part_header_bytes + end <= sink_.mapping.size());
+    std::byte* const start = sink_.mapping.data() + part_header_bytes + first.stream_offset;
     if (large)
         copy_region(piece.first_region, piece.region_offset, piece.bytes, start + piece.region_offset);
     else

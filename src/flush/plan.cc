@@ -323,6 +323,7 @@ std::vector<int> assigned_leaders(const FlushPlan& plan) {
     std::vector<uint64_t> load(plan.leaders.size(), 0);
     for (size_t leader = 0; leader < plan.leaders.size(); ++leader) {
         const auto place = static_cast<size_t>(plan.leaders[leader] - plan.group.first_node);
+        INVARIANT(place < plan.offers.size());
         assigned[place] = static_cast<int>(leader);
         load[leader] = plan.offers[place].bytes();
     }
@@ -416,6 +417,7 @@ void ExtentAllocator::place(uint32_t file, uint64_t position, Extent extent,
         const StripePlace at = place_in_stripes(files_[file].header, leader_, position);
         Extent piece = extent;
         piece.bytes = std::min(extent.bytes, at.run_bytes);
+        INVARIANT(piece.bytes > 0);  // otherwise this would go on for ever
         piece.file_offset = at.file_offset;
         placed.push_back({file, piece});
         position += piece.bytes;
@@ -425,6 +427,7 @@ void ExtentAllocator::place(uint32_t file, uint64_t position, Extent extent,
 }
 
 uint64_t ExtentAllocator::file_end(uint32_t file) const {
+    INVARIANT(file < files_.size());
     return end_in_file(files_[file].header, leader_, files_[file].next);
 }
 

@@ -9,6 +9,7 @@
 #include "agent/node_ledger.h"
 #include "base/bytes.h"
 #include "base/caught.h"
+#include "base/invariant.h"
 #include "base/log.h"
 #include "threads/mutex.h"
 
@@ -254,6 +255,7 @@ Status CollectiveBackground::carry_out_orders() {
 
 void CollectiveBackground::start_flush(EpochKey key) {
     auto& epoch = epochs_[key];
+    INVARIANT(!epoch.started && !epoch.ended);
     epoch.started = true;
     rank_epochs_.flushing(key);
     if (!flusher_) return;

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/bytes.h"
+#include "base/invariant.h"
 #include "base/log.h"
 #include "base/status_codec.h"
 #include "format/codec.h"
@@ -39,6 +40,7 @@ uint64_t manifest_bytes(const std::optional<LocalEpoch>& local, const std::optio
 }  // namespace
 
 bool EpochSearch::reachable(const KnownPart& part, int rank) const {
+    INVARIANT(part.node < context_.node_count() && rank < context_.rank_count());
     return context_.hosts[static_cast<size_t>(context_.topology.representative(part.node))] ==
            context_.hosts[static_cast<size_t>(rank)];
 }
@@ -146,6 +148,7 @@ Result<SharedEpoch> EpochSearch::load(EpochKey key) {
 
 Status EpochSearch::try_sources(const Candidate& candidate, bool any_rank, std::optional<SharedEpoch> shared,
                                 const Use& use, std::unique_ptr<EpochReader>& reader) {
+    INVARIANT(shared || candidate.local);
     EpochSources sources;
     sources.key = candidate.key;
     sources.rank_count = shared ? shared->rank_count : candidate.local->rank_count;
@@ -291,6 +294,7 @@ Result<EpochKey> EpochSearch::use_newest(std::optional<uint64_t> epoch, std::opt
         auto attempt = try_candidate(candidate, any_rank, use, reader);
         switch (attempt.outcome) {
             case Attempt::Outcome::used:
+                INVARIANT(reader != nullptr && reader->key() == candidate.key);
                 reader->set_passed_over(std::move(passed_over));
                 return candidate.key;
             case Attempt::Outcome::refused: {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/invariant.h"
 #include "format/lineage.h"
 
 namespace tailrace::internal {
@@ -36,6 +37,11 @@ std::vector<LocalEpoch> choose_recoveries(const std::vector<LocalEpoch>& capture
     std::vector<LocalEpoch> chosen;
     for (size_t i = 0; i < candidates.size(); ++i)
         if (candidates[i].for_shared || i + 1 == candidates.size()) chosen.push_back(candidates[i]);
+    for (size_t i = 0; i < chosen.size(); ++i) {
+        INVARIANT(chosen[i].complete() && (i == 0 || chosen[i - 1].key < chosen[i].key));
+        // A committed epoch must not be written again.
+        INVARIANT(!contains(committed, chosen[i].key) && !contains(unclean, chosen[i].key));
+    }
     return chosen;
 }
 

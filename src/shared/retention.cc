@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/invariant.h"
 #include "base/log.h"
 #include "format/lineage.h"
 #include "read/epoch_reader.h"
@@ -30,6 +31,7 @@ bool is_restorable(Storage& storage, const std::string& directory, const SharedE
 }
 
 bool replaces_another(const std::vector<SharedEpochFiles>& epochs, size_t i) {
+    INVARIANT(i < epochs.size() && (i == 0 || epochs[i - 1].key < epochs[i].key));
     return i > 0 && epochs[i - 1].key.epoch == epochs[i].key.epoch;
 }
 
@@ -58,6 +60,7 @@ Status apply_shared_retention(Storage& storage, const std::string& directory, co
         if (complete && restorable && !lineage.left_behind(files.key)) proved.insert(files.key.epoch);
         ages.push_back({files.key, complete, 0, restorable});
     }
+    INVARIANT(ages.size() == epochs.size());
     for (const auto& key : choose_removals(ages, rule)) {
         TAILRACE_TRY(remove_shared_epoch(storage, directory, job, key));
         std::erase(known_complete, key);

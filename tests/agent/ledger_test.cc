@@ -4,6 +4,8 @@
 
 #include "agent/node_ledger.h"
 #include "agent/root_ledger.h"
+#include "base/invariant.h"
+#include "base/log.h"
 
 namespace tailrace::internal {
 namespace {
@@ -285,6 +287,31 @@ TEST(RootLedgerTest, WhereTheDirectoryIsGoneNothingIsSaidToBeIntact) {
     EXPECT_THAT(gone, HasSubstr("its captured parts stay in the node-local tiers"));
     EXPECT_THAT(gone, HasSubstr("earlier epochs may be gone"));
     EXPECT_THAT(gone, ::testing::Not(HasSubstr("intact")));
+}
+
+// What the drivers of the ledgers never do. Each would otherwise end an epoch wrongly, or write beyond the
+// books.
+TEST(LedgerInvariantsTest, ADriverThatMixesUpItsOrdersIsStopped) {
+    set_log_level(LogLevel::off);
+    NodeLedger without_ranks(0, 0);
+    EXPECT_THROW((void)without_ranks.captured(capture_of(0, 0, 1)), BrokenInvariant);
+    {
+        RootDriver driver(2, 1, QueuePolicy::wait, 2);
+        EXPECT_THROW(driver.ledger.captured({2, 0, {{1, 1}}, true, {}}), BrokenInvariant) << "of two nodes";
+        EXPECT_THROW(driver.ledger.captured({-1, 0, {{1, 1}}, true, {}}), BrokenInvariant);
+    }
+    {
+        RootDriver driver(2, 1, QueuePolicy::wait, 2);
+        driver.ledger.captured({0, 0, {{1, 1}}, true, {}});
+        EXPECT_THROW(driver.ledger.judged({1, 1}, Status()), BrokenInvariant)
+            << "node 1 has captured nothing";
+    }
+    {
+        RootDriver driver(2, 1, QueuePolicy::wait, 2);
+        driver.ledger.recovered({1, 1});
+        EXPECT_THROW(driver.ledger.recovered({1, 1}), BrokenInvariant);
+    }
+    set_log_level(LogLevel::warning);
 }
 
 }  // namespace

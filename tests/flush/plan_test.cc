@@ -11,6 +11,8 @@
 
 #include "aggregate/seeds.h"
 #include "base/crc32c.h"
+#include "base/invariant.h"
+#include "base/log.h"
 #include "base/units.h"
 #include "flush/recorded_plan.h"
 
@@ -490,6 +492,16 @@ TEST(RecordedPlanTest, AGroupMayBeTooLargeForNodesToLeadAlone) {
     for (int node = 0; node < 1025; ++node) offers.push_back({node, {}});
     const auto plan = make_solo_plan("job", {5, 2}, 77, 2000, group_of_node(0, 1025, 1), offers, {});
     EXPECT_EQ(plan.status().code(), Code::unsupported) << plan.status().to_string();
+}
+
+TEST(PlanInvariantsTest, WhatNoPlanHasIsNotComputedWith) {
+    set_log_level(LogLevel::off);
+    auto plan = make_plan("job", {1, 1}, 5, 1, one_group(1), {offer_of(0, {4096}, 0)}, PlanSettings());
+    ASSERT_TRUE(plan.ok());
+    EXPECT_THROW((void)ExtentAllocator(*plan, 0).file_end(1), BrokenInvariant) << "it has one file";
+    plan->leaders = {7};
+    EXPECT_THROW((void)assigned_leaders(*plan), BrokenInvariant) << "node 7 is none of the group's";
+    set_log_level(LogLevel::warning);
 }
 
 }  // namespace

@@ -363,5 +363,20 @@ TEST(CopyTeamTest, TheCallerDoesAllWhereThereAreNoThreads) {
     EXPECT_EQ(done, 10);
 }
 
+TEST(RegionCopyDeathTest, NoByteIsCopiedBeyondTheMapping) {
+    const std::vector<std::byte> memory(4096);
+    const std::vector<RegionSource> regions{{"u", memory, std::nullopt}};
+    PartManifest manifest;
+    manifest.rank_count = 1;
+    manifest.regions.emplace_back();
+    manifest.regions[0].name = "u";
+    manifest.regions[0].bytes = memory.size();
+    ASSERT_TRUE(lay_out(manifest).ok());
+    std::vector<std::byte> mapping(part_header_bytes + manifest.stream_bytes);
+    EXPECT_TRUE(RegionCopy(manifest, regions, {mapping}).run(nullptr).ok());
+    mapping.resize(part_header_bytes + manifest.regions[0].stream_offset + memory.size() - 1);
+    EXPECT_DEATH((void)RegionCopy(manifest, regions, {mapping}).run(nullptr), "does not hold");
+}
+
 }  // namespace
 }  // namespace tailrace::internal

@@ -142,6 +142,13 @@ TEST(RankEpochsTest, AnEndNeverChangesAndMayComeBeforeTheCapture) {
     EXPECT_EQ(table.find(4)->info.why.code(), Code::transport);
 }
 
+TEST(RankEpochsDeathTest, EpochsAscend) {
+    RankEpochs table;
+    table.add(captured_info(2), true);
+    EXPECT_DEATH(table.add(captured_info(2), true), "does not hold");
+    EXPECT_DEATH(table.add(captured_info(1), true), "does not hold");
+}
+
 TEST(SaveTest, ASaveThatDidNothingLeavesItsNumberFree) {
     for (const bool concurrent : {true, false}) {
         Machines machines;
@@ -365,6 +372,11 @@ TEST(RecoveryTest, CompleteEpochsNewerThanTheNewestCommittedAreChosenOldestFirst
     // Run 2 went back to epoch 1: what lies beyond is left behind, whether captured or committed.
     EXPECT_THAT(keys({{2, 2}}, {}), IsEmpty());
     EXPECT_THAT(keys({{8, 0}, {9, 0}}, {}), ElementsAre(1, 3, 6));
+}
+
+TEST(RecoveryDeathTest, NoEpochIsFlushedTwice) {
+    const auto once = local_epoch({1, 1}, true, true);
+    EXPECT_DEATH((void)choose_recoveries({once, once}, {}, {}), "does not hold");
 }
 
 }  // namespace

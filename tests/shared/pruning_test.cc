@@ -7,8 +7,11 @@
 #include <set>
 #include <utility>
 
+#include "base/invariant.h"
+#include "base/log.h"
 #include "doubles/memory_storage.h"
 #include "read/epoch_builder.h"
+#include "shared/retention.h"
 
 namespace tailrace::internal {
 namespace {
@@ -106,6 +109,18 @@ TEST_F(PruningTest, WhatLacksFilesGoesOnlyIfNobodyWritesOrWhenAskedFor) {
     PruneRule leftovers;
     leftovers.leftovers = true;
     EXPECT_THAT(prune(leftovers), ElementsAre(std::pair(1, "incomplete"), std::pair(3, "incomplete")));
+}
+
+TEST(RetentionInvariantsTest, EpochsComeInAscendingOrder) {
+    set_log_level(LogLevel::off);
+    std::vector<SharedEpochFiles> epochs(2);
+    epochs[0].key = {1, 1};
+    epochs[1].key = {1, 2};
+    EXPECT_TRUE(replaces_another(epochs, 1));
+    std::swap(epochs[0], epochs[1]);
+    EXPECT_THROW((void)replaces_another(epochs, 1), BrokenInvariant);
+    EXPECT_THROW((void)replaces_another(epochs, 2), BrokenInvariant);
+    set_log_level(LogLevel::warning);
 }
 
 }  // namespace
