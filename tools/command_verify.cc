@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <mutex>
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
@@ -13,6 +12,7 @@
 #include "progress.h"
 #include "read/epoch_reader.h"
 #include "text.h"
+#include "threads/mutex.h"
 
 namespace tailrace::internal::tool {
 
@@ -28,7 +28,7 @@ class WarningCatcher {
   public:
     WarningCatcher() {
         set_log_callback([this](LogLevel level, std::string_view message) {
-            std::lock_guard lock(mutex_);
+            MutexLock lock(mutex_);
             if (level >= LogLevel::warning) caught_.emplace_back(message);
         });
     }
@@ -37,13 +37,13 @@ class WarningCatcher {
     WarningCatcher& operator=(const WarningCatcher&) = delete;
 
     std::vector<std::string> take() {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         return std::exchange(caught_, {});
     }
 
   private:
-    std::mutex mutex_;
-    std::vector<std::string> caught_;
+    Mutex mutex_;
+    std::vector<std::string> caught_ GUARDED_BY(mutex_);
 };
 
 struct Verdict {

@@ -154,7 +154,7 @@ def threads_and_time_come_from_one_part(tree):
             for line, match in lines_matching(without_comments_and_strings(tree.text(path)), SYSTEM_THREADS)]
 
 
-MUTEX = re.compile(r"^[ \t]*(?:mutable |tailrace::internal::|static )*(?:Mutex) (\w+);", re.M)
+MUTEX = re.compile(r"^[ \t]*(?:mutable |tailrace::internal::|static )*(?:Mutex|std::mutex) (\w+);", re.M)
 # These say in a comment why they are not annotated.
 GUARDS_MORE_THAN_IT_NAMES = {"src/session/collective_background.h", "src/collective/collective_file.cc",
                              "src/threads/mutex.h", "python/src/session.cc"}
@@ -163,7 +163,7 @@ GUARDS_MORE_THAN_IT_NAMES = {"src/session/collective_background.h", "src/collect
 def mutexes_say_what_they_guard(tree):
     """A mutex is named by a GUARDED_BY in the same file."""
     return ["%s:%d: nothing is GUARDED_BY(%s)" % (path, line, match[1])
-            for path in tree.code("src", "python/src") if path not in GUARDS_MORE_THAN_IT_NAMES
+            for path in tree.code("src", "python/src", "tools") if path not in GUARDS_MORE_THAN_IT_NAMES
             for line, match in lines_matching(tree.text(path), MUTEX)
             if "GUARDED_BY(%s)" % match[1] not in tree.text(path)]
 

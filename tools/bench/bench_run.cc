@@ -6,11 +6,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
-#include <mutex>
 #include <numeric>
 #include <optional>
 #include <random>
@@ -22,6 +20,7 @@
 #include "bench/writer_team.h"
 #include "format/epoch_key.h"
 #include "storage/own_directories.h"
+#include "threads/mutex.h"
 
 namespace tailrace::internal::tool {
 
@@ -120,24 +119,28 @@ class Buffers {
             free_.push_back(std::move(buffer));
         }
     }
-    std::vector<Buffer>& all() { return free_; }
+    // Before the writers begin.
+    std::vector<Buffer>& all() {
+        MutexLock lock(mutex_);
+        return free_;
+    }
     Buffer take() {
-        std::unique_lock lock(mutex_);
-        returned_.wait(lock, [&] { return !free_.empty(); });
+        MutexLock lock(mutex_);
+        while (free_.empty()) returned_.wait(lock);
         Buffer buffer = std::move(free_.back());
         free_.pop_back();
         return buffer;
     }
     void give_back(Buffer buffer) {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         free_.push_back(std::move(buffer));
         returned_.notify_one();
     }
 
   private:
-    std::mutex mutex_;
-    std::condition_variable returned_;
-    std::vector<Buffer> free_;
+    Mutex mutex_;
+    Condition returned_;
+    std::vector<Buffer> free_ GUARDED_BY(mutex_);
 };
 
 struct WriterTimes {
@@ -174,7 +177,7 @@ class Run {
     }
 
     Status failure() const {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         return failure_;
     }
     const std::vector<WriterTimes>& times() const { return times_; }
@@ -183,11 +186,11 @@ class Run {
 
   private:
     std::optional<LocalChunk> next_local() {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         return local_.next();
     }
     bool fail(Status why) {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         if (failure_.ok()) failure_ = std::move(why);
         failed_ = true;
         return false;
@@ -236,8 +239,8 @@ class Run {
     std::atomic<uint64_t> written_ = 0;
     std::atomic<bool> failed_ = false;
     uint64_t reported_ = 0;  // only the first writer uses it
-    mutable std::mutex mutex_;
-    Status failure_;
+    mutable Mutex mutex_;    // also held where `local_` advances
+    Status failure_ GUARDED_BY(mutex_);
 };
 
 // Calls `work` for each file, on as many threads as there are writers.
