@@ -16,12 +16,13 @@
 //
 // With MPI: #include <tailrace_mpi.hpp>, and tailrace::open_mpi(communicator, options).
 //
-// The interface is header-only, over the C interface of tailrace.h, whose symbols are the stable ABI. What
-// tailrace.h says about threads, collective calls and memory holds here too. Link with libtailrace.
+// The interface is header-only, over the C interface of tailrace.h, whose symbols are the stable
+// ABI. What tailrace.h says about threads, collective calls and memory holds here too. Link with
+// libtailrace.
 //
-// A failure is thrown as tailrace::Error, which carries the code and the sentence. Sessions, options and
-// readers own the objects of the C interface behind them. They are movable, not copyable, and must not be
-// used after a move.
+// A failure is thrown as tailrace::Error, which carries the code and the sentence. Sessions,
+// options and readers own the objects of the C interface behind them. They are movable, not
+// copyable, and must not be used after a move.
 #ifndef TAILRACE_HPP
 #define TAILRACE_HPP
 
@@ -50,7 +51,8 @@
 #include "tailrace.h"
 
 namespace tailrace {
-// The version keeps these names apart from those inside the library, which share the outer namespace.
+// The version keeps these names apart from those inside the library, which share the outer
+// namespace.
 inline namespace v0 {
 
 class Error : public std::runtime_error {
@@ -221,13 +223,13 @@ struct RegionInfo {
 
 // Declarations about a global array, and a description of this rank's memory.
 //
-// All ranks declare the same. Without a declaration the ranks' pieces must cover every element exactly once;
-// otherwise the epoch is not committed.
+// All ranks declare the same. Without a declaration the ranks' pieces must cover every element
+// exactly once; otherwise the epoch is not committed.
 //
-// Without a description the memory is exactly the piece. A description says that the memory is a block of
-// memory_shape elements in which the piece begins at memory_offset, for example because ghost cells surround
-// it. Or it says that the elements lie memory_stride_bytes from their neighbours in each dimension
-// (tailrace_array in tailrace.h). Only the piece is read and written:
+// Without a description the memory is exactly the piece. A description says that the memory is a
+// block of memory_shape elements in which the piece begins at memory_offset, for example because
+// ghost cells surround it. Or it says that the elements lie memory_stride_bytes from their
+// neighbours in each dimension (tailrace_array in tailrace.h). Only the piece is read and written:
 //
 //     session.add_array("u", std::span(u), {rows, columns}, {first, 0}, {own, columns},
 //                       {.memory_shape = {own + 2, columns}, .memory_offset = {1, 0}});
@@ -380,7 +382,7 @@ class Session {
         return value;
     }
 
-    // ---- what to save. The memory stays the program's; save reads it and restore writes it. -------------
+    // ---- what to save. The memory stays the program's; save reads it and restore writes it. -----
 
     void add(std::string_view name, void* memory, uint64_t bytes) {
         detail::check(tailrace_register(get(), detail::c_text(name).c_str(), memory, bytes));
@@ -424,7 +426,7 @@ class Session {
         detail::check(tailrace_unregister(get(), detail::c_text(name).c_str()));
     }
 
-    // ---- saving ----------------------------------------------------------------------------------------
+    // ---- saving ---------------------------------------------------------------------------------
 
     // Returns when the node-local copy is complete. The program may then change its memory. `epoch`
     // must grow from save to save and be the same on all ranks.
@@ -448,7 +450,7 @@ class Session {
         return in_time(tailrace_wait_all(get(), not_negative(longest)));
     }
 
-    // ---- restoring (collective) ------------------------------------------------------------------------
+    // ---- restoring (collective) -----------------------------------------------------------------
 
     // Epochs that can be restored, newest first.
     std::vector<Epoch> list() {

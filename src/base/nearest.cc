@@ -16,8 +16,8 @@ char folded(char c) {
 
 }  // namespace
 
-// Restricted Damerau-Levenshtein distance, by rows: before_last, last and current hold the distances of the
-// first i - 2, i - 1 and i characters of `a` to every beginning of `b`.
+// Restricted Damerau-Levenshtein distance, by rows: before_last, last and current hold the
+// distances of the first i - 2, i - 1 and i characters of `a` to every beginning of `b`.
 size_t edit_distance(std::string_view a, std::string_view b) {
     std::vector<size_t> before_last(b.size() + 1), last(b.size() + 1), current(b.size() + 1);
     for (size_t j = 0; j <= b.size(); ++j) current[j] = j;

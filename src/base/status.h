@@ -1,8 +1,8 @@
 // Status and Result<T>: how every call of tailrace reports failure.
 //
-// A failure is a value: a code (what kind) and a sentence (what was attempted, on which path, offset and
-// length, and what is left intact). Nothing in the library throws, exits or prints on an expected failure.
-// Values are immutable after construction and may be passed between threads.
+// A failure is a value: a code (what kind) and a sentence (what was attempted, on which path,
+// offset and length, and what is left intact). Nothing in the library throws, exits or prints on an
+// expected failure. Values are immutable after construction and may be passed between threads.
 #pragma once
 
 #include <cassert>

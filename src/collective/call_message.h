@@ -1,9 +1,9 @@
 // CallMessage: the messages between ranks in one collective call. They are small. Data goes by the
 // transport's transfers or through shared memory.
 //
-// The collective step that opens a call (RankSummary) tells all ranks where every rank's requests are,
-// and for a small write also where its bytes are. After that, these messages are sent for every window
-// w (L: local aggregator, G: global aggregator that owns w):
+// The collective step that opens a call (RankSummary) tells all ranks where every rank's requests
+// are, and for a small write also where its bytes are. After that, these messages are sent for
+// every window w (L: local aggregator, G: global aggregator that owns w):
 //   once        L -> G        windows   the windows to which my group contributes (1)
 //   write       G -> L        open      there is memory for w: you may start with it (2)
 //               L -> member   place     copy your bytes of w to their places in the group's packed bytes (3)
@@ -23,7 +23,8 @@
 //   (3) Not to members whose bytes lie beside their requests already.
 //   (4) Only if the slot is needed again in this call. The call's end tells every rank that it is free.
 //   (5) Not if L had a slot for the packed bytes when it made its offer, and said so in the offer.
-// Every message is answered or ends a chain. So when all chains of a call have ended, none is under way.
+// Every message is answered or ends a chain. So when all chains of a call have ended, none is under
+// way.
 #pragma once
 
 #include <cstdint>

@@ -192,7 +192,7 @@ class TwoLayerFile final : public CollectiveFile {
     std::map<std::string, std::string> hints() const override { return hints_; }
 
   private:
-    // ---- the file -------------------------------------------------------------------------------------
+    // ---- the file -------------------------------------------------------------------------------
 
     Status open_own(Mode mode) {
         // A file that somebody has removed is not made anew.
@@ -225,7 +225,7 @@ class TwoLayerFile final : public CollectiveFile {
         return Status();
     }
 
-    // ---- a call ---------------------------------------------------------------------------------------
+    // ---- a call ---------------------------------------------------------------------------------
 
     Status check_access(bool writes, const RankAccess& access, ListSummary& summary) {
         TAILRACE_TRY(check_open());
@@ -423,7 +423,7 @@ class TwoLayerFile final : public CollectiveFile {
         return "";
     }
 
-    // ---- the background -------------------------------------------------------------------------------
+    // ---- the background -------------------------------------------------------------------------
 
     std::shared_ptr<Pending> start(bool writes, RankAccess access) {
         auto pending = std::make_shared<Background>(writes, std::move(access));

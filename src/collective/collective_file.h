@@ -1,21 +1,22 @@
-// CollectiveFile: one file that all ranks of a transport read and write together, each with its own list of
-// requests, by two-layer collective I/O.
+// CollectiveFile: one file that all ranks of a transport read and write together, each with its own
+// list of requests, by two-layer collective I/O.
 //
 // A call:
 //   1. Every rank examines its list, and all exchange a summary (one allgather).
-//   2. From the same summaries every rank makes the same plan (plan.h): who aggregates, and which windows of
-//      the file belong to whom, or that no exchange is needed.
-//   3. The roles (member, local aggregator, global aggregator) run as state machines in the calling thread
-//      until this rank has finished. Global aggregators have a thread for the file.
+//   2. From the same summaries every rank makes the same plan (plan.h): who aggregates, and which
+//      windows of the file belong to whom, or that no exchange is needed.
+//   3. The roles (member, local aggregator, global aggregator) run as state machines in the calling
+//      thread until this rank has finished. Global aggregators have a thread for the file.
 //   4. All agree on the outcome (one allgather), so every rank returns the same status.
 //
-// Collective: every rank calls the same methods in the same order, from one thread at a time. After a failed
-// write the requested bytes of the file are undefined, and all others are intact. After a failed read the
-// ranks' memory is undefined.
+// Collective: every rank calls the same methods in the same order, from one thread at a time. After
+// a failed write the requested bytes of the file are undefined, and all others are intact. After a
+// failed read the ranks' memory is undefined.
 //
-// If requests of different ranks of one write overlap, the overlapping bytes come from one of them, and it is
-// unspecified which. The statistics count these bytes. For writes, a list of one rank that overlaps itself is
-// refused. Bytes beyond the end of the file read as zeros and are not counted in the result of a read.
+// If requests of different ranks of one write overlap, the overlapping bytes come from one of them,
+// and it is unspecified which. The statistics count these bytes. For writes, a list of one rank
+// that overlaps itself is refused. Bytes beyond the end of the file read as zeros and are not
+// counted in the result of a read.
 #pragma once
 
 #include <functional>

@@ -2,9 +2,9 @@
 // next ones are exchanged.
 //
 // Data enters and leaves in images. An image is memory that stands for a window, byte for byte. A
-// window is written as a few stretches. A stretch has one run or, if data sieving pays, several runs
-// and the holes between them, which are read first. Only holes inside one window are ever filled,
-// so aggregators of one call do not touch each other's bytes.
+// window is written as a few stretches. A stretch has one run or, if data sieving pays, several
+// runs and the holes between them, which are read first. Only holes inside one window are ever
+// filled, so aggregators of one call do not touch each other's bytes.
 //
 // Failures stay in the task. The file's bytes in that window are then undefined, and all others are
 // intact.

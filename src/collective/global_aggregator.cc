@@ -355,7 +355,7 @@ Status GlobalAggregator::run_file_phase(Window& window) {
     return Status();
 }
 
-// ---- packed bytes and images --------------------------------------------------------------------------
+// ---- packed bytes and images --------------------------------------------------------------------
 
 std::span<std::byte> GlobalAggregator::place_in_image(Window& window, const Request& run) {
     return window.image.subspan(static_cast<size_t>(run.offset - window.range.begin),

@@ -178,7 +178,7 @@ bool LocalAggregator::done() const {
     return windows_left_ == 0 && asking_.empty();  // a window counts until its slot is free
 }
 
-// ---- where things are ---------------------------------------------------------------------------------
+// ---- where things are ---------------------------------------------------------------------------
 
 int LocalAggregator::owner(uint64_t window) const {
     return context_.globals[static_cast<size_t>(context_.domains.owner(window))];
@@ -282,7 +282,7 @@ void LocalAggregator::release(size_t index) {
     --windows_left_;
 }
 
-// ---- writes -------------------------------------------------------------------------------------------
+// ---- writes -------------------------------------------------------------------------------------
 
 // Takes the open window of the earliest round. Within a round local aggregators begin at different
 // owners, so that they do not all send to the first one at once.
@@ -366,7 +366,7 @@ Status LocalAggregator::post_offer(CallMessage& message, uint64_t after) {
     return context_.post(target, message, after);
 }
 
-// ---- reads --------------------------------------------------------------------------------------------
+// ---- reads --------------------------------------------------------------------------------------
 
 Status LocalAggregator::ask(uint64_t window, uint64_t steps) {
     std::vector<Request> runs;

@@ -21,7 +21,7 @@
 
 namespace tailrace::internal::collective {
 
-// ---- who ----------------------------------------------------------------------------------------------
+// ---- who ----------------------------------------------------------------------------------------
 
 // The local numbers of `chosen` of a node's `ranks` ranks, 1 <= chosen <= ranks. They are as far
 // apart as possible, and each is the first of its group.
@@ -38,14 +38,14 @@ struct Groups {
 // nodes with has_shared_memory[node] get groups of more than one rank.
 Groups make_groups(const Topology& topology, int per_node, const std::vector<bool>& has_shared_memory);
 
-// The global aggregators. If there are more nodes than `count`, they are on `count` nodes, spread out over
-// all. Otherwise every node has as evenly many as possible, spread out among its ranks. 0: one per node.
-// There are never more than ranks.
+// The global aggregators. If there are more nodes than `count`, they are on `count` nodes, spread
+// out over all. Otherwise every node has as evenly many as possible, spread out among its ranks. 0:
+// one per node. There are never more than ranks.
 std::vector<int> choose_global_aggregators(const Topology& topology, int count);
 // Rounds up to whole groups of `stripes`, if there is more than one group.
 std::vector<int> choose_global_aggregators(const Topology& topology, int count, int stripes);
 
-// ---- where --------------------------------------------------------------------------------------------
+// ---- where --------------------------------------------------------------------------------------
 
 enum class Layout {
     contiguous,  // a domain is one even, aligned part of the accessed range
@@ -77,8 +77,8 @@ inline constexpr uint64_t least_window_bytes = uint64_t{2} << 20;
 class Domains {
   public:
     Domains() = default;
-    // `begins`: where the owners' parts except the first begin, non-decreasing and within the range, rounded
-    // down to the alignment. Empty: even parts. Only with the contiguous layout.
+    // `begins`: where the owners' parts except the first begin, non-decreasing and within the
+    // range, rounded down to the alignment. Empty: even parts. Only with the contiguous layout.
     Domains(const FileWindow& range, int owners, const DomainSettings& settings,
             std::vector<uint64_t> begins = {});
 
@@ -112,7 +112,7 @@ class Domains {
 // The ids of the windows that the list touches, ascending.
 std::vector<uint64_t> windows_of(const RequestList& list, const Domains& domains);
 
-// ---- whether ------------------------------------------------------------------------------------------
+// ---- whether ------------------------------------------------------------------------------------
 
 enum class Exchange {
     automatic,

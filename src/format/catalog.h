@@ -22,7 +22,7 @@
 
 namespace tailrace::internal {
 
-// ---- shared tier -------------------------------------------------------------------------------------
+// ---- shared tier --------------------------------------------------------------------------------
 
 struct SharedFileEntry {
     std::string path;
@@ -108,7 +108,7 @@ struct SharedFileHead {
 };
 Result<SharedFileHead> read_shared_head(Storage& storage, const std::string& path);
 
-// ---- node-local tier ---------------------------------------------------------------------------------
+// ---- node-local tier ----------------------------------------------------------------------------
 
 struct CapturedPart {
     std::string path;
@@ -130,7 +130,7 @@ struct LocalListing {
 };
 Result<LocalListing> list_local(Storage& storage, const std::string& directory, const std::string& job);
 
-// ---- retention (pure) --------------------------------------------------------------------------------
+// ---- retention (pure) ---------------------------------------------------------------------------
 
 struct EpochAge {
     EpochKey key;
@@ -142,17 +142,18 @@ struct RetentionRule {
     std::optional<uint64_t> keep_newest;         // complete epochs to keep
     std::optional<uint64_t> older_than_seconds;  // remove only older epochs
 };
-// Which of `epochs` the rule removes, ascending. Every epoch must be older than the age, if one is given. It
-// chooses
+// Which of `epochs` the rule removes, ascending. Every epoch must be older than the age, if one is
+// given. It chooses
 //   - complete epochs beyond the newest keep_newest; if only an age is given, all complete epochs;
 //   - attempts that a later run's complete attempt of the same epoch has replaced;
-//   - epochs left behind (lineage.h), which do not count among the newest, for being too many once the run
-//     that left them behind has passed them. Before that, they may be what a program has lost that began anew
-//     by mistake;
-//   - epochs that are complete and cannot be restored, if the rule would choose one of their age and at least
-//     one newer epoch, or keep_newest of them, can be restored. They neither count nor replace.
-// It never chooses the newest complete epoch, nor the newest that is not left behind. Incomplete attempts are
-// not chosen here: removing them needs to know that no session is writing them.
+//   - epochs left behind (lineage.h), which do not count among the newest, for being too many once
+//     the run that left them behind has passed them. Before that, they may be what a program has
+//     lost that began anew by mistake;
+//   - epochs that are complete and cannot be restored, if the rule would choose one of their age
+//     and at least one newer epoch, or keep_newest of them, can be restored. They neither count nor
+//     replace.
+// It never chooses the newest complete epoch, nor the newest that is not left behind. Incomplete
+// attempts are not chosen here: removing them needs to know that no session is writing them.
 std::vector<EpochKey> choose_removals(const std::vector<EpochAge>& epochs, const RetentionRule& rule);
 
 }  // namespace tailrace::internal

@@ -1,4 +1,5 @@
-// The captured part: one rank's stream in a file of the node-local tier (docs/format.md, "Captured part").
+// The captured part: one rank's stream in a file of the node-local tier (docs/format.md, "Captured
+// part").
 //
 // A file is a PartHeader (part_header_bytes) and the stream. The stream is written first, then the
 // header, and then the file gets its final name. So a part with a final name and a valid header is

@@ -173,7 +173,8 @@ struct Found {
     std::vector<FoundExtent> extents;
 };
 
-// Reads one file's head into `found` and `epoch`. `first` is file 0's header, empty while reading file 0.
+// Reads one file's head into `found` and `epoch`. `first` is file 0's header, empty while reading
+// file 0.
 Status read_file(Storage& storage, const SharedFileEntry& entry, std::optional<SharedHeader>& first,
                  SharedEpoch& epoch, Found& found) {
     TAILRACE_ASSIGN(auto reader, HeadReader::open(storage, entry.path));

@@ -13,7 +13,8 @@ namespace tailrace::internal {
 
 namespace {
 
-// The epoch of a shared file, or a captured part by itself; also when the file has a name of its own.
+// The epoch of a shared file, or a captured part by itself; also when the file has a name of its
+// own.
 Result<FoundEpoch> epoch_of_one_file(Storage& storage, const std::string& path) {
     auto part = captured_part(storage, path);
     if (part.ok()) return FoundEpoch{part->header.job, part->header.key, {}, {std::move(*part)}};
@@ -45,7 +46,8 @@ Result<Found> find_epochs(Storage& storage, const std::string& directory, const 
         FoundEpoch& epoch = by_key[{part.header.job, part.header.key}];
         epoch.job = part.header.job;
         epoch.key = part.header.key;
-        // One directory may hold parts of two layouts only by a copier's mistake: the first one's count.
+        // One directory may hold parts of two layouts only by a copier's mistake: the first one's
+        // count.
         if (!epoch.parts.empty() && epoch.parts.front().header.run_uid != part.header.run_uid) {
             local.leftovers.push_back(
                 {part.path,

@@ -1,5 +1,5 @@
-// The epochs that a directory holds, and whether each is complete. For tools and whoever else looks at a
-// directory from outside: shared files and captured parts are treated alike.
+// The epochs that a directory holds, and whether each is complete. For tools and whoever else looks
+// at a directory from outside: shared files and captured parts are treated alike.
 //
 // Thread-compatible: the functions keep no state.
 #pragma once
@@ -29,9 +29,9 @@ struct Found {
     std::vector<Leftover> leftovers;  // captured parts that are damaged or unfinished
 };
 
-// Shared files and captured parts alike, of `job`, or of every job when that is empty. `directory` may also
-// name one file: then the epoch of that shared file is found, or that captured part alone. not_found when
-// there is no such directory or file.
+// Shared files and captured parts alike, of `job`, or of every job when that is empty. `directory`
+// may also name one file: then the epoch of that shared file is found, or that captured part alone.
+// not_found when there is no such directory or file.
 Result<Found> find_epochs(Storage& storage, const std::string& directory, const std::string& job);
 
 enum class Completeness {
@@ -61,7 +61,8 @@ struct JudgedEpoch {
 
 // Reads the heads of the epoch's files.
 JudgedEpoch judge(Storage& storage, FoundEpoch epoch);
-// All of them, with `replaced` and `left_behind` set. `epochs` ascends by (job, key), and so does the result.
+// All of them, with `replaced` and `left_behind` set. `epochs` ascends by (job, key), and so does
+// the result.
 std::vector<JudgedEpoch> judge_all(Storage& storage, std::vector<FoundEpoch> epochs);
 
 // Whether a restore of the newest tries `a` before `b` (format/lineage.h). Both are of one job.

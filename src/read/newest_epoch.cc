@@ -25,7 +25,8 @@ Result<std::unique_ptr<EpochReader>> open_shared_epoch(Storage& storage, const S
 
 namespace {
 
-// The attempts at `epoch`, or at all epochs, newest first. They are of `job`, or of the only job there is.
+// The attempts at `epoch`, or at all epochs, newest first. They are of `job`, or of the only job
+// there is.
 Result<std::vector<SharedEpochFiles>> candidates(Storage& storage, const std::string& directory,
                                                  const std::string& job, std::optional<uint64_t> epoch) {
     TAILRACE_ASSIGN(auto found, list_shared(storage, directory, job));
@@ -42,9 +43,9 @@ Result<std::vector<SharedEpochFiles>> candidates(Storage& storage, const std::st
     return found;
 }
 
-// Opens the first candidate that is complete. The reader names the candidates before it that are damaged or
-// have lost a file. It does not name unfinished ones: a run that was killed leaves those as a matter of
-// course.
+// Opens the first candidate that is complete. The reader names the candidates before it that are
+// damaged or have lost a file. It does not name unfinished ones: a run that was killed leaves those
+// as a matter of course.
 Result<std::unique_ptr<EpochReader>> open_first(Storage& storage, const std::vector<SharedEpochFiles>& found,
                                                 const std::string& directory, const std::string& job,
                                                 std::optional<uint64_t> epoch) {

@@ -1,4 +1,5 @@
-// MemoryList: a rank's data of one call, as one stream of bytes that lies in one or more pieces of memory.
+// MemoryList: a rank's data of one call, as one stream of bytes that lies in one or more pieces of
+// memory.
 //
 // The stream's bytes belong to the rank's requests, one after the other. The memory is the caller's
 // and must stay while the list exists. Pieces may lie anywhere and in any order. Not thread-safe.

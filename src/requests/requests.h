@@ -6,8 +6,8 @@
 //
 // Pure. The spans must stay while a RequestList exists.
 //
-// Source: Q. Kang et al., "Improving MPI Collective I/O for High Volume Non-Contiguous Requests With
-// Intra-Node Aggregation", TPDS 2020, section 3.1.
+// Source: Q. Kang et al., "Improving MPI Collective I/O for High Volume Non-Contiguous Requests
+// With Intra-Node Aggregation", TPDS 2020, section 3.1.
 #pragma once
 
 #include <cstdint>

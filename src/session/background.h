@@ -11,8 +11,8 @@
 //
 // RankEpochs holds what is known of each epoch. Every kind writes to it, and the session reads it.
 //
-// The caller of the calls of a save, and of end(), holds the session's lock for saves. Any thread may
-// call the other members, at any time before end(). After end() they do nothing.
+// The caller of the calls of a save, and of end(), holds the session's lock for saves. Any thread
+// may call the other members, at any time before end(). After end() they do nothing.
 #pragma once
 
 #include <chrono>

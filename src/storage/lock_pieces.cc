@@ -60,7 +60,8 @@ uint64_t lock_piece_bytes(std::string_view mountinfo, std::string_view path) {
         const size_t end = std::min(mountinfo.find('\n'), mountinfo.size());
         const auto words = words_of(mountinfo.substr(0, end));
         mountinfo.remove_prefix(std::min(end + 1, mountinfo.size()));
-        // id, parent, device, root, mount point, options, optional fields, "-", type, source, options
+        // id, parent, device, root, mount point, options, optional fields, "-", type, source,
+        // options
         size_t dash = 6;
         while (dash < words.size() && words[dash] != "-") ++dash;
         if (dash + 2 >= words.size()) continue;

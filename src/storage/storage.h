@@ -1,5 +1,5 @@
-// Storage: the files of one file system as tailrace needs them. One interface, several backends, and one
-// conformance suite (tests/storage/) that every backend runs.
+// Storage: the files of one file system as tailrace needs them. One interface, several backends,
+// and one conformance suite (tests/storage/) that every backend runs.
 //
 // Backends: posix (plain system calls, optional direct I/O) and io_uring (deep queues, registered
 // buffers). Tests have two more (tests/doubles): one in memory that knows what was synced, and one
@@ -191,13 +191,14 @@ class Storage {
 
 enum class IoEngine { automatic, posix, io_uring };
 
-// Whose files are trusted (docs/security.md). A file that is written is never reached through a link as the
-// last part of its path, nor written if it has another name as well, unless `follow_links` says so.
+// Whose files are trusted (docs/security.md). A file that is written is never reached through a
+// link as the last part of its path, nor written if it has another name as well, unless
+// `follow_links` says so.
 //
-// `own_in`: the directories in this one belong to this user alone. They are made with mode 0700, and the
-// files in them with 0600. A directory or file is refused with a sentence if it belongs to another user, may
-// be written by others, or is a link. The directory `own_in` itself may belong to another user and be shared,
-// unless everybody may replace its entries. Empty: there is none.
+// `own_in`: the directories in this one belong to this user alone. They are made with mode 0700,
+// and the files in them with 0600. A directory or file is refused with a sentence if it belongs to
+// another user, may be written by others, or is a link. The directory `own_in` itself may belong to
+// another user and be shared, unless everybody may replace its entries. Empty: there is none.
 struct FileRules {
     bool follow_links = false;
     std::string own_in = {};

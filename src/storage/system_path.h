@@ -1,4 +1,5 @@
-// What the parts of posix_storage share: descriptors, and errors that say what is wrong with a path.
+// What the parts of posix_storage share: descriptors, and errors that say what is wrong with a
+// path.
 #pragma once
 
 #include <fcntl.h>

@@ -1,4 +1,5 @@
-// The in-process transport: one Cluster that all transports share and that lives as long as any of them.
+// The in-process transport: one Cluster that all transports share and that lives as long as any of
+// them.
 //
 // How data moves:
 //   message      post() copies it into the target's mailbox; the target's poll() moves it out
@@ -6,11 +7,13 @@
 //                sender's memory to the receiver's, outside the lock, and then tells both ranks
 //   collective   every rank puts its bytes into the current gathering; the last one completes it
 //
-// Locks: one per mailbox and one for collectives, never two at a time. No data is copied under a lock.
+// Locks: one per mailbox and one for collectives, never two at a time. No data is copied under a
+// lock.
 //
-// A rank is gone when its transport is destroyed, as if its process had been killed. Its mailbox stays:
-// messages to it are accepted and never read, transfers with it never complete, and collectives fail on the
-// other ranks. A transfer destroyed before its end is taken back, so nobody accesses its memory any more.
+// A rank is gone when its transport is destroyed, as if its process had been killed. Its mailbox
+// stays: messages to it are accepted and never read, transfers with it never complete, and
+// collectives fail on the other ranks. A transfer destroyed before its end is taken back, so nobody
+// accesses its memory any more.
 #include "transport/in_process.h"
 
 #include <fmt/format.h>

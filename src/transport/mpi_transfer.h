@@ -1,15 +1,16 @@
 // MpiTransfer: one large transfer of the MPI transport.
 //
 // The protocol lets the receiver know what comes before MPI writes to its memory:
-//   1. The sender starts two sends: an Announcement on the channel of the transfer's tag, and the data,
-//      of any size, under a tag of its own.
-//   2. The receiver takes the announcement whenever this rank looks at MPI, not only at this transfer
-//      (MpiProgress). It then starts to receive exactly the announced bytes: straight into the target, or
-//      into spare memory if the target is too small, so that the sender can go on.
+//   1. The sender starts two sends: an Announcement on the channel of the transfer's tag, and the
+//      data, of any size, under a tag of its own.
+//   2. The receiver takes the announcement whenever this rank looks at MPI, not only at this
+//      transfer (MpiProgress). It then starts to receive exactly the announced bytes: straight into
+//      the target, or into spare memory if the target is too small, so that the sender can go on.
 //
-// MPI cannot be left to handle a receive that is too small. MPICH ends the program then: its MPI_Test raises
-// the error on MPI_COMM_WORLD, whose error handler is the program's. Data have tags of their own, so
-// transfers under one tag cannot be confused, in whatever order the receiver looks at them.
+// MPI cannot be left to handle a receive that is too small. MPICH ends the program then: its
+// MPI_Test raises the error on MPI_COMM_WORLD, whose error handler is the program's. Data have tags
+// of their own, so transfers under one tag cannot be confused, in whatever order the receiver looks
+// at them.
 #pragma once
 
 #include <mpi.h>

@@ -4,8 +4,8 @@
 //   transfer     mpi_transfer.h
 //   collective   lengths first, then the bytes in rounds that fit MPI's counts
 //
-// Some MPI libraries raise errors without a communicator (from MPI_Test). These go to the program's error
-// handler, which ends the program by default. Every other error comes back as a Status.
+// Some MPI libraries raise errors without a communicator (from MPI_Test). These go to the program's
+// error handler, which ends the program by default. Every other error comes back as a Status.
 #include "transport/mpi_transport.h"
 
 #include <fmt/format.h>
