@@ -23,6 +23,7 @@
 #include "aggregate/follower.h"
 #include "aggregate/leader.h"
 #include "aggregate/node_services.h"
+#include "base/caught.h"
 #include "base/invariant.h"
 #include "base/log.h"
 #include "flush/recorded_plan.h"
@@ -66,14 +67,13 @@ struct Grave {
     std::unique_ptr<BufferPool> pool;
     std::list<Orphan> orphans;
 };
-void bury(std::unique_ptr<Grave> grave) {
-    struct Graveyard {
-        Mutex mutex;
-        std::vector<std::unique_ptr<Grave>> graves GUARDED_BY(mutex);
-    };
+struct Graveyard {
+    Mutex mutex;
+    std::list<Grave> graves GUARDED_BY(mutex);
+};
+Graveyard& graveyard() {
     static auto& yard = *new Graveyard;
-    MutexLock lock(yard.mutex);
-    yard.graves.push_back(std::move(grave));
+    return yard;
 }
 
 class NodeAggregator final : public Aggregator {
@@ -155,6 +155,7 @@ class NodeAggregator final : public Aggregator {
     RecentKeys ended_;
     std::deque<AggregatorMessage> inbox_;  // messages from this node to itself
     std::list<Orphan> orphans_;
+    std::list<Grave> grave_{1};  // made beforehand, because a destructor must not need memory
     uint32_t credit_counter_ = 0;
     Status broken_;
     std::vector<FlushResult> results_;
@@ -185,6 +186,7 @@ NodeAggregator::NodeAggregator(AggregatorOptions options, Topology topology, int
                 [this](int target, const AggregatorMessage& message) { tell(target, message); },
                 [this](const Status& why) { transport_broke(why); }},
       coordinator_(group_, options_.plan, coordinator_effects()) {
+    (void)graveyard();  // the destructor may have no memory to make it
     shared_.use_memory(pool_->region());
 }
 
@@ -197,17 +199,17 @@ NodeAggregator::~NodeAggregator() {
         if (epoch.follower) epoch.follower->disconnect(orphans_);
     }
     epochs_.clear();
-    (void)test_orphans();
+    (void)catching([&] { (void)test_orphans(); });
     orphans_.remove_if([](Orphan& orphan) { return orphan.transfer->take_back(); });
     if (orphans_.empty()) return;
     log(LogLevel::warning,
         "the aggregator of node {} ends with {} transfers under way; their memory is kept until the process "
         "ends",
         node_, orphans_.size());
-    auto grave = std::make_unique<Grave>();
-    grave->pool = std::move(pool_);
-    grave->orphans = std::move(orphans_);
-    bury(std::move(grave));
+    grave_.front().pool = std::move(pool_);
+    grave_.front().orphans.splice(grave_.front().orphans.end(), orphans_);
+    MutexLock lock(graveyard().mutex);
+    graveyard().graves.splice(graveyard().graves.end(), grave_);
 }
 
 // ---- jobs ---------------------------------------------------------------------------------------

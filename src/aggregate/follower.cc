@@ -99,12 +99,16 @@ void Follower::begin_read(Credit credit, Buffer buffer) {
 void Follower::send(Credit credit, std::shared_ptr<Chunk> chunk) {
     INVARIANT(failure_.ok());  // what could not be read is not sent
     chunk->begin = Clock::now();
+    // Its place in the list comes first: with no memory for that, nothing may be under way.
+    std::list<Orphan> one;
+    one.push_back({chunk, nullptr, credit.leader_node});
     services_.tell(credit.leader_node,
                    ChunkMessage{key_, credit.number, chunk->rank, chunk->stream_offset, chunk->bytes});
     auto transfer = services_.transport.start_send(services_.rank_of(credit.leader_node),
                                                    data_tag(credit.number), chunk->data());
     if (!transfer.ok()) return services_.broken(transfer.status());
-    sends_.push_back({std::move(chunk), std::move(transfer).value()});
+    one.front().transfer = std::move(transfer).value();
+    sends_.splice(sends_.end(), one);
 }
 
 void Follower::answer_empty(Credit credit) {

@@ -241,10 +241,14 @@ void Leader::take(int node, const ChunkMessage& message) {
         if (message.bytes > chunk->buffer.memory().size()) chunk->bytes = chunk->buffer.memory().size();
     }
     chunk->begin = Clock::now();
+    // Its place in the list comes first: with no memory for that, nothing may be under way.
+    std::list<Orphan> one;
+    one.push_back({chunk, nullptr, node});
     auto transfer =
         services_.transport.start_receive(services_.rank_of(node), data_tag(message.credit), chunk->data());
     if (!transfer.ok()) return services_.broken(transfer.status());
-    receives_.push_back({{std::move(chunk), std::move(transfer).value()}, node});
+    one.front().transfer = std::move(transfer).value();
+    receives_.splice(receives_.end(), one);
 }
 
 Status Leader::check_chunk(int node, const ChunkMessage& message) const {
@@ -273,8 +277,8 @@ void Leader::take(int node, const EmptyMessage& message) {
 bool Leader::test_receives() {
     bool moved = false;
     for (auto receive = receives_.begin(); receive != receives_.end();) {
-        auto done = receive->what.transfer->test();
-        if (!done.ok() && !receive->what.transfer->take_back()) {
+        auto done = receive->transfer->test();
+        if (!done.ok() && !receive->transfer->take_back()) {
             // The transfer stays with its buffer, which the transport may still write to, until
             // disconnect() takes it.
             services_.broken(done.status());
@@ -284,7 +288,7 @@ bool Leader::test_receives() {
             ++receive;
             continue;
         }
-        auto chunk = std::move(receive->what.chunk);
+        auto chunk = std::move(receive->chunk);
         const int node = receive->node;
         receive = receives_.erase(receive);
         moved = true;
@@ -387,8 +391,7 @@ FlushStatistics Leader::statistics() const {
 
 void Leader::disconnect(std::list<Orphan>& orphans) {
     credits_.clear();
-    for (Receive& receive : receives_) orphans.push_back(std::move(receive.what));
-    receives_.clear();
+    orphans.splice(orphans.end(), receives_);
 }
 
 }  // namespace tailrace::internal

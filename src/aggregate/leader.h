@@ -63,10 +63,6 @@ class Leader {
         int node = 0;
         Buffer buffer;
     };
-    struct Receive {
-        Orphan what;
-        int node = 0;
-    };
     void enter(Stage stage);
     void note_write(const Chunk& chunk, bool is_local);
     void note_event(const FlushEvent& event);
@@ -99,7 +95,7 @@ class Leader {
     bool slots_begun_ = false;
     Status failure_;
     std::map<uint32_t, Reserved> credits_;  // open ones
-    std::list<Receive> receives_;
+    std::list<Orphan> receives_;
     std::deque<std::shared_ptr<Chunk>> ready_;  // the write queue, until the files are made
     size_t remote_tasks_ = 0;                   // received chunks that the writers have
     size_t window_ = 2;                         // the most remote buffers, if followers choose

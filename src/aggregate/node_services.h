@@ -65,6 +65,7 @@ struct Chunk {
 struct Orphan {
     std::shared_ptr<Chunk> chunk;
     std::unique_ptr<Transfer> transfer;
+    int node = -1;  // the other end
 };
 
 }  // namespace tailrace::internal
