@@ -24,21 +24,30 @@ void EpochFinisher::finish() {
     removing_.finish();
 }
 
-void EpochFinisher::commit(const EpochEnded& ended, Named named) {
-    {
-        MutexLock lock(mutex_);
-        ++being_named_;
+// Counts an epoch that is being named, as long as it lives.
+class EpochFinisher::BeingNamed {
+  public:
+    explicit BeingNamed(EpochFinisher& finisher) : finisher_(finisher) {
+        MutexLock lock(finisher_.mutex_);
+        ++finisher_.being_named_;
     }
-    naming_.add([this, ended = EpochEnded(ended), named = std::move(named)] {
-        // Count down even if something is thrown.
-        const std::unique_ptr<EpochFinisher, void (*)(EpochFinisher*)> count_down(
-            this, [](EpochFinisher* finisher) {
-                MutexLock lock(finisher->mutex_);
-                --finisher->being_named_;
-                finisher->changed_.notify_all();
-            });
-        named(give_names(ended));
-    });
+    ~BeingNamed() {
+        MutexLock lock(finisher_.mutex_);
+        --finisher_.being_named_;
+        finisher_.changed_.notify_all();
+    }
+    BeingNamed(const BeingNamed&) = delete;
+    BeingNamed& operator=(const BeingNamed&) = delete;
+
+  private:
+    EpochFinisher& finisher_;
+};
+
+void EpochFinisher::commit(const EpochEnded& ended, Named named) {
+    // The work holds the count, so it ends with the work: also if something is thrown, and if the
+    // work cannot even be added.
+    naming_.add([this, counted = std::make_shared<BeingNamed>(*this), ended = EpochEnded(ended),
+                 named = std::move(named)] { named(give_names(ended)); });
 }
 
 EpochEnded EpochFinisher::give_names(EpochEnded ended) {

@@ -45,6 +45,7 @@ class EpochFinisher {
     void wait_named();
 
   private:
+    class BeingNamed;
     EpochEnded give_names(EpochEnded ended);
     void apply_retention(EpochKey key);
     Status check_directory() const;

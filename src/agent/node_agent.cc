@@ -103,8 +103,11 @@ void NodeAgent::run(const std::stop_token& stop) {
     const Status thrown = catching([&] { work(stop); });
     if (thrown.ok()) return;
     break_down(thrown);
+    bool told = tell_of_break_down();
     while (!stop.stop_requested()) {
         drop_messages();
+        // With no memory, perhaps nobody could be told.
+        if (!told) told = tell_of_break_down();
         context_.transport->wait(longest_sleep, false);
     }
 }

@@ -106,6 +106,7 @@ class NodeAgent final : private CommitChecks::Agent {
     // Something was thrown in the agent's thread. Does what end_background does, but at once and
     // without the aggregator.
     void break_down(const Status& why) noexcept;
+    bool tell_of_break_down() noexcept;  // returns whether all could be told
     void drop_messages() noexcept;
     // Something was thrown in another thread of this agent, which may leave an epoch unfinished.
     void thread_threw(const Status& why);

@@ -59,7 +59,7 @@ void NodeAgent::thread_threw(const Status& why) {
 // Each step catches by itself, because each may fail for the same reason again. The last step needs
 // no memory.
 void NodeAgent::break_down(const Status& why) noexcept {
-    log(LogLevel::error, "node {} flushes nothing any more: {}", context_.node, why.to_string());
+    log(LogLevel::error, "node {} flushes nothing any more: {}", context_.node, why.message());
     (void)catching([&] {
         end_reason_ = why;
         MutexLock lock(mutex_);
@@ -71,15 +71,19 @@ void NodeAgent::break_down(const Status& why) noexcept {
         ended.swap(aggregator_);
         lock.unlock();  // its writers call wake()
     });
-    (void)catching([&] {
-        if (!root_) post_at_best(root, BackgroundEnded{why});
-    });
-    (void)catching([&] { announce_end(); });
     (void)catching([&] { rank_epochs_.fail_all(why, true); });
     MutexLock lock(mutex_);
     open_.clear();
     recovering_.clear();
     changed_.notify_all();
+}
+
+bool NodeAgent::tell_of_break_down() noexcept {
+    const Status told = catching([&] {
+        if (!root_) post_at_best(root, BackgroundEnded{end_reason_});
+        announce_end();
+    });
+    return told.ok();
 }
 
 // Everybody has been told that the background has ended, which answers whatever still comes.

@@ -52,9 +52,9 @@ void NodeFlusher::wake() {
 
 void NodeFlusher::run(const std::stop_token& stop) {
     while (!stop.stop_requested()) {
-        const auto moved = catching([&] { return Result<bool>(step()); });
+        const auto moved = catching([&] { return step(); });
         if (!moved.ok()) break_down(moved.status());
-        if (!moved.ok() || *moved) continue;
+        if (moved.ok() && *moved) continue;
         MutexLock lock(mutex_);
         const auto until = SteadyClock::now() + longest_sleep;
         while (!woken_ && !stop.stop_requested() && SteadyClock::now() < until)
@@ -63,7 +63,7 @@ void NodeFlusher::run(const std::stop_token& stop) {
 }
 
 void NodeFlusher::break_down(const Status& why) noexcept {
-    log(LogLevel::error, "node {} flushes nothing any more: {}", context_.node, why.to_string());
+    log(LogLevel::error, "node {} flushes nothing any more: {}", context_.node, why.message());
     (void)catching([&] {
         std::unique_ptr<Aggregator> ended;
         MutexLock lock(mutex_);
@@ -71,11 +71,12 @@ void NodeFlusher::break_down(const Status& why) noexcept {
         ended.swap(aggregator_);
         lock.unlock();  // its writers call wake()
     });
-    (void)catching([&] { fail_jobs(why); });
+    (void)catching([&] { return Result<bool>(fail_jobs(why)); });  // otherwise step() does it
 }
 
-void NodeFlusher::fail_jobs(const Status& why) {
+bool NodeFlusher::fail_jobs(const Status& why) {
     MutexLock lock(mutex_);
+    const bool any = !open_.empty();
     jobs_.clear();
     while (!open_.empty()) {
         FlushResult result;
@@ -86,24 +87,23 @@ void NodeFlusher::fail_jobs(const Status& why) {
         open_.erase(open_.begin());
     }
     changed_.notify_all();
+    return any;
 }
 
-bool NodeFlusher::step() {
+Result<bool> NodeFlusher::step() {
     std::deque<FlushJob> jobs;
     std::deque<std::pair<EpochKey, Status>> verified;
-    Status broken;
+    Status broken, thrown;
     {
         MutexLock lock(mutex_);
         jobs.swap(jobs_);
         verified.swap(verified_);
         woken_ = false;
         broken = broken_;
-        if (aggregator_ && !thrown_.ok()) aggregator_->abandon(thrown_);
+        thrown = thrown_;
     }
-    if (!broken.ok()) {
-        if (!jobs.empty()) fail_jobs(broken);
-        return !jobs.empty();
-    }
+    if (!broken.ok()) return fail_jobs(broken);
+    TAILRACE_TRY(thrown);
     bool moved = !jobs.empty() || !verified.empty();
     for (auto& job : jobs) {
         verify(job);

@@ -40,10 +40,10 @@ class NodeFlusher {
   private:
     NodeFlusher(const JobContext& context, Recorder* recorder) : context_(context), recorder_(recorder) {}
     void run(const std::stop_token& stop);
-    bool step();  // returns whether something moved
+    Result<bool> step();  // returns whether something moved
     // Something was thrown. Fails all present and later jobs, without the aggregator.
     void break_down(const Status& why) noexcept;
-    void fail_jobs(const Status& why);
+    bool fail_jobs(const Status& why);  // returns whether there were any
     void verify(const FlushJob& job);
     void wake();
 

@@ -87,6 +87,7 @@ void RankEpochs::fail_all(const Status& why, bool let_go) {
     MutexLock lock(mutex_);
     if (let_go || broken_.ok()) let_go_ = let_go;
     broken_ = why;
+    std::optional<uint64_t> first_failed;
     for (auto& [epoch, entry] : entries_) {
         if (let_go) entry.still_read = false;
         if (is_final(entry.info.state)) continue;
@@ -94,9 +95,11 @@ void RankEpochs::fail_all(const Status& why, bool let_go) {
         entry.info.why = why;
         entry.unheard = true;
         entry.still_read = !let_go_;
-        note_failure(epoch, why);
+        if (!first_failed) first_failed = epoch;
     }
     changed_.notify_all();
+    // This comes last, because it needs memory, and those who wait must hear of the rest anyway.
+    if (first_failed) note_failure(*first_failed, why);
 }
 
 std::optional<RankEpochs::Entry> RankEpochs::find(uint64_t epoch) const {

@@ -6,19 +6,20 @@
 namespace tailrace::internal {
 
 Status caught_status() noexcept {
-    // These sentences fit into std::string itself, because there may be no memory to say more.
+    // The sentences about memory fit into std::string itself, because there may be none to say
+    // more. So a copy of such a status never fails.
     try {
         try {
             throw;
         } catch (const std::bad_alloc&) {
-            return Status(Code::out_of_memory, "memory could not be had");
+            return Status(Code::out_of_memory, "no memory left");
         } catch (const std::exception& error) {
             return Status(Code::failed_state, std::string("an internal error of tailrace: ") + error.what());
         } catch (...) {
             return Status(Code::failed_state, "an internal error of tailrace");
         }
     } catch (...) {
-        return Status(Code::out_of_memory, "no memory");
+        return Status(Code::out_of_memory, "no memory left");
     }
 }
 
