@@ -180,7 +180,12 @@ Result<ArrayFacts> gather_facts(Transport& transport, ArrayFacts mine, size_t ma
     count.put(static_cast<uint64_t>(slices.size()));
     TAILRACE_ASSIGN(const auto counts, transport.allgather(count.bytes()));
     uint64_t most = 0;
-    for (const auto& one : counts) most = std::max(most, ByteReader(one).get<uint64_t>());
+    for (size_t rank = 0; rank < counts.size(); ++rank) {
+        ByteReader in(counts[rank]);
+        most = std::max(most, in.get<uint64_t>());
+        if (!in.at_end())  // as from a rank that cannot go on (session/collective_background.h)
+            return Status(Code::transport, fmt::format("rank {} has told nothing of its arrays", rank));
+    }
     ArrayFacts whole;
     for (uint64_t at = 0; at < most; ++at) {
         const auto slice =

@@ -24,7 +24,7 @@ Result<std::unique_ptr<Background>> Background::create(const JobContext& context
     return background;
 }
 
-bool all_ended(const RankEpochs::Entries& entries, const std::vector<uint64_t>& epochs) {
+bool all_ended(const RankEpochs::Entries& entries, std::span<const uint64_t> epochs) {
     return std::all_of(epochs.begin(), epochs.end(), [&](uint64_t epoch) {
         const auto found = entries.find(epoch);
         return found == entries.end() || is_final(found->second.info.state);

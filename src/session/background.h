@@ -20,7 +20,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <vector>
+#include <span>
 
 #include "agent/agent_messages.h"
 #include "agent/job_context.h"
@@ -61,7 +61,7 @@ class Background {
     virtual void read_news() = 0;
     // Waits until these epochs of this session have ended. Returns whether they ended before the
     // deadline.
-    virtual Result<bool> wait(const std::vector<uint64_t>& epochs, Deadline deadline) = 0;
+    virtual Result<bool> wait(std::span<const uint64_t> epochs, Deadline deadline) = 0;
     // Waits until nothing is under way that may still bring this epoch, of whatever run, to the
     // shared directory.
     virtual Status wait_flushed(EpochKey key) = 0;
@@ -86,7 +86,7 @@ class Background {
 // Functions that both kinds use.
 
 // Whether these epochs have ended. An epoch that `entries` does not have counts as ended.
-bool all_ended(const RankEpochs::Entries& entries, const std::vector<uint64_t>& epochs);
+bool all_ended(const RankEpochs::Entries& entries, std::span<const uint64_t> epochs);
 // Whether the next save goes to the shared directory and must wait for its turn there.
 bool waits_for_room(const Config& config, uint64_t sequence);
 // This node's job in the flush of a recovered epoch.

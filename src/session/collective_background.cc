@@ -92,21 +92,64 @@ Status CollectiveBackground::wait_for_room() {
 
 Status CollectiveBackground::save_refused() {
     TAILRACE_TRY(wait_for_room());
-    return exchange(std::nullopt, true).status();
+    return over_ ? Status() : exchange(std::nullopt, true).status();
 }
 
 Result<bool> CollectiveBackground::exchange(const std::optional<Captured>& capture, bool in_time) {
+    TAILRACE_ASSIGN(const bool all_in_time, exchange_once(capture, in_time));
+    while (!broken_.ok() && !over_) TAILRACE_TRY(exchange_once(std::nullopt, in_time).status());
+    return all_in_time;
+}
+
+Result<bool> CollectiveBackground::exchange_once(const std::optional<Captured>& capture, bool in_time) {
+    std::vector<std::byte> mine;
+    if (broken_.ok()) broken_ = catching([&] { mine = encode_own_news(capture, in_time); });
+    if (!broken_.ok()) mine.clear();
+    TAILRACE_ASSIGN(const auto all, context_.transport->allgather(mine));
+    if (broken_.ok()) {
+        const auto all_in_time = catching([&] { return take_news(all); });
+        if (all_in_time.ok()) return all_in_time;
+        broken_ = all_in_time.status();
+    } else if (std::all_of(all.begin(), all.end(), [](const auto& news) { return news.empty(); })) {
+        end_background();
+    }
+    return true;
+}
+
+// Captured parts stay where they are.
+void CollectiveBackground::end_background() noexcept {
+    log(LogLevel::error, "rank {} flushes nothing any more: {}", context_.rank(), broken_.message());
+    over_ = true;
+    (void)catching([&] {
+        std::unique_ptr<NodeFlusher> ended;
+        MutexLock lock(mutex_);
+        ended.swap(flusher_);
+        lock.unlock();  // a flusher takes its time to end
+    });
+    epochs_.clear();
+    (void)catching([&] { rank_epochs_.fail_all(broken_, true); });
+}
+
+std::vector<std::byte> CollectiveBackground::encode_own_news(const std::optional<Captured>& capture,
+                                                             bool in_time) {
     ByteWriter out;
     out.put(static_cast<uint8_t>(in_time));
     for (const auto& message : own_news(capture)) {
         const auto bytes = encode(message);
         out.put_string({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
     }
-    TAILRACE_ASSIGN(const auto all, context_.transport->allgather(out.bytes()));
+    return out.take();
+}
 
+Result<bool> CollectiveBackground::take_news(const std::vector<std::vector<std::byte>>& all) {
     bool all_in_time = true;
     std::vector<std::optional<Captured>> captures(all.size());
     for (size_t rank = 0; rank < all.size(); ++rank) {
+        if (all[rank].empty())
+            return Status(Code::failed_state,
+                          fmt::format("rank {} could not go on with the background of the session; captured "
+                                      "epochs are intact",
+                                      rank));
         ByteReader in(all[rank]);
         all_in_time &= in.get<uint8_t>() != 0;
         while (in.ok() && in.remaining() > 0) {
@@ -116,6 +159,8 @@ Result<bool> CollectiveBackground::exchange(const std::optional<Captured>& captu
             if (std::holds_alternative<NodeFlushed>(message)) record(message);
             if (const auto* captured = std::get_if<Captured>(&message)) captures[rank] = *captured;
         }
+        if (!in.ok())
+            return Status(Code::transport, fmt::format("the news of rank {} could not be decoded", rank));
     }
     take_captures(captures);
     TAILRACE_TRY(carry_out_orders());
@@ -272,19 +317,19 @@ void CollectiveBackground::start_flush(EpochKey key) {
 }
 
 Status CollectiveBackground::exchange_until(const std::function<bool()>& done, Deadline deadline) {
-    while (!done()) {
+    while (!over_ && !done()) {
         const bool outstanding =
             flusher_ && std::any_of(epochs_.begin(), epochs_.end(), [](const auto& entry) {
                 return entry.second.started && !entry.second.result_known && !entry.second.ended;
             });
         const bool in_time = outstanding ? flusher_->wait_result(deadline) : true;
         TAILRACE_ASSIGN(const bool all_in_time, exchange(std::nullopt, in_time));
-        if (!all_in_time && !done()) return Status(Code::timeout, "the time ran out");
+        if (!all_in_time && !over_ && !done()) return Status(Code::timeout, "the time ran out");
     }
     return {};
 }
 
-Result<bool> CollectiveBackground::wait(const std::vector<uint64_t>& epochs, Deadline deadline) {
+Result<bool> CollectiveBackground::wait(std::span<const uint64_t> epochs, Deadline deadline) {
     const auto ended = [&](const RankEpochs::Entries& entries) { return all_ended(entries, epochs); };
     const auto waited =
         exchange_until([&] { return rank_epochs_.wait_until(ended, Clock::now()); }, deadline);
@@ -329,6 +374,7 @@ Status CollectiveBackground::close() {
         if (failure.ok() && epoch.ended && epoch.ended->state == EpochState::failed)
             failure = epoch.ended->why.with_context(
                 fmt::format("flushing {}, left by an earlier run", to_string(key)));
+    if (failure.ok() && over_) failure = broken_;
     return agree(*context_.transport, failure);
 }
 

@@ -3,6 +3,12 @@
 // exchange their news (captures, and results of their nodes' flushes), and every rank runs the same
 // RootLedger on these. Every node writes its own segment of its group's files, with sizes known
 // from the exchange, and sends no message.
+//
+// A rank that cannot go on (it had no memory for the news, or could not decode them) sends empty
+// news from then on. Ranks that receive empty news cannot go on either. When the news of all ranks
+// are empty, the background is over on all of them: every epoch that has not ended fails, and the
+// captured parts stay for the next session. After that, only the last step of close() is
+// collective.
 #pragma once
 
 #include <map>
@@ -28,11 +34,13 @@ class CollectiveBackground : public Background {
     Status begin() override;
     uint64_t sequence() const override { return sequence_; }
     Status wait_for_room() override;
-    Status captured(Captured news) override { return exchange(std::move(news), true).status(); }
+    Status captured(Captured news) override {
+        return over_ ? Status() : exchange(std::move(news), true).status();
+    }
     // The rank takes part all the same, so that the others learn that it did not save.
     Status save_refused() override;
     void read_news() override {}
-    Result<bool> wait(const std::vector<uint64_t>& epochs, Deadline deadline) override;
+    Result<bool> wait(std::span<const uint64_t> epochs, Deadline deadline) override;
     Status wait_flushed(EpochKey key) override;
     void wait_named() override;
     bool recovering(EpochKey key) const override;
@@ -55,9 +63,15 @@ class CollectiveBackground : public Background {
     };
 
     CollectiveBackground(const JobContext& context, RankEpochs& epochs);
-    // One collective step: sends this rank's news to all ranks, gives all news to the ledger, and
-    // carries out its orders. Returns whether all ranks still have time.
+    // One collective step. If some rank cannot go on, takes as many as it needs until the
+    // background is over. Returns whether all ranks still have time.
     Result<bool> exchange(const std::optional<Captured>& capture, bool in_time);
+    // Sends this rank's news to all ranks, and takes in theirs.
+    Result<bool> exchange_once(const std::optional<Captured>& capture, bool in_time);
+    // Gives the news of all ranks to the ledger, and carries out its orders.
+    Result<bool> take_news(const std::vector<std::vector<std::byte>>& all);
+    std::vector<std::byte> encode_own_news(const std::optional<Captured>& capture, bool in_time);
+    void end_background() noexcept;
     std::vector<AgentMessage> own_news(const std::optional<Captured>& capture);
     void take_captures(const std::vector<std::optional<Captured>>& captures);
     Status carry_out_orders();
@@ -72,6 +86,8 @@ class CollectiveBackground : public Background {
     const JobContext& context_;
     RankEpochs& rank_epochs_;
     uint64_t sequence_ = 0;
+    Status broken_;      // why this rank cannot go on
+    bool over_ = false;  // no rank can go on; the same on every rank
     // The next three are the same on every rank.
     RootLedger ledger_;
     std::optional<Residues> good_arrays_;  // the digest of the last epoch that was found good

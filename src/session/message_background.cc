@@ -61,7 +61,7 @@ bool MessageBackground::wait_until(const std::function<bool(const RankEpochs::En
                                         : mail_.wait_until(done, deadline);
 }
 
-Result<bool> MessageBackground::wait(const std::vector<uint64_t>& epochs, Deadline deadline) {
+Result<bool> MessageBackground::wait(std::span<const uint64_t> epochs, Deadline deadline) {
     return wait_until([&](const RankEpochs::Entries& entries) { return all_ended(entries, epochs); },
                       deadline);
 }

@@ -68,7 +68,8 @@ Status Session::begin(const SharedInventory& inventory) {
 
 Session::~Session() {
     if (!began_ || closed_) return;
-    auto closed = close();
+    // A destructor must not throw. What close() has not done then, the destructors of the parts do.
+    const Status closed = catching([&] { return close(); });
     if (!closed.ok())
         log(LogLevel::warning, "closing a session of {}: {}", context_.config.shared_dir, closed.message());
 }
@@ -126,15 +127,25 @@ void Session::warn_of_newer_epochs(uint64_t epoch) const {
         epoch, to_string(*newest), context_.config.shared_dir, context_.config.local_dir);
 }
 
+Captured Session::news_of(uint64_t epoch) const noexcept {
+    Captured news;
+    news.sequence = background_->sequence();
+    news.key = {epoch, context_.run};
+    news.for_shared = news.sequence % context_.config.shared_every == 0;
+    news.stream.rank = static_cast<uint32_t>(rank());
+    return news;
+}
+
 PartHeader Session::part_header(uint64_t epoch) const {
+    const Captured news = news_of(epoch);
     PartHeader header;
     header.job = context_.config.name;
-    header.key = {epoch, context_.run};
+    header.key = news.key;
     header.run_uid = context_.run_uid;
     header.rank_count = static_cast<uint32_t>(rank_count());
-    header.sequence = background_->sequence();
-    header.for_shared = background_->sequence() % context_.config.shared_every == 0;
-    header.stream.rank = static_cast<uint32_t>(rank());
+    header.sequence = news.sequence;
+    header.for_shared = news.for_shared;
+    header.stream.rank = news.stream.rank;
     header.shared_dir = context_.tier.shared_text;
     return header;
 }
@@ -150,10 +161,6 @@ Status Session::check_regions(uint64_t epoch) {
 Status Session::capture_epoch(uint64_t epoch, const Status& failure, Captured& capture) {
     const auto start = Background::Clock::now();
     const auto header = part_header(epoch);
-    capture.sequence = header.sequence;
-    capture.key = header.key;
-    capture.for_shared = header.for_shared;
-    capture.stream.rank = header.stream.rank;
     if (!newest_saved_) warn_of_newer_epochs(epoch);
     const auto sources = regions_.sources();
     std::vector<NamedPiece> arrays;
@@ -213,7 +220,7 @@ Status Session::save_or_fail(uint64_t epoch, const Status& failure) {
     }
     const auto waiting_since = Background::Clock::now();
     TAILRACE_TRY(background_->wait_for_room());
-    Captured news;
+    Captured news = news_of(epoch);
     news.wait_seconds = seconds_since(waiting_since);
     Status captured;
     try {
@@ -254,7 +261,7 @@ Background::Deadline Session::deadline_of(std::chrono::milliseconds longest) {
     return Background::Clock::now() + longest;
 }
 
-Status Session::wait_for(const std::vector<uint64_t>& epochs, std::chrono::milliseconds longest) {
+Status Session::wait_for(std::span<const uint64_t> epochs, std::chrono::milliseconds longest) {
     bool done = true;
     if (!closed_) {
         TAILRACE_ASSIGN(done, background_->wait(epochs, deadline_of(longest)));
@@ -269,7 +276,7 @@ Status Session::wait_for(const std::vector<uint64_t>& epochs, std::chrono::milli
 }
 
 Status Session::wait(uint64_t epoch, std::chrono::milliseconds longest) {
-    return wait_for({epoch}, longest);
+    return wait_for({&epoch, 1}, longest);
 }
 
 Status Session::wait_all(std::chrono::milliseconds longest) {

@@ -74,6 +74,9 @@ class Session : public Checkpointer {
     static Background::Deadline deadline_of(std::chrono::milliseconds longest);
     Status check_epoch(uint64_t epoch) const REQUIRES(save_mutex_);
     Status check_regions(uint64_t epoch) REQUIRES(save_mutex_);
+    // What the others hear of this rank's next save, before anything was captured. It needs no
+    // memory, so they hear of it whatever fails.
+    Captured news_of(uint64_t epoch) const noexcept;
     PartHeader part_header(uint64_t epoch) const;
     void warn_of_newer_epochs(uint64_t epoch) const REQUIRES(save_mutex_);
     bool may_recycle() const REQUIRES(save_mutex_);
@@ -83,7 +86,7 @@ class Session : public Checkpointer {
     Status capture_epoch(uint64_t epoch, const Status& failure, Captured& capture) REQUIRES(save_mutex_);
     Status epoch_status(uint64_t epoch) const;
     // Common to wait and wait_all. Returns the first failure among `epochs`.
-    Status wait_for(const std::vector<uint64_t>& epochs, std::chrono::milliseconds longest);
+    Status wait_for(std::span<const uint64_t> epochs, std::chrono::milliseconds longest);
 
     // ---- restore.cc
     Status restore_regions(EpochReader& reader, const std::vector<Registered>& regions) const;

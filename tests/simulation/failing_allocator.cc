@@ -10,18 +10,20 @@ namespace tailrace::internal::testing_support {
 namespace {
 
 bool counting = false;
-uint64_t counted = 0, failing = 0;
+uint64_t counted = 0, first_failing = 0, after_failing = 0;
 
 bool fails_now() {
     if (!counting || VirtualExecutor::OwnWork::is_done()) return false;
-    return ++counted == failing;
+    ++counted;
+    return first_failing <= counted && counted < after_failing;
 }
 
 }  // namespace
 
-void FailingAllocator::begin(uint64_t n) {
+void FailingAllocator::begin(uint64_t n, uint64_t failures) {
     counted = 0;
-    failing = n;
+    first_failing = n;
+    after_failing = n == 0 ? 0 : n + failures;
 }
 void FailingAllocator::count(bool on) {
     counting = on;

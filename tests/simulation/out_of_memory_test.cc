@@ -1,6 +1,6 @@
 // Memory that cannot be had, at every allocation of a save, its flush and a restore: the n-th fails, for
-// every n. Nothing may end the process or stand still, the calls fail with a sentence or succeed, and
-// whatever was reported as committed is there for the next session, byte for byte.
+// every n, alone or with many that follow. Nothing may end the process or stand still, the calls fail with a
+// sentence or succeed, and whatever was reported as committed is there for the next session, byte for byte.
 //
 // Each n is one simulated job, the same up to its failure. A child process runs many of them and reports how
 // far it came, so one that ends it is found.
@@ -33,12 +33,14 @@ constexpr uint64_t region_bytes = 40'000;
 
 class OutOfMemory {
   public:
-    explicit OutOfMemory(int ranks) : ranks_(ranks) {}
+    OutOfMemory(int ranks, bool concurrent, uint64_t failures)
+        : ranks_(ranks), concurrent_(concurrent), failures_(failures) {}
 
     // Runs a job that saves two epochs and one that restores, and returns how many allocations the part that
     // is to fail has.
     uint64_t run(uint64_t n, bool in_save, bool in_restore) {
-        FailingAllocator::begin(n);
+        memory_fails_ = n != 0;
+        FailingAllocator::begin(n, failures_);
         VirtualExecutor executor(1, {.pause = 0.05, .most_steps = 2'000'000, .story = {}});
         executor.run([&] {
             const VirtualExecutor::OwnWork own;
@@ -117,6 +119,11 @@ class OutOfMemory {
             return timed(machines.local.at(host), server);
         };
         job.config.files = 1;
+        // No path or name fits into a string itself, so each copy is an allocation.
+        job.config.name = "a-job-with-a-name-of-some-length";
+        job.config.local_dir = "/node-local directory of that job";
+        job.config.shared_dir = "/shared directory of that job/run one";
+        job.concurrent = concurrent_;
         job.connect = [&](const auto& hosts, bool concurrent) {
             network = std::make_unique<Network>(executor, hosts, NetworkCosts{10us, 0us, 0}, concurrent);
             return network->transports();
@@ -132,27 +139,33 @@ class OutOfMemory {
     void told(int rank, const Status& status) {
         const VirtualExecutor::OwnWork own;
         if (status.ok()) return;
+        EXPECT_TRUE(memory_fails_) << "rank " << rank
+                                   << ", though no allocation fails: " << status.to_string();
         EXPECT_FALSE(status.message().empty()) << "rank " << rank;
     }
 
     const int ranks_;
+    const bool concurrent_;
+    const uint64_t failures_;
+    bool memory_fails_ = false;
     uint64_t committed_ = 0;
 };
 
 struct Case {
     const char* name;
     int ranks;
-    bool in_save, in_restore;
+    bool concurrent, in_save, in_restore;
+    uint64_t failures;  // how many allocations fail, one after the other
 };
 
 class OutOfMemoryTest : public ::testing::TestWithParam<Case> {};
 
 TEST_P(OutOfMemoryTest, EveryAllocationMayFail) {
     if (std::getenv("TAILRACE_LOG") == nullptr) set_log_level(LogLevel::off);
-    const auto [name, ranks, in_save, in_restore] = GetParam();
-    const uint64_t all = OutOfMemory(ranks).run(0, in_save, in_restore);
+    const auto [name, ranks, concurrent, in_save, in_restore, failures] = GetParam();
+    const uint64_t all = OutOfMemory(ranks, concurrent, failures).run(0, in_save, in_restore);
     if (const char* single = std::getenv("TAILRACE_ALLOCATION")) {
-        OutOfMemory(ranks).run(std::strtoull(single, nullptr, 10), in_save, in_restore);
+        OutOfMemory(ranks, concurrent, failures).run(std::strtoull(single, nullptr, 10), in_save, in_restore);
         return;
     }
     std::cout << "each of " << all << " allocations\n";
@@ -160,30 +173,36 @@ TEST_P(OutOfMemoryTest, EveryAllocationMayFail) {
     auto* reached = static_cast<uint64_t*>(
         mmap(nullptr, sizeof(uint64_t), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
     ASSERT_NE(reached, MAP_FAILED);
-    std::vector<std::string> failures;
-    for (*reached = 0; *reached < all && failures.size() < 20;) {
+    std::vector<std::string> found;
+    for (*reached = 0; *reached < all && found.size() < 20;) {
         std::fflush(nullptr);
         const pid_t child = fork();
         ASSERT_GE(child, 0);
         if (child == 0) {
-            while (!HasFailure() && ++*reached <= all) OutOfMemory(ranks).run(*reached, in_save, in_restore);
+            while (!HasFailure() && ++*reached <= all)
+                OutOfMemory(ranks, concurrent, failures).run(*reached, in_save, in_restore);
             _exit(HasFailure() ? 1 : 0);
         }
         int status = 0;
         ASSERT_EQ(waitpid(child, &status, 0), child);
         if (status == 0) break;
-        failures.push_back("TAILRACE_ALLOCATION=" + std::to_string(*reached) +
-                           (WIFEXITED(status) ? "" : ", which ends the process"));
+        found.push_back("TAILRACE_ALLOCATION=" + std::to_string(*reached) +
+                        (WIFEXITED(status) ? "" : ", which ends the process"));
     }
-    for (const auto& failure : failures) ADD_FAILURE() << "replay with " << failure;
+    for (const auto& failure : found) ADD_FAILURE() << "replay with " << failure;
     munmap(reached, sizeof(uint64_t));
 }
 
 INSTANTIATE_TEST_SUITE_P(Parts, OutOfMemoryTest,
-                         ::testing::Values(Case{"SaveAndFlushOnFourRanks", 4, true, false},
-                                           Case{"SaveAndFlushOnOneRank", 1, true, false},
-                                           Case{"RestoreOnOneRank", 1, false, true},
-                                           Case{"RestoreOnFourRanks", 4, false, true}),
+                         ::testing::Values(Case{"SaveAndFlushOnFourRanks", 4, true, true, false, 1},
+                                           Case{"SaveAndFlushOnOneRank", 1, true, true, false, 1},
+                                           Case{"CollectiveSavesOnFourRanks", 4, false, true, false, 1},
+                                           Case{"RestoreOnOneRank", 1, true, false, true, 1},
+                                           Case{"RestoreOnFourRanks", 4, true, false, true, 1},
+                                           Case{"ManyOnOneRank", 1, true, true, false, 40},
+                                           Case{"ManyOnFourRanks", 4, true, true, false, 40},
+                                           Case{"ManyInACollectiveSave", 4, false, true, false, 40},
+                                           Case{"ManyInARestore", 4, true, false, true, 40}),
                          [](const ::testing::TestParamInfo<Case>& tried) {
                              return std::string(tried.param.name);
                          });
