@@ -30,7 +30,7 @@ class CreditBook {
     bool may_grant() const;  // whether next() would name a follower
     // Whether no credit is open, and every follower is empty or has sent all its chunks.
     bool all_exhausted() const;
-    uint64_t open() const;
+    uint64_t open() const;  // how many credits are open
 
   private:
     struct Follower {

@@ -41,6 +41,7 @@ Leader::Leader(NodeServices& services, std::shared_ptr<const FlushPlan> plan,
 }
 
 bool Leader::step(bool may_take_buffers) {
+    COSTLY_INVARIANT(!failure_.ok() || credits_.size() == book_.open());
     bool moved = test_receives();
     if (stage_ == Stage::waiting) {
         if (!failure_.ok()) {

@@ -54,8 +54,8 @@ BufferPool::BufferPool(size_t count, size_t buffer_bytes, std::span<std::byte> r
 }
 
 BufferPool::~BufferPool() {
-    assert(free_.size() == count_);
-    munmap(region_.data(), region_.size());
+    // What somebody still holds stays mapped.
+    if (INVARIANT_HOLDS(free_.size() == count_)) munmap(region_.data(), region_.size());
 }
 
 Buffer BufferPool::try_take() {
@@ -87,6 +87,7 @@ void BufferPool::give_back(std::span<std::byte> memory) {
     std::function<void()> callback;
     {
         MutexLock lock(mutex_);
+        if (!INVARIANT_HOLDS(free_.size() < count_)) return;
         free_.push_back(memory.data());
         callback = on_return_;
     }

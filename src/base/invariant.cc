@@ -6,6 +6,7 @@
 #include <atomic>
 #include <string_view>
 
+#include "base/caught.h"
 #include "base/log.h"
 
 namespace tailrace::internal {
@@ -22,6 +23,19 @@ std::array<Step, 32> steps;
 std::atomic<uint64_t> steps_taken{0};
 
 void (*handler)(const std::string& sentence) = nullptr;
+
+std::string reported(const char* condition, const char* file, int line) {
+    std::string_view name(file);
+    if (const auto source = name.rfind("src/"); source != std::string_view::npos)
+        name = name.substr(source + 4);
+    auto sentence =
+        fmt::format("`{}` does not hold ({}:{}). Please report it with the lines of the log before",
+                    condition, name, line);
+    log(LogLevel::error, "an internal error of tailrace: {}. The last steps of this process:{}", sentence,
+        last_steps());
+    if (handler != nullptr) handler(sentence);
+    return sentence;
+}
 
 }  // namespace
 
@@ -48,16 +62,12 @@ void on_broken_invariant(void (*replacement)(const std::string& sentence)) {
 }
 
 void broken_invariant(const char* condition, const char* file, int line) {
-    std::string_view name(file);
-    if (const auto source = name.rfind("src/"); source != std::string_view::npos)
-        name = name.substr(source + 4);
-    const auto sentence =
-        fmt::format("`{}` does not hold ({}:{}). Please report it with the lines of the log before",
-                    condition, name, line);
-    log(LogLevel::error, "an internal error of tailrace: {}. The last steps of this process:{}", sentence,
-        last_steps());
-    if (handler != nullptr) handler(sentence);
-    throw BrokenInvariant(sentence);
+    throw BrokenInvariant(reported(condition, file, line));
+}
+
+bool report_broken_invariant(const char* condition, const char* file, int line) noexcept {
+    (void)catching([&] { (void)reported(condition, file, line); });
+    return false;
 }
 
 }  // namespace tailrace::internal

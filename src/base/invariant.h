@@ -6,6 +6,9 @@
 // (base/caught.h), the session fails with its sentence, and the program goes on. A test installs a
 // handler that ends the process instead, because an orderly failure would look like any other.
 //
+// A destructor must not throw. There, INVARIANT_HOLDS says whether the condition is true, and reports
+// it in the same way if it is not.
+//
 // COSTLY_INVARIANT is for conditions that take longer than a comparison. Builds with tests check
 // it.
 #pragma once
@@ -25,6 +28,8 @@ class BrokenInvariant : public std::logic_error {
 void on_broken_invariant(void (*handler)(const std::string& sentence));
 
 [[noreturn]] void broken_invariant(const char* condition, const char* file, int line);
+// Does all of that but the throw. Returns false.
+bool report_broken_invariant(const char* condition, const char* file, int line) noexcept;
 
 // Remembers that something decisive happened: a literal, and two numbers with the details. The last
 // 32 steps of all threads are kept. Cheap, and safe from any thread.
@@ -37,6 +42,9 @@ std::string last_steps();
 #define INVARIANT(condition)            \
     ((condition) ? static_cast<void>(0) \
                  : ::tailrace::internal::broken_invariant(#condition, __FILE__, __LINE__))
+
+#define INVARIANT_HOLDS(condition) \
+    ((condition) || ::tailrace::internal::report_broken_invariant(#condition, __FILE__, __LINE__))
 
 #if defined(TAILRACE_COSTLY_INVARIANTS)
 #define COSTLY_INVARIANT(condition) INVARIANT(condition)

@@ -2,9 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <cassert>
-
 #include "base/crc32c.h"
+#include "base/invariant.h"
 
 namespace tailrace::internal::format {
 
@@ -21,7 +20,7 @@ void store(std::vector<std::byte>& bytes, size_t at, T value) {
 }  // namespace
 
 void begin_record(ByteWriter& writer, std::string_view magic) {
-    assert(magic.size() == 8 && writer.size() == 0);
+    INVARIANT(magic.size() == 8);
     writer.put_bytes(std::as_bytes(std::span(magic.data(), magic.size())));
     writer.put(version_major);
     writer.put(version_minor);
@@ -29,7 +28,7 @@ void begin_record(ByteWriter& writer, std::string_view magic) {
 }
 
 std::vector<std::byte> seal(ByteWriter&& writer, uint64_t record_bytes) {
-    assert(writer.size() >= frame_bytes && writer.size() <= record_bytes);
+    INVARIANT(writer.size() >= frame_bytes && writer.size() <= record_bytes);
     writer.put_zeros(record_bytes - writer.size());
     auto record = writer.take();
     store(record, size_at, record_bytes);
@@ -89,7 +88,7 @@ Result<ByteReader> open_record(std::span<const std::byte> bytes, std::string_vie
 }
 
 void put_job(ByteWriter& writer, std::string_view job) {
-    assert(job.size() <= job_field_bytes);
+    INVARIANT(job.size() <= job_field_bytes);
     writer.put_bytes(std::as_bytes(std::span(job.data(), job.size())));
     writer.put_zeros(job_field_bytes - job.size());
 }

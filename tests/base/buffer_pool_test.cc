@@ -4,7 +4,11 @@
 
 #include <atomic>
 #include <set>
+#include <string>
 #include <thread>
+
+#include "base/invariant.h"
+#include "base/log.h"
 
 namespace tailrace::internal::test {
 namespace {
@@ -77,6 +81,20 @@ TEST(BufferPoolTest, SizesThatMakeNoSenseAreRefused) {
     EXPECT_EQ(BufferPool::create(1, 512, 512).status().code(), Code::invalid_argument);
     EXPECT_EQ(BufferPool::create(SIZE_MAX / 4096, 8192, 4096).status().code(), Code::invalid_argument);
     EXPECT_EQ(BufferPool::create(1 << 20, size_t{1} << 40, 4096).status().code(), Code::out_of_memory);
+}
+
+TEST(BufferPoolTest, OneThatGoesBeforeItsBuffersBreaksAnInvariant) {
+    static std::string told;
+    set_log_level(LogLevel::off);
+    on_broken_invariant([](const std::string& sentence) { told = sentence; });
+    auto pool = BufferPool::create(2, 4096, 4096);
+    ASSERT_TRUE(pool.ok());
+    static auto& kept = *new Buffer((*pool)->try_take());  // for ever, because its pool is gone
+    pool->reset();
+    on_broken_invariant(nullptr);
+    set_log_level(LogLevel::warning);
+    EXPECT_NE(told.find("free_.size() == count_"), std::string::npos) << told;
+    kept.memory().front() = std::byte{1};  // is still memory
 }
 
 TEST(BufferPoolTest, ThreadsNeverShareABuffer) {
