@@ -292,6 +292,8 @@ class History {
         if (torn_ && went_back_) bound = {};
         std::atomic<bool> faults_in{false};
         std::map<uint64_t, int> captures;
+        seen_.clear();
+        newest_begun_ = 0;
         const bool in_step = random_.chance(0.3);
         Pace pace(layout_.ranks());
         const bool cut_off = stage_.begin_job(faults, [&] {
@@ -320,6 +322,10 @@ class History {
                 const Attempt attempt{base + step * static_cast<uint64_t>(i + 1), job_number_};
                 state.fill(sizes_, attempt, rank);
                 ASSERT_TRUE(state.update(*session).ok());
+                {
+                    MutexLock lock(mutex_);
+                    newest_begun_ = std::max(newest_begun_, attempt.epoch);
+                }
                 const bool captured = session->save(attempt.epoch).ok();
                 note(*session, attempt.epoch, captured && !local_faults, captures);
                 if (wait_between) (void)session->wait(attempt.epoch, for_ever);
@@ -344,11 +350,42 @@ class History {
     void note(Checkpointer& session, uint64_t epoch, bool captured, std::map<uint64_t, int>& captures) {
         const auto info = session.state(epoch);
         if (!info.ok() || info->state == EpochState::unknown) return;
+        const EpochKey key{epoch, info->run};
+        check_moves_forward(session.rank(), key, info->state);
+        if (info->state == EpochState::committed) check_committed(key);
         MutexLock lock(mutex_);
         run_of_job_[job_number_] = info->run;
-        const EpochKey key{epoch, info->run};
         if (info->state == EpochState::committed) committed_ = std::max(committed_, key, earlier);
         if (captured && ++captures[epoch] == layout_.ranks()) captured_ = std::max(captured_, key, earlier);
+    }
+
+    // captured, flushing, then one of the ends, which stays.
+    void check_moves_forward(int rank, EpochKey key, EpochState state) {
+        MutexLock lock(mutex_);
+        auto& before = seen_.try_emplace({rank, key}, state).first->second;
+        EXPECT_TRUE(before == state || (!is_final(before) && before < state))
+            << "rank " << rank << ", " << to_string(key) << ": state " << static_cast<int>(state) << " after "
+            << static_cast<int>(before);
+        before = state;
+    }
+
+    // No rank is told that an epoch is committed which a reader would not open. Those that check_names() has
+    // read are known to be sound, and older ones may have been removed meanwhile.
+    void check_committed(EpochKey key) {
+        const auto removable = [&] {
+            MutexLock lock(mutex_);
+            return damaged_ || (config_.keep_shared > 0 && key.epoch < newest_begun_);
+        };
+        if (removable() || announced_.contains(key)) return;
+        const Status opens = [&]() -> Status {
+            TAILRACE_ASSIGN(const auto listed,
+                            list_shared(*machines_.shared, config_.shared_dir, config_.name));
+            for (const auto& files : listed)
+                if (files.key == key) return load_shared_epoch(*machines_.shared, files).status();
+            return Status(Code::not_found, "it has no files");
+        }();
+        EXPECT_TRUE(opens.ok() || removable())
+            << to_string(key) << " is reported as committed: " << opens.to_string();
     }
 
     // Returns the epoch to go on from, the same on every rank.
@@ -530,14 +567,16 @@ class History {
     Config config_;
     Sizes sizes_;
     Layout layout_;
-    Mutex mutex_;         // guards what the ranks' threads note: the next three
+    Mutex mutex_;         // guards what the ranks' threads note: the next five
     EpochKey committed_;  // the last whose commit was reported
     EpochKey captured_;   // the last that every rank has captured, while the node-local tiers are whole
     std::map<uint64_t, uint32_t> run_of_job_;
-    std::set<EpochKey> announced_;  // have been read when they got their names
-    bool went_back_ = false;        // some job did
-    bool torn_ = false;             // captured parts may be damaged, which no commit depends on
-    bool damaged_ = false;          // bits have changed in files: nothing is promised but the truth
+    std::map<std::pair<int, EpochKey>, EpochState> seen_;  // by rank, in this job
+    uint64_t newest_begun_ = 0;                            // the newest epoch of this job
+    std::set<EpochKey> announced_;                         // have been read when they got their names
+    bool went_back_ = false;                               // some job did
+    bool torn_ = false;     // captured parts may be damaged, which no commit depends on
+    bool damaged_ = false;  // bits have changed in files: nothing is promised but the truth
     uint64_t job_number_ = 0;
     std::stringstream story_;
 };
