@@ -40,6 +40,14 @@ class FaultyStorage::Fate {
         return Status();
     }
 
+    Status begin_sync(std::string_view doing, const std::string& path) {
+        {
+            MutexLock lock(mutex_);
+            if (++syncs_ == plan_.die_at_sync) dead_ = true;
+        }
+        return begin(doing, path);
+    }
+
     bool strikes(Rate rate, Count count, const std::string& path) {
         MutexLock lock(mutex_);
         if (plan_.*rate <= 0 || path.find(plan_.path_filter) == std::string::npos) return false;
@@ -62,6 +70,7 @@ class FaultyStorage::Fate {
     void set_plan(FaultPlan plan) {
         MutexLock lock(mutex_);
         plan_ = std::move(plan);
+        syncs_ = 0;
     }
     FaultCounts counts() const {
         MutexLock lock(mutex_);
@@ -86,6 +95,7 @@ class FaultyStorage::Fate {
     FaultPlan plan_ GUARDED_BY(mutex_);
     FaultCounts counts_ GUARDED_BY(mutex_);
     uint64_t operations_ GUARDED_BY(mutex_) = 0;
+    uint64_t syncs_ GUARDED_BY(mutex_) = 0;  // since the plan was set
     bool dead_ GUARDED_BY(mutex_) = false;
 };
 
@@ -164,7 +174,7 @@ class FaultyStorage::FaultyFile : public File {
     }
 
     Status sync() override {
-        TAILRACE_TRY(fate_->begin("syncing", path()));
+        TAILRACE_TRY(fate_->begin_sync("syncing", path()));
         if (sync_failed_.load()) {
             return Status(Code::io_error,
                           fmt::format("syncing '{}': an earlier sync of it failed (injected)", path()));
@@ -272,7 +282,7 @@ Status FaultyStorage::make_directories(const std::string& path) {
 }
 
 Status FaultyStorage::sync_directory(const std::string& path) {
-    TAILRACE_TRY(fate_->begin("syncing the directory", path));
+    TAILRACE_TRY(fate_->begin_sync("syncing the directory", path));
     TAILRACE_TRY(
         fate_->maybe(&FaultPlan::sync_error, &FaultCounts::sync_error, "syncing the directory", path));
     return inner_->sync_directory(path);

@@ -232,7 +232,10 @@ class History {
                 plan.read_flip = 0.02;
                 break;
             default:
-                plan.die_at_operation = 1 + random_.below(shared ? 150 : 60);
+                if (random_.chance(0.5))
+                    plan.die_at_sync = 1 + random_.below(shared ? 30 : 8);
+                else
+                    plan.die_at_operation = 1 + random_.below(shared ? 150 : 60);
         }
         return plan;
     }
@@ -328,6 +331,8 @@ class History {
                 }
                 const bool captured = session->save(attempt.epoch).ok();
                 note(*session, attempt.epoch, captured && !local_faults, captures);
+                for (int j = 0; j < i; ++j)
+                    note(*session, base + step * static_cast<uint64_t>(j + 1), false, captures);
                 if (wait_between) (void)session->wait(attempt.epoch, for_ever);
             }
             (void)session->wait_all(for_ever);

@@ -13,6 +13,7 @@
 
 #include "base/log.h"
 #include "simulation/simulate.h"
+#include "simulation/simulated_stage.h"
 
 namespace tailrace::internal {
 namespace {
@@ -72,6 +73,23 @@ TEST_P(HistoriesTest, EveryOneRestoresACommittedEpochBitForBitOrTellsTheTruth) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, HistoriesTest, ::testing::Range<uint64_t>(0, cases));
+
+// The checks of a history can fail, and a failure is cut down to a history that fails again.
+TEST(PlantedFaultTest, LostSyncsAreFoundAndCutDownAndReplayed) {
+    keep_quiet();
+    const HistoryLimits any;
+    lost_syncs_planted = true;
+    const auto found = simulate_in_child(1, 125, any, true).failed;
+    ASSERT_TRUE(found.has_value());
+    const HistoryLimits small = shrink(*found, any);
+    std::cout << "found by " << replay_line(*found, any) << ", cut down to " << replay_line(*found, small)
+              << "\n";
+    EXPECT_LT(small.most_nodes + small.most_jobs + small.most_saves,
+              any.most_nodes + any.most_jobs + any.most_saves);
+    EXPECT_TRUE(simulate_in_child(*found, 1, small, true).failed.has_value());
+    lost_syncs_planted = false;
+    EXPECT_FALSE(simulate_in_child(*found, 1, small, true).failed.has_value());
+}
 
 TEST(ReplayTest, ASeedGivesTheSameHistoryBitForBit) {
     keep_quiet();

@@ -4,6 +4,8 @@ namespace tailrace::internal::testing_support {
 
 using namespace std::chrono_literals;
 
+bool lost_syncs_planted = false;
+
 SimulatedStage::SimulatedStage(VirtualExecutor& executor)
     : executor_(executor), dice_(executor.random_number()) {
     // In some histories nothing takes time, so that all happens at once.
@@ -21,6 +23,7 @@ SimulatedStage::SimulatedStage(VirtualExecutor& executor)
 std::shared_ptr<Storage> SimulatedStage::mount(std::shared_ptr<Storage> storage, const std::string& host,
                                                std::function<void()> named) {
     auto server = std::make_shared<Server>(executor_, host.empty() ? server_costs_ : ServerCosts{});
+    if (lost_syncs_planted) server->lose_syncs();
     Renamed renamed;
     if (named) renamed = [named = std::move(named)](const std::string&) { named(); };
     return timed(std::move(storage), std::move(server), std::move(renamed));

@@ -16,6 +16,9 @@
 
 namespace tailrace::internal::testing_support {
 
+// A fault that no history may overlook: storages lose the syncs of files. Child processes inherit it.
+extern bool lost_syncs_planted;
+
 class SimulatedStage final : public Stage {
   public:
     explicit SimulatedStage(VirtualExecutor& executor);

@@ -25,6 +25,9 @@ class Server {
     void serve(std::string_view operation, uint64_t bytes);
     // What the server was busy for.
     std::chrono::nanoseconds busy() const { return busy_; }
+    // From now on files are said to be synced, and are not. To see whether a test finds it.
+    void lose_syncs() { loses_syncs_ = true; }
+    bool loses_syncs() const { return loses_syncs_; }
 
   private:
     VirtualExecutor& executor_;
@@ -32,6 +35,7 @@ class Server {
     Dice dice_;
     SteadyClock::time_point free_from_{};
     std::chrono::nanoseconds busy_{0};
+    bool loses_syncs_ = false;
 };
 
 // `renamed` is called after each rename that went well, by the task that did it.
