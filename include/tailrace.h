@@ -235,7 +235,7 @@ typedef struct tailrace_epoch_info {
     uint32_t run; /* which session saved it, counted from 1 in this directory */
     tailrace_state state;
     tailrace_code why_code;  /* TAILRACE_OK unless failed */
-    char why[1024];          /* the sentence, cut to fit; of kept local, what kept it there */
+    char why[1024];          /* failed: the sentence, cut to fit; kept local: what kept it there */
     uint64_t captured_bytes; /* of this rank */
     double blocked_seconds;  /* how long save kept this rank */
     double flush_seconds;    /* from the flush's start to the commit, as known on this rank */

@@ -252,7 +252,7 @@ Command add_bench(CLI::App& program) {
     list("--writers", options->grid.writers, "Number of writer threads");
     list("--files", options->grid.files, "Number of files that the leader writes");
     list("--placement", options->placements,
-         "append (as the library), contiguous (eq. 1), interleaved (eq. 2)");
+         "append (the library does this), contiguous (eq. 1), interleaved (eq. 2)");
     list("--buffer", options->buffer_bytes, "Size of a buffer; a chunk has the same size");
     list("--buffers", options->grid.buffers, "Number of buffers");
     list("--block", options->block_bytes, "Alignment of extents; 0: as the file system prefers");

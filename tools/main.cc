@@ -36,7 +36,7 @@ constexpr const char* examples = R"(Examples:
   tailrace profile -- python train.py            what its checkpoints do to the file system
   tailrace report tailrace-bench.json /scratch/run7   draw results and records as an HTML page
 
-Exit status: 0 well; 1 something is damaged or incomplete; 2 wrong usage; 3 not found;
+Exit status: 0 success; 1 something is damaged or incomplete; 2 wrong usage; 3 not found;
 4 the system or a running session refused; 130 interrupted; profile: its command's own.
 `tailrace COMMAND --help` has each command's options.)";
 

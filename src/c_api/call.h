@@ -26,7 +26,7 @@ tailrace_code call(Work&& work) noexcept {
     try {
         return keep_outcome(catching(work));
     } catch (...) {
-        return set_last_error_literal(Code::out_of_memory, "memory for the call could not be had");
+        return set_last_error_literal(Code::out_of_memory, "there is no memory for the call");
     }
 }
 

@@ -33,7 +33,7 @@ tailrace_code keep_outcome(const Status& status) noexcept {
         error.text = status.message();
         error.shown = error.text.c_str();
     } catch (...) {
-        error.shown = "the call failed, and memory for saying why could not be had";
+        error.shown = "the call failed, and there is no memory to say why";
     }
     return static_cast<tailrace_code>(status.code());
 }

@@ -52,7 +52,7 @@ tailrace_code call(Work&& work) noexcept {
     try {
         return set_last_error(work());
     } catch (const std::bad_alloc&) {
-        return set_last_error(Status(Code::out_of_memory, "memory for the call could not be had"));
+        return set_last_error(Status(Code::out_of_memory, "there is no memory for the call"));
     } catch (const std::exception& error) {
         return set_last_error(
             Status(Code::failed_state, std::string("an internal error of tailrace: ") + error.what()));
@@ -181,7 +181,7 @@ collective::RankAccess access_or_refusal(Make make, tailrace_file& file) {
         if (access.ok()) return std::move(*access);
         wrong = access.status();
     } catch (const std::exception&) {
-        wrong = Status(Code::out_of_memory, "memory for the list of pieces could not be had");
+        wrong = Status(Code::out_of_memory, "there is no memory for the list of pieces");
     }
     return {{}, {}, wrong};
 }

@@ -253,7 +253,7 @@ tailrace_code tailrace_list(tailrace_session* session, tailrace_epoch_info** epo
         auto* out = static_cast<tailrace_epoch_info*>(std::calloc(found.size(), sizeof(tailrace_epoch_info)));
         if (out == nullptr)
             return Status(Code::out_of_memory,
-                          fmt::format("memory for a list of {} epochs could not be had", found.size()));
+                          fmt::format("there is no memory for a list of {} epochs", found.size()));
         for (size_t i = 0; i < found.size(); ++i) to_c(found[i], out[i]);
         *epochs = out;
         *count = found.size();

@@ -190,7 +190,7 @@ void access_directly(CallContext& context, Result<File*> file, const RequestList
             begin += request.bytes;
         }
     } catch (const std::bad_alloc&) {
-        status = Status(Code::out_of_memory, "memory to gather small pieces in could not be had");
+        status = Status(Code::out_of_memory, "there is no memory to gather small pieces in");
     }
     context.fail(status);
 }

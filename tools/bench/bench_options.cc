@@ -29,7 +29,7 @@ void BenchOptions::add_to(CLI::App& command) {
         ->capture_default_str();
     command.add_option("--seed", common.seed, "Seed of the sizes and the content")->capture_default_str();
     command.add_option("--local-dir", local_dir,
-                       "Directory of the leader's own parts (default: as the library)");
+                       "Directory of the leader's own parts (default: that of the library)");
     command.add_flag("--no-local", no_local, "The leader has no data of its own");
     command.add_flag("--no-sync", no_sync,
                      "Do not sync at the end; then memory is measured as much as the disk");
