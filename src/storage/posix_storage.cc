@@ -38,7 +38,8 @@ namespace {
 constexpr long tmpfs_magic = 0x01021994, ramfs_magic = static_cast<long>(0x858458f6);
 // If a directory is made anew each time between our open and our lock, waiting does not help.
 constexpr int most_lock_tries = 10;
-constexpr mode_t usual_file_mode = 0666, own_file_mode = 0600, all_file_rights = 07777;
+constexpr mode_t usual_file_mode = 0666, sole_writer_mode = 0644, own_file_mode = 0600,
+                 all_file_rights = 07777;
 
 long file_system_magic(int descriptor) {
     struct statfs info {};
@@ -161,7 +162,8 @@ class PosixStorage : public Storage {
         const bool follow = !place.own() && !options.own && (follow_links_ || !writes);
         const int mode = (writes ? O_RDWR : O_RDONLY) | (follow ? 0 : O_NOFOLLOW);
         const auto open_place = [&](const std::string& name, int flags) {
-            return open_descriptor(name, flags, place.above(), place.own() ? own_file_mode : usual_file_mode);
+            const mode_t usual = options.sole_writer ? sole_writer_mode : usual_file_mode;
+            return open_descriptor(name, flags, place.above(), place.own() ? own_file_mode : usual);
         };
         const int create = options.access == Access::create_new ? O_CREAT | O_EXCL : 0;
         // O_NONBLOCK, because a pipe under that name must not block us.
@@ -357,7 +359,7 @@ class PosixStorage : public Storage {
 
     // The reason not to use the file that was opened there. Empty if there is none.
     std::string why_not(const Place& place, const OpenOptions& options, const struct stat& info) const {
-        if (place.own()) return why_no_private_file(info, geteuid());
+        if (place.own() || (options.own && options.sole_writer)) return why_no_private_file(info, geteuid());
         if (options.own) return why_no_own_file(info, geteuid());
         if (options.access == Access::read || follow_links_ || info.st_nlink <= 1) return "";
         return fmt::format("it has {} names (hard links), and data written to it would be in all of them",

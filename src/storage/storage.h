@@ -52,6 +52,8 @@ struct OpenOptions {
     // file, and `automatic` reads from there. (For files that do change, a network file system's
     // cache may be out of date, so `automatic` reads them around it.)
     bool unchanging = false;
+    // With `own`: refuses a file that others than its owner may write to as well, and makes none.
+    bool sole_writer = false;
 };
 
 // A piece of memory that read_pieces fills.
