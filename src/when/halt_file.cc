@@ -1,0 +1,161 @@
+#include "when/halt_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <span>
+#include <vector>
+
+#include "base/text.h"
+#include "base/time_text.h"
+#include "threads/executor.h"
+
+namespace tailrace::internal {
+
+namespace {
+
+constexpr std::string_view first_line = "tailrace halt 1";
+constexpr size_t most_bytes = 4096;
+constexpr size_t most_name_bytes = 256;
+constexpr int64_t last_second = 253402300799;  // of the year 9999
+
+template <class Number>
+bool parse_number(std::string_view text, Number& number, int base = 10) {
+    const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number, base);
+    return error == std::errc() && rest == text.data() + text.size();
+}
+
+// The line before `text`'s first line feed, which is taken from `text`; nothing if there is none.
+std::optional<std::string_view> take_line(std::string_view& text) {
+    const size_t end = text.find('\n');
+    if (end == std::string_view::npos) return std::nullopt;
+    const auto line = text.substr(0, end);
+    text.remove_prefix(end + 1);
+    return line;
+}
+
+// What follows `word` and a blank; nothing if the line begins otherwise.
+std::optional<std::string_view> after_word(std::string_view line, std::string_view word) {
+    if (!line.starts_with(word) || line.size() <= word.size() || line[word.size()] != ' ')
+        return std::nullopt;
+    return line.substr(word.size() + 1);
+}
+
+bool printable(std::string_view name) {
+    return name.size() <= most_name_bytes &&
+           std::all_of(name.begin(), name.end(), [](char c) { return c > ' ' && c < '\x7f'; });
+}
+
+OpenOptions trusted(Access access) {
+    OpenOptions options;
+    options.access = access;
+    options.own = true;
+    options.sole_writer = true;
+    return options;
+}
+
+Status wrong(std::string_view what) {
+    return Status(Code::invalid_argument, fmt::format("it is no halt file: {}", what));
+}
+
+}  // namespace
+
+std::string encode(const Halt& halt) {
+    std::string text(first_line);
+    switch (halt.kind) {
+        case HaltKind::now:
+            text += "\nnow";
+            break;
+        case HaltKind::at:
+            text += fmt::format("\nat {}", halt.at_unix);
+            break;
+        case HaltKind::after:
+            text += fmt::format("\nafter {}", halt.after_saves);
+            break;
+    }
+    text += fmt::format("\nid {:016x}\n", halt.id);
+    if (!halt.by.empty()) {
+        std::string by = halt.by.substr(0, most_name_bytes);
+        std::replace_if(
+            by.begin(), by.end(), [](char c) { return c <= ' ' || c >= '\x7f'; }, '_');
+        text += fmt::format("by {}\n", by);
+    }
+    return text;
+}
+
+Result<Halt> decode_halt(std::string_view text) {
+    if (text.size() > most_bytes) return wrong("it is too long");
+    if (take_line(text) != first_line) return wrong("its first line is another, or it is of a later version");
+    Halt halt;
+    const auto what = take_line(text);
+    if (!what) return wrong("it does not say when");
+    if (const auto at = after_word(*what, "at")) {
+        halt.kind = HaltKind::at;
+        if (!parse_number(*at, halt.at_unix) || halt.at_unix < 0 || halt.at_unix > last_second)
+            return wrong("'at' is not followed by a time");
+    } else if (const auto after = after_word(*what, "after")) {
+        halt.kind = HaltKind::after;
+        if (!parse_number(*after, halt.after_saves)) return wrong("'after' is not followed by a number");
+    } else if (*what != "now") {
+        return wrong("it does not say when");
+    }
+    while (const auto line = take_line(text)) {
+        if (const auto id = after_word(*line, "id")) {
+            if (!parse_number(*id, halt.id, 16)) return wrong("'id' is not followed by a number");
+        } else if (const auto by = after_word(*line, "by")) {
+            if (!printable(*by)) return wrong("'by' is not followed by a name");
+            halt.by = *by;
+        } else {
+            return wrong("it has a line that is not known");
+        }
+    }
+    if (!text.empty()) return wrong("its last line is cut off");
+    return halt;
+}
+
+Result<std::optional<Halt>> read_halt(Storage& storage, const std::string& directory) {
+    const std::string path = join_path(directory, std::string(halt_file_name));
+    auto file = storage.open(path, trusted(Access::read));
+    if (!file.ok() && file.status().code() == Code::not_found) return std::optional<Halt>();
+    TAILRACE_TRY(file.status());
+    std::array<std::byte, most_bytes + 1> bytes;
+    TAILRACE_ASSIGN(const size_t count, (*file)->read_at(bytes, 0));
+    auto halt = decode_halt({reinterpret_cast<const char*>(bytes.data()), count});
+    if (!halt.ok()) return halt.status().with_context(fmt::format("'{}'", path));
+    return std::optional<Halt>(std::move(*halt));
+}
+
+Status write_halt(Storage& storage, const std::string& directory, const Halt& halt) {
+    const std::string path = join_path(directory, std::string(halt_file_name));
+    const std::string unfinished = fmt::format("{}.{:016x}", path, random_number());
+    const std::string text = encode(halt);
+    const Status written = [&]() -> Status {
+        TAILRACE_ASSIGN(const auto file, storage.open(unfinished, trusted(Access::create_new)));
+        TAILRACE_TRY(file->write_at(std::as_bytes(std::span(text)), 0));
+        TAILRACE_TRY(file->sync());
+        TAILRACE_TRY(file->close());
+        return storage.rename(unfinished, path);
+    }();
+    if (!written.ok()) (void)storage.remove(unfinished);
+    return written;
+}
+
+Status remove_halt(Storage& storage, const std::string& directory) {
+    return storage.remove(join_path(directory, std::string(halt_file_name)));
+}
+
+std::string when_text(const Halt& halt) {
+    switch (halt.kind) {
+        case HaltKind::now:
+            return "now";
+        case HaltKind::at:
+            return "at " + moment_text(halt.at_unix);
+        case HaltKind::after:
+            return "after " + counted(halt.after_saves, "save");
+    }
+    return "";
+}
+
+}  // namespace tailrace::internal
