@@ -279,6 +279,38 @@ PartsVerified get_parts_verified(ByteReader& in) {
     return m;
 }
 
+void put_body(ByteWriter& out, const Announced& m) {
+    out.put(static_cast<uint8_t>(m.announcement.question));
+    out.put(m.announcement.first);
+    out.put(m.announcement.last);
+    put_flag(out, m.announcement.yes);
+    out.put_string(cut_text(m.announcement.why, most_reason_bytes));
+}
+Announced get_announced(ByteReader& in) {
+    Announced m;
+    const auto question = in.get<uint8_t>();
+    if (question >= question_count) in.set_failed();
+    m.announcement.question = question == 0 ? Question::save : Question::stop;
+    m.announcement.first = in.get<uint64_t>();
+    m.announcement.last = in.get<uint64_t>();
+    m.announcement.yes = get_flag(in);
+    m.announcement.why = in.get_string(most_reason_bytes);
+    return m;
+}
+
+void put_body(ByteWriter& out, const AnswersEnded& m) {
+    put(out, m.why);
+}
+AnswersEnded get_answers_ended(ByteReader& in) {
+    AnswersEnded m{get_status(in)};
+    if (m.why.ok()) in.set_failed();
+    return m;
+}
+
+void put_body(ByteWriter& out, const StopAsked& m) {
+    out.put_string(cut_text(m.why, most_reason_bytes));
+}
+
 AgentMessage get_body(ByteReader& in, uint8_t kind) {
     switch (kind) {
         case 0:
@@ -309,6 +341,12 @@ AgentMessage get_body(ByteReader& in, uint8_t kind) {
             return get_parts_verified(in);
         case 13:
             return ArraysFit{get_key(in)};
+        case 14:
+            return get_announced(in);
+        case 15:
+            return get_answers_ended(in);
+        case 16:
+            return StopAsked{in.get_string(most_reason_bytes)};
         default:
             in.set_failed();
             return EpochFlushing{};

@@ -17,6 +17,11 @@
 //                                              this rank closes its session and saves no more
 //   BackgroundEnded  any agent -> root -> agents -> ranks
 //                                              nothing more is flushed, and no answer comes
+//   Announced        root -> agents, down a tree -> ranks
+//                                              what should_save or should_stop answers at some calls
+//   AnswersEnded     the same way              no more of them come
+//   StopAsked        rank -> its node's agent -> root
+//                                              this rank was asked to stop
 //
 // Encoding and decoding are pure. The decoder treats every byte as hostile. The first byte tells
 // these messages from the aggregator's.
@@ -35,6 +40,7 @@
 #include "format/part_file.h"
 #include "read/array_judge.h"
 #include "record/records.h"
+#include "when/schedule.h"
 
 namespace tailrace::internal {
 
@@ -128,9 +134,21 @@ struct SavesEnded {
     uint64_t sequence = 0;
 };
 
-using AgentMessage =
-    std::variant<Captured, NodeCaptured, Decision, GroupResult, EpochEnded, EpochFlushing, BackgroundEnded,
-                 NodeFlushed, SavesEnded, ArraysAsked, ArraysAnswered, MayCommit, PartsVerified, ArraysFit>;
+struct Announced {
+    Announcement announcement;
+};
+
+struct AnswersEnded {
+    Status why;  // never ok
+};
+
+struct StopAsked {
+    std::string why;
+};
+
+using AgentMessage = std::variant<Captured, NodeCaptured, Decision, GroupResult, EpochEnded, EpochFlushing,
+                                  BackgroundEnded, NodeFlushed, SavesEnded, ArraysAsked, ArraysAnswered,
+                                  MayCommit, PartsVerified, ArraysFit, Announced, AnswersEnded, StopAsked>;
 
 std::vector<std::byte> encode(const AgentMessage& message);
 Result<AgentMessage> decode_agent_message(std::span<const std::byte> bytes);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "storage/storage.h"
 #include "transport/topology.h"
 #include "transport/transport.h"
+#include "when/stop_signals.h"
 
 namespace tailrace::internal {
 
@@ -33,6 +35,7 @@ struct JobContext {
     uint64_t stripe_align = 0;
     ArrayPoints points{0};                       // drawn from run_uid
     WorkingName working_name = unfinished_name;  // of shared files
+    std::shared_ptr<StopSignals> signals;        // null: none are watched
 
     int rank() const { return transport->rank(); }
     int rank_count() const { return transport->size(); }
@@ -46,5 +49,8 @@ struct JobContext {
         return topology.ranks_of_node[static_cast<size_t>(node)];
     }
 };
+
+// A signal that has asked this rank to stop, as a reason; nothing if none has.
+std::optional<std::string> stop_signal_of(const JobContext& context);
 
 }  // namespace tailrace::internal

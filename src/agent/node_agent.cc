@@ -37,16 +37,18 @@ Status saves_ended_why() {
 
 // ---- life ---------------------------------------------------------------------------------------
 
-NodeAgent::NodeAgent(const JobContext& context, RankEpochs& rank_epochs)
+NodeAgent::NodeAgent(const JobContext& context, RankEpochs& rank_epochs, RankAnswers& rank_answers)
     : context_(context),
       rank_epochs_(rank_epochs),
+      rank_answers_(rank_answers),
       node_ledger_(context.node, context.ranks_of_own_node().size()),
       commit_checks_(context, *this),
       plans_(context),
       finisher_(context) {}
 
-Result<std::unique_ptr<NodeAgent>> NodeAgent::create(const JobContext& context, RankEpochs& rank_epochs) {
-    std::unique_ptr<NodeAgent> agent(new NodeAgent(context, rank_epochs));
+Result<std::unique_ptr<NodeAgent>> NodeAgent::create(const JobContext& context, RankEpochs& rank_epochs,
+                                                     RankAnswers& rank_answers) {
+    std::unique_ptr<NodeAgent> agent(new NodeAgent(context, rank_epochs, rank_answers));
     TAILRACE_ASSIGN(agent->aggregator_,
                     make_aggregator(context, [transport = context.transport.get()] { transport->wake(); }));
     agent->recorder_ = Recorder::create(context);
@@ -183,6 +185,7 @@ Result<bool> NodeAgent::step() {
         moved = true;
         TAILRACE_TRY(on_message(*message));
     }
+    moved |= step_answers();
     moved |= commit_checks_.step();
     moved |= aggregator_->step();
     for (const auto& plan : aggregator_->take_plans())
@@ -236,6 +239,12 @@ Status NodeAgent::on_message(const Message& message) {
         aggregator_->allow(may_commit->key);
     } else if (const auto* fit = std::get_if<ArraysFit>(&news)) {
         if (!has_ended(fit->key)) plans_.arrays_fit(fit->key);
+    } else if (const auto* announced = std::get_if<Announced>(&news)) {
+        TAILRACE_TRY(on_announced(*announced));
+    } else if (const auto* answers = std::get_if<AnswersEnded>(&news)) {
+        on_answers_ended(*answers);
+    } else if (const auto* stop = std::get_if<StopAsked>(&news)) {
+        to_root(*stop);
     } else if (root_) {
         root_input(news);
     }
@@ -418,6 +427,7 @@ void NodeAgent::root_input(const AgentMessage& message) {
     if (const auto* verified = std::get_if<PartsVerified>(&message)) root_->verified(*verified);
     if (const auto* saves = std::get_if<SavesEnded>(&message))
         root_->end_from(saves->sequence, saves_ended_why());
+    if (const auto* stop = std::get_if<StopAsked>(&message)) on_stop_asked(*stop);
     carry_out_orders();
 }
 

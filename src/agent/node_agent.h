@@ -13,6 +13,8 @@
 //      send it to their ranks.
 // A rank hears that an epoch has ended only after the aggregator has let go of its captured part.
 //
+// Besides, agents carry the answers to should_save and should_stop (node_agent_answers.cc).
+//
 // When the transport fails in the background of any node, the background ends for the whole job,
 // because no epoch could reach the shared tier any more. The agent that notices gives up its
 // flushes and tells the root. The root tells the other agents, and every agent tells its ranks. So
@@ -37,6 +39,7 @@
 #include "agent/job_context.h"
 #include "agent/node_ledger.h"
 #include "agent/plan_keeper.h"
+#include "agent/rank_answers.h"
 #include "agent/rank_epochs.h"
 #include "agent/recorder.h"
 #include "agent/root_ledger.h"
@@ -48,8 +51,10 @@ namespace tailrace::internal {
 
 class NodeAgent final : private CommitChecks::Agent {
   public:
-    // The context must outlive the agent, and so must the epochs of the representative's own rank.
-    static Result<std::unique_ptr<NodeAgent>> create(const JobContext& context, RankEpochs& rank_epochs);
+    // The context must outlive the agent, and so must the epochs and the answers of the
+    // representative's own rank.
+    static Result<std::unique_ptr<NodeAgent>> create(const JobContext& context, RankEpochs& rank_epochs,
+                                                     RankAnswers& rank_answers);
     // Ends the threads. An epoch that has not ended yet is given up.
     ~NodeAgent();
 
@@ -67,6 +72,15 @@ class NodeAgent final : private CommitChecks::Agent {
     // The background has ended at another rank, whose message may not have come. So it ends here,
     // too.
     void end(const Status& why);
+
+    // ---- node_agent_answers.cc
+    // At rank 0, which has heard it itself: all other ranks hear it, in the order of these calls.
+    void announce(const Announcement& announcement);
+    void end_answers(const Status& why);
+    // The agent's own rank was asked to stop. Rank 0 hears of it.
+    void ask_to_stop(const std::string& why);
+    // At rank 0: why the first rank that was asked to stop was asked.
+    std::optional<std::string> asked_to_stop() const;
 
     // Waits until every epoch that this node knows has ended.
     void wait_idle();
@@ -94,7 +108,7 @@ class NodeAgent final : private CommitChecks::Agent {
         bool final() const { return ended && (!started || let_go); }
     };
 
-    NodeAgent(const JobContext& context, RankEpochs& rank_epochs);
+    NodeAgent(const JobContext& context, RankEpochs& rank_epochs, RankAnswers& rank_answers);
     void run(const std::stop_token& stop);
     void work(const std::stop_token& stop);
     Result<bool> step();  // returns whether something moved
@@ -121,6 +135,13 @@ class NodeAgent final : private CommitChecks::Agent {
     void post_to_node(int node, const AgentMessage& message) override;
     void on_verdict(EpochKey key, const Status& verdict) override;
     void on_verified(EpochKey key, const Status& verified) override;
+
+    // ---- node_agent_answers.cc
+    bool step_answers();  // returns whether something moved
+    void pass_on(const AgentMessage& message);
+    Status on_announced(const Announced& news);
+    void on_answers_ended(const AnswersEnded& news);
+    void on_stop_asked(const StopAsked& news);
 
     void on_captured(const Captured& capture);
     void on_saves_ended(const SavesEnded& saves);
@@ -149,6 +170,7 @@ class NodeAgent final : private CommitChecks::Agent {
 
     const JobContext& context_;
     RankEpochs& rank_epochs_;
+    RankAnswers& rank_answers_;
     std::unique_ptr<Aggregator> aggregator_;
 
     // Only the agent's thread uses these, once it runs.
@@ -158,6 +180,7 @@ class NodeAgent final : private CommitChecks::Agent {
     Status post_failure_;
     bool closing_ = false;       // this agent's own rank saves no more
     size_t closings_heard_ = 0;  // SavesEnded of other ranks
+    bool stop_told_ = false;     // the root knows that this rank was asked to stop
     Status end_reason_;          // not ok: the background has ended
     bool root_has_ended_ = false, end_announced_ = false;
     std::chrono::steady_clock::time_point ended_since_;
@@ -166,9 +189,12 @@ class NodeAgent final : private CommitChecks::Agent {
     Condition changed_;
     std::deque<Captured> inbox_ GUARDED_BY(mutex_);
     std::optional<uint64_t> end_from_ GUARDED_BY(mutex_);
-    Status end_ GUARDED_BY(mutex_);                     // set by end()
-    std::set<EpochKey> open_ GUARDED_BY(mutex_);        // known here, not ended
-    std::vector<EpochEnded> named_ GUARDED_BY(mutex_);  // committed and renamed, to be announced
+    std::deque<AgentMessage> to_pass_on_ GUARDED_BY(mutex_);  // at rank 0: Announced, AnswersEnded
+    std::optional<std::string> own_stop_ GUARDED_BY(mutex_);
+    std::optional<std::string> asked_to_stop_ GUARDED_BY(mutex_);  // at rank 0: any rank
+    Status end_ GUARDED_BY(mutex_);                                // set by end()
+    std::set<EpochKey> open_ GUARDED_BY(mutex_);                   // known here, not ended
+    std::vector<EpochEnded> named_ GUARDED_BY(mutex_);             // committed and renamed, to be announced
     std::set<EpochKey> recovering_ GUARDED_BY(mutex_);
     Status recovery_failure_ GUARDED_BY(mutex_);
     Status why_ended_ GUARDED_BY(mutex_);  // end_reason_, for the program's threads

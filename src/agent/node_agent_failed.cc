@@ -72,6 +72,7 @@ void NodeAgent::break_down(const Status& why) noexcept {
         lock.unlock();  // its writers call wake()
     });
     (void)catching([&] { rank_epochs_.fail_all(why, true); });
+    (void)catching([&] { rank_answers_.fail_all(why); });
     MutexLock lock(mutex_);
     open_.clear();
     recovering_.clear();
@@ -103,6 +104,7 @@ Result<bool> NodeAgent::step_ended() {
     {
         MutexLock lock(mutex_);
         inbox_.clear();
+        to_pass_on_.clear();
         end_from_.reset();
         named.swap(named_);
     }
@@ -140,6 +142,7 @@ void NodeAgent::announce_end() {
     for (const int rank : context_.ranks_of_own_node())
         if (rank != context_.rank()) post_at_best(rank, BackgroundEnded{why});
     rank_epochs_.fail_all(why, true);
+    rank_answers_.fail_all(why);
     MutexLock lock(mutex_);
     open_.clear();
     recovering_.clear();

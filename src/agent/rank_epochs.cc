@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/invariant.h"
 #include "threads/mutex.h"
 
@@ -14,6 +16,13 @@ constexpr size_t max_entries = 4096;
 // How many ended epochs are remembered that this rank has not saved. It may save them next, or
 // never.
 constexpr size_t max_early = 64;
+// Costs change with the program's state and with what others do to the file system.
+constexpr size_t recent_saves = 4;
+
+void keep_recent(std::deque<double>& seconds, double newest) {
+    seconds.push_back(newest);
+    if (seconds.size() > recent_saves) seconds.pop_front();
+}
 
 }  // namespace
 
@@ -58,7 +67,12 @@ void RankEpochs::note_failure(uint64_t epoch, const Status& why) {
 void RankEpochs::set_blocked(uint64_t epoch, double seconds) {
     MutexLock lock(mutex_);
     auto found = entries_.find(epoch);
-    if (found != entries_.end()) found->second.info.blocked_seconds = seconds;
+    if (found == entries_.end()) return;
+    found->second.info.blocked_seconds = seconds;
+    last_save_ = SteadyClock::now();
+    if (found->second.info.state == EpochState::failed) return;
+    ++saves_;
+    keep_recent(blocked_seconds_, seconds);
 }
 
 void RankEpochs::flushing(EpochKey key) {
@@ -80,6 +94,7 @@ void RankEpochs::ended(const EpochEnded& news) {
     if (is_final(found->second.info.state)) return;
     end(found->second, news);
     if (news.state == EpochState::failed) note_failure(news.key.epoch, news.why);
+    if (news.state == EpochState::committed) keep_recent(flush_seconds_, news.seconds);
     changed_.notify_all();
 }
 
@@ -135,6 +150,24 @@ std::vector<uint64_t> RankEpochs::unfinished() const {
     for (const auto& [epoch, entry] : entries_)
         if (!is_final(entry.info.state)) epochs.push_back(epoch);
     return epochs;
+}
+
+SaveCosts RankEpochs::costs() const {
+    MutexLock lock(mutex_);
+    SaveCosts costs;
+    costs.saves = saves_;
+    for (const double seconds : blocked_seconds_) {
+        costs.blocked_seconds += seconds / static_cast<double>(blocked_seconds_.size());
+        costs.most_blocked_seconds = std::max(costs.most_blocked_seconds, seconds);
+    }
+    for (const double seconds : flush_seconds_)
+        costs.most_flush_seconds = std::max(costs.most_flush_seconds, seconds);
+    return costs;
+}
+
+std::optional<SteadyClock::time_point> RankEpochs::last_save() const {
+    MutexLock lock(mutex_);
+    return last_save_;
 }
 
 Status RankEpochs::broken() const {

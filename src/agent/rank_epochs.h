@@ -8,6 +8,7 @@
 #pragma once
 
 #include <chrono>
+#include <deque>
 #include <functional>
 #include <map>
 #include <optional>
@@ -16,6 +17,7 @@
 #include "agent/agent_messages.h"
 #include "agent/epoch_state.h"
 #include "threads/mutex.h"
+#include "when/rules.h"
 
 namespace tailrace::internal {
 
@@ -35,6 +37,7 @@ class RankEpochs {
     // Adds an epoch whose capture has succeeded (state captured) or failed (state failed). News
     // that came before it is applied.
     void add(const EpochInfo& info, bool for_shared);
+    // The save of this epoch has ended now.
     void set_blocked(uint64_t epoch, double seconds);
     void flushing(EpochKey key);
     void ended(const EpochEnded& news);
@@ -47,6 +50,9 @@ class RankEpochs {
     std::optional<uint64_t> newest() const;
     std::vector<uint64_t> unfinished() const;
     Status first_failure() const;
+    // What the last saves have cost this rank, and when the last one ended.
+    SaveCosts costs() const;
+    std::optional<SteadyClock::time_point> last_save() const;
     Status broken() const;  // the reason given to fail_all(); ok if it was not called
 
     // Sleeps until done() is true or the deadline has passed. Returns whether it is true. done() is
@@ -69,6 +75,9 @@ class RankEpochs {
     Status broken_ GUARDED_BY(mutex_);
     bool let_go_ GUARDED_BY(mutex_) = true;
     Status first_failure_ GUARDED_BY(mutex_);
+    uint64_t saves_ GUARDED_BY(mutex_) = 0;  // that succeeded
+    std::optional<SteadyClock::time_point> last_save_ GUARDED_BY(mutex_);
+    std::deque<double> blocked_seconds_ GUARDED_BY(mutex_), flush_seconds_ GUARDED_BY(mutex_);  // recent
 };
 
 }  // namespace tailrace::internal

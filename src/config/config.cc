@@ -25,11 +25,14 @@
 #include "base/log.h"
 #include "base/nearest.h"
 #include "base/text.h"
+#include "base/time_text.h"
 #include "base/units.h"
 #include "config/local_directory.h"
+#include "config/signal_names.h"
 #include "format/epoch_key.h"
 #include "format/manifest.h"
 #include "format/shared_file.h"
+#include "threads/wall_clock.h"
 
 namespace tailrace::internal {
 
@@ -46,6 +49,9 @@ struct Number {
 };
 struct Size {
     uint64_t Config::*member;
+};
+struct Duration {
+    uint64_t Config::*milliseconds;
 };
 struct YesNo {
     bool Config::*member;
@@ -67,7 +73,7 @@ Choice choice(std::vector<std::string_view> names) {
 
 struct Key {
     std::string_view name;
-    std::variant<Text, Number, Size, YesNo, Choice> kind;
+    std::variant<Text, Number, Size, Duration, YesNo, Choice> kind;
     std::string_view help;
 };
 
@@ -163,6 +169,24 @@ const std::vector<Key>& keys() {
         {"trace_dir", Text{&Config::trace_dir},
          "Directory for traces of the background that Perfetto opens, one file per run and node; empty: "
          "none."},
+        {"save_interval", Duration{&Config::save_interval_ms},
+         "should_save says yes when this time has passed since the last save; 0: not for this reason."},
+        {"save_every", Number{&Config::save_every, 0, UINT32_MAX},
+         "should_save says yes at every n-th call; 0: not for this reason."},
+        {"mtbf", Duration{&Config::mtbf_ms},
+         "Mean time between failures of the whole job. should_save then says yes as often as is best for "
+         "what saves have cost so far (Young and Daly); 0: not for this reason."},
+        {"job_end", Text{&Config::job_end},
+         "When the job ends: 2026-11-24T18:00 (local; with a Z: UTC), 18:00, or seconds since 1970. "
+         "should_stop says yes in time for a last save. Empty: SLURM_JOB_END_TIME, where it is set."},
+        {"job_minutes", Number{&Config::job_minutes, 0, 100u * 366 * 24 * 60},
+         "The job ends this long after the session was opened; 0: not known."},
+        {"stop_before", Duration{&Config::stop_before_ms},
+         "How long before the end of the job should_stop says yes. 0: a minute, or twice what the slowest "
+         "of the last saves has taken with its flush, and the time of three calls."},
+        {"stop_signals", Text{&Config::stop_signals},
+         "Signals that ask the job to stop, such as TERM USR1; any rank may get them. should_stop then says "
+         "yes, and they no longer end the program. Empty: none are caught."},
     };
     return table;
 }
@@ -198,6 +222,10 @@ constexpr std::array<std::pair<std::string_view, bool>, 8> yes_no_names = {{{"ye
                                                                             {"1", true},
                                                                             {"0", false}}};
 
+int64_t unix_seconds_now() {
+    return static_cast<int64_t>(unix_ms_now() / 1000);
+}
+
 // ---- one setter and one getter per kind ---------------------------------------------------------
 
 Status set_value(Config& config, const Key& key, const Text& kind, std::string_view value) {
@@ -205,6 +233,9 @@ Status set_value(Config& config, const Key& key, const Text& kind, std::string_v
     if (key.name == "name") {
         if (Status status = check_job_name(value); !status.ok()) return refused(key, value, status.message());
     }
+    if (key.name == "stop_signals") TAILRACE_TRY(parse_signals(value).status().with_context(key.name));
+    if (key.name == "job_end" && !value.empty())
+        TAILRACE_TRY(parse_moment(value, unix_seconds_now()).status().with_context(key.name));
     config.*kind.member = std::string(value);
     return {};
 }
@@ -224,6 +255,13 @@ Status set_value(Config& config, const Key& key, const Size& kind, std::string_v
     Result<uint64_t> bytes = parse_bytes(value);
     if (!bytes.ok()) return bytes.status().with_context(key.name);
     config.*kind.member = *bytes;
+    return {};
+}
+
+Status set_value(Config& config, const Key& key, const Duration& kind, std::string_view value) {
+    Result<uint64_t> milliseconds = parse_duration_ms(value);
+    if (!milliseconds.ok()) return milliseconds.status().with_context(key.name);
+    config.*kind.milliseconds = *milliseconds;
     return {};
 }
 
@@ -268,6 +306,9 @@ std::string get_value(const Config& config, const Size& kind) {
     }
     return std::to_string(bytes);
 }
+std::string get_value(const Config& config, const Duration& kind) {
+    return duration_text(config.*kind.milliseconds);
+}
 std::string get_value(const Config& config, const YesNo& kind) {
     return config.*kind.member ? "yes" : "no";
 }
@@ -288,6 +329,9 @@ std::string type_of(const Number&) {
 }
 std::string type_of(const Size&) {
     return "size";
+}
+std::string type_of(const Duration&) {
+    return "time";
 }
 std::string type_of(const YesNo&) {
     return "yes/no";
@@ -324,6 +368,19 @@ std::string default_record_dir() {
     if (state != nullptr && *state == '/') return fmt::format("{}/tailrace", state);
     const char* home = std::getenv("HOME");
     if (home != nullptr && *home == '/') return fmt::format("{}/.local/state/tailrace", home);
+    return "";
+}
+
+// What the batch system says of this job's end. Text that is no time in the future was left in the
+// environment by another job.
+std::string end_of_batch_job() {
+    const char* text = std::getenv("SLURM_JOB_END_TIME");
+    if (text == nullptr || *text == '\0') return "";
+    const int64_t now = unix_seconds_now();
+    const auto end = parse_moment(text, now);
+    if (end.ok() && *end > now) return std::to_string(*end);
+    log(LogLevel::info, "SLURM_JOB_END_TIME is \"{}\", which is no time in the future: it is not used",
+        shortened(text));
     return "";
 }
 
@@ -471,6 +528,12 @@ Status complete_config(Config& config, int rank_count) {
     if (config.record_dir.empty()) config.record_dir = default_record_dir();
     if (!config.record_dir.empty()) TAILRACE_TRY(make_absolute(config.record_dir));
     if (!config.trace_dir.empty()) TAILRACE_TRY(make_absolute(config.trace_dir));
+    if (config.job_end.empty()) {
+        config.job_end = end_of_batch_job();
+    } else {
+        TAILRACE_ASSIGN(const int64_t end, parse_moment(config.job_end, unix_seconds_now()));
+        config.job_end = std::to_string(end);
+    }
     const uint32_t own_threads = own_hardware_threads();
     const auto machine_threads = static_cast<uint32_t>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
     // Writers wait for the storage most of the time, so few processors are no reason for fewer
@@ -482,13 +545,14 @@ Status complete_config(Config& config, int rank_count) {
 }
 
 std::string shared_settings(const Config& config) {
-    // The settings that decide where bytes go, which epochs exist and which messages are sent.
+    // The settings that decide where bytes go, which epochs exist, which messages are sent, and what
+    // every rank answers by itself.
     // Paths of the node-local tier, threads and priorities may differ from node to node. shared_dir
     // comes last, because a path may hold spaces.
-    static constexpr std::array<std::string_view, 16> names = {
+    static constexpr std::array<std::string_view, 17> names = {
         "name",         "files",          "leaders_per_file", "buffer_bytes", "buffers",      "block_bytes",
         "stripe_align", "placement",      "keep_shared",      "keep_local",   "shared_every", "queue_epochs",
-        "queue_policy", "ranks_per_node", "record",           "shared_dir"};
+        "queue_policy", "ranks_per_node", "record",           "save_every",   "shared_dir"};
     std::string text;
     for (std::string_view name : names) {
         if (!text.empty()) text += ' ';

@@ -63,11 +63,20 @@ struct Config {
     std::string record_dir;            // default: tailrace below XDG_STATE_HOME or ~/.local/state
     uint64_t record_bytes = 16 << 20;  // a record file grows up to this; one older file is kept
     std::string trace_dir;             // empty: no trace
+    // When should_save says yes; 0: not for this reason.
+    uint64_t save_interval_ms = 0;
+    uint32_t save_every = 0;  // calls
+    uint64_t mtbf_ms = 0;     // mean time between failures of the job
+    // When should_stop says yes. The end of the job is the first that is known of these two.
+    std::string job_end;  // after complete_config: seconds since 1970, or empty
+    uint32_t job_minutes = 0;
+    uint64_t stop_before_ms = 0;  // 0: as saves have taken
+    std::string stop_signals;     // parse_signals() takes it apart; empty: none are caught
 };
 
 struct ConfigKey {
     std::string_view name;
-    std::string_view type;           // "text", "number", "size", "yes/no", or "a | b | c"
+    std::string_view type;           // "text", "number", "size", "time", "yes/no", or "a | b | c"
     std::string_view default_value;  // as it would be written
     std::string_view help;           // one sentence or two
 };
@@ -88,7 +97,8 @@ Status load_config_file(Config& config, const std::string& path);
 Status load_config_environment(Config& config);
 
 // Checks values against each other, and fills in those that depend on the machine (local_dir,
-// writers, copy_threads). `files` may be at most 64 per rank.
+// writers, copy_threads) or on the job (job_end, which SLURM_JOB_END_TIME gives under Slurm). `files` may be
+// at most 64 per rank.
 Status complete_config(Config& config, int rank_count);
 
 // The settings that must be equal on all ranks, as one text to compare: "files=2 buffer_bytes=...".

@@ -21,6 +21,8 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "agent/agent_messages.h"
 #include "agent/job_context.h"
@@ -29,6 +31,7 @@
 #include "capture/local_tier.h"
 #include "flush/flush_job.h"
 #include "threads/executor.h"
+#include "when/schedule.h"
 
 namespace tailrace::internal {
 
@@ -73,6 +76,13 @@ class Background {
     // At rank 0: a restore could not read this epoch. From now on, no older epoch is removed in its
     // favour.
     virtual void found_damaged(EpochKey key) = 0;
+
+    // This rank's next call of should_save or should_stop (when/schedule.h). Each question's calls are
+    // counted by themselves. Waits, if at all, for rank 0's call before this one. Returns timeout after
+    // ten minutes; such a call does not count.
+    virtual Result<Answer> ask(Question question) = 0;
+    // This rank was asked to stop. Some later ask(Question::stop) says so on all ranks.
+    virtual void ask_to_stop(const std::string& why) = 0;
 
     // Waits until every epoch has ended. Returns the first failure of any rank. Collective; the
     // outcome is the same everywhere.

@@ -3,7 +3,7 @@
 // Threads: any thread of the rank may call register, unregister, save, state and wait. There is one
 // save at a time; a second one waits. open, close, list, restore and open_epoch are collective:
 // every rank of the transport calls them, in the same order. If the transport is not concurrent,
-// save, wait and wait_all are collective, too.
+// save, wait, wait_all, should_save and should_stop are collective, too.
 //
 // A representative rank runs the node agent: one thread that drives messages and the Aggregator.
 // Other ranks have no thread. They hear how their epochs ended when they call state, wait, save or
@@ -72,6 +72,15 @@ class Checkpointer {
     // waits for ever.
     virtual Status wait(uint64_t epoch, std::chrono::milliseconds longest) = 0;
     virtual Status wait_all(std::chrono::milliseconds longest) = 0;
+
+    // Whether it is time to save, and whether it is time to stop, and then why. All ranks get the same
+    // answer at the same call of theirs (when/schedule.h). Every rank calls, each when it comes to it.
+    // Collective if the transport is not concurrent. Once should_stop has a reason, it keeps it.
+    virtual Result<bool> should_save() = 0;
+    virtual Result<std::optional<std::string>> should_stop() = 0;
+    // This rank was asked to stop: should_stop will have this reason on all ranks, unless it has
+    // another. Any rank may call it.
+    virtual void ask_to_stop(const std::string& why) = 0;
 
     // The epochs that a restore could return, newest first. Collective.
     virtual Result<std::vector<EpochInfo>> list() = 0;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <span>
 
 #include "agent/node_aggregator.h"
 #include "agent/node_ledger.h"
@@ -11,6 +12,7 @@
 #include "base/caught.h"
 #include "base/invariant.h"
 #include "base/log.h"
+#include "base/status_codec.h"
 #include "threads/mutex.h"
 
 namespace tailrace::internal {
@@ -36,7 +38,10 @@ CollectiveBackground::CollectiveBackground(const JobContext& context, RankEpochs
     : context_(context),
       rank_epochs_(epochs),
       ledger_(static_cast<size_t>(context.node_count()), static_cast<size_t>(context.node_count()),
-              context.config.queue_policy, context.config.queue_epochs) {}
+              context.config.queue_policy, context.config.queue_epochs),
+      answers_(true, context.config.save_every) {
+    if (context.is_root()) decisions_.emplace(context, epochs, true);
+}
 
 Result<std::unique_ptr<Background>> CollectiveBackground::create(const JobContext& context,
                                                                  RankEpochs& epochs) {
@@ -359,6 +364,52 @@ bool CollectiveBackground::recovering(EpochKey key) const {
 void CollectiveBackground::found_damaged(EpochKey key) {
     MutexLock lock(mutex_);
     if (finisher_) finisher_->found_damaged(key);
+}
+
+// Every rank decides alike by what all of them have said. A rank that was asked to stop says so in
+// each exchange, and all ranks hear it at the same call.
+Result<Answer> CollectiveBackground::ask(Question question) {
+    const uint64_t call = ++calls_[static_cast<size_t>(question)];
+    if (question == Question::stop && stopped_) return Answer{true, *stopped_};
+    TAILRACE_ASSIGN(auto known, answers_.find(question, call));
+    if (known) return std::move(*known);
+
+    ByteWriter out;
+    std::optional<Announcement> announcement;
+    const Status decided = catching([&] {
+        if (decisions_) announcement = decisions_->call(question, stopped_);
+    });
+    const auto stop = own_stop_ ? own_stop_ : stop_signal_of(context_);
+    const auto bytes = encode(AgentMessage(Announced{announcement.value_or(Announcement{question})}));
+    put(out, decided);
+    out.put_string(stop.value_or("").substr(0, most_reason_bytes));
+    out.put_string({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+    TAILRACE_ASSIGN(const auto all, context_.transport->allgather(out.bytes()));
+
+    Announcement of_root;
+    for (size_t rank = 0; rank < all.size(); ++rank) {
+        ByteReader in(all[rank]);
+        TAILRACE_TRY(get_status(in).with_context("rank 0"));
+        const auto asked = in.get_string(most_reason_bytes);
+        const auto text = in.get_string(max_message_bytes);
+        TAILRACE_ASSIGN(const auto message, decode_agent_message(std::as_bytes(std::span(text))));
+        const auto* announced = std::get_if<Announced>(&message);
+        if (!in.at_end() || announced == nullptr)
+            return Status(Code::transport, fmt::format("what rank {} asks could not be decoded", rank));
+        if (announced->announcement.question != question)
+            return Status(Code::invalid_argument,
+                          fmt::format("rank {} calls should_{} while rank {} calls should_{}; below "
+                                      "MPI_THREAD_MULTIPLE these calls are collective",
+                                      rank, question == Question::save ? "stop" : "save", context_.rank(),
+                                      question == Question::save ? "save" : "stop"));
+        if (rank == 0) of_root = announced->announcement;
+        if (!asked.empty() && !stopped_) stopped_ = asked;
+    }
+    TAILRACE_TRY(answers_.hear(of_root));
+    if (question == Question::stop && stopped_) return Answer{true, *stopped_};
+    TAILRACE_ASSIGN(auto answer, answers_.find(question, call));
+    if (!answer) return Status(Code::transport, fmt::format("rank 0 has not decided call {}", call));
+    return std::move(*answer);
 }
 
 Status CollectiveBackground::close() {

@@ -1,5 +1,5 @@
 // CollectiveBackground: the background for ranks that may communicate only in collective calls (MPI
-// below MPI_THREAD_MULTIPLE). save, wait and close are collective. In each of them the ranks
+// below MPI_THREAD_MULTIPLE). save, wait, ask and close are collective. In each of them the ranks
 // exchange their news (captures, and results of their nodes' flushes), and every rank runs the same
 // RootLedger on these. Every node writes its own segment of its group's files, with sizes known
 // from the exchange, and sends no message.
@@ -11,17 +11,21 @@
 // collective.
 #pragma once
 
+#include <array>
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "agent/epoch_finisher.h"
 #include "agent/node_flusher.h"
 #include "agent/plan_keeper.h"
+#include "agent/rank_answers.h"
 #include "agent/recorder.h"
 #include "agent/root_ledger.h"
 #include "session/background.h"
+#include "session/decisions.h"
 #include "threads/mutex.h"
 
 namespace tailrace::internal {
@@ -45,6 +49,9 @@ class CollectiveBackground : public Background {
     void wait_named() override;
     bool recovering(EpochKey key) const override;
     void found_damaged(EpochKey key) override;
+    // One small message from each rank to all.
+    Result<Answer> ask(Question question) override;
+    void ask_to_stop(const std::string& why) override { own_stop_ = why; }
     Status close() override;
     void end() override;
     uint64_t buffer_bytes_used() const override;
@@ -92,6 +99,13 @@ class CollectiveBackground : public Background {
     RootLedger ledger_;
     std::optional<Residues> good_arrays_;  // the digest of the last epoch that was found good
     std::map<EpochKey, Epoch> epochs_;
+
+    // The next five are the same on every rank, but for own_stop_ and decisions_.
+    RankAnswers answers_;
+    std::array<uint64_t, question_count> calls_ = {};
+    std::optional<std::string> stopped_;   // why some rank was asked to stop
+    std::optional<std::string> own_stop_;  // of ask_to_stop
+    std::optional<Decisions> decisions_;   // at rank 0
 
     // Threads that may run beside end() use these under the mutex. (They are not annotated, because
     // the thread that is in a collective call reads them without the lock.)

@@ -1,5 +1,7 @@
 #include "session/message_background.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/bytes.h"
@@ -10,10 +12,26 @@
 
 namespace tailrace::internal {
 
+namespace {
+
+// Ranks of a program are hardly ever that far apart. But rank 0 may have lost its network without
+// anybody noticing.
+constexpr std::chrono::minutes longest_wait_for_rank_0(10);
+
+}  // namespace
+
+MessageBackground::MessageBackground(const JobContext& context, RankEpochs& epochs)
+    : context_(context),
+      epochs_(epochs),
+      answers_(context.rank_count() == 1, context.config.save_every),
+      mail_(context, epochs, answers_) {
+    if (context.is_root()) decisions_.emplace(context, epochs, context.rank_count() == 1);
+}
+
 Result<std::unique_ptr<Background>> MessageBackground::create(const JobContext& context, RankEpochs& epochs) {
     std::unique_ptr<MessageBackground> background(new MessageBackground(context, epochs));
     if (context.is_representative()) {
-        TAILRACE_ASSIGN(background->agent_, NodeAgent::create(context, epochs));
+        TAILRACE_ASSIGN(background->agent_, NodeAgent::create(context, epochs, background->answers_));
     }
     return std::unique_ptr<Background>(std::move(background));
 }
@@ -89,7 +107,75 @@ void MessageBackground::found_damaged(EpochKey key) {
     if (agent_) agent_->found_damaged(key);
 }
 
+// ---- should_save and should_stop ----------------------------------------------------------------
+
+Result<Answer> MessageBackground::ask(Question question) {
+    MutexLock lock(asking_mutex_);
+    const uint64_t call = ++calls_[static_cast<size_t>(question)];
+    tell_of_own_stop();
+    if (decisions_) TAILRACE_TRY(decide(question));
+    const auto deadline = Clock::now() + longest_wait_for_rank_0;
+    Result<std::optional<Answer>> found = std::optional<Answer>();
+    if (context_.is_representative())
+        found = answers_.wait(question, call, deadline);
+    else
+        mail_.wait_for(
+            [&] {
+                found = answers_.find(question, call);
+                return !found.ok() || found->has_value();
+            },
+            deadline);
+    TAILRACE_TRY(found.status());
+    if (*found) return std::move(**found);
+    --calls_[static_cast<size_t>(question)];  // so that it can be made again
+    return Status(Code::timeout,
+                  fmt::format("rank {} has waited {} min at call {} for rank 0, which has not made the call "
+                              "before, or cannot be heard; the call does not count",
+                              context_.rank(), longest_wait_for_rank_0.count(), call));
+}
+
+Status MessageBackground::decide(Question question) {
+    TAILRACE_TRY(answers_.broken());
+    const Status told = catching([&]() REQUIRES(asking_mutex_) -> Status {
+        SharedLock lock(agent_mutex_);
+        if (!agent_) return Status(Code::failed_state, "the session is closed");
+        const auto announcement = decisions_->call(question, agent_->asked_to_stop());
+        if (!announcement) return {};
+        TAILRACE_TRY(answers_.hear(*announcement));
+        if (context_.rank_count() > 1) agent_->announce(*announcement);
+        return {};
+    });
+    if (told.ok()) return {};
+    // Ranks that do not hear of this call would wait for ever.
+    answers_.fail_all(told);
+    SharedLock lock(agent_mutex_);
+    if (agent_) agent_->end_answers(told);
+    return told;
+}
+
+// An agent notices its own rank's signals by itself.
+void MessageBackground::tell_of_own_stop() {
+    if (context_.is_representative() || stop_told_) return;
+    const auto why = own_stop_ ? own_stop_ : stop_signal_of(context_);
+    if (!why) return;
+    stop_told_ = true;
+    (void)mail_.post(StopAsked{*why}, "telling rank 0 to stop");  // if it fails, so does the answer
+}
+
+void MessageBackground::ask_to_stop(const std::string& why) {
+    {
+        SharedLock lock(agent_mutex_);
+        if (agent_) return agent_->ask_to_stop(why);
+    }
+    MutexLock lock(asking_mutex_);
+    if (!own_stop_) own_stop_ = why;
+}
+
+// ---- the end ------------------------------------------------------------------------------------
+
 Status MessageBackground::close() {
+    if (context_.is_root() && agent_ && context_.rank_count() > 1)
+        agent_->end_answers(Status(Code::failed_state, "rank 0 has closed its session"));
     // A rank that saved less often than others would leave them waiting for ever, some of them in
     // save. So an epoch that not all ranks have saved fails as soon as the first rank closes.
     if (agent_)
@@ -124,6 +210,7 @@ Status MessageBackground::close() {
 }
 
 void MessageBackground::end() {
+    answers_.fail_all(Status(Code::failed_state, "the session is closed"));
     mail_.end();
     {
         ExclusiveLock lock(agent_mutex_);

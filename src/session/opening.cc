@@ -9,6 +9,7 @@
 #include "base/bytes.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "config/signal_names.h"
 #include "format/codec.h"
 #include "storage/lock_pieces.h"
 #include "threads/executor.h"
@@ -137,8 +138,17 @@ Status take_shared_directory(Opening& opening) {
     return {};
 }
 
+Status watch_signals(JobContext& context) {
+    TAILRACE_ASSIGN(const auto numbers, parse_signals(context.config.stop_signals));
+    if (numbers.empty()) return {};
+    TAILRACE_ASSIGN(auto signals, StopSignals::watch(numbers));
+    context.signals = std::make_shared<StopSignals>(std::move(signals));
+    return {};
+}
+
 Status take_local_directory(Opening& opening, uint32_t& greatest_run) {
     auto& context = opening.context;
+    TAILRACE_TRY(watch_signals(context));
     if (!context.is_representative()) return {};
     const auto own = context.tier.directory(context.node);
     TAILRACE_TRY(context.local->make_directories(own).with_context("making the node-local directory"));

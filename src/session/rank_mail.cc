@@ -40,6 +40,7 @@ void RankMail::leave_background(const Status& why) {
     if (left_) return;
     left_ = true;
     epochs_.fail_all(why, false);
+    answers_.fail_all(why);
     const auto reason = why.with_context(fmt::format("rank {}", context_.rank()));
     auto posted =
         context_.transport->post(context_.representative(), encode(AgentMessage(BackgroundEnded{reason})));
@@ -64,19 +65,31 @@ void RankMail::read_locked() {
         if (!news.ok()) return leave_background(news.status());
         if (const auto* flushing = std::get_if<EpochFlushing>(&*news)) epochs_.flushing(flushing->key);
         if (const auto* ended = std::get_if<EpochEnded>(&*news)) epochs_.ended(*ended);
-        if (const auto* background = std::get_if<BackgroundEnded>(&*news))
+        if (const auto* announced = std::get_if<Announced>(&*news)) {
+            const Status heard = answers_.hear(announced->announcement);
+            if (!heard.ok()) return leave_background(heard);
+        }
+        if (const auto* answers = std::get_if<AnswersEnded>(&*news)) answers_.fail_all(answers->why);
+        if (const auto* background = std::get_if<BackgroundEnded>(&*news)) {
             epochs_.fail_all(background->why, true);
+            answers_.fail_all(background->why);
+        }
     }
 }
 
 bool RankMail::wait_until(const std::function<bool(const RankEpochs::Entries&)>& done,
                           std::optional<std::chrono::steady_clock::time_point> deadline) {
+    return wait_for([&] { return epochs_.wait_until(done, SteadyClock::now()); }, deadline);
+}
+
+bool RankMail::wait_for(const std::function<bool()>& done,
+                        std::optional<std::chrono::steady_clock::time_point> deadline) {
     while (true) {
         MutexLock lock(mutex_);
         while (wanted_ != 0) posted_.wait(lock);
         read_locked();
         const auto now = SteadyClock::now();
-        if (epochs_.wait_until(done, now)) return true;
+        if (done()) return true;
         if (deadline && now >= *deadline) return false;
         auto nap = std::chrono::microseconds(longest_sleep);
         if (deadline)

@@ -1,4 +1,4 @@
-// RankMail: how a rank without an agent and its node's agent tell each other of epochs. The rank
+// RankMail: how a rank without an agent and its node's agent tell each other of epochs and answers. The rank
 // has no thread for it. Mail is read when the program calls, by one thread at a time.
 //
 // Any thread may call the members.
@@ -12,6 +12,7 @@
 
 #include "agent/agent_messages.h"
 #include "agent/job_context.h"
+#include "agent/rank_answers.h"
 #include "agent/rank_epochs.h"
 #include "threads/mutex.h"
 
@@ -19,8 +20,9 @@ namespace tailrace::internal {
 
 class RankMail {
   public:
-    // Both arguments must outlive it.
-    RankMail(const JobContext& context, RankEpochs& epochs) : context_(context), epochs_(epochs) {}
+    // All arguments must outlive it.
+    RankMail(const JobContext& context, RankEpochs& epochs, RankAnswers& answers)
+        : context_(context), epochs_(epochs), answers_(answers) {}
 
     // Posts to the node's agent. If that fails, everything fails that waits for the agent's answer.
     Status post(const AgentMessage& message, const std::string& purpose);
@@ -30,6 +32,9 @@ class RankMail {
     // reads mail meanwhile. Returns whether done() is true.
     bool wait_until(const std::function<bool(const RankEpochs::Entries&)>& done,
                     std::optional<std::chrono::steady_clock::time_point> deadline);
+    // The same for any other condition, which the calling thread looks at after each look at the mail.
+    bool wait_for(const std::function<bool()>& done,
+                  std::optional<std::chrono::steady_clock::time_point> deadline);
     // This rank could not say what it had to say, so it leaves the background. The first reason
     // counts.
     void leave(const Status& why);
@@ -44,6 +49,7 @@ class RankMail {
 
     const JobContext& context_;
     RankEpochs& epochs_;
+    RankAnswers& answers_;
     std::atomic<bool> ended_{false};
     Mutex mutex_;                 // held by the thread that uses the transport's messages
     std::atomic<int> wanted_{0};  // threads that want the lock to post; a waiting thread gives way

@@ -285,6 +285,25 @@ Status Session::wait_all(std::chrono::milliseconds longest) {
     return wait_for(epochs, longest);
 }
 
+// ---- should_save and should_stop ----------------------------------------------------------------
+
+Result<bool> Session::should_save() {
+    if (closed_) return Status(Code::failed_state, "the session is closed");
+    TAILRACE_ASSIGN(const auto answer, background_->ask(Question::save));
+    return answer.yes;
+}
+
+Result<std::optional<std::string>> Session::should_stop() {
+    if (closed_) return Status(Code::failed_state, "the session is closed");
+    TAILRACE_ASSIGN(auto answer, background_->ask(Question::stop));
+    if (!answer.yes) return std::optional<std::string>();
+    return std::optional<std::string>(std::move(answer.why));
+}
+
+void Session::ask_to_stop(const std::string& why) {
+    if (!closed_) background_->ask_to_stop(why);
+}
+
 // ---- list ---------------------------------------------------------------------------------------
 
 Result<std::vector<EpochInfo>> Session::list() {

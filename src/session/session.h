@@ -59,6 +59,10 @@ class Session : public Checkpointer {
     Status wait(uint64_t epoch, std::chrono::milliseconds longest) override;
     Status wait_all(std::chrono::milliseconds longest) override;
 
+    Result<bool> should_save() override;
+    Result<std::optional<std::string>> should_stop() override;
+    void ask_to_stop(const std::string& why) override;
+
     Result<std::vector<EpochInfo>> list() override;
     Result<uint64_t> restore(std::optional<uint64_t> epoch, std::span<const std::string> names) override;
     Result<std::unique_ptr<EpochReader>> open_epoch(std::optional<uint64_t> epoch,

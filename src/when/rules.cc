@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/text.h"
 #include "base/time_text.h"
 
 namespace tailrace::internal {
@@ -74,17 +73,27 @@ bool may_wish_to_save(const WhenRules& rules, bool end_is_known, bool stop_is_as
     return rules.save_interval_seconds > 0 || rules.mtbf_seconds > 0 || (end_is_known && !stop_is_asked);
 }
 
+bool is_due(const Halt& halt, uint64_t saves, int64_t now_unix) {
+    switch (halt.kind) {
+        case HaltKind::now:
+            return true;
+        case HaltKind::at:
+            return now_unix >= halt.at_unix;
+        case HaltKind::after:
+            return saves >= halt.after_saves;
+    }
+    return false;
+}
+
 std::optional<std::string> why_stop(const WhenRules& rules, const Situation& situation,
                                     const std::optional<std::string>& asked, const std::optional<Halt>& halt,
                                     uint64_t saves_since_halt, int64_t now_unix) {
     if (asked) return asked;
-    if (halt) {
-        const std::string by = halt->by.empty() ? "" : " by " + halt->by;
-        if (halt->kind == HaltKind::now) return "halted" + by;
-        if (halt->kind == HaltKind::at && now_unix >= halt->at_unix)
-            return fmt::format("halted{} at {}", by, moment_text(halt->at_unix));
-        if (halt->kind == HaltKind::after && saves_since_halt >= halt->after_saves)
-            return fmt::format("halted{} after {}", by, counted(halt->after_saves, "save"));
+    if (halt && is_due(*halt, saves_since_halt, now_unix)) {
+        std::string reason = "halted";
+        if (!halt->by.empty()) reason += fmt::format(" by {}", halt->by);
+        if (halt->kind != HaltKind::now) reason += fmt::format(" {}", when_text(*halt));
+        return reason;
     }
     if (situation.left_seconds && *situation.left_seconds <= seconds_for_last_save(rules, situation))
         return *situation.left_seconds > 0 ? "the job ends in " + about_seconds(*situation.left_seconds)

@@ -28,7 +28,7 @@ struct Situation {
     double since_save_seconds =
         0;  // since the last save or the last yes; before the first, since the opening
     SaveCosts costs = {};
-    double between_calls_seconds = 0;    // the slowest recent call
+    double between_calls_seconds = 0;         // the slowest recent call
     std::optional<double> left_seconds = {};  // until the job ends, where that is known
 };
 
@@ -48,6 +48,9 @@ double seconds_for_last_save(const WhenRules& rules, const Situation& situation)
 std::optional<std::string> why_save(const WhenRules& rules, const Situation& situation, bool stop_is_asked);
 // Whether why_save may ever have a reason.
 bool may_wish_to_save(const WhenRules& rules, bool end_is_known, bool stop_is_asked);
+
+// Whether the order asks to stop now. `saves`: since rank 0 found it.
+bool is_due(const Halt& halt, uint64_t saves, int64_t now_unix);
 
 // The reason, as programs get it. `asked`: some rank was asked to stop, for this reason. `halt`: the
 // halt file's order, and the saves since rank 0 found it.

@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -16,6 +18,7 @@
 
 #include "base/log.h"
 #include "base/units.h"
+#include "config/signal_names.h"
 
 namespace tailrace::internal {
 namespace {
@@ -53,7 +56,14 @@ const std::map<std::string, std::string>& other_values() {
                                                               {"record", "no"},
                                                               {"record_dir", "/tmp/records"},
                                                               {"record_bytes", "1MiB"},
-                                                              {"trace_dir", "/tmp/traces"}};
+                                                              {"trace_dir", "/tmp/traces"},
+                                                              {"save_interval", "10min"},
+                                                              {"save_every", "100"},
+                                                              {"mtbf", "1d"},
+                                                              {"job_end", "1795543200"},
+                                                              {"job_minutes", "90"},
+                                                              {"stop_before", "90s"},
+                                                              {"stop_signals", "TERM, SIGUSR1"}};
     return values;
 }
 
@@ -133,7 +143,7 @@ TEST_F(ConfigTest, TheTableNamesEveryKeyOnceWithItsDefault) {
         EXPECT_TRUE(other_values().contains(std::string(key.name))) << key.name << " has no test value";
     }
     EXPECT_EQ(names.size(), other_values().size());
-    EXPECT_EQ(names.size(), 30u);
+    EXPECT_EQ(names.size(), 37u);
 }
 
 TEST_F(ConfigTest, EveryKeyRoundTripsThroughText) {
@@ -398,6 +408,39 @@ TEST_F(ConfigTest, CompletingKeepsWhatIsSet) {
     for (const auto& [key, value] : other_values()) EXPECT_EQ(get_config(config, key).value(), value);
 }
 
+TEST_F(ConfigTest, TheEndOfTheJobComesFromTheSettingOrElseFromSlurm) {
+    const int64_t now =
+        std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
+            .count();
+    const auto end_with = [&](const std::string& of_slurm, const std::string& set) {
+        const Variable slurm("SLURM_JOB_END_TIME", of_slurm);
+        Config config = complete();
+        config.job_end = set;
+        EXPECT_TRUE(complete_config(config, 1).ok());
+        return config.job_end;
+    };
+    EXPECT_EQ(end_with("", ""), "");
+    EXPECT_EQ(end_with(std::to_string(now + 1000), ""), std::to_string(now + 1000));
+    EXPECT_EQ(end_with(std::to_string(now - 1000), ""), "") << "another job's, left in the environment";
+    EXPECT_EQ(end_with("soon", ""), "");
+    EXPECT_EQ(end_with(std::to_string(now + 1000), "2026-11-24T18:00Z"), "1795543200");
+}
+
+TEST_F(ConfigTest, SignalsAreNamesInAList) {
+    EXPECT_THAT(parse_signals("TERM, sigusr1 USR1\tHUP").value(),
+                ::testing::ElementsAre(SIGTERM, SIGUSR1, SIGHUP));
+    EXPECT_TRUE(parse_signals("").value().empty());
+    EXPECT_TRUE(parse_signals(" , ").value().empty());
+    EXPECT_THAT(parse_signals("TREM").status().message(), HasSubstr("nearest is \"TERM\""));
+    EXPECT_FALSE(parse_signals("KILL").ok());
+    EXPECT_FALSE(parse_signals("15").ok());
+    EXPECT_EQ(signal_text(SIGUSR2), "USR2");
+    EXPECT_EQ(signal_text(SIGKILL), "signal 9");
+    EXPECT_THAT(refusal("stop_signals", "SEGV"), HasSubstr("stop_signals: \"SEGV\" is not a signal"));
+    EXPECT_THAT(refusal("job_end", "tomorrow"), HasSubstr("not a point in time"));
+    EXPECT_THAT(refusal("save_interval", "10"), HasSubstr("a unit"));
+}
+
 TEST_F(ConfigTest, CompletingMakesPathsAbsolute) {
     Config config;
     config.shared_dir = "some/../check points//";
@@ -476,9 +519,9 @@ TEST_F(ConfigTest, SharedSettingsTellWhatRanksMustAgreeOn) {
     local.writers = 3;
     local.copy_threads = 3;
     EXPECT_EQ(shared_settings(local), before) << "nodes may differ in this";
-    for (const char* key :
-         {"name", "files", "leaders_per_file", "buffer_bytes", "block_bytes", "stripe_align", "placement",
-          "shared_every", "queue_epochs", "queue_policy", "ranks_per_node", "record", "shared_dir"}) {
+    for (const char* key : {"name", "files", "leaders_per_file", "buffer_bytes", "block_bytes",
+                            "stripe_align", "placement", "shared_every", "queue_epochs", "queue_policy",
+                            "ranks_per_node", "record", "save_every", "shared_dir"}) {
         Config other = config;
         ASSERT_TRUE(set_config(other, key, other_values().at(key)).ok());
         EXPECT_NE(shared_settings(other), before) << key;
