@@ -22,7 +22,7 @@
  *
  * Threads: a session may be used from several threads. Calls marked "collective" must be made by every
  * rank of the session's communicator, in the same order. If the MPI library provides less than
- * MPI_THREAD_MULTIPLE, save, wait and wait_all are collective too.
+ * MPI_THREAD_MULTIPLE, save, wait, wait_all, should_save and should_stop are collective too.
  *
  * Misuse: NULL where an argument is needed gives TAILRACE_INVALID_ARGUMENT. A session, reader or options
  * object that has been closed or freed is recognised and gives TAILRACE_FAILED_STATE.
@@ -254,6 +254,47 @@ TAILRACE_API tailrace_code tailrace_epoch_state(tailrace_session* session, uint6
  * means no time limit. TAILRACE_TIMEOUT if the time ran out first. */
 TAILRACE_API tailrace_code tailrace_wait(tailrace_session* session, uint64_t epoch, double seconds);
 TAILRACE_API tailrace_code tailrace_wait_all(tailrace_session* session, double seconds);
+
+/* ---- when to save, when to stop ------------------------------------------------------------------- */
+
+/* These functions say the same on all ranks at the same call: the n-th call of one of them has one answer,
+ * whenever each rank comes to it. Every rank calls them, after each step for example, and the calls of each
+ * function are counted by themselves. Rank 0 decides, some calls ahead, and tells the others. A rank waits
+ * only if it is ahead of rank 0 by more than that, and for no other rank. After ten minutes the call gives
+ * TAILRACE_TIMEOUT and does not count, so it may be made again.
+ *
+ * A wish of rank 0 takes effect at the second call after it at the latest; where calls follow each other
+ * quicker than four times a second, after about a quarter of a second. If steps take less than a
+ * millisecond, ask at every tenth or hundredth.
+ *
+ * Not collective, and any thread may call. If the MPI library provides less than MPI_THREAD_MULTIPLE, they
+ * are collective: each rank sends one small message to all.
+ *
+ *     while (step < last) {
+ *         compute(state); ++step;
+ *         int save; const char* why;
+ *         if (tailrace_should_stop(session, &why) != TAILRACE_OK) break;
+ *         if (tailrace_should_save(session, &save) != TAILRACE_OK) break;
+ *         if (save || why != NULL) tailrace_save(session, step);
+ *         if (why != NULL) break;
+ *     } */
+
+/* Sets *yes to 1 if it is time to save, otherwise to 0. It is time when save_interval has passed since the
+ * last save; at every save_every-th call; as often as is best for the given mean time between failures
+ * (mtbf) and for what saves have cost so far; and, in a program that does not call tailrace_should_stop,
+ * once before the end of the job. docs/settings.md describes these settings. Without any of them it is
+ * never time. */
+TAILRACE_API tailrace_code tailrace_should_save(tailrace_session* session, int* yes);
+/* Sets *why to the reason to stop, a sentence such as "signal TERM at rank 3"; to NULL if there is none. The
+ * reason is the same on all ranks, lives as long as the session, and stays: all later calls give it too.
+ *
+ * Reasons are a signal of stop_signals, which any rank may have got since the session was opened; the end of
+ * the job, early enough for a last save (job_end, job_minutes, SLURM_JOB_END_TIME, stop_before); and an
+ * order by `tailrace halt`. Rank 0 looks for the latter about once a second, and removes it when it is
+ * obeyed.
+ *
+ * tailrace_close waits for the flush of the last save. */
+TAILRACE_API tailrace_code tailrace_should_stop(tailrace_session* session, const char** why);
 
 /* ---- restoring ------------------------------------------------------------------------------------ */
 

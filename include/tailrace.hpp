@@ -10,7 +10,7 @@
 //     if (auto epoch = session.try_restore()) step = *epoch;   // nothing on a first run
 //     while (step < last) {
 //         advance(u);
-//         if (++step % 100 == 0) session.save(step);
+//         if (++step % 100 == 0) session.save(step);         // or: if (session.should_save())
 //     }
 //     session.close();   // waits until everything is written, and throws if a flush has failed
 //
@@ -380,6 +380,20 @@ class Session {
         if (value == nullptr)
             throw Error(TAILRACE_NOT_FOUND, "there is no setting \"" + std::string(key) + "\"");
         return value;
+    }
+
+    // ---- when to save, when to stop: on all ranks at the same call (see tailrace.h) -------------
+
+    bool should_save() {
+        int yes = 0;
+        detail::check(tailrace_should_save(get(), &yes));
+        return yes != 0;
+    }
+    // The reason to stop; nothing if there is none. Once there is one, it stays.
+    std::optional<std::string> should_stop() {
+        const char* why = nullptr;
+        detail::check(tailrace_should_stop(get(), &why));
+        return why == nullptr ? std::nullopt : std::optional<std::string>(why);
     }
 
     // ---- what to save. The memory stays the program's; save reads it and restore writes it. -----

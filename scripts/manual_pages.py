@@ -57,6 +57,11 @@ PAGES = (
         (("tailrace.h", "saving"),),
     ),
     Page(
+        "tailrace_asking",
+        "when to save, and when to stop",
+        (("tailrace.h", "when to save, when to stop"),),
+    ),
+    Page(
         "tailrace_restoring",
         "bring back what was saved",
         (("tailrace.h", "restoring"),),

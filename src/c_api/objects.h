@@ -57,9 +57,11 @@ struct tailrace_session {
     std::shared_ptr<tailrace::internal::Transport> transport;
     std::shared_ptr<tailrace::internal::Storage> local, shared;
     std::unique_ptr<tailrace::internal::Checkpointer> checkpointer;
-    tailrace::internal::Mutex mutex;  // guards the readers that end with the session
+    tailrace::internal::Mutex mutex;  // guards the readers that end with the session, and the reason to stop
     std::vector<std::weak_ptr<tailrace_reader>> readers GUARDED_BY(mutex);
     bool closed GUARDED_BY(mutex) = false;  // if set, no reader is added any more
+    // Set once and never changed, because the program has a pointer to its text.
+    std::optional<std::string> stop_reason GUARDED_BY(mutex);
 };
 
 namespace tailrace::internal {

@@ -240,6 +240,33 @@ tailrace_code tailrace_wait_all(tailrace_session* session, double seconds) {
     });
 }
 
+tailrace_code tailrace_should_save(tailrace_session* session, int* yes) {
+    return on_session(session, [&](Checkpointer& checkpointer) -> Status {
+        // The call counts on the other ranks, so it counts here, whatever the arguments.
+        const auto answer = checkpointer.should_save();
+        TAILRACE_TRY(not_null(yes, "yes"));
+        *yes = 0;
+        TAILRACE_TRY(answer.status());
+        *yes = *answer ? 1 : 0;
+        return {};
+    });
+}
+
+tailrace_code tailrace_should_stop(tailrace_session* handle, const char** why) {
+    return call([&]() -> Status {
+        TAILRACE_ASSIGN(auto session, alive(handle, "session"));
+        const auto answer = session->checkpointer->should_stop();
+        TAILRACE_TRY(not_null(why, "why"));
+        *why = nullptr;
+        TAILRACE_TRY(answer.status());
+        if (!*answer) return {};
+        MutexLock lock(session->mutex);
+        if (!session->stop_reason) session->stop_reason = **answer;
+        *why = session->stop_reason->c_str();
+        return {};
+    });
+}
+
 tailrace_code tailrace_list(tailrace_session* session, tailrace_epoch_info** epochs, size_t* count) {
     return call([&]() -> Status {
         TAILRACE_ASSIGN(auto alive, alive(session, "session"));

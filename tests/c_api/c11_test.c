@@ -61,6 +61,11 @@ static void save_and_restore(tailrace_session* session) {
     EXPECT(tailrace_wait(session, 3, -1) == TAILRACE_OK && tailrace_wait_all(session, 60) == TAILRACE_OK);
     EXPECT(tailrace_epoch_state(session, 3, &info) == TAILRACE_OK && info.state == TAILRACE_STATE_COMMITTED);
 
+    int yes = 1;
+    const char* why = "";
+    EXPECT(tailrace_should_save(session, &yes) == TAILRACE_OK && yes == 0);
+    EXPECT(tailrace_should_stop(session, &why) == TAILRACE_OK && why == NULL);
+
     tailrace_epoch_info* epochs = NULL;
     size_t count = 0;
     EXPECT(tailrace_list(session, &epochs, &count) == TAILRACE_OK && count == 3 && epochs[0].epoch == 3);

@@ -95,6 +95,18 @@ TEST_F(CppInterfaceTest, WhatWasSavedComesBack) {
     EXPECT_EQ(thrown([&] { session.save(5); }), TAILRACE_INVALID_ARGUMENT) << "there is no session any more";
 }
 
+TEST_F(CppInterfaceTest, ItIsTimeToSaveOrToStop) {
+    tailrace::Options asked = options();
+    asked.set("save_every", 2).set("job_minutes", 1);
+    tailrace::Session session(asked);
+    EXPECT_THAT(session.should_stop().value_or(""), HasSubstr("the job ends"));
+    EXPECT_FALSE(session.should_save());
+    EXPECT_TRUE(session.should_save());
+    session.close();
+    EXPECT_EQ(thrown([&] { (void)session.should_stop(); }), TAILRACE_INVALID_ARGUMENT);
+    EXPECT_EQ(thrown([&] { (void)session.should_save(); }), TAILRACE_INVALID_ARGUMENT);
+}
+
 TEST_F(CppInterfaceTest, ArraysAreTyped) {
     std::vector<float> plate(6 * 4);
     std::iota(plate.begin(), plate.end(), 0.0f);

@@ -22,6 +22,8 @@ TEST_F(MisuseTest, EveryCallRefusesASessionThatIsNone) {
     tailrace_epoch_info info;
     tailrace_epoch_info* list = nullptr;
     size_t count = 0;
+    int yes = 0;
+    const char* why = nullptr;
     tailrace_reader* reader = nullptr;
     for (auto [session, code] :
          {std::pair(closed, TAILRACE_FAILED_STATE),
@@ -35,6 +37,8 @@ TEST_F(MisuseTest, EveryCallRefusesASessionThatIsNone) {
         EXPECT_TRUE(fails(code, tailrace_epoch_state(session, 1, &info), "session"));
         EXPECT_TRUE(fails(code, tailrace_wait(session, 1, -1), "session"));
         EXPECT_TRUE(fails(code, tailrace_wait_all(session, -1), "session"));
+        EXPECT_TRUE(fails(code, tailrace_should_save(session, &yes), "session"));
+        EXPECT_TRUE(fails(code, tailrace_should_stop(session, &why), "session"));
         EXPECT_TRUE(fails(code, tailrace_list(session, &list, &count), "session"));
         EXPECT_TRUE(fails(code, tailrace_restore(session, 1, nullptr), "session"));
         EXPECT_TRUE(fails(code, tailrace_restore_some(session, 1, names, 1, nullptr), "session"));
