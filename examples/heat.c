@@ -65,6 +65,7 @@ int main(int argc, char** argv) {
     tailrace_options* options = tailrace_options_new();
     tailrace_session* session;
     check(tailrace_options_set(options, "shared_dir", directory), "setting the directory");
+    check(tailrace_options_set(options, "stop_signals", "TERM USR1"), "setting the signals");
 #ifdef HEAT_MPI
     check(tailrace_open_mpi(MPI_COMM_WORLD, options, &session), "opening the session");
 #else
@@ -90,7 +91,8 @@ int main(int argc, char** argv) {
     if (found != TAILRACE_OK && found != TAILRACE_NOT_FOUND) stop("restoring");
     if (rank == 0 && found == TAILRACE_OK) printf("going on from step %" PRIu64 "\n", step);
 
-    while (step < steps) {
+    const char* why = NULL; /* to stop before the end; all ranks get it at the same step */
+    while (step < steps && why == NULL) {
         exchange_edges(u, rows, size);
         for (size_t i = 1; i <= rows; ++i) {
             for (size_t j = 1; j + 1 < size; ++j) {
@@ -100,8 +102,11 @@ int main(int argc, char** argv) {
             }
         }
         memcpy(u + size, next + size, rows * size * sizeof *u);
-        if (++step % 200 == 0) check(tailrace_save(session, step), "saving"); /* one copy, then go on */
+        ++step;
+        check(tailrace_should_stop(session, &why), "asking whether to stop");
+        if (step % 200 == 0 || why != NULL) check(tailrace_save(session, step), "saving"); /* one copy */
     }
+    if (rank == 0 && why != NULL) printf("stopping after step %" PRIu64 ": %s\n", step, why);
     check(tailrace_close(session), "closing the session"); /* waits for the flushes */
 
     /* The sum of all bits: equal for every number of ranks, and different for every wrong digit. */

@@ -37,6 +37,7 @@ Command add_show(CLI::App& program);
 Command add_verify(CLI::App& program);
 Command add_extract(CLI::App& program);
 Command add_prune(CLI::App& program);
+Command add_halt(CLI::App& program);
 Command add_config(CLI::App& program);
 Command add_bench(CLI::App& program);
 Command add_tune(CLI::App& program);

@@ -9,6 +9,7 @@
 #include "base/units.h"
 #include "command.h"
 #include "epoch_directory.h"
+#include "halt_note.h"
 #include "node_local.h"
 #include "text.h"
 
@@ -126,6 +127,8 @@ Exit run(const Options& options, Storage& storage) {
         print_table(epochs, found->leftovers);
         for (const NodeLocalEpoch& epoch : elsewhere)
             print(fmt::format("note: {}\n", printable(epoch.text())));
+        if (const auto halt = halt_note(storage, options.directory); shared && halt)
+            print(fmt::format("note: {}\n", printable(*halt)));
         return exit_ok;
     }
     nlohmann::ordered_json json{{"directory", options.directory}};
@@ -136,6 +139,7 @@ Exit run(const Options& options, Storage& storage) {
         json["leftovers"].push_back({{"path", leftover.path}, {"why", leftover.why.message()}});
     json["node_local"] = nlohmann::ordered_json::array();
     for (const NodeLocalEpoch& epoch : elsewhere) json["node_local"].push_back(to_json(epoch));
+    if (shared) json["halt"] = halt_json(storage, options.directory);
     print_json(json);
     return exit_ok;
 }
@@ -163,7 +167,9 @@ Command add_ls(CLI::App& program) {
         "run's. FILES: files that exist / files that belong to the epoch. A directory without epochs is not\n"
         "an error: standard error says so, and the exit status is 0.\n\n"
         "A note names each newer epoch that lies only in a node-local tier, as far as this node and the\n"
-        "records of sessions tell. A copy of the directory does not contain such an epoch.\n\n"
+        "records of sessions tell. A copy of the directory does not contain such an epoch. Another note "
+        "says\n"
+        "that somebody has asked the job to stop (tailrace halt).\n\n"
         "  tailrace ls /scratch/run7\n"
         "  tailrace ls --json /scratch/run7 | jq '.epochs[] | select(.state == \"complete\") | .epoch'");
     return [options](Storage& storage) { return run(*options, storage); };

@@ -12,6 +12,7 @@
 #include "command.h"
 #include "epoch_directory.h"
 #include "format/table.h"
+#include "halt_note.h"
 #include "read/epoch_reader.h"
 #include "text.h"
 
@@ -224,6 +225,8 @@ Exit show_epoch(const Options& options, Storage& storage) {
     }
     auto reader = EpochReader::open(storage, storage, epoch->sources());
     if (!reader.ok()) return report(reader.status());
+    if (const auto halt = halt_note(storage, options.choice.directory); halt && !options.json)
+        std::fprintf(stderr, "tailrace: note: %s\n", printable(*halt).c_str());
     return options.rank ? show_rank(options, *epoch, **reader) : show_all_ranks(options, *epoch, **reader);
 }
 

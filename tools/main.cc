@@ -1,4 +1,5 @@
-// tailrace: lists, shows, verifies, extracts and prunes checkpoints, and measures file systems. See
+// tailrace: lists, shows, verifies, extracts and prunes checkpoints, asks jobs to stop, and measures file
+// systems. See
 // docs/man/tailrace.1.
 #include <tailrace.h>
 
@@ -29,6 +30,7 @@ constexpr const char* examples = R"(Examples:
   tailrace verify /scratch/run7                  read everything, check every checksum
   tailrace extract /scratch/run7 1200 --array density --box 0:64,0:64,32:33 -o slice.npy
   tailrace prune /scratch/run7 --keep 5          what would go; add --yes to remove it
+  tailrace halt /scratch/run7 --at 18:00         ask the job to save once more then, and stop
   tailrace config > tailrace.toml                a configuration file to start from
   tailrace bench /scratch/me --writers 1,4,8     how fast one leader writes there
   tailrace tune /scratch/me --time 5min          find settings for it, into tailrace.toml
@@ -65,8 +67,9 @@ Exit report(const Status& failure) {
 namespace {
 
 int run(int argc, char** argv) {
-    CLI::App program("Looks into directories of tailrace checkpoints, and measures file systems for them.",
-                     "tailrace");
+    CLI::App program(
+        "Looks into directories of tailrace checkpoints, asks their jobs to stop, and measures file systems.",
+        "tailrace");
     program.set_version_flag("--version", std::string("tailrace ") + std::to_string(TAILRACE_VERSION_MAJOR) +
                                               "." + std::to_string(TAILRACE_VERSION_MINOR) + "." +
                                               std::to_string(TAILRACE_VERSION_PATCH));
@@ -75,8 +78,8 @@ int run(int argc, char** argv) {
     program.get_formatter()->column_width(34);
 
     std::vector<std::pair<CLI::App*, Command>> commands;
-    for (auto add :
-         {add_ls, add_show, add_verify, add_extract, add_prune, add_config, add_bench, add_tune, add_agent}) {
+    for (auto add : {add_ls, add_show, add_verify, add_extract, add_prune, add_halt, add_config, add_bench,
+                     add_tune, add_agent}) {
         Command command = add(program);
         commands.emplace_back(program.get_subcommands({}).back(), std::move(command));
     }

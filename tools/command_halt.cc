@@ -1,0 +1,159 @@
+// tailrace halt: asks a job to stop, by a halt file in its shared directory. A session of the job
+// finds the file, should_stop says yes on all ranks at the same call, and the program saves and ends.
+#include <fmt/format.h>
+#include <pwd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+#include "base/time_text.h"
+#include "command.h"
+#include "halt_note.h"
+#include "storage/own_directories.h"
+#include "text.h"
+#include "threads/executor.h"
+#include "when/halt_file.h"
+
+namespace tailrace::internal::tool {
+
+namespace {
+
+struct Options {
+    std::string directory;
+    bool now = false;
+    std::optional<uint64_t> after;
+    std::string at;
+    bool cancel = false;
+    bool json = false;
+};
+
+// "anna@login2".
+std::string own_name() {
+    std::array<char, 256> host{};
+    if (gethostname(host.data(), host.size() - 1) != 0) host = {};
+    const passwd* user = getpwuid(geteuid());
+    return fmt::format("{}@{}", user != nullptr ? user->pw_name : std::to_string(geteuid()), host.data());
+}
+
+// Whether a session holds the directory. Nothing if that cannot be known here.
+std::optional<bool> in_use(Storage& storage, const std::string& directory) {
+    const auto lock = storage.lock_directory(directory);
+    if (lock.ok()) return false;
+    return lock.status().code() == Code::busy ? std::optional(true) : std::nullopt;
+}
+
+// A session obeys only its own user's file.
+void warn_of_another_owner(const std::string& directory) {
+    struct stat info {};
+    if (stat(directory.c_str(), &info) != 0 || info.st_uid == geteuid()) return;
+    std::fprintf(
+        stderr,
+        "tailrace: the directory belongs to %s: a session of that user does not obey a file of %s. Run "
+        "the command as the user of the job\n",
+        printable(user_text(info.st_uid)).c_str(), printable(user_text(geteuid())).c_str());
+}
+
+Exit show(const Options& options, Storage& storage) {
+    if (options.json) {
+        print_json({{"directory", options.directory}, {"halt", halt_json(storage, options.directory)}});
+        return exit_ok;
+    }
+    const auto note = halt_note(storage, options.directory);
+    print(note ? printable(*note) + "\n"
+               : fmt::format("nobody has asked for a halt in {}; say when: --now, --after N or --at TIME\n",
+                             printable(options.directory)));
+    return exit_ok;
+}
+
+Exit cancel(const Options& options, Storage& storage) {
+    const Status removed = remove_halt(storage, options.directory);
+    if (!removed.ok() && removed.code() != Code::not_found) return report(removed);
+    if (options.json)
+        print_json({{"directory", options.directory}, {"cancelled", removed.ok()}});
+    else
+        print(removed.ok()
+                  ? "the order is taken back, unless a session has found it: a program that was told "
+                    "to stop is not told otherwise\n"
+                  : "nobody has asked for a halt\n");
+    return exit_ok;
+}
+
+Result<Halt> order_of(const Options& options) {
+    Halt halt;
+    halt.id = random_number();
+    halt.by = own_name();
+    if (options.after) {
+        halt.kind = HaltKind::after;
+        halt.after_saves = *options.after;
+    } else if (!options.at.empty()) {
+        halt.kind = HaltKind::at;
+        TAILRACE_ASSIGN(halt.at_unix, parse_moment(options.at, static_cast<int64_t>(std::time(nullptr))));
+    }
+    return halt;
+}
+
+Exit run(const Options& options, Storage& storage) {
+    // Also says so where it is no directory.
+    if (const auto listed = storage.list(options.directory); !listed.ok()) return report(listed.status());
+    if (options.cancel) return cancel(options, storage);
+    if (!options.now && !options.after && options.at.empty()) return show(options, storage);
+    const auto halt = order_of(options);
+    if (!halt.ok()) return report(halt.status());
+    if (const Status written = write_halt(storage, options.directory, *halt); !written.ok())
+        return report(written);
+    warn_of_another_owner(options.directory);
+    const auto used = in_use(storage, options.directory);
+    if (options.json) {
+        nlohmann::ordered_json json{{"directory", options.directory}, {"halt", to_json(*halt)}};
+        if (used) json["in_use"] = *used;
+        print_json(json);
+        return exit_ok;
+    }
+    print(fmt::format("{}: to stop {}. {}\n", printable(options.directory), when_text(*halt),
+                      !used ? "Whether a session uses the directory cannot be known here"
+                      : *used
+                          ? "A session uses the directory; it looks for the order about once a second, while "
+                            "its program asks should_stop"
+                          : "No session uses the directory now; the next one takes the order up"));
+    return exit_ok;
+}
+
+}  // namespace
+
+Command add_halt(CLI::App& program) {
+    auto options = std::make_shared<Options>();
+    CLI::App* command = program.add_subcommand("halt", "Ask a running job to save once more and stop");
+    command->add_option("DIR", options->directory, "The job's shared directory")->required();
+    auto* now = command->add_flag("--now", options->now, "At its next steps");
+    auto* after = command->add_option("--after", options->after, "After this many saves from now on")
+                      ->check(CLI::NonNegativeNumber);
+    auto* at = command->add_option(
+        "--at", options->at, "At this time: 18:00, 2026-11-24T18:00 (with a Z: UTC), or seconds since 1970");
+    auto* cancel = command->add_flag("--cancel", options->cancel, "Take the order back");
+    now->excludes(after)->excludes(at)->excludes(cancel);
+    after->excludes(at)->excludes(cancel);
+    at->excludes(cancel);
+    command->add_flag("--json", options->json, "Print one JSON document");
+    command->footer(
+        "The order is the file tailrace.halt in DIR. A session on DIR finds it if its program asks\n"
+        "tailrace_should_stop (in Python session.should_stop()): all ranks are told at the same step, and "
+        "the\n"
+        "program saves and ends. The session then removes the file, so the next run goes on. An order that "
+        "is\n"
+        "not due when a job ends holds for the next one; then --after counts anew.\n\n"
+        "Run the command as the user of the job: the files of others are not obeyed. Without --now, "
+        "--after,\n"
+        "--at or --cancel it says what was asked for.\n\n"
+        "  tailrace halt /scratch/run7 --now            before maintenance\n"
+        "  tailrace halt /scratch/run7 --at 18:00       before the batch queue closes\n"
+        "  tailrace halt /scratch/run7 --after 1        right behind the next save of the program's own\n"
+        "  tailrace halt /scratch/run7 --cancel");
+    return [options](Storage& storage) { return run(*options, storage); };
+}
+
+}  // namespace tailrace::internal::tool
