@@ -74,6 +74,7 @@ inline std::span<std::byte> memory_at(uintptr_t address, uint64_t bytes) {
 void bind_session(nb::module_& module);
 void bind_reader(nb::module_& module);
 void bind_direct(nb::module_& module);
+void bind_stopping(nb::module_& module);
 void bind_late_thread(nb::module_& module);
 
 }  // namespace tailrace::internal::python

@@ -35,6 +35,7 @@ NB_MODULE(_core, module) {
     bind_session(module);
     bind_reader(module);
     bind_direct(module);
+    bind_stopping(module);
     bind_late_thread(module);
 #ifdef TAILRACE_PYTHON_CONFORMANCE
     bind_conformance(module);

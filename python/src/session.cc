@@ -130,6 +130,20 @@ class Session {
         check(code);
         return true;
     }
+    bool should_save() {
+        check_open();
+        const nb::gil_scoped_release release;
+        int yes = 0;
+        check(tailrace_should_save(session_, &yes));
+        return yes != 0;
+    }
+    std::optional<std::string> should_stop() {
+        check_open();
+        const nb::gil_scoped_release release;
+        const char* why = nullptr;
+        check(tailrace_should_stop(session_, &why));
+        return why == nullptr ? std::nullopt : std::optional<std::string>(why);
+    }
     std::vector<EpochTuple> list() {
         check_open();
         tailrace_epoch_info* infos = nullptr;
@@ -214,6 +228,8 @@ void bind_session(nb::module_& module) {
         .def("give_up", &Session::give_up, nb::arg("epoch"), nb::arg("code"), nb::arg("sentence"))
         .def("state", &Session::state, nb::arg("epoch"))
         .def("wait", &Session::wait, nb::arg("epoch").none(), nb::arg("seconds"))
+        .def("should_save", &Session::should_save)
+        .def("should_stop", &Session::should_stop)
         .def("list", &Session::list)
         .def("agree", &Session::agree, nb::arg("code"), nb::arg("sentence"))
         .def_prop_ro("handle",

@@ -125,8 +125,8 @@ class Session:
     (transport). What was not flushed by then stays in the node-local tier, where the next session
     finds it.
 
-    save, wait, state and close may be called from any thread. All calls that copy or wait release
-    the GIL.
+    save, should_save, should_stop, wait, state and close may be called from any thread. All calls
+    that copy or wait release the GIL.
     """
 
     def __init__(self, core: _core.Session, may_wait_alone: bool) -> None:
@@ -230,6 +230,27 @@ class Session:
         if step is not None:
             step = _arguments.number(step, "step", "nothing was waited for")
         return self._core.wait(step, -1.0 if timeout is None else max(0.0, timeout))
+
+    # ---- when to save, when to stop ----------------------------------------------------------------------
+
+    def should_save(self) -> bool:
+        """Whether it is time to save, as the settings save_interval, save_every and mtbf say.
+
+        All ranks get the same answer at the same call, whenever each comes to it. So every rank
+        asks, for example after each step. A rank waits only if it is ahead of rank 0.
+        """
+        return self._core.should_save()
+
+    def should_stop(self) -> str | None:
+        """The reason to save once more and stop, or None. All ranks get it at the same call; from then
+        on it stays.
+
+        Reasons are a signal of the setting stop_signals, at any rank; the end of the job (job_end,
+        job_minutes, Slurm's SLURM_JOB_END_TIME), early enough for a last save; and `tailrace halt`.
+        A handler that Python has for the signal when the session is opened is called as well. One
+        that is installed later takes the signal away.
+        """
+        return self._core.should_stop()
 
     # ---- restoring (collective) --------------------------------------------------------------------------
 
