@@ -20,11 +20,12 @@ import tailrace
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # the libraries' own
-    from transformers import BloomConfig, BloomForCausalLM, Trainer, TrainingArguments
+    from transformers import BloomConfig, BloomForCausalLM, Trainer, TrainerCallback, TrainingArguments
     from transformers.trainer_utils import HubStrategy
 
     from tailrace.torch import _runs, huggingface
     from tailrace.torch.huggingface import install
+    from tailrace.torch.stopping import Stopping
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -234,3 +235,26 @@ def test_links_are_replaced_and_what_they_name_stays(tmp_path: Path) -> None:
 
 if __name__ == "__main__":
     be_killed(sys.argv[1])
+
+
+def test_sigterm_saves_once_more_and_ends_training(tmp_path: Path) -> None:
+    class Asked(TrainerCallback):  # type: ignore[misc]
+        def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            if state.global_step == 4:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    stopping = Stopping(tmp_path)
+    trainer = make_trainer(tmp_path, save_steps=100)
+    trainer.add_callback(Asked())
+    install(trainer, files=2, stopping=stopping)
+    trainer.train()
+    stopping.close()
+    assert stopping.reason() == "signal TERM at rank 0"
+    assert trainer.state.global_step == 5
+    assert (tmp_path / "checkpoint-5" / "trainer_state.json").exists()
+    resumed = make_trainer(tmp_path, save_steps=100)
+    install(resumed, files=2)
+    resumed.train(resume_from_checkpoint=True)
+    assert resumed.state.global_step == 9
+    assert min(losses(resumed)) == 1
+    assert losses(resumed)[5] == losses(trainer)[5]

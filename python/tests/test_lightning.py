@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from fractions import Fraction
 from pathlib import Path
@@ -167,3 +168,29 @@ def test_a_relative_path_is_that_of_the_call(tmp_path: Path, monkeypatch: pytest
     go_on.set()
     plugin.teardown()
     assert sorted(os.listdir(tmp_path)) == ["old", "other"] and os.listdir(tmp_path / "other") == []
+
+
+def test_sigterm_saves_once_more_and_ends_fit(tmp_path: Path) -> None:
+    class Asked(pl.Callback):
+        def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, index: int) -> None:
+            if trainer.global_step == 5:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.getsignal(signal.SIGTERM)
+    stop = lightning.StopInTime(tmp_path)
+    data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(32, 4)), batch_size=8)
+    options: dict[str, Any] = {"accelerator": "cpu", "logger": False, "enable_checkpointing": False}
+    options |= {"enable_progress_bar": False, "enable_model_summary": False, "default_root_dir": tmp_path}
+    trainer = pl.Trainer(
+        max_epochs=50, min_epochs=30, callbacks=[Asked(), stop], plugins=[TailraceCheckpointIO()], **options
+    )
+    trainer.fit(Model(), data)
+    assert stop.reason == "signal TERM at rank 0"
+    assert trainer.global_step == 6
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert tailrace.torch.load(tmp_path / "stopped.ckpt")["global_step"] == 6
+    again = lightning.StopInTime(tmp_path)
+    resumed = pl.Trainer(max_steps=8, callbacks=[again], plugins=[TailraceCheckpointIO()], **options)
+    resumed.fit(Model(), data, ckpt_path=tmp_path / "stopped.ckpt")
+    assert resumed.global_step == 8
+    assert again.reason is None

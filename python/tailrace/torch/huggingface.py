@@ -26,6 +26,7 @@ from transformers.trainer_utils import HubStrategy, rotate_checkpoints
 
 from tailrace._errors import Code, Error
 from tailrace.torch import _durable, _hugging_face, _segments
+from tailrace.torch.stopping import Stopping
 
 _STATE = "trainer_state.json"
 
@@ -163,6 +164,15 @@ _OURS: dict[str, Any] = {
 }
 
 
+class _StopInTime(TrainerCallback):  # type: ignore[misc]
+    def __init__(self, stopping: Stopping) -> None:
+        self._stopping = stopping
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self._stopping.reason() is not None:
+            control.should_save = control.should_training_stop = True
+
+
 class _WaitAtTheEnd(TrainerCallback):  # type: ignore[misc]
     def __init__(self, checkpoints: TrainerCheckpoints) -> None:
         self._checkpoints = checkpoints
@@ -181,6 +191,7 @@ def install(
     name: str = "tailrace",
     threads: int = 2,
     buffer_bytes: int = 8 << 20,
+    stopping: Stopping | None = None,
 ) -> TrainerCheckpoints:
     """Makes a Trainer (one process, or DDP) save and resume through tailrace. Collective over all
     ranks.
@@ -197,6 +208,8 @@ def install(
         trust_pickle, and may then run any code.
     name: the job's name, a part of the files' names.
     threads, buffer_bytes: per rank, for writing.
+    stopping: when it has a reason (tailrace.torch.stopping), all ranks save after the same step, and
+        train() ends. It stays yours, to ask and to close.
     """
     _hugging_face.refuse_sharded("Trainer", deepspeed=trainer.is_deepspeed_enabled, fsdp=trainer.is_fsdp_enabled)
     if trainer.args.push_to_hub and trainer.args.hub_strategy != HubStrategy.END:
@@ -210,6 +223,8 @@ def install(
         "huggingface", files=files, name=name, threads=threads, buffer_bytes=buffer_bytes, pickle=pickle
     )
     writer.first(lambda: _give_names_back(trainer.args.output_dir))  # train() looks for the newest before it saves
+    if stopping is not None:
+        trainer.add_callback(_StopInTime(stopping))
     return TrainerCheckpoints(trainer, asynchronous, writer, trust_pickle)
 
 

@@ -5,6 +5,8 @@
 
     trainer = Trainer(plugins=[TailraceCheckpointIO(asynchronous=True)])
 
+StopInTime ends training before the job ends: at a signal, at the end of its time, or by `tailrace halt`.
+
 It works with the packages lightning and pytorch_lightning: with the one that the program has imported, or else with
 the one that is installed.
 """
@@ -23,17 +25,18 @@ from tailrace import _arguments, _tree
 from tailrace._errors import Code, Error
 from tailrace.torch._file import load, save
 from tailrace.torch._staging import AsyncStager
+from tailrace.torch.stopping import Stopping
 
 
-def _checkpoint_io() -> Any:
-    names = ["lightning.pytorch", "pytorch_lightning"]
-    for name in sorted(names, key=lambda name: name not in sys.modules):
+def _from_lightning(module: str, name: str) -> Any:
+    packages = ["lightning.pytorch", "pytorch_lightning"]
+    for package in sorted(packages, key=lambda package: package not in sys.modules):
         with contextlib.suppress(ModuleNotFoundError):
-            return importlib.import_module(f"{name}.plugins.io").CheckpointIO
+            return getattr(importlib.import_module(f"{package}.{module}"), name)
     raise ImportError("tailrace.torch.lightning needs the package lightning or pytorch_lightning")
 
 
-class TailraceCheckpointIO(_checkpoint_io()):  # type: ignore[misc]
+class TailraceCheckpointIO(_from_lightning("plugins.io", "CheckpointIO")):  # type: ignore[misc]
     """One file of tailrace.torch.save per checkpoint. It is durable when it has its name, and checked
     when it is loaded.
 
@@ -107,6 +110,51 @@ class TailraceCheckpointIO(_checkpoint_io()):  # type: ignore[misc]
         failures = [failure for future in pending if (failure := future.exception()) is not None]
         if failures:
             raise failures[0]
+
+
+class StopInTime(_from_lightning("callbacks", "Callback")):  # type: ignore[misc]
+    """Saves DIRECTORY/stopped.ckpt and ends fit(), on all ranks after the same batch, when there is a
+    reason to stop (tailrace.torch.stopping). trainer.fit(..., ckpt_path=...) goes on from that file.
+
+    directory, options: those of Stopping, but for `chain`. Lightning's own handler of SIGTERM is out of the way while
+        fit() runs. (It sends a collective from inside the handler, and raises without saving.)
+
+    After fit() `reason` says why it ended early; None if it did not.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str], **options: Any) -> None:
+        super().__init__()
+        self.reason: str | None = None
+        self._directory = _arguments.path(directory, "directory", "nothing was done")
+        self._options = options
+        self._stopping: Stopping | None = None
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        self.reason = None
+        self._stopping = Stopping(self._directory, chain=False, **self._options)
+
+    def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
+        if self._stopping is None or self.reason is not None:
+            return
+        self.reason = self._stopping.reason()
+        if self.reason is None:
+            return
+        trainer.save_checkpoint(os.path.join(self._directory, "stopped.ckpt"))
+        # Otherwise the Trainer would go on until these are reached.
+        trainer.fit_loop.min_epochs = None
+        trainer.fit_loop.epoch_loop.min_steps = None
+        trainer.should_stop = True
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        self._close()
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        if self._stopping is not None:
+            self._stopping.close()
+            self._stopping = None
 
 
 def _remove(path: str | os.PathLike[str]) -> None:
