@@ -116,6 +116,10 @@ Result<bool> NodeFlusher::step() {
         else
             aggregator_->give_up(key, status);
     moved |= aggregator_->step();
+    {
+        MutexLock lock(mutex_);
+        bytes_under_way_ = aggregator_->bytes_under_way();
+    }
     for (const auto& result : aggregator_->take_results()) {
         report_flush(context_, recorder_, result);
         MutexLock lock(mutex_);
@@ -166,6 +170,11 @@ bool NodeFlusher::wait_result(std::optional<std::chrono::steady_clock::time_poin
 uint64_t NodeFlusher::buffer_bytes_used() const {
     MutexLock lock(mutex_);
     return aggregator_ ? aggregator_->most_buffers_used() * context_.config.buffer_bytes : 0;
+}
+
+uint64_t NodeFlusher::bytes_under_way() const {
+    MutexLock lock(mutex_);
+    return bytes_under_way_;
 }
 
 }  // namespace tailrace::internal

@@ -36,6 +36,8 @@ class NodeFlusher {
     bool wait_result(std::optional<std::chrono::steady_clock::time_point> deadline);
 
     uint64_t buffer_bytes_used() const;
+    // Data that has been written for jobs without a result. Up to date when the flusher last moved.
+    uint64_t bytes_under_way() const;
 
   private:
     NodeFlusher(const JobContext& context, Recorder* recorder) : context_(context), recorder_(recorder) {}
@@ -60,6 +62,7 @@ class NodeFlusher {
     Status broken_ GUARDED_BY(mutex_);            // what was thrown in the flusher's thread
     Status thrown_ GUARDED_BY(mutex_);            // what was thrown in the reading thread
     bool woken_ GUARDED_BY(mutex_) = false;
+    uint64_t bytes_under_way_ GUARDED_BY(mutex_) = 0;
 
     WorkQueue reading_;  // reads captured parts
     Worker worker_;

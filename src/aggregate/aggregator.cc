@@ -97,6 +97,7 @@ class NodeAggregator final : public Aggregator {
     bool idle() const override;
     bool moving() const override;
     size_t most_buffers_used() const override { return pool_->most_taken(); }
+    uint64_t bytes_under_way() const override;
 
   private:
     Epoch* find(EpochKey key);
@@ -453,6 +454,13 @@ bool NodeAggregator::step() {
     }
     moved = deliver_own() || moved;
     return end_epochs() || moved;
+}
+
+uint64_t NodeAggregator::bytes_under_way() const {
+    uint64_t bytes = 0;
+    for (const Epoch& epoch : epochs_)
+        if (epoch.leader) bytes += epoch.leader->bytes_written();
+    return bytes;
 }
 
 bool NodeAggregator::advance(Epoch& epoch, bool may_take_buffers) {

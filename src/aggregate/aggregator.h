@@ -81,6 +81,8 @@ class Aggregator {
     virtual bool idle() const = 0;    // no job queued or running, nothing in flight
     virtual bool moving() const = 0;  // transfers in flight: latency counts
     virtual size_t most_buffers_used() const = 0;
+    // Data that this node has written for jobs that have not ended.
+    virtual uint64_t bytes_under_way() const = 0;
 };
 
 // Whether a message is for an aggregator's handle(). Messages of its owner start with another byte.

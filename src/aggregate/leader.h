@@ -54,6 +54,7 @@ class Leader {
     std::shared_ptr<SegmentWriter> shared_segment() const { return segment_; }
     // Call it once done. Leaves `seconds` to the caller.
     FlushStatistics statistics() const;
+    uint64_t bytes_written() const { return statistics_.local_bytes + statistics_.received_bytes; }
 
     void disconnect(std::list<Orphan>& orphans);
 

@@ -65,8 +65,8 @@ class EpochDrain {
         for (const auto& stream : record_.own().streams) epoch_.bytes += stream.stream_bytes;
     }
 
-    DrainedEpoch run(const std::function<bool()>& stop) {
-        const auto state = drain(stop);
+    DrainedEpoch run(const std::function<bool()>& stop, const NodeDrain::Watcher& watcher) {
+        const auto state = drain(stop, watcher);
         if (state.ok())
             epoch_.state = *state;
         else
@@ -88,11 +88,11 @@ class EpochDrain {
         epoch_.why = why;
     }
 
-    Result<State> drain(const std::function<bool()>& stop) {
+    Result<State> drain(const std::function<bool()>& stop, const NodeDrain::Watcher& watcher) {
         TAILRACE_ASSIGN(const auto plan, recorded_plan(record_));
         TAILRACE_ASSIGN(const bool written, own_share_is_written(plan));
         if (!written) {
-            TAILRACE_ASSIGN(const bool done, write_own_share(plan, stop));
+            TAILRACE_ASSIGN(const bool done, write_own_share(plan, stop, watcher));
             if (!done) return State::stopped;
             epoch_.wrote = true;
         }
@@ -128,7 +128,8 @@ class EpochDrain {
     }
 
     // Returns false if stop() said so.
-    Result<bool> write_own_share(const FlushPlan& plan, const std::function<bool()>& stop) {
+    Result<bool> write_own_share(const FlushPlan& plan, const std::function<bool()>& stop,
+                                 const NodeDrain::Watcher& watcher) {
         FlushJob job;
         job.job = record_.job;
         job.key = record_.key;
@@ -139,9 +140,13 @@ class EpochDrain {
         TAILRACE_ASSIGN(const auto flusher, NodeFlusher::create(context_, nullptr));
         flusher->begin();
         flusher->start(std::move(job));
-        while (!flusher->wait_result(SteadyClock::now() + between_questions))
+        watcher(epoch_, 0);
+        while (!flusher->wait_result(SteadyClock::now() + between_questions)) {
             if (stop()) return false;
+            watcher(epoch_, std::min(flusher->bytes_under_way(), epoch_.bytes));
+        }
         for (const auto& result : flusher->take_results()) TAILRACE_TRY(result.status);
+        watcher(epoch_, epoch_.bytes);
         return true;
     }
 
@@ -276,7 +281,8 @@ Result<DrainPass> NodeDrain::pass(const std::string& node_directory, const std::
         }
         const auto need = epoch_need(record.key, record.keep_shared, *whole);
         if (need == EpochNeed::flush) {
-            pass.epochs.push_back(EpochDrain(config_, node_directory, recorded, local_, shared_).run(stop));
+            pass.epochs.push_back(
+                EpochDrain(config_, node_directory, recorded, local_, shared_).run(stop, watcher_));
             if (pass.epochs.back().state == DrainedEpoch::State::committed) keep_newest(*shared_, record);
         } else {
             pass.epochs.push_back(without_work(recorded, need == EpochNeed::committed

@@ -64,6 +64,11 @@ class NodeDrain {
     // Everything else is in the plan records.
     NodeDrain(Config config, std::shared_ptr<Storage> local, std::shared_ptr<Storage> shared);
 
+    // Hears of a share while it is written: when it begins, several times a second, and when it has
+    // ended. `written_bytes` is at most epoch.bytes.
+    using Watcher = std::function<void(const DrainedEpoch& epoch, uint64_t written_bytes)>;
+    void watch(Watcher watcher) { watcher_ = std::move(watcher); }
+
     enum class Order { oldest_first, newest_first };
     // Returns a failure only if the node's directory cannot be listed or trusted. `stop` is asked
     // several times a second.
@@ -77,6 +82,7 @@ class NodeDrain {
   private:
     Config config_;
     const std::shared_ptr<Storage> local_, shared_;
+    Watcher watcher_ = [](const DrainedEpoch&, uint64_t) {};
 };
 
 // The nodes' directories in `local_dir`, of any job: those with a plan record. Empty if local_dir

@@ -241,6 +241,25 @@ TEST_F(NodeDrainTest, FilesOfOneNodeComeFromOneAttempt) {
     EXPECT_GT(mixtures, 0);
 }
 
+TEST_F(NodeDrainTest, AWatcherHearsHowFarAShareIs) {
+    run_and_die(2, early_death);
+    NodeDrain drain(config_, machines_.local_of("m0"), machines_.shared);
+    std::map<uint64_t, std::vector<uint64_t>> heard;  // bytes, by epoch
+    drain.watch([&](const DrainedEpoch& epoch, uint64_t bytes) { heard[epoch.key.epoch].push_back(bytes); });
+    const auto pass = drain.pass(directory_of(0), never);
+    ASSERT_TRUE(pass.ok() && pass->epochs.size() == 2);
+    for (const auto& epoch : pass->epochs) {
+        const auto& bytes = heard[epoch.key.epoch];
+        ASSERT_GE(bytes.size(), 2u);
+        EXPECT_EQ(bytes.front(), 0u);
+        EXPECT_EQ(bytes.back(), epoch.bytes);
+        EXPECT_TRUE(std::is_sorted(bytes.begin(), bytes.end()));
+    }
+    heard.clear();
+    ASSERT_TRUE(drain.pass(directory_of(0), never).ok());
+    EXPECT_THAT(heard, IsEmpty()) << "its share is written already";
+}
+
 TEST_F(NodeDrainTest, ASessionThatLivesIsNotDisturbed) {
     run_and_die(1, early_death);
     Job job = job_on(machines_, hosts_);
