@@ -14,6 +14,7 @@ namespace tailrace::internal::tool {
 namespace {
 
 constexpr auto redraw_every = std::chrono::milliseconds(100);
+constexpr auto line_every = std::chrono::seconds(30);
 constexpr size_t bar_characters = 20;
 
 }  // namespace
@@ -24,7 +25,13 @@ Progress::Progress(std::string label, uint64_t total_bytes)
 void Progress::add(uint64_t bytes) {
     done_bytes_ += bytes;
     const auto now = Clock::now();
-    if (!on_terminal_ || (drawn_ && now - last_drawn_ < redraw_every)) return;
+    if (!on_terminal_) {
+        if (now - last_drawn_ < line_every) return;
+        last_drawn_ = now;
+        std::fputs(fmt::format("{}: {}\n", label_, numbers()).c_str(), stderr);
+        return;
+    }
+    if (drawn_ && now - last_drawn_ < redraw_every) return;
     last_drawn_ = now;
     drawn_ = true;
     draw();

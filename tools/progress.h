@@ -1,6 +1,6 @@
 // A progress line on a terminal's stderr: bar, bytes, MiB/s, time left. If stderr is not a
-// terminal, only the steps that finished() names are printed, so that a reader of a job's log sees
-// that it goes on.
+// terminal, a line is printed every 30 seconds and for each step that finished() names, so that a
+// reader of a job's log sees that it goes on.
 //
 // Thread-compatible. The destructor removes the line.
 #pragma once
@@ -39,7 +39,7 @@ class Progress {
     uint64_t total_bytes_;
     const bool on_terminal_;
     const Clock::time_point start_ = Clock::now();
-    Clock::time_point last_drawn_;
+    Clock::time_point last_drawn_ = start_;
     uint64_t done_bytes_ = 0;
     bool drawn_ = false;
 };
