@@ -22,6 +22,7 @@ enum Exit : int {
     exit_usage = 2,          // the command line makes no sense
     exit_not_found = 3,      // no such directory, epoch, rank, region, array
     exit_failed = 4,         // the system, or another session, refused an operation
+    exit_waiting = 5,        // other nodes have to do their share first
     exit_interrupted = 130,  // by Ctrl-C, after cleaning up
 };
 
@@ -38,6 +39,7 @@ Command add_verify(CLI::App& program);
 Command add_extract(CLI::App& program);
 Command add_prune(CLI::App& program);
 Command add_halt(CLI::App& program);
+Command add_drain(CLI::App& program);
 Command add_config(CLI::App& program);
 Command add_bench(CLI::App& program);
 Command add_tune(CLI::App& program);

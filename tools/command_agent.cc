@@ -296,7 +296,7 @@ Command add_agent(CLI::App& program) {
         "agent", "Finish captured epochs of programs that have died, as a process of its own");
     command->add_option("action", options->action, "run (default), status, drain or stop")
         ->check(CLI::IsMember({"run", "status", "drain", "stop"}));
-    command->add_option("--local", options->local_dir,
+    command->add_option("--local-dir", options->local_dir,
                         "The node-local directory; default: the setting local_dir, as for a program");
     command->add_flag("--background", options->background, "run: return as soon as the agent listens");
     command->add_option("--log", options->log_file,

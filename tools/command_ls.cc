@@ -71,6 +71,7 @@ nlohmann::ordered_json to_json(const NodeLocalEpoch& epoch) {
     }
     if (!epoch.host.empty()) json["host"] = epoch.host;
     json["directories"] = epoch.directories;
+    if (!epoch.waiting_for.empty()) json["waiting_for"] = epoch.waiting_for;
     if (!epoch.captured_for.empty()) json["captured_for"] = epoch.captured_for;
     return json;
 }
@@ -167,9 +168,9 @@ Command add_ls(CLI::App& program) {
         "run's. FILES: files that exist / files that belong to the epoch. A directory without epochs is not\n"
         "an error: standard error says so, and the exit status is 0.\n\n"
         "A note names each newer epoch that lies only in a node-local tier, as far as this node and the\n"
-        "records of sessions tell. A copy of the directory does not contain such an epoch. Another note "
-        "says\n"
-        "that somebody has asked the job to stop (tailrace halt).\n\n"
+        "records of sessions tell. A copy of the directory does not contain such an epoch. If the nodes can\n"
+        "finish it without its program (tailrace drain), the note says which of them it waits for. Another\n"
+        "note says that somebody has asked the job to stop (tailrace halt).\n\n"
         "  tailrace ls /scratch/run7\n"
         "  tailrace ls --json /scratch/run7 | jq '.epochs[] | select(.state == \"complete\") | .epoch'");
     return [options](Storage& storage) { return run(*options, storage); };

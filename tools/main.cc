@@ -31,6 +31,7 @@ constexpr const char* examples = R"(Examples:
   tailrace extract /scratch/run7 1200 --array density --box 0:64,0:64,32:33 -o slice.npy
   tailrace prune /scratch/run7 --keep 5          what would go; add --yes to remove it
   tailrace halt /scratch/run7 --at 18:00         ask the job to save once more then, and stop
+  tailrace drain --wait 5min                     after a program's death: finish what it had captured
   tailrace config > tailrace.toml                a configuration file to start from
   tailrace bench /scratch/me --writers 1,4,8     how fast one leader writes there
   tailrace tune /scratch/me --time 5min          find settings for it, into tailrace.toml
@@ -39,7 +40,8 @@ constexpr const char* examples = R"(Examples:
   tailrace report tailrace-bench.json /scratch/run7   draw results and records as an HTML page
 
 Exit status: 0 success; 1 something is damaged or incomplete; 2 wrong usage; 3 not found;
-4 the system or a running session refused; 130 interrupted; profile: its command's own.
+4 the system or a running session refused; 5 other nodes are needed; 130 interrupted;
+profile: its command's own.
 `tailrace COMMAND --help` has each command's options.)";
 
 std::string last_reported;
@@ -78,8 +80,8 @@ int run(int argc, char** argv) {
     program.get_formatter()->column_width(34);
 
     std::vector<std::pair<CLI::App*, Command>> commands;
-    for (auto add : {add_ls, add_show, add_verify, add_extract, add_prune, add_halt, add_config, add_bench,
-                     add_tune, add_agent}) {
+    for (auto add : {add_ls, add_show, add_verify, add_extract, add_prune, add_drain, add_agent, add_halt,
+                     add_config, add_bench, add_tune}) {
         Command command = add(program);
         commands.emplace_back(program.get_subcommands({}).back(), std::move(command));
     }

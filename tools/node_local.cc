@@ -14,8 +14,10 @@
 
 #include "capture/local_tier.h"
 #include "config/config.h"
+#include "drain/node_drain.h"
 #include "format/lineage.h"
 #include "record/record_file.h"
+#include "waiting.h"
 
 namespace tailrace::internal::tool {
 
@@ -55,6 +57,19 @@ bool was_captured_for(const CapturedPart& part, const std::string& local_dir, co
     return directory.starts_with(local_tier(local_dir, shared_dir, part.header.job).old_prefix);
 }
 
+// Whom the epochs wait for that have a plan record in this directory.
+void look_at_plans(Storage& storage, const std::string& directory, ByEpoch& found) {
+    const std::shared_ptr<Storage> not_owned(std::shared_ptr<void>(), &storage);
+    const auto look = NodeDrain(Config(), not_owned, not_owned).look(directory);
+    if (!look.ok()) return;
+    for (const DrainedEpoch& planned : look->epochs) {
+        const auto epoch = found.find({planned.job, planned.key});
+        if (epoch == found.end()) continue;
+        auto& waiting = epoch->second.waiting_for;
+        waiting.insert(waiting.end(), planned.waiting_for.begin(), planned.waiting_for.end());
+    }
+}
+
 // `runs`: the runs that have written epochs of the directory. It may have been moved or copied
 // since. What they captured for its old place still belongs to it.
 void look_into(Storage& storage, const std::string& local_dir, const std::string& shared_dir,
@@ -79,7 +94,9 @@ void look_into(Storage& storage, const std::string& local_dir, const std::string
             if (epoch.directories.empty() || epoch.directories.back() != directory)
                 epoch.directories.push_back(directory);
         }
+        look_at_plans(storage, directory, found);
     }
+    for (auto& [key, epoch] : found) epoch.waiting_for = merge_waiting(epoch.waiting_for);
 }
 
 // A session's record tells where its node-local tier was, and which epochs stayed there.
@@ -173,6 +190,11 @@ std::string NodeLocalEpoch::text() const {
             ", and a session on this directory does not find it, because it was captured for {}. To restore "
             "it, put the directory, or a link to it, back there",
             captured_for);
+    else if (!waiting_for.empty())
+        sentence += fmt::format(
+            " until the next session on the directory, or `tailrace drain` on the epoch's nodes, has "
+            "brought it here: waiting for {}",
+            fmt::join(waiting_for, ", "));
     else if (ranks_here > 0 && for_shared)
         sentence += " until the next session on the directory has brought it here";
     return sentence;

@@ -19,7 +19,9 @@ struct NodeLocalEpoch {
     bool for_shared = true;                // false: the epoch was meant to stay there
     std::vector<std::string> directories;  // that hold the parts
     std::string captured_for;  // another path, if the directory was moved or copied from there; else empty
-    std::string host;          // of the session whose record tells of the epoch; empty: no record does
+    // The nodes that have to run `tailrace drain`, if the epoch has a plan record here; else empty.
+    std::vector<std::string> waiting_for;
+    std::string host;  // of the session whose record tells of the epoch; empty: no record does
 
     std::string text() const;
 };

@@ -1,0 +1,417 @@
+// tailrace drain: finishes the captured epochs of programs that have died, as far as this machine's
+// node-local directories hold them (drain/node_drain.h).
+//
+//   1  find the directories with plan records
+//   2  one pass over each of them
+//   3  if several directories lie here, go back to 1 until no pass writes anything more: the node
+//      that writes the last share finishes the epoch, and the others hear of it in their next pass
+//   4  with --wait, go back to 1 every few seconds while other nodes are missing
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <thread>
+#include <tuple>
+
+#include "base/units.h"
+#include "bench/interrupt.h"
+#include "command.h"
+#include "config/config.h"
+#include "drain/node_drain.h"
+#include "drain/recorded_epochs.h"
+#include "format/catalog.h"
+#include "progress.h"
+#include "shared/retention.h"
+#include "text.h"
+#include "waiting.h"
+
+namespace tailrace::internal::tool {
+
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+constexpr auto first_nap = 500ms;
+constexpr auto longest_nap = 5s;
+
+struct Options {
+    std::string local_dir;
+    std::string job;
+    std::string wait;
+    bool newest_first = false;
+    bool dry_run = false;
+    bool json = false;
+};
+
+// One epoch, as one of this machine's directories has it.
+enum class Fate { committed, superseded, failed, in_use, stopped, waiting };
+
+std::string_view name_of(Fate fate) {
+    switch (fate) {
+        case Fate::committed:
+            return "committed";
+        case Fate::superseded:
+            return "superseded";
+        case Fate::failed:
+            return "failed";
+        case Fate::in_use:
+            return "in_use";
+        case Fate::stopped:
+            return "stopped";
+        case Fate::waiting:
+            return "waiting";
+    }
+    return "waiting";
+}
+
+Fate fate_of(DrainedEpoch::State state) {
+    switch (state) {
+        case DrainedEpoch::State::committed:
+            return Fate::committed;
+        case DrainedEpoch::State::superseded:
+            return Fate::superseded;
+        case DrainedEpoch::State::failed:
+            return Fate::failed;
+        case DrainedEpoch::State::stopped:
+            return Fate::stopped;
+        case DrainedEpoch::State::waiting:
+            return Fate::waiting;
+    }
+    return Fate::waiting;
+}
+
+struct Share {
+    Fate fate = Fate::waiting;
+    std::string why;
+    std::vector<std::string> waiting_for;
+    int round = 0;  // in which its record was last seen
+};
+
+struct EpochId {
+    std::string shared_dir;  // empty: only the record knows it, and cannot be read
+    std::string job;
+    EpochKey key;
+    auto operator<=>(const EpochId&) const = default;
+};
+
+// One epoch over all directories of this machine.
+struct Summary {
+    std::map<std::string, Share> shares;  // by directory
+    uint64_t written_bytes = 0;           // by this command
+
+    // What is true of the epoch: the first of these that some directory says.
+    const Share& decisive() const {
+        return std::min_element(shares.begin(), shares.end(),
+                                [](const auto& a, const auto& b) { return a.second.fate < b.second.fate; })
+            ->second;
+    }
+    Fate fate() const { return decisive().fate; }
+    std::vector<std::string> waiting_for() const {
+        std::vector<std::string> all;
+        for (const auto& [directory, share] : shares)
+            all.insert(all.end(), share.waiting_for.begin(), share.waiting_for.end());
+        return merge_waiting(all);
+    }
+    std::string text(bool with_bytes = true) const {
+        std::string said;
+        switch (fate()) {
+            case Fate::committed:
+                said = "committed";
+                break;
+            case Fate::superseded:
+                said = "superseded: a newer epoch is committed";
+                break;
+            case Fate::failed:
+                said = "failed: " + decisive().why;
+                break;
+            case Fate::in_use:
+                said = "in use: " + decisive().why;
+                break;
+            case Fate::stopped:
+                said = "stopped before its share was written";
+                break;
+            case Fate::waiting:
+                said = fmt::format("waiting for {}", fmt::join(waiting_for(), ", "));
+                break;
+        }
+        if (with_bytes && written_bytes > 0)
+            said += fmt::format(" ({} written here)", format_bytes(written_bytes));
+        return said;
+    }
+};
+
+// The settings of a session, as the library finds them. No program says shared_dir here. The plan
+// records do.
+Result<Config> settings(const Options& options) {
+    Config config;
+    const char* file = std::getenv("TAILRACE_CONFIG");
+    if (file != nullptr && *file != '\0') TAILRACE_TRY(load_config_file(config, file));
+    TAILRACE_TRY(load_config_environment(config));
+    if (!options.local_dir.empty()) config.local_dir = options.local_dir;
+    if (config.shared_dir.empty()) config.shared_dir = "/";
+    constexpr int any_number_of_ranks = 1 << 20;
+    TAILRACE_TRY(complete_config(config, any_number_of_ranks));
+    return config;
+}
+
+// <job>-<hash>.node<number>
+bool is_of_job(const std::string& directory, const std::string& job) {
+    const std::string name = directory.substr(directory.rfind('/') + 1);
+    const auto end = name.rfind(".node");
+    const auto hash = end == std::string::npos ? end : name.rfind('-', end);
+    return job.empty() || (hash != std::string::npos && name.substr(0, hash) == job);
+}
+
+class Drain {
+  public:
+    Drain(const Options& options, const Config& config, std::shared_ptr<Storage> local,
+          std::shared_ptr<Storage> shared)
+        : options_(options),
+          local_dir_(config.local_dir),
+          local_(local),
+          shared_(shared),
+          drain_(config, std::move(local), std::move(shared)) {
+        drain_.watch([this](const DrainedEpoch& epoch, uint64_t bytes) { show(epoch, bytes); });
+    }
+
+    // Returns once there is nothing left to do here, or the time is over.
+    Status run(std::chrono::seconds wait) {
+        const auto deadline = Clock::now() + wait;
+        Clock::duration nap = first_nap;
+        std::string said;
+        while (true) {
+            TAILRACE_ASSIGN(const bool moved, round());
+            if (stopped() || options_.dry_run) return {};
+            if (moved) {
+                nap = first_nap;
+                continue;
+            }
+            const auto missing = missing_text();
+            if (missing.empty()) return {};
+            if (Clock::now() >= deadline) return {};
+            if (missing != said)
+                std::fprintf(stderr, "tailrace: drain: %s; looking again for %s\n",
+                             printable(missing).c_str(), age_text(seconds_until(deadline)).c_str());
+            said = missing;
+            sleep_until(std::min(deadline, Clock::now() + nap));
+            nap = std::min<Clock::duration>(nap * 2, longest_nap);
+        }
+    }
+
+    const std::map<EpochId, Summary>& epochs() const { return epochs_; }
+    bool stopped() const { return interrupt_.flag(); }
+
+  private:
+    static uint64_t seconds_until(Clock::time_point deadline) {
+        return static_cast<uint64_t>(
+            std::chrono::ceil<std::chrono::seconds>(deadline - Clock::now()).count());
+    }
+
+    void sleep_until(Clock::time_point when) const {
+        while (!stopped() && Clock::now() < when) std::this_thread::sleep_for(50ms);
+    }
+
+    // Returns whether another round could find more, because a share was written in this one.
+    Result<bool> round() {
+        ++round_;
+        TAILRACE_ASSIGN(auto directories, directories_to_drain(*local_, local_dir_));
+        std::erase_if(directories, [&](const auto& path) { return !is_of_job(path, options_.job); });
+        bool moved = false;
+        for (const auto& directory : directories) moved |= visit(directory);
+        ask_about_the_gone();
+        return moved && directories.size() > 1;
+    }
+
+    bool visit(const std::string& directory) {
+        const auto pass = options_.dry_run ? drain_.look(directory)
+                                           : drain_.pass(
+                                                 directory, [this] { return stopped(); },
+                                                 options_.newest_first ? NodeDrain::Order::newest_first
+                                                                       : NodeDrain::Order::oldest_first);
+        progress_.reset();
+        bool moved = false;
+        std::string shared_dir;
+        std::set<EpochKey> heard;
+        Share rest{Fate::failed, "its plan record cannot be used", {}, round_};
+        if (!pass.ok()) {
+            rest.why = pass.status().message();
+        } else {
+            for (const auto& epoch : pass->epochs) {
+                Summary& summary = epochs_[{epoch.shared_dir, epoch.job, epoch.key}];
+                summary.shares[directory] = {fate_of(epoch.state), epoch.why.message(), epoch.waiting_for,
+                                             round_};
+                if (epoch.wrote) summary.written_bytes += epoch.bytes;
+                moved |= epoch.wrote || epoch.state == DrainedEpoch::State::committed;
+                heard.insert(epoch.key);
+                shared_dir = epoch.shared_dir;
+            }
+            if (!pass->busy.ok()) {
+                rest.fate = Fate::in_use;
+                rest.why = pass->busy.message();
+                const auto records = list_plan_records(*local_, directory);
+                if (records.ok() && !records->empty()) shared_dir = records->front().record.shared_dir;
+            }
+        }
+        // Records that the pass says nothing of.
+        const auto files = local_->list(directory);
+        if (!files.ok()) return moved;
+        for (const auto& file : *files) {
+            const auto name = parse_plan_file_name(file.name);
+            if (!name || name->unfinished || heard.contains(name->key)) continue;
+            epochs_[{shared_dir, name->job, name->key}].shares[directory] = rest;
+        }
+        return moved;
+    }
+
+    // Somebody else, such as another drain, may have finished an epoch and removed its record.
+    void ask_about_the_gone() {
+        for (auto& [id, summary] : epochs_)
+            for (auto& [directory, share] : summary.shares) {
+                const bool settled = share.fate == Fate::committed || share.fate == Fate::superseded;
+                if (settled || share.round == round_) continue;
+                share = {Fate::failed, "its plan record is gone, and it is not committed", {}, round_};
+                const auto listed = list_shared(*shared_, id.shared_dir, id.job);
+                if (!listed.ok()) continue;
+                const auto need = epoch_need(id.key, whole_epochs(*shared_, *listed, {}, {}));
+                if (need == EpochNeed::committed) share.fate = Fate::committed;
+                if (need == EpochNeed::superseded) share.fate = Fate::superseded;
+            }
+    }
+
+    // What another round may still change. Empty: nothing.
+    std::string missing_text() const {
+        std::map<std::string, std::vector<std::string>> epochs_of;  // by what is said of them
+        for (const auto& [id, summary] : epochs_)
+            if (summary.fate() == Fate::waiting || summary.fate() == Fate::in_use)
+                epochs_of[summary.text(false)].push_back(to_string(id.key));
+        std::vector<std::string> missing;
+        for (const auto& [text, epochs] : epochs_of)
+            missing.push_back(fmt::format("{}: {}", fmt::join(epochs, ", "), text));
+        return fmt::format("{}", fmt::join(missing, "; "));
+    }
+
+    void show(const DrainedEpoch& epoch, uint64_t bytes) {
+        if (bytes == 0) {
+            progress_.emplace(
+                fmt::format("tailrace: drain: writing {} of {}", to_string(epoch.key), epoch.job),
+                epoch.bytes);
+            shown_bytes_ = 0;
+        }
+        if (!progress_ || bytes < shown_bytes_) return;
+        progress_->add(bytes - shown_bytes_);
+        shown_bytes_ = bytes;
+        if (bytes == epoch.bytes) progress_->finished("written");
+    }
+
+    const Options& options_;
+    const std::string local_dir_;
+    const std::shared_ptr<Storage> local_, shared_;
+    const Interrupt interrupt_;
+    NodeDrain drain_;
+    std::map<EpochId, Summary> epochs_;
+    int round_ = 0;
+    std::optional<Progress> progress_;
+    uint64_t shown_bytes_ = 0;
+};
+
+nlohmann::ordered_json to_json(const EpochId& id, const Summary& summary) {
+    nlohmann::ordered_json json{{"job", id.job}, {"epoch", id.key.epoch}, {"run", id.key.run}};
+    if (!id.shared_dir.empty()) json["shared_dir"] = id.shared_dir;
+    const auto fate = summary.fate();
+    json["state"] = name_of(fate);
+    if (fate == Fate::failed || fate == Fate::in_use) json["why"] = summary.decisive().why;
+    if (fate == Fate::waiting) json["waiting_for"] = summary.waiting_for();
+    json["written_bytes"] = summary.written_bytes;
+    json["directories"] = nlohmann::ordered_json::array();
+    for (const auto& [directory, share] : summary.shares) json["directories"].push_back(directory);
+    return json;
+}
+
+Exit exit_of(const Drain& drain) {
+    std::set<Fate> fates;
+    for (const auto& [id, summary] : drain.epochs()) fates.insert(summary.fate());
+    if (drain.stopped()) return exit_interrupted;
+    if (fates.contains(Fate::failed)) return exit_damaged;
+    if (fates.contains(Fate::in_use)) return exit_failed;
+    return fates.contains(Fate::waiting) ? exit_waiting : exit_ok;
+}
+
+Exit run(const Options& options) {
+    std::chrono::seconds wait{0};
+    if (!options.wait.empty()) {
+        const auto seconds = parse_age(options.wait);
+        if (!seconds.ok()) return report(seconds.status().with_context("--wait"));
+        wait = std::chrono::seconds(*seconds);
+    }
+    const auto config = settings(options);
+    if (!config.ok()) return report(config.status());
+    SystemStorageOptions local{.engine = IoEngine::posix, .rules = {.own_in = config->local_dir}};
+    auto local_storage = make_system_storage(local);
+    if (!local_storage.ok()) return report(local_storage.status());
+    auto shared_storage =
+        make_system_storage({.engine = config->io_engine, .queue_depth = config->queue_depth});
+    if (!shared_storage.ok()) return report(shared_storage.status());
+
+    Drain drain(options, *config, std::move(*local_storage), std::move(*shared_storage));
+    if (const Status done = drain.run(wait); !done.ok()) return report(done);
+    const Exit exit = exit_of(drain);
+    if (options.json) {
+        nlohmann::ordered_json json{{"local_dir", config->local_dir}, {"ok", exit == exit_ok}};
+        json["epochs"] = nlohmann::ordered_json::array();
+        for (const auto& [id, summary] : drain.epochs()) json["epochs"].push_back(to_json(id, summary));
+        print_json(json);
+        return exit;
+    }
+    for (const auto& [id, summary] : drain.epochs())
+        print(fmt::format("{} of job {}{}: {}\n", to_string(id.key), printable(id.job),
+                          id.shared_dir.empty() ? "" : " in " + printable(id.shared_dir),
+                          printable(summary.text())));
+    if (drain.epochs().empty())
+        std::fprintf(stderr, "tailrace: nothing to drain in %s%s\n", printable(config->local_dir).c_str(),
+                     options.job.empty() ? "" : (" of job " + printable(options.job)).c_str());
+    return exit;
+}
+
+}  // namespace
+
+Command add_drain(CLI::App& program) {
+    auto options = std::make_shared<Options>();
+    CLI::App* command =
+        program.add_subcommand("drain", "Finish what programs that have died had captured on this node");
+    command->add_option("--local-dir,--local", options->local_dir,
+                        "The node-local tier (default: as a session finds it)");
+    command->add_option("--name", options->job, "Only this job's epochs (the setting `name`)");
+    command->add_option(
+        "--wait", options->wait,
+        "Go on until other nodes have written their share too, or a session has ended, for this "
+        "long at most: 90s, 5min");
+    command->add_flag("--newest-first", options->newest_first,
+                      "Write the newest epoch first, for when time is short");
+    command->add_flag("--dry-run", options->dry_run, "Only say what there is, and for whom it waits");
+    command->add_flag("--json", options->json, "Print one JSON document");
+    command->footer(
+        "For a job script, after the program has died: an epoch that all ranks had captured is committed\n"
+        "without the program. Run it once on every node that the program ran on, at the same time or one\n"
+        "after the other. No node needs to reach another. Each writes its own share into the shared\n"
+        "directory, and the node that writes the last one commits the epoch. Captured parts stay, so that\n"
+        "the next session restores from them. That session would finish these epochs as well, on the same\n"
+        "nodes; drain does it before these nodes are gone.\n\n"
+        "It needs the node-local tier (as TAILRACE_LOCAL_DIR or the configuration file says, if the program\n"
+        "was told so) and the shared directory under its path. Everything else is in the plan records\n"
+        "beside the captured parts. An epoch without a plan record is left to the next session.\n\n"
+        "Exit status: 0 nothing is left to do, every epoch is committed or superseded by a newer one;\n"
+        "1 an epoch failed; 4 a session uses the directory; 5 this node has written its share, and other\n"
+        "nodes have to write theirs; 130 interrupted, the next drain goes on.\n\n"
+        "  srun --ntasks-per-node=1 tailrace drain --wait 5min     in a Slurm job, after the program\n"
+        "  mpiexec -ppn 1 tailrace drain --newest-first            with MPICH\n"
+        "  tailrace drain --dry-run                                what is there?");
+    return [options](Storage&) { return run(*options); };
+}
+
+}  // namespace tailrace::internal::tool
