@@ -264,7 +264,7 @@ Exit ask_agent(const Options& options, const Config& config) {
         longest = std::chrono::hours(24);
     }
     if (options.action == "stop") {
-        question = StopAsked{static_cast<uint64_t>(grace->count())};
+        question = EndAsked{static_cast<uint64_t>(grace->count())};
         longest += *grace;
     }
     const auto status = answer_to(config, question, longest);

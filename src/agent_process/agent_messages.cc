@@ -88,7 +88,7 @@ AgentProcessMessage get_message(uint8_t type, ByteReader& in) {
         case 3:
             return DrainAsked{};
         case 4:
-            return StopAsked{in.get<uint64_t>()};
+            return EndAsked{in.get<uint64_t>()};
         case 5:
             return LetGo{};
         case 6:
@@ -106,7 +106,7 @@ std::vector<std::byte> encode(const AgentProcessMessage& message) {
     out.put(mark);
     out.put(protocol_version);
     out.put(static_cast<uint8_t>(message.index()));
-    if (const auto* stop = std::get_if<StopAsked>(&message)) out.put(stop->grace_ms);
+    if (const auto* stop = std::get_if<EndAsked>(&message)) out.put(stop->grace_ms);
     if (const auto* status = std::get_if<AgentStatus>(&message)) put_status(out, *status);
     return out.take();
 }

@@ -22,7 +22,7 @@ struct SessionOpens {};   // let go of all locks; answered by LetGo
 struct SessionOpened {};  // go on
 struct StatusAsked {};    // answered by AgentStatus
 struct DrainAsked {};     // make a pass now; answered by AgentStatus when it is over
-struct StopAsked {        // end, but first finish what can be finished; answered by AgentStatus at the end
+struct EndAsked {        // end, but first finish what can be finished; answered by AgentStatus at the end
     uint64_t grace_ms = 0;
 };
 
@@ -40,7 +40,7 @@ struct AgentStatus {
 inline constexpr size_t max_status_epochs = 50;
 
 using AgentProcessMessage =
-    std::variant<SessionOpens, SessionOpened, StatusAsked, DrainAsked, StopAsked, LetGo, AgentStatus>;
+    std::variant<SessionOpens, SessionOpened, StatusAsked, DrainAsked, EndAsked, LetGo, AgentStatus>;
 
 inline constexpr size_t max_agent_message_bytes = size_t{1} << 17;
 

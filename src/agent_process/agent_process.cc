@@ -158,7 +158,7 @@ void AgentProcess::hear(int client) {
     } else if (std::holds_alternative<DrainAsked>(body)) {
         book_.pass_asked(now);
         wait_for_next_pass_.push_back(client);
-    } else if (const auto* stop = std::get_if<StopAsked>(&body)) {
+    } else if (const auto* stop = std::get_if<EndAsked>(&body)) {
         constexpr uint64_t longest_ms = uint64_t{1000} * 60 * 60 * 24 * 30;
         book_.stop_asked(now, std::chrono::milliseconds(std::min(stop->grace_ms, longest_ms)));
         wait_for_end_.push_back(client);

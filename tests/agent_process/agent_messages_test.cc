@@ -29,7 +29,7 @@ AgentStatus sample_status() {
 
 std::vector<AgentProcessMessage> samples() {
     return {SessionOpens{},  SessionOpened{}, StatusAsked{},  DrainAsked{},
-            StopAsked{1500}, LetGo{},         sample_status()};
+            EndAsked{1500}, LetGo{},         sample_status()};
 }
 
 TEST(AgentProcessMessageTest, EveryKindSurvivesARoundTrip) {
@@ -39,7 +39,7 @@ TEST(AgentProcessMessageTest, EveryKindSurvivesARoundTrip) {
         EXPECT_EQ(again->index(), message.index());
         EXPECT_TRUE(encode(*again) == encode(message));
     }
-    EXPECT_EQ(std::get<StopAsked>(*decode_agent_process_message(encode(StopAsked{1500}))).grace_ms, 1500u);
+    EXPECT_EQ(std::get<EndAsked>(*decode_agent_process_message(encode(EndAsked{1500}))).grace_ms, 1500u);
     const auto status = std::get<AgentStatus>(*decode_agent_process_message(encode(sample_status())));
     ASSERT_EQ(status.epochs.size(), 2u);
     EXPECT_EQ(status.epochs[1].waiting_for, sample_status().epochs[1].waiting_for);

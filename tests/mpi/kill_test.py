@@ -221,4 +221,5 @@ def test():
             raise mpi_driver.Failure(f"only {job.restores} restores and {job.in_flight} kills with an epoch on its way")
 
 
-mpi_driver.main(test)
+if __name__ == "__main__":
+    mpi_driver.main(test)

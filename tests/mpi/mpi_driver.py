@@ -63,10 +63,10 @@ def descendants():
     return found
 
 
-def kill_all_descendants():
-    """SIGKILL to everything below this process, until nothing is left."""
+def kill_all_descendants(spared=()):
+    """SIGKILL to everything below this process but the spared pids, until nothing else is left."""
     while True:
-        alive = descendants()
+        alive = descendants() - set(spared)
         for pid in alive:
             try:
                 os.kill(pid, signal.SIGKILL)
