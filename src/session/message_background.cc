@@ -136,21 +136,28 @@ Result<Answer> MessageBackground::ask(Question question) {
 
 Status MessageBackground::decide(Question question) {
     TAILRACE_TRY(answers_.broken());
-    const Status told = catching([&]() REQUIRES(asking_mutex_) -> Status {
-        SharedLock lock(agent_mutex_);
-        if (!agent_) return Status(Code::failed_state, "the session is closed");
-        const auto announcement = decisions_->call(question, agent_->asked_to_stop());
-        if (!announcement) return {};
-        TAILRACE_TRY(answers_.hear(*announcement));
-        if (context_.rank_count() > 1) agent_->announce(*announcement);
-        return {};
-    });
+    Status told;
+    try {
+        told = decide_and_tell(question);
+    } catch (...) {
+        told = caught_status();
+    }
     if (told.ok()) return {};
     // Ranks that do not hear of this call would wait for ever.
     answers_.fail_all(told);
     SharedLock lock(agent_mutex_);
     if (agent_) agent_->end_answers(told);
     return told;
+}
+
+Status MessageBackground::decide_and_tell(Question question) {
+    SharedLock lock(agent_mutex_);
+    if (!agent_) return Status(Code::failed_state, "the session is closed");
+    const auto announcement = decisions_->call(question, agent_->asked_to_stop());
+    if (!announcement) return {};
+    TAILRACE_TRY(answers_.hear(*announcement));
+    if (context_.rank_count() > 1) agent_->announce(*announcement);
+    return {};
 }
 
 // An agent notices its own rank's signals by itself.

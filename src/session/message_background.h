@@ -44,6 +44,7 @@ class MessageBackground : public Background {
     MessageBackground(const JobContext& context, RankEpochs& epochs);
     // Decides what rank 0's next call has to decide, and has all ranks told.
     Status decide(Question question) REQUIRES(asking_mutex_);
+    Status decide_and_tell(Question question) REQUIRES(asking_mutex_);
     void tell_of_own_stop() REQUIRES(asking_mutex_);
     bool wait_until(const std::function<bool(const RankEpochs::Entries&)>& done, Deadline deadline);
 
