@@ -15,6 +15,7 @@ from accelerate.utils import ProjectConfiguration
 
 import tailrace
 from tailrace.torch.accelerate import install
+from tailrace.torch.stopping import Stopping
 
 
 class Progress:
@@ -41,6 +42,7 @@ def main() -> None:
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(32, 256), torch.nn.GELU(), torch.nn.Linear(256, 1))
     model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), lr=1e-2))
+    stopping = Stopping(options.directory)  # at SIGTERM, before the end of the job, by `tailrace halt`
     progress = Progress()
     accelerator.register_for_checkpointing(progress)
     try:
@@ -48,7 +50,8 @@ def main() -> None:
     except tailrace.Error as error:
         if error.code != tailrace.Code.NOT_FOUND:  # a first run
             raise
-    while progress.step < options.steps:
+    reason = None
+    while progress.step < options.steps and reason is None:
         torch.manual_seed(progress.step * accelerator.num_processes + accelerator.process_index)  # this step's batch
         batch = torch.randn(8, 32, device=accelerator.device)
         loss = (model(batch) - batch.sum(dim=1, keepdim=True)).square().mean()
@@ -57,9 +60,12 @@ def main() -> None:
         optimizer.zero_grad()
         progress.step += 1
         accelerator.print(f"step {progress.step} loss {loss.item()!r}", flush=True)
-        if progress.step % options.save_every == 0:
-            project.iteration = progress.step // options.save_every  # the number in the checkpoint's name
+        reason = stopping.reason()  # the same on all ranks
+        if reason or progress.step % options.save_every == 0:
+            project.iteration = progress.step  # the number in the checkpoint's name
             accelerator.save_state()  # returns when the state is copied
+    if reason:
+        accelerator.print(f"stopping: {reason}", flush=True)
     accelerator.end_training()  # waits for the last one
 
 

@@ -16,6 +16,7 @@ import torch.distributed as dist
 
 import bloom
 from tailrace.torch.deepspeed import install
+from tailrace.torch.stopping import Stopping
 
 
 def config_of(stage: int) -> dict:
@@ -38,14 +39,19 @@ def main() -> None:
     engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config_of(options.stage))
     install(engine, files=options.files, keep=3)
     engine.load_checkpoint(options.directory)  # (None, None) on a first run
-    while engine.global_steps < options.steps:
+    stopping = Stopping(options.directory)  # at SIGTERM, before the end of the job, by `tailrace halt`
+    reason = None
+    while engine.global_steps < options.steps and reason is None:
         loss = engine(**bloom.batch_of(engine.global_steps + 1, model.config, engine.device)).loss
         engine.backward(loss)
         engine.step()
         if dist.get_rank() == 0:
             print(f"step {engine.global_steps} loss {loss.item()!r}", flush=True)
-        if engine.global_steps % options.save_every == 0:
+        reason = stopping.reason()  # the same on all ranks
+        if reason or engine.global_steps % options.save_every == 0:
             engine.save_checkpoint(options.directory)  # returns when the state is copied
+    if reason and dist.get_rank() == 0:
+        print(f"stopping: {reason}", flush=True)
     engine.destroy()  # waits for the last one
     dist.destroy_process_group()
 

@@ -21,6 +21,7 @@ from megatron.core.tensor_parallel.mappings import (
 )
 
 from tailrace.torch.megatron import BACKEND, register
+from tailrace.torch.stopping import Stopping
 
 INPUTS, HIDDEN = 32, 256
 
@@ -64,6 +65,7 @@ def main() -> None:
         parameter.grad = torch.zeros_like(parameter)
     optimizer.step()
 
+    stopping = Stopping(options.directory)  # at SIGTERM, before the end of the job, by `tailrace halt`
     saving = None
     for step in range(restore(model, optimizer, options.directory) + 1, options.steps + 1):
         torch.manual_seed(step)  # the batch of this step; all ranks have the same
@@ -74,7 +76,8 @@ def main() -> None:
         optimizer.step()
         if dist.get_rank() == 0:
             print(f"step {step} loss {loss.item()!r}", flush=True)
-        if step % options.save_every == 0:
+        reason = stopping.reason()  # the same on all ranks
+        if reason or step % options.save_every == 0:
             if saving is not None:
                 saving.execute_sync()  # waits for the files; then Megatron writes metadata.json
             place = options.directory / f"iter_{step}"
@@ -82,6 +85,10 @@ def main() -> None:
             saving = dist_checkpointing.save(
                 state_of(model, optimizer, step), str(place), sharded_strategy=BACKEND, async_sharded_save=True
             )
+        if reason:
+            if dist.get_rank() == 0:
+                print(f"stopping: {reason}", flush=True)
+            break
     if saving is not None:
         saving.execute_sync()
     dist.destroy_process_group()

@@ -77,7 +77,7 @@ def test_the_model_goes_on_with_the_losses_of_an_uninterrupted_run(
     [
         ("train_lightning.py", "step-3.ckpt", "step-6.ckpt"),
         ("train_trainer.py", "checkpoint-3", "checkpoint-6"),
-        ("train_accelerate.py", "checkpoints/checkpoint_1", "checkpoints/checkpoint_2"),
+        ("train_accelerate.py", "checkpoints/checkpoint_3", "checkpoints/checkpoint_6"),
     ],
 )
 def test_an_example_of_one_process_goes_on(
@@ -107,6 +107,17 @@ def test_an_example_of_one_process_goes_on(
     assert newest.exists()
 
 
+# DeepSpeed's operations are not compiled: that takes minutes, and a compiler.
+START = """
+import runpy, sys
+if "deepspeed" in sys.argv[1]:
+    import deepspeed
+    deepspeed.ops.__compatible_ops__ = {}
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
 @pytest.mark.parametrize(
     ("example", "first", "second"),
     [
@@ -115,16 +126,7 @@ def test_an_example_of_one_process_goes_on(
     ],
 )
 def test_an_example_of_two_ranks_goes_on(example: list[str], first: str, second: str, tmp_path: Path) -> None:
-    # DeepSpeed's operations are not compiled: that takes minutes, and a compiler.
-    start = """
-import runpy, sys
-if "deepspeed" in sys.argv[1]:
-    import deepspeed
-    deepspeed.ops.__compatible_ops__ = {}
-del sys.argv[0]
-runpy.run_path(sys.argv[0], run_name="__main__")
-"""
-    (tmp_path / "start.py").write_text(start)
+    (tmp_path / "start.py").write_text(START)
     place = tmp_path / "checkpoints"
     program = [str(EXAMPLES / example[0]), *example[1:], f"--directory={place}", "--steps=6", "--save-every=3"]
     surroundings = {**environment(), "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -142,3 +144,39 @@ runpy.run_path(sys.argv[0], run_name="__main__")
     if (place / "latest").exists():
         (place / "latest").write_text(first)
     assert losses() == {step: expected[step] for step in (4, 5, 6)}
+
+
+@pytest.mark.parametrize(
+    ("example", "place_of"),
+    [
+        (["train_accelerate.py"], "checkpoints/checkpoint_{}"),
+        (["train_deepspeed.py", "--stage=3"], "global_step{}"),
+        (["train_megatron.py"], "iter_{}"),
+    ],
+)
+def test_sigterm_at_one_rank_saves_once_more_and_ends_both(example: list[str], place_of: str, tmp_path: Path) -> None:
+    (tmp_path / "start.py").write_text(START)
+    place = tmp_path / "checkpoints"
+    place.mkdir()
+    program = [str(EXAMPLES / example[0]), *example[1:], f"--directory={place}", "--save-every=100000"]
+    command = [*TORCHRUN, str(tmp_path / "start.py"), *program, "--steps=100000"]
+    surroundings = {**environment(), "PYTHONPATH": os.pathsep.join(sys.path)}
+    log = tmp_path / "log"
+    said, asked = "", False
+    with (
+        log.open("wb") as errors,
+        subprocess.Popen(command, env=surroundings, stdout=subprocess.PIPE, stderr=errors, text=True) as launched,
+    ):
+        assert launched.stdout is not None
+        for line in launched.stdout:
+            said += line
+            if not asked and 3 in losses_in(said):
+                asked = True
+                ranks = psutil.Process(launched.pid).children()
+                (second,) = [rank for rank in ranks if rank.environ().get("RANK") == "1"]
+                second.terminate()
+    assert launched.returncode == 0, log.read_text()
+    assert "stopping: signal TERM at rank 1" in said
+    last = max(losses_in(said))
+    assert last < 100000
+    tailrace.read(place / place_of.format(last)).close()

@@ -138,6 +138,19 @@ def test_a_handler_installed_later_is_out_of_the_way_until_close(tmp_path: Path)
         signal.signal(signal.SIGUSR2, signal.SIG_DFL)
 
 
+def test_one_that_is_forgotten_swallows_no_signal(tmp_path: Path) -> None:
+    called: list[int] = []
+    signal.signal(signal.SIGUSR2, lambda number, _: called.append(number))
+    try:
+        stopping = Stopping(tmp_path, signals=["USR2"], chain=False)
+        assert stopping.reason() is None
+        del stopping
+        os.kill(os.getpid(), signal.SIGUSR2)
+        assert until(lambda: "called" if called else None) == "called"
+    finally:
+        signal.signal(signal.SIGUSR2, signal.SIG_DFL)
+
+
 def test_the_end_of_the_job_and_a_halt_file_are_reasons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "ends in" in str(Stopping(tmp_path, signals=None, job_minutes=1).reason())
     early = Stopping(tmp_path, signals=None, job_minutes=1, stop_before="5s")

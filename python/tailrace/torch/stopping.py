@@ -75,7 +75,7 @@ class Stopping:
         self._got: list[str] = []  # signals of this rank
         self._put_back: dict[int, Any] = {number: signal.getsignal(number) for number in self._numbers}
         self._chained = dict(self._put_back) if chain else {}
-        self._handler = _handler_of(weakref.ref(self))
+        self._handler = _handler_of(weakref.ref(self), self._put_back)
         self._reason: str | None = None
         self._saves = 0
         self._save_seconds = 0.0
@@ -134,10 +134,12 @@ class Stopping:
                 signal.signal(number, self._handler)
 
 
-def _handler_of(weak: weakref.ref[Stopping]) -> Callable[[int, Any], None]:
+def _handler_of(weak: weakref.ref[Stopping], put_back: dict[int, Any]) -> Callable[[int, Any], None]:
     def on_signal(number: int, frame: Any) -> None:
         stopping = weak()
-        if stopping is None:
+        if stopping is None:  # forgotten without close(): the signal does what it did before
+            signal.signal(number, put_back[number] or signal.SIG_DFL)
+            os.kill(os.getpid(), number)
             return
         stopping._got.append(signal.Signals(number).name.removeprefix("SIG"))
         before = stopping._chained.get(number)
