@@ -10,6 +10,7 @@
 #include "format/map_storage.h"
 #include "format/plan_record.h"
 #include "format/samples.h"
+#include "protect/protect_file.h"
 
 namespace tailrace::internal {
 
@@ -155,6 +156,34 @@ BrokenClaim check_shared_bytes(std::span<const std::byte> bytes) {
     return {};
 }
 
+// Beyond the round trip: what a rebuild relies on.
+BrokenClaim check_protect_bytes(std::span<const std::byte> bytes) {
+    const auto head = decode_protect_head(bytes);
+    if (head.ok()) {
+        const auto& redundancy = head->redundancy;
+        const size_t members = head->members.size();
+        if (members < 2 || members > max_set_nodes || redundancy.losses < 1 || redundancy.losses >= members ||
+            head->position >= members || head->kept >= members)
+            return "a set that cannot be";
+        if (record_bytes(*head) != bytes.size() || file_bytes(*head) < record_bytes(*head))
+            return "the pieces do not lie behind the head";
+        if (head->block_crcs.size() != piece_count(*head) * blocks_of_piece(*head))
+            return "a block has no checksum";
+        for (const auto& member : head->members) {
+            if (redundancy.scheme != Scheme::partner &&
+                logical_bytes(member) > piece_bytes(*head) * (members - redundancy.losses))
+                return "the pieces do not cover a node's parts";
+            for (size_t i = 0; i < member.parts.size(); ++i)
+                if (member.parts[i].rank >= head->identity.rank_count ||
+                    (i > 0 && member.parts[i].rank <= member.parts[i - 1].rank))
+                    return "ranks do not ascend";
+        }
+    }
+    return check_round_trip(
+        head, [](const ProtectHead& again) { return encode(again); },
+        [](const Bytes& again) { return decode_protect_head(again); });
+}
+
 // Makes header, slots and indexes of the file whole again where their places can be told.
 void repair_shared_file(Bytes& file) {
     if (file.size() < shared_header_probe_bytes) file.resize(shared_header_probe_bytes);
@@ -215,6 +244,15 @@ BrokenClaim check_plan_record(std::span<const std::byte> input) {
     return check_plan_bytes(repaired);
 }
 
+BrokenClaim check_protect_head(std::span<const std::byte> input) {
+    if (auto broken = check_protect_bytes(input); !broken.empty()) return broken;
+    Bytes repaired(input.begin(), input.end());
+    repaired.resize(std::max<size_t>(repaired.size(), format::frame_bytes));
+    put_magic(repaired, 0, format::protect_magic);
+    reseal(repaired, 0, repaired.size());
+    return check_protect_bytes(repaired);
+}
+
 BrokenClaim check_file_name(std::span<const std::byte> input) {
     std::string_view text(reinterpret_cast<const char*>(input.data()), input.size());
     auto shared = parse_shared_file_name(text);
@@ -222,6 +260,9 @@ BrokenClaim check_file_name(std::span<const std::byte> input) {
     if (shared && shared->index >= shared->count) return "a shared file is not one of its number";
     auto part = parse_part_file_name(text);
     if (part && to_string(*part) != text) return "a part's name does not come back";
+    auto object = parse_protect_file_name(text);
+    if (object && to_string(*object) != text) return "a protect object's name does not come back";
+    if (object && (shared || part)) return "a name is that of a protect object and of another file";
     if (shared && part) return "a name is that of a shared file and of a part";
     auto takeover = parse_takeover_name(text);
     if (takeover && takeover_name(*takeover) != text) return "a takeover's name does not come back";

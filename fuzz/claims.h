@@ -19,6 +19,7 @@ BrokenClaim check_part_header(std::span<const std::byte> input);
 BrokenClaim check_manifest(std::span<const std::byte> input);
 // The input is a whole shared file: header, slots and indexes of every leader are read.
 BrokenClaim check_shared_file(std::span<const std::byte> input);
+BrokenClaim check_protect_head(std::span<const std::byte> input);
 BrokenClaim check_file_name(std::span<const std::byte> input);
 BrokenClaim check_plan_record(std::span<const std::byte> input);
 
@@ -27,9 +28,8 @@ struct ClaimTarget {
     BrokenClaim (*check)(std::span<const std::byte>);
 };
 inline constexpr ClaimTarget claim_targets[] = {
-    {"part_header", check_part_header}, {"manifest", check_manifest},
-    {"shared_file", check_shared_file}, {"file_name", check_file_name},
-    {"plan_record", check_plan_record},
+    {"part_header", check_part_header},   {"manifest", check_manifest},   {"shared_file", check_shared_file},
+    {"protect_head", check_protect_head}, {"file_name", check_file_name}, {"plan_record", check_plan_record},
 };
 
 }  // namespace tailrace::internal

@@ -22,7 +22,7 @@ struct SessionOpens {};   // let go of all locks; answered by LetGo
 struct SessionOpened {};  // go on
 struct StatusAsked {};    // answered by AgentStatus
 struct DrainAsked {};     // make a pass now; answered by AgentStatus when it is over
-struct EndAsked {        // end, but first finish what can be finished; answered by AgentStatus at the end
+struct EndAsked {         // end, but first finish what can be finished; answered by AgentStatus at the end
     uint64_t grace_ms = 0;
 };
 

@@ -140,7 +140,7 @@ std::optional<PartFileName> parse_part_file_name(std::string_view text) {
 }
 
 std::string to_string(const PlanFileName& name) {
-    return fmt::format("{}.e{:09}.r{:04}.n{:04}.plan{}", name.job, name.key.epoch, name.key.run, name.node,
+    return fmt::format("{}.e{:09}.r{:04}.n{:05}.plan{}", name.job, name.key.epoch, name.key.run, name.node,
                        name.unfinished ? unfinished_suffix : "");
 }
 
@@ -148,6 +148,21 @@ std::optional<PlanFileName> parse_plan_file_name(std::string_view text) {
     auto fields = take_apart(text, ".plan");
     if (!fields) return std::nullopt;
     PlanFileName name{fields->job, fields->key, 0, fields->unfinished};
+    if (!remove_prefix(fields->rest, "n") || !read_number(fields->rest, name.node) || name.node >= max_ranks)
+        return std::nullopt;
+    if (to_string(name) != text) return std::nullopt;
+    return name;
+}
+
+std::string to_string(const ProtectFileName& name) {
+    return fmt::format("{}.e{:09}.r{:04}.n{:05}.protect{}", name.job, name.key.epoch, name.key.run, name.node,
+                       name.unfinished ? unfinished_suffix : "");
+}
+
+std::optional<ProtectFileName> parse_protect_file_name(std::string_view text) {
+    auto fields = take_apart(text, ".protect");
+    if (!fields) return std::nullopt;
+    ProtectFileName name{fields->job, fields->key, 0, fields->unfinished};
     if (!remove_prefix(fields->rest, "n") || !read_number(fields->rest, name.node) || name.node >= max_ranks)
         return std::nullopt;
     if (to_string(name) != text) return std::nullopt;

@@ -70,4 +70,16 @@ struct PartFileName {
 std::string to_string(const PartFileName& name);
 std::optional<PartFileName> parse_part_file_name(std::string_view text);
 
+// NAME.e000000012.r0003.n00005.protect: what node 5 keeps for other nodes. While it is written,
+// ".unfinished" is added.
+struct ProtectFileName {
+    std::string job;
+    EpochKey key;
+    uint32_t node = 0;
+    bool unfinished = false;
+    bool operator==(const ProtectFileName&) const = default;
+};
+std::string to_string(const ProtectFileName& name);
+std::optional<ProtectFileName> parse_protect_file_name(std::string_view text);
+
 }  // namespace tailrace::internal

@@ -33,6 +33,7 @@ inline constexpr std::string_view shared_header_magic = "TRCSHARE";
 inline constexpr std::string_view slot_magic = "TRCSLOT_";
 inline constexpr std::string_view index_magic = "TRCINDEX";
 inline constexpr std::string_view plan_magic = "TRCPLAN_";
+inline constexpr std::string_view protect_magic = "TRCPROTE";
 
 // A sum or a byte count beyond this is taken as damage. So adding two of them cannot overflow.
 inline constexpr uint64_t most_bytes = uint64_t{1} << 62;

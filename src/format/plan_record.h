@@ -65,7 +65,7 @@ std::vector<std::byte> encode(const PlanRecord& record);
 // `bytes` are the whole file. Returns corrupt or unsupported as all decoders of the format do.
 Result<PlanRecord> decode_plan_record(std::span<const std::byte> bytes);
 
-// NAME.e000000012.r0003.n0005.plan: the plan record of node 5. While it is written, ".unfinished"
+// NAME.e000000012.r0003.n00005.plan: the plan record of node 5. While it is written, ".unfinished"
 // is added.
 struct PlanFileName {
     std::string job;

@@ -88,11 +88,15 @@ bool dense_sum(std::vector<unsigned char*>& sources, std::vector<unsigned char>&
 
 }  // namespace
 
+uint64_t SetCoding::piece_bytes_of(uint32_t members, uint32_t parities, uint64_t longest_bytes) {
+    const uint64_t pieces = members - parities;
+    return align_up(longest_bytes / pieces + (longest_bytes % pieces != 0), piece_alignment);
+}
+
 SetCoding::SetCoding(uint32_t members, uint32_t parities, uint64_t longest_bytes)
     : members_(members), parities_(parities) {
     INVARIANT(parities >= 1 && parities < members && members <= max_set_nodes);
-    const uint64_t pieces = columns();
-    piece_bytes_ = align_up(longest_bytes / pieces + (longest_bytes % pieces != 0), piece_alignment);
+    piece_bytes_ = piece_bytes_of(members, parities, longest_bytes);
     for (uint32_t row = 0; row < parities; ++row)
         for (uint32_t column = 0; column < columns(); ++column)
             factors_.push_back(parities == 1 ? 1 : gf_inv(static_cast<uint8_t>((columns() + row) ^ column)));

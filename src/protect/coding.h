@@ -28,6 +28,9 @@ class SetCoding {
   public:
     static constexpr uint64_t piece_alignment = 4096;
 
+    // The length of a piece, rounded up to whole pages.
+    static uint64_t piece_bytes_of(uint32_t members, uint32_t parities, uint64_t longest_bytes);
+
     // 1 <= parities < members, members <= max_set_nodes. `longest_bytes` is the greatest length of a
     // logical part.
     SetCoding(uint32_t members, uint32_t parities, uint64_t longest_bytes);

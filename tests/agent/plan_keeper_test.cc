@@ -60,7 +60,7 @@ class PlanKeeperTest : public testing::Test {
     std::string directory_;
 };
 
-const std::string epoch_5 = "job.e000000005.r0002.n0001.plan";
+const std::string epoch_5 = "job.e000000005.r0002.n00001.plan";
 
 TEST_F(PlanKeeperTest, ARecordIsWrittenWhenPlanAndVerdictAreThereAndNotBefore) {
     for (const bool plan_first : {true, false}) {
@@ -117,19 +117,20 @@ TEST_F(PlanKeeperTest, ARecordGoesWithItsEpochUnlessThePartsStay) {
 }
 
 TEST_F(PlanKeeperTest, RecordsOfEarlierRunsGoUnlessTheirEpochIsFlushedAgain) {
-    put("job.e000000003.r0001.n0001.plan");
-    put("job.e000000004.r0001.n0001.plan");
-    put("job.e000000004.r0001.n0001.plan.unfinished");
+    put("job.e000000003.r0001.n00001.plan");
+    put("job.e000000004.r0001.n00001.plan");
+    put("job.e000000004.r0001.n00001.plan.unfinished");
     put("job.e000000004.r0001.p00001.capture");
-    put("other.e000000003.r0001.n0001.plan");
+    put("other.e000000003.r0001.n00001.plan");
     {
         PlanKeeper keeper(context_);
         keeper.recovered({4, 1});
         keeper.begin({});
         keeper.finish();
     }
-    EXPECT_THAT(names(), ElementsAre("job.e000000004.r0001.n0001.plan", "job.e000000004.r0001.p00001.capture",
-                                     "other.e000000003.r0001.n0001.plan"));
+    EXPECT_THAT(names(),
+                ElementsAre("job.e000000004.r0001.n00001.plan", "job.e000000004.r0001.p00001.capture",
+                            "other.e000000003.r0001.n00001.plan"));
     {
         PlanKeeper keeper(context_);
         keeper.recovered({4, 1});
@@ -138,7 +139,7 @@ TEST_F(PlanKeeperTest, RecordsOfEarlierRunsGoUnlessTheirEpochIsFlushedAgain) {
         keeper.finish();
     }
     EXPECT_THAT(names(),
-                ElementsAre("job.e000000004.r0001.p00001.capture", "other.e000000003.r0001.n0001.plan"));
+                ElementsAre("job.e000000004.r0001.p00001.capture", "other.e000000003.r0001.n00001.plan"));
 }
 
 TEST_F(PlanKeeperTest, AnEpochThatEndedFirstGetsNoRecord) {

@@ -28,7 +28,7 @@ AgentStatus sample_status() {
 }
 
 std::vector<AgentProcessMessage> samples() {
-    return {SessionOpens{},  SessionOpened{}, StatusAsked{},  DrainAsked{},
+    return {SessionOpens{}, SessionOpened{}, StatusAsked{},  DrainAsked{},
             EndAsked{1500}, LetGo{},         sample_status()};
 }
 

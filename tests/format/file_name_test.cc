@@ -12,9 +12,9 @@ TEST(FileNameTest, NamesAreWrittenAsSpecified) {
     EXPECT_EQ(to_string(PartFileName{"heat", {12, 3}, 5, false}), "heat.e000000012.r0003.p00005.capture");
     EXPECT_EQ(to_string(PartFileName{"heat", {12, 3}, 5, true}),
               "heat.e000000012.r0003.p00005.capture.unfinished");
-    EXPECT_EQ(to_string(PlanFileName{"heat", {12, 3}, 5, false}), "heat.e000000012.r0003.n0005.plan");
+    EXPECT_EQ(to_string(PlanFileName{"heat", {12, 3}, 5, false}), "heat.e000000012.r0003.n00005.plan");
     EXPECT_EQ(to_string(PlanFileName{"heat", {12, 3}, 5, true}),
-              "heat.e000000012.r0003.n0005.plan.unfinished");
+              "heat.e000000012.r0003.n00005.plan.unfinished");
     EXPECT_EQ(takeover_name({"heat", {12, 3}, 1, 2, true}), "heat.e000000012.r0003.2of2.tailrace.takeover");
     EXPECT_EQ(to_string(EpochKey{12, 3}), "epoch 12 of run 3");
 }

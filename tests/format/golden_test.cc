@@ -23,7 +23,7 @@ Bytes read_golden(const std::string& version, const std::string& name) {
 const std::string first_name = "golden.e000000012.r0003.1of2.tailrace";
 const std::string second_name = "golden.e000000012.r0003.2of2.tailrace";
 const std::string part_name = "golden.e000000012.r0003.p00001.capture";
-const std::string plan_name = "golden.e000000012.r0003.n0001.plan";
+const std::string plan_name = "golden.e000000012.r0003.n00001.plan";
 
 // `region_count`: version 1.1 has a third region, with declarations about its array.
 void expect_epoch(const std::string& version, size_t region_count) {

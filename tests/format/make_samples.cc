@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "format/samples.h"
+#include "protect/protect_samples.h"
 
 namespace tailrace::internal {
 namespace {
@@ -36,6 +37,8 @@ bool write_samples(const std::filesystem::path& directory) {
     const auto plan_record = golden_plan_record();
     const PlanFileName plan_name{plan_record.job, plan_record.key, plan_record.node, false};
     ok &= write_file(directory / "golden" / to_string(plan_name), encode(plan_record));
+    for (const auto& [name, bytes] : golden_protect_objects())
+        ok &= write_file(directory / "golden" / name, bytes);
 
     auto corpus = directory / "corpus";
     Random random(1);
@@ -56,9 +59,14 @@ bool write_samples(const std::filesystem::path& directory) {
     for (int i = 0; i < 2; ++i)
         ok &= write_file(corpus / "plan_record" / ("seed" + std::to_string(i)),
                          encode(random_plan_record(random)));
+    for (int i = 0; i < 4; ++i)
+        ok &= write_file(corpus / "protect_head" / ("seed" + std::to_string(i)),
+                         encode(random_protect_head(random)));
     SharedFileName shared_name{"job-1", {12, 3}, 0, 2, true};
     ok &= write_file(corpus / "file_name" / "seed_shared", text_bytes(to_string(shared_name)));
     ok &= write_file(corpus / "file_name" / "seed_part", text_bytes(to_string(part_name)));
+    ok &= write_file(corpus / "file_name" / "seed_protect",
+                     text_bytes(to_string(ProtectFileName{"job-1", {12, 3}, 5, true})));
     ok &= write_file(corpus / "file_name" / "seed_plan", text_bytes(to_string(plan_name)));
     return ok;
 }

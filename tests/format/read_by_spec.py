@@ -133,6 +133,34 @@ def read_part(path):
     return rank, stream, manifest_bytes, directory
 
 
+def read_protect_object(path):
+    """Scheme, position, kept position, {node: [(rank, manifest checksum, stream bytes, manifest bytes)]}, pieces."""
+    file = path.read_bytes()
+    head_bytes = struct.unpack_from("<Q", file, 24)[0]
+    head = open_record(file, "TRCPROTE", head_bytes)
+    (epoch, run, _ranks, _uid, scheme, losses, node_count, position, kept, piece_count, piece_bytes, part_count,
+     directory_bytes, job_bytes) = struct.unpack_from("<QIIQIIIIIIQQII", head, 32)
+    must((epoch, run, head[104:104 + job_bytes]) == (12, 3, b"golden"), f"{path}: name")
+    at = 208 + (directory_bytes + 7) // 8 * 8
+    counts = [struct.unpack_from("<IIQ", head, at + 16 * i) for i in range(node_count)]
+    at += 16 * node_count
+    parts = [struct.unpack_from("<IIQQ", head, at + 24 * i) for i in range(part_count)]
+    at += 24 * part_count
+    nodes = {node: [parts.pop(0) for _ in range(count)] for node, _zero, count in counts}
+    longest = max(sum(4096 + part[2] for part in listed) for listed in nodes.values())
+    must(piece_count == (1 if scheme == 1 else losses), f"{path}: piece count")
+    column = -(-longest // (node_count - losses))
+    must(scheme == 1 or piece_bytes == -(-column // 4096) * 4096, f"{path}: piece bytes")
+    pieces = []
+    for piece in range(piece_count):
+        data = file[head_bytes + piece * piece_bytes:][:piece_bytes]
+        for i in range(0, piece_bytes, 262144):
+            must(crc32c(data[i:i + 262144]) == struct.unpack_from("<I", head, at)[0], f"{path}: checksum")
+            at += 4
+        pieces.append(data)
+    return scheme, position, kept, nodes, pieces
+
+
 def read_regions(rank, stream, manifest_bytes):
     """{name: (data, array)}"""
     found_rank, _, stream_bytes, regions = read_manifest(stream[:manifest_bytes])
@@ -164,10 +192,27 @@ def check_version(golden, more_regions, expected_directory):
     must(directory == expected_directory, "the part's shared directory")
 
 
+def check_protect_objects(golden):
+    """Node 2 keeps node 1's part; node 0 the XOR of a column of node 1's part and one of node 2's."""
+    streams = read_epoch(golden, "golden", 12, 3)
+    part = (golden / "golden.e000000012.r0003.p00001.capture").read_bytes()
+    scheme, position, kept, nodes, pieces = read_protect_object(golden / "golden.e000000012.r0003.n00002.protect")
+    must((scheme, position, kept, pieces) == (1, 2, 1, [part]), "the partner's copy")
+    must(nodes == {rank: [(rank, crc32c(stream[:size]), len(stream), size)] for rank, (stream, size) in streams.items()},
+         "the nodes' parts")
+    scheme, position, kept, nodes, pieces = read_protect_object(golden / "golden.e000000012.r0003.n00000.protect")
+    must((scheme, position, kept) == (2, 0, 0), "the parity's head")
+    size = len(pieces[0])
+    columns = part[:size], streams[2][0][size - 4096:]
+    columns = [column + bytes(size - len(column)) for column in columns]
+    must(pieces[0] == bytes(a ^ b for a, b in zip(*columns)), "the parity")
+
+
 def check(golden, page):
     must(crc32c(b"123456789") == 0xE3069283, "crc32c")
     check_version(golden / "1.0", False, "")
     check_version(golden / "1.1", True, "/scratch/run 7")
+    check_protect_objects(golden / "1.1")
 
     text = page.read_text()
     dumped = (golden / re.search(r"tests/format/golden/(\S+?1of2\.tailrace)`", text)[1]).read_bytes()
@@ -176,7 +221,7 @@ def check(golden, page):
     for offset, shown in lines:
         shown = bytes.fromhex(shown)
         must(dumped[int(offset, 16):][:len(shown)] == shown, f"the page's line {offset} is not what the file holds")
-    print(f"read 3 ranks and a captured part of both versions, and {len(lines)} lines of the page")
+    print(f"read 3 ranks and a captured part of both versions, protect objects, and {len(lines)} lines of the page")
 
 
 if __name__ == "__main__":
