@@ -2,7 +2,7 @@
 //   message      post() copies it and starts an Isend; poll() finds it by Improbe, which hides it from every
 //                other receive, and receives it by Imrecv
 //   transfer     mpi_transfer.h
-//   collective   lengths first, then the bytes in rounds that fit MPI's counts
+//   collective   lengths first, then the bytes in rounds that fit MPI's counts; exchange is point to point
 //
 // Some MPI libraries raise errors without a communicator (from MPI_Test). These go to the program's
 // error handler, which ends the program by default. Every other error comes back as a Status.
@@ -40,6 +40,9 @@ constexpr microseconds longest_collective_nap(1000);
 // Messages are small. One that does not fit MPI's counts is a mistake of the caller.
 constexpr uint64_t largest_message_bytes = 0x7fffffff;
 
+// Beside the roll call's tag on the same communicator.
+constexpr int roll_call_tag = 0, exchange_tag = 1;
+
 // How long drop_messages() waits for what was posted.
 constexpr std::chrono::seconds longest_drop(5);
 
@@ -70,7 +73,7 @@ class MpiTransport final : public Transport {
         TAILRACE_MPI_TRY(MPI_Comm_get_attr(data_, MPI_TAG_UB, &upper_bound, &known),
                          "asking MPI for its greatest tag");
         if (known != 0) greatest_tag_ = static_cast<uint32_t>(*static_cast<int*>(upper_bound));
-        roll_call_.emplace(collectives_, 0, rank_, size_, limits_.patience, limits_.warn);
+        roll_call_.emplace(collectives_, roll_call_tag, rank_, size_, limits_.patience, limits_.warn);
         return choose_message_tag();
     }
 
@@ -249,7 +252,42 @@ class MpiTransport final : public Transport {
         return copy;
     }
 
+    Status exchange(std::span<const Outgoing> sends, std::span<const Incoming> receives) override {
+        std::vector<MPI_Request> requests;
+        for (const Incoming& receive : receives) {
+            TAILRACE_TRY(check_exchanged("receiving from", receive.source, receive.bytes.size()));
+            TAILRACE_MPI_TRY(MPI_Irecv(receive.bytes.data(), static_cast<int>(receive.bytes.size()), MPI_BYTE,
+                                       receive.source, exchange_tag, collectives_, &requests.emplace_back()),
+                             "receiving {} bytes from rank {}", receive.bytes.size(), receive.source);
+        }
+        for (const Outgoing& send : sends) {
+            TAILRACE_TRY(check_exchanged("sending to", send.target, send.bytes.size()));
+            TAILRACE_MPI_TRY(MPI_Isend(send.bytes.data(), static_cast<int>(send.bytes.size()), MPI_BYTE,
+                                       send.target, exchange_tag, collectives_, &requests.emplace_back()),
+                             "sending {} bytes to rank {}", send.bytes.size(), send.target);
+        }
+        std::vector<MPI_Status> outcomes(requests.size());
+        TAILRACE_TRY(complete(requests, outcomes, "exchanging data with other ranks"));
+        for (size_t i = 0; i < receives.size(); ++i) {
+            int bytes = 0;
+            TAILRACE_MPI_TRY(MPI_Get_count(&outcomes[i], MPI_BYTE, &bytes), "looking at received data");
+            if (static_cast<size_t>(bytes) != receives[i].bytes.size())
+                return Status(Code::invalid_argument,
+                              fmt::format("receiving {} bytes from rank {}: it sent {} bytes",
+                                          receives[i].bytes.size(), receives[i].source, bytes));
+        }
+        return {};
+    }
+
   private:
+    Status check_exchanged(std::string_view attempted, int peer, size_t bytes) const {
+        TAILRACE_TRY(check_rank(attempted, peer));
+        if (bytes <= largest_message_bytes) return {};
+        return Status(Code::invalid_argument,
+                      fmt::format("{} rank {} {} bytes at once: at most {} are possible", attempted, peer,
+                                  bytes, largest_message_bytes));
+    }
+
     // The number of bytes, and their beginning. So short data travel in one collective.
     template <size_t room>
     struct Opening {
@@ -358,12 +396,19 @@ class MpiTransport final : public Transport {
 
     // Waits for a collective. Afterwards `request` is over, or MPI has given it up.
     Status complete(MPI_Request& request, std::string_view attempted) {
+        MPI_Status outcome;
+        return complete(std::span(&request, 1), std::span(&outcome, 1), attempted);
+    }
+    Status complete(std::span<MPI_Request> requests, std::span<MPI_Status> outcomes,
+                    std::string_view attempted) {
         const auto start = SteadyClock::now();
         roll_call_->begin(start);
         bool looks_on = long_look_.may();
         for (int look = 0;; ++look) {
             int complete = 0;
-            TAILRACE_MPI_TRY(MPI_Test(&request, &complete, MPI_STATUS_IGNORE), "{}", attempted);
+            TAILRACE_MPI_TRY(
+                MPI_Testall(static_cast<int>(requests.size()), requests.data(), &complete, outcomes.data()),
+                "{}", attempted);
             if (complete != 0) {
                 if (looks_on && look > looks_before_napping) long_look_.paid();
                 return Status();

@@ -5,7 +5,8 @@
 // Three separate channels, which never see each other's traffic:
 //   messages     small, buffered by the transport, never block the sender; FIFO between two ranks.
 //   data         large, straight from the sender's memory into the receiver's; matched by (source, tag).
-//   collectives  allgather and broadcast, called by all ranks in the same order from the program's threads.
+//   collectives  allgather, broadcast and exchange, called by all ranks in the same order from the program's
+//   threads.
 //
 // Threads: at any time at most one thread of a rank uses messages and data. It is the node agent's,
 // or, on a rank without an agent, a program thread under the owner's lock. Collectives may run
@@ -91,6 +92,21 @@ class Transport {
     // Collectives. Every rank calls them in the same order, from program threads.
     virtual Result<std::vector<std::vector<std::byte>>> allgather(std::span<const std::byte> mine) = 0;
     virtual Result<std::vector<std::byte>> broadcast(int root, std::span<const std::byte> bytes) = 0;
+
+    // Moves pieces of data between ranks. Every rank names what it sends and what it receives, itself
+    // included; what goes from one rank to another goes in order, and both must give it the same
+    // length (invalid_argument on the receiver if they do not, and its memory is then undefined). The
+    // pieces of one call have less than 2 GiB each. Default: by allgather, so that everything reaches
+    // every rank.
+    struct Outgoing {
+        int target = 0;
+        std::span<const std::byte> bytes;
+    };
+    struct Incoming {
+        int source = 0;
+        std::span<std::byte> bytes;
+    };
+    virtual Status exchange(std::span<const Outgoing> sends, std::span<const Incoming> receives);
 };
 
 // The worst of all ranks' statuses, the same on every rank. It is ok only if all are. The sentence

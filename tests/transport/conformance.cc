@@ -425,11 +425,52 @@ Result<uint64_t> finish(Transport& transport, Transfer& transfer, std::vector<Me
     return Status(Code::timeout, "the transfer does not end");
 }
 
+void exchange_moves_pieces_between_any_ranks_in_order(Transport& transport, Witness& witness) {
+    const int size = transport.size(), rank = transport.rank();
+    // Every rank, itself included, gets two pieces from every other; the last rank sends nothing to rank 0.
+    const auto sends_to = [&](int from, int to) { return size == 1 || from != size - 1 || to != 0; };
+    for (size_t round = 0; round < 3; ++round) {
+        const size_t bytes = round == 0 ? 0 : round == 1 ? 1000 : 300 * 1000;
+        std::vector<Bytes> sent, received(2 * static_cast<size_t>(size));
+        std::vector<Transport::Outgoing> sends;
+        std::vector<Transport::Incoming> receives;
+        sent.reserve(received.size());
+        for (int peer = 0; peer < size; ++peer)
+            for (size_t piece = 0; piece < 2; ++piece) {
+                if (sends_to(rank, peer)) {
+                    sent.push_back(pattern(seed_of(rank, round) + static_cast<uint64_t>(peer) + piece,
+                                           bytes + static_cast<size_t>(rank) + piece));
+                    sends.push_back({peer, sent.back()});
+                }
+                auto& target = received[2 * static_cast<size_t>(peer) + piece];
+                target.resize(bytes + static_cast<size_t>(peer) + piece);
+                if (sends_to(peer, rank)) receives.push_back({peer, target});
+            }
+        if (!EXPECT_THAT_HOLDS(transport.exchange(sends, receives).ok())) return;
+        for (int peer = 0; peer < size; ++peer)
+            for (size_t piece = 0; piece < 2 && sends_to(peer, rank); ++piece)
+                EXPECT_THAT_HOLDS(received[2 * static_cast<size_t>(peer) + piece] ==
+                                  pattern(seed_of(peer, round) + static_cast<uint64_t>(rank) + piece,
+                                          bytes + static_cast<size_t>(peer) + piece));
+    }
+    EXPECT_THAT_HOLDS(transport.exchange({}, {}).ok());
+}
+
+void exchange_notices_another_length(Transport& transport, Witness& witness) {
+    const Bytes sent(100);
+    Bytes received(101);
+    const Transport::Outgoing send{transport.rank(), sent};
+    const Transport::Incoming receive{transport.rank(), received};
+    EXPECT_THAT_HOLDS(transport.exchange({&send, 1}, {&receive, 1}).code() == Code::invalid_argument);
+}
+
 const std::vector<Claim>& claims() {
     static const std::vector<Claim> all = {
         {"AllgatherBringsUnequalPartsToAll", allgather_brings_unequal_parts_to_all},
         {"BroadcastBringsTheRootsBytesToAll", broadcast_brings_the_roots_bytes_to_all},
         {"AgreeNamesTheLowestRankThatFailed", agree_names_the_lowest_rank_that_failed},
+        {"ExchangeMovesPiecesBetweenAnyRanksInOrder", exchange_moves_pieces_between_any_ranks_in_order},
+        {"ExchangeNoticesAnotherLength", exchange_notices_another_length},
         {"RanksThatDoNotExistAreRefused", ranks_that_do_not_exist_are_refused},
         {"MessagesBetweenTwoRanksKeepTheirOrder", messages_between_two_ranks_keep_their_order},
         {"ManyRanksMayPostToOne", many_ranks_may_post_to_one},
