@@ -97,9 +97,15 @@ SetCoding::SetCoding(uint32_t members, uint32_t parities, uint64_t longest_bytes
     : members_(members), parities_(parities) {
     INVARIANT(parities >= 1 && parities < members && members <= max_set_nodes);
     piece_bytes_ = piece_bytes_of(members, parities, longest_bytes);
-    for (uint32_t row = 0; row < parities; ++row)
-        for (uint32_t column = 0; column < columns(); ++column)
-            factors_.push_back(parities == 1 ? 1 : gf_inv(static_cast<uint8_t>((columns() + row) ^ column)));
+}
+
+uint8_t SetCoding::factor(uint32_t row, uint32_t column) const {
+    return parities_ == 1 ? 1 : gf_inv(static_cast<uint8_t>((columns() + row) ^ column));
+}
+
+std::optional<uint32_t> SetCoding::column_of(uint32_t member, uint32_t stripe) const {
+    const uint32_t column = (member + 2 * members_ - parities_ - stripe) % members_;
+    return column < columns() ? std::optional(column) : std::nullopt;
 }
 
 uint32_t SetCoding::stripe_of_row(uint32_t member, uint32_t row) const {

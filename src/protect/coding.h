@@ -42,10 +42,12 @@ class SetCoding {
 
     uint32_t stripe_of_row(uint32_t member, uint32_t row) const;        // whose parity it keeps
     uint32_t stripe_of_column(uint32_t member, uint32_t column) const;  // that has this data of its
+    // Which column of a member the stripe has. Empty: the member keeps parity of it.
+    std::optional<uint32_t> column_of(uint32_t member, uint32_t stripe) const;
     uint32_t member_of_row(uint32_t stripe, uint32_t row) const;
     uint32_t member_of_column(uint32_t stripe, uint32_t column) const;
 
-    uint8_t factor(uint32_t row, uint32_t column) const { return factors_[row * columns() + column]; }
+    uint8_t factor(uint32_t row, uint32_t column) const;
 
     // Position p of a stripe is data column p, and from columns() on parity row p - columns().
     struct Term {
@@ -59,7 +61,6 @@ class SetCoding {
   private:
     uint32_t members_, parities_;
     uint64_t piece_bytes_;
-    std::vector<uint8_t> factors_;  // by row, then column
 };
 
 struct Product {

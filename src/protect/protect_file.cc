@@ -108,11 +108,8 @@ uint64_t file_bytes(const ProtectHead& head) {
     return record_bytes(head) + piece_count(head) * piece_bytes(head);
 }
 
-std::vector<std::byte> encode(const ProtectHead& head) {
+void put_tables(ByteWriter& writer, const ProtectHead& head) {
     const auto& identity = head.identity;
-    INVARIANT(head.block_crcs.size() == piece_count(head) * blocks_of_piece(head));
-    ByteWriter writer;
-    format::begin_record(writer, format::protect_magic);
     put(writer, identity.key);
     writer.put(identity.rank_count);
     writer.put(identity.run_uid);
@@ -127,9 +124,8 @@ std::vector<std::byte> encode(const ProtectHead& head) {
     writer.put(static_cast<uint32_t>(identity.shared_dir.size()));
     writer.put(static_cast<uint32_t>(identity.job.size()));
     format::put_job(writer, identity.job);
-    INVARIANT(writer.size() == fixed_bytes);
     writer.put_bytes(std::as_bytes(std::span(identity.shared_dir.data(), identity.shared_dir.size())));
-    writer.align(8);
+    writer.put_zeros(align_up(identity.shared_dir.size(), 8) - identity.shared_dir.size());
     for (const auto& member : head.members) {
         writer.put(member.node);
         writer.put(uint32_t{0});
@@ -142,12 +138,18 @@ std::vector<std::byte> encode(const ProtectHead& head) {
             writer.put(part.stream_bytes);
             writer.put(part.manifest_bytes);
         }
+}
+
+std::vector<std::byte> encode(const ProtectHead& head) {
+    INVARIANT(head.block_crcs.size() == piece_count(head) * blocks_of_piece(head));
+    ByteWriter writer;
+    format::begin_record(writer, format::protect_magic);
+    put_tables(writer, head);
     for (const uint32_t crc : head.block_crcs) writer.put(crc);
     return format::seal(std::move(writer), record_bytes(head));
 }
 
-Result<ProtectHead> decode_protect_head(std::span<const std::byte> bytes) {
-    TAILRACE_ASSIGN(auto reader, format::open_record(bytes, format::protect_magic, bytes.size(), what));
+Result<ProtectHead> get_tables(ByteReader& reader) {
     ProtectHead head;
     auto& identity = head.identity;
     identity.key = get_key(reader);
@@ -201,7 +203,13 @@ Result<ProtectHead> decode_protect_head(std::span<const std::byte> bytes) {
         found_piece_bytes > format::most_bytes / max_set_nodes)
         return wrong(fmt::format("{} pieces of {} bytes do not belong to parts of these sizes",
                                  found_piece_count, found_piece_bytes));
-    const uint64_t crc_count = uint64_t{found_piece_count} * blocks_of_piece(head);
+    return head;
+}
+
+Result<ProtectHead> decode_protect_head(std::span<const std::byte> bytes) {
+    TAILRACE_ASSIGN(auto reader, format::open_record(bytes, format::protect_magic, bytes.size(), what));
+    TAILRACE_ASSIGN(auto head, get_tables(reader));
+    const uint64_t crc_count = piece_count(head) * blocks_of_piece(head);
     if (crc_count > reader.remaining() / sizeof(uint32_t)) return wrong("its checksums are cut off");
     if (bytes.size() != record_bytes(head))
         return wrong(

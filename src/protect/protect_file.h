@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "base/bytes.h"
 #include "base/status.h"
 #include "format/epoch_key.h"
 #include "format/part_file.h"
@@ -65,6 +66,11 @@ uint64_t blocks_of_piece(const ProtectHead& head);
 // Of the encoded head, a multiple of 4096: the place of the first piece in the file.
 uint64_t record_bytes(const ProtectHead& head);
 uint64_t file_bytes(const ProtectHead& head);
+
+// Everything but the checksums, as one node tells another.
+void put_tables(ByteWriter& writer, const ProtectHead& head);
+// Leaves block_crcs empty. Bytes may follow.
+Result<ProtectHead> get_tables(ByteReader& reader);
 
 // Exactly record_bytes(head).
 std::vector<std::byte> encode(const ProtectHead& head);

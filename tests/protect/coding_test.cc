@@ -89,11 +89,13 @@ TEST(CodingTest, EachStripeHasEachMemberOnceAndEachMemberEachColumnOnce) {
                     const uint32_t member = coding.member_of_column(stripe, column);
                     seen.insert(member);
                     ASSERT_EQ(coding.stripe_of_column(member, column), stripe);
+                    ASSERT_EQ(coding.column_of(member, stripe), column);
                 }
                 for (uint32_t row = 0; row < parities; ++row) {
                     const uint32_t member = coding.member_of_row(stripe, row);
                     seen.insert(member);
                     ASSERT_EQ(coding.stripe_of_row(member, row), stripe);
+                    ASSERT_EQ(coding.column_of(member, stripe), std::nullopt);
                 }
                 ASSERT_EQ(seen.size(), members);
             }
