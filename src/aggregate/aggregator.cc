@@ -21,13 +21,13 @@
 
 #include "aggregate/coordinator.h"
 #include "aggregate/follower.h"
+#include "aggregate/graveyard.h"
 #include "aggregate/leader.h"
 #include "aggregate/node_services.h"
 #include "base/caught.h"
 #include "base/invariant.h"
 #include "base/log.h"
 #include "flush/recorded_plan.h"
-#include "threads/mutex.h"
 
 namespace tailrace::internal {
 
@@ -67,14 +67,6 @@ struct Grave {
     std::unique_ptr<BufferPool> pool;
     std::list<Orphan> orphans;
 };
-struct Graveyard {
-    Mutex mutex;
-    std::list<Grave> graves GUARDED_BY(mutex);
-};
-Graveyard& graveyard() {
-    static auto& yard = *new Graveyard;
-    return yard;
-}
 
 class NodeAggregator final : public Aggregator {
   public:
@@ -156,7 +148,9 @@ class NodeAggregator final : public Aggregator {
     RecentKeys ended_;
     std::deque<AggregatorMessage> inbox_;  // messages from this node to itself
     std::list<Orphan> orphans_;
-    std::list<Grave> grave_{1};  // made beforehand, because a destructor must not need memory
+    // Made beforehand, because a destructor must not need memory.
+    const std::shared_ptr<Grave> grave_ = std::make_shared<Grave>();
+    std::list<std::shared_ptr<void>> kept_{grave_};
     uint32_t credit_counter_ = 0;
     Status broken_;
     std::vector<FlushResult> results_;
@@ -207,10 +201,9 @@ NodeAggregator::~NodeAggregator() {
         "the aggregator of node {} ends with {} transfers under way; their memory is kept until the process "
         "ends",
         node_, orphans_.size());
-    grave_.front().pool = std::move(pool_);
-    grave_.front().orphans.splice(grave_.front().orphans.end(), orphans_);
-    MutexLock lock(graveyard().mutex);
-    graveyard().graves.splice(graveyard().graves.end(), grave_);
+    grave_->pool = std::move(pool_);
+    grave_->orphans.splice(grave_->orphans.end(), orphans_);
+    keep_until_exit(std::move(kept_));
 }
 
 // ---- jobs ---------------------------------------------------------------------------------------

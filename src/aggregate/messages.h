@@ -92,9 +92,10 @@ std::vector<std::byte> encode(const AggregatorMessage& message);
 Result<AggregatorMessage> decode_aggregator_message(std::span<const std::byte> bytes);
 
 // The leader numbers its credits itself, so a number is unique among the open credits of any pair
-// of nodes.
+// of nodes. Odd tags belong to the transfers of protect/messages.h. (A transport may use a tag modulo
+// a power of two.)
 inline uint32_t data_tag(uint32_t credit) {
-    return credit;
+    return 2 * credit;
 }
 
 }  // namespace tailrace::internal

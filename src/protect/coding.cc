@@ -71,6 +71,10 @@ std::span<const std::byte> in_tile(const Product& product, size_t begin, size_t 
 // ISA-L's own sums over many sources, where these all cover the tile. Returns whether it was one.
 bool dense_sum(std::vector<unsigned char*>& sources, std::vector<unsigned char>& tables, bool all_ones,
                size_t bytes, std::byte* target) {
+    if (all_ones && sources.size() == 1) {
+        std::memcpy(target, sources.front(), bytes);
+        return true;
+    }
     if (bytes % granule_bytes != 0 || sources.size() < 2) return false;
     if (!all_ones) {
         gf_vect_dot_prod(static_cast<int>(bytes), static_cast<int>(sources.size()), tables.data(),
