@@ -27,10 +27,12 @@
 #include "base/text.h"
 #include "base/time_text.h"
 #include "base/units.h"
+#include "config/failure_domain.h"
 #include "config/local_directory.h"
 #include "config/signal_names.h"
 #include "format/epoch_key.h"
 #include "format/manifest.h"
+#include "format/redundancy.h"
 #include "format/shared_file.h"
 #include "threads/wall_clock.h"
 
@@ -42,6 +44,7 @@ namespace {
 
 struct Text {
     std::string Config::*member;
+    Status (*check)(std::string_view value) = nullptr;  // what else the text must be
 };
 struct Number {
     uint32_t Config::*member;
@@ -92,9 +95,20 @@ static_assert(static_cast<int>(AgentUse::automatic) == 0 && static_cast<int>(Age
 static_assert(static_cast<int>(QueuePolicy::wait) == 0 && static_cast<int>(QueuePolicy::skip) == 1 &&
               static_cast<int>(QueuePolicy::drop_oldest) == 2);
 
+int64_t unix_seconds_now() {
+    return static_cast<int64_t>(unix_ms_now() / 1000);
+}
+
+Status check_signals(std::string_view value) {
+    return parse_signals(value).status();
+}
+Status check_moment(std::string_view value) {
+    return value.empty() ? Status() : parse_moment(value, unix_seconds_now()).status();
+}
+
 const std::vector<Key>& keys() {
     static const std::vector<Key> table = {
-        {"name", Text{&Config::name},
+        {"name", Text{&Config::name, check_job_name},
          "The job's name, the first part of every file name. Jobs with different names may use a directory "
          "in turn, but not at once."},
         {"local_dir", Text{&Config::local_dir},
@@ -146,8 +160,23 @@ const std::vector<Key>& keys() {
         {"queue_policy", choice<&Config::queue_policy>({"wait", "skip", "drop_oldest"}),
          "What a save does when queue_epochs are waiting: wait, keep the new epoch local only, or keep older "
          "queued ones local only."},
+        {"redundancy",
+         Text{&Config::redundancy, [](std::string_view value) { return parse_redundancy(value).status(); }},
+         "How captured epochs survive the loss of nodes before they reach the shared directory: none; "
+         "partner "
+         "(a copy on another node); xor (parity over a set of nodes, which survives the loss of one); rs:K "
+         "(of K)."},
+        {"redundancy_set", Number{&Config::redundancy_set, 2, max_set_nodes},
+         "How many nodes a set of redundancy has, as nearly as possible."},
+        {"failure_domain", Text{&Config::failure_domain, check_failure_domain},
+         "What may be lost at once: file:PATH (lines of a host name and its domain), or command:CMD (its "
+         "first "
+         "line of output, on each node). Empty: each machine. Sets have nodes of different domains."},
+        {"redundancy_every", Number{&Config::redundancy_every, 1, UINT32_MAX},
+         "n: the first save of a session and every n-th after it are kept safe by redundancy."},
         {"bandwidth_cap", Size{&Config::bandwidth_cap},
-         "The most bytes per second that each leader writes; 0: no cap."},
+         "The most bytes per second that each leader writes, and that a node sends for redundancy; 0: no "
+         "cap."},
         {"background_nice", Number{&Config::background_nice, 0, 19},
          "By how much the priority of background threads is lowered, as in nice(1)."},
         {"local_sync", YesNo{&Config::local_sync},
@@ -176,7 +205,7 @@ const std::vector<Key>& keys() {
         {"mtbf", Duration{&Config::mtbf_ms},
          "Mean time between failures of the whole job. should_save then says yes as often as is best for "
          "what saves have cost so far (Young and Daly); 0: not for this reason."},
-        {"job_end", Text{&Config::job_end},
+        {"job_end", Text{&Config::job_end, check_moment},
          "When the job ends: 2026-11-24T18:00 (local; with a Z: UTC), 18:00, or seconds since 1970. "
          "should_stop says yes in time for a last save. Empty: SLURM_JOB_END_TIME, where it is set."},
         {"job_minutes", Number{&Config::job_minutes, 0, 100u * 366 * 24 * 60},
@@ -184,7 +213,7 @@ const std::vector<Key>& keys() {
         {"stop_before", Duration{&Config::stop_before_ms},
          "How long before the end of the job should_stop says yes. 0: a minute, or twice what the slowest "
          "of the last saves has taken with its flush, and the time of three calls."},
-        {"stop_signals", Text{&Config::stop_signals},
+        {"stop_signals", Text{&Config::stop_signals, check_signals},
          "Signals that ask the job to stop, such as TERM USR1; any rank may get them. should_stop then says "
          "yes, and they no longer end the program. Empty: none are caught."},
     };
@@ -222,20 +251,12 @@ constexpr std::array<std::pair<std::string_view, bool>, 8> yes_no_names = {{{"ye
                                                                             {"1", true},
                                                                             {"0", false}}};
 
-int64_t unix_seconds_now() {
-    return static_cast<int64_t>(unix_ms_now() / 1000);
-}
-
 // ---- one setter and one getter per kind ---------------------------------------------------------
 
 Status set_value(Config& config, const Key& key, const Text& kind, std::string_view value) {
     if (value.find('\0') != std::string_view::npos) return refused(key, "...", "a NUL byte is not allowed");
-    if (key.name == "name") {
-        if (Status status = check_job_name(value); !status.ok()) return refused(key, value, status.message());
-    }
-    if (key.name == "stop_signals") TAILRACE_TRY(parse_signals(value).status().with_context(key.name));
-    if (key.name == "job_end" && !value.empty())
-        TAILRACE_TRY(parse_moment(value, unix_seconds_now()).status().with_context(key.name));
+    if (kind.check != nullptr)
+        if (Status status = kind.check(value); !status.ok()) return refused(key, value, status.message());
     config.*kind.member = std::string(value);
     return {};
 }
@@ -549,10 +570,11 @@ std::string shared_settings(const Config& config) {
     // every rank answers by itself.
     // Paths of the node-local tier, threads and priorities may differ from node to node. shared_dir
     // comes last, because a path may hold spaces.
-    static constexpr std::array<std::string_view, 17> names = {
-        "name",         "files",          "leaders_per_file", "buffer_bytes", "buffers",      "block_bytes",
-        "stripe_align", "placement",      "keep_shared",      "keep_local",   "shared_every", "queue_epochs",
-        "queue_policy", "ranks_per_node", "record",           "save_every",   "shared_dir"};
+    static constexpr std::array<std::string_view, 20> names = {
+        "name",         "files",          "leaders_per_file", "buffer_bytes",   "buffers",
+        "block_bytes",  "stripe_align",   "placement",        "keep_shared",    "keep_local",
+        "shared_every", "queue_epochs",   "queue_policy",     "ranks_per_node", "record",
+        "redundancy",   "redundancy_set", "redundancy_every", "save_every",     "shared_dir"};
     std::string text;
     for (std::string_view name : names) {
         if (!text.empty()) text += ' ';

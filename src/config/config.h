@@ -53,7 +53,11 @@ struct Config {
     uint32_t shared_every = 1;  // saves 0, n, 2n, ... of a session go to the shared tier
     uint32_t queue_epochs = 2;  // captured epochs that may wait for their flush or be in it
     QueuePolicy queue_policy = QueuePolicy::wait;
-    uint64_t bandwidth_cap = 0;  // bytes per second and leader; 0: none
+    std::string redundancy = "none";  // parse_redundancy() takes it
+    uint32_t redundancy_set = 8;      // nodes
+    std::string failure_domain;       // see failure_domain.h; empty: a machine is one
+    uint32_t redundancy_every = 1;    // saves 0, n, 2n, ... of a session are protected
+    uint64_t bandwidth_cap = 0;       // bytes per second and leader; 0: none
     uint32_t background_nice = 10;
     // Save also syncs the captured part (for tiers that survive a power cut).
     bool local_sync = false;

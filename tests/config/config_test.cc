@@ -1,6 +1,7 @@
 // Every key by every way in, and every refusal.
 #include "config/config.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -18,6 +19,7 @@
 
 #include "base/log.h"
 #include "base/units.h"
+#include "config/failure_domain.h"
 #include "config/signal_names.h"
 
 namespace tailrace::internal {
@@ -48,6 +50,10 @@ const std::map<std::string, std::string>& other_values() {
                                                               {"shared_every", "4"},
                                                               {"queue_epochs", "3"},
                                                               {"queue_policy", "drop_oldest"},
+                                                              {"redundancy", "rs:2"},
+                                                              {"redundancy_set", "4"},
+                                                              {"failure_domain", "file:/etc/racks"},
+                                                              {"redundancy_every", "3"},
                                                               {"bandwidth_cap", "1000001"},
                                                               {"background_nice", "19"},
                                                               {"local_sync", "yes"},
@@ -143,7 +149,7 @@ TEST_F(ConfigTest, TheTableNamesEveryKeyOnceWithItsDefault) {
         EXPECT_TRUE(other_values().contains(std::string(key.name))) << key.name << " has no test value";
     }
     EXPECT_EQ(names.size(), other_values().size());
-    EXPECT_EQ(names.size(), 37u);
+    EXPECT_EQ(names.size(), 41u);
 }
 
 TEST_F(ConfigTest, EveryKeyRoundTripsThroughText) {
@@ -519,13 +525,43 @@ TEST_F(ConfigTest, SharedSettingsTellWhatRanksMustAgreeOn) {
     local.writers = 3;
     local.copy_threads = 3;
     EXPECT_EQ(shared_settings(local), before) << "nodes may differ in this";
-    for (const char* key : {"name", "files", "leaders_per_file", "buffer_bytes", "block_bytes",
-                            "stripe_align", "placement", "shared_every", "queue_epochs", "queue_policy",
-                            "ranks_per_node", "record", "save_every", "shared_dir"}) {
+    for (const char* key :
+         {"name", "files", "leaders_per_file", "buffer_bytes", "block_bytes", "stripe_align", "placement",
+          "shared_every", "queue_epochs", "queue_policy", "ranks_per_node", "record", "redundancy",
+          "redundancy_set", "redundancy_every", "save_every", "shared_dir"}) {
         Config other = config;
         ASSERT_TRUE(set_config(other, key, other_values().at(key)).ok());
         EXPECT_NE(shared_settings(other), before) << key;
     }
+}
+
+TEST_F(ConfigTest, RedundancyAndFailureDomainHaveTheirForms) {
+    Config config;
+    for (const auto* value : {"none", "partner", "xor", "rs:1", "rs:127"})
+        EXPECT_TRUE(set_config(config, "redundancy", value).ok()) << value;
+    for (const auto* value : {"", "mirror", "rs:0", "rs:128"})
+        EXPECT_THAT(set_config(config, "redundancy", value).message(), HasSubstr("rs:K is expected"))
+            << value;
+    for (const auto* value : {"", "file:/etc/racks", "command:rack"})
+        EXPECT_TRUE(set_config(config, "failure_domain", value).ok()) << value;
+    for (const auto* value : {"rack", "file:", "command:", "/etc/racks"})
+        EXPECT_THAT(set_config(config, "failure_domain", value).message(), HasSubstr("command:CMD")) << value;
+}
+
+TEST_F(ConfigTest, FailureDomainsComeFromHostFileOrCommand) {
+    const auto path = std::filesystem::temp_directory_path() / fmt::format("tailrace-racks-{}", ::getpid());
+    std::ofstream(path) << "# host domain\nm1 rack-a and more\n\nm2\nm3   rack-b\n";
+    const std::string file = "file:" + path.string();
+    EXPECT_EQ(*find_failure_domain("", "m1"), "m1");
+    EXPECT_EQ(*find_failure_domain(file, "m1"), "rack-a");
+    EXPECT_EQ(*find_failure_domain(file, "m3"), "rack-b");
+    EXPECT_EQ(find_failure_domain(file, "m2").status().code(), Code::not_found);
+    std::filesystem::remove(path);
+    EXPECT_EQ(find_failure_domain(file, "m1").status().code(), Code::not_found);
+    EXPECT_EQ(*find_failure_domain("command:echo rack-c; echo more", "m1"), "rack-c");
+    EXPECT_THAT(find_failure_domain("command:true", "m1").status().message(), HasSubstr("printed nothing"));
+    EXPECT_THAT(find_failure_domain("command:echo x; exit 3", "m1").status().message(),
+                HasSubstr("status 3"));
 }
 
 }  // namespace
