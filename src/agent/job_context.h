@@ -12,6 +12,7 @@
 #include "capture/local_tier.h"
 #include "config/config.h"
 #include "format/epoch_key.h"
+#include "protect/sets.h"
 #include "storage/storage.h"
 #include "transport/topology.h"
 #include "transport/transport.h"
@@ -29,6 +30,7 @@ struct JobContext {
     Topology topology;
     int node = 0;  // this rank's
     LocalTier tier;
+    Sets sets;  // which nodes protect each other; none without setting redundancy
     uint32_t run = 0;
     uint64_t run_uid = 0;  // a random number, which tells apart runs that have the same `run`
     uint64_t block_bytes = 4096;

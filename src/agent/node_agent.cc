@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "agent/node_aggregator.h"
+#include "agent/node_protection.h"
 #include "base/caught.h"
 #include "base/invariant.h"
 #include "base/log.h"
@@ -51,6 +52,8 @@ Result<std::unique_ptr<NodeAgent>> NodeAgent::create(const JobContext& context, 
     std::unique_ptr<NodeAgent> agent(new NodeAgent(context, rank_epochs, rank_answers));
     TAILRACE_ASSIGN(agent->aggregator_,
                     make_aggregator(context, [transport = context.transport.get()] { transport->wake(); }));
+    TAILRACE_ASSIGN(agent->protector_,
+                    make_protector(context, [transport = context.transport.get()] { transport->wake(); }));
     agent->recorder_ = Recorder::create(context);
     if (context.is_root()) {
         const auto nodes = static_cast<size_t>(context.node_count());
@@ -98,6 +101,7 @@ NodeAgent::~NodeAgent() {
     finisher_.finish();
     if (recorder_) recorder_->finish();
     aggregator_.reset();  // its writers call us back, so they end first
+    protector_.reset();
 }
 
 // After a throw the state of the agent is unknown, so nothing is done with it any more.
@@ -120,7 +124,8 @@ void NodeAgent::work(const std::stop_token& stop) {
         const auto moved = end_reason_.ok() ? step() : step_ended();
         if (!moved.ok()) end_background(moved.status().with_context(fmt::format("node {}", context_.node)));
         if (moved.ok() && !*moved && !stop.stop_requested())
-            context_.transport->wait(longest_sleep, aggregator_->moving());
+            context_.transport->wait(longest_sleep,
+                                     aggregator_->moving() || (protector_ && protector_->moving()));
     }
     hear_late_messages();
     deliver_posts();
@@ -194,6 +199,14 @@ Result<bool> NodeAgent::step() {
         on_result(result);
         moved = true;
     }
+    if (protector_) {
+        moved |= protector_->step();
+        for (const auto& result : protector_->take_results()) {
+            on_protected(result);
+            moved = true;
+        }
+        TAILRACE_TRY(protector_->abandoned());
+    }
     TAILRACE_TRY(post_failure_);
     TAILRACE_TRY(aggregator_->abandoned());
     if (moved) forget_old();
@@ -211,6 +224,10 @@ void NodeAgent::forget_old() {
 Status NodeAgent::on_message(const Message& message) {
     if (is_aggregator_message(message.bytes)) {
         aggregator_->handle(message.source, message.bytes);
+        return {};
+    }
+    if (is_protect_message(message.bytes)) {
+        if (protector_) protector_->handle(message.source, message.bytes);
         return {};
     }
     TAILRACE_ASSIGN(const auto news, decode_agent_message(message.bytes));
@@ -302,6 +319,10 @@ void NodeAgent::on_node_complete(const NodeLedger::Complete& complete) {
         const EpochKey key = complete.news.keys.front();
         auto& epoch = epochs_[key];
         epoch.complete = true;
+        if (protector_ && !epoch.ended && wants_protection(context_, complete.news.sequence)) {
+            epoch.protecting = true;
+            protector_->start(protect_job_of(context_, key, complete.captures));
+        }
         if (context_.config.queue_policy == QueuePolicy::wait) epoch.flush = complete.news.for_shared;
         NodeCaptured news = complete.news;
         news.arrays = arrays_of_node(context_.points, complete.captures);
@@ -319,7 +340,25 @@ void NodeAgent::on_decision(const Decision& decision) {
 }
 
 void NodeAgent::maybe_start(EpochKey key, Epoch& epoch) {
-    if (!epoch.complete || !epoch.flush || !*epoch.flush || epoch.started || epoch.ended) return;
+    if (!epoch.complete || !epoch.flush || !*epoch.flush || epoch.queued || epoch.ended) return;
+    epoch.queued = true;
+    to_start_.push_back(key);
+    start_queued();
+}
+
+// Every node starts the same epochs in the same order, so an epoch waits for the protection of those
+// before it, too.
+void NodeAgent::start_queued() {
+    while (!to_start_.empty()) {
+        const EpochKey key = to_start_.front();
+        auto& epoch = epochs_[key];
+        if (epoch.protecting && !epoch.ended) return;
+        to_start_.pop_front();
+        if (!epoch.ended) start(key, epoch);
+    }
+}
+
+void NodeAgent::start(EpochKey key, Epoch& epoch) {
     FlushJob job;
     if (epoch.recovered) {
         job = std::move(epoch.job);
@@ -348,7 +387,19 @@ void NodeAgent::on_ended(const EpochEnded& ended) {
     epoch.ended = ended;
     // Give it up even if its flush has not begun here: peers may have sent messages about it.
     if (ended.state == EpochState::failed && !epoch.let_go) aggregator_->give_up(ended.key, ended.why);
+    // Nodes that cannot have it whole wait for nobody.
+    if (protector_ && ended.state == EpochState::failed) protector_->give_up(ended.key, ended.why);
+    start_queued();
     if (epoch.final()) finish(ended.key, epoch);
+}
+
+// The flush comes after the protection, whether it has succeeded or not.
+void NodeAgent::on_protected(const ProtectResult& result) {
+    report_protection(context_, result);
+    auto& epoch = epochs_[result.key];
+    epoch.protecting = false;
+    start_queued();
+    if (epoch.final()) finish(result.key, epoch);
 }
 
 void NodeAgent::on_result(const FlushResult& result) {
@@ -388,6 +439,7 @@ void NodeAgent::remove_refused(const Epoch& epoch) {
             log(LogLevel::warning, "a captured part of {}, which was refused, could not be removed: {}",
                 to_string(capture.key), removed.message());
     }
+    if (!epoch.captures.empty()) remove_protection(context_, epoch.captures.front().key);
 }
 
 void NodeAgent::tell_own_rank(const AgentMessage& message) {

@@ -5,7 +5,8 @@
 // The way of an epoch:
 //   1. Every rank of the node calls captured() or sends Captured. The NodeLedger collects these,
 //      and NodeCaptured goes to the root.
-//   2. The flush starts: at once with queue policy wait, otherwise on the root's Decision.
+//      With setting redundancy, the node's set then makes its protect objects (protect/protector.h).
+//   2. After that the flush starts: at once with queue policy wait, otherwise on the root's Decision.
 //   3. When all nodes have captured the epoch and it can be restored (CommitChecks), the
 //      root sends MayCommit.
 //   4. The group's coordinator sends GroupResult to the root.
@@ -44,6 +45,7 @@
 #include "agent/recorder.h"
 #include "agent/root_ledger.h"
 #include "aggregate/aggregator.h"
+#include "protect/protector.h"
 #include "threads/mutex.h"
 #include "threads/worker.h"
 
@@ -102,10 +104,12 @@ class NodeAgent final : private CommitChecks::Agent {
         bool recovered = false;
         FlushJob job;               // only for a recovered epoch
         std::optional<bool> flush;  // empty: not decided yet
+        bool queued = false;        // its turn to start comes, or has come
         bool started = false;       // the aggregator has the job
         bool let_go = false;        // the aggregator reads no captured part of it any more
+        bool protecting = false;    // the protector reads its captured parts
         std::optional<EpochEnded> ended;
-        bool final() const { return ended && (!started || let_go); }
+        bool final() const { return ended && (!started || let_go) && !protecting; }
     };
 
     NodeAgent(const JobContext& context, RankEpochs& rank_epochs, RankAnswers& rank_answers);
@@ -152,9 +156,12 @@ class NodeAgent final : private CommitChecks::Agent {
     void commit(const EpochEnded& committed);
     void announce(const EpochEnded& ended);
     void on_result(const FlushResult& result);
+    void on_protected(const ProtectResult& result);
     Status on_message(const Message& message);
     Status check_sender(int source, const AgentMessage& news) const;
     void maybe_start(EpochKey key, Epoch& epoch);
+    void start_queued();
+    void start(EpochKey key, Epoch& epoch);
     void tell_ranks(const Epoch& epoch, const AgentMessage& message);
     void finish(EpochKey key, Epoch& epoch);
     void remove_refused(const Epoch& epoch);
@@ -172,11 +179,13 @@ class NodeAgent final : private CommitChecks::Agent {
     RankEpochs& rank_epochs_;
     RankAnswers& rank_answers_;
     std::unique_ptr<Aggregator> aggregator_;
+    std::unique_ptr<Protector> protector_;  // null without setting redundancy
 
     // Only the agent's thread uses these, once it runs.
     std::unique_ptr<RootLedger> root_;  // at rank 0's node
     NodeLedger node_ledger_;
     std::map<EpochKey, Epoch> epochs_;
+    std::deque<EpochKey> to_start_;
     Status post_failure_;
     bool closing_ = false;       // this agent's own rank saves no more
     size_t closings_heard_ = 0;  // SavesEnded of other ranks

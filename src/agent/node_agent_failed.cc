@@ -41,6 +41,7 @@ void NodeAgent::end_background(const Status& why) {
     end_reason_ = why;
     ended_since_ = SteadyClock::now();
     aggregator_->abandon(why);
+    if (protector_) protector_->abandon(why);
     {
         MutexLock lock(mutex_);
         why_ended_ = why;
@@ -71,6 +72,7 @@ void NodeAgent::break_down(const Status& why) noexcept {
         ended.swap(aggregator_);
         lock.unlock();  // its writers call wake()
     });
+    (void)catching([&] { protector_.reset(); });
     (void)catching([&] { rank_epochs_.fail_all(why, true); });
     (void)catching([&] { rank_answers_.fail_all(why); });
     MutexLock lock(mutex_);
@@ -115,6 +117,14 @@ Result<bool> NodeAgent::step_ended() {
         epoch.let_go = true;
         if (epoch.final()) finish(result.key, epoch);
     }
+    if (protector_) {
+        moved |= protector_->step();
+        for (const auto& result : protector_->take_results()) {
+            auto& epoch = epochs_[result.key];
+            epoch.protecting = false;
+            if (epoch.final()) finish(result.key, epoch);
+        }
+    }
     while (true) {
         auto message = context_.transport->poll();
         if (!message.ok() || !*message) break;
@@ -126,7 +136,8 @@ Result<bool> NodeAgent::step_ended() {
     }
     const bool all_announced =
         root_ ? !naming : root_has_ended_ || SteadyClock::now() - ended_since_ > longest_for_root;
-    if (!end_announced_ && aggregator_->idle() && all_announced) {
+    const bool let_go = aggregator_->idle() && (!protector_ || protector_->idle());
+    if (!end_announced_ && let_go && all_announced) {
         announce_end();
         moved = true;
     }

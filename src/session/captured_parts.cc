@@ -4,6 +4,8 @@
 
 #include "base/invariant.h"
 #include "base/log.h"
+#include "protect/protect_object.h"
+#include "protect/rebuild.h"
 
 namespace tailrace::internal {
 
@@ -11,6 +13,7 @@ void CapturedParts::take_over(std::vector<KnownPart> parts, const OldEpochs& old
     old_ = std::move(parts);
     safe_ = old.safe;
     elsewhere_ = old.elsewhere;
+    find_objects();
     std::vector<LocalAge> ages;
     add_old_ages(ages);
     for (auto& age : ages)
@@ -26,6 +29,10 @@ void CapturedParts::add_old_ages(std::vector<LocalAge>& ages) const {
     for (const auto& part : old_) {
         const auto same = [&](const LocalAge& age) { return age.key == part.header.key; };
         if (std::none_of(ages.begin(), ages.end(), same)) ages.push_back({part.header.key});
+    }
+    for (const auto& [key, path] : old_objects_) {
+        const auto same = [key = key](const LocalAge& age) { return age.key == key; };
+        if (std::none_of(ages.begin(), ages.end(), same)) ages.push_back({key});
     }
 }
 
@@ -48,6 +55,29 @@ void CapturedParts::remove_old(EpochKey key) {
         if (part.header.key == key) remove(part.path);
     std::erase_if(old_, [&](const KnownPart& part) { return part.header.key == key; });
     std::erase(safe_, key);
+    remove_objects(key);
+}
+
+void CapturedParts::find_objects() {
+    if (!context_.is_representative()) return;
+    const auto directories =
+        directories_of_node(*context_.local, context_.tier, context_.node, context_.topology, context_.hosts);
+    if (!directories.ok()) return;  // gather_parts has said so
+    for (const auto& directory : *directories) {
+        const auto listed = list_objects(*context_.local, directory, context_.config.name);
+        if (!listed.ok()) continue;
+        for (const auto& object : *listed) old_objects_.emplace_back(object.name.key, object.path);
+    }
+}
+
+void CapturedParts::remove_objects(EpochKey key) {
+    if (!context_.is_representative()) return;
+    for (const auto& [of_key, path] : old_objects_)
+        if (of_key == key) remove(path);
+    std::erase_if(old_objects_, [&](const auto& object) { return object.first == key; });
+    if (key.run == context_.run && !context_.sets.sets.empty())
+        remove(
+            protect_path(context_.tier.directory(context_.node), context_.config.name, key, context_.node));
 }
 
 // The newest of the removed epochs gives its space away.

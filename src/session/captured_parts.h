@@ -1,6 +1,6 @@
 // CapturedParts: the captured parts that this rank looks after, and when they may be removed. These
 // are the parts that the rank captures itself and, on a representative, those that earlier runs
-// have left on its node.
+// have left on its node. What a node keeps for others of an epoch goes with the epoch's parts.
 //
 // choose_local_removals decides, as a pure function, which parts are removed. This class carries it
 // out. One thread at a time.
@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "agent/job_context.h"
@@ -44,12 +45,17 @@ class CapturedParts {
     std::vector<LocalAge> ages() const;
     void add_old_ages(std::vector<LocalAge>& ages) const;
     void remove_old(EpochKey key);
+    void find_objects();
+    void remove_objects(EpochKey key);
 
     const JobContext& context_;
     const RankEpochs& epochs_;
     const Background& background_;
     std::vector<OwnPart> own_;    // ascending
     std::vector<KnownPart> old_;  // parts of earlier runs
+    // What earlier runs' nodes kept for each other here (protect/protect_file.h). Only
+    // representatives have some.
+    std::vector<std::pair<EpochKey, std::string>> old_objects_;
     std::vector<EpochKey> safe_;
     std::optional<EpochKey> elsewhere_;  // the one of safe_ that only the shared tier has, if any
 };

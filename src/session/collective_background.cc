@@ -8,6 +8,7 @@
 
 #include "agent/node_aggregator.h"
 #include "agent/node_ledger.h"
+#include "agent/node_protection.h"
 #include "base/bytes.h"
 #include "base/caught.h"
 #include "base/invariant.h"
@@ -168,6 +169,7 @@ Result<bool> CollectiveBackground::take_news(const std::vector<std::vector<std::
             return Status(Code::transport, fmt::format("the news of rank {} could not be decoded", rank));
     }
     take_captures(captures);
+    protect(captures);
     TAILRACE_TRY(carry_out_orders());
     return all_in_time;
 }
@@ -233,6 +235,33 @@ void CollectiveBackground::take_captures(const std::vector<std::optional<Capture
     }
 }
 
+// The flush is not begun before that, so the captured parts stay. Every rank decides by the same data.
+void CollectiveBackground::protect(const std::vector<std::optional<Captured>>& captures) {
+    const bool all_captured = std::all_of(captures.begin(), captures.end(), [&](const auto& capture) {
+        return capture && capture->status.ok() && capture->key == captures.front()->key;
+    });
+    if (!all_captured || !wants_protection(context_, sequence_ - 1)) return;
+    const EpochKey key = captures.front()->key;
+    ProtectWork work;
+    work.identity = identity_of(context_, key);
+    work.parts.resize(static_cast<size_t>(context_.node_count()));
+    for (size_t rank = 0; rank < captures.size(); ++rank) {
+        const int node = context_.topology.node_of_rank[rank];
+        work.parts[static_cast<size_t>(node)].push_back(captures[rank]->stream);
+        if (node == context_.node) work.paths.emplace_back(captures[rank]->stream.rank, captures[rank]->path);
+    }
+    const auto start = Clock::now();
+    const Status done = protect_together(*context_.transport, *context_.local, context_.topology,
+                                         context_.sets, work, protect_settings(context_));
+    if (!context_.is_root()) return;
+    if (done.ok())
+        log(LogLevel::info, "{} is protected after {:.3f} s", to_string(key),
+            std::chrono::duration<double>(Clock::now() - start).count());
+    else
+        log(LogLevel::warning, "{} is not protected from the loss of a node: {}", to_string(key),
+            done.message());
+}
+
 void CollectiveBackground::end_epoch(const EpochEnded& ended) {
     auto& epoch = epochs_[ended.key];
     epoch.ended = ended;
@@ -245,6 +274,7 @@ void CollectiveBackground::end_epoch(const EpochEnded& ended) {
                 to_string(ended.key), removed.message());
     }
     if (plans_) plans_->ended(ended);
+    if (ended.refused && context_.is_representative()) remove_protection(context_, ended.key);
     rank_epochs_.ended(ended);
     record(ended);
     if (finisher_ && ended.state == EpochState::committed)

@@ -6,6 +6,7 @@
 
 #include "base/bytes.h"
 #include "base/log.h"
+#include "protect/rebuild.h"
 #include "read/array_judge.h"
 #include "read/epoch_reader.h"
 #include "session/recovery.h"
@@ -136,9 +137,14 @@ Status make_room(const JobContext& context, OldEpochs& old) {
 }  // namespace
 
 Result<OldEpochs> judge_old_epochs(const JobContext& context, const SharedInventory& inventory) {
-    TAILRACE_ASSIGN(const auto known, gather_parts(context));
-    auto captured = gather_local_epochs(known.parts);
+    TAILRACE_ASSIGN(auto known, gather_parts(context));
+    const RebuildContext rebuild{*context.transport,       *context.local, context.tier,
+                                 context.topology,         context.hosts,  context.config.name,
+                                 context.config.local_sync};
+    TAILRACE_ASSIGN(auto rebuilt, rebuild_lost_parts(rebuild, std::move(known), inventory.committed));
+    auto captured = gather_local_epochs(rebuilt.known.parts);
     OldEpochs old;
+    old.rebuilt = std::move(rebuilt.added);
     TAILRACE_TRY(judge_captured(context, captured, old));
     std::erase_if(captured, [&](const LocalEpoch& epoch) {
         return std::find(old.refused.begin(), old.refused.end(), epoch.key) != old.refused.end();

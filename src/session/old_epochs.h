@@ -15,15 +15,16 @@ struct OldEpochs {
     std::vector<LocalEpoch> to_flush;   // captured, sound, and to be flushed now
     std::vector<EpochKey> safe;         // epochs that could be restored when the session began
     std::optional<EpochKey> elsewhere;  // the one of `safe` that only the shared tier has, if any
+    std::vector<KnownPart> rebuilt;     // parts that were lost, and were written again
     std::vector<EpochKey> refused;      // captured whole, but their arrays cannot be put together
 };
 
 // All parts that the representatives look after. Every rank gets the same list. Collective.
 Result<KnownParts> gather_parts(const JobContext& context);
 
-// Judges the arrays of every captured epoch, chooses the epochs to flush (recovery.h), reads every
-// byte of those, and makes room for them in the shared directory. Collective; the outcome is the
-// same on every rank.
+// Rebuilds captured parts that were lost (protect/rebuild.h), judges the arrays of every captured epoch,
+// chooses the epochs to flush (recovery.h), reads every byte of those, and makes room for them in the shared
+// directory. Collective; the outcome is the same on every rank.
 Result<OldEpochs> judge_old_epochs(const JobContext& context, const SharedInventory& inventory);
 
 }  // namespace tailrace::internal

@@ -4,13 +4,17 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
+#include <span>
 #include <thread>
 
 #include "base/bytes.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "config/failure_domain.h"
 #include "config/signal_names.h"
 #include "format/codec.h"
+#include "format/redundancy.h"
 #include "storage/lock_pieces.h"
 #include "threads/executor.h"
 
@@ -19,6 +23,7 @@ namespace tailrace::internal {
 namespace {
 
 constexpr uint32_t max_text_bytes = 1 << 20;
+constexpr size_t max_notes = 3;  // about sets, in the log
 
 // The key at which two texts of shared_settings() first differ. A text looks like "a=1 b=2
 // shared_dir=/some where", and only the last value may hold spaces.
@@ -100,6 +105,35 @@ Status learn_ranks(JobContext& context) {
     context.topology = make_topology(context.hosts, context.config.ranks_per_node);
     context.node = context.topology.node_of_rank[static_cast<size_t>(context.rank())];
     context.tier = local_tier(context.config.local_dir, context.config.shared_dir, context.config.name);
+    return {};
+}
+
+// Learns every node's failure domain, and makes the sets. Collective; the outcome is the same on
+// every rank, because all decide by the same data.
+Status make_protection_sets(JobContext& context) {
+    TAILRACE_ASSIGN(const auto redundancy, parse_redundancy(context.config.redundancy));
+    if (redundancy.scheme == Scheme::none) return {};
+    std::string mine;
+    if (context.is_representative()) {
+        const auto& host = context.hosts[static_cast<size_t>(context.rank())];
+        const auto domain = find_failure_domain(context.config.failure_domain, host);
+        if (!domain.ok())
+            log(LogLevel::warning, "the failure domain of {} is taken to be the machine: {}", host,
+                domain.status().message());
+        mine = domain.ok() ? *domain : host;
+    }
+    TAILRACE_ASSIGN(const auto all, context.transport->allgather(std::as_bytes(std::span(mine))));
+    std::vector<std::string> domains;
+    for (int node = 0; node < context.node_count(); ++node) {
+        const auto& bytes = all[static_cast<size_t>(context.topology.representative(node))];
+        domains.emplace_back(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    }
+    context.sets = make_sets(domains, redundancy, context.config.redundancy_set);
+    std::set<std::string> notes;
+    for (const auto& set : context.sets.sets)
+        if (context.is_root() && !set.note.empty() && notes.insert(set.note).second &&
+            notes.size() <= max_notes)
+            log(LogLevel::warning, "redundancy = {}: {}", context.config.redundancy, set.note);
     return {};
 }
 
@@ -236,6 +270,7 @@ Result<Opening> open_directories(Config config, std::shared_ptr<Transport> trans
     context.local = std::move(local);
     context.shared = std::move(shared);
     TAILRACE_TRY(learn_ranks(context));
+    TAILRACE_TRY(make_protection_sets(context));
     TAILRACE_TRY(agree(*context.transport, ask_agent(opening, agents)));
     TAILRACE_TRY(agree(*context.transport, take_shared_directory(opening)));
     uint32_t greatest_local_run = 0;

@@ -57,6 +57,8 @@ Status Session::begin(const SharedInventory& inventory) {
     }
     {
         MutexLock lock(save_mutex_);
+        for (const auto& part : old.rebuilt)
+            if (context_.is_representative() && part.node == context_.node) old_parts_.push_back(part);
         parts_.emplace(context_, epochs_, *background_);
         parts_->take_over(std::move(old_parts_), old);
     }

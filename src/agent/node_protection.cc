@@ -1,0 +1,63 @@
+#include "agent/node_protection.h"
+
+#include "agent/node_aggregator.h"
+#include "base/log.h"
+#include "base/units.h"
+#include "protect/protect_object.h"
+
+namespace tailrace::internal {
+
+bool wants_protection(const JobContext& context, uint64_t sequence) {
+    return !context.sets.sets.empty() && sequence % context.config.redundancy_every == 0;
+}
+
+EpochIdentity identity_of(const JobContext& context, EpochKey key) {
+    return {context.config.name, key, context.run_uid, static_cast<uint32_t>(context.rank_count()),
+            context.tier.shared_text};
+}
+
+ProtectSettings protect_settings(const JobContext& context) {
+    return {context.tier.directory(context.node), context.config.local_sync, context.config.bandwidth_cap};
+}
+
+Result<std::unique_ptr<Protector>> make_protector(const JobContext& context, std::function<void()> wake) {
+    if (context.sets.sets.empty()) return std::unique_ptr<Protector>();
+    const auto settings = protect_settings(context);
+    Priority priority = background_priority(context.config);
+    priority.idle_io = context.config.background_nice > 0;
+    return Protector::create({settings.directory, settings.sync, settings.bandwidth_cap, priority},
+                             context.sets, context.topology, context.node, *context.transport, *context.local,
+                             std::move(wake));
+}
+
+ProtectJob protect_job_of(const JobContext& context, EpochKey key, std::span<const Captured> captures) {
+    ProtectJob job;
+    job.identity = identity_of(context, key);
+    for (const auto& capture : captures) {
+        job.parts.push_back(capture.stream);
+        job.paths.emplace_back(capture.stream.rank, capture.path);
+    }
+    return job;
+}
+
+void report_protection(const JobContext& context, const ProtectResult& result) {
+    if (result.status.ok())
+        log(LogLevel::info, "node {}: {} is protected after {:.3f} s (sent: {}; kept for others: {})",
+            context.node, to_string(result.key), result.seconds, format_bytes(result.sent_bytes),
+            format_bytes(result.written_bytes));
+    else if (context.sets.set_of(context.node).redundancy.scheme != Scheme::none)
+        log(result.status.code() == Code::aborted ? LogLevel::info : LogLevel::warning,
+            "node {}: {} is not protected from the loss of a node: {}", context.node, to_string(result.key),
+            result.status.message());
+}
+
+void remove_protection(const JobContext& context, EpochKey key) {
+    if (context.sets.sets.empty()) return;
+    const auto removed = context.local->remove(
+        protect_path(context.tier.directory(context.node), context.config.name, key, context.node));
+    if (!removed.ok() && removed.code() != Code::not_found)
+        log(LogLevel::warning, "what this node keeps of {} for others could not be removed: {}",
+            to_string(key), removed.message());
+}
+
+}  // namespace tailrace::internal
