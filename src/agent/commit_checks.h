@@ -27,9 +27,9 @@
 #include <utility>
 #include <vector>
 
-#include "agent/agent_messages.h"
 #include "agent/job_context.h"
-#include "agent/root_ledger.h"
+#include "ledger/agent_messages.h"
+#include "ledger/root_ledger.h"
 #include "read/array_judge.h"
 #include "threads/mutex.h"
 #include "threads/work_queue.h"

@@ -13,8 +13,8 @@
 #include <set>
 #include <vector>
 
-#include "agent/agent_messages.h"
 #include "agent/job_context.h"
+#include "ledger/agent_messages.h"
 #include "threads/mutex.h"
 #include "threads/work_queue.h"
 

@@ -34,17 +34,17 @@
 #include <string>
 #include <vector>
 
-#include "agent/agent_messages.h"
 #include "agent/commit_checks.h"
 #include "agent/epoch_finisher.h"
 #include "agent/job_context.h"
-#include "agent/node_ledger.h"
 #include "agent/plan_keeper.h"
-#include "agent/rank_answers.h"
-#include "agent/rank_epochs.h"
 #include "agent/recorder.h"
-#include "agent/root_ledger.h"
 #include "aggregate/aggregator.h"
+#include "ledger/agent_messages.h"
+#include "ledger/node_ledger.h"
+#include "ledger/rank_answers.h"
+#include "ledger/rank_epochs.h"
+#include "ledger/root_ledger.h"
 #include "protect/protector.h"
 #include "threads/mutex.h"
 #include "threads/worker.h"

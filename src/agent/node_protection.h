@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "agent/agent_messages.h"
 #include "agent/job_context.h"
+#include "ledger/agent_messages.h"
 #include "protect/protect_together.h"
 #include "protect/protector.h"
 

@@ -19,9 +19,9 @@
 #include <string>
 #include <vector>
 
-#include "agent/agent_messages.h"
 #include "agent/job_context.h"
 #include "flush/plan.h"
+#include "ledger/agent_messages.h"
 #include "threads/work_queue.h"
 
 namespace tailrace::internal {

@@ -12,10 +12,10 @@
 #include <memory>
 #include <string>
 
-#include "agent/agent_messages.h"
 #include "agent/job_context.h"
 #include "config/config.h"
 #include "flush/flush_job.h"
+#include "ledger/agent_messages.h"
 #include "record/record_book.h"
 #include "record/record_file.h"
 #include "storage/storage.h"

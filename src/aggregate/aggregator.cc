@@ -181,7 +181,7 @@ NodeAggregator::NodeAggregator(AggregatorOptions options, Topology topology, int
                 [this](int target, const AggregatorMessage& message) { tell(target, message); },
                 [this](const Status& why) { transport_broke(why); }},
       coordinator_(group_, options_.plan, coordinator_effects()) {
-    (void)graveyard();  // the destructor may have no memory to make it
+    keep_until_exit({});  // the destructor may have no memory to make its place
     shared_.use_memory(pool_->region());
 }
 

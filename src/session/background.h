@@ -24,12 +24,12 @@
 #include <string>
 #include <vector>
 
-#include "agent/agent_messages.h"
 #include "agent/job_context.h"
-#include "agent/rank_epochs.h"
 #include "base/status.h"
 #include "capture/local_tier.h"
 #include "flush/flush_job.h"
+#include "ledger/agent_messages.h"
+#include "ledger/rank_epochs.h"
 #include "threads/executor.h"
 #include "when/schedule.h"
 

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "agent/job_context.h"
-#include "agent/rank_epochs.h"
 #include "capture/capture.h"
+#include "ledger/rank_epochs.h"
 #include "session/background.h"
 #include "session/old_epochs.h"
 

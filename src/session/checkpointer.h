@@ -20,10 +20,10 @@
 #include <vector>
 
 #include "agent/agent_link.h"
-#include "agent/epoch_state.h"
 #include "array/strides.h"
 #include "base/status.h"
 #include "config/config.h"
+#include "ledger/epoch_state.h"
 #include "read/epoch_reader.h"
 #include "storage/storage.h"
 #include "transport/transport.h"

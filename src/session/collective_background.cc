@@ -7,13 +7,13 @@
 #include <span>
 
 #include "agent/node_aggregator.h"
-#include "agent/node_ledger.h"
 #include "agent/node_protection.h"
 #include "base/bytes.h"
 #include "base/caught.h"
 #include "base/invariant.h"
 #include "base/log.h"
 #include "base/status_codec.h"
+#include "ledger/node_ledger.h"
 #include "threads/mutex.h"
 
 namespace tailrace::internal {

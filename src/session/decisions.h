@@ -10,7 +10,7 @@
 #include <string>
 
 #include "agent/job_context.h"
-#include "agent/rank_epochs.h"
+#include "ledger/rank_epochs.h"
 #include "when/halt_watch.h"
 #include "when/rules.h"
 #include "when/schedule.h"

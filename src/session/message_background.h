@@ -9,7 +9,7 @@
 #include <string>
 
 #include "agent/node_agent.h"
-#include "agent/rank_answers.h"
+#include "ledger/rank_answers.h"
 #include "session/background.h"
 #include "session/decisions.h"
 #include "session/rank_mail.h"

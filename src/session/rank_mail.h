@@ -10,10 +10,10 @@
 #include <optional>
 #include <string>
 
-#include "agent/agent_messages.h"
 #include "agent/job_context.h"
-#include "agent/rank_answers.h"
-#include "agent/rank_epochs.h"
+#include "ledger/agent_messages.h"
+#include "ledger/rank_answers.h"
+#include "ledger/rank_epochs.h"
 #include "threads/mutex.h"
 
 namespace tailrace::internal {

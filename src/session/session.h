@@ -17,8 +17,8 @@
 #include <optional>
 #include <vector>
 
-#include "agent/rank_epochs.h"
 #include "capture/capture.h"
+#include "ledger/rank_epochs.h"
 #include "session/background.h"
 #include "session/captured_parts.h"
 #include "session/checkpointer.h"

@@ -6,9 +6,9 @@
 #include <atomic>
 #include <thread>
 
-#include "agent/agent_messages.h"
 #include "base/invariant.h"
 #include "base/log.h"
+#include "ledger/agent_messages.h"
 #include "session/sample_program.h"
 #include "transport/in_process.h"
 

@@ -5,9 +5,9 @@
 
 #include <filesystem>
 
-#include "agent/agent_messages.h"
-#include "agent/rank_epochs.h"
 #include "capture/local_tier.h"
+#include "ledger/agent_messages.h"
+#include "ledger/rank_epochs.h"
 #include "read/shared_epoch_codec.h"
 #include "session/recovery.h"
 #include "session/sample_program.h"

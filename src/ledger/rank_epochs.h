@@ -14,8 +14,8 @@
 #include <optional>
 #include <vector>
 
-#include "agent/agent_messages.h"
-#include "agent/epoch_state.h"
+#include "ledger/agent_messages.h"
+#include "ledger/epoch_state.h"
 #include "threads/mutex.h"
 #include "when/rules.h"
 

@@ -2,10 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "agent/node_ledger.h"
-#include "agent/root_ledger.h"
 #include "base/invariant.h"
 #include "base/log.h"
+#include "ledger/node_ledger.h"
+#include "ledger/root_ledger.h"
 
 namespace tailrace::internal {
 namespace {

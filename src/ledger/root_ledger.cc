@@ -1,11 +1,11 @@
-#include "agent/root_ledger.h"
+#include "ledger/root_ledger.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "agent/epoch_state.h"
 #include "base/invariant.h"
+#include "ledger/epoch_state.h"
 #include "shared/left_intact.h"
 
 namespace tailrace::internal {

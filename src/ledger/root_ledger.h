@@ -19,8 +19,8 @@
 #include <variant>
 #include <vector>
 
-#include "agent/agent_messages.h"
 #include "config/config.h"
+#include "ledger/agent_messages.h"
 
 namespace tailrace::internal {
 

@@ -1,4 +1,4 @@
-#include "agent/rank_answers.h"
+#include "ledger/rank_answers.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "agent/rank_epochs.h"
+#include "ledger/rank_epochs.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "agent/agent_messages.h"
+#include "ledger/agent_messages.h"
 
 #include <bit>
 #include <iterator>

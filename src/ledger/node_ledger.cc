@@ -1,4 +1,4 @@
-#include "agent/node_ledger.h"
+#include "ledger/node_ledger.h"
 
 #include <fmt/format.h>
 
@@ -77,6 +77,11 @@ std::vector<NodeLedger::Complete> NodeLedger::end_from(uint64_t first, const Sta
         ended.push_back(complete(open->first, std::move(open->second), why));
     INVARIANT(open_.empty() || open_.rbegin()->first < *end_from_);
     return ended;
+}
+
+Status saves_ended_why() {
+    return Status(Code::failed_state,
+                  "not every rank saved it before the session was closed; earlier epochs are intact");
 }
 
 }  // namespace tailrace::internal

@@ -34,10 +34,10 @@
 #include <variant>
 #include <vector>
 
-#include "agent/epoch_state.h"
 #include "base/status.h"
 #include "format/epoch_key.h"
 #include "format/part_file.h"
+#include "ledger/epoch_state.h"
 #include "read/array_judge.h"
 #include "record/records.h"
 #include "when/schedule.h"

@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "agent/agent_messages.h"
+#include "ledger/agent_messages.h"
 
 namespace tailrace::internal {
 
@@ -37,6 +37,9 @@ class NodeLedger {
     std::optional<uint64_t> end_from_;
     Status end_why_;
 };
+
+// Why a save fails that some rank, which has closed its session, will never make.
+Status saves_ended_why();
 
 // The digest of a node's arrays: its ranks' digests, combined in ascending order of ranks.
 Residues arrays_of_node(const ArrayPoints& points, std::vector<Captured> captures);
