@@ -59,9 +59,9 @@ WriterPool::Tasks WriterPool::next() {
 }
 
 void WriterPool::run(uint32_t number) {
-    number_of_this_thread = number;
     for (Tasks one = next(); !one.empty(); one = next()) {
         Task& task = one.front();
+        number_of_this_thread = number;  // each time: where threads are simulated, pools share a thread
         task.outcome = catching(task.work);
         task.work = nullptr;  // frees what it holds before `then` can run
         {

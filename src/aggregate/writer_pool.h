@@ -39,7 +39,7 @@ class WriterPool {
     bool run_finished();
     void stop();
 
-    // Called within `work`: the number of the thread that it runs on, below thread_count().
+    // Called when `work` begins: the number of the thread that it runs on, below thread_count().
     static uint32_t this_thread();
 
     uint32_t thread_count() const { return static_cast<uint32_t>(threads_.size()); }

@@ -274,6 +274,7 @@ class History {
         job.config = config_;
         job.config.ranks_per_node = layout_.ranks_per_node;
         job.concurrent = random_.chance(0.85);
+        choose_redundancy(job.config);
         const int saves = std::min(random_.between(0, 5), limits_.most_saves);
         const int faults_after = late ? random_.between(0, std::max(0, saves - 1)) : -1;
         const bool wait_between = random_.chance(0.5);
@@ -283,8 +284,9 @@ class History {
         story_ << "job " << job_number_ << ": " << layout_.ranks() << " ranks on " << local.size()
                << " machines, ranks_per_node " << layout_.ranks_per_node << ", K " << job.config.files
                << ", leaders " << job.config.leaders_per_file << ", policy "
-               << static_cast<int>(job.config.queue_policy) << ", concurrent " << job.concurrent << ", saves "
-               << saves << (go_back ? ", goes back" : "") << ", faults shared " << shared_faults << " local "
+               << static_cast<int>(job.config.queue_policy) << ", concurrent " << job.concurrent
+               << ", redundancy " << job.config.redundancy << ", saves " << saves
+               << (go_back ? ", goes back" : "") << ", faults shared " << shared_faults << " local "
                << local_faults << " late " << late << ", promised before: committed " << to_string(committed_)
                << ", captured " << to_string(captured_) << ", damaged " << damaged_ << "\n";
 
@@ -501,6 +503,15 @@ class History {
         EXPECT_TRUE(variable == content(attempt.number(), signed_rank, 2, variable.size()))
             << "rank " << rank;
         return {};
+    }
+
+    // Chosen apart from the rest, so that a seed's history is the same with and without it.
+    void choose_redundancy(Config& config) const {
+        std::mt19937_64 random(seed_ * 1000003 + job_number_);
+        static constexpr const char* levels[] = {"none", "none", "partner", "xor", "rs:2"};
+        config.redundancy = levels[random() % std::size(levels)];
+        config.redundancy_set = 2 + static_cast<uint32_t>(random() % 7);
+        config.redundancy_every = 1 + static_cast<uint32_t>(random() % 2);
     }
 
     // The end of a job, and what happens until the next one begins.
