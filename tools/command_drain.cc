@@ -278,7 +278,9 @@ class Drain {
                 share = {Fate::failed, "its plan record is gone, and it is not committed", {}, round_};
                 const auto listed = list_shared(*shared_, id.shared_dir, id.job);
                 if (!listed.ok()) continue;
-                const auto need = epoch_need(id.key, whole_epochs(*shared_, *listed, {}, {}));
+                // The record is gone, and with it how many epochs the directory keeps. A newer epoch
+                // may have taken the place of this one.
+                const auto need = epoch_need(id.key, 1, whole_epochs(*shared_, *listed, {}, {}));
                 if (need == EpochNeed::committed) share.fate = Fate::committed;
                 if (need == EpochNeed::superseded) share.fate = Fate::superseded;
             }

@@ -526,6 +526,9 @@ class PrimitivesTransport final : public RanksTransport {
         return all;
     }
 
+    Status exchange(std::span<const Outgoing> sends, std::span<const Incoming> receives) override {
+        return exchange_by_allgather(*this, sends, receives);
+    }
     Result<std::vector<std::byte>> broadcast(int root, std::span<const std::byte> bytes) override {
         TAILRACE_TRY(check_rank("broadcasting from", root));
         std::vector<std::byte> copy;

@@ -286,6 +286,9 @@ class InProcessTransport final : public Transport {
         return gathering->parts;
     }
 
+    Status exchange(std::span<const Outgoing> sends, std::span<const Incoming> receives) override {
+        return exchange_by_allgather(*this, sends, receives);
+    }
     Result<std::vector<std::byte>> broadcast(int root, std::span<const std::byte> bytes) override {
         TAILRACE_TRY(check_rank("broadcasting from", root));
         const bool mine_counts = root == rank_;

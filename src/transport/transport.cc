@@ -28,27 +28,28 @@ Status decode(std::span<const std::byte> bytes) {
 
 }  // namespace
 
-Status Transport::exchange(std::span<const Outgoing> sends, std::span<const Incoming> receives) {
+Status exchange_by_allgather(Transport& transport, std::span<const Transport::Outgoing> sends,
+                             std::span<const Transport::Incoming> receives) {
     ByteWriter out;
     for (const auto& send : sends) {
         out.put(static_cast<uint32_t>(send.target));
         out.put(static_cast<uint64_t>(send.bytes.size()));
         out.put_bytes(send.bytes);
     }
-    TAILRACE_ASSIGN(const auto all, allgather(out.bytes()));
+    TAILRACE_ASSIGN(const auto all, transport.allgather(out.bytes()));
     std::vector<ByteReader> from;
     for (const auto& bytes : all) from.emplace_back(bytes);
     for (const auto& receive : receives) {
-        if (receive.source < 0 || receive.source >= size())
-            return Status(Code::invalid_argument,
-                          fmt::format("receiving from rank {}: there are {} ranks", receive.source, size()));
+        if (receive.source < 0 || receive.source >= transport.size())
+            return Status(Code::invalid_argument, fmt::format("receiving from rank {}: there are {} ranks",
+                                                              receive.source, transport.size()));
         auto& in = from[static_cast<size_t>(receive.source)];
         std::span<const std::byte> piece;
         bool found = false;
         while (!found && in.ok() && in.remaining() > 0) {
             const auto target = in.get<uint32_t>();
             piece = in.get_bytes(in.get<uint64_t>());
-            found = in.ok() && target == static_cast<uint32_t>(rank());
+            found = in.ok() && target == static_cast<uint32_t>(transport.rank());
         }
         if (!found || piece.size() != receive.bytes.size())
             return Status(

@@ -96,8 +96,7 @@ class Transport {
     // Moves pieces of data between ranks. Every rank names what it sends and what it receives, itself
     // included; what goes from one rank to another goes in order, and both must give it the same
     // length (invalid_argument on the receiver if they do not, and its memory is then undefined). The
-    // pieces of one call have less than 2 GiB each. Default: by allgather, so that everything reaches
-    // every rank.
+    // pieces of one call have less than 2 GiB each.
     struct Outgoing {
         int target = 0;
         std::span<const std::byte> bytes;
@@ -106,8 +105,12 @@ class Transport {
         int source = 0;
         std::span<std::byte> bytes;
     };
-    virtual Status exchange(std::span<const Outgoing> sends, std::span<const Incoming> receives);
+    virtual Status exchange(std::span<const Outgoing> sends, std::span<const Incoming> receives) = 0;
 };
+
+// exchange() for transports that have nothing better: everything goes to every rank.
+Status exchange_by_allgather(Transport& transport, std::span<const Transport::Outgoing> sends,
+                             std::span<const Transport::Incoming> receives);
 
 // The worst of all ranks' statuses, the same on every rank. It is ok only if all are. The sentence
 // names the lowest rank that failed. Collective.

@@ -78,6 +78,9 @@ class WatchedTransport final : public Transport {
     Result<std::vector<std::vector<std::byte>>> allgather(std::span<const std::byte> mine) override {
         return inner_->allgather(mine);
     }
+    Status exchange(std::span<const Outgoing> sends, std::span<const Incoming> receives) override {
+        return exchange_by_allgather(*this, sends, receives);
+    }
     Result<std::vector<std::byte>> broadcast(int root, std::span<const std::byte> bytes) override {
         return inner_->broadcast(root, bytes);
     }

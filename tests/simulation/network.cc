@@ -343,6 +343,9 @@ class Network::WireTransport final : public Transport {
         const VirtualExecutor::OwnWork own;
         return wires_->gather(rank_, mine);
     }
+    Status exchange(std::span<const Outgoing> sends, std::span<const Incoming> receives) override {
+        return exchange_by_allgather(*this, sends, receives);
+    }
     Result<std::vector<std::byte>> broadcast(int root, std::span<const std::byte> bytes) override {
         const VirtualExecutor::OwnWork own;
         TAILRACE_TRY(check_rank("broadcasting from", root));
