@@ -36,12 +36,13 @@ constexpr const char* examples = R"(Examples:
   tailrace bench /scratch/me --writers 1,4,8     how fast one leader writes there
   tailrace tune /scratch/me --time 5min          find settings for it, into tailrace.toml
   tailrace convert ckpt/step-100 model.safetensors   from one format into another
+  tailrace run -- mpiexec -n 16 ./simulation     and start it again when it dies
   tailrace profile -- python train.py            what its checkpoints do to the file system
   tailrace report tailrace-bench.json /scratch/run7   draw results and records as an HTML page
 
 Exit status: 0 success; 1 something is damaged or incomplete; 2 wrong usage; 3 not found;
 4 the system or a running session refused; 5 other nodes are needed; 130 interrupted;
-profile: its command's own.
+profile, run: the command's own.
 `tailrace COMMAND --help` has each command's options.)";
 
 std::string last_reported;

@@ -33,6 +33,10 @@ const std::vector<PythonProgram>& python_programs() {
         // reader.
         {"profile", "Run a program and show its opens, reads, writes, seeks and syncs",
          "Python 3.10 or newer"},
+        // Python, because it starts and watches other programs, and users may want to read what it
+        // does.
+        {"run", "Run a program, and start it again on the nodes that are left when it dies",
+         "Python 3.10 or newer", true},
         // Python, because the plotting libraries are Python's.
         {"report", "Draw results of bench, tune and profile, and records of sessions, as an HTML page",
          "Python 3.10 or newer with matplotlib"},
@@ -45,6 +49,10 @@ Exit become(const PythonProgram& program, const std::vector<std::string>& argume
     const std::string python = chosen != nullptr && *chosen != '\0' ? chosen : "python3";
     // -B keeps Python from writing bytecode where the program is installed.
     std::vector<std::string> words = {python, "-B", directory_of(program.name)};
+    if (program.calls_tailrace) {
+        std::error_code error;
+        words.insert(words.end(), {"--tailrace", std::filesystem::read_symlink("/proc/self/exe", error)});
+    }
     words.insert(words.end(), arguments.begin(), arguments.end());
     std::vector<char*> pointers;
     for (std::string& word : words) pointers.push_back(word.data());

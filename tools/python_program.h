@@ -16,6 +16,8 @@ struct PythonProgram {
     std::string name;
     std::string about;  // one line, for the list of commands
     std::string needs;  // packages that it needs
+    // It calls this command, and so gets its path as `--tailrace PATH` in front of the arguments.
+    bool calls_tailrace = false;
 };
 
 const std::vector<PythonProgram>& python_programs();

@@ -1,0 +1,95 @@
+"""Who carries the captured epochs to the shared directory when the program is gone.
+
+`tailrace agent`, one on every node, where the command has it. Otherwise `tailrace drain` does it on
+every node after the program has ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Sequence
+
+import launchers
+
+PATIENCE_S = 30  # for processes of the program that have not ended yet on some node
+IN_USE = 4
+
+
+def drain(tool: str, launcher: str, hosts: Sequence[str], local_dirs: Sequence[str], name: str,
+          timeout_s: float) -> list[str]:  # fmt: skip
+    """Drains all nodes at once. Returns what could not be finished, as sentences, each once."""
+    began = time.monotonic()
+    while True:
+        sentences: list[str] = []
+        in_use = False
+        for local_dir in local_dirs or [""]:
+            words = [tool, "drain", "--json", "--newest-first"]
+            words += ["--local-dir", local_dir] if local_dir else []
+            words += ["--name", name] if name else []
+            left = max(1.0, timeout_s - (time.monotonic() - began))
+            for host, done in launchers.everywhere(launcher, hosts, words, left).items():
+                in_use = in_use or done.status == IN_USE
+                sentences += _complaints(host, done)
+        if not in_use or time.monotonic() - began > min(PATIENCE_S, timeout_s):
+            return list(dict.fromkeys(sentences))
+        time.sleep(0.5)
+
+
+def local_directories(tool: str, launcher: str, hosts: Sequence[str]) -> tuple[str, ...]:
+    """The node-local tiers as the settings on the nodes say."""
+    found = set()
+    for done in launchers.everywhere(launcher, hosts, [tool, "drain", "--dry-run", "--json"], 60).values():
+        try:
+            found.add(str(json.loads(done.output)["local_dir"]))
+        except (ValueError, KeyError):
+            continue
+    return tuple(sorted(found))
+
+
+def _complaints(host: str, done: launchers.Done) -> list[str]:
+    try:
+        epochs = json.loads(done.output)["epochs"]
+        return [
+            f"{host}: epoch {epoch['epoch']}: {epoch['state']}: {epoch['why']}"
+            for epoch in epochs
+            if epoch["state"] in ("failed", "in_use")
+        ]
+    except (ValueError, KeyError, TypeError):
+        said = done.complaints.strip().splitlines()[-1:]
+        return [f"{host}: {said[0] if said else f'tailrace drain ended with status {done.status}'}"]
+
+
+class Agents:
+    """The agents of the nodes, if there are such."""
+
+    def __init__(self, tool: str, launcher: str) -> None:
+        self.tool = tool
+        self.launcher = launcher
+        self.exist = launchers.run([tool, "agent", "--help"], 30).status == 0
+        self._running: list[subprocess.Popen[bytes]] = []
+
+    def start(self, hosts: Sequence[str]) -> None:
+        """Starts one on each node. They end when they are told to."""
+        if not self.exist:
+            return
+        places = [os.uname().nodename] if self.launcher == "local" else list(hosts)
+        for host in places:
+            words = launchers.command_on(self.launcher, host, [self.tool, "agent"])
+            self._running.append(subprocess.Popen(words, stdin=subprocess.DEVNULL, start_new_session=True))
+
+    def stop(self, hosts: Sequence[str], timeout_s: float) -> None:
+        """Lets them finish what they have, for this long at most."""
+        if not self._running:
+            return
+        deadline = time.monotonic() + timeout_s
+        launchers.everywhere(self.launcher, hosts, [self.tool, "agent", "stop"], timeout_s)
+        for agent in self._running:
+            try:
+                agent.wait(max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                agent.kill()
+                agent.wait()
+        self._running.clear()

@@ -1,0 +1,93 @@
+"""Runs short commands on nodes: health checks, drains, agents.
+
+ssh, srun (in a Slurm job), or local: this machine only, once, whatever the nodes are called.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+MOST_AT_ONCE = 32
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended. status: None if it did not end in time or could not be started."""
+
+    status: int | None
+    output: str
+    complaints: str
+
+
+def choose(asked: str, hosts: Sequence[str]) -> str:
+    """The launcher to use: the one that the user asked for, or else what the surroundings offer."""
+    if asked != "auto":
+        return asked
+    if os.environ.get("SLURM_JOB_ID") and shutil.which("srun"):
+        return "srun"
+    own = {"localhost", os.uname().nodename}
+    return "ssh" if any(host not in own for host in hosts) else "local"
+
+
+def command_on(launcher: str, host: str, words: Sequence[str]) -> list[str]:
+    """The words as a command on that host, in this directory and with this environment."""
+    if launcher == "local":
+        return list(words)
+    if launcher == "srun":
+        return ["srun", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={host}", *words]
+    settings = [f"{key}={value}" for key, value in os.environ.items() if key.startswith(("TAILRACE_", "XDG_STATE_"))]
+    line = f"cd {shlex.quote(os.getcwd())} && exec {shlex.join(['env', *settings, *words])}"
+    return ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", host, line]
+
+
+def run(words: Sequence[str], timeout_s: float) -> Done:
+    """In a session of its own, so that Ctrl-C reaches it only through us."""
+    try:
+        process = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            errors="replace", start_new_session=True,
+        )  # fmt: skip
+    except OSError as error:
+        return Done(None, "", f"{words[0]}: {error.strerror}")
+    with process:
+        try:
+            output, complaints = process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)  # it may have children that hold the pipes
+            return Done(None, "", f"it did not end within {timeout_s:.0f} s")
+    return Done(process.returncode, output, complaints)
+
+
+def everywhere(launcher: str, hosts: Sequence[str], words: Sequence[str], timeout_s: float) -> dict[str, Done]:
+    """Runs it on all hosts at once. With `local`, once, under the name of this machine."""
+    places = [os.uname().nodename] if launcher == "local" else list(hosts)
+    with ThreadPoolExecutor(min(MOST_AT_ONCE, max(1, len(places)))) as pool:
+        ended = pool.map(lambda host: run(command_on(launcher, host, words), timeout_s), places)
+        return dict(zip(places, ended, strict=True))
+
+
+def sick(launcher: str, hosts: Sequence[str], health: str, timeout_s: float = 60) -> dict[str, str]:
+    """The hosts on which the program must not run, and why. `health`: a command that gets the host's name
+    as its last argument, and succeeds if the host is well. Empty: a host is well if it runs commands."""
+
+    def why(host: str) -> str:
+        if health:
+            done = run([*shlex.split(health), host], timeout_s)
+        elif launcher == "local":
+            return ""
+        else:
+            done = run(command_on(launcher, host, ["true"]), timeout_s)
+        if done.status == 0:
+            return ""
+        said = done.complaints.strip().splitlines()[-1:]
+        return said[0] if said else f"the check ended with status {done.status}"
+
+    with ThreadPoolExecutor(min(MOST_AT_ONCE, max(1, len(hosts)))) as pool:
+        return {host: reason for host, reason in zip(hosts, pool.map(why, hosts), strict=True) if reason}

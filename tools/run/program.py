@@ -1,0 +1,71 @@
+"""Runs the program once: passes signals to it, and ends it when the time of grace is over."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import FrameType
+
+PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
+ENDING = (signal.SIGTERM, signal.SIGINT)
+
+
+@dataclass(frozen=True)
+class Ended:
+    status: int  # as of subprocess
+    seconds: float
+
+
+class Program:
+    """One at a time. From its making on, signals do not end this process any more."""
+
+    def __init__(self, grace_s: float) -> None:
+        self.grace_s = grace_s
+        self.asked_at: float | None = None  # by the steady clock, when the first signal that ends came
+        self._process: subprocess.Popen[bytes] | None = None
+        for number in PASSED_ON:
+            signal.signal(number, self._take)
+
+    def _take(self, number: int, _frame: FrameType | None) -> None:
+        if number in ENDING and self.asked_at is None:
+            self.asked_at = time.monotonic()
+        process = self._process
+        if process is not None and process.returncode is None:
+            process.send_signal(number)
+
+    @property
+    def asked_to_end(self) -> bool:
+        return self.asked_at is not None
+
+    def grace_left(self) -> float:
+        """Seconds; the whole time if nobody has asked."""
+        spent = 0.0 if self.asked_at is None else time.monotonic() - self.asked_at
+        return max(0.0, self.grace_s - spent)
+
+    def run(self, command: Sequence[str]) -> Ended:
+        """Raises OSError if it cannot be started. Nothing of it is left in its process group."""
+        began = time.monotonic()
+        # A session of its own: Ctrl-C comes to us alone, and reaches it once.
+        self._process = process = subprocess.Popen(command, start_new_session=True)
+        if self.asked_at is not None:  # in between
+            process.send_signal(signal.SIGTERM)
+        while True:
+            try:
+                status = process.wait(timeout=0.1 if self.asked_to_end else 1)
+                break
+            except subprocess.TimeoutExpired:
+                if self.asked_to_end and self.grace_left() == 0:
+                    _kill_group(process.pid)
+        _kill_group(process.pid)
+        self._process = None
+        return Ended(status, time.monotonic() - began)
+
+
+def _kill_group(leader: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, signal.SIGKILL)
