@@ -14,6 +14,7 @@ import unittest.mock
 TOOLS = pathlib.Path(sys.argv[1])
 sys.path.insert(0, str(TOOLS / "run"))
 
+import agents  # noqa: E402
 import epochs  # noqa: E402
 import launchers  # noqa: E402
 import placement  # noqa: E402
@@ -149,6 +150,47 @@ class LauncherTest(unittest.TestCase):
         self.assertEqual(sick, {"bad": "no fan"})
         self.assertEqual(launchers.sick("local", ["a"], ""), {})
         self.assertIn("did not end", launchers.sick("local", ["a"], "sh -c 'sleep 60'", 0.2)["a"])
+
+
+class AgentTest(unittest.TestCase):
+    """With a stand-in for the command, which writes down what it is asked."""
+
+    def tool(self, top, can):
+        path = pathlib.Path(top, "tailrace")
+        path.write_text(f'''#!/bin/sh
+echo "$*" >> "{top}/asked"
+case "$*" in
+"agent --help") exit {0 if can else 2};;
+agent) while test ! -e "{top}/stop"; do sleep 0.02; done;;
+"agent stop") touch "{top}/stop";;
+drain*) echo \'{{"local_dir": "/l", "epochs": [{{"epoch": 7, "state": "failed", "why": "torn"}}]}}\'; exit 1;;
+esac
+''')
+        path.chmod(0o755)
+        return str(path)
+
+    def test_agents_are_started_and_stopped_where_the_command_has_them(self):
+        with tempfile.TemporaryDirectory() as top:
+            there = agents.Agents(self.tool(top, True), "local")
+            there.start(["a", "b"])
+            there.stop(["a", "b"], 20)
+            asked = pathlib.Path(top, "asked").read_text().splitlines()
+            self.assertEqual(sorted(asked), ["agent", "agent --help", "agent stop"])  # one on this machine
+        with tempfile.TemporaryDirectory() as top:
+            none = agents.Agents(self.tool(top, False), "local")
+            none.start(["a"])
+            none.stop(["a"], 20)
+            self.assertFalse(none.exist)
+            self.assertEqual(pathlib.Path(top, "asked").read_text().splitlines(), ["agent --help"])
+
+    def test_what_a_drain_could_not_finish_is_said(self):
+        with tempfile.TemporaryDirectory() as top:
+            tool = self.tool(top, False)
+            said = agents.drain(tool, "local", ["a"], ["/x", "/y"], "j", 20)
+            self.assertEqual([text.split(": ", 1)[1] for text in said], ["epoch 7: failed: torn"])
+            asked = pathlib.Path(top, "asked").read_text()
+            self.assertIn("drain --json --newest-first --local-dir /y --name j", asked)
+            self.assertEqual(agents.local_directories(tool, "local", ["a"]), ("/l",))
 
 
 class ListingTest(unittest.TestCase):
