@@ -18,7 +18,7 @@ namespace {
 constexpr size_t table_bytes = 32;    // of ISA-L, for each factor
 constexpr size_t granule_bytes = 64;  // ISA-L's kernels want at least so many bytes
 // A piece of the target that stays in the processor's first cache while sources are added to it.
-constexpr size_t tile_bytes = 8 * KiB;
+constexpr size_t tile_bytes = 32 * KiB;
 constexpr size_t xor_alignment = 32;
 
 unsigned char* raw(std::byte* bytes) {

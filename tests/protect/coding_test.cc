@@ -190,8 +190,8 @@ TEST(CodingTest, SumsOfEveryLengthAndPlaceAreRight) {
     const auto seed = test_seed();
     SCOPED_TRACE(seed_text(seed));
     Random random(seed);
-    for (int round = 0; round < 300; ++round) {
-        const size_t bytes = below(random, 3) == 0 ? 8192 * below(random, 4) : below(random, 20000);
+    for (int round = 0; round < 80; ++round) {
+        const size_t bytes = below(random, 3) == 0 ? 32768 * below(random, 3) : below(random, 70000);
         const size_t count = below(random, 6);
         const bool ones = below(random, 2) == 0;
         std::vector<Bytes> memory;
