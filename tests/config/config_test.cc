@@ -442,7 +442,8 @@ TEST_F(ConfigTest, SignalsAreNamesInAList) {
     EXPECT_FALSE(parse_signals("15").ok());
     EXPECT_EQ(signal_text(SIGUSR2), "USR2");
     EXPECT_EQ(signal_text(SIGKILL), "signal 9");
-    EXPECT_THAT(refusal("stop_signals", "SEGV"), HasSubstr("stop_signals: \"SEGV\" is not a signal"));
+    EXPECT_THAT(refusal("stop_signals", "SEGV"),
+                HasSubstr("stop_signals = \"SEGV\": \"SEGV\" is not a signal"));
     EXPECT_THAT(refusal("job_end", "tomorrow"), HasSubstr("not a point in time"));
     EXPECT_THAT(refusal("save_interval", "10"), HasSubstr("a unit"));
 }
