@@ -125,7 +125,7 @@ struct Summary {
                 said = "committed";
                 break;
             case Fate::superseded:
-                said = "superseded: a newer epoch is committed";
+                said = "superseded: newer epochs have taken its place";
                 break;
             case Fate::failed:
                 said = "failed: " + decisive().why;

@@ -219,6 +219,16 @@ DrainedEpoch failed(const RecordedEpoch& recorded, const Status& why) {
     return epoch;
 }
 
+// Its captured part is missing or damaged.
+bool can_never_be(const DrainedEpoch& epoch) {
+    return epoch.state == DrainedEpoch::State::failed &&
+           (epoch.why.code() == Code::corrupt || epoch.why.code() == Code::not_found);
+}
+
+bool newer_is_there(EpochKey key, const std::vector<EpochKey>& whole) {
+    return std::any_of(whole.begin(), whole.end(), [&](EpochKey other) { return key < other; });
+}
+
 void remove_record(Storage& local, const RecordedEpoch& recorded) {
     const Status removed = local.remove(recorded.path);
     if (!removed.ok() && removed.code() != Code::not_found)
@@ -283,7 +293,13 @@ Result<DrainPass> NodeDrain::pass(const std::string& node_directory, const std::
         if (need == EpochNeed::flush) {
             pass.epochs.push_back(
                 EpochDrain(config_, node_directory, recorded, local_, shared_).run(stop, watcher_));
-            if (pass.epochs.back().state == DrainedEpoch::State::committed) keep_newest(*shared_, record);
+            auto& epoch = pass.epochs.back();
+            if (epoch.state == DrainedEpoch::State::committed) keep_newest(*shared_, record);
+            if (can_never_be(epoch) && newer_is_there(record.key, *whole)) {
+                log(LogLevel::warning, "{} is given up, since a newer epoch is committed: {}",
+                    to_string(record.key), epoch.why.message());
+                epoch.state = DrainedEpoch::State::superseded;
+            }
         } else {
             pass.epochs.push_back(without_work(recorded, need == EpochNeed::committed
                                                              ? DrainedEpoch::State::committed

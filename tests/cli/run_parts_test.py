@@ -155,37 +155,38 @@ class LauncherTest(unittest.TestCase):
 class AgentTest(unittest.TestCase):
     """With a stand-in for the command, which writes down what it is asked."""
 
-    def tool(self, top, can):
+    def tool(self, top, stop_status=0):
         path = pathlib.Path(top, "tailrace")
         path.write_text(f'''#!/bin/sh
 echo "$*" >> "{top}/asked"
 case "$*" in
-"agent --help") exit {0 if can else 2};;
-agent) while test ! -e "{top}/stop"; do sleep 0.02; done;;
-"agent stop") touch "{top}/stop";;
+"agent stop"*) test {stop_status} = 0 && touch "{top}/stop"; exit {stop_status};;
+agent*) while test ! -e "{top}/stop"; do sleep 0.02; done;;
 drain*) echo \'{{"local_dir": "/l", "epochs": [{{"epoch": 7, "state": "failed", "why": "torn"}}]}}\'; exit 1;;
 esac
 ''')
         path.chmod(0o755)
         return str(path)
 
-    def test_agents_are_started_and_stopped_where_the_command_has_them(self):
+    def test_agents_are_started_and_stopped_for_each_directory(self):
         with tempfile.TemporaryDirectory() as top:
-            there = agents.Agents(self.tool(top, True), "local")
-            there.start(["a", "b"])
-            there.stop(["a", "b"], 20)
-            asked = pathlib.Path(top, "asked").read_text().splitlines()
-            self.assertEqual(sorted(asked), ["agent", "agent --help", "agent stop"])  # one on this machine
+            there = agents.Agents(self.tool(top), "local")
+            there.start(["a", "b"], ["/x", "/y"])
+            there.stop(20)
+            asked = sorted(pathlib.Path(top, "asked").read_text().splitlines())
+            self.assertEqual(asked, [f"agent --local-dir {place}" for place in ("/x", "/y")]
+                             + [f"agent stop --local-dir {place} --grace 20s" for place in ("/x", "/y")])
+
+    def test_an_agent_that_does_not_listen_yet_is_ended_all_the_same(self):
         with tempfile.TemporaryDirectory() as top:
-            none = agents.Agents(self.tool(top, False), "local")
-            none.start(["a"])
-            none.stop(["a"], 20)
-            self.assertFalse(none.exist)
-            self.assertEqual(pathlib.Path(top, "asked").read_text().splitlines(), ["agent --help"])
+            there = agents.Agents(self.tool(top, stop_status=3), "local")
+            there.start(["a"], [])
+            there.stop(20)
+            self.assertIn("agent", pathlib.Path(top, "asked").read_text().splitlines())
 
     def test_what_a_drain_could_not_finish_is_said(self):
         with tempfile.TemporaryDirectory() as top:
-            tool = self.tool(top, False)
+            tool = self.tool(top)
             said = agents.drain(tool, "local", ["a"], ["/x", "/y"], "j", 20)
             self.assertEqual([text.split(": ", 1)[1] for text in said], ["epoch 7: failed: torn"])
             asked = pathlib.Path(top, "asked").read_text()

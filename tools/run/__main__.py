@@ -185,17 +185,16 @@ class Runner:
         command = list(self.options.command)
         if nodes:
             command = placement.place(command, self.family, nodes, self.options.nodes, file)
-        self.agents.start(hosts)
+        self.agents.start(hosts, self.place.local_dirs if self.place else [])
         began = time.time()
         ended = self.program.run(command)
-        self.agents.stop(hosts, self.program.grace_left() if self.program.asked_to_end else float(DRAIN_S))
+        self.agents.stop(self.program.grace_left() if self.program.asked_to_end else float(DRAIN_S))
         self.learn_place(began)
         well, after = nodes, survey
         # MPICH's mpiexec ends with status 0 after SIGTERM, whatever its ranks did.
         if ended.status != 0 or self.program.asked_to_end:
             well = nodes if self.program.asked_to_end else self.healthy()
-            if not self.agents.exist:
-                self.drain(well)
+            self.drain(well)
             after = self.survey(well)
         on = f" on {len(nodes)} node{'s' if len(nodes) > 1 else ''}" if nodes else ""
         number = len(self.attempts) + 1

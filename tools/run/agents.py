@@ -1,7 +1,7 @@
 """Who carries the captured epochs to the shared directory when the program is gone.
 
-`tailrace agent`, one on every node, where the command has it. Otherwise `tailrace drain` does it on
-every node after the program has ended.
+`tailrace agent`, one on every node, while the program runs; and `tailrace drain` on every node after
+it has ended, which finds what the agents have left.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import launchers
 
 PATIENCE_S = 30  # for processes of the program that have not ended yet on some node
 IN_USE = 4
+NOT_FOUND = 3  # no agent listens
 
 
 def drain(tool: str, launcher: str, hosts: Sequence[str], local_dirs: Sequence[str], name: str,
@@ -63,33 +64,50 @@ def _complaints(host: str, done: launchers.Done) -> list[str]:
 
 
 class Agents:
-    """The agents of the nodes, if there are such."""
+    """The agents of the nodes. Where an agent serves a directory already, it is left alone."""
 
     def __init__(self, tool: str, launcher: str) -> None:
         self.tool = tool
         self.launcher = launcher
-        self.exist = launchers.run([tool, "agent", "--help"], 30).status == 0
-        self._running: list[subprocess.Popen[bytes]] = []
+        self._running: list[tuple[subprocess.Popen[bytes], list[str]]] = []
 
-    def start(self, hosts: Sequence[str]) -> None:
-        """Starts one on each node. They end when they are told to."""
-        if not self.exist:
-            return
+    def start(self, hosts: Sequence[str], local_dirs: Sequence[str]) -> None:
+        """Starts one on each node for each directory. They end when they are told to."""
         places = [os.uname().nodename] if self.launcher == "local" else list(hosts)
         for host in places:
-            words = launchers.command_on(self.launcher, host, [self.tool, "agent"])
-            self._running.append(subprocess.Popen(words, stdin=subprocess.DEVNULL, start_new_session=True))
+            for local_dir in local_dirs or [""]:
+                place = ["--local-dir", local_dir] if local_dir else []
+                words = launchers.command_on(self.launcher, host, [self.tool, "agent", *place])
+                agent = subprocess.Popen(
+                    words,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
+                stop = launchers.command_on(self.launcher, host, [self.tool, "agent", "stop", *place])
+                self._running.append((agent, stop))
 
-    def stop(self, hosts: Sequence[str], timeout_s: float) -> None:
+    def stop(self, timeout_s: float) -> None:
         """Lets them finish what they have, for this long at most."""
-        if not self._running:
-            return
         deadline = time.monotonic() + timeout_s
-        launchers.everywhere(self.launcher, hosts, [self.tool, "agent", "stop"], timeout_s)
-        for agent in self._running:
-            try:
-                agent.wait(max(0.1, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                agent.kill()
-                agent.wait()
+        grace = f"{max(1, int(timeout_s))}s"
+        asked = [
+            (agent, subprocess.Popen([*stop, "--grace", grace], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+            for agent, stop in self._running
+            if agent.poll() is None
+        ]
+        for agent, stop in asked:
+            if _end(stop, deadline) == NOT_FOUND:
+                agent.terminate()  # it had not begun to listen
+            _end(agent, deadline)
         self._running.clear()
+
+
+def _end(process: subprocess.Popen[bytes], deadline: float) -> int:
+    """Waits until then, and no longer."""
+    try:
+        return process.wait(max(0.1, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()
