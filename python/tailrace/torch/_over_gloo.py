@@ -243,10 +243,12 @@ class OverGloo:
             if thread is not threading.current_thread():
                 thread.join(_LONGEST_END_SECONDS)
         ended = not any(thread.is_alive() for thread in [*self._threads, *self._waiters.threads])
-        for group in (self._messages, self._collectives):
-            with contextlib.suppress(Exception):  # the program may have destroyed all groups
-                if dist.is_initialized():
-                    dist.destroy_process_group(group)
+        groups = [self._messages, self._collectives]
+        if ended:
+            del self._collectives
+            if self.size == 1 or not self._receiver.is_alive():
+                del self._messages
+        _groups.end(groups)
         return ended
 
     def _break(self) -> None:

@@ -66,12 +66,16 @@ class Writer:
         self._job = name
         self._pickle = pickle
         self._options = {"threads": threads, "buffer_bytes": buffer_bytes}
-        self._group = _groups.own_group(self)
+        self._own = _groups.own_group(self)
         self._rank = 0 if self._group is None else dist.get_rank(self._group)
         self._executor = ThreadPoolExecutor(1, f"tailrace-{user}")
         self._stagers: dict[str, AsyncStager] = {}
         self._open: _Save | None = None
         self._writing: Future[None] | None = None
+
+    @property
+    def _group(self) -> Any:
+        return None if self._own is None else self._own.get()
 
     def first(self, action: Callable[[], Any]) -> None:
         """Rank 0 does this before any rank returns. Its failure is raised on all ranks. Collective,

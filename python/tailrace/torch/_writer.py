@@ -120,7 +120,7 @@ class StorageWriter(_Writer, _Stager):
         self._name = _arguments.checked(name, "name", "nothing was saved")
         self._threads = _arguments.number(threads, "threads", "nothing was saved", _arguments.MOST_32)
         self._buffer_bytes = _arguments.number(buffer_bytes, "buffer_bytes", "nothing was saved")
-        self._group = _groups.own_group(self, process_group)
+        self._own = _groups.own_group(self, process_group)
         self._stager = stager or AsyncStager()
         self._overwrite = overwrite
         self._first_id = str(uuid.uuid4())  # before any save
@@ -135,6 +135,10 @@ class StorageWriter(_Writer, _Stager):
         self._staging: concurrent.futures.Future[Any] | None = None
         self._begun = threading.Event()  # the save of what was staged last
         self._begun.set()
+
+    @property
+    def _group(self) -> Any:
+        return None if self._own is None else self._own.get()
 
     # ---- planning ----------------------------------------------------------------------------------------
 

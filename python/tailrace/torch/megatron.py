@@ -68,7 +68,7 @@ class SaveStrategy(AsyncSaveShardedStrategy):  # type: ignore[misc]
         super().__init__(*BACKEND)
         self._writer = StorageWriter(files=files, **options)
         self._stager = AsyncStager()
-        self._group = _groups.new_group(range(dist.get_world_size()))  # the thread's, for DCP's own collectives
+        self._own = _groups.Group(range(dist.get_world_size()))  # the thread's, for DCP's own collectives
         self._thread: threading.Thread | None = None  # of an asynchronous save
         self._failure: BaseException | None = None  # of that save
 
@@ -130,7 +130,7 @@ class SaveStrategy(AsyncSaveShardedStrategy):  # type: ignore[misc]
             checkpoint_id=checkpoint_dir,
             storage_writer=self._writer,
             planner=planner,
-            process_group=self._group,
+            process_group=self._own.get(),
         )
 
 
