@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "agent_process/agent_process.h"
 #include "base/log.h"
@@ -33,8 +34,9 @@ struct Options {
     bool json = false;
 };
 
-// A restarting program finds the agent at work on its epochs for at most that long.
 constexpr std::chrono::milliseconds longest_answer(10000);
+// For locks of programs that have just been killed.
+constexpr std::chrono::seconds patience(10);
 
 // The settings of a session, as the library finds them. No program says shared_dir here. The plan
 // records do.
@@ -267,7 +269,14 @@ Exit ask_agent(const Options& options, const Config& config) {
         question = EndAsked{static_cast<uint64_t>(grace->count())};
         longest += *grace;
     }
-    const auto status = answer_to(config, question, longest);
+    auto status = answer_to(config, question, longest);
+    // A program that was killed disappears a moment before its locks do.
+    const auto deadline = std::chrono::steady_clock::now() + patience;
+    while (options.action == "drain" && status.ok() && !status->busy.empty() && status->sessions == 0 &&
+           std::chrono::steady_clock::now() < deadline) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(200));
+        status = answer_to(config, question, longest);
+    }
     if (!status.ok()) return report(status.status());
     show(*status, options);
     return options.action == "status" || all_done(*status) ? exit_ok : exit_damaged;

@@ -35,13 +35,13 @@ namespace tailrace::internal {
 
 struct DrainedEpoch {
     enum class State {
-        committed,   // all K files are complete and have their names
-        waiting,     // this node has written its share; others have not yet
+        committed,  // all K files are complete and have their names
+        waiting,    // this node has written its share; others have not yet
         // A later run has gone on without it; or keep_shared would remove it at once; or a part of it
         // is missing or damaged, and a newer epoch is committed.
         superseded,
-        failed,      // see why; captured parts stay as they are
-        stopped,     // not begun, or given up in between, because stop() said so
+        failed,   // see why; captured parts stay as they are
+        stopped,  // not begun, or given up in between, because stop() said so
     };
     std::string job;
     EpochKey key;
