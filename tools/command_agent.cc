@@ -19,6 +19,7 @@
 #include "config/config.h"
 #include "storage/system_path.h"
 #include "text.h"
+#include "tier_settings.h"
 
 namespace tailrace::internal::tool {
 
@@ -37,20 +38,6 @@ struct Options {
 constexpr std::chrono::milliseconds longest_answer(10000);
 // For locks of programs that have just been killed.
 constexpr std::chrono::seconds patience(10);
-
-// The settings of a session, as the library finds them. No program says shared_dir here. The plan
-// records do.
-Result<Config> settings(const Options& options) {
-    Config config;
-    const char* file = std::getenv("TAILRACE_CONFIG");
-    if (file != nullptr && *file != '\0') TAILRACE_TRY(load_config_file(config, file));
-    TAILRACE_TRY(load_config_environment(config));
-    if (!options.local_dir.empty()) config.local_dir = options.local_dir;
-    if (config.shared_dir.empty()) config.shared_dir = "/";
-    constexpr int any_number_of_ranks = 1 << 20;
-    TAILRACE_TRY(complete_config(config, any_number_of_ranks));
-    return config;
-}
 
 Result<std::chrono::milliseconds> time_of(const std::string& text, const char* option) {
     const auto seconds = parse_age(text);
@@ -319,7 +306,7 @@ Command add_agent(CLI::App& program) {
     command->add_flag("--json", options->json, "status, drain, stop: print JSON");
     command->footer(about);
     return [options](Storage&) {
-        const auto config = settings(*options);
+        const auto config = tier_settings(options->local_dir);
         if (!config.ok()) return report(config.status());
         return options->action == "run" ? run_agent(*options, *config) : ask_agent(*options, *config);
     };

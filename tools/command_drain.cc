@@ -28,6 +28,7 @@
 #include "progress.h"
 #include "shared/retention.h"
 #include "text.h"
+#include "tier_settings.h"
 #include "waiting.h"
 
 namespace tailrace::internal::tool {
@@ -145,20 +146,6 @@ struct Summary {
         return said;
     }
 };
-
-// The settings of a session, as the library finds them. No program says shared_dir here. The plan
-// records do.
-Result<Config> settings(const Options& options) {
-    Config config;
-    const char* file = std::getenv("TAILRACE_CONFIG");
-    if (file != nullptr && *file != '\0') TAILRACE_TRY(load_config_file(config, file));
-    TAILRACE_TRY(load_config_environment(config));
-    if (!options.local_dir.empty()) config.local_dir = options.local_dir;
-    if (config.shared_dir.empty()) config.shared_dir = "/";
-    constexpr int any_number_of_ranks = 1 << 20;
-    TAILRACE_TRY(complete_config(config, any_number_of_ranks));
-    return config;
-}
 
 // <job>-<hash>.node<number>
 bool is_of_job(const std::string& directory, const std::string& job) {
@@ -351,7 +338,7 @@ Exit run(const Options& options) {
         if (!seconds.ok()) return report(seconds.status().with_context("--wait"));
         wait = std::chrono::seconds(*seconds);
     }
-    const auto config = settings(options);
+    const auto config = tier_settings(options.local_dir);
     if (!config.ok()) return report(config.status());
     SystemStorageOptions local{.engine = IoEngine::posix, .rules = {.own_in = config->local_dir}};
     auto local_storage = make_system_storage(local);

@@ -68,8 +68,8 @@ class Stopping:
         self._numbers = _numbers(signals or ())
         if self._numbers and threading.current_thread() is not threading.main_thread():
             raise Error(Code.INVALID_ARGUMENT, "signals can be caught in the main thread only; nothing was done")
-        self._group = _groups.own_group(self)
-        self._rank = 0 if self._group is None else dist.get_rank(self._group)
+        self._own = _groups.own_group(self)
+        self._rank = 0 if self._own is None else dist.get_rank(self._own.get())
         # On every rank, so that a wrong setting is an error on every rank. Rank 0 asks it.
         self._rules = _core.StopReasons(os.path.abspath(place), [(key, str(of)) for key, of in settings.items()])
         self._got: list[str] = []  # signals of this rank
@@ -90,7 +90,7 @@ class Stopping:
         mine = f"signal {self._got[0]} at rank {self._rank}" if self._got else None
         if self._rank == 0:
             mine = mine or self._rules.why(self._saves, self._save_seconds)
-        self._reason = mine if self._group is None else self._agree(mine)
+        self._reason = mine if self._own is None else self._agree(mine, self._own.get())
         return self._reason
 
     def saved(self, seconds: float) -> None:
@@ -107,12 +107,12 @@ class Stopping:
         self._numbers = []
         self._rules.close()
 
-    def _agree(self, mine: str | None) -> str | None:
+    def _agree(self, mine: str | None, group: dist.ProcessGroup) -> str | None:
         # Ranks that have a reason give their number, counted from the end, so that the lowest wins.
-        size = dist.get_world_size(self._group)
+        size = dist.get_world_size(group)
         asked = torch.tensor([size - self._rank if mine is not None else 0])
         with _groups.failures_told():
-            dist.all_reduce(asked, op=dist.ReduceOp.MAX, group=self._group)
+            dist.all_reduce(asked, op=dist.ReduceOp.MAX, group=group)
             if asked.item() == 0:
                 return None
             source = size - int(asked.item())
@@ -120,7 +120,7 @@ class Stopping:
             if source == self._rank and mine is not None:
                 own = mine.encode()[:_REASON_BYTES]
                 text[: len(own)] = torch.frombuffer(bytearray(own), dtype=torch.uint8)
-            dist.broadcast(text, dist.get_global_rank(self._group, source), group=self._group)
+            dist.broadcast(text, dist.get_global_rank(group, source), group=group)
         return bytes(text.tolist()).rstrip(b"\0").decode(errors="replace")
 
     def catch(self) -> None:
