@@ -15,10 +15,12 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
+import gc
 import math
 import os
 import sys
 import threading
+import types
 import uuid
 import weakref
 from typing import Any
@@ -81,6 +83,22 @@ class _Save:
         epoch, self.epoch = self.epoch, None
         if epoch is not None:
             epoch.close()
+
+
+_looking = threading.Lock()
+
+
+def _frame_of(thread: threading.Thread) -> types.FrameType | None:
+    """What the thread runs. CPython before 3.12.1 can wait for itself for ever where a garbage
+    collection falls into sys._current_frames() (python/cpython#106883), so there is none then."""
+    with _looking:
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            return sys._current_frames().get(thread.ident or 0)
+        finally:
+            if collects:
+                gc.enable()
 
 
 class StorageWriter(_Writer, _Stager):
@@ -339,7 +357,7 @@ class StorageWriter(_Writer, _Stager):
             return False
         if save.is_writing:
             return True
-        frame = sys._current_frames().get(save.thread.ident or 0)
+        frame = _frame_of(save.thread)
         while frame is not None:
             # async_save calls the writer only to stage. What it has staged belongs to another save.
             of_dcp = frame.f_globals.get("__name__", "").startswith("torch.distributed.checkpoint.")
