@@ -12,8 +12,8 @@
 // autonomous: no message leaves the set.
 //
 // Epochs: objects are made one epoch after the other, in the order of start(). Asks of other members
-// are answered for any epoch. So every node of a set must start the same epochs in the same order,
-// or give them up.
+// are answered for any epoch, also one that has ended here. So every node of a set must start the same
+// epochs in the same order, or give them up, and its owner must drive it until all others are idle.
 //
 // An epoch that cannot be protected is not failed by it: the result says why, and no object of this
 // node stays. Its parts must stay until the result has come.

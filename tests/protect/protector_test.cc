@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <map>
 #include <thread>
 
@@ -57,6 +58,7 @@ std::vector<std::vector<ProtectResult>> run_set(World& world, const JobShape& jo
         EXPECT_TRUE(made.ok());
         protectors.push_back(std::move(*made));
     }
+    std::atomic<size_t> finished{0};
     std::vector<std::thread> threads;
     for (size_t n = 0; n < nodes; ++n)
         threads.emplace_back([&, n] {
@@ -70,7 +72,9 @@ std::vector<std::vector<ProtectResult>> run_set(World& world, const JobShape& jo
                     protector.start({work.identity, work.parts[n], work.paths});
                 }
             const auto deadline = std::chrono::steady_clock::now() + 60s;
-            for (uint64_t round = 0; results[n].size() < starts.size() || !protector.idle(); ++round) {
+            // As an agent does, a node goes on answering others when it is done itself.
+            bool done = false;
+            for (uint64_t round = 0; finished < nodes; ++round) {
                 if (std::chrono::steady_clock::now() > deadline) {
                     ADD_FAILURE() << "node " << n << " has " << results[n].size() << " results";
                     return;
@@ -86,7 +90,11 @@ std::vector<std::vector<ProtectResult>> run_set(World& world, const JobShape& jo
                 }
                 moved = protector.step() || moved;
                 for (auto& result : protector.take_results()) results[n].push_back(std::move(result));
-                if (!moved) transport.wait(script ? 1ms : 200ms, protector.moving());
+                if (!done && results[n].size() >= starts.size() && protector.idle()) {
+                    done = true;
+                    ++finished;
+                }
+                if (!moved) transport.wait(1ms, protector.moving());
             }
         });
     for (auto& thread : threads) thread.join();
