@@ -105,6 +105,7 @@ void Keeper::take(uint32_t position, const DataMessage& message) {
 void Keeper::take(uint32_t position, const RefusedMessage& message) {
     const Ask ask = take_ask(position, message.number);
     if (!ask.block) return;
+    if (!message.why.ok()) return fail(message.why);
     fail(Status(Code::aborted,
                 fmt::format("node {} sends nothing of it any more", layout_->node_at(position))));
 }

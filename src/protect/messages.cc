@@ -68,9 +68,11 @@ void get_body(ByteReader& in, DataMessage& message) {
 }
 void put_body(ByteWriter& out, const RefusedMessage& message) {
     put_answer(out, message);
+    put(out, message.why);
 }
 void get_body(ByteReader& in, RefusedMessage& message) {
     get_answer(in, message);
+    message.why = get_status(in);
 }
 
 void put_body(ByteWriter& out, const DoneMessage& message) {

@@ -46,6 +46,7 @@ struct DataMessage {
 struct RefusedMessage {
     EpochKey key;
     uint32_t number = 0;
+    Status why;  // ok: the epoch has ended there, or the ask is not sound
 };
 struct DoneMessage {
     EpochKey key;

@@ -415,7 +415,8 @@ bool NodeProtector::answer_asks() {
                            asked.ask.offset <= epoch->part->bytes() &&
                            asked.ask.bytes <= epoch->part->bytes() - asked.ask.offset;
         if (!sound || !epoch->failure.ok()) {
-            tell(asked.by, RefusedMessage{asked.ask.key, asked.ask.number});
+            tell(asked.by, RefusedMessage{asked.ask.key, asked.ask.number,
+                                          epoch != nullptr ? epoch->failure : Status()});
         } else {
             Buffer buffer = send_pool_->try_take();
             if (!buffer.valid()) break;
@@ -444,7 +445,7 @@ void NodeProtector::give(Epoch& epoch, const Asked& asked, Buffer taken) {
             if (!outcome.ok()) fail(*found, here(outcome));
             if (!found->failure.ok() || !broken_.ok()) {
                 --found->giving;
-                return tell(asked.by, RefusedMessage{asked.ask.key, asked.ask.number});
+                return tell(asked.by, RefusedMessage{asked.ask.key, asked.ask.number, found->failure});
             }
             tell(asked.by, DataMessage{asked.ask.key, asked.ask.number});
             auto transfer = transport_.start_send(rank_of(asked.by), protect_tag(asked.ask.number),
