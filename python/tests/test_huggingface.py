@@ -243,6 +243,7 @@ def test_sigterm_saves_once_more_and_ends_training(tmp_path: Path) -> None:
             if state.global_step == 4:
                 os.kill(os.getpid(), signal.SIGTERM)
 
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a handler that a library left would be called as well
     stopping = Stopping(tmp_path)
     trainer = make_trainer(tmp_path, save_steps=100)
     trainer.add_callback(Asked())

@@ -176,6 +176,7 @@ def test_sigterm_saves_once_more_and_ends_fit(tmp_path: Path) -> None:
             if trainer.global_step == 5:
                 os.kill(os.getpid(), signal.SIGTERM)
 
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a handler that a library left would be called as well
     before = signal.getsignal(signal.SIGTERM)
     stop = lightning.StopInTime(tmp_path)
     data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(32, 4)), batch_size=8)

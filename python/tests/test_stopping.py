@@ -218,3 +218,19 @@ def test_all_ranks_stop_at_the_same_step(tmp_path: Path) -> None:
     for seed in range(first, first + (1 if "TAILRACE_SEED" in os.environ else 4)):
         print(f"TAILRACE_SEED={seed}")
         distributed.run(3, ranks_stop, str(tmp_path), seed)
+
+
+def test_one_that_is_forgotten_does_not_end_the_program_under_another(tmp_path: Path) -> None:
+    called: list[int] = []
+    signal.signal(signal.SIGUSR2, lambda number, _: called.append(number))
+    try:
+        forgotten = Stopping(tmp_path, signals=["USR2"])
+        assert forgotten.reason() is None
+        del forgotten
+        stopping = Stopping(tmp_path, signals=["USR2"])
+        os.kill(os.getpid(), signal.SIGUSR2)
+        assert stopping.reason() == "signal USR2 at rank 0"
+        assert called == [signal.SIGUSR2]
+        stopping.close()
+    finally:
+        signal.signal(signal.SIGUSR2, signal.SIG_DFL)

@@ -138,8 +138,12 @@ def _handler_of(weak: weakref.ref[Stopping], put_back: dict[int, Any]) -> Callab
     def on_signal(number: int, frame: Any) -> None:
         stopping = weak()
         if stopping is None:  # forgotten without close(): the signal does what it did before
-            signal.signal(number, put_back[number] or signal.SIG_DFL)
-            os.kill(os.getpid(), number)
+            former = put_back[number]
+            if signal.getsignal(number) is on_signal:
+                signal.signal(number, former or signal.SIG_DFL)
+                os.kill(os.getpid(), number)
+            elif callable(former):  # a later handler called this one, and decides whether the program ends
+                former(number, frame)
             return
         stopping._got.append(signal.Signals(number).name.removeprefix("SIG"))
         before = stopping._chained.get(number)
