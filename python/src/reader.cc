@@ -35,15 +35,17 @@ class Reader {
         check(tailrace_reader_open_file(path.c_str(), &handle));
         return std::make_unique<Reader>(handle);
     }
-    // Collective over the session's ranks.
+    // Opens the epoch, or the newest, for which `use` returns code 0 on every rank. `use` gets a reader
+    // for the length of the call, and returns a code and a sentence (Checkpointer::open_and_use says
+    // which codes lead to an older epoch). None: just opens it. Collective over the session's ranks.
     static std::unique_ptr<Reader> open_session(uintptr_t session, std::optional<uint64_t> epoch,
-                                                std::optional<uint64_t> before, bool verify) {
+                                                const nb::object& use) {
         const nb::gil_scoped_release release;
-        tailrace_reader* handle = nullptr;
-        check(tailrace_reader_open(reinterpret_cast<tailrace_session*>(session),
-                                   epoch.value_or(TAILRACE_NEWEST), before.value_or(TAILRACE_NEWEST),
-                                   verify ? TAILRACE_VERIFY : 0, &handle));
-        return std::make_unique<Reader>(handle);
+        const auto alive = value_of(
+            tailrace::internal::alive(reinterpret_cast<const tailrace_session*>(session), "session"));
+        auto opened = value_of(alive->checkpointer->open_and_use(
+            epoch, std::nullopt, [&](EpochReader& reader) { return call(use, reader); }));
+        return std::make_unique<Reader>(value_of(reader_of(*alive, std::move(opened))));
     }
 
     uint64_t epoch() const { return alive()->key().epoch; }
@@ -96,14 +98,33 @@ class Reader {
     }
 
   private:
+    explicit Reader(EpochReader& borrowed) : borrowed_(&borrowed) {}
+
+    static Status call(const nb::object& use, EpochReader& opened) {
+        const nb::gil_scoped_acquire acquire;
+        if (use.is_none()) return {};
+        nb::object reader = nb::cast(new Reader(opened), nb::rv_policy::take_ownership);
+        Status outcome;
+        try {
+            const auto [code, sentence] = nb::cast<std::pair<int, std::string>>(use(reader));
+            if (code != TAILRACE_OK) outcome = Status(static_cast<Code>(code), sentence);
+        } catch (const std::exception& error) {
+            outcome = Status(Code::failed_state, error.what());
+        }
+        nb::cast<Reader&>(reader).borrowed_ = nullptr;  // Python may still refer to it
+        return outcome;
+    }
+
     std::shared_ptr<EpochReader> alive() const {
+        if (borrowed_ != nullptr) return {std::shared_ptr<void>(), borrowed_};
         auto reader = value_of(tailrace::internal::alive(handle_, "reader"))->get();
         if (reader == nullptr)
             throw Failure{TAILRACE_FAILED_STATE, "this reader's session has been closed; nothing was read"};
         return reader;
     }
 
-    tailrace_reader* handle_;
+    tailrace_reader* handle_ = nullptr;
+    EpochReader* borrowed_ = nullptr;  // in place of a handle, while a call of `use` lasts
 };
 
 }  // namespace
@@ -114,7 +135,7 @@ void bind_reader(nb::module_& module) {
                     nb::arg("epoch").none())
         .def_static("open_file", &Reader::open_file, nb::arg("path"))
         .def_static("open_session", &Reader::open_session, nb::arg("session"), nb::arg("epoch").none(),
-                    nb::arg("before").none(), nb::arg("verify"))
+                    nb::arg("use").none())
         .def("close", &Reader::close)
         .def_prop_ro("epoch", &Reader::epoch)
         .def_prop_ro("run", &Reader::run)

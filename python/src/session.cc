@@ -159,16 +159,6 @@ class Session {
         return epochs;
     }
 
-    // Collective. If a rank passes a failure in `code` and `sentence`, every rank returns it, the
-    // same on all.
-    void agree(int code, const std::string& sentence) {
-        check_open();
-        const nb::gil_scoped_release release;
-        const auto alive = value_of(tailrace::internal::alive(session_, "session"));
-        check(tailrace::internal::agree(
-            *alive->transport, code == TAILRACE_OK ? Status() : Status(static_cast<Code>(code), sentence)));
-    }
-
     tailrace_session* get() const {
         check_open();
         return session_;
@@ -231,7 +221,6 @@ void bind_session(nb::module_& module) {
         .def("should_save", &Session::should_save)
         .def("should_stop", &Session::should_stop)
         .def("list", &Session::list)
-        .def("agree", &Session::agree, nb::arg("code"), nb::arg("sentence"))
         .def_prop_ro("handle",
                      [](const Session& session) { return reinterpret_cast<uintptr_t>(session.get()); });
 }

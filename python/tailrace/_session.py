@@ -9,8 +9,8 @@ import enum
 import os
 import threading
 import time
-import warnings
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -272,31 +272,16 @@ class Session:
         raises Error (invalid argument) with every difference, and nothing is changed. If an epoch
         is damaged, the next older one is taken, with a warning.
         """
-        # The C interface's restore passes over damaged epochs by itself. Here the filling happens in Python, after the
-        # epoch was opened, so damage that only the filling finds is passed over here.
-        before: int | None = None
-        while True:
-            try:
-                reader = self._open(None, before)
-            except Error as error:
-                if error.code is Code.NOT_FOUND and before is None:
-                    return None
-                raise
-            try:
-                return self._fill(reader, into, trust_pickle)
-            except Error as error:
-                if error.code not in (Code.CORRUPT, Code.IO_ERROR, Code.ABORTED):
-                    raise
-                before = reader.epoch
-                try:
-                    self._open(None, before).close()
-                except Error:
-                    raise error from None
-                warnings.warn(f"epoch {before} is passed over: {error}", RuntimeWarning, stacklevel=2)
+        try:
+            return self._fill(None, into, trust_pickle)
+        except Error as error:
+            if error.code is Code.NOT_FOUND:
+                return None
+            raise
 
     def restore(self, step: int, into: Any, *, trust_pickle: bool = False) -> None:
         """Like restore_latest, but takes only this epoch."""
-        self._fill(self._open(step, None), into, trust_pickle)
+        self._fill(step, into, trust_pickle)
 
     # ---- the end -----------------------------------------------------------------------------------------
 
@@ -335,31 +320,38 @@ class Session:
 
     # ---- parts -------------------------------------------------------------------------------------------
 
-    def _open(self, step: int | None, before: int | None) -> _core.Reader:
+    def _open(self, step: int | None, use: Callable[[_core.Reader], tuple[int, str]] | None) -> _core.Reader:
         if step is not None:
             step = _arguments.number(step, "step", "nothing was read")
-        reader = _core.Reader.open_session(self._core.handle, step, before, False)
+        reader = _core.Reader.open_session(self._core.handle, step, use)
         _checkpoint.warn_of_passed_over(reader)
         return reader
 
-    def _fill(self, reader: _core.Reader, into: Any, trust_pickle: bool) -> int:
+    def _fill(self, step: int | None, into: Any, trust_pickle: bool) -> int:
+        plan = _restore.Plan()
         failure: BaseException | None = None
-        try:
-            plan = self._read_into(reader, into, trust_pickle)
-        except BaseException as error:  # an interrupt is one
-            failure = error
-        # One rank's failure is raised on all ranks. No rank may go on with an epoch that another
-        # could not read, or try an older one alone.
-        if self.rank_count > 1:
-            code = failure.code if isinstance(failure, Error) else Code.FAILED_STATE
+
+        # The search for an epoch calls this, on all ranks together. If any rank finds damage, it goes on to
+        # another source or an older epoch, and tells retention.
+        def use(reader: _core.Reader) -> tuple[int, str]:
+            nonlocal plan, failure
+            failure = None
             try:
-                self._core.agree(code if failure else 0, sentence_of(failure) if failure else "")
-            except Error as agreed:
-                if failure is not None and not isinstance(failure, Exception):
-                    raise failure from agreed  # an interrupt stays an interrupt
-                raise agreed from failure
-        elif failure is not None:
-            raise failure
+                plan = self._read_into(reader, into, trust_pickle)
+            except BaseException as error:  # an interrupt is one
+                failure = error
+                code = error.code if isinstance(error, Error) else Code.FAILED_STATE
+                return code, sentence_of(error)
+            return 0, ""
+
+        try:
+            reader = self._open(step, use)
+        except Error as agreed:
+            # One rank's failure is raised on all ranks. An interrupt stays an interrupt.
+            own = failure is not None and not isinstance(failure, Error)
+            if failure is not None and own and (self.rank_count == 1 or not isinstance(failure, Exception)):
+                raise failure from agreed
+            raise agreed from failure
         for fill in plan.fills:
             fill.target.finish()
         for put in plan.set_plain:

@@ -243,11 +243,31 @@ def test_damage_is_found_and_an_older_epoch_serves(settings: Settings) -> None:
     assert found.value.path is not None and Path(found.value.path) == newest
     state = {"u": np.zeros(1000, np.int64), "step": 0}
     with (
-        tailrace.open(**{**settings, "local_dir": settings["local_dir"] / "other"}) as session,
-        pytest.warns(RuntimeWarning, match="epoch 2 is passed over"),
+        tailrace.open(**{**settings, "local_dir": settings["local_dir"] / "other", "keep_shared": 2}) as session,
+        pytest.warns(RuntimeWarning, match="epoch 1 is opened in place of damaged ones: epoch 2"),
     ):
         assert session.restore_latest(into=state) == 1
-    assert state["step"] == 1 and (state["u"] == 1).all()
+        assert state["step"] == 1 and (state["u"] == 1).all()
+        # Retention has heard of the damage. So epoch 2 is not one of the two that keep_shared keeps.
+        session.save(3, {"u": np.full(1000, 3, np.int64), "step": 3})
+        session.wait(3)
+        session.restore(1, into=state)
+    assert state["step"] == 1
+
+
+def test_what_is_wrong_with_the_program_leads_to_no_older_epoch(settings: Settings) -> None:
+    class Stubborn(dict[str, Any]):
+        def __contains__(self, key: object) -> bool:
+            raise KeyboardInterrupt
+
+    with tailrace.open(**settings) as session:
+        for step in (1, 2):
+            session.save(step, {"u": np.full(1000, step, np.int64)})
+            session.wait(step)
+        with pytest.raises(KeyboardInterrupt):
+            session.restore_latest(into=Stubborn(u=np.zeros(1000, np.int64)))
+        state = {"u": np.zeros(1000, np.int64)}
+        assert session.restore_latest(into=state) == 2 and (state["u"] == 2).all()
 
 
 def test_hostile_trees_are_corrupt_and_run_nothing(settings: Settings) -> None:

@@ -97,6 +97,9 @@ inline std::optional<uint64_t> epoch_or_newest(uint64_t epoch) {
 // others would wait for that rank. Collective.
 Status agree_on_arguments(tailrace_session& session, const Status& mine);
 
+// A reader that the session ends when it is closed, if the reader is still there. The caller closes it.
+Result<tailrace_reader*> reader_of(tailrace_session& session, std::unique_ptr<EpochReader> opened);
+
 // The settings of a session: defaults, files, environment, code, completed for that many ranks.
 Result<Config> settings_of(const tailrace_options* options, int rank_count);
 

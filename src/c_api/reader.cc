@@ -63,6 +63,22 @@ std::span<std::byte> bytes_at(void* memory, uint64_t bytes) {
 
 }  // namespace tailrace::internal
 
+namespace tailrace::internal {
+
+Result<tailrace_reader*> reader_of(tailrace_session& session, std::unique_ptr<EpochReader> opened) {
+    auto object = std::make_shared<tailrace_reader>();
+    object->begin(std::move(opened));
+    MutexLock lock(session.mutex);
+    if (session.closed)
+        return Status(Code::failed_state,
+                      "the session was closed while the reader was opened; there is no reader");
+    std::erase_if(session.readers, [](const auto& weak) { return weak.expired(); });
+    session.readers.push_back(object);
+    return HandleTable<tailrace_reader>::instance().add(std::move(object));
+}
+
+}  // namespace tailrace::internal
+
 tailrace_code tailrace_reader_open(tailrace_session* handle, uint64_t epoch, uint64_t before, unsigned flags,
                                    tailrace_reader** reader) {
     return call([&]() -> Status {
@@ -77,15 +93,7 @@ tailrace_code tailrace_reader_open(tailrace_session* handle, uint64_t epoch, uin
         TAILRACE_ASSIGN(auto opened,
                         session->checkpointer->open_epoch(epoch_or_newest(epoch), epoch_or_newest(before),
                                                           (flags & TAILRACE_VERIFY) != 0));
-        auto object = std::make_shared<tailrace_reader>();
-        object->begin(std::move(opened));
-        MutexLock lock(session->mutex);
-        if (session->closed)
-            return Status(Code::failed_state,
-                          "the session was closed while the reader was opened; there is no reader");
-        std::erase_if(session->readers, [](const auto& weak) { return weak.expired(); });
-        session->readers.push_back(object);
-        *reader = HandleTable<tailrace_reader>::instance().add(std::move(object));
+        TAILRACE_ASSIGN(*reader, reader_of(*session, std::move(opened)));
         return {};
     });
 }

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -101,6 +102,16 @@ class Checkpointer {
     // and check every byte. The reader must be destroyed before the session. Collective.
     virtual Result<std::unique_ptr<EpochReader>> open_epoch(std::optional<uint64_t> epoch,
                                                             std::optional<uint64_t> before, bool verify) = 0;
+    // What a rank does with an epoch that was opened, before it counts as the one that is found. If
+    // this fails on any rank because the epoch is damaged there (corrupt, io_error, aborted), other
+    // sources and older epochs are tried, so it may be called again, with another reader. Any other
+    // failure ends the search. The reader is valid until it returns.
+    using UseEpoch = std::function<Status(EpochReader&)>;
+    // Like open_epoch, for callers that fill their memory by themselves. Retention hears of the damage
+    // that they find. Collective.
+    virtual Result<std::unique_ptr<EpochReader>> open_and_use(std::optional<uint64_t> epoch,
+                                                              std::optional<uint64_t> before,
+                                                              const UseEpoch& use) = 0;
 
     // Waits for all flushes, returns the first failure, and frees everything. Collective;
     // idempotent.

@@ -190,16 +190,22 @@ Status EpochSearch::try_sources(const Candidate& candidate, bool any_rank, std::
 EpochSearch::Attempt EpochSearch::try_candidate(const Candidate& candidate, bool any_rank, const Use& use,
                                                 std::unique_ptr<EpochReader>& reader) {
     using Outcome = Attempt::Outcome;
-    // The caller asked for something that the epoch does not have. No other source would help.
-    auto is_refusal = [](const Status& status) {
-        return status.code() == Code::invalid_argument || status.code() == Code::not_found;
+    // A rank is in no state to take any epoch, or asked for something that makes no sense for this one.
+    // No other source would help, nor an older epoch, and the epoch is not damaged.
+    auto is_own_fault = [](const Status& status) {
+        return status.code() == Code::invalid_argument || status.code() == Code::failed_state ||
+               status.code() == Code::out_of_memory;
+    };
+    // Or the epoch does not have what the caller asked for.
+    auto is_refusal = [&](const Status& status) {
+        return is_own_fault(status) || status.code() == Code::not_found;
     };
     const bool own_ranks = local_serves_own_ranks(candidate);
     Status local_failure;
     if (local_serves_any_rank(candidate) || (own_ranks && !any_rank)) {
         auto status = try_sources(candidate, any_rank, std::nullopt, use, reader);
         if (status.ok()) return {Outcome::used, {}};
-        if (status.code() == Code::invalid_argument) return {Outcome::refused, status};
+        if (is_own_fault(status)) return {Outcome::refused, status};
         local_failure = status;
         if (context_.rank() == 0 && !is_refusal(status))
             log(LogLevel::warning,

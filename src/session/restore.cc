@@ -105,6 +105,13 @@ Status Session::verify_share(EpochReader& reader) const {
 
 Result<std::unique_ptr<EpochReader>> Session::open_epoch(std::optional<uint64_t> epoch,
                                                          std::optional<uint64_t> before, bool verify) {
+    return open_and_use(epoch, before,
+                        [&](EpochReader& opened) { return verify ? verify_share(opened) : Status(); });
+}
+
+Result<std::unique_ptr<EpochReader>> Session::open_and_use(std::optional<uint64_t> epoch,
+                                                           std::optional<uint64_t> before,
+                                                           const UseEpoch& use) {
     {
         // Under the lock no save is running. So no save recycles a part that this reader may find:
         // later ones see that a reader was opened.
@@ -113,9 +120,7 @@ Result<std::unique_ptr<EpochReader>> Session::open_epoch(std::optional<uint64_t>
     }
     if (closed_) return Status(Code::failed_state, "the session is closed");
     std::unique_ptr<EpochReader> reader;
-    auto used = search_->use_newest(
-        epoch, before, true, [&](EpochReader& opened) { return verify ? verify_share(opened) : Status(); },
-        reader);
+    auto used = search_->use_newest(epoch, before, true, use, reader);
     if (!used.ok()) return used.status();
     return reader;
 }

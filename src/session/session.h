@@ -67,6 +67,9 @@ class Session : public Checkpointer {
     Result<uint64_t> restore(std::optional<uint64_t> epoch, std::span<const std::string> names) override;
     Result<std::unique_ptr<EpochReader>> open_epoch(std::optional<uint64_t> epoch,
                                                     std::optional<uint64_t> before, bool verify) override;
+    Result<std::unique_ptr<EpochReader>> open_and_use(std::optional<uint64_t> epoch,
+                                                      std::optional<uint64_t> before,
+                                                      const UseEpoch& use) override;
     Status close() override;
 
     const Config& config() const override { return context_.config; }
