@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cerrno>
 
@@ -11,6 +12,12 @@
 #include "threads/mutex.h"
 
 namespace tailrace::internal {
+
+namespace {
+
+std::atomic<uint64_t> all_pool_bytes{0}, all_taken_bytes{0};
+
+}  // namespace
 
 Buffer::~Buffer() {
     if (pool_ != nullptr) pool_->give_back(memory_);
@@ -51,11 +58,18 @@ BufferPool::BufferPool(size_t count, size_t buffer_bytes, std::span<std::byte> r
     free_.reserve(count);
     // Last in, first out: the warmest buffer is used again first, and cold ones stay untouched.
     for (size_t i = count; i > 0; --i) free_.push_back(region.data() + (i - 1) * buffer_bytes);
+    all_pool_bytes.fetch_add(region.size(), std::memory_order_relaxed);
 }
 
 BufferPool::~BufferPool() {
     // What somebody still holds stays mapped.
-    if (INVARIANT_HOLDS(free_.size() == count_)) munmap(region_.data(), region_.size());
+    if (!INVARIANT_HOLDS(free_.size() == count_)) return;
+    munmap(region_.data(), region_.size());
+    all_pool_bytes.fetch_sub(region_.size(), std::memory_order_relaxed);
+}
+
+BufferPool::Usage BufferPool::usage() {
+    return {all_pool_bytes.load(std::memory_order_relaxed), all_taken_bytes.load(std::memory_order_relaxed)};
 }
 
 Buffer BufferPool::try_take() {
@@ -65,6 +79,7 @@ Buffer BufferPool::try_take() {
     std::byte* memory = free_.back();
     free_.pop_back();
     most_taken_ = std::max(most_taken_, count_ - free_.size());
+    all_taken_bytes.fetch_add(buffer_bytes_, std::memory_order_relaxed);
     return Buffer(this, std::span<std::byte>(memory, buffer_bytes_));
 }
 
@@ -89,6 +104,7 @@ void BufferPool::give_back(std::span<std::byte> memory) {
         MutexLock lock(mutex_);
         if (!INVARIANT_HOLDS(free_.size() < count_)) return;
         free_.push_back(memory.data());
+        all_taken_bytes.fetch_sub(buffer_bytes_, std::memory_order_relaxed);
         callback = on_return_;
     }
     if (callback) callback();

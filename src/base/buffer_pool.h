@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
@@ -73,6 +74,12 @@ class BufferPool {
     // The greatest number of buffers that were out at once since the pool was made.
     size_t most_taken() const;
     std::span<std::byte> region() const { return region_; }
+
+    // What all pools of this process have, and what of it is out.
+    struct Usage {
+        uint64_t pool_bytes = 0, taken_bytes = 0;
+    };
+    static Usage usage();
 
   private:
     friend class Buffer;

@@ -35,6 +35,11 @@ void RankEpochs::end(Entry& entry, const EpochEnded& news) {
     entry.captured_everywhere = news.captured_everywhere;
 }
 
+void RankEpochs::tell_of_change() {
+    changes_.fetch_add(1, std::memory_order_relaxed);
+    changed_.notify_all();
+}
+
 void RankEpochs::forget_old() {
     for (auto entry = entries_.begin(); entries_.size() > max_entries && entry != entries_.end();)
         entry = is_final(entry->second.info.state) ? entries_.erase(entry) : std::next(entry);
@@ -57,7 +62,7 @@ void RankEpochs::add(const EpochInfo& info, bool for_shared) {
     if (entry.info.state == EpochState::failed) note_failure(info.epoch, entry.info.why);
     entries_[info.epoch] = std::move(entry);
     forget_old();
-    changed_.notify_all();
+    tell_of_change();
 }
 
 void RankEpochs::note_failure(uint64_t epoch, const Status& why) {
@@ -80,7 +85,7 @@ void RankEpochs::flushing(EpochKey key) {
     auto found = entries_.find(key.epoch);
     if (found == entries_.end() || found->second.info.run != key.run) return;
     if (found->second.info.state == EpochState::captured) found->second.info.state = EpochState::flushing;
-    changed_.notify_all();
+    tell_of_change();
 }
 
 void RankEpochs::ended(const EpochEnded& news) {
@@ -95,7 +100,7 @@ void RankEpochs::ended(const EpochEnded& news) {
     end(found->second, news);
     if (news.state == EpochState::failed) note_failure(news.key.epoch, news.why);
     if (news.state == EpochState::committed) keep_recent(flush_seconds_, news.seconds);
-    changed_.notify_all();
+    tell_of_change();
 }
 
 void RankEpochs::fail_all(const Status& why, bool let_go) {
@@ -112,7 +117,7 @@ void RankEpochs::fail_all(const Status& why, bool let_go) {
         entry.still_read = !let_go_;
         if (!first_failed) first_failed = epoch;
     }
-    changed_.notify_all();
+    tell_of_change();
     // This comes last, because it needs memory, and those who wait must hear of the rest anyway.
     if (first_failed) note_failure(*first_failed, why);
 }

@@ -7,6 +7,7 @@
 // rank's messages) brings news.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <deque>
 #include <functional>
@@ -54,6 +55,8 @@ class RankEpochs {
     SaveCosts costs() const;
     std::optional<SteadyClock::time_point> last_save() const;
     Status broken() const;  // the reason given to fail_all(); ok if it was not called
+    // Grows with every change. It costs no lock, for those who look all the time.
+    uint64_t changes() const { return changes_.load(std::memory_order_relaxed); }
 
     // Sleeps until done() is true or the deadline has passed. Returns whether it is true. done() is
     // called under the lock, so it must use nothing but its argument.
@@ -66,9 +69,11 @@ class RankEpochs {
     static void end(Entry& entry, const EpochEnded& news);
     void note_failure(uint64_t epoch, const Status& why) REQUIRES(mutex_);
     void forget_old() REQUIRES(mutex_);
+    void tell_of_change() REQUIRES(mutex_);
 
     mutable Mutex mutex_;
     Condition changed_;
+    std::atomic<uint64_t> changes_{0};
     Entries entries_ GUARDED_BY(mutex_);
     // How epochs ended that this rank has not captured yet.
     std::map<EpochKey, EpochEnded> early_ GUARDED_BY(mutex_);

@@ -77,6 +77,9 @@ class Session : public Checkpointer {
     int rank_count() const override { return context_.rank_count(); }
     uint64_t agent_bytes() const override { return background_->buffer_bytes_used(); }
 
+    // What this rank knows at present. Nothing is read for it, so that a look changes nothing.
+    const RankEpochs& epochs() const { return epochs_; }
+
   private:
     static Background::Deadline deadline_of(std::chrono::milliseconds longest);
     Status check_epoch(uint64_t epoch) const REQUIRES(save_mutex_);

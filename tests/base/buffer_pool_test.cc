@@ -13,6 +13,23 @@
 namespace tailrace::internal::test {
 namespace {
 
+TEST(BufferPoolTest, TheProcessKnowsWhatAllPoolsHave) {
+    const auto before = BufferPool::usage();
+    {
+        auto one = BufferPool::create(3, 8192, 4096), other = BufferPool::create(1, 4096, 4096);
+        ASSERT_TRUE(one.ok() && other.ok());
+        const Buffer first = (*one)->try_take();
+        {
+            const Buffer second = (*one)->try_take(), third = (*other)->try_take();
+            EXPECT_EQ(BufferPool::usage().taken_bytes - before.taken_bytes, 2 * 8192 + 4096u);
+        }
+        EXPECT_EQ(BufferPool::usage().pool_bytes - before.pool_bytes, 3 * 8192 + 4096u);
+        EXPECT_EQ(BufferPool::usage().taken_bytes - before.taken_bytes, 8192u);
+    }
+    EXPECT_EQ(BufferPool::usage().pool_bytes, before.pool_bytes);
+    EXPECT_EQ(BufferPool::usage().taken_bytes, before.taken_bytes);
+}
+
 TEST(BufferPoolTest, GivesOutEachBufferOnceAndNoMore) {
     auto pool = BufferPool::create(3, 8192, 4096);
     ASSERT_TRUE(pool.ok()) << pool.status().to_string();
