@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstring>
+
 #include "doubles/strict_invariants.h"
 #include "threads/worker.h"
 #include "transport/in_process.h"
@@ -69,13 +72,11 @@ std::vector<std::byte> content(uint64_t epoch, int rank, int region, uint64_t by
     std::vector<std::byte> data(bytes);
     uint64_t state = epoch * 0x9E3779B97F4A7C15u + static_cast<uint64_t>(rank) * 1000003u +
                      static_cast<uint64_t>(region) * 10007u + 1;
-    for (size_t i = 0; i < data.size(); ++i) {
-        if (i % 8 == 0) {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-        }
-        data[i] = static_cast<std::byte>(state >> (8 * (i % 8)));
+    for (size_t i = 0; i < data.size(); i += sizeof state) {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        std::memcpy(data.data() + i, &state, std::min(sizeof state, data.size() - i));
     }
     return data;
 }

@@ -44,7 +44,7 @@ class Stage {
     }
     // The transports of a job. Empty: ranks are threads (transport/in_process.h).
     virtual std::vector<std::unique_ptr<Transport>> connect(const std::vector<std::string>& /*hosts*/,
-                                                            bool /*concurrent*/) {
+                                                            bool /*concurrent*/, const Config& /*config*/) {
         return {};
     }
     // A job begins. Where it may meet faults, `kill` lets its processes die: nothing they do has an effect
@@ -52,6 +52,8 @@ class Stage {
     // Says whether ranks may be cut off from each other.
     virtual bool begin_job(bool /*faults*/, std::function<void()> /*kill*/) { return false; }
     virtual void end_job() {}
+    // A stage that has one task run at a time calls `check` after every step. It must not wait.
+    virtual void after_step(std::function<void()> /*check*/) {}
 };
 
 // So that a run of histories can be seen to have tested something.

@@ -1,12 +1,13 @@
 // What the ranks of a history save, and its random numbers (history.h).
 #pragma once
 
-#include <cstring>
-#include <map>
+#include <algorithm>
+#include <climits>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "base/bytes.h"
 #include "session/cluster.h"
 #include "threads/mutex.h"
 

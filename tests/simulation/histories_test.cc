@@ -75,10 +75,12 @@ TEST_P(HistoriesTest, EveryOneRestoresACommittedEpochBitForBitOrTellsTheTruth) {
 INSTANTIATE_TEST_SUITE_P(Seeds, HistoriesTest, ::testing::Range<uint64_t>(0, cases));
 
 // The checks of a history can fail, and a failure is cut down to a history that fails again.
-TEST(PlantedFaultTest, LostSyncsAreFoundAndCutDownAndReplayed) {
+class PlantedFaultTest : public ::testing::TestWithParam<PlantedFault> {};
+
+TEST_P(PlantedFaultTest, IsFoundAndCutDownAndReplayed) {
     keep_quiet();
     const HistoryLimits any;
-    lost_syncs_planted = true;
+    planted_fault = GetParam();
     const auto found = simulate_in_child(1, 125, any, true).failed;
     ASSERT_TRUE(found.has_value());
     const HistoryLimits small = shrink(*found, any);
@@ -87,9 +89,28 @@ TEST(PlantedFaultTest, LostSyncsAreFoundAndCutDownAndReplayed) {
     EXPECT_LT(small.most_nodes + small.most_jobs + small.most_saves,
               any.most_nodes + any.most_jobs + any.most_saves);
     EXPECT_TRUE(simulate_in_child(*found, 1, small, true).failed.has_value());
-    lost_syncs_planted = false;
+    planted_fault = PlantedFault::none;
     EXPECT_FALSE(simulate_in_child(*found, 1, small, true).failed.has_value());
 }
+
+INSTANTIATE_TEST_SUITE_P(Faults, PlantedFaultTest,
+                         ::testing::Values(PlantedFault::lost_syncs, PlantedFault::lost_writes,
+                                           PlantedFault::credits_twice, PlantedFault::kept_pool),
+                         [](const ::testing::TestParamInfo<PlantedFault>& fault) -> std::string {
+                             switch (fault.param) {
+                                 case PlantedFault::lost_syncs:
+                                     return "LostSyncs";
+                                 case PlantedFault::lost_writes:
+                                     return "LostWrites";
+                                 case PlantedFault::credits_twice:
+                                     return "CreditsTwice";
+                                 case PlantedFault::kept_pool:
+                                     return "KeptPool";
+                                 case PlantedFault::none:
+                                     break;
+                             }
+                             return "None";
+                         });
 
 TEST(ReplayTest, ASeedGivesTheSameHistoryBitForBit) {
     keep_quiet();

@@ -57,11 +57,12 @@ struct Gathering {
 class Network::Wires {
   public:
     Wires(VirtualExecutor& executor_in, std::vector<std::string> hosts_in, NetworkCosts costs_in,
-          bool concurrent_in)
+          bool concurrent_in, CreditWatch* watch_in)
         : executor(executor_in),
           hosts(std::move(hosts_in)),
           costs(costs_in),
           concurrent(concurrent_in),
+          watch(watch_in),
           dice(executor_in.random_number()),
           ranks(hosts.size()),
           gathering(next_gathering()) {}
@@ -84,11 +85,18 @@ class Network::Wires {
     Status post(int source, int target, std::span<const std::byte> bytes) {
         TAILRACE_TRY(check(source));
         executor.note("post", static_cast<uint64_t>(source * 1000 + target), bytes.size());
+        if (watch != nullptr) watch->posted(source, target, bytes);
         if (rank(target).lost || rank(target).left) return {};
         TimePoint& last = rank(target).last_from[source];
         last = std::max(last, SteadyClock::now() + flight());
         rank(target).messages.emplace(Arrival{last, ++posted}, Message{source, {bytes.begin(), bytes.end()}});
         executor.wake(&rank(target), true);  // to sleep until then
+        if (credits_to_double && CreditWatch::gives_credit(bytes)) {
+            credits_to_double = false;
+            const Status again = post(source, target, bytes);
+            credits_to_double = true;
+            return again;
+        }
         return {};
     }
 
@@ -209,7 +217,8 @@ class Network::Wires {
     const std::vector<std::string> hosts;
     const NetworkCosts costs;
     const bool concurrent;
-    bool ended = false;
+    CreditWatch* const watch;
+    bool ended = false, credits_to_double = false;
 
   private:
     std::shared_ptr<Gathering> next_gathering() const {
@@ -259,9 +268,13 @@ class Network::WireTransfer final : public Transfer {
         : wires_(std::move(wires)), rank_(rank), channel_(channel), end_(std::make_shared<End>()) {
         end_->memory = memory;
         end_->sends = sends;
+        if (wires_->watch != nullptr && !sends) wires_->watch->receive_begins(rank_, channel_.tag);
         wires_->start(channel_, end_);
     }
-    ~WireTransfer() override { wires_->take_back(channel_, *end_); }
+    ~WireTransfer() override {
+        wires_->take_back(channel_, *end_);
+        if (wires_->watch != nullptr && !end_->sends) wires_->watch->receive_ends(rank_, channel_.tag);
+    }
 
     Result<std::optional<uint64_t>> test() override {
         const VirtualExecutor::OwnWork own;
@@ -372,8 +385,8 @@ class Network::WireTransport final : public Transport {
 };
 
 Network::Network(VirtualExecutor& executor, std::vector<std::string> hosts, NetworkCosts costs,
-                 bool concurrent)
-    : wires_(std::make_shared<Wires>(executor, std::move(hosts), costs, concurrent)) {}
+                 bool concurrent, CreditWatch* watch)
+    : wires_(std::make_shared<Wires>(executor, std::move(hosts), costs, concurrent, watch)) {}
 Network::~Network() = default;
 
 std::vector<std::unique_ptr<Transport>> Network::transports() {
@@ -387,6 +400,10 @@ void Network::lose(int rank) {
     wires_->rank(rank).lost = true;
     wires_->rank(rank).messages.clear();
     wires_->wake_all();
+}
+
+void Network::double_credits() {
+    wires_->credits_to_double = true;
 }
 
 void Network::end() {

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "simulation/credit_watch.h"
 #include "simulation/virtual_executor.h"
 #include "transport/transport.h"
 
@@ -26,12 +27,16 @@ struct NetworkCosts {
 
 class Network {
   public:
-    Network(VirtualExecutor& executor, std::vector<std::string> hosts, NetworkCosts costs, bool concurrent);
+    // `watch`, if given, sees all messages and receives. It outlives the transports.
+    Network(VirtualExecutor& executor, std::vector<std::string> hosts, NetworkCosts costs, bool concurrent,
+            CreditWatch* watch = nullptr);
     ~Network();
     // One for each rank. They keep what they need of the network alive.
     std::vector<std::unique_ptr<Transport>> transports();
     void lose(int rank);
     void end();
+    // A fault to be found: from now on each message that gives a credit comes twice.
+    void double_credits();
 
   private:
     class Wires;

@@ -1,10 +1,14 @@
 #include "simulation/simulated_stage.h"
 
+#include <gtest/gtest.h>
+
+#include "base/buffer_pool.h"
+
 namespace tailrace::internal::testing_support {
 
 using namespace std::chrono_literals;
 
-bool lost_syncs_planted = false;
+PlantedFault planted_fault = PlantedFault::none;
 
 SimulatedStage::SimulatedStage(VirtualExecutor& executor)
     : executor_(executor), dice_(executor.random_number()) {
@@ -23,16 +27,20 @@ SimulatedStage::SimulatedStage(VirtualExecutor& executor)
 std::shared_ptr<Storage> SimulatedStage::mount(std::shared_ptr<Storage> storage, const std::string& host,
                                                std::function<void()> named) {
     auto server = std::make_shared<Server>(executor_, host.empty() ? server_costs_ : ServerCosts{});
-    if (lost_syncs_planted) server->lose_syncs();
+    if (planted_fault == PlantedFault::lost_syncs) server->lose_syncs();
+    if (planted_fault == PlantedFault::lost_writes && !host.empty()) server->lose_writes();
     Renamed renamed;
     if (named) renamed = [named = std::move(named)](const std::string&) { named(); };
     return timed(std::move(storage), std::move(server), std::move(renamed));
 }
 
 std::vector<std::unique_ptr<Transport>> SimulatedStage::connect(const std::vector<std::string>& hosts,
-                                                                bool concurrent) {
+                                                                bool concurrent, const Config& config) {
     hosts_ = hosts;
-    network_ = std::make_unique<Network>(executor_, hosts, network_costs_, concurrent);
+    credits_ = std::make_unique<CreditWatch>(CreditWatch::Bounds{config.buffers, config.buffer_bytes},
+                                             [](const std::string& what) { ADD_FAILURE() << what; });
+    network_ = std::make_unique<Network>(executor_, hosts, network_costs_, concurrent, credits_.get());
+    if (planted_fault == PlantedFault::credits_twice) network_->double_credits();
     return network_->transports();
 }
 
@@ -46,6 +54,7 @@ bool SimulatedStage::begin_job(bool faults, std::function<void()> kill) {
         MutexLock lock(mutex_);
         job_runs_ = true;
     }
+    answers_lost_ = false;
     auto fate = Fate::none;
     const uint64_t drawn = dice_.below(20);
     if (drawn < 3) fate = drawn == 0 ? Fate::clock_set : Fate::asleep;
@@ -80,6 +89,7 @@ void SimulatedStage::meet(Fate fate, const std::function<void()>& kill) {
             executor_.note("cut off " + lost);
             for (size_t rank = 0; rank < hosts_.size(); ++rank)
                 if (hosts_[rank] == lost) network_->lose(static_cast<int>(rank));
+            answers_lost_ = true;
             // The launcher finds out, and ends the job.
             (void)pass(some_time() * 10);
             break;
@@ -88,6 +98,7 @@ void SimulatedStage::meet(Fate fate, const std::function<void()>& kill) {
             break;
     }
     executor_.note("killed");
+    answers_lost_ = true;
     kill();
     network_->end();
 }
@@ -100,6 +111,11 @@ void SimulatedStage::end_job() {
     }
     fate_ = Worker();
     network_.reset();
+    if (planted_fault == PlantedFault::kept_pool) (void)BufferPool::create(1, 4096, 4096)->release();
+    if (credits_ && !std::exchange(answers_lost_, false)) {
+        EXPECT_EQ(credits_->open(), 0u) << "the job has ended in order";
+    }
+    credits_.reset();
 }
 
 }  // namespace tailrace::internal::testing_support

@@ -16,18 +16,26 @@
 
 namespace tailrace::internal::testing_support {
 
-// A fault that no history may overlook: storages lose the syncs of files. Child processes inherit it.
-extern bool lost_syncs_planted;
+// A fault that histories must not overlook. Child processes inherit it.
+enum class PlantedFault {
+    none,
+    lost_syncs,     // files are said to be synced, and are not
+    lost_writes,    // now and then something is said to be written to a file of a node, and is not
+    credits_twice,  // every message that gives a credit comes twice
+    kept_pool,      // buffers stay when a job ends
+};
+extern PlantedFault planted_fault;
 
 class SimulatedStage final : public Stage {
   public:
     explicit SimulatedStage(VirtualExecutor& executor);
     std::shared_ptr<Storage> mount(std::shared_ptr<Storage> storage, const std::string& host,
                                    std::function<void()> named) override;
-    std::vector<std::unique_ptr<Transport>> connect(const std::vector<std::string>& hosts,
-                                                    bool concurrent) override;
+    std::vector<std::unique_ptr<Transport>> connect(const std::vector<std::string>& hosts, bool concurrent,
+                                                    const Config& config) override;
     bool begin_job(bool faults, std::function<void()> kill) override;
     void end_job() override;
+    void after_step(std::function<void()> check) override { executor_.after_step(std::move(check)); }
 
   private:
     enum class Fate { none, killed, cut_off, asleep, clock_set };
@@ -42,7 +50,9 @@ class SimulatedStage final : public Stage {
     NetworkCosts network_costs_;
     ServerCosts server_costs_;
     std::vector<std::string> hosts_;
+    std::unique_ptr<CreditWatch> credits_;
     std::unique_ptr<Network> network_;
+    bool answers_lost_ = false;  // ranks cannot answer any more
     Mutex mutex_;
     Condition ended_;
     bool job_runs_ GUARDED_BY(mutex_) = false;

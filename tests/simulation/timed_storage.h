@@ -28,6 +28,9 @@ class Server {
     // From now on files are said to be synced, and are not. To see whether a test finds it.
     void lose_syncs() { loses_syncs_ = true; }
     bool loses_syncs() const { return loses_syncs_; }
+    // From now on one write of a hundred is said to be done, and is not.
+    void lose_writes() { loses_writes_ = true; }
+    bool loses_this_write() { return loses_writes_ && dice_.chance(0.01); }
 
   private:
     VirtualExecutor& executor_;
@@ -35,7 +38,7 @@ class Server {
     Dice dice_;
     SteadyClock::time_point free_from_{};
     std::chrono::nanoseconds busy_{0};
-    bool loses_syncs_ = false;
+    bool loses_syncs_ = false, loses_writes_ = false;
 };
 
 // `renamed` is called after each rename that went well, by the task that did it.

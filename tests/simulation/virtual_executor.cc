@@ -109,7 +109,7 @@ void VirtualExecutor::run(std::function<void()> body) {
 }
 
 SteadyClock::time_point VirtualExecutor::now() {
-    now_ += step_time;
+    if (!checking_) now_ += step_time;
     return now_;
 }
 
@@ -187,13 +187,14 @@ VirtualExecutor::Context& VirtualExecutor::make_ready(Context& context) {
 
 void VirtualExecutor::pause() {
     const OwnWork own;
-    if (options_.pause <= 0 || ready_.empty() || !dice_.chance(options_.pause)) return;
+    if (checking_ || options_.pause <= 0 || ready_.empty() || !dice_.chance(options_.pause)) return;
     ready_.push_back(running_);
     switch_away();
 }
 
 void VirtualExecutor::wait(const void* place, std::optional<SteadyClock::time_point> until) {
     const OwnWork own;
+    if (checking_) stand_still("cannot go on: a check waits");
     running_->place = place;
     waiting_[place].push_back(running_);
     if (until) running_->alarm = alarms_.emplace(*until, running_);
@@ -213,7 +214,11 @@ void VirtualExecutor::wake(const void* place, bool all) {
 }
 
 void VirtualExecutor::switch_away() {
-    if (check_) check_();
+    if (check_) {
+        checking_ = true;
+        check_();
+        checking_ = false;
+    }
     if (++steps_ > options_.most_steps) stand_still("goes round in circles");
     now_ += step_time;
     if (ready_.empty() && alarms_.empty()) stand_still("stands still: everybody waits");

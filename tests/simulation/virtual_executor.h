@@ -67,7 +67,9 @@ class VirtualExecutor final : public Executor {
     void note(std::string_view what, uint64_t a = 0, uint64_t b = 0);
     uint64_t trace() const { return trace_; }
     uint64_t steps() const { return steps_; }
-    // Called after every step, when no task runs. It must not wait.
+    // Called after every step, when no task runs. It must not wait, so it may take only locks that no task
+    // holds while it waits for something else. Time stands still meanwhile: a history is the same with and
+    // without it.
     void after_step(std::function<void()> check) { check_ = std::move(check); }
 
     // As long as one lives, the running task works for the simulation and not for the program: what fails
@@ -99,6 +101,7 @@ class VirtualExecutor final : public Executor {
     uint64_t trace_ = 0, steps_ = 0, started_ = 0;
     int ended_ = 0;  // contexts of tasks that have ended, which the next task to run gives back
     std::function<void()> check_;
+    bool checking_ = false;
 
     std::vector<std::unique_ptr<Context>> contexts_;  // of tasks that have not ended, by no order
     std::unordered_map<Task, Context*> tasks_;

@@ -156,5 +156,44 @@ TEST(VirtualExecutorDeathTest, AStandstillIsToldAndEndsTheProcess) {
         "goes round in circles");
 }
 
+TEST(VirtualExecutorTest, ChecksComeAfterEveryStepAndChangeNothing) {
+    const auto run = [](bool check) {
+        VirtualExecutor executor(3, {.pause = 0.5, .most_steps = 100'000, .story = {}});
+        uint64_t checks = 0;
+        Mutex mutex;
+        if (check)
+            executor.after_step([&] {
+                MutexLock lock(mutex);
+                ++checks;
+                EXPECT_EQ(SteadyClock::now(), SteadyClock::now());
+            });
+        executor.run([&] {
+            std::vector<Worker> workers;
+            for (int i = 0; i < 3; ++i)
+                workers.emplace_back("worker", Priority{}, [&](const std::stop_token&) {
+                    for (int turn = 0; turn < 5; ++turn) {
+                        { MutexLock lock(mutex); }
+                        sleep_for(1ms);
+                    }
+                });
+        });
+        if (check) {
+            EXPECT_EQ(checks, executor.steps());
+        }
+        return std::pair(executor.trace(), executor.steps());
+    };
+    EXPECT_EQ(run(true), run(false));
+}
+
+TEST(VirtualExecutorDeathTest, ACheckThatWaitsIsAMistake) {
+    EXPECT_DEATH(
+        {
+            VirtualExecutor executor(1, {});
+            executor.after_step([] { sleep_for(1ms); });
+            executor.run([] { sleep_for(1ms); });
+        },
+        "a check waits");
+}
+
 }  // namespace
 }  // namespace tailrace::internal

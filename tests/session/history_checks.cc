@@ -1,0 +1,308 @@
+#include "session/history_checks.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <tuple>
+
+#include "base/buffer_pool.h"
+#include "protect/protector.h"
+#include "read/epoch_reader.h"
+#include "session/session.h"
+
+namespace tailrace::internal::testing_support {
+
+bool earlier(EpochKey a, EpochKey b) {
+    return std::tie(a.run, a.epoch) < std::tie(b.run, b.epoch);
+}
+
+namespace {
+
+// (Comparing vectors of std::byte goes byte by byte.)
+bool same(const std::vector<std::byte>& a, const std::vector<std::byte>& b) {
+    return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size()) == 0);
+}
+
+}  // namespace
+
+// ---- a job
+// -------------------------------------------------------------------------------------------------
+
+void HistoryChecks::job_begins(JobInfo job) {
+    MutexLock lock(mutex_);
+    job_ = std::move(job);
+    topology_ = make_topology(job_.hosts, job_.config.ranks_per_node);
+    tier_ = local_tier(job_.config.local_dir, job_.config.shared_dir, job_.config.name);
+    const uint64_t of_protector =
+        job_.config.redundancy == "none" ? 0 : protect_buffers * protect_buffer_bytes;
+    memory_bound_ = static_cast<uint64_t>(topology_.node_count()) *
+                    (job_.config.buffers * job_.config.buffer_bytes + of_protector);
+    captures_.clear();
+    told_.clear();
+    seen_.clear();
+    ends_.clear();
+    newest_begun_ = 0;
+    watched_.assign(job_.hosts.size(), {});
+}
+
+void HistoryChecks::job_ends() {
+    MutexLock lock(mutex_);
+    watched_.clear();
+    const auto usage = BufferPool::usage();
+    EXPECT_EQ(usage.taken_bytes, 0u) << "of buffers are in use, and all sessions are closed";
+    EXPECT_EQ(usage.pool_bytes, 0u) << "of buffers stay, and all sessions are closed";
+}
+
+void HistoryChecks::opened(int rank, Checkpointer& session) {
+    MutexLock lock(mutex_);
+    watched_[static_cast<size_t>(rank)] = {&dynamic_cast<Session&>(session).epochs(), 0};
+}
+
+void HistoryChecks::closes(int rank) {
+    MutexLock lock(mutex_);
+    watched_[static_cast<size_t>(rank)] = {};
+}
+
+void HistoryChecks::goes_back() {
+    MutexLock lock(mutex_);
+    promises_.went_back = true;
+}
+
+void HistoryChecks::saves(Attempt attempt) {
+    MutexLock lock(mutex_);
+    newest_begun_ = std::max(newest_begun_, attempt.epoch);
+}
+
+void HistoryChecks::note(Checkpointer& session, uint64_t epoch, bool captured) {
+    const auto info = session.state(epoch);
+    if (!info.ok() || info->state == EpochState::unknown) return;
+    const EpochKey key{epoch, info->run};
+    (void)moves_forward(told_, session.rank(), key, info->state);
+    if (info->state == EpochState::committed) check_committed(key);
+    MutexLock lock(mutex_);
+    run_of_job_[job_.number] = info->run;
+    if (info->state == EpochState::committed)
+        promises_.committed = std::max(promises_.committed, key, earlier);
+    if (captured && !job_.meets_local_faults && ++captures_[epoch] == ranks())
+        promises_.captured = std::max(promises_.captured, key, earlier);
+}
+
+// ---- states
+// ------------------------------------------------------------------------------------------------
+
+// captured, flushing, then one of the ends, which stays.
+bool HistoryChecks::moves_forward(States& states, int rank, EpochKey key, EpochState state) {
+    MutexLock lock(mutex_);
+    const auto [seen, is_new] = states.try_emplace({rank, key}, state);
+    auto& before = seen->second;
+    EXPECT_TRUE(before == state || (!is_final(before) && before < state))
+        << "rank " << rank << ", " << to_string(key) << ": state " << static_cast<int>(state) << " after "
+        << static_cast<int>(before);
+    return std::exchange(before, state) != state || is_new;
+}
+
+void HistoryChecks::after_step() {
+    check_memory();
+    for (size_t rank = 0; rank < watched_.size(); ++rank) {
+        auto& watched = watched_[rank];
+        if (watched.epochs == nullptr || watched.epochs->changes() == watched.changes) continue;
+        watched.changes = watched.epochs->changes();
+        for (const auto& entry : watched.epochs->all()) {
+            const auto& info = entry.info;
+            const EpochKey key{info.epoch, info.run};
+            if (!moves_forward(seen_, static_cast<int>(rank), key, info.state)) continue;
+            if (is_final(info.state) && !entry.unheard) check_end(static_cast<int>(rank), key, info.state);
+            if (info.state == EpochState::captured) check_part(static_cast<int>(rank), key);
+            if (info.state == EpochState::committed) check_committed(key);
+        }
+    }
+}
+
+void HistoryChecks::check_end(int rank, EpochKey key, EpochState state) {
+    const auto [ended, first] = ends_.try_emplace(key, state);
+    EXPECT_TRUE(ended->second == state)
+        << "rank " << rank << " hears that " << to_string(key) << " ended in state "
+        << static_cast<int>(state) << ", and another one " << static_cast<int>(ended->second);
+}
+
+void HistoryChecks::check_memory() {
+    const auto usage = BufferPool::usage();
+    if (usage.taken_bytes <= usage.pool_bytes && usage.pool_bytes <= memory_bound_) return;
+    ADD_FAILURE() << usage.taken_bytes << " bytes of buffers are in use, pools have " << usage.pool_bytes
+                  << ", and the job may have " << memory_bound_;
+    memory_bound_ = UINT64_MAX;  // once is enough
+}
+
+// A rank has just captured this.
+void HistoryChecks::check_part(int rank, EpochKey key) {
+    if (promises_.damaged) return;
+    const auto& host = job_.hosts[static_cast<size_t>(rank)];
+    const int node = topology_.node_of_rank[static_cast<size_t>(rank)];
+    const PartFileName name{job_.config.name, key, static_cast<uint32_t>(rank), false};
+    auto& local = *machines_.local_of(host);
+    const auto read = [&]() -> Status {
+        TAILRACE_ASSIGN(auto part, captured_part(local, join_path(tier_.directory(node), to_string(name))));
+        const EpochSources sources{key, static_cast<uint32_t>(ranks()), {std::move(part)}, std::nullopt};
+        TAILRACE_ASSIGN(const auto reader, EpochReader::open(local, *machines_.shared, sources));
+        return check_reader(*reader, static_cast<uint32_t>(rank), false);
+    }();
+    EXPECT_TRUE(read.ok()) << "rank " << rank << " has captured " << to_string(key) << ": "
+                           << read.to_string();
+}
+
+Result<std::unique_ptr<EpochReader>> HistoryChecks::open_shared(EpochKey key) {
+    auto& shared = *machines_.shared;
+    TAILRACE_ASSIGN(const auto listed, list_shared(shared, job_.config.shared_dir, job_.config.name));
+    for (const auto& files : listed) {
+        if (files.key != key) continue;
+        TAILRACE_ASSIGN(auto epoch, load_shared_epoch(shared, files));
+        const uint32_t rank_count = epoch.rank_count;
+        return EpochReader::open(shared, shared, {key, rank_count, {}, std::move(epoch)});
+    }
+    return Status(Code::not_found, "it has no files");
+}
+
+// No rank is told that an epoch is committed which a reader would not open. Those that have been read when
+// they got their names are known to be sound, and older ones may have been removed meanwhile.
+void HistoryChecks::check_committed(EpochKey key) {
+    {
+        MutexLock lock(mutex_);
+        if (announced_.contains(key)) return;
+    }
+    const auto removable = [&] {
+        MutexLock lock(mutex_);
+        return promises_.damaged || (job_.config.keep_shared > 0 && key.epoch < newest_begun_);
+    };
+    if (removable()) return;
+    const auto reader = open_shared(key);
+    const Status read = reader.ok() ? check_everything(**reader) : reader.status();
+    EXPECT_TRUE(read.ok() || removable())
+        << to_string(key) << " is reported as committed: " << read.to_string();
+}
+
+// What has its final names is announced, or will be.
+void HistoryChecks::check_names() {
+    if (promises_.damaged) return;
+    const auto listed = list_shared(*machines_.shared, job_.config.shared_dir, job_.config.name);
+    ASSERT_TRUE(listed.ok()) << listed.status().to_string();
+    for (const auto& files : *listed) {
+        {
+            MutexLock lock(mutex_);
+            if (!looks_complete(files) || !announced_.insert(files.key).second) continue;
+        }
+        ++tally_.announced;
+        const auto reader = open_shared(files.key);
+        const Status read = reader.ok() ? check_everything(**reader) : reader.status();
+        EXPECT_TRUE(read.ok()) << to_string(files.key) << " has its names: " << read.to_string();
+    }
+}
+
+// ---- bytes
+// -------------------------------------------------------------------------------------------------
+
+Status HistoryChecks::check_reader(EpochReader& reader, uint32_t rank, bool run_is_known) {
+    const auto signed_rank = static_cast<int>(rank);
+    std::vector<std::byte> tag(16), fixed(sizes_.fixed(signed_rank));
+    const std::vector<RegionTarget> targets{{"tag", tag}, {"fixed", fixed}};
+    TAILRACE_TRY(reader.read_regions(rank, targets));
+    const auto attempt = read_tag(tag);
+    {
+        MutexLock lock(mutex_);
+        EXPECT_EQ(attempt.epoch, reader.key().epoch);
+        if (run_is_known) {
+            EXPECT_EQ(run_of_job_[attempt.job], reader.key().run);
+        }
+    }
+    EXPECT_TRUE(same(fixed, content(attempt.number(), signed_rank, 1, fixed.size()))) << "rank " << rank;
+    std::vector<std::byte> variable(sizes_.variable(attempt, signed_rank));
+    const RegionTarget target{"variable", variable};
+    TAILRACE_TRY(reader.read_regions(rank, {&target, 1}));
+    EXPECT_TRUE(same(variable, content(attempt.number(), signed_rank, 2, variable.size())))
+        << "rank " << rank;
+    return {};
+}
+
+// The regions of all ranks, and the array that they have together.
+Status HistoryChecks::check_everything(EpochReader& reader) {
+    for (uint32_t rank = 0; rank < reader.rank_count(); ++rank)
+        TAILRACE_TRY(check_reader(reader, rank, false));
+    std::vector<std::byte> tag(16);
+    const RegionTarget target{"tag", tag};
+    TAILRACE_TRY(reader.read_regions(0, {&target, 1}));
+    std::vector<uint32_t> cells(sizes_.cells);
+    const std::vector<uint64_t> offset{0}, shape{cells.size()};
+    TAILRACE_TRY(reader.read_box("cells", offset, shape, std::as_writable_bytes(std::span(cells))));
+    for (uint64_t i = 0; i < cells.size(); ++i)
+        if (cells[i] != cell(read_tag(tag), i)) {
+            ADD_FAILURE() << to_string(reader.key()) << ": cell " << i << " is wrong";
+            break;
+        }
+    return {};
+}
+
+uint64_t HistoryChecks::restore_and_check(Checkpointer& session, RankState& state, bool verify) {
+    const int rank = session.rank();
+    const EpochKey bound = job_.bound;
+    const bool must_work = !job_.meets_faults && !promises_.damaged && !promises_.torn;
+    auto opened = session.open_epoch(std::nullopt, std::nullopt, verify);
+    if (!opened.ok()) {
+        // The truth, as long as nothing was promised.
+        EXPECT_EQ(to_string(bound), to_string(EpochKey{}))
+            << "rank " << rank << " found nothing: " << opened.status().to_string();
+        ++tally_.nothing;
+        return 0;
+    }
+    auto reader = std::move(*opened);
+    const EpochKey key = reader->key();
+    EXPECT_FALSE(earlier(key, bound))
+        << "rank " << rank << " opened " << to_string(key) << " instead of " << to_string(bound);
+    bool same_ranks = reader->rank_count() == static_cast<uint32_t>(session.rank_count());
+    const auto read = check_reader(*reader, static_cast<uint32_t>(rank) % reader->rank_count(), true);
+    if (must_work) {
+        EXPECT_TRUE(read.ok()) << "rank " << rank << ": " << read.to_string();
+    }
+    reader.reset();
+
+    std::vector<std::string> names{"cells"};
+    if (same_ranks) names.insert(names.end(), {"tag", "fixed"});
+    auto restored = session.restore(std::nullopt, names);
+    if (same_ranks && promises_.torn && !job_.meets_faults &&
+        restored.status().code() == Code::invalid_argument) {
+        // The reader looked at heads only. What it had opened was torn, and the next older epoch is of
+        // fewer ranks than there are now: it has no regions of their own for all of them.
+        same_ranks = false;
+        restored = session.restore(std::nullopt, std::vector<std::string>{"cells"});
+    }
+    if (must_work || bound != EpochKey{}) {
+        EXPECT_TRUE(restored.ok()) << "rank " << rank << ": " << restored.status().to_string();
+    }
+    ++(restored.ok() ? tally_.restored : tally_.refused);
+    if (restored.ok()) check_restored(rank, state, same_ranks, *restored);
+    return key.epoch;
+}
+
+void HistoryChecks::check_restored(int rank, const RankState& state, bool same_ranks, uint64_t epoch) {
+    const auto expect_in_time = [&](Attempt attempt) {
+        MutexLock lock(mutex_);
+        EXPECT_EQ(attempt.epoch, epoch) << "rank " << rank;
+        EXPECT_FALSE(earlier({attempt.epoch, run_of_job_[attempt.job]}, job_.bound)) << "rank " << rank;
+    };
+    if (same_ranks) {
+        const auto attempt = read_tag(state.tag);
+        expect_in_time(attempt);
+        EXPECT_TRUE(same(state.fixed, content(attempt.number(), rank, 1, sizes_.fixed(rank))))
+            << "rank " << rank;
+    }
+    if (state.cells.empty()) return;
+    const uint64_t from = state.piece.offset[0];
+    const uint32_t number = state.cells[0] - cell({}, from);
+    expect_in_time({number / 64, number % 64});
+    for (uint64_t i = 0; i < state.cells.size(); ++i)
+        if (state.cells[i] != cell({number / 64, number % 64}, from + i)) {
+            ADD_FAILURE() << "rank " << rank << ": cell " << from + i << " is wrong";
+            break;
+        }
+}
+
+}  // namespace tailrace::internal::testing_support
