@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <map>
+#include <optional>
 #include <random>
 #include <set>
 #include <sstream>
@@ -127,7 +128,8 @@ class History {
         int saves = 0;
         uint64_t step = 1;  // between epochs
         bool wait_between = false, in_step = false, verify = false;
-        bool go_back = false;  // to the oldest epoch, or to what was left behind
+        bool go_back = false;                        // to the oldest epoch, or to what was left behind
+        std::vector<std::optional<Misfit>> misfits;  // by save
     };
 
     // The storages as a job sees them, and what goes wrong with them.
@@ -165,6 +167,7 @@ class History {
         course.verify = random_.chance(0.3);
         course.go_back = random_.chance(0.2);
         course.in_step = random_.chance(0.3);
+        choose_misfits(course);
         return course;
     }
 
@@ -235,7 +238,6 @@ class History {
         stage_.end_job();
         stage_.after_step({});
         checks_.job_ends();
-        if (!faults) expect_no_leftovers();
     }
 
     void one_rank(const Course& course, Checkpointer& session, const std::function<void(int)>& before_save) {
@@ -253,9 +255,10 @@ class History {
         for (int i = 0; i < course.saves; ++i) {
             before_save(i);
             const Attempt attempt{epoch_of(i), course.number};
+            const auto& misfit = course.misfits[static_cast<size_t>(i)];
             state.fill(sizes_, attempt, rank);
-            ASSERT_TRUE(state.update(session).ok());
-            checks_.saves(attempt);
+            ASSERT_TRUE(state.update(session, misfit).ok());
+            checks_.saves(attempt, misfit.has_value());
             const bool captured = session.save(attempt.epoch).ok();
             checks_.note(session, attempt.epoch, captured);
             for (int j = 0; j < i; ++j) checks_.note(session, epoch_of(j), false);
@@ -264,17 +267,11 @@ class History {
         (void)session.wait_all(for_ever);
         for (int i = 0; i < course.saves; ++i) checks_.note(session, epoch_of(i), false);
         const auto closed = session.close();
-        if (!course.faults) {
-            EXPECT_TRUE(closed.ok()) << "rank " << rank << ": " << closed.to_string();
-        }
-    }
-
-    void expect_no_leftovers() {
-        const auto left = machines_.shared->list(config_.shared_dir);
-        ASSERT_TRUE(left.ok());
-        for (const auto& entry : *left)
-            EXPECT_TRUE(promises_.damaged || entry.name.find(".unfinished") == std::string::npos)
-                << entry.name;
+        if (course.faults) return;
+        const bool all_fit = std::none_of(course.misfits.begin(), course.misfits.end(),
+                                          [](const auto& misfit) { return misfit.has_value(); });
+        EXPECT_EQ(closed.code(), all_fit ? Code::ok : Code::invalid_argument)
+            << "rank " << rank << ": " << closed.to_string();
     }
 
     void tell(const Course& course, const Job& job) {
@@ -284,13 +281,25 @@ class History {
                << ", leaders " << job.config.leaders_per_file << ", policy "
                << static_cast<int>(job.config.queue_policy) << ", concurrent " << job.concurrent
                << ", redundancy " << job.config.redundancy << ", saves " << course.saves
-               << (course.go_back ? ", goes back" : "") << ", faults shared " << course.shared_faults
-               << " local " << course.local_faults << " after " << course.faults_after
-               << ", promised before: committed " << to_string(promises_.committed) << ", captured "
-               << to_string(promises_.captured) << ", damaged " << promises_.damaged << "\n";
+               << (course.go_back ? ", goes back" : "") << ", misfits "
+               << std::count_if(course.misfits.begin(), course.misfits.end(),
+                                [](const auto& misfit) { return misfit.has_value(); })
+               << ", faults shared " << course.shared_faults << " local " << course.local_faults << " after "
+               << course.faults_after << ", promised before: committed " << to_string(promises_.committed)
+               << ", captured " << to_string(promises_.captured) << ", damaged " << promises_.damaged << "\n";
     }
 
     // Chosen apart from the rest, so that a seed's history is the same with and without it.
+    void choose_misfits(Course& course) const {
+        for (int save = 0; save < course.saves; ++save) {
+            const uint64_t number = (seed_ * 64 + course.number) * 64 + static_cast<uint64_t>(save);
+            course.misfits.emplace_back();
+            if (Random(number).chance(0.06))
+                course.misfits.back() = choose_misfit(number, sizes_.cells, layout_.ranks());
+        }
+    }
+
+    // Chosen apart, too.
     void choose_redundancy(Config& config) const {
         std::mt19937_64 random(seed_ * 1000003 + job_number_);
         static constexpr const char* levels[] = {"none", "none", "partner", "xor", "rs:2"};

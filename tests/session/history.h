@@ -11,6 +11,10 @@
 // job that found nothing it could read begins anew beside what is there; later is then what the later run
 // saved.
 //
+// In some epochs a rank's piece of the array does not fit to the others'. These are refused on all ranks,
+// with a sentence. Nothing of them is ever seen again, and what was saved before and is saved after them is
+// not touched.
+//
 // A Stage says how ranks run and what they are connected by. The default is threads of the system; a
 // simulation has tasks in virtual time, and more that can go wrong.
 #pragma once
@@ -59,6 +63,7 @@ class Stage {
 // So that a run of histories can be seen to have tested something.
 struct Tally {
     std::atomic<uint64_t> restored{0}, nothing{0}, refused{0}, announced{0};
+    std::atomic<uint64_t> misfits{0};  // epochs that were refused because their arrays did not fit together
 };
 
 // Runs one. Says by gtest what is wrong, and returns what happened, in sentences.

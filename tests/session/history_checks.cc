@@ -49,6 +49,7 @@ void HistoryChecks::job_begins(JobInfo job) {
 void HistoryChecks::job_ends() {
     MutexLock lock(mutex_);
     watched_.clear();
+    if (!job_.meets_faults) check_left();
     const auto usage = BufferPool::usage();
     EXPECT_EQ(usage.taken_bytes, 0u) << "of buffers are in use, and all sessions are closed";
     EXPECT_EQ(usage.pool_bytes, 0u) << "of buffers stay, and all sessions are closed";
@@ -69,8 +70,9 @@ void HistoryChecks::goes_back() {
     promises_.went_back = true;
 }
 
-void HistoryChecks::saves(Attempt attempt) {
+void HistoryChecks::saves(Attempt attempt, bool misfits) {
     MutexLock lock(mutex_);
+    if (misfits) misfits_.insert(attempt.number());
     newest_begun_ = std::max(newest_begun_, attempt.epoch);
 }
 
@@ -79,12 +81,14 @@ void HistoryChecks::note(Checkpointer& session, uint64_t epoch, bool captured) {
     if (!info.ok() || info->state == EpochState::unknown) return;
     const EpochKey key{epoch, info->run};
     (void)moves_forward(told_, session.rank(), key, info->state);
+    if (is_final(info->state)) check_refusal(session.rank(), *info);
     if (info->state == EpochState::committed) check_committed(key);
+    const bool fits = !misfits({epoch, job_.number});
     MutexLock lock(mutex_);
     run_of_job_[job_.number] = info->run;
     if (info->state == EpochState::committed)
         promises_.committed = std::max(promises_.committed, key, earlier);
-    if (captured && !job_.meets_local_faults && ++captures_[epoch] == ranks())
+    if (captured && fits && !job_.meets_local_faults && ++captures_[epoch] == ranks())
         promises_.captured = std::max(promises_.captured, key, earlier);
 }
 
@@ -112,6 +116,7 @@ void HistoryChecks::after_step() {
             const auto& info = entry.info;
             const EpochKey key{info.epoch, info.run};
             if (!moves_forward(seen_, static_cast<int>(rank), key, info.state)) continue;
+            if (is_final(info.state)) check_refusal(static_cast<int>(rank), info);
             if (is_final(info.state) && !entry.unheard) check_end(static_cast<int>(rank), key, info.state);
             if (info.state == EpochState::captured) check_part(static_cast<int>(rank), key);
             if (info.state == EpochState::committed) check_committed(key);
@@ -124,6 +129,50 @@ void HistoryChecks::check_end(int rank, EpochKey key, EpochState state) {
     EXPECT_TRUE(ended->second == state)
         << "rank " << rank << " hears that " << to_string(key) << " ended in state "
         << static_cast<int>(state) << ", and another one " << static_cast<int>(ended->second);
+}
+
+bool HistoryChecks::misfits(Attempt attempt) {
+    MutexLock lock(mutex_);
+    return misfits_.contains(attempt.number());
+}
+
+// An epoch of this job has ended. Without faults there is no other reason for a failure.
+void HistoryChecks::check_refusal(int rank, const EpochInfo& info) {
+    const Attempt attempt{info.epoch, job_.number};
+    const bool refused =
+        info.why.code() == Code::invalid_argument && info.why.message().find("'cells'") != std::string::npos;
+    if (!misfits(attempt)) {
+        EXPECT_FALSE(refused) << "rank " << rank << ", epoch " << info.epoch << ": " << info.why.to_string();
+        EXPECT_TRUE(job_.meets_faults || info.state != EpochState::failed)
+            << "rank " << rank << ", epoch " << info.epoch << ": " << info.why.to_string();
+        return;
+    }
+    EXPECT_TRUE(info.state == EpochState::failed && (refused || job_.meets_faults))
+        << "the arrays of epoch " << info.epoch << " do not fit together, but on rank " << rank
+        << " it ended in state " << static_cast<int>(info.state) << ": " << info.why.to_string();
+    MutexLock lock(mutex_);
+    if (refused && refused_.insert(attempt.number()).second) ++tally_.misfits;
+}
+
+// After a job without faults: no file of a refused epoch, no file under an unfinished name, and the newest
+// epoch that was promised, or a newer one.
+void HistoryChecks::check_left() {
+    const auto left = list_shared(*machines_.shared, job_.config.shared_dir, job_.config.name);
+    ASSERT_TRUE(left.ok());
+    const auto run = run_of_job_.find(job_.number);
+    for (const auto& files : *left) {
+        EXPECT_TRUE(promises_.damaged || !has_unfinished(files)) << to_string(files.key);
+        EXPECT_FALSE(run != run_of_job_.end() && files.key.run == run->second &&
+                     misfits_.contains(Attempt{files.key.epoch, job_.number}.number()))
+            << to_string(files.key) << " was refused and has files";
+    }
+    if (promises_.damaged || promises_.committed == EpochKey{}) return;
+    EXPECT_TRUE(std::any_of(left->begin(), left->end(),
+                            [&](const SharedEpochFiles& files) {
+                                return !earlier(files.key, promises_.committed) &&
+                                       load_shared_epoch(*machines_.shared, files).ok();
+                            }))
+        << to_string(promises_.committed) << " was committed, and neither it nor a later one is there";
 }
 
 void HistoryChecks::check_memory() {
@@ -230,6 +279,7 @@ Status HistoryChecks::check_everything(EpochReader& reader) {
     std::vector<std::byte> tag(16);
     const RegionTarget target{"tag", tag};
     TAILRACE_TRY(reader.read_regions(0, {&target, 1}));
+    EXPECT_FALSE(misfits(read_tag(tag))) << to_string(reader.key()) << " is there, although it was refused";
     std::vector<uint32_t> cells(sizes_.cells);
     const std::vector<uint64_t> offset{0}, shape{cells.size()};
     TAILRACE_TRY(reader.read_box("cells", offset, shape, std::as_writable_bytes(std::span(cells))));
@@ -286,6 +336,7 @@ void HistoryChecks::check_restored(int rank, const RankState& state, bool same_r
     const auto expect_in_time = [&](Attempt attempt) {
         MutexLock lock(mutex_);
         EXPECT_EQ(attempt.epoch, epoch) << "rank " << rank;
+        EXPECT_FALSE(misfits_.contains(attempt.number())) << "rank " << rank << ", epoch " << epoch;
         EXPECT_FALSE(earlier({attempt.epoch, run_of_job_[attempt.job]}, job_.bound)) << "rank " << rank;
     };
     if (same_ranks) {

@@ -6,7 +6,7 @@
 // checks are cheap as long as nothing changes. Bytes are read when an epoch's state does:
 //   - captured: the rank's part holds what the rank saved.
 //   - committed, or named: a reader opens the epoch, and every byte is right.
-// All ranks that hear how an epoch ended hear the same.
+// All ranks that hear how an epoch ended hear the same. One whose arrays do not fit together is refused.
 //
 // Thread-safe.
 #pragma once
@@ -63,7 +63,7 @@ class HistoryChecks {
     void opened(int rank, Checkpointer& session);
     void closes(int rank);
     void goes_back();
-    void saves(Attempt attempt);
+    void saves(Attempt attempt, bool misfits);
     // What has become known of an epoch. `captured`: this rank's save of it has just gone well.
     void note(Checkpointer& session, uint64_t epoch, bool captured);
     // Returns the epoch to go on from, the same on every rank.
@@ -83,6 +83,9 @@ class HistoryChecks {
     using States = std::map<std::pair<int, EpochKey>, EpochState>;  // by rank, in this job
     bool moves_forward(States& states, int rank, EpochKey key, EpochState state);
     void check_end(int rank, EpochKey key, EpochState state);
+    bool misfits(Attempt attempt);
+    void check_refusal(int rank, const EpochInfo& info);
+    void check_left();
     void check_part(int rank, EpochKey key);
     void check_committed(EpochKey key);
     Result<std::unique_ptr<EpochReader>> open_shared(EpochKey key);
@@ -108,6 +111,8 @@ class HistoryChecks {
     States told_;                          // when ranks asked
     States seen_;                          // after steps
     std::map<EpochKey, EpochState> ends_;  // of this job's epochs
+    std::set<uint64_t> misfits_;           // attempts whose arrays do not fit together, by number
+    std::set<uint64_t> refused_;           // those of them that were refused
     uint64_t newest_begun_ = 0;            // the newest epoch of this job
     std::set<EpochKey> announced_;         // have been read when they got their names
     std::vector<Watched> watched_;         // by rank

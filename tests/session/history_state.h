@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -60,6 +61,43 @@ inline ArrayPiece piece_of(uint64_t cells, int rank, int count) {
     return {ElementType::uint32, {cells}, {from}, {to - from}};
 }
 
+// What a rank does wrong with its piece of the array, so that the pieces of all ranks do not fit together.
+struct Misfit {
+    enum class Kind { gap, overlap, other_shape, other_type };
+    Kind kind = Kind::gap;
+    int rank = 0;
+};
+
+inline ArrayPiece misfitting(ArrayPiece piece, Misfit::Kind kind) {
+    switch (kind) {
+        case Misfit::Kind::gap:
+            --piece.local_shape[0];
+            break;
+        case Misfit::Kind::overlap:
+            if (piece.offset[0] > 0) --piece.offset[0];
+            ++piece.local_shape[0];
+            break;
+        case Misfit::Kind::other_shape:
+            ++piece.global_shape[0];
+            break;
+        case Misfit::Kind::other_type:
+            piece.type = ElementType::float32;
+            break;
+    }
+    return piece;
+}
+
+// Some rank that has elements does something wrong that the others do not do as well.
+inline Misfit choose_misfit(uint64_t number, uint64_t cells, int ranks) {
+    Random random(number);
+    Misfit misfit;
+    misfit.rank = static_cast<int>(random.below(static_cast<uint64_t>(ranks)));
+    while (piece_of(cells, misfit.rank, ranks).local_shape[0] == 0) misfit.rank = (misfit.rank + 1) % ranks;
+    const bool alone = piece_of(cells, misfit.rank, ranks).local_shape[0] == cells;
+    misfit.kind = alone ? Misfit::Kind::gap : static_cast<Misfit::Kind>(random.between(0, 3));
+    return misfit;
+}
+
 // What a rank has registered: a tag that says which attempt it belongs to, a region of the same size every
 // time, one of another size every time, and a piece of a global array.
 struct RankState {
@@ -81,6 +119,7 @@ struct RankState {
         tag = writer.take();
         fixed = content(attempt.number(), rank, 1, sizes.fixed(rank));
         variable = content(attempt.number(), rank, 2, sizes.variable(attempt, rank));
+        cells.resize(piece.local_shape[0]);
         for (uint64_t i = 0; i < cells.size(); ++i) cells[i] = cell(attempt, piece.offset[0] + i);
     }
     Status enlist(Checkpointer& session) {
@@ -89,11 +128,16 @@ struct RankState {
         TAILRACE_TRY(session.register_region("variable", variable.data(), variable.size()));
         return session.register_array("cells", cells.data(), piece);
     }
-    Status update(Checkpointer& session) {
+    // `misfit`, if it is this rank that does not fit.
+    Status update(Checkpointer& session, std::optional<Misfit> misfit = {}) {
         TAILRACE_TRY(session.update_region("tag", tag.data(), tag.size()));
         TAILRACE_TRY(session.update_region("fixed", fixed.data(), fixed.size()));
         TAILRACE_TRY(session.update_region("variable", variable.data(), variable.size()));
-        return session.update_array("cells", cells.data(), piece);
+        if (!misfit || misfit->rank != session.rank())
+            return session.update_array("cells", cells.data(), piece);
+        const auto other = misfitting(piece, misfit->kind);
+        cells.resize(std::max(cells.size(), other.local_shape[0]));
+        return session.update_array("cells", cells.data(), other);
     }
 };
 

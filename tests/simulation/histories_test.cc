@@ -64,11 +64,14 @@ TEST_P(HistoriesTest, EveryOneRestoresACommittedEpochBitForBitOrTellsTheTruth) {
         all.steps += batch.steps;
         all.restored += batch.restored;
         all.announced += batch.announced;
+        all.misfits += batch.misfits;
     }
     std::cout << all.histories << " histories, " << all.steps
               << " steps; ranks that restored an epoch: " << all.restored
-              << ", epochs read as they got their names: " << all.announced << "\n";
+              << ", epochs read as they got their names: " << all.announced
+              << ", refused for their arrays: " << all.misfits << "\n";
     EXPECT_GT(all.restored, here);
+    EXPECT_GT(all.misfits, here / 20);
     EXPECT_GT(all.announced, here);
 }
 

@@ -74,6 +74,7 @@ class EndsAtAFailure : public ::testing::EmptyTestEventListener {
         batch.steps += simulated.steps;
         batch.restored = tally.restored;
         batch.announced = tally.announced;
+        batch.misfits = tally.misfits;
     }
     if (pwrite(report, &batch, sizeof batch, 0) != sizeof batch) _exit(2);
     std::fflush(nullptr);
