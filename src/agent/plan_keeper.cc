@@ -24,10 +24,11 @@ void PlanKeeper::begin(Priority priority) {
     writing_.begin("tailrace plans", priority, [] {
         log(LogLevel::warning, "plan records may be missing or stay: {}", caught_status().message());
     });
-    writing_.add([this] { remove_old(); });
+    // The thread has a copy, because epochs may end before it has looked.
+    writing_.add([this, spared = recovered_] { remove_old(spared); });
 }
 
-void PlanKeeper::remove_old() const {
+void PlanKeeper::remove_old(const std::set<EpochKey>& spared) const {
     const auto directories =
         directories_of_node(*context_.local, context_.tier, context_.node, context_.topology, context_.hosts);
     if (!directories.ok()) return;
@@ -37,7 +38,7 @@ void PlanKeeper::remove_old() const {
         for (const auto& entry : *entries) {
             const auto name = parse_plan_file_name(entry.name);
             if (!name || name->job != context_.config.name || name->key.run >= context_.run) continue;
-            if (name->unfinished || !recovered_.contains(name->key))
+            if (name->unfinished || !spared.contains(name->key))
                 remove_or_warn(*context_.local, join_path(directory, entry.name));
         }
     }
@@ -68,9 +69,8 @@ void PlanKeeper::write_if_known(EpochKey key) {
         if (written.ok() || failed_) return;
         failed_ = true;
         log(LogLevel::warning,
-            "the plan record of {} could not be written, so the epoch can be finished only by this program "
-            "or "
-            "the next session: {}",
+            "the plan record of {} could not be written, so only this program or the next session can "
+            "finish the epoch: {}",
             to_string(key), written.message());
     });
     pending_.erase(key);

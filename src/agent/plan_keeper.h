@@ -50,7 +50,7 @@ class PlanKeeper {
     };
     void write_if_known(EpochKey key);
     Status write(EpochKey key, std::vector<NodeOffer> offers) const;
-    void remove_old() const;
+    void remove_old(const std::set<EpochKey>& spared) const;
     std::string path_of(EpochKey key) const;
 
     const JobContext& context_;

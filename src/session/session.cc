@@ -202,9 +202,8 @@ Status Session::capture_epoch(uint64_t epoch, const Status& failure, Captured& c
 void Session::look_after_agent() {
     if (agent_ == nullptr || agent_->alive()) return;
     log(LogLevel::warning,
-        "the agent process of node {} has ended; if the program dies now, its captured epochs are finished "
-        "by "
-        "the next agent on that node, by `tailrace drain`, or by the next session",
+        "the agent process of node {} has ended; if the program dies now, the next agent on that node, "
+        "`tailrace drain` or the next session finishes its captured epochs",
         context_.node);
     agent_.reset();
 }

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <latch>
+
 #include "base/units.h"
 #include "doubles/memory_storage.h"
 #include "flush/recorded_plan.h"
@@ -150,6 +152,35 @@ TEST_F(PlanKeeperTest, AnEpochThatEndedFirstGetsNoRecord) {
     keeper.arrays_fit({5, 2});
     keeper.finish();
     EXPECT_THAT(names(), IsEmpty());
+}
+
+// Lists directories only when the gate is open.
+class GatedStorage final : public MemoryStorage {
+  public:
+    Result<std::vector<DirectoryEntry>> list(const std::string& directory) override {
+        gate_.wait();
+        return MemoryStorage::list(directory);
+    }
+    void open_gate() { gate_.count_down(); }
+
+  private:
+    std::latch gate_{1};
+};
+
+// The thread is still looking for old records when an epoch that it must spare ends.
+TEST_F(PlanKeeperTest, ARecoveredEpochThatEndsAtOnceKeepsItsRecordIfItsPartsStay) {
+    const auto gated = std::make_shared<GatedStorage>();
+    context_.local = gated;
+    ASSERT_TRUE(gated->make_directories(directory_).ok());
+    const auto path = join_path(directory_, "job.e000000004.r0001.n00001.plan");
+    ASSERT_TRUE(gated->open(path, {Access::write, DirectIo::off}).ok());
+    PlanKeeper keeper(context_);
+    keeper.recovered({4, 1});
+    keeper.begin({});
+    keeper.ended({{4, 1}, EpochState::failed, {}, 0, true});
+    gated->open_gate();
+    keeper.finish();
+    EXPECT_TRUE(gated->open(path, {}).ok());
 }
 
 }  // namespace
