@@ -214,6 +214,10 @@ Exit run_agent(const Options& options, const Config& config) {
     serving = agent->get();
     catch_signals();
     tell("+");
+    if (!options.background) {
+        print(fmt::format("agent process {} serves {}\n", getpid(), printable(config.local_dir)));
+        std::fflush(stdout);  // whoever has started it may wait for this line
+    }
     set_log_level(LogLevel::info);
     log(LogLevel::info, "agent process {} serves {}", getpid(), config.local_dir);
     const auto left = (*agent)->serve();

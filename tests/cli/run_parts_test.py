@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import shutil
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -161,7 +162,9 @@ class AgentTest(unittest.TestCase):
 echo "$*" >> "{top}/asked"
 case "$*" in
 "agent stop"*) test {stop_status} = 0 && touch "{top}/stop"; exit {stop_status};;
-agent*) while test ! -e "{top}/stop"; do sleep 0.02; done;;
+agent*) sleep 0.2; test -e "{top}/served" && exit 4
+    echo "agent process 1 serves /l"; while test ! -e "{top}/stop"; do sleep 0.02; done;;
+ls*) echo '{{"epochs": [], "node_local": []}}';;
 drain*) echo \'{{"local_dir": "/l", "epochs": [{{"epoch": 7, "state": "failed", "why": "torn"}}]}}\'; exit 1;;
 esac
 ''')
@@ -181,8 +184,28 @@ esac
         with tempfile.TemporaryDirectory() as top:
             there = agents.Agents(self.tool(top, stop_status=3), "local")
             there.start(["a"], [])
+            with unittest.mock.patch.object(agents, "LISTENS_S", 0.1):
+                there.stop(20)
+            self.assertEqual(pathlib.Path(top, "asked").read_text().splitlines(), ["agent"])
+
+    def test_the_agent_of_somebody_else_is_not_told_to_stop(self):
+        with tempfile.TemporaryDirectory() as top:
+            pathlib.Path(top, "served").touch()
+            there = agents.Agents(self.tool(top), "local")
+            there.start(["a"], [])
             there.stop(20)
-            self.assertIn("agent", pathlib.Path(top, "asked").read_text().splitlines())
+            self.assertEqual(pathlib.Path(top, "asked").read_text().splitlines(), ["agent"])
+
+    def test_a_program_that_cannot_be_executed_leaves_no_agent(self):
+        with tempfile.TemporaryDirectory() as top:
+            program = pathlib.Path(top, "program")
+            program.write_text("no program")
+            program.chmod(0o755)
+            done = subprocess.run(
+                [sys.executable, "-B", TOOLS / "run" / "__main__.py", "--tailrace", self.tool(top), "--launcher", "local",
+                 "--dir", f"{top}/shared", "--", program], capture_output=True, text=True, timeout=60, check=False)
+            self.assertEqual((done.returncode, done.stderr), (4, f"tailrace run: {program}: Exec format error\n"))
+            self.assertIn("agent stop --grace 10s", pathlib.Path(top, "asked").read_text().splitlines())
 
     def test_what_a_drain_could_not_finish_is_said(self):
         with tempfile.TemporaryDirectory() as top:

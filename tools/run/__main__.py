@@ -2,7 +2,7 @@
 
 The tailrace command, which finds the interpreter, starts it. The exit status is the program's own.
 Before the program was started it is as for the other commands: 2 wrong usage, 3 not found, 4 no node
-is well.
+is well, or the program cannot be started.
 
 The loop, for each attempt:
   1. Check the nodes' health, and write a host file of those that are well.
@@ -48,6 +48,7 @@ examples:
   tailrace run --nodes hosts --health ./check -- mpirun -n {slots} ./simulation
   tailrace run --restarts 20 -- srun -n 64 ./simulation        in a job with `#SBATCH --no-kill`"""
 DRAIN_S = 3600
+LEAVE_S = 10
 
 
 def seconds(text: str) -> float:
@@ -138,6 +139,12 @@ class Runner:
         self.headline = ""
 
     def run(self) -> int:
+        try:
+            return self.attempts_until_the_end()
+        finally:
+            self.agents.stop(LEAVE_S)  # whatever was raised, none is left behind
+
+    def attempts_until_the_end(self) -> int:
         rules = Rules(self.options.restarts, not self.options.no_step_back)
         if directory := self.options.dir or epochs.directory_in_settings(os.environ):
             local = (self.options.local_dir,) if self.options.local_dir else ()
@@ -303,6 +310,8 @@ def main(arguments: list[str]) -> int:
     scratch = tempfile.mkdtemp(prefix="tailrace-run-")
     try:
         return Runner(options, nodes, scratch).run()
+    except OSError as error:
+        return complain(f"{error.filename}: {error.strerror}" if error.filename else str(error), 4)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 

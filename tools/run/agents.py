@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import subprocess
 import time
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from collections.abc import Sequence
 import launchers
 
 PATIENCE_S = 30  # for processes of the program that have not ended yet on some node
+LISTENS_S = 10  # an agent says by then that it listens, or has ended
 IN_USE = 4
 NOT_FOUND = 3  # no agent listens
 
@@ -64,7 +66,8 @@ def _complaints(host: str, done: launchers.Done) -> list[str]:
 
 
 class Agents:
-    """The agents of the nodes. Where an agent serves a directory already, it is left alone."""
+    """The agents of the nodes. Where an agent serves a directory already, it is left alone: ours ends by itself there,
+    without the line by which an agent says that it listens."""
 
     def __init__(self, tool: str, launcher: str) -> None:
         self.tool = tool
@@ -81,7 +84,7 @@ class Agents:
                 agent = subprocess.Popen(
                     words,
                     stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
                     stderr=subprocess.DEVNULL,
                     start_new_session=True,
                 )
@@ -91,17 +94,28 @@ class Agents:
     def stop(self, timeout_s: float) -> None:
         """Lets them finish what they have, for this long at most."""
         deadline = time.monotonic() + timeout_s
+        listen_deadline = min(deadline, time.monotonic() + LISTENS_S)
         grace = f"{max(1, int(timeout_s))}s"
-        asked = [
-            (agent, subprocess.Popen([*stop, "--grace", grace], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
-            for agent, stop in self._running
-            if agent.poll() is None
+        stops = [
+            subprocess.Popen([*words, "--grace", grace], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            if _listens(agent, listen_deadline)
+            else None
+            for agent, words in self._running
         ]
-        for agent, stop in asked:
-            if _end(stop, deadline) == NOT_FOUND:
-                agent.terminate()  # it had not begun to listen
+        for (agent, _), stop in zip(self._running, stops, strict=True):
+            if stop is None or _end(stop, deadline) == NOT_FOUND:
+                agent.terminate()
             _end(agent, deadline)
+            if agent.stdout:
+                agent.stdout.close()
         self._running.clear()
+
+
+def _listens(agent: subprocess.Popen[bytes], deadline: float) -> bool:
+    """Whether it has said so by then. If it has not, nobody may be told to stop: another agent could hear it."""
+    assert agent.stdout is not None
+    ready, _, _ = select.select([agent.stdout], [], [], max(0.0, deadline - time.monotonic()))
+    return bool(ready) and bool(os.read(agent.stdout.fileno(), 1))
 
 
 def _end(process: subprocess.Popen[bytes], deadline: float) -> int:
