@@ -41,7 +41,7 @@ When the program has died twice from the same epoch without reaching a newer one
 set aside: its files go to set-aside/ in the shared directory, with a note how to bring them back. The program then
 goes on from the epoch before it.
 
-SIGTERM, SIGINT, SIGUSR1 and SIGUSR2 are passed on to COMMAND. After SIGTERM or SIGINT it is not started again.
+SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2 are passed on to COMMAND. After the first three it is not started again.
 
 examples:
   tailrace run -- mpiexec -n 16 ./simulation
@@ -88,7 +88,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add("--name", default="", metavar="JOB", help="the job's name, if the shared directory holds several jobs")
     add("--no-step-back", action="store_true", help="never set an epoch aside, and only stop at --restarts")
     add("--grace", type=seconds, default=60.0, metavar="TIME",
-        help="how long the program and the drain may take after SIGTERM or SIGINT (default: 60s)")  # fmt: skip
+        help="how long the program and the drain may take after SIGTERM, SIGINT or SIGHUP (default: 60s)")  # fmt: skip
     add("--tailrace", default="tailrace", help=argparse.SUPPRESS)
     add("command", nargs=argparse.REMAINDER, metavar="COMMAND", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from types import FrameType
 
-PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
-ENDING = (signal.SIGTERM, signal.SIGINT)
+PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,8 @@ class Program:
         self.asked_at: float | None = None  # by the steady clock, when the first signal that ends came
         self._process: subprocess.Popen[bytes] | None = None
         for number in PASSED_ON:
-            signal.signal(number, self._take)
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # as nohup sets it
+                signal.signal(number, self._take)
 
     def _take(self, number: int, _frame: FrameType | None) -> None:
         if number in ENDING and self.asked_at is None:
