@@ -200,6 +200,32 @@ def nothing_is_left_open(tree):
             for line, match in lines_matching(tree.text(path), note)]
 
 
+# Tables, quotations and pictures keep their lines, and so does code.
+NO_PROSE = re.compile(r"[|<>!]|    |\[[\w.-]+\]: ")
+
+
+def prose_keeps_its_columns(tree):
+    """Lines of prose in pages end at 100 columns."""
+    bad = []
+    for path in tree.paths:
+        if not path.endswith(".md") or path.startswith("tests/"):
+            continue
+        in_code = False
+        for number, line in enumerate(tree.text(path).split("\n"), 1):
+            fence = line.lstrip().startswith("```")
+            in_code ^= fence
+            if len(line) > 100 and not in_code and not fence and not NO_PROSE.match(line):
+                bad.append("%s:%d: %d columns; prose has 100" % (path, number, len(line)))
+    return bad
+
+
+def no_name_looks_like_an_option(tree):
+    """No file or directory begins with a hyphen: that was an option which a program took for a path."""
+    return ["%s: a name begins with a hyphen" % path for path in tree.paths
+            if any(name.startswith("-") for name in path.split("/"))]
+
+
 RULES = [mpi_stays_in_its_files, liburing_stays_in_one_file, parts_see_only_their_layers,
          library_never_exits_or_prints, files_are_small, no_machine_paths, nothing_is_left_open,
-         threads_and_time_come_from_one_part, mutexes_say_what_they_guard, maps_name_what_is_there]
+         threads_and_time_come_from_one_part, mutexes_say_what_they_guard, maps_name_what_is_there,
+         prose_keeps_its_columns, no_name_looks_like_an_option]

@@ -41,6 +41,12 @@ BREAKS = {
     "maps_name_what_is_there": (
         "docs/design.md", "`base/there`\n| it ends | `base/there.cc` | `Name::end` |\n", "end is not in base/there.cc",
         "src/base/there.cc", "void begin();\n"),
+    "prose_keeps_its_columns": (
+        "docs/wide.md", "word " * 21 + "\n", "105 columns",
+        "docs/narrow.md", "word " * 20 + "\n```sh\n" + "word " * 30 + "\n```\n| " + "word " * 30 + "|\n"),
+    "no_name_looks_like_an_option": (
+        "--help/file.md", "", "begins with a hyphen",
+        "src/base/a-b.md", ""),
     "nothing_is_left_open": (
         "src/base/later.cc", "// TO" + "DO: think\n", "TO" + "DO",
         "src/base/now.cc", "// thought\n"),
