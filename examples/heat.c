@@ -46,6 +46,7 @@ static void exchange_edges(double* u, size_t rows, size_t size) {
 }
 
 int main(int argc, char** argv) {
+    if (argc > 1 && argv[1][0] == '-') return fprintf(stderr, "usage: heat [DIRECTORY [STEPS [SIZE]]]\n"), 2;
 #ifdef HEAT_MPI
     int provided;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
