@@ -7,7 +7,6 @@
 // following a link, checks it, and keeps it open. Files in it are reached from there (openat), so
 // nobody can put another directory in its place meanwhile. Each use looks at the path again. So a
 // directory that was removed and made anew is found, and checked like the first one.
-// removed and made anew is found, and checked as the first one was.
 #pragma once
 
 #include <sys/stat.h>
