@@ -87,6 +87,9 @@ Status PlanKeeper::write(EpochKey key, std::vector<NodeOffer> offers) const {
     NodePlace place{context_.node, {}, context_.tier.shared_text, config.keep_shared};
     if (place.shared_dir.empty())
         return Status(Code::unsupported, "the shared directory has no absolute path");
+    // It may have been cut (capture/local_tier.h), and would lead to another directory.
+    if (place.shared_dir.size() >= max_part_directory_bytes)
+        return Status(Code::unsupported, "the path of the shared directory is too long for a plan record");
     for (int node = 0; node < context_.node_count(); ++node)
         place.hosts.push_back(context_.hosts[static_cast<size_t>(context_.topology.representative(node))]);
     const auto bytes = encode(record_plan(plan, settings.chunk_bytes, place));

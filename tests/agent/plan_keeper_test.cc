@@ -154,6 +154,16 @@ TEST_F(PlanKeeperTest, AnEpochThatEndedFirstGetsNoRecord) {
     EXPECT_THAT(names(), IsEmpty());
 }
 
+TEST_F(PlanKeeperTest, APathThatMayHaveBeenCutIsNotRecorded) {
+    context_.tier.shared_text = local_tier("/local", "/" + std::string(8000, 'd'), "job").shared_text;
+    PlanKeeper keeper(context_);
+    keeper.begin({});
+    keeper.planned({5, 2}, offers());
+    keeper.arrays_fit({5, 2});
+    keeper.finish();
+    EXPECT_THAT(names(), IsEmpty());
+}
+
 // Lists directories only when the gate is open.
 class GatedStorage final : public MemoryStorage {
   public:
