@@ -5,6 +5,13 @@
 
 namespace tailrace::internal {
 
+namespace {
+
+// Small, because it comes on top of the buffers of a flush.
+constexpr uint64_t verify_memory_bytes = 1 * MiB;
+
+}  // namespace
+
 PlanSettings plan_settings(const JobContext& context) {
     const auto& config = context.config;
     PlanSettings settings;
@@ -49,7 +56,8 @@ void report_flush(const JobContext& context, Recorder* recorder, const FlushResu
 
 Status verify_before_commit(const JobContext& context, std::span<const PartPlace> parts) {
     if (!context.config.checksum) return {};
-    return verify_parts(*context.local, parts).with_context("verifying the captured parts");
+    return verify_parts(*context.local, parts, verify_memory_bytes)
+        .with_context("verifying the captured parts");
 }
 
 }  // namespace tailrace::internal

@@ -92,10 +92,7 @@ ArrayFacts facts_of_parts(Storage& local, const ArrayPoints& points, const Array
     return facts;
 }
 
-// Small, because it comes on top of the buffers of a flush.
-constexpr uint64_t verify_memory_bytes = 1 << 20;
-
-Status verify_parts(Storage& local, std::span<const PartPlace> parts) {
+Status verify_parts(Storage& local, std::span<const PartPlace> parts, uint64_t memory_bytes) {
     for (const auto& place : parts) {
         const auto part = captured_part(local, place.path);
         if (part.status().code() == Code::not_found)
@@ -105,7 +102,7 @@ Status verify_parts(Storage& local, std::span<const PartPlace> parts) {
         TAILRACE_ASSIGN(const auto reader,
                         EpochReader::open(local, local, {place.key, rank_count, {*part}, std::nullopt}));
         TAILRACE_TRY(reader->verify(
-            part->header.stream.rank, [](uint64_t) {}, verify_memory_bytes));
+            part->header.stream.rank, [](uint64_t) {}, memory_bytes));
     }
     return {};
 }

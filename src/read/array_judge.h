@@ -62,8 +62,8 @@ ArrayFacts facts_of_parts(Storage& local, const ArrayPoints& points, const Array
                           std::span<const PartPlace> parts);
 
 // Reads every byte of the parts and compares the checksums. Returns ok, or what is wrong with the
-// first bad part.
-Status verify_parts(Storage& local, std::span<const PartPlace> parts);
+// first bad part. `memory_bytes`: as of EpochReader::verify.
+Status verify_parts(Storage& local, std::span<const PartPlace> parts, uint64_t memory_bytes);
 
 // What follows from all ranks' facts: the verdict (ok, or why the epoch is refused), or the next
 // question.

@@ -50,16 +50,21 @@ Result<KnownParts> gather_parts(const JobContext& context) {
 
 namespace {
 
+// The parts of an epoch that this rank looks after.
+std::vector<PartPlace> own_parts(const JobContext& context, const LocalEpoch& epoch) {
+    std::vector<PartPlace> mine;
+    for (const auto& part : epoch.parts)
+        if (context.is_representative() && part.node == context.node) mine.push_back({epoch.key, part.path});
+    return mine;
+}
+
 // Judges the arrays of captured epochs by their tables of regions. If an epoch's arrays cannot be
 // put together, it is neither safe nor flushed, and restore does not offer it. Its parts stay for
 // as long as the node-local tier keeps them. Collective.
 Status judge_captured(const JobContext& context, const std::vector<LocalEpoch>& captured, OldEpochs& old) {
     for (const auto& epoch : captured) {
         if (!epoch.complete()) continue;
-        std::vector<PartPlace> mine;
-        for (const auto& part : epoch.parts)
-            if (context.is_representative() && part.node == context.node)
-                mine.push_back({epoch.key, part.path});
+        const auto mine = own_parts(context, epoch);
         const ArrayPoints points(epoch.run_uid);
         TAILRACE_ASSIGN(
             const auto judged,
@@ -84,14 +89,8 @@ Status verify(const JobContext& context, OldEpochs& old) {
     auto& epochs = old.to_flush;
     ByteWriter out;
     for (const auto& epoch : epochs) {
-        Status damaged;
-        for (const auto& part : epoch.parts) {
-            if (!context.is_representative() || part.node != context.node || !damaged.ok()) continue;
-            EpochSources sources{epoch.key, epoch.rank_count, {{part.path, part.header}}, std::nullopt};
-            auto reader = EpochReader::open(*context.local, *context.shared, std::move(sources));
-            damaged =
-                reader.ok() ? (*reader)->verify(part.header.stream.rank, [](uint64_t) {}) : reader.status();
-        }
+        const Status damaged =
+            verify_parts(*context.local, own_parts(context, epoch), EpochReader::verify_memory_bytes);
         if (!damaged.ok())
             log(LogLevel::warning, "captured {} cannot be flushed to {}: {}", to_string(epoch.key),
                 context.config.shared_dir, damaged.message());
