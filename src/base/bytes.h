@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <variant>
 #include <vector>
 
 namespace tailrace::internal {
@@ -97,5 +98,112 @@ class ByteReader {
     size_t at_ = 0;
     bool ok_ = true;
 };
+
+// ---- both directions from one list --------------------------------------------------------------
+//
+// A record that travels in a message names its fields once, so writing and reading cannot disagree:
+//
+//     template <class Codec>
+//     void fields(Codec& codec, CreditMessage& message) {
+//         codec(message.key, message.credit);
+//     }
+//
+// put_fields() and get_fields() carry it out. `fields` stands in the record's namespace. Besides
+// unsigned numbers and bool, fields may be of any type with put(ByteWriter&, const T&) and
+// get(ByteReader&, T&).
+class FieldWriter {
+  public:
+    explicit FieldWriter(ByteWriter& out) : out_(out) {}
+
+    template <class... T>
+    void operator()(const T&... values) {
+        (put_one(values), ...);
+    }
+    void text(const std::string& text, uint32_t /*most_bytes*/) { out_.put_string(text); }
+    void number(int value) { out_.put(static_cast<uint32_t>(value)); }  // not negative
+    template <class Enum>
+    void choice(Enum value, Enum /*last*/) {
+        out_.put(static_cast<uint8_t>(value));
+    }
+    // `each` gets the elements in order. None takes less than `least_bytes`.
+    template <class T, class Each>
+    void list(std::vector<T>& elements, uint64_t /*least_bytes*/, Each each) {
+        out_.put(static_cast<uint64_t>(elements.size()));
+        for (T& element : elements) each(element);
+    }
+
+  private:
+    template <class T>
+    void put_one(const T& value) {
+        if constexpr (std::is_unsigned_v<T>)
+            out_.put(value);
+        else
+            put(out_, value);
+    }
+    ByteWriter& out_;
+};
+
+// Fails the reader where a field is not what a FieldWriter writes.
+class FieldReader {
+  public:
+    explicit FieldReader(ByteReader& in) : in_(in) {}
+
+    template <class... T>
+    void operator()(T&... values) {
+        (get_one(values), ...);
+    }
+    void text(std::string& text, uint32_t most_bytes) { text = in_.get_string(most_bytes); }
+    void number(int& value) {
+        const auto found = in_.get<uint32_t>();
+        if (found > static_cast<uint32_t>(INT32_MAX)) in_.set_failed();
+        value = in_.ok() ? static_cast<int>(found) : 0;
+    }
+    template <class Enum>
+    void choice(Enum& value, Enum last) {
+        const auto found = in_.get<uint8_t>();
+        if (found > static_cast<uint8_t>(last)) return in_.set_failed();
+        value = static_cast<Enum>(found);
+    }
+    template <class T, class Each>
+    void list(std::vector<T>& elements, uint64_t least_bytes, Each each) {
+        elements.resize(in_.get_count(least_bytes));
+        for (T& element : elements) each(element);
+    }
+
+  private:
+    template <class T>
+    void get_one(T& value) {
+        if constexpr (std::is_unsigned_v<T>)
+            value = in_.get<T>();
+        else
+            get(in_, value);
+    }
+    ByteReader& in_;
+};
+
+template <class Record>
+void put_fields(ByteWriter& out, const Record& record) {
+    FieldWriter codec(out);
+    fields(codec, const_cast<Record&>(record));  // a FieldWriter changes nothing
+}
+template <class Record>
+void get_fields(ByteReader& in, Record& record) {
+    FieldReader codec(in);
+    fields(codec, record);
+}
+
+// Reads the fields of the alternative with that index. Fails the reader if there is none.
+template <class Variant, size_t candidate = 0>
+Variant get_alternative(ByteReader& in, size_t index) {
+    if constexpr (candidate < std::variant_size_v<Variant>) {
+        if (index != candidate) return get_alternative<Variant, candidate + 1>(in, index);
+        std::variant_alternative_t<candidate, Variant> record;
+        get_fields(in, record);
+        return record;
+    } else {
+        in.set_failed();
+        return Variant();
+    }
+}
 
 }  // namespace tailrace::internal

@@ -15,5 +15,8 @@ void put(ByteWriter& out, const Status& status, size_t most_bytes = most_sentenc
 
 // Fails the reader if there is no Status, or an unknown code, or an ok with a sentence.
 Status get_status(ByteReader& in);
+inline void get(ByteReader& in, Status& status) {
+    status = get_status(in);
+}
 
 }  // namespace tailrace::internal

@@ -122,19 +122,17 @@ std::optional<PartFileName> part_file_name(const Leftover& leftover) {
     return parse_part_file_name(leftover.path.substr(leftover.path.rfind('/') + 1));
 }
 
+template <class Codec>
+void fields(Codec& codec, CapturedPart& part) {
+    codec.text(part.path, max_path_bytes);
+    auto& header = part.header;
+    codec(header.key, header.run_uid, header.rank_count, header.sequence, header.for_shared, header.stream);
+}
+
 std::vector<std::byte> encode_parts(const OfferedParts& offered) {
     ByteWriter out;
     out.put(static_cast<uint64_t>(offered.parts.size()));
-    for (const auto& part : offered.parts) {
-        const auto& header = part.header;
-        out.put_string(part.path);
-        put(out, header.key);
-        out.put(header.run_uid);
-        out.put(header.rank_count);
-        out.put(header.sequence);
-        out.put(static_cast<uint8_t>(header.for_shared));
-        put(out, header.stream);
-    }
+    for (const auto& part : offered.parts) put_fields(out, part);
     out.put_string(std::string_view(offered.damaged).substr(0, max_path_bytes));
     return out.take();
 }
@@ -145,17 +143,9 @@ Result<KnownParts> decode_parts(std::span<const std::byte> bytes, int node) {
     auto& parts = known.parts;
     const uint64_t count = in.get_count(60);
     for (uint64_t i = 0; i < count && in.ok(); ++i) {
-        KnownPart part;
-        part.node = node;
-        part.path = in.get_string(max_path_bytes);
-        auto& header = part.header;
-        header.key = get_key(in);
-        header.run_uid = in.get<uint64_t>();
-        header.rank_count = in.get<uint32_t>();
-        header.sequence = in.get<uint64_t>();
-        header.for_shared = in.get<uint8_t>() != 0;
-        header.stream = get_stream(in);
-        parts.push_back(std::move(part));
+        CapturedPart part;
+        get_fields(in, part);
+        parts.push_back({node, std::move(part.path), std::move(part.header)});
     }
     known.damaged = in.get_string(max_path_bytes);
     if (!in.at_end())

@@ -36,27 +36,25 @@ struct Opening {
     bool failed = false;
 };
 
+template <class Codec>
+void fields(Codec& codec, Opening& opening) {
+    RankSummary& summary = opening.summary;
+    ListSummary& list = summary.list;
+    codec(list.requests, list.bytes, list.begin, list.end, list.overlapping);
+    codec(summary.has_shared_list, summary.shares_bytes, opening.failed);
+    fields(codec, summary.memory);
+}
+
 std::vector<std::byte> encode(const Opening& opening) {
-    const ListSummary& list = opening.summary.list;
     ByteWriter writer;
-    for (const uint64_t value : {list.requests, list.bytes, list.begin, list.end}) writer.put(value);
-    for (const bool flag :
-         {list.overlapping, opening.summary.has_shared_list, opening.summary.shares_bytes, opening.failed})
-        writer.put(static_cast<uint8_t>(flag));
-    put(writer, opening.summary.memory);
+    put_fields(writer, opening);
     return writer.take();
 }
 
 Result<Opening> decode_opening(std::span<const std::byte> bytes) {
     ByteReader reader(bytes);
     Opening opening;
-    ListSummary& list = opening.summary.list;
-    for (uint64_t* value : {&list.requests, &list.bytes, &list.begin, &list.end})
-        *value = reader.get<uint64_t>();
-    for (bool* flag : {&list.overlapping, &opening.summary.has_shared_list, &opening.summary.shares_bytes,
-                       &opening.failed})
-        *flag = reader.get<uint8_t>() != 0;
-    opening.summary.memory = get_shared_name(reader);
+    get_fields(reader, opening);
     if (!reader.at_end()) return Status(Code::transport, "a rank is in another call of a collective file");
     return opening;
 }

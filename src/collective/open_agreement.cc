@@ -57,26 +57,26 @@ std::pair<std::string_view, std::string_view> difference(std::string_view a, std
     return {a, b};
 }
 
+template <class Codec>
+void fields(Codec& codec, Introduction& introduction) {
+    codec.text(introduction.host, longest_name_bytes);
+    fields(codec, introduction.memory);
+    codec(introduction.token);
+    codec.text(introduction.options, longest_name_bytes);
+    codec(introduction.block_bytes);
+    codec.text(introduction.file_system, longest_name_bytes);
+}
+
 std::vector<std::byte> encode(const Introduction& introduction) {
     ByteWriter writer;
-    writer.put_string(introduction.host);
-    put(writer, introduction.memory);
-    writer.put(introduction.token);
-    writer.put_string(introduction.options);
-    writer.put(introduction.block_bytes);
-    writer.put_string(introduction.file_system);
+    put_fields(writer, introduction);
     return writer.take();
 }
 
 Result<Introduction> decode(std::span<const std::byte> bytes) {
     ByteReader reader(bytes);
     Introduction introduction;
-    introduction.host = reader.get_string(longest_name_bytes);
-    introduction.memory = get_shared_name(reader);
-    introduction.token = reader.get<uint64_t>();
-    introduction.options = reader.get_string(longest_name_bytes);
-    introduction.block_bytes = reader.get<uint64_t>();
-    introduction.file_system = reader.get_string(longest_name_bytes);
+    get_fields(reader, introduction);
     if (!reader.at_end()) return Status(Code::transport, "a rank sent something other than its introduction");
     return introduction;
 }

@@ -66,22 +66,6 @@ Status SharedMemory::ensure(uint64_t bytes, uint64_t spare) {
     return Status();
 }
 
-void put(ByteWriter& writer, const SharedName& name) {
-    writer.put(name.process);
-    writer.put(name.descriptor);
-    writer.put(name.bytes);
-    writer.put(name.serial);
-}
-
-SharedName get_shared_name(ByteReader& reader) {
-    SharedName name;
-    name.process = reader.get<uint64_t>();
-    name.descriptor = reader.get<uint64_t>();
-    name.bytes = reader.get<uint64_t>();
-    name.serial = reader.get<uint64_t>();
-    return name;
-}
-
 SharedMemory::~SharedMemory() {
     unmap(memory_);
     if (descriptor_ >= 0) close(descriptor_);

@@ -31,8 +31,10 @@ struct SharedName {
     bool operator==(const SharedName&) const = default;
 };
 // Encodes it as a part of a message.
-void put(ByteWriter& writer, const SharedName& name);
-SharedName get_shared_name(ByteReader& reader);
+template <class Codec>
+void fields(Codec& codec, SharedName& name) {
+    codec(name.process, name.descriptor, name.bytes, name.serial);
+}
 
 // Memory of this process to which others may attach.
 class SharedMemory {

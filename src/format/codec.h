@@ -37,4 +37,12 @@ inline StreamInfo get_stream(ByteReader& in) {
     return stream;
 }
 
+// As FieldReader calls them.
+inline void get(ByteReader& in, EpochKey& key) {
+    key = get_key(in);
+}
+inline void get(ByteReader& in, StreamInfo& stream) {
+    stream = get_stream(in);
+}
+
 }  // namespace tailrace::internal
