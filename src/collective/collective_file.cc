@@ -107,6 +107,7 @@ class TwoLayerFile final : public CollectiveFile {
         Status mine;
         SpaceInfo space;
         if (transport_->rank() == 0) {
+            MutexLock lock(file_mutex_);
             mine = open_own(options_.mode);
             if (auto known = storage_->space(directory_of(path_)); known.ok()) space = *known;
         }
@@ -159,8 +160,11 @@ class TwoLayerFile final : public CollectiveFile {
         closed_ = true;
         file_phase_.reset();
         Status mine;
-        if (file_) mine = file_->close();
-        file_.reset();
+        {
+            MutexLock lock(file_mutex_);
+            if (file_) mine = file_->close();
+            file_.reset();
+        }
         if (broken_) return mine;
         return agree(*transport_, mine);
     }
@@ -192,7 +196,7 @@ class TwoLayerFile final : public CollectiveFile {
   private:
     // ---- the file -------------------------------------------------------------------------------
 
-    Status open_own(Mode mode) {
+    Status open_own(Mode mode) REQUIRES(file_mutex_) {
         // A file that somebody has removed is not made anew.
         if (mode == Mode::existing)
             TAILRACE_TRY(storage_->open(path_, {Access::read, DirectIo::off}).status());
@@ -489,10 +493,9 @@ class TwoLayerFile final : public CollectiveFile {
     Statistics statistics_;
     double measured_before_ = 0;
     std::string last_reason_;
-    // Held while the file is opened or synced. (Not annotated: between calls nobody else reads
-    // `file_`.)
-    Mutex file_mutex_;
-    std::unique_ptr<File> file_;             // once it is open it stays, until the file phase has ended
+    Mutex file_mutex_;  // not held while the file is read and written: a file is thread-safe
+    // Once it is open it stays, until the file phase has ended.
+    std::unique_ptr<File> file_ GUARDED_BY(file_mutex_);
     std::unique_ptr<FilePhase> file_phase_;  // after everything that its thread uses
     bool closed_ = false;
     bool broken_ = false;

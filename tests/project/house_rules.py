@@ -154,9 +154,9 @@ def threads_and_time_come_from_one_part(tree):
             for line, match in lines_matching(without_comments_and_strings(tree.text(path)), SYSTEM_THREADS)]
 
 
-MUTEX = re.compile(r"^[ \t]*(?:mutable |tailrace::internal::|static )*(?:Mutex|std::mutex) (\w+);", re.M)
+MUTEX = re.compile(r"^[ \t]*(?:mutable |tailrace::internal::|static )*(?:(?:Shared)?Mutex|std::mutex) (\w+);", re.M)
 # These say in a comment why they are not annotated.
-GUARDS_MORE_THAN_IT_NAMES = {"src/session/collective_background.h", "src/collective/collective_file.cc",
+GUARDS_MORE_THAN_IT_NAMES = {"src/session/collective_background.h", "src/session/message_background.h",
                              "src/threads/mutex.h", "python/src/session.cc"}
 
 
