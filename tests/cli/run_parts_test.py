@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 import unittest.mock
 
@@ -165,7 +166,8 @@ case "$*" in
 agent*) sleep 0.2; test -e "{top}/served" && exit 4
     echo "agent process 1 serves /l"; while test ! -e "{top}/stop"; do sleep 0.02; done;;
 ls*) echo '{{"epochs": [], "node_local": []}}';;
-drain*) echo \'{{"local_dir": "/l", "epochs": [{{"epoch": 7, "state": "failed", "why": "torn"}}]}}\'; exit 1;;
+drain*) test -e "{top}/slow" && exec sleep 100
+    echo \'{{"local_dir": "/l", "epochs": [{{"epoch": 7, "state": "failed", "why": "torn"}}]}}\'; exit 1;;
 esac
 ''')
         path.chmod(0o755)
@@ -175,9 +177,9 @@ esac
         with tempfile.TemporaryDirectory() as top:
             there = agents.Agents(self.tool(top), "local")
             there.start(["a", "b"], ["/x", "/y"])
-            there.stop(20)
+            there.stop(lambda: 20)
             asked = sorted(pathlib.Path(top, "asked").read_text().splitlines())
-            self.assertEqual(asked, [f"agent --local-dir {place}" for place in ("/x", "/y")]
+            self.assertEqual(asked, [f"agent --idle-exit 1h --local-dir {place}" for place in ("/x", "/y")]
                              + [f"agent stop --local-dir {place} --grace 20s" for place in ("/x", "/y")])
 
     def test_an_agent_that_does_not_listen_yet_is_ended_all_the_same(self):
@@ -185,16 +187,16 @@ esac
             there = agents.Agents(self.tool(top, stop_status=3), "local")
             there.start(["a"], [])
             with unittest.mock.patch.object(agents, "LISTENS_S", 0.1):
-                there.stop(20)
-            self.assertEqual(pathlib.Path(top, "asked").read_text().splitlines(), ["agent"])
+                there.stop(lambda: 20)
+            self.assertEqual(pathlib.Path(top, "asked").read_text().splitlines(), ["agent --idle-exit 1h"])
 
     def test_the_agent_of_somebody_else_is_not_told_to_stop(self):
         with tempfile.TemporaryDirectory() as top:
             pathlib.Path(top, "served").touch()
             there = agents.Agents(self.tool(top), "local")
             there.start(["a"], [])
-            there.stop(20)
-            self.assertEqual(pathlib.Path(top, "asked").read_text().splitlines(), ["agent"])
+            there.stop(lambda: 20)
+            self.assertEqual(pathlib.Path(top, "asked").read_text().splitlines(), ["agent --idle-exit 1h"])
 
     def test_a_program_that_cannot_be_executed_leaves_no_agent(self):
         with tempfile.TemporaryDirectory() as top:
@@ -207,10 +209,29 @@ esac
             self.assertEqual((done.returncode, done.stderr), (4, f"tailrace run: {program}: Exec format error\n"))
             self.assertIn("agent stop --grace 10s", pathlib.Path(top, "asked").read_text().splitlines())
 
+    def test_an_end_that_is_asked_for_in_a_drain_is_heard(self):
+        with tempfile.TemporaryDirectory() as top:
+            asked = pathlib.Path(top, "asked")
+            pathlib.Path(top, "slow").touch()
+            began = time.monotonic()
+            with subprocess.Popen(
+                [sys.executable, "-B", TOOLS / "run" / "__main__.py", "--tailrace", self.tool(top), "--launcher", "local",
+                 "--dir", f"{top}/shared", "--grace", "1s", "--", "sh", "-c", f"echo program >> {top}/asked; exit 3"],
+                stderr=subprocess.PIPE, text=True) as run:
+                while "drain" not in (asked.read_text() if asked.exists() else ""):
+                    self.assertIsNone(run.poll())
+                    time.sleep(0.05)
+                run.terminate()
+                said = run.communicate(timeout=60)[1]
+            self.assertEqual(run.returncode, 3, said)
+            self.assertIn("not started again: it was asked to end", said)
+            self.assertEqual(asked.read_text().splitlines().count("program"), 1)
+            self.assertLess(time.monotonic() - began, 60)
+
     def test_what_a_drain_could_not_finish_is_said(self):
         with tempfile.TemporaryDirectory() as top:
             tool = self.tool(top)
-            said = agents.drain(tool, "local", ["a"], ["/x", "/y"], "j", 20)
+            said = agents.drain(tool, "local", ["a"], ["/x", "/y"], "j", lambda: 20)
             self.assertEqual([text.split(": ", 1)[1] for text in said], ["epoch 7: failed: torn"])
             asked = pathlib.Path(top, "asked").read_text()
             self.assertIn("drain --json --newest-first --local-dir /y --name j", asked)

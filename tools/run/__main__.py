@@ -142,7 +142,7 @@ class Runner:
         try:
             return self.attempts_until_the_end()
         finally:
-            self.agents.stop(LEAVE_S)  # whatever was raised, none is left behind
+            self.agents.stop(self.program.at_most(LEAVE_S))  # whatever was raised, none is left behind
 
     def attempts_until_the_end(self) -> int:
         rules = Rules(self.options.restarts, not self.options.no_step_back)
@@ -152,6 +152,9 @@ class Runner:
         well = self.healthy()
         survey = self.survey(well)
         while True:
+            if self.attempts and self.program.asked_to_end:  # since the program has ended
+                say("not started again: it was asked to end")
+                return exit_status(self.attempts[-1].status)
             if self.nodes and not well:
                 return complain("no node is well; the program is not started", 4)
             attempt, survey, well = self.attempt(well, survey)
@@ -195,7 +198,7 @@ class Runner:
         self.agents.start(hosts, self.place.local_dirs if self.place else [])
         began = time.time()
         ended = self.program.run(command)
-        self.agents.stop(self.program.grace_left() if self.program.asked_to_end else float(DRAIN_S))
+        self.agents.stop(self.program.at_most(DRAIN_S))
         self.learn_place(began)
         well, after = nodes, survey
         # MPICH's mpiexec ends with status 0 after SIGTERM, whatever its ranks did.
@@ -240,8 +243,8 @@ class Runner:
         return epochs.sessions_on(epochs.record_directory(os.environ), self.place, began)
 
     def drain(self, nodes: list[placement.Node]) -> None:
-        time_left = self.program.grace_left() if self.program.asked_to_end else float(DRAIN_S)
-        if time_left < 1:
+        time_left = self.program.at_most(DRAIN_S)
+        if time_left() < 1:
             say("no time is left to drain the nodes: `tailrace drain` on each node, or the next session, finishes "
                 "what the program had captured")  # fmt: skip
             return

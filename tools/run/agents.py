@@ -7,6 +7,7 @@ it has ended, which finds what the agents have left.
 from __future__ import annotations
 
 import json
+import math
 import os
 import select
 import subprocess
@@ -17,12 +18,13 @@ import launchers
 
 PATIENCE_S = 30  # for processes of the program that have not ended yet on some node
 LISTENS_S = 10  # an agent says by then that it listens, or has ended
+IDLE_EXIT = "1h"  # of an agent that nobody stops, because we were killed
 IN_USE = 4
 NOT_FOUND = 3  # no agent listens
 
 
 def drain(tool: str, launcher: str, hosts: Sequence[str], local_dirs: Sequence[str], name: str,
-          timeout_s: float) -> list[str]:  # fmt: skip
+          time_left: launchers.TimeLeft) -> list[str]:  # fmt: skip
     """Drains all nodes at once. Returns what could not be finished, as sentences, each once."""
     began = time.monotonic()
     while True:
@@ -32,11 +34,10 @@ def drain(tool: str, launcher: str, hosts: Sequence[str], local_dirs: Sequence[s
             words = [tool, "drain", "--json", "--newest-first"]
             words += ["--local-dir", local_dir] if local_dir else []
             words += ["--name", name] if name else []
-            left = max(1.0, timeout_s - (time.monotonic() - began))
-            for host, done in launchers.everywhere(launcher, hosts, words, left).items():
+            for host, done in launchers.everywhere(launcher, hosts, words, math.inf, time_left).items():
                 in_use = in_use or done.status == IN_USE
                 sentences += _complaints(host, done)
-        if not in_use or time.monotonic() - began > min(PATIENCE_S, timeout_s):
+        if not in_use or time.monotonic() - began > PATIENCE_S or time_left() <= 0:
             return list(dict.fromkeys(sentences))
         time.sleep(0.5)
 
@@ -80,7 +81,8 @@ class Agents:
         for host in places:
             for local_dir in local_dirs or [""]:
                 place = ["--local-dir", local_dir] if local_dir else []
-                words = launchers.command_on(self.launcher, host, [self.tool, "agent", *place])
+                own = [self.tool, "agent", "--idle-exit", IDLE_EXIT, *place]
+                words = launchers.command_on(self.launcher, host, own)
                 agent = subprocess.Popen(
                     words,
                     stdin=subprocess.DEVNULL,
@@ -91,11 +93,10 @@ class Agents:
                 stop = launchers.command_on(self.launcher, host, [self.tool, "agent", "stop", *place])
                 self._running.append((agent, stop))
 
-    def stop(self, timeout_s: float) -> None:
+    def stop(self, time_left: launchers.TimeLeft) -> None:
         """Lets them finish what they have, for this long at most."""
-        deadline = time.monotonic() + timeout_s
-        listen_deadline = min(deadline, time.monotonic() + LISTENS_S)
-        grace = f"{max(1, int(timeout_s))}s"
+        listen_deadline = time.monotonic() + min(LISTENS_S, time_left())
+        grace = f"{max(1, math.ceil(time_left()))}s"
         stops = [
             subprocess.Popen([*words, "--grace", grace], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             if _listens(agent, listen_deadline)
@@ -103,9 +104,9 @@ class Agents:
             for agent, words in self._running
         ]
         for (agent, _), stop in zip(self._running, stops, strict=True):
-            if stop is None or _end(stop, deadline) == NOT_FOUND:
+            if stop is None or _end(stop, time_left) == NOT_FOUND:
                 agent.terminate()
-            _end(agent, deadline)
+            _end(agent, time_left)
             if agent.stdout:
                 agent.stdout.close()
         self._running.clear()
@@ -118,10 +119,14 @@ def _listens(agent: subprocess.Popen[bytes], deadline: float) -> bool:
     return bool(ready) and bool(os.read(agent.stdout.fileno(), 1))
 
 
-def _end(process: subprocess.Popen[bytes], deadline: float) -> int:
-    """Waits until then, and no longer."""
-    try:
-        return process.wait(max(0.1, deadline - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        process.kill()
-        return process.wait()
+def _end(process: subprocess.Popen[bytes], time_left: launchers.TimeLeft) -> int:
+    """Waits for that long, and no longer."""
+    while True:
+        left = time_left()
+        try:
+            return process.wait(max(0.1, min(launchers.POLL_S, left)))
+        except subprocess.TimeoutExpired:
+            if left > 0:
+                continue
+            process.kill()  # whatever an agent was at, the next drain or session goes on with it
+            return process.wait()

@@ -5,16 +5,25 @@ ssh, srun (in a Slurm job), or local: this machine only, once, whatever the node
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 import shutil
 import signal
 import subprocess
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 MOST_AT_ONCE = 32
+POLL_S = 0.5
+
+TimeLeft = Callable[[], float]  # seconds; may become less at any time, when the user asks for an end
+
+
+def unlimited() -> float:
+    return math.inf
 
 
 @dataclass(frozen=True)
@@ -47,8 +56,9 @@ def command_on(launcher: str, host: str, words: Sequence[str]) -> list[str]:
     return ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", host, line]
 
 
-def run(words: Sequence[str], timeout_s: float) -> Done:
+def run(words: Sequence[str], timeout_s: float, time_left: TimeLeft = unlimited) -> Done:
     """In a session of its own, so that Ctrl-C reaches it only through us."""
+    began = time.monotonic()
     try:
         process = subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -57,19 +67,25 @@ def run(words: Sequence[str], timeout_s: float) -> Done:
     except OSError as error:
         return Done(None, "", f"{words[0]}: {error.strerror}")
     with process:
-        try:
-            output, complaints = process.communicate(timeout=timeout_s)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)  # it may have children that hold the pipes
-            return Done(None, "", f"it did not end within {timeout_s:.0f} s")
-    return Done(process.returncode, output, complaints)
+        while True:
+            left = min(began + timeout_s - time.monotonic(), time_left())
+            try:
+                output, complaints = process.communicate(timeout=max(0.0, min(POLL_S, left)))
+                return Done(process.returncode, output, complaints)
+            except subprocess.TimeoutExpired:
+                if left > 0:
+                    continue
+                os.killpg(process.pid, signal.SIGKILL)  # it may have children that hold the pipes
+                return Done(None, "", f"it did not end within {time.monotonic() - began:.0f} s")
 
 
-def everywhere(launcher: str, hosts: Sequence[str], words: Sequence[str], timeout_s: float) -> dict[str, Done]:
+def everywhere(
+    launcher: str, hosts: Sequence[str], words: Sequence[str], timeout_s: float, time_left: TimeLeft = unlimited
+) -> dict[str, Done]:
     """Runs it on all hosts at once. With `local`, once, under the name of this machine."""
     places = [os.uname().nodename] if launcher == "local" else list(hosts)
     with ThreadPoolExecutor(min(MOST_AT_ONCE, max(1, len(places)))) as pool:
-        ended = pool.map(lambda host: run(command_on(launcher, host, words), timeout_s), places)
+        ended = pool.map(lambda host: run(command_on(launcher, host, words), timeout_s, time_left), places)
         return dict(zip(places, ended, strict=True))
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import FrameType
 
@@ -47,6 +48,11 @@ class Program:
         """Seconds; the whole time if nobody has asked."""
         spent = 0.0 if self.asked_at is None else time.monotonic() - self.asked_at
         return max(0.0, self.grace_s - spent)
+
+    def at_most(self, longest_s: float) -> Callable[[], float]:
+        """How many seconds are left of so many, counted from now. Less, when somebody asks for an end meanwhile."""
+        deadline = time.monotonic() + longest_s
+        return lambda: min(deadline - time.monotonic(), self.grace_left() if self.asked_to_end else math.inf)
 
     def run(self, command: Sequence[str]) -> Ended:
         """Raises OSError if it cannot be started. Nothing of it is left in its process group."""
