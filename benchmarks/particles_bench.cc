@@ -4,6 +4,10 @@
 // JSON per round. bench.py starts it and compares.
 //
 //   particles_bench --particles N --seconds S --rounds R --first F --peers DIR key=value...
+//   particles_bench --particles N --seconds S --rounds R --first F --carried SHARED_DIR key=value...
+//
+// With --carried the ways are: none, tailrace by its thread, tailrace by agent processes, which must run
+// (`tailrace agent --mpi`) and get SHARED_DIR.
 //
 // Each round begins with the next way, and the first round with way F, because later ways find fuller caches.
 // key=value are settings of tailrace. A section lasts from the moment when all ranks begin its checkpoint
@@ -178,8 +182,8 @@ Section run(Way& way, Simulation& simulation, uint64_t steps) {
 struct Arguments {
     uint64_t particles = 5'000'000, rounds = 1, first = 0;
     double seconds = 10;
-    std::string peers;
-    tailrace::Options options;
+    std::string peers, carried;
+    tailrace::Options options, carried_options;
 };
 
 Arguments parse(int argc, char** argv) {
@@ -197,13 +201,23 @@ Arguments parse(int argc, char** argv) {
             arguments.first = std::strtoull(argv[++i], nullptr, 10);
         } else if (more && option == "--peers") {
             arguments.peers = argv[++i];
+        } else if (more && option == "--carried") {
+            arguments.carried = argv[++i];
         } else if (const size_t equals = option.find('='); equals != std::string::npos) {
-            arguments.options.set(option.substr(0, equals), option.substr(equals + 1));
+            for (auto* options : {&arguments.options, &arguments.carried_options})
+                options->set(option.substr(0, equals), option.substr(equals + 1));
         } else {
             throw std::runtime_error("\"" + option + "\" is neither an option nor key=value");
         }
     }
-    if (arguments.peers.empty()) throw std::runtime_error("--peers DIR is missing");
+    if (arguments.peers.empty() && arguments.carried.empty())
+        throw std::runtime_error("--peers DIR or --carried DIR is missing");
+    if (!arguments.carried.empty()) {
+        arguments.options.set("agent_carries", "no");
+        arguments.carried_options.set("agent_carries", "yes");
+        arguments.carried_options.set("agent", "required");
+        arguments.carried_options.set("shared_dir", arguments.carried);
+    }
     return arguments;
 }
 
@@ -219,8 +233,13 @@ void measure(const Arguments& arguments) {
     std::vector<std::pair<std::string, std::unique_ptr<Way>>> ways;
     ways.emplace_back("none", std::make_unique<NoCheckpoint>());
     ways.emplace_back("tailrace", std::make_unique<Tailrace>(simulation, arguments.options));
-    ways.emplace_back("file per process", std::make_unique<FilePerProcess>(arguments.peers));
-    ways.emplace_back("MPI-IO, two-phase", std::make_unique<TwoPhase>(arguments.peers));
+    if (!arguments.carried.empty()) {
+        ways.emplace_back("tailrace, carried",
+                          std::make_unique<Tailrace>(simulation, arguments.carried_options));
+    } else {
+        ways.emplace_back("file per process", std::make_unique<FilePerProcess>(arguments.peers));
+        ways.emplace_back("MPI-IO, two-phase", std::make_unique<TwoPhase>(arguments.peers));
+    }
     for (const auto& [name, way] : ways) run(*way, simulation, 1);  // the first run of each is not measured
 
     for (uint64_t round = 0; round < arguments.rounds; ++round) {

@@ -27,7 +27,8 @@ extern "C" {
  * the first one that differs.
  *
  * Ask for MPI_THREAD_MULTIPLE in MPI_Init_thread. With less, nothing is sent in the background: every node
- * writes its own part, and save, wait and wait_all become collective.
+ * writes its own part, and save, wait and wait_all become collective, unless the nodes' agent processes carry
+ * the epochs (setting agent_carries).
  *
  * Close the session before MPI_Finalize. A session still open is closed by MPI_Finalize, which waits for its
  * flushes and can report failures in the log only. */

@@ -30,7 +30,8 @@ struct JobContext {
     Topology topology;
     int node = 0;  // this rank's
     LocalTier tier;
-    Sets sets;  // which nodes protect each other; none without setting redundancy
+    Sets sets;                         // which nodes protect each other; none without setting redundancy
+    std::vector<std::string> domains;  // the nodes' failure domains; none without setting redundancy
     uint32_t run = 0;
     uint64_t run_uid = 0;  // a random number, which tells apart runs that have the same `run`
     uint64_t block_bytes = 4096;

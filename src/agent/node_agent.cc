@@ -33,18 +33,16 @@ constexpr size_t max_remembered = 1024;
 
 // ---- life ---------------------------------------------------------------------------------------
 
-NodeAgent::NodeAgent(const JobContext& context, RankEpochs& rank_epochs, RankAnswers& rank_answers)
+NodeAgent::NodeAgent(const JobContext& context, OwnRank& own_rank)
     : context_(context),
-      rank_epochs_(rank_epochs),
-      rank_answers_(rank_answers),
+      own_rank_(own_rank),
       node_ledger_(context.node, context.ranks_of_own_node().size()),
       commit_checks_(context, *this),
       plans_(context),
       finisher_(context) {}
 
-Result<std::unique_ptr<NodeAgent>> NodeAgent::create(const JobContext& context, RankEpochs& rank_epochs,
-                                                     RankAnswers& rank_answers) {
-    std::unique_ptr<NodeAgent> agent(new NodeAgent(context, rank_epochs, rank_answers));
+Result<std::unique_ptr<NodeAgent>> NodeAgent::create(const JobContext& context, OwnRank& own_rank) {
+    std::unique_ptr<NodeAgent> agent(new NodeAgent(context, own_rank));
     TAILRACE_ASSIGN(agent->aggregator_,
                     make_aggregator(context, [transport = context.transport.get()] { transport->wake(); }));
     TAILRACE_ASSIGN(agent->protector_,
@@ -291,7 +289,7 @@ void NodeAgent::on_captured(const Captured& capture) {
         // The epoch had failed elsewhere before this rank saved it.
         const auto rank = static_cast<int>(capture.stream.rank);
         if (rank == context_.rank())
-            tell_own_rank(*epoch.ended);
+            (void)own_rank_.hear(*epoch.ended);
         else
             post(rank, *epoch.ended);
         MutexLock lock(mutex_);
@@ -415,6 +413,7 @@ void NodeAgent::finish(EpochKey key, Epoch& epoch) {
     commit_checks_.forget(key);
     plans_.ended(*epoch.ended);
     tell_ranks(epoch, *epoch.ended);
+    if (epoch.recovered) own_rank_.recovered(*epoch.ended);
     epoch.captures = {};
     MutexLock lock(mutex_);
     open_.erase(key);
@@ -437,11 +436,6 @@ void NodeAgent::remove_refused(const Epoch& epoch) {
     if (!epoch.captures.empty()) remove_protection(context_, epoch.captures.front().key);
 }
 
-void NodeAgent::tell_own_rank(const AgentMessage& message) {
-    if (const auto* flushing = std::get_if<EpochFlushing>(&message)) rank_epochs_.flushing(flushing->key);
-    if (const auto* ended = std::get_if<EpochEnded>(&message)) rank_epochs_.ended(*ended);
-}
-
 // The agent's own rank comes last, because what it hears may make it leave the others.
 void NodeAgent::tell_ranks(const Epoch& epoch, const AgentMessage& message) {
     bool own = false;
@@ -450,7 +444,7 @@ void NodeAgent::tell_ranks(const Epoch& epoch, const AgentMessage& message) {
         own |= rank == context_.rank();
         if (rank != context_.rank()) post(rank, message);
     }
-    if (own) tell_own_rank(message);
+    if (own) (void)own_rank_.hear(message);
 }
 
 void NodeAgent::post(int rank, const AgentMessage& message) {
@@ -499,6 +493,11 @@ void NodeAgent::wait_recovered(EpochKey key) {
 bool NodeAgent::recovering(EpochKey key) const {
     MutexLock lock(mutex_);
     return recovering_.contains(key);
+}
+
+size_t NodeAgent::open_epochs() const {
+    MutexLock lock(mutex_);
+    return open_.size();
 }
 
 Status NodeAgent::recovery_failure() const {

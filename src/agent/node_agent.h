@@ -1,5 +1,5 @@
-// NodeAgent: the background of a node, in its representative rank. One thread drives the messages
-// about epochs and the Aggregator. At rank 0's node it also drives the RootLedger, and an
+// NodeAgent: the background of a node, in its representative rank or in an agent process. One thread
+// drives the messages about epochs and the Aggregator. At rank 0's node it also drives the RootLedger, and an
 // EpochFinisher gives names and removes files in the shared directory.
 //
 // The way of an epoch:
@@ -37,13 +37,12 @@
 #include "agent/commit_checks.h"
 #include "agent/epoch_finisher.h"
 #include "agent/job_context.h"
+#include "agent/own_rank.h"
 #include "agent/plan_keeper.h"
 #include "agent/recorder.h"
 #include "aggregate/aggregator.h"
 #include "ledger/agent_messages.h"
 #include "ledger/node_ledger.h"
-#include "ledger/rank_answers.h"
-#include "ledger/rank_epochs.h"
 #include "ledger/root_ledger.h"
 #include "protect/protector.h"
 #include "threads/mutex.h"
@@ -53,10 +52,8 @@ namespace tailrace::internal {
 
 class NodeAgent final : private CommitChecks::Agent {
   public:
-    // The context must outlive the agent, and so must the epochs and the answers of the
-    // representative's own rank.
-    static Result<std::unique_ptr<NodeAgent>> create(const JobContext& context, RankEpochs& rank_epochs,
-                                                     RankAnswers& rank_answers);
+    // The context and the own rank must outlive the agent.
+    static Result<std::unique_ptr<NodeAgent>> create(const JobContext& context, OwnRank& own_rank);
     // Ends the threads. An epoch that has not ended yet is given up.
     ~NodeAgent();
 
@@ -89,6 +86,7 @@ class NodeAgent final : private CommitChecks::Agent {
     // Waits until the recovered epoch `key` has ended here. Returns at once if there is none.
     void wait_recovered(EpochKey key);
     bool recovering(EpochKey key) const;
+    size_t open_epochs() const;       // known here, not ended
     Status recovery_failure() const;  // the first failure of a recovered epoch
     Status why_ended() const;         // why the background has ended; ok if it has not
 
@@ -112,7 +110,7 @@ class NodeAgent final : private CommitChecks::Agent {
         bool final() const { return ended && (!started || let_go) && !protecting; }
     };
 
-    NodeAgent(const JobContext& context, RankEpochs& rank_epochs, RankAnswers& rank_answers);
+    NodeAgent(const JobContext& context, OwnRank& own_rank);
     void run(const std::stop_token& stop);
     void work(const std::stop_token& stop);
     Result<bool> step();  // returns whether something moved
@@ -171,13 +169,11 @@ class NodeAgent final : private CommitChecks::Agent {
     void root_input(const AgentMessage& message);
     void carry_out_orders();
     void post(int rank, const AgentMessage& message);
-    void tell_own_rank(const AgentMessage& message);
 
     static constexpr int root = 0;  // a rank
 
     const JobContext& context_;
-    RankEpochs& rank_epochs_;
-    RankAnswers& rank_answers_;
+    OwnRank& own_rank_;
     std::unique_ptr<Aggregator> aggregator_;
     std::unique_ptr<Protector> protector_;  // null without setting redundancy
 

@@ -79,17 +79,18 @@ void NodeAgent::pass_on(const AgentMessage& message) {
 }
 
 Status NodeAgent::on_announced(const Announced& news) {
-    TAILRACE_TRY(rank_answers_.hear(news.announcement));
+    TAILRACE_TRY(own_rank_.hear(news));
     pass_on(news);
     return {};
 }
 
 void NodeAgent::on_answers_ended(const AnswersEnded& news) {
-    rank_answers_.fail_all(news.why);
+    (void)own_rank_.hear(news);
     pass_on(news);
 }
 
 void NodeAgent::on_stop_asked(const StopAsked& news) {
+    (void)own_rank_.hear(news);
     MutexLock lock(mutex_);
     if (!asked_to_stop_) asked_to_stop_ = news.why;
 }

@@ -73,8 +73,7 @@ void NodeAgent::break_down(const Status& why) noexcept {
         lock.unlock();  // its writers call wake()
     });
     (void)catching([&] { protector_.reset(); });
-    (void)catching([&] { rank_epochs_.fail_all(why, true); });
-    (void)catching([&] { rank_answers_.fail_all(why); });
+    own_rank_.background_ended(why);
     MutexLock lock(mutex_);
     open_.clear();
     recovering_.clear();
@@ -152,8 +151,7 @@ void NodeAgent::announce_end() {
             post_at_best(context_.topology.representative(node), BackgroundEnded{end_reason_});
     for (const int rank : context_.ranks_of_own_node())
         if (rank != context_.rank()) post_at_best(rank, BackgroundEnded{why});
-    rank_epochs_.fail_all(why, true);
-    rank_answers_.fail_all(why);
+    own_rank_.background_ended(why);
     MutexLock lock(mutex_);
     open_.clear();
     recovering_.clear();

@@ -35,6 +35,11 @@ void AgentBook::client_gone(int client, Time now) {
     idle_since_ = now;
 }
 
+void AgentBook::set_carried(size_t nodes, Time now) {
+    if (nodes != carried_) idle_since_ = now;
+    carried_ = nodes;
+}
+
 void AgentBook::stop_asked(Time now, Duration grace) {
     const Time deadline = now + grace;
     deadline_ = deadline_ ? std::min(*deadline_, deadline) : deadline;
@@ -85,8 +90,8 @@ bool AgentBook::pass_must_stop(Time now) const {
 
 bool AgentBook::must_end(Time now) const {
     if (working_) return false;
-    if (deadline_) return now >= *deadline_ || (passed_since_stop_ && last_.all_done());
-    return idle_exit_ && sessions_.empty() && now - idle_since_ >= *idle_exit_;
+    if (deadline_) return now >= *deadline_ || (carried_ == 0 && passed_since_stop_ && last_.all_done());
+    return idle_exit_ && sessions_.empty() && carried_ == 0 && now - idle_since_ >= *idle_exit_;
 }
 
 AgentBook::Time AgentBook::next_look(Time now) const {

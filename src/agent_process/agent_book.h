@@ -45,6 +45,10 @@ class AgentBook {
     void pass_asked(Time now) { next_pass_ = now; }
     void stop_asked(Time now, Duration grace);
 
+    // How many nodes of sessions are carried now. The agent does not end while there are some, unless
+    // its time is over.
+    void set_carried(size_t nodes, Time now);
+
     void pass_begun() { working_ = true; }
     void pass_ended(const PassSummary& summary, Time now);
 
@@ -70,6 +74,7 @@ class AgentBook {
 
     std::map<int, Session> sessions_;
     Time next_pass_;
+    size_t carried_ = 0;
     bool working_ = false;
     bool passed_since_stop_ = false;
     PassSummary last_;

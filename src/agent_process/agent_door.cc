@@ -2,8 +2,18 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <deque>
+#include <set>
 
 #include "agent_process/agent_socket.h"
+#include "threads/mutex.h"
 
 namespace tailrace::internal {
 
@@ -15,32 +25,124 @@ constexpr std::chrono::seconds longest_wait(30);
 
 class SocketLink final : public AgentLink {
   public:
-    explicit SocketLink(AgentConnection connection) : connection_(std::move(connection)) {}
+    SocketLink(AgentConnection connection, std::optional<CarrierPlace> place)
+        : connection_(std::move(connection)), place_(place) {}
 
     void opened() override { (void)connection_.send(SessionOpened{}); }
 
     // The agent says nothing by itself. So if there is something to read, it is the end.
     bool alive() override {
         pollfd waiting{connection_.descriptor(), POLLIN, 0};
-        return poll(&waiting, 1, 0) == 0;
+        return ::poll(&waiting, 1, 0) == 0;
     }
+    std::optional<CarrierPlace> carries() const override { return place_; }
 
   private:
     AgentConnection connection_;
+    const std::optional<CarrierPlace> place_;
+};
+
+// To the agent a rank is dead when nobody has its end of the line any more. So a child that the program
+// forks must not keep it.
+class SocketLine final : public AgentLine {
+  public:
+    SocketLine(AgentConnection connection, Descriptor wake)
+        : connection_(std::move(connection)), wake_(std::move(wake)) {
+        static const int registered = pthread_atfork(before_fork, after_fork, close_in_child);
+        (void)registered;  // if there is no memory for that, children keep the line
+        MutexLock lock(all().mutex);
+        all().lines.insert(this);
+    }
+    ~SocketLine() override {
+        MutexLock lock(all().mutex);
+        all().lines.erase(this);
+    }
+
+    Status post(std::span<const std::byte> message, std::span<const int> descriptors) override {
+        LineBytes bytes{{message.begin(), message.end()}};
+        // Descriptors go at once: this is the first message, so there is room for it.
+        if (!descriptors.empty()) return connection_.send(bytes, descriptors);
+        waiting_.push_back(std::move(bytes));
+        return send_waiting();
+    }
+
+    Result<std::optional<std::vector<std::byte>>> poll() override {
+        TAILRACE_TRY(send_waiting());
+        TAILRACE_ASSIGN(auto message, connection_.receive(std::chrono::milliseconds(0)));
+        if (!message) return std::optional<std::vector<std::byte>>();
+        auto* bytes = std::get_if<LineBytes>(&*message);
+        if (bytes == nullptr)
+            return Status(Code::transport, "the agent has said on a line what does not belong there");
+        return std::optional(std::move(bytes->bytes));
+    }
+
+    void wait(std::chrono::microseconds longest) override {
+        std::array<pollfd, 2> waiting{{{connection_.descriptor(), POLLIN, 0}, {wake_.get(), POLLIN, 0}}};
+        if (!waiting_.empty()) waiting[0].events |= POLLOUT;
+        const auto ms = std::chrono::ceil<std::chrono::milliseconds>(longest).count();
+        (void)::poll(waiting.data(), waiting.size(), static_cast<int>(std::clamp<int64_t>(ms, 0, 1000)));
+        uint64_t count = 0;
+        if (waiting[1].revents != 0) (void)!read(wake_.get(), &count, sizeof count);
+    }
+    void wake() override {
+        const uint64_t one = 1;
+        (void)!write(wake_.get(), &one, sizeof one);
+    }
+
+  private:
+    Status send_waiting() {
+        while (!waiting_.empty()) {
+            TAILRACE_ASSIGN(const bool sent, connection_.try_send(waiting_.front()));
+            if (!sent) return {};
+            waiting_.pop_front();
+        }
+        return {};
+    }
+
+    struct All {
+        Mutex mutex;
+        std::set<SocketLine*> lines GUARDED_BY(mutex);
+    };
+    static All& all() {
+        static All& lines = *new All;  // never destroyed: a program may fork while it exits
+        return lines;
+    }
+    // The forking thread holds the mutex from the first of these to the last, in parent and child.
+    static void before_fork() ACQUIRE(all().mutex) { all().mutex.lock(); }
+    static void after_fork() RELEASE(all().mutex) { all().mutex.unlock(); }
+    static void close_in_child() RELEASE(all().mutex) {
+        for (SocketLine* line : all().lines) line->connection_.hang_up();
+        all().mutex.unlock();
+    }
+
+    AgentConnection connection_;
+    const Descriptor wake_;  // an eventfd
+    std::deque<LineBytes> waiting_;
 };
 
 class SocketDoor final : public AgentDoor {
   public:
-    Result<std::unique_ptr<AgentLink>> ask(const std::string& local_dir) override {
+    Result<std::unique_ptr<AgentLink>> ask(const std::string& local_dir,
+                                           const std::string& shared_dir) override {
         TAILRACE_ASSIGN(auto connection, connect_to_agent(local_dir));
-        TAILRACE_TRY(connection.send(SessionOpens{}));
+        TAILRACE_TRY(connection.send(SessionOpens{shared_dir}));
         TAILRACE_ASSIGN(const auto answer, connection.receive(longest_wait));
         if (!answer)
             return Status(Code::busy, fmt::format("the agent of {} has not let go of its locks within {} s",
                                                   local_dir, longest_wait.count()));
-        if (!std::holds_alternative<LetGo>(*answer))
+        const auto* let_go = std::get_if<LetGo>(&*answer);
+        if (let_go == nullptr)
             return Status(Code::transport, fmt::format("the agent of {} gave a wrong answer", local_dir));
-        return std::unique_ptr<AgentLink>(std::make_unique<SocketLink>(std::move(connection)));
+        return std::unique_ptr<AgentLink>(
+            std::make_unique<SocketLink>(std::move(connection), let_go->carries));
+    }
+
+    Result<std::unique_ptr<AgentLine>> line(const std::string& local_dir) override {
+        TAILRACE_ASSIGN(auto connection, connect_to_agent(local_dir));
+        Descriptor wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+        if (!wake.valid()) return errno_status(errno, "making an eventfd");
+        return std::unique_ptr<AgentLine>(
+            std::make_unique<SocketLine>(std::move(connection), std::move(wake)));
     }
 };
 

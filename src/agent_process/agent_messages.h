@@ -1,24 +1,28 @@
 // What an agent process and its clients (sessions, and `tailrace agent status`) tell each other.
 //
-// Each message is one packet of a SOCK_SEQPACKET socket. Nothing in a message is an authority: it
-// carries no path and no descriptor that anybody would act on. Pure; the decoder takes every byte
-// as hostile.
+// Each message is one packet of a SOCK_SEQPACKET socket, between processes of one user. Pure; the
+// decoder takes every byte as hostile.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "agent/agent_link.h"
 #include "base/status.h"
+#include "carrier/carried_node.h"
 #include "drain/node_drain.h"
 
 namespace tailrace::internal {
 
 // ---- from clients
-struct SessionOpens {};   // let go of all locks; answered by LetGo
+struct SessionOpens {  // let go of all locks; answered by LetGo
+    std::string shared_dir;
+};
 struct SessionOpened {};  // go on
 struct StatusAsked {};    // answered by AgentStatus
 struct DrainAsked {};     // make a pass now; answered by AgentStatus when it is over
@@ -27,22 +31,33 @@ struct EndAsked {         // end, but first finish what can be finished; answere
 };
 
 // ---- from the agent
-struct LetGo {};
+struct LetGo {
+    std::optional<CarrierPlace> carries;  // the agent can carry the session's epochs
+};
 struct AgentStatus {
     uint32_t process = 0;
     int64_t started_unix_ms = 0;
     uint32_t sessions = 0;  // connected now
     bool working = false;   // a pass is under way
     bool stopping = false;
-    std::vector<DrainedEpoch> epochs;  // of the last pass, at most max_status_epochs, the newest
-    std::string busy;                  // why directories were passed over; empty: none were
+    std::vector<DrainedEpoch> epochs;    // of the last pass, at most max_status_epochs, the newest
+    std::string busy;                    // why directories were passed over; empty: none were
+    bool carries = false;                // it can carry epochs of sessions that live
+    std::vector<CarriedStatus> carried;  // at most max_status_epochs
 };
 inline constexpr size_t max_status_epochs = 50;
 
-using AgentProcessMessage =
-    std::variant<SessionOpens, SessionOpened, StatusAsked, DrainAsked, EndAsked, LetGo, AgentStatus>;
+// ---- both ways
+struct LineBytes {  // a message of carrier/line_messages.h
+    std::vector<std::byte> bytes;
+};
 
-inline constexpr size_t max_agent_message_bytes = size_t{1} << 17;
+using AgentProcessMessage = std::variant<SessionOpens, SessionOpened, StatusAsked, DrainAsked, EndAsked,
+                                         LetGo, AgentStatus, LineBytes>;
+
+// A message about an epoch has two sentences and a path, of 64 KiB at most. Linux lets a socket have
+// packets of 208 KiB.
+inline constexpr size_t max_agent_message_bytes = size_t{200} << 10;
 
 std::vector<std::byte> encode(const AgentProcessMessage& message);
 // unsupported if another version of the protocol made it; transport if it is damaged.

@@ -17,6 +17,9 @@ namespace tailrace::internal {
 
 namespace {
 
+// How long nodes of sessions that are given up may take to end, when the agent ends.
+constexpr std::chrono::seconds longest_farewell(10);
+
 const char* name_of(DrainedEpoch::State state) {
     switch (state) {
         case DrainedEpoch::State::committed:
@@ -77,27 +80,66 @@ Result<std::unique_ptr<AgentProcess>> AgentProcess::create(Options options, std:
     if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return errno_status(errno, "making a pipe for the agent");
     agent->wake_read_ = Descriptor(ends[0]);
     agent->wake_write_ = Descriptor(ends[1]);
+    agent->make_carrier();
     agent->started_unix_ms_ = static_cast<int64_t>(unix_ms_now());
     return agent;
 }
 
+void AgentProcess::make_carrier() {
+    if (options_.world == nullptr) return;
+    Carrier::Options options;
+    options.local_dir = options_.config.local_dir;
+    options.local = [](const Config& config) {
+        SystemStorageOptions storage;
+        storage.engine = IoEngine::posix;
+        storage.rules.own_in = config.local_dir;
+        return make_system_storage(storage);
+    };
+    options.shared = [](const Config& config) {
+        SystemStorageOptions storage;
+        storage.engine = config.io_engine;
+        storage.queue_depth = config.queue_depth;
+        return make_system_storage(storage);
+    };
+    options.changed = [this] { wake(); };
+    carrier_ = std::make_unique<Carrier>(options_.world, std::move(options));
+}
+
+void AgentProcess::wake() noexcept {
+    const char byte = 0;
+    (void)!write(wake_write_.get(), &byte, 1);
+}
+
 AgentProcess::~AgentProcess() {
+    carrier_.reset();  // its threads call wake()
     give_up_ = true;
     passing_.join();
 }
 
 void AgentProcess::stop() noexcept {
     stop_asked_ = true;
-    const char byte = 0;
-    (void)!write(wake_write_.get(), &byte, 1);
+    wake();
 }
 
 Result<AgentStatus> AgentProcess::serve() {
     while (!book_.must_end(SteadyClock::now())) TAILRACE_TRY(step());
+    end_carrier();
     const auto left = status();
     for (const int client : wait_for_end_)
-        if (const auto found = clients_.find(client); found != clients_.end()) (void)found->second.send(left);
+        if (const auto found = clients_.find(client); found != clients_.end())
+            (void)found->second->send(left);
     return left;
+}
+
+// Programs that live hear that the agent ends, and go on without it.
+void AgentProcess::end_carrier() {
+    if (!carrier_) return;
+    carrier_->give_up(Status(Code::failed_state, "the agent process was told to end"));
+    const auto deadline = SteadyClock::now() + longest_farewell;
+    while (carrier_->node_count() > 0 && SteadyClock::now() < deadline) {
+        step_carrier();
+        sleep_for(std::chrono::milliseconds(5));
+    }
 }
 
 Status AgentProcess::step() {
@@ -109,7 +151,7 @@ Status AgentProcess::step() {
     std::vector<pollfd> waiting{{wake_read_.get(), POLLIN, 0}, {listening_.get(), POLLIN, 0}};
     std::vector<int> ids;
     for (const auto& [id, client] : clients_) {
-        waiting.push_back({client.descriptor(), POLLIN, 0});
+        waiting.push_back({client->descriptor(), POLLIN, 0});
         ids.push_back(id);
     }
     const auto pause = std::chrono::ceil<std::chrono::milliseconds>(book_.next_look(now) - now);
@@ -122,23 +164,36 @@ Status AgentProcess::step() {
     if (waiting[1].revents != 0) TAILRACE_TRY(take_clients());
     for (size_t i = 0; i < ids.size(); ++i)
         if (waiting[i + 2].revents != 0) hear(ids[i]);
+    step_carrier();
     answer_those_who_wait();
     return {};
 }
 
+// Sessions whose programs have died, and which have ended now, may have left something to a pass.
+void AgentProcess::step_carrier() {
+    if (!carrier_) return;
+    const auto now = SteadyClock::now();
+    const size_t before = carrier_->node_count();
+    for (const int client : carrier_->step()) drop(client);
+    if (carrier_->node_count() < before) book_.pass_asked(now);
+    book_.set_carried(carrier_->node_count(), now);
+}
+
 Status AgentProcess::take_clients() {
     TAILRACE_ASSIGN(auto client, accept_client(listening_));
-    if (client) clients_.emplace(next_client_++, std::move(*client));
+    if (client) clients_.emplace(next_client_++, std::make_shared<AgentConnection>(std::move(*client)));
     return {};
 }
 
 void AgentProcess::drop(int client) {
     clients_.erase(client);
+    opening_.erase(client);
+    if (carrier_) carrier_->client_gone(client);
     book_.client_gone(client, SteadyClock::now());
 }
 
 void AgentProcess::hear(int client) {
-    auto& connection = clients_.at(client);
+    auto& connection = *clients_.at(client);
     const auto message = connection.receive(std::chrono::milliseconds(0));
     if (!message.ok()) {
         if (message.status().code() == Code::unsupported)
@@ -148,10 +203,13 @@ void AgentProcess::hear(int client) {
     if (!*message) return;
     const auto now = SteadyClock::now();
     const auto& body = **message;
-    if (std::holds_alternative<SessionOpens>(body)) {
+    if (const auto* line = std::get_if<LineBytes>(&body)) return hear_line(client, *line);
+    if (const auto* opens = std::get_if<SessionOpens>(&body)) {
+        opening_[client] = opens->shared_dir;
         book_.session_opens(client, now);
         give_up_ = book_.pass_must_stop(now);
     } else if (std::holds_alternative<SessionOpened>(body)) {
+        opening_.erase(client);
         book_.session_opened(client);
     } else if (std::holds_alternative<StatusAsked>(body)) {
         if (!connection.send(status()).ok()) drop(client);
@@ -167,10 +225,34 @@ void AgentProcess::hear(int client) {
     }
 }
 
+void AgentProcess::hear_line(int client, const LineBytes& message) {
+    const auto connection = clients_.at(client);
+    if (!carrier_) return drop(client);
+    const std::weak_ptr<AgentConnection> weak = connection;
+    const auto send = [weak](std::span<const std::byte> bytes) -> Result<bool> {
+        const auto alive = weak.lock();
+        if (!alive) return Status(Code::transport, "the line has ended");
+        return alive->try_send(LineBytes{{bytes.begin(), bytes.end()}});
+    };
+    const Status heard =
+        catching([&] { return carrier_->hear(client, send, message.bytes, connection->take_descriptors()); });
+    if (heard.ok()) return;
+    log(LogLevel::warning, "a session that is carried is turned away: {}", heard.message());
+    drop(client);
+}
+
+// A session whose program has died may be finishing what the new one is going to take over.
 void AgentProcess::answer_those_who_wait() {
-    for (const int client : book_.take_to_let_in())
+    if (carrier_) {
+        bool all = true;
+        for (const auto& [client, shared_dir] : opening_) all &= carrier_->let_go(shared_dir);
+        if (!all) return;
+    }
+    for (const int client : book_.take_to_let_in()) {
+        const auto place = carrier_ && !book_.stopping() ? std::optional(carrier_->place()) : std::nullopt;
         if (const auto found = clients_.find(client); found != clients_.end())
-            if (!found->second.send(LetGo{}).ok()) drop(client);
+            if (!found->second->send(LetGo{place}).ok()) drop(client);
+    }
 }
 
 AgentStatus AgentProcess::status() const {
@@ -180,6 +262,8 @@ AgentStatus AgentProcess::status() const {
     status.sessions = static_cast<uint32_t>(book_.session_count());
     status.working = book_.working();
     status.stopping = book_.stopping();
+    status.carries = carrier_ != nullptr;
+    if (carrier_) status.carried = carrier_->status();
     return status;
 }
 
@@ -206,7 +290,7 @@ void AgentProcess::take_pass_result() {
     const auto now = status();
     for (const int client : std::exchange(wait_for_pass_, {}))
         if (const auto found = clients_.find(client); found != clients_.end())
-            if (!found->second.send(now).ok()) drop(client);
+            if (!found->second->send(now).ok()) drop(client);
     if (!wait_for_next_pass_.empty()) book_.pass_asked(SteadyClock::now());
 }
 
@@ -244,8 +328,7 @@ void AgentProcess::pass(NodeDrain::Order order) {
         MutexLock lock(mutex_);
         passed_ = std::move(found);
     }
-    const char byte = 0;
-    (void)!write(wake_write_.get(), &byte, 1);
+    wake();
 }
 
 }  // namespace tailrace::internal

@@ -6,10 +6,13 @@
 //   - Sessions connect, and ask it to let go of its locks before they open (agent/agent_link.h). It
 //     goes on when they have opened. The directories of a session that lives are locked, so the
 //     agent passes over them. When the session's connection ends, it looks at once.
+//   - If it reaches the agents of other nodes, it also carries the epochs of sessions that live, and
+//     goes on when their programs have died (carrier/carried_node.h).
 //   - It never holds the only copy of anything. If it is killed, the next agent, or the next session,
 //     finds the captured parts and plan records where they were.
 //
-// One thread waits for clients and decides (agent_book.h); another one makes the passes.
+// One thread waits for clients and decides (agent_book.h); another one makes the passes. Each node of a
+// session that is carried has threads of its own.
 #pragma once
 
 #include <chrono>
@@ -22,6 +25,7 @@
 
 #include "agent_process/agent_book.h"
 #include "agent_process/agent_socket.h"
+#include "carrier/carrier.h"
 #include "config/config.h"
 #include "drain/node_drain.h"
 #include "threads/mutex.h"
@@ -36,6 +40,8 @@ class AgentProcess {
         std::optional<std::chrono::milliseconds> idle_exit;
         // How long the agent goes on after stop(), to finish what it can.
         std::chrono::milliseconds grace{30000};
+        // How it reaches the agents of other nodes. Null: it carries no epochs of sessions that live.
+        std::shared_ptr<AgentWorld> world;
     };
     // Takes the lease and listens. busy if another agent serves this directory; the sentence names
     // it.
@@ -56,10 +62,16 @@ class AgentProcess {
           shared_(std::move(shared)),
           book_(SteadyClock::now(), options_.idle_exit) {}
 
+    void make_carrier();
+    void wake() noexcept;
+
     // ---- the serving thread
     Status step();
     Status take_clients();
     void hear(int client);
+    void hear_line(int client, const LineBytes& message);
+    void step_carrier();
+    void end_carrier();
     void drop(int client);
     void answer_those_who_wait();
     void take_pass_result();
@@ -77,7 +89,9 @@ class AgentProcess {
 
     // Only the serving thread uses these.
     AgentBook book_;
-    std::map<int, AgentConnection> clients_;
+    std::map<int, std::shared_ptr<AgentConnection>> clients_;
+    std::map<int, std::string> opening_;  // the shared directories of sessions that wait to be let in
+    std::unique_ptr<Carrier> carrier_;    // null without a world
     // Clients that have asked for a pass: for the one under way, or for the one after it, because it
     // was under way already. And those that have told the agent to end.
     std::vector<int> wait_for_pass_, wait_for_next_pass_, wait_for_end_;

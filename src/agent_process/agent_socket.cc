@@ -6,6 +6,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 
@@ -18,7 +19,9 @@ namespace tailrace::internal {
 namespace {
 
 constexpr const char* socket_name = "socket";
-constexpr int max_waiting_clients = 64;
+// All ranks of a node may come at once.
+constexpr int max_waiting_clients = 1024;
+constexpr size_t max_descriptors = 4;
 
 // The name of a socket has at most 107 bytes, which many paths are longer than. By way of the open
 // directory it is short, and leads nowhere else.
@@ -57,14 +60,68 @@ std::string agent_directory(const std::string& local_dir) {
     return join_path(local_dir, "agent");
 }
 
-Status AgentConnection::send(const AgentProcessMessage& message) {
-    const auto bytes = encode(message);
-    while (::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) < 0) {
+Result<bool> AgentConnection::send(std::span<const std::byte> bytes, std::span<const int> descriptors,
+                                   int flags) {
+    iovec piece{const_cast<std::byte*>(bytes.data()), bytes.size()};
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * max_descriptors)> space{};
+    msghdr packet{};
+    packet.msg_iov = &piece;
+    packet.msg_iovlen = 1;
+    if (!descriptors.empty()) {
+        if (descriptors.size() > max_descriptors)
+            return Status(Code::invalid_argument, "too many descriptors for the agent's socket");
+        packet.msg_control = space.data();
+        packet.msg_controllen = CMSG_SPACE(descriptors.size_bytes());
+        cmsghdr* header = CMSG_FIRSTHDR(&packet);
+        header->cmsg_level = SOL_SOCKET;
+        header->cmsg_type = SCM_RIGHTS;
+        header->cmsg_len = CMSG_LEN(descriptors.size_bytes());
+        std::memcpy(CMSG_DATA(header), descriptors.data(), descriptors.size_bytes());
+    }
+    while (sendmsg(socket_.get(), &packet, MSG_NOSIGNAL | flags) < 0) {
         if (errno == EINTR) continue;
+        if ((flags & MSG_DONTWAIT) != 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
         if (errno == EPIPE || errno == ECONNRESET) return gone();
         return errno_status(errno, "sending to the other end of the agent's socket");
     }
-    return {};
+    return true;
+}
+
+Status AgentConnection::send(const AgentProcessMessage& message, std::span<const int> descriptors) {
+    return send(encode(message), descriptors, 0).status();
+}
+
+Result<bool> AgentConnection::try_send(const AgentProcessMessage& message, std::span<const int> descriptors) {
+    return send(encode(message), descriptors, MSG_DONTWAIT);
+}
+
+// Descriptors that come are ours from then on, whatever becomes of the message.
+Result<size_t> AgentConnection::receive_packet(std::span<std::byte> bytes) {
+    iovec piece{bytes.data(), bytes.size()};
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * max_descriptors)> space{};
+    msghdr packet{};
+    packet.msg_iov = &piece;
+    packet.msg_iovlen = 1;
+    packet.msg_control = space.data();
+    packet.msg_controllen = space.size();
+    ssize_t got = 0;
+    while ((got = recvmsg(socket_.get(), &packet, MSG_TRUNC | MSG_CMSG_CLOEXEC)) < 0 && errno == EINTR) {
+    }
+    if (got <= 0) return gone();
+    descriptors_.clear();
+    for (cmsghdr* header = CMSG_FIRSTHDR(&packet); header != nullptr; header = CMSG_NXTHDR(&packet, header)) {
+        if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+        const size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (size_t i = 0; i < count; ++i) {
+            int number = -1;
+            std::memcpy(&number, CMSG_DATA(header) + i * sizeof(int), sizeof number);
+            descriptors_.emplace_back(number);
+        }
+    }
+    if (static_cast<size_t>(got) > bytes.size())
+        return Status(Code::transport,
+                      fmt::format("a message of {} bytes at the agent's socket is too long", got));
+    return static_cast<size_t>(got);
 }
 
 Result<std::optional<AgentProcessMessage>> AgentConnection::receive(std::chrono::milliseconds longest) {
@@ -77,13 +134,8 @@ Result<std::optional<AgentProcessMessage>> AgentConnection::receive(std::chrono:
         if (ready < 0) return errno_status(errno, "waiting at the agent's socket");
         if (ready == 0) return std::optional<AgentProcessMessage>();
         std::vector<std::byte> bytes(max_agent_message_bytes);
-        const ssize_t got = recv(socket_.get(), bytes.data(), bytes.size(), MSG_TRUNC);
-        if (got < 0 && errno == EINTR) continue;
-        if (got <= 0) return gone();
-        if (static_cast<size_t>(got) > bytes.size())
-            return Status(Code::transport,
-                          fmt::format("a message of {} bytes at the agent's socket is too long", got));
-        bytes.resize(static_cast<size_t>(got));
+        TAILRACE_ASSIGN(const size_t got, receive_packet(bytes));
+        bytes.resize(got);
         TAILRACE_ASSIGN(auto message, decode_agent_process_message(bytes));
         return std::optional(std::move(message));
     }

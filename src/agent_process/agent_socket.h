@@ -9,7 +9,9 @@
 #include <chrono>
 #include <cstddef>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "agent_process/agent_messages.h"
@@ -21,17 +23,28 @@ namespace tailrace::internal {
 // The directory of the agent's lease and socket.
 std::string agent_directory(const std::string& local_dir);
 
-// One end of a connection. One thread at a time uses it.
+// One end of a connection. One thread at a time sends, and one at a time receives.
 class AgentConnection {
   public:
     explicit AgentConnection(Descriptor socket) : socket_(std::move(socket)) {}
 
-    Status send(const AgentProcessMessage& message);
+    // The other end gets copies of the descriptors.
+    Status send(const AgentProcessMessage& message, std::span<const int> descriptors = {});
+    // Like send, but returns false in place of waiting for room.
+    Result<bool> try_send(const AgentProcessMessage& message, std::span<const int> descriptors = {});
     // Waits at most that long. Empty if nothing came. transport if the other end is gone.
     Result<std::optional<AgentProcessMessage>> receive(std::chrono::milliseconds longest);
+    // What came beside the last message.
+    std::vector<Descriptor> take_descriptors() { return std::exchange(descriptors_, {}); }
     int descriptor() const { return socket_.get(); }
+    // Closes this process's end; nothing can be sent or received afterwards.
+    void hang_up() { (void)socket_.close(); }
 
   private:
+    Result<bool> send(std::span<const std::byte> bytes, std::span<const int> descriptors, int flags);
+    Result<size_t> receive_packet(std::span<std::byte> bytes);
+
+    std::vector<Descriptor> descriptors_;
     Descriptor socket_;
 };
 

@@ -92,6 +92,8 @@ static_assert(static_cast<int>(IoEngine::automatic) == 0 && static_cast<int>(IoE
               static_cast<int>(IoEngine::io_uring) == 2);
 static_assert(static_cast<int>(AgentUse::automatic) == 0 && static_cast<int>(AgentUse::required) == 1 &&
               static_cast<int>(AgentUse::none) == 2);
+static_assert(static_cast<int>(AgentCarries::automatic) == 0 && static_cast<int>(AgentCarries::yes) == 1 &&
+              static_cast<int>(AgentCarries::no) == 2);
 static_assert(static_cast<int>(QueuePolicy::wait) == 0 && static_cast<int>(QueuePolicy::skip) == 1 &&
               static_cast<int>(QueuePolicy::drop_oldest) == 2);
 
@@ -185,6 +187,9 @@ const std::vector<Key>& keys() {
         {"agent", choice<&Config::agent>({"auto", "required", "none"}),
          "Whether to use the agent process of the node, which finishes epochs when the program has died "
          "(`tailrace agent`): if there is one, always, or never."},
+        {"agent_carries", choice<&Config::agent_carries>({"auto", "yes", "no"}),
+         "Whether agents started with `tailrace agent --mpi` on all nodes carry the epochs while the program "
+         "lives, in place of a thread of the program; auto: if MPI was started below MPI_THREAD_MULTIPLE."},
         {"ranks_per_node", Number{&Config::ranks_per_node, 0, max_ranks},
          "Treats this many ranks of a machine as a node, so that a test can have several nodes on one "
          "machine; 0: a machine is a node."},

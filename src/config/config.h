@@ -31,6 +31,13 @@ enum class AgentUse {
     none,
 };
 
+// Whether agent processes that reach each other carry the epochs of a program that lives.
+enum class AgentCarries {
+    automatic,  // where no thread of ours may call MPI beside the program
+    yes,
+    no,
+};
+
 struct Config {
     std::string name = "tailrace";  // the job's name, the first part of every file name
     std::string local_dir;          // default: /dev/shm/tailrace-<uid>
@@ -62,6 +69,7 @@ struct Config {
     // Save also syncs the captured part (for tiers that survive a power cut).
     bool local_sync = false;
     AgentUse agent = AgentUse::automatic;
+    AgentCarries agent_carries = AgentCarries::automatic;
     uint32_t ranks_per_node = 0;       // 0: a node is a machine
     bool record = true;                // keep a record per epoch (docs/records.md)
     std::string record_dir;            // default: tailrace below XDG_STATE_HOME or ~/.local/state

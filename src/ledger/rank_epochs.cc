@@ -59,6 +59,7 @@ void RankEpochs::add(const EpochInfo& info, bool for_shared) {
         entry.unheard = true;
         entry.still_read = !let_go_;
     }
+    if (uncarried_ && !is_final(entry.info.state)) entry.unheard = true;
     if (entry.info.state == EpochState::failed) note_failure(info.epoch, entry.info.why);
     entries_[info.epoch] = std::move(entry);
     forget_old();
@@ -120,6 +121,17 @@ void RankEpochs::fail_all(const Status& why, bool let_go) {
     tell_of_change();
     // This comes last, because it needs memory, and those who wait must hear of the rest anyway.
     if (first_failed) note_failure(*first_failed, why);
+}
+
+void RankEpochs::uncarried() {
+    MutexLock lock(mutex_);
+    uncarried_ = true;
+    for (auto& [epoch, entry] : entries_) {
+        if (is_final(entry.info.state)) continue;
+        entry.info.state = EpochState::captured;
+        entry.unheard = true;
+    }
+    changed_.notify_all();
 }
 
 std::optional<RankEpochs::Entry> RankEpochs::find(uint64_t epoch) const {

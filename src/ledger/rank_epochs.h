@@ -28,7 +28,8 @@ class RankEpochs {
         EpochInfo info;
         bool for_shared = true;
         bool captured_everywhere = false;
-        // Failed because no more news can come. Other ranks may have captured the epoch as well.
+        // No more news can come (it has failed for that, or is uncarried). Other ranks may have captured
+        // the epoch as well.
         bool unheard = false;
         // The same, and the node's agent may not know it yet. A flush may still read this rank's
         // part.
@@ -45,6 +46,10 @@ class RankEpochs {
     // Every epoch that has not ended fails with `why`, because no more news of it can come.
     // `let_go`: the node's agent itself says so, and no longer reads captured parts.
     void fail_all(const Status& why, bool let_go);
+
+    // The agent process that carried the epochs is gone, and nobody brings news or reads captured parts.
+    // Epochs that have not ended stay captured, and so do later ones.
+    void uncarried();
 
     std::optional<Entry> find(uint64_t epoch) const;
     std::vector<Entry> all() const;  // ascending
@@ -79,6 +84,7 @@ class RankEpochs {
     std::map<EpochKey, EpochEnded> early_ GUARDED_BY(mutex_);
     Status broken_ GUARDED_BY(mutex_);
     bool let_go_ GUARDED_BY(mutex_) = true;
+    bool uncarried_ GUARDED_BY(mutex_) = false;
     Status first_failure_ GUARDED_BY(mutex_);
     uint64_t saves_ GUARDED_BY(mutex_) = 0;  // that succeeded
     std::optional<SteadyClock::time_point> last_save_ GUARDED_BY(mutex_);

@@ -180,7 +180,7 @@ Result<ArrayFacts> gather_facts(Transport& transport, ArrayFacts mine, size_t ma
     for (size_t rank = 0; rank < counts.size(); ++rank) {
         ByteReader in(counts[rank]);
         most = std::max(most, in.get<uint64_t>());
-        if (!in.at_end())  // as from a rank that cannot go on (session/collective_background.h)
+        if (!in.at_end())  // as from a rank that cannot go on (background/collective_background.h)
             return Status(Code::transport, fmt::format("rank {} has told nothing of its arrays", rank));
     }
     ArrayFacts whole;

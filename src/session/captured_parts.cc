@@ -43,7 +43,7 @@ std::vector<LocalAge> CapturedParts::ages() const {
         const bool final = !entry || is_final(entry->info.state);
         const bool everywhere = entry && entry->captured_everywhere;
         const bool unheard = entry && entry->unheard;
-        const bool in_use = !final || (entry && entry->still_read);
+        const bool in_use = (!final && !unheard) || (entry && entry->still_read);
         ages.push_back({part.key, final && everywhere, in_use, final && !everywhere && !unheard, unheard});
     }
     add_old_ages(ages);

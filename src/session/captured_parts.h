@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "agent/job_context.h"
+#include "background/background.h"
 #include "capture/capture.h"
 #include "ledger/rank_epochs.h"
-#include "session/background.h"
 #include "session/old_epochs.h"
 
 namespace tailrace::internal {

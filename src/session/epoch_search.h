@@ -21,9 +21,9 @@
 #include <vector>
 
 #include "agent/job_context.h"
+#include "background/background.h"
 #include "base/status.h"
 #include "read/epoch_reader.h"
-#include "session/background.h"
 
 namespace tailrace::internal {
 

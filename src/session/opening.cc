@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/bytes.h"
+#include "base/caught.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "config/failure_domain.h"
@@ -39,8 +40,10 @@ std::string first_different_key(std::string_view a, std::string_view b) {
 
 // A program that was killed disappears a moment before its locks do. So a busy directory is tried
 // again. Agents of nodes that this job does not have may be finishing epochs of an earlier run. They
-// hold the lock together, and are waited for much longer.
-Result<std::unique_ptr<DirectoryLock>> lock_patiently(Storage& storage, const std::string& directory) {
+// hold the lock together, and are waited for much longer. An agent that carried the killed program's
+// epochs lets go a moment after it has noticed (`with_agent`).
+Result<std::unique_ptr<DirectoryLock>> lock_patiently(Storage& storage, const std::string& directory,
+                                                      bool with_agent) {
     using namespace std::chrono_literals;
     const auto start = SteadyClock::now();
     bool said = false;
@@ -48,7 +51,8 @@ Result<std::unique_ptr<DirectoryLock>> lock_patiently(Storage& storage, const st
         auto lock = storage.lock_directory(directory);
         if (lock.ok() || lock.status().code() != Code::busy) return lock;
         const bool drains = storage.lock_directory(directory, LockKind::shared).ok();
-        if (SteadyClock::now() - start >= (drains ? SteadyClock::duration(60s) : 1s)) return lock;
+        const SteadyClock::duration patience = drains ? 60s : with_agent ? 10s : 1s;
+        if (SteadyClock::now() - start >= patience) return lock;
         if (drains && !std::exchange(said, true))
             log(LogLevel::info, "waiting for agents that finish epochs of an earlier run in {}", directory);
         sleep_for(20ms);
@@ -59,7 +63,7 @@ Status ask_agent(Opening& opening, AgentDoor* agents) {
     const auto& context = opening.context;
     const auto use = context.config.agent;
     if (use == AgentUse::none || !context.is_representative()) return {};
-    auto link = agents != nullptr ? agents->ask(context.config.local_dir)
+    auto link = agents != nullptr ? agents->ask(context.config.local_dir, context.config.shared_dir)
                                   : Status(Code::not_found, "this program cannot reach agents");
     if (link.ok()) {
         opening.agent = std::move(*link);
@@ -123,7 +127,7 @@ Status make_protection_sets(JobContext& context) {
         mine = domain.ok() ? *domain : host;
     }
     TAILRACE_ASSIGN(const auto all, context.transport->allgather(std::as_bytes(std::span(mine))));
-    std::vector<std::string> domains;
+    auto& domains = context.domains;
     for (int node = 0; node < context.node_count(); ++node) {
         const auto& bytes = all[static_cast<size_t>(context.topology.representative(node))];
         domains.emplace_back(reinterpret_cast<const char*>(bytes.data()), bytes.size());
@@ -142,7 +146,7 @@ Status take_shared_directory(Opening& opening) {
     if (context.rank() != 0) return {};
     const auto& directory = context.config.shared_dir;
     TAILRACE_TRY(context.shared->make_directories(directory).with_context("making the shared directory"));
-    auto lock = lock_patiently(*context.shared, directory);
+    auto lock = lock_patiently(*context.shared, directory, opening.agent != nullptr);
     if (lock.ok())
         context.shared_lock = std::move(*lock);
     else if (lock.status().code() == Code::busy)
@@ -186,7 +190,7 @@ Status take_local_directory(Opening& opening, uint32_t& greatest_run) {
     if (!context.is_representative()) return {};
     const auto own = context.tier.directory(context.node);
     TAILRACE_TRY(context.local->make_directories(own).with_context("making the node-local directory"));
-    auto lock = lock_patiently(*context.local, own);
+    auto lock = lock_patiently(*context.local, own, opening.agent != nullptr);
     if (lock.ok())
         opening.local_lock = std::move(*lock);
     else if (lock.status().code() == Code::busy)
@@ -220,6 +224,27 @@ Status take_local_directory(Opening& opening, uint32_t& greatest_run) {
     return {};
 }
 
+void put(ByteWriter& out, const SharedInventory& inventory) {
+    out.put(static_cast<uint8_t>(inventory.newest_committed.has_value()));
+    put(out, inventory.newest_committed.value_or(EpochKey{}));
+    for (const auto* keys : {&inventory.committed, &inventory.unclean}) {
+        out.put(static_cast<uint64_t>(keys->size()));
+        for (const auto& key : *keys) put(out, key);
+    }
+}
+
+SharedInventory get_inventory(ByteReader& in) {
+    SharedInventory inventory;
+    const bool any = in.get<uint8_t>() != 0;
+    const EpochKey key = get_key(in);
+    if (any) inventory.newest_committed = key;
+    for (auto* keys : {&inventory.committed, &inventory.unclean}) {
+        const auto count = in.get_count(epoch_key_bytes);
+        for (uint64_t i = 0; i < count; ++i) keys->push_back(get_key(in));
+    }
+    return inventory;
+}
+
 Status agree_on_run(Opening& opening, uint32_t greatest_local_run) {
     auto& context = opening.context;
     ByteWriter out;
@@ -233,26 +258,13 @@ Status agree_on_run(Opening& opening, uint32_t greatest_local_run) {
     mine.put(random_number());
     mine.put(context.block_bytes);
     mine.put(context.stripe_align);
-    mine.put(static_cast<uint8_t>(opening.inventory.newest_committed.has_value()));
-    const auto newest = opening.inventory.newest_committed.value_or(EpochKey{});
-    put(mine, newest);
-    for (const auto* keys : {&opening.inventory.committed, &opening.inventory.unclean}) {
-        mine.put(static_cast<uint64_t>(keys->size()));
-        for (const auto& key : *keys) put(mine, key);
-    }
+    put(mine, opening.inventory);
     TAILRACE_ASSIGN(const auto from_root, context.transport->broadcast(0, mine.bytes()));
     ByteReader in(from_root);
     context.run_uid = in.get<uint64_t>();
     context.block_bytes = in.get<uint64_t>();
     context.stripe_align = in.get<uint64_t>();
-    const bool any = in.get<uint8_t>() != 0;
-    const EpochKey key = get_key(in);
-    opening.inventory.newest_committed = any ? std::optional(key) : std::nullopt;
-    for (auto* keys : {&opening.inventory.committed, &opening.inventory.unclean}) {
-        keys->clear();
-        const auto count = in.get_count(epoch_key_bytes);
-        for (uint64_t i = 0; i < count; ++i) keys->push_back(get_key(in));
-    }
+    opening.inventory = get_inventory(in);
     if (!in.at_end())
         return Status(Code::transport, "rank 0's message about the shared directory could not be decoded");
     return {};
@@ -279,6 +291,23 @@ Result<Opening> open_directories(Config config, std::shared_ptr<Transport> trans
     if (opening.agent) opening.agent->opened();
     context.points = ArrayPoints(context.run_uid);
     return opening;
+}
+
+Result<SharedInventory> look_into_shared(const JobContext& context) {
+    ByteWriter mine;
+    const Status cleaned = catching([&]() -> Status {
+        if (!context.is_root()) return {};
+        TAILRACE_ASSIGN(const auto inventory,
+                        clean_shared(*context.shared, context.config.shared_dir, context.config.name));
+        put(mine, inventory);
+        return {};
+    });
+    TAILRACE_TRY(agree(*context.transport, cleaned));
+    TAILRACE_ASSIGN(const auto from_root, context.transport->broadcast(0, mine.bytes()));
+    ByteReader in(from_root);
+    auto inventory = get_inventory(in);
+    if (in.at_end()) return inventory;
+    return Status(Code::transport, "rank 0's message about the shared directory could not be decoded");
 }
 
 }  // namespace tailrace::internal

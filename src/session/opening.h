@@ -35,4 +35,8 @@ Result<Opening> open_directories(Config config, std::shared_ptr<Transport> trans
                                  std::shared_ptr<Storage> local, std::shared_ptr<Storage> shared,
                                  AgentDoor* agents);
 
+// Rank 0 cleans the shared directory again, which the session has locked. Collective; the outcome is
+// the same on every rank.
+Result<SharedInventory> look_into_shared(const JobContext& context);
+
 }  // namespace tailrace::internal

@@ -16,6 +16,8 @@ namespace tailrace::internal {
 
 namespace {
 
+constexpr std::chrono::seconds longest_agent_death(30);
+
 double seconds_since(std::chrono::steady_clock::time_point start) {
     return std::chrono::duration<double>(SteadyClock::now() - start).count();
 }
@@ -30,13 +32,14 @@ Result<std::unique_ptr<Checkpointer>> Checkpointer::open(Config config, std::sha
     TAILRACE_ASSIGN(auto opening, open_directories(std::move(config), std::move(transport), std::move(local),
                                                    std::move(shared), agents));
     const SharedInventory inventory = std::move(opening.inventory);
-    auto session = std::make_unique<Session>(std::move(opening));
+    auto session = std::make_unique<Session>(std::move(opening), agents);
     TAILRACE_TRY(session->begin(inventory));
     return std::unique_ptr<Checkpointer>(std::move(session));
 }
 
-Session::Session(Opening opening)
-    : context_(std::move(opening.context)),
+Session::Session(Opening opening, AgentDoor* agents)
+    : door_(agents),
+      context_(std::move(opening.context)),
       local_lock_(std::move(opening.local_lock)),
       agent_(std::move(opening.agent)),
       old_parts_(std::move(opening.old_parts)) {
@@ -48,7 +51,12 @@ Session::Session(Opening opening)
 
 Status Session::begin(const SharedInventory& inventory) {
     TAILRACE_ASSIGN(const auto old, judge_old_epochs(context_, inventory));
-    TAILRACE_ASSIGN(background_, Background::create(context_, epochs_));
+    {
+        MutexLock lock(save_mutex_);
+        const Carriers carriers{door_, agent_.get(), local_lock_.get()};
+        TAILRACE_ASSIGN(background_, Background::create(context_, epochs_, carriers));
+        if (background_->needs_agent()) agent_.reset();
+    }
     for (const auto& epoch : old.to_flush) {
         if (rank() == 0)
             log(LogLevel::info, "captured {} of an earlier run is flushed to {}", to_string(epoch.key),
@@ -80,6 +88,10 @@ Status Session::close() {
     MutexLock lock(save_mutex_);
     if (closed_) return close_status_;
     close_status_ = background_->close();
+    if (background_->left_epochs()) {
+        const Status flushed = flush_left_epochs();
+        if (close_status_.ok()) close_status_ = flushed;
+    }
     // Epochs may have ended since the last save.
     if (const auto rest = parts_->retire(context_.config.keep_local, may_recycle()))
         parts_->remove(rest->path);
@@ -91,6 +103,48 @@ Status Session::close() {
     agent_.reset();
     context_.shared_lock.reset();
     return close_status_;
+}
+
+// An agent that dies just now breaks the connection once more.
+Status Session::ask_agent_to_let_go(std::unique_ptr<AgentLink>& link) {
+    if (!context_.is_representative() || door_ == nullptr) return {};
+    const auto deadline = SteadyClock::now() + longest_agent_death;
+    while (true) {
+        auto asked = door_->ask(context_.config.local_dir, context_.config.shared_dir);
+        if (asked.ok()) link = std::move(*asked);
+        if (asked.ok() || asked.status().code() == Code::not_found) return {};
+        if (asked.status().code() != Code::transport || SteadyClock::now() > deadline) return asked.status();
+        sleep_for(std::chrono::milliseconds(50));
+    }
+}
+
+// The agents are gone, and all ranks are here. So what they have left is flushed in the way in which a new
+// session would, but by the background that this session would have without agents.
+Status Session::flush_left_epochs() {
+    background_->end();
+    // An agent that has only lost its lines may still be at work.
+    std::unique_ptr<AgentLink> link;
+    TAILRACE_TRY(agree(*context_.transport, catching([&] {
+                     return ask_agent_to_let_go(link);
+                 })).with_context("what was captured and not flushed is left to the next session"));
+    TAILRACE_ASSIGN(const auto inventory, look_into_shared(context_));
+    for (const auto& entry : epochs_.all()) {
+        const EpochKey key{entry.info.epoch, entry.info.run};
+        const auto& committed = inventory.committed;
+        if (!is_final(entry.info.state) &&
+            std::find(committed.begin(), committed.end(), key) != committed.end())
+            epochs_.ended({key, EpochState::committed, Status(), 0, true});
+    }
+    TAILRACE_ASSIGN(const auto old, judge_old_epochs(context_, inventory));
+    RankEpochs none;
+    TAILRACE_ASSIGN(const auto rest, Background::create(context_, none));
+    for (const auto& epoch : old.to_flush) rest->recover(epoch);
+    TAILRACE_TRY(rest->begin());
+    const Status closed = rest->close();
+    rest->end();
+    for (const auto& epoch : old.to_flush)
+        epochs_.ended({epoch.key, closed.ok() ? EpochState::committed : EpochState::failed, closed, 0, true});
+    return closed;
 }
 
 // ---- save ---------------------------------------------------------------------------------------

@@ -17,9 +17,9 @@
 #include <optional>
 #include <vector>
 
+#include "background/background.h"
 #include "capture/capture.h"
 #include "ledger/rank_epochs.h"
-#include "session/background.h"
 #include "session/captured_parts.h"
 #include "session/checkpointer.h"
 #include "session/epoch_search.h"
@@ -32,7 +32,8 @@ struct Opening;
 
 class Session : public Checkpointer {
   public:
-    explicit Session(Opening opening);
+    // `agents` may be null, or must outlive the session.
+    Session(Opening opening, AgentDoor* agents);
     ~Session() override;
     // The steps of open that follow open_directories(). Collective.
     Status begin(const SharedInventory& inventory);
@@ -93,6 +94,8 @@ class Session : public Checkpointer {
     // If `failure` is not ok, nothing is captured, and the others are told of the failure instead.
     Status save_or_fail(uint64_t epoch, const Status& failure);
     void look_after_agent() REQUIRES(save_mutex_);
+    Status ask_agent_to_let_go(std::unique_ptr<AgentLink>& link);
+    Status flush_left_epochs();
     Status capture_epoch(uint64_t epoch, const Status& failure, Captured& capture) REQUIRES(save_mutex_);
     Status epoch_status(uint64_t epoch) const;
     // Common to wait and wait_all. Returns the first failure among `epochs`.
@@ -103,6 +106,7 @@ class Session : public Checkpointer {
     void warn_of_unread_regions(EpochReader& reader) const;
     Status verify_share(EpochReader& reader) const;
 
+    AgentDoor* const door_;
     Mutex save_mutex_;    // held during a save
     JobContext context_;  // only close() changes it
     std::unique_ptr<DirectoryLock> local_lock_;

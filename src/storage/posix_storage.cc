@@ -75,6 +75,7 @@ class PosixLock : public DirectoryLock {
         all().locks.erase(this);
     }
     bool still_in_place() const override { return leads_to(path_, directory_); }
+    int descriptor() const override { return directory_.get(); }
 
   private:
     struct All {
@@ -472,6 +473,13 @@ std::shared_ptr<Storage> make_file_storage(std::shared_ptr<TransferEngine> engin
 
 std::shared_ptr<Storage> make_posix_storage(const FileRules& rules) {
     return make_file_storage(std::make_shared<PosixEngine>(), rules);
+}
+
+Result<std::unique_ptr<DirectoryLock>> adopt_lock(Descriptor directory, const std::string& path) {
+    if (directory.valid() && leads_to(path, directory))
+        return std::unique_ptr<DirectoryLock>(std::make_unique<PosixLock>(std::move(directory), path));
+    return Status(Code::invalid_argument,
+                  fmt::format("taking over the lock of '{}': it is the lock of something else", path));
 }
 
 }  // namespace tailrace::internal

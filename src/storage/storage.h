@@ -147,6 +147,9 @@ class DirectoryLock {
     // Whether the path that was locked still leads to that directory. Somebody may have moved it
     // away, and another directory, which nobody has locked, may have its name. Default: it does.
     virtual bool still_in_place() const { return true; }
+    // What holds the lock, to hand it to another process (adopt_lock in storage/posix_storage.h). The
+    // lock is then held until both have let go, or have died. -1: it cannot be handed over.
+    virtual int descriptor() const { return -1; }
 };
 
 class Storage {

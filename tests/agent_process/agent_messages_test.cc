@@ -24,12 +24,29 @@ AgentStatus sample_status() {
     epoch.bytes = 99;
     epoch.wrote = true;
     status.epochs = {epoch, epoch};
+    status.carries = true;
+    CarriedStatus carried;
+    carried.job = "job";
+    carried.shared_dir = "/shared";
+    carried.run = 3;
+    carried.nodes = 2;
+    carried.ranks = 8;
+    carried.connected = 4;
+    carried.epochs = 1;
+    status.carried = {carried};
     return status;
 }
 
 std::vector<AgentProcessMessage> samples() {
-    return {SessionOpens{}, SessionOpened{}, StatusAsked{},  DrainAsked{},
-            EndAsked{1500}, LetGo{},         sample_status()};
+    return {SessionOpens{"/shared"},
+            SessionOpened{},
+            StatusAsked{},
+            DrainAsked{},
+            EndAsked{1500},
+            LetGo{CarrierPlace{7, 1, 2}},
+            LetGo{},
+            sample_status(),
+            LineBytes{{std::byte{1}, std::byte{2}}}};
 }
 
 TEST(AgentProcessMessageTest, EveryKindSurvivesARoundTrip) {
@@ -82,7 +99,7 @@ TEST(AgentProcessMessageTest, AnotherVersionIsNamed) {
     bytes[4] = std::byte{9};
     const auto decoded = decode_agent_process_message(bytes);
     EXPECT_EQ(decoded.status().code(), Code::unsupported);
-    EXPECT_NE(decoded.status().message().find("versions 9 and 1"), std::string::npos)
+    EXPECT_NE(decoded.status().message().find("versions 9 and 2"), std::string::npos)
         << decoded.status().message();
 }
 

@@ -150,7 +150,7 @@ TEST_F(AgentProcessTest, ASessionOpensWhileTheAgentIsAtWorkAndTakesItsEpochsOver
 
 TEST_F(AgentProcessTest, SessionsAreCountedAsLongAsTheyLive) {
     start();
-    auto first = system_agent_door().ask(config_.local_dir);
+    auto first = system_agent_door().ask(config_.local_dir, config_.shared_dir);
     ASSERT_TRUE(first.ok()) << first.status().to_string();
     EXPECT_TRUE((*first)->alive());
     EXPECT_EQ(ask(StatusAsked{})->sessions, 1u);
@@ -162,13 +162,14 @@ TEST_F(AgentProcessTest, SessionsAreCountedAsLongAsTheyLive) {
 
 TEST_F(AgentProcessTest, TheDeathOfTheAgentIsNoticedAndNothingIsLost) {
     start();
-    auto link = system_agent_door().ask(config_.local_dir);
+    auto link = system_agent_door().ask(config_.local_dir, config_.shared_dir);
     ASSERT_TRUE(link.ok());
     (*link)->opened();
     options_.grace = 0s;
     stop();
     EXPECT_FALSE((*link)->alive());
-    EXPECT_EQ(system_agent_door().ask(config_.local_dir).status().code(), Code::not_found);
+    EXPECT_EQ(system_agent_door().ask(config_.local_dir, config_.shared_dir).status().code(),
+              Code::not_found);
     run_job(1, 0, &system_agent_door());
     EXPECT_THAT(committed(), ElementsAre(1));
 }

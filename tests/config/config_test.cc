@@ -58,6 +58,7 @@ const std::map<std::string, std::string>& other_values() {
                                                               {"background_nice", "19"},
                                                               {"local_sync", "yes"},
                                                               {"agent", "required"},
+                                                              {"agent_carries", "yes"},
                                                               {"ranks_per_node", "2"},
                                                               {"record", "no"},
                                                               {"record_dir", "/tmp/records"},
@@ -149,7 +150,7 @@ TEST_F(ConfigTest, TheTableNamesEveryKeyOnceWithItsDefault) {
         EXPECT_TRUE(other_values().contains(std::string(key.name))) << key.name << " has no test value";
     }
     EXPECT_EQ(names.size(), other_values().size());
-    EXPECT_EQ(names.size(), 41u);
+    EXPECT_EQ(names.size(), 42u);
 }
 
 TEST_F(ConfigTest, EveryKeyRoundTripsThroughText) {

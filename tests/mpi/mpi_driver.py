@@ -155,15 +155,16 @@ class Workspace:
         return subprocess.Popen(command, env=self.environment, stdin=subprocess.DEVNULL, start_new_session=True,
                                 **options)
 
-    def run(self, ranks, program, *arguments, timeout_s=100):
-        """Runs to the end; anything but success is a Failure with what the program said."""
+    def run(self, ranks, program, *arguments, timeout_s=100, spared=()):
+        """Runs to the end; anything but success is a Failure with what the program said. Of what is left then, the
+        spared pids live on."""
         with open(os.path.join(self.path, "output"), "w+b") as output:
             process = self.start(ranks, program, *arguments, stdout=output, stderr=subprocess.STDOUT)
             try:
                 status = process.wait(timeout=timeout_s)
             except subprocess.TimeoutExpired:
                 status = f"none after {timeout_s} s"
-            kill_all_descendants()
+            kill_all_descendants(spared)
             output.seek(0)
             said = output.read().decode(errors="replace")
         sys.stdout.write(said)

@@ -156,7 +156,7 @@ def threads_and_time_come_from_one_part(tree):
 
 MUTEX = re.compile(r"^[ \t]*(?:mutable |tailrace::internal::|static )*(?:(?:Shared)?Mutex|std::mutex) (\w+);", re.M)
 # These say in a comment why they are not annotated.
-GUARDS_MORE_THAN_IT_NAMES = {"src/session/collective_background.h", "src/session/message_background.h",
+GUARDS_MORE_THAN_IT_NAMES = {"src/background/collective_background.h", "src/background/message_background.h",
                              "src/threads/mutex.h", "python/src/session.cc"}
 
 

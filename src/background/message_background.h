@@ -9,15 +9,15 @@
 #include <string>
 
 #include "agent/node_agent.h"
+#include "background/asking.h"
+#include "background/background.h"
+#include "background/rank_mail.h"
 #include "ledger/rank_answers.h"
-#include "session/background.h"
-#include "session/decisions.h"
-#include "session/rank_mail.h"
 #include "threads/mutex.h"
 
 namespace tailrace::internal {
 
-class MessageBackground : public Background {
+class MessageBackground final : public Background, private RankMail::Reader, private Asking::Ways {
   public:
     static Result<std::unique_ptr<Background>> create(const JobContext& context, RankEpochs& epochs);
 
@@ -34,7 +34,7 @@ class MessageBackground : public Background {
     void wait_named() override {}
     bool recovering(EpochKey key) const override;
     void found_damaged(EpochKey key) override;
-    Result<Answer> ask(Question question) override;
+    Result<Answer> ask(Question question) override { return asking_.ask(question); }
     void ask_to_stop(const std::string& why) override;
     Status close() override;
     void end() override;
@@ -42,10 +42,17 @@ class MessageBackground : public Background {
 
   private:
     MessageBackground(const JobContext& context, RankEpochs& epochs);
-    // Decides what rank 0's next call has to decide, and has all ranks told.
-    Status decide(Question question) REQUIRES(asking_mutex_);
-    Status decide_and_tell(Question question) REQUIRES(asking_mutex_);
-    void tell_of_own_stop() REQUIRES(asking_mutex_);
+    // ---- of the mail
+    Status hear(const AgentMessage& news) override;
+    void left(const Status& why) override;
+    // ---- of the questions
+    Result<std::optional<Answer>> wait_answer(Question question, uint64_t call,
+                                              SteadyClock::time_point deadline) override;
+    void tell_stop(const std::string& why) override;
+    Result<std::optional<std::string>> asked_to_stop() override;
+    Status announce(const Announcement& announcement) override;
+    void end_answers(const Status& why) override;
+
     bool wait_until(const std::function<bool(const RankEpochs::Entries&)>& done, Deadline deadline);
 
     const JobContext& context_;
@@ -53,16 +60,14 @@ class MessageBackground : public Background {
     uint64_t sequence_ = 0;
     bool all_ended_ = false;  // every rank has come to the last step of close()
     RankAnswers answers_;
-    Mutex asking_mutex_;  // one call at a time, because calls are counted
-    std::array<uint64_t, question_count> calls_ GUARDED_BY(asking_mutex_) = {};
-    std::optional<Decisions> decisions_ GUARDED_BY(asking_mutex_);   // at rank 0
-    std::optional<std::string> own_stop_ GUARDED_BY(asking_mutex_);  // of ask_to_stop
-    bool stop_told_ GUARDED_BY(asking_mutex_) = false;
     // Threads that use the agent share it; end() takes it exclusively. (`agent_` is not annotated:
     // the thread that calls save(), close() and end(), one at a time, needs no lock to read it.)
     mutable SharedMutex agent_mutex_;
+    LocalRank own_rank_;
     std::unique_ptr<NodeAgent> agent_;  // at the representative
-    RankMail mail_;                     // at the other ranks
+    TransportChannel channel_;
+    RankMail mail_;  // at the other ranks
+    Asking asking_;
 };
 
 }  // namespace tailrace::internal

@@ -22,10 +22,10 @@
 #include "agent/node_flusher.h"
 #include "agent/plan_keeper.h"
 #include "agent/recorder.h"
+#include "background/background.h"
+#include "background/decisions.h"
 #include "ledger/rank_answers.h"
 #include "ledger/root_ledger.h"
-#include "session/background.h"
-#include "session/decisions.h"
 #include "threads/mutex.h"
 
 namespace tailrace::internal {

@@ -1,4 +1,4 @@
-#include "session/message_background.h"
+#include "background/message_background.h"
 
 #include <fmt/format.h>
 
@@ -12,26 +12,20 @@
 
 namespace tailrace::internal {
 
-namespace {
-
-// Ranks of a program are hardly ever that far apart. But rank 0 may have lost its network without
-// anybody noticing.
-constexpr std::chrono::minutes longest_wait_for_rank_0(10);
-
-}  // namespace
-
+// An agent notices its own rank's signals by itself.
 MessageBackground::MessageBackground(const JobContext& context, RankEpochs& epochs)
     : context_(context),
       epochs_(epochs),
       answers_(context.rank_count() == 1, context.config.save_every),
-      mail_(context, epochs, answers_) {
-    if (context.is_root()) decisions_.emplace(context, epochs, context.rank_count() == 1);
-}
+      own_rank_(epochs, answers_),
+      channel_(context),
+      mail_(channel_, *this),
+      asking_(context, epochs, answers_, *this, !context.is_representative()) {}
 
 Result<std::unique_ptr<Background>> MessageBackground::create(const JobContext& context, RankEpochs& epochs) {
     std::unique_ptr<MessageBackground> background(new MessageBackground(context, epochs));
     if (context.is_representative()) {
-        TAILRACE_ASSIGN(background->agent_, NodeAgent::create(context, epochs, background->answers_));
+        TAILRACE_ASSIGN(background->agent_, NodeAgent::create(context, background->own_rank_));
     }
     return std::unique_ptr<Background>(std::move(background));
 }
@@ -75,8 +69,8 @@ void MessageBackground::read_news() {
 
 bool MessageBackground::wait_until(const std::function<bool(const RankEpochs::Entries&)>& done,
                                    Deadline deadline) {
-    return context_.is_representative() ? epochs_.wait_until(done, deadline)
-                                        : mail_.wait_until(done, deadline);
+    if (context_.is_representative()) return epochs_.wait_until(done, deadline);
+    return mail_.wait_for([&] { return epochs_.wait_until(done, SteadyClock::now()); }, deadline);
 }
 
 Result<bool> MessageBackground::wait(std::span<const uint64_t> epochs, Deadline deadline) {
@@ -107,66 +101,59 @@ void MessageBackground::found_damaged(EpochKey key) {
     if (agent_) agent_->found_damaged(key);
 }
 
+// ---- mail ---------------------------------------------------------------------------------------
+
+Status MessageBackground::hear(const AgentMessage& news) {
+    if (const auto* ended = std::get_if<BackgroundEnded>(&news)) own_rank_.background_ended(ended->why);
+    return own_rank_.hear(news);
+}
+
+// This rank's own transport has failed. No other rank may wait for what this one cannot tell or hear.
+void MessageBackground::left(const Status& why) {
+    epochs_.fail_all(why, false);
+    answers_.fail_all(why);
+    const auto reason = why.with_context(fmt::format("rank {}", context_.rank()));
+    auto posted = channel_.post(encode(AgentMessage(BackgroundEnded{reason})));
+    if (!posted.ok())
+        log(LogLevel::warning, "the node's agent could not be told that rank {} has left the background: {}",
+            context_.rank(), posted.message());
+}
+
 // ---- should_save and should_stop ----------------------------------------------------------------
 
-Result<Answer> MessageBackground::ask(Question question) {
-    MutexLock lock(asking_mutex_);
-    const uint64_t call = ++calls_[static_cast<size_t>(question)];
-    tell_of_own_stop();
-    if (decisions_) TAILRACE_TRY(decide(question));
-    const auto deadline = Clock::now() + longest_wait_for_rank_0;
+Result<std::optional<Answer>> MessageBackground::wait_answer(Question question, uint64_t call,
+                                                             SteadyClock::time_point deadline) {
+    if (context_.is_representative()) return answers_.wait(question, call, deadline);
     Result<std::optional<Answer>> found = std::optional<Answer>();
-    if (context_.is_representative())
-        found = answers_.wait(question, call, deadline);
-    else
-        mail_.wait_for(
-            [&] {
-                found = answers_.find(question, call);
-                return !found.ok() || found->has_value();
-            },
-            deadline);
-    TAILRACE_TRY(found.status());
-    if (*found) return std::move(**found);
-    --calls_[static_cast<size_t>(question)];  // so that it can be made again
-    return Status(Code::timeout,
-                  fmt::format("rank {} has waited {} min at call {} for rank 0, which has not made the call "
-                              "before, or cannot be heard; the call does not count",
-                              context_.rank(), longest_wait_for_rank_0.count(), call));
+    mail_.wait_for(
+        [&] {
+            found = answers_.find(question, call);
+            return !found.ok() || found->has_value();
+        },
+        deadline);
+    return found;
 }
 
-Status MessageBackground::decide(Question question) {
-    TAILRACE_TRY(answers_.broken());
-    Status told;
-    try {
-        told = decide_and_tell(question);
-    } catch (...) {
-        told = caught_status();
-    }
-    if (told.ok()) return {};
-    // Ranks that do not hear of this call would wait for ever.
-    answers_.fail_all(told);
-    SharedLock lock(agent_mutex_);
-    if (agent_) agent_->end_answers(told);
-    return told;
-}
-
-Status MessageBackground::decide_and_tell(Question question) {
+Result<std::optional<std::string>> MessageBackground::asked_to_stop() {
     SharedLock lock(agent_mutex_);
     if (!agent_) return Status(Code::failed_state, "the session is closed");
-    const auto announcement = decisions_->call(question, agent_->asked_to_stop());
-    if (!announcement) return {};
-    TAILRACE_TRY(answers_.hear(*announcement));
-    if (context_.rank_count() > 1) agent_->announce(*announcement);
+    return agent_->asked_to_stop();
+}
+
+Status MessageBackground::announce(const Announcement& announcement) {
+    SharedLock lock(agent_mutex_);
+    if (!agent_) return Status(Code::failed_state, "the session is closed");
+    agent_->announce(announcement);
     return {};
 }
 
-// An agent notices its own rank's signals by itself.
-void MessageBackground::tell_of_own_stop() {
-    if (context_.is_representative() || stop_told_) return;
-    const auto why = own_stop_ ? own_stop_ : stop_signal_of(context_);
-    if (!why) return;
-    stop_told_ = true;
-    (void)mail_.post(StopAsked{*why}, "telling rank 0 to stop");  // if it fails, so does the answer
+void MessageBackground::end_answers(const Status& why) {
+    SharedLock lock(agent_mutex_);
+    if (agent_) agent_->end_answers(why);
+}
+
+void MessageBackground::tell_stop(const std::string& why) {
+    (void)mail_.post(StopAsked{why}, "telling rank 0 to stop");  // if it fails, so does the answer
 }
 
 void MessageBackground::ask_to_stop(const std::string& why) {
@@ -174,8 +161,7 @@ void MessageBackground::ask_to_stop(const std::string& why) {
         SharedLock lock(agent_mutex_);
         if (agent_) return agent_->ask_to_stop(why);
     }
-    MutexLock lock(asking_mutex_);
-    if (!own_stop_) own_stop_ = why;
+    asking_.ask_to_stop(why);
 }
 
 // ---- the end ------------------------------------------------------------------------------------

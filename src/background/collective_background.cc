@@ -1,4 +1,4 @@
-#include "session/collective_background.h"
+#include "background/collective_background.h"
 
 #include <fmt/format.h>
 
@@ -29,8 +29,8 @@ void warn_of_collective_saves() {
     log(LogLevel::warning,
         "MPI runs below MPI_THREAD_MULTIPLE: save and wait are collective, and every node writes its own "
         "part of the files. To save without waiting for other ranks, start MPI by MPI_Init_thread with "
-        "MPI_THREAD_MULTIPLE in place of MPI_Init; if the program does so, its MPI library does not provide "
-        "it");
+        "MPI_THREAD_MULTIPLE in place of MPI_Init (if the program does so, its MPI library does not provide "
+        "it), or start the nodes' agents by `tailrace agent --mpi`");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "session/decisions.h"
+#include "background/decisions.h"
 
 #include <algorithm>
 

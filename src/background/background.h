@@ -1,13 +1,13 @@
 // Background: what happens to an epoch after this rank has captured it, as the session sees it.
 //
-// There are two kinds:
+// There are three kinds:
 //   - MessageBackground has an agent on every node. Agents talk to each other while the program
 //     computes, so save and wait are calls of one rank.
 //   - CollectiveBackground serves transports that allow no communication in the background (MPI
 //     below MPI_THREAD_MULTIPLE). Ranks exchange their news within save and wait, which are
 //     collective, and nodes write their parts without sending anything.
-// A third kind would belong here as well: its work would be done by a process of its own, which
-// goes on when the program has ended.
+//   - ProcessBackground leaves the work to the agent processes of the nodes, which reach each other
+//     by themselves and go on when the program has ended. Nothing runs in the program.
 //
 // RankEpochs holds what is known of each epoch. Every kind writes to it, and the session reads it.
 //
@@ -24,6 +24,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/agent_link.h"
 #include "agent/job_context.h"
 #include "base/status.h"
 #include "capture/local_tier.h"
@@ -35,14 +36,23 @@
 
 namespace tailrace::internal {
 
+// What a session has for agents that could carry its epochs. Null: not that.
+struct Carriers {
+    AgentDoor* door = nullptr;
+    // Of a representative.
+    const AgentLink* link = nullptr;
+    const DirectoryLock* local_lock = nullptr;  // of its node's directory
+};
+
 class Background {
   public:
     using Clock = SteadyClock;
     using Deadline = std::optional<Clock::time_point>;  // empty: wait for ever
 
-    // Creates the kind that the transport allows. Both arguments must outlive it. Collective; the
-    // outcome is the same everywhere.
-    static Result<std::unique_ptr<Background>> create(const JobContext& context, RankEpochs& epochs);
+    // Creates the kind that settings, agents and transport allow. The first two arguments and the door
+    // must outlive it. Collective; the outcome is the same everywhere.
+    static Result<std::unique_ptr<Background>> create(const JobContext& context, RankEpochs& epochs,
+                                                      const Carriers& carriers = {});
     virtual ~Background() = default;
 
     // Call before begin(): a captured epoch of an earlier run is to be flushed under its own key.
@@ -91,9 +101,15 @@ class Background {
     virtual void end() = 0;
 
     virtual uint64_t buffer_bytes_used() const = 0;
+
+    // Whether the work is done by the node's agent process, of which the background looks after itself.
+    virtual bool needs_agent() const { return false; }
+    // After close(): whether captured epochs are left that nobody has flushed, because the agents are
+    // gone. The same on every rank.
+    virtual bool left_epochs() const { return false; }
 };
 
-// Functions that both kinds use.
+// Functions that several kinds use.
 
 // Whether these epochs have ended. An epoch that `entries` does not have counts as ended.
 bool all_ended(const RankEpochs::Entries& entries, std::span<const uint64_t> epochs);

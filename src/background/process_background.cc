@@ -1,0 +1,342 @@
+#include "background/process_background.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "agent/own_rank.h"
+#include "base/bytes.h"
+#include "base/caught.h"
+#include "base/log.h"
+#include "base/status_codec.h"
+#include "carrier/carried_job.h"
+#include "threads/mutex.h"
+
+namespace tailrace::internal {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+// An agent answers at once, unless its machine is very busy.
+constexpr auto longest_for_answer = 30s;
+// A flush that is given up ends with the writes under way.
+constexpr auto longest_for_end = 60s;
+
+}  // namespace
+
+// ---- open ---------------------------------------------------------------------------------------
+
+ProcessBackground::ProcessBackground(const JobContext& context, RankEpochs& epochs,
+                                     std::unique_ptr<AgentLine> line)
+    : context_(context),
+      epochs_(epochs),
+      answers_(context.rank_count() == 1, context.config.save_every),
+      line_(std::move(line)),
+      mail_(*this, *this),
+      asking_(context, epochs, answers_, *this, true) {}
+
+// The representatives come first, because the agents learn of the session from them.
+Result<std::unique_ptr<Background>> ProcessBackground::create(const JobContext& context, RankEpochs& epochs,
+                                                              const Carriers& carriers,
+                                                              std::vector<uint32_t> agent_of_node) {
+    std::unique_ptr<ProcessBackground> background;
+    const auto connect = [&](const std::function<Status()>& join) {
+        return agree(*context.transport, catching([&]() -> Status {
+            if (background == nullptr) {
+                if (carriers.door == nullptr)
+                    return Status(Code::not_found, "this program cannot reach agents");
+                TAILRACE_ASSIGN(auto line, carriers.door->line(context.config.local_dir));
+                background.reset(new ProcessBackground(context, epochs, std::move(line)));
+            }
+            return join();
+        }));
+    };
+    TAILRACE_TRY(connect([&]() -> Status {
+        return context.is_representative() ? background->send_job(carriers, std::move(agent_of_node))
+                                           : Status();
+    }));
+    TAILRACE_TRY(connect([&]() -> Status {
+        if (context.is_representative()) return {};
+        const line::Join join{context.run_uid, static_cast<uint32_t>(context.node),
+                              static_cast<uint32_t>(context.rank())};
+        return background->asks([&] { return background->line_->post(line::encode(join)); },
+                                "joining the node's agent");
+    }));
+    return std::unique_ptr<Background>(std::move(background));
+}
+
+Status ProcessBackground::send_job(const Carriers& carriers, std::vector<uint32_t> agent_of_node) {
+    auto job = carried_job_of(context_, std::move(agent_of_node));
+    std::vector<int> locks;
+    const auto add = [&](const DirectoryLock* lock, bool& brings) {
+        brings = lock != nullptr && lock->descriptor() >= 0;
+        if (brings) locks.push_back(lock->descriptor());
+    };
+    add(carriers.local_lock, job.brings_local_lock);
+    add(context_.shared_lock.get(), job.brings_shared_lock);
+    return asks(
+        [&] {
+            return line::in_pieces(encode(job), [&](std::span<const std::byte> piece, bool last) {
+                const line::JobPiece message{last, {piece.begin(), piece.end()}};
+                return line_->post(line::encode(message), std::exchange(locks, {}));
+            });
+        },
+        "telling the node's agent of the session");
+}
+
+Status ProcessBackground::asks(const std::function<Status()>& send, const char* what) {
+    {
+        MutexLock lock(mutex_);
+        answer_.reset();
+    }
+    TAILRACE_TRY(mail_.use(send, what));
+    std::optional<Status> answer;
+    mail_.wait_for(
+        [&] {
+            MutexLock lock(mutex_);
+            answer = answer_ ? answer_ : lost_.ok() ? std::nullopt : std::optional(lost_);
+            return answer.has_value();
+        },
+        Clock::now() + longest_for_answer);
+    if (!answer) return Status(Code::timeout, fmt::format("{}: no answer in time", what));
+    return answer->with_context(what);
+}
+
+void ProcessBackground::recover(const LocalEpoch& epoch) {
+    if (!context_.is_representative()) return;
+    to_recover_.push_back(flush_job_of(context_, epoch));
+    MutexLock lock(mutex_);
+    recovering_.insert(epoch.key);
+}
+
+Status ProcessBackground::begin() {
+    return agree(*context_.transport, catching([&]() -> Status {
+        if (!context_.is_representative()) return {};
+        const auto jobs = std::exchange(to_recover_, {});
+        return asks(
+            [&] {
+                return line::in_pieces(encode(jobs), [&](std::span<const std::byte> piece, bool last) {
+                    return line_->post(line::encode(line::BeginPiece{last, {piece.begin(), piece.end()}}));
+                });
+            },
+            "letting the node's agent begin");
+    }));
+}
+
+// ---- mail ---------------------------------------------------------------------------------------
+
+Result<std::optional<std::vector<std::byte>>> ProcessBackground::poll() {
+    while (true) {
+        auto polled = line_->poll();
+        if (!polled.ok()) {
+            MutexLock lock(mutex_);
+            line_ended_ = true;
+            return polled.status();
+        }
+        const auto& bytes = *polled;
+        if (!bytes) return std::optional<std::vector<std::byte>>();
+        TAILRACE_ASSIGN(auto message, line::decode(*bytes));
+        if (auto* mail = std::get_if<line::Mail>(&message)) return std::optional(std::move(mail->bytes));
+        MutexLock lock(mutex_);
+        if (const auto* answer = std::get_if<line::Answer>(&message)) answer_ = answer->status;
+        if (const auto* idle = std::get_if<line::Idle>(&message)) idle_ = *idle;
+        if (std::holds_alternative<line::Ended>(message)) agent_ended_ = true;
+    }
+}
+
+Status ProcessBackground::hear(const AgentMessage& news) {
+    if (const auto* ended = std::get_if<EpochEnded>(&news)) {
+        MutexLock lock(mutex_);
+        if (recovering_.erase(ended->key) != 0) return {};
+    }
+    if (const auto* stop = std::get_if<StopAsked>(&news)) {
+        MutexLock lock(mutex_);
+        if (!asked_to_stop_) asked_to_stop_ = stop->why;
+    }
+    if (const auto* ended = std::get_if<BackgroundEnded>(&news)) lose(ended->why);
+    return hear_news(news, epochs_, answers_);
+}
+
+// No other rank may wait for what this one cannot tell or hear. If the agent is dead, all know it.
+void ProcessBackground::left(const Status& why) {
+    lose(why);
+    (void)post(tailrace::internal::encode(
+        AgentMessage(BackgroundEnded{why.with_context(fmt::format("rank {}", context_.rank()))})));
+}
+
+bool ProcessBackground::lost() const {
+    MutexLock lock(mutex_);
+    return !lost_.ok();
+}
+
+void ProcessBackground::lose(const Status& why) {
+    {
+        MutexLock lock(mutex_);
+        if (!lost_.ok() || said_goodbye_) return;
+        lost_ = why;
+    }
+    log(context_.is_representative() ? LogLevel::warning : LogLevel::info,
+        "the agent process of node {} carries the epochs no more ({}). They stay in {} until the session is "
+        "closed, which flushes the newest",
+        context_.node, why.message(), context_.config.local_dir);
+    epochs_.uncarried();
+    answers_.fail_all(why.with_context("nobody carries answers any more"));
+}
+
+// ---- save and wait ------------------------------------------------------------------------------
+
+Status ProcessBackground::wait_for_room() {
+    if (!waits_for_room(context_.config, sequence_)) return {};
+    const size_t room = std::max(1u, context_.config.queue_epochs);
+    const auto has_room = [&](const RankEpochs::Entries& entries) {
+        return RankEpochs::unfinished_for_shared(entries) < room;
+    };
+    mail_.wait_for([&] { return lost() || epochs_.wait_until(has_room, Clock::now()); }, std::nullopt);
+    return {};
+}
+
+// A capture that the agent does not hear of is as good as any: it stays, and is flushed later.
+Status ProcessBackground::captured(Captured news) {
+    ++sequence_;
+    if (lost()) return {};
+    const Status told =
+        catching([&] { return mail_.post(news, "telling the node's agent of " + to_string(news.key)); });
+    if (!told.ok()) mail_.leave(told);
+    return {};
+}
+
+Result<bool> ProcessBackground::wait(std::span<const uint64_t> epochs, Deadline deadline) {
+    const auto ended = [&](const RankEpochs::Entries& entries) { return all_ended(entries, epochs); };
+    bool done = false;
+    mail_.wait_for(
+        [&] {
+            done = epochs_.wait_until(ended, Clock::now());
+            return done || lost();
+        },
+        deadline);
+    if (done || !lost()) return done;
+    MutexLock lock(mutex_);
+    return lost_.with_context(
+        "the agent processes carry the epochs no more; what was captured is intact, and is flushed when the "
+        "session is closed");
+}
+
+Status ProcessBackground::wait_flushed(EpochKey key) {
+    const auto ended = [&](const RankEpochs::Entries& entries) {
+        const auto found = entries.find(key.epoch);
+        return found == entries.end() || found->second.info.run != key.run ||
+               is_final(found->second.info.state);
+    };
+    mail_.wait_for([&] { return lost() || (epochs_.wait_until(ended, Clock::now()) && !recovering(key)); },
+                   std::nullopt);
+    return {};
+}
+
+bool ProcessBackground::recovering(EpochKey key) const {
+    MutexLock lock(mutex_);
+    return recovering_.contains(key);
+}
+
+void ProcessBackground::found_damaged(EpochKey key) {
+    if (!context_.is_root()) return;
+    (void)mail_.use([&] { return line_->post(line::encode(line::Damaged{key})); },
+                    "telling of a damaged epoch");
+}
+
+// ---- should_save and should_stop ----------------------------------------------------------------
+
+Result<std::optional<Answer>> ProcessBackground::wait_answer(Question question, uint64_t call,
+                                                             SteadyClock::time_point deadline) {
+    Result<std::optional<Answer>> found = std::optional<Answer>();
+    mail_.wait_for(
+        [&] {
+            found = answers_.find(question, call);
+            return !found.ok() || found->has_value();
+        },
+        deadline);
+    return found;
+}
+
+void ProcessBackground::tell_stop(const std::string& why) {
+    (void)mail_.post(StopAsked{why}, "telling rank 0 to stop");  // if it fails, so does the answer
+}
+
+Result<std::optional<std::string>> ProcessBackground::asked_to_stop() {
+    mail_.read();
+    MutexLock lock(mutex_);
+    return asked_to_stop_;
+}
+
+Status ProcessBackground::announce(const Announcement& announcement) {
+    return mail_.post(Announced{announcement}, "telling the other ranks");
+}
+
+void ProcessBackground::end_answers(const Status& why) {
+    if (!lost()) (void)mail_.post(AnswersEnded{why}, "telling the other ranks");
+}
+
+// ---- the end ------------------------------------------------------------------------------------
+
+Status ProcessBackground::failure() const {
+    TAILRACE_TRY(epochs_.first_failure());
+    MutexLock lock(mutex_);
+    if (!lost_.ok() || !idle_) return {};
+    TAILRACE_TRY(idle_->recovery_failure);
+    return idle_->why_ended;
+}
+
+// A rank that saved less often than others would leave them waiting for ever, some of them in save. So
+// an epoch that not all ranks have saved fails as soon as the first rank closes.
+Status ProcessBackground::close() {
+    if (context_.is_root() && context_.rank_count() > 1)
+        end_answers(Status(Code::failed_state, "rank 0 has closed its session"));
+    if (!lost())
+        (void)mail_.post(SavesEnded{sequence_}, "telling the node's agent that the session is closed");
+    const auto all_final = [](const RankEpochs::Entries& entries) {
+        return std::all_of(entries.begin(), entries.end(),
+                           [](const auto& entry) { return is_final(entry.second.info.state); });
+    };
+    mail_.wait_for([&] { return lost() || epochs_.wait_until(all_final, Clock::now()); }, std::nullopt);
+    if (context_.is_representative() && !lost()) {
+        (void)mail_.use([&] { return line_->post(line::encode(line::Close{})); }, "closing the session");
+        mail_.wait_for(
+            [&] {
+                MutexLock lock(mutex_);
+                return !lost_.ok() || idle_.has_value();
+            },
+            std::nullopt);
+    }
+    ByteWriter out;
+    out.put(static_cast<uint8_t>(lost()));
+    TAILRACE_ASSIGN(const auto all, context_.transport->allgather(out.bytes()));
+    left_epochs_ = std::any_of(all.begin(), all.end(),
+                               [](const auto& bytes) { return bytes != std::vector<std::byte>(1); });
+    const Status gone = agree(*context_.transport, say_goodbye(left_epochs_));
+    if (!gone.ok() && left_epochs_) {
+        left_epochs_ = false;
+        return gone.with_context("what was captured and not flushed is left to the next session");
+    }
+    return agree(*context_.transport, failure());
+}
+
+// The representative waits until the agent has let go of the locks. Then another session may open, or
+// this one may go on with what is left.
+Status ProcessBackground::say_goodbye(bool give_up) {
+    {
+        MutexLock lock(mutex_);
+        said_goodbye_ = true;
+    }
+    (void)mail_.use([&] { return line_->post(line::encode(line::Goodbye{give_up})); }, "saying goodbye");
+    if (!context_.is_representative()) return {};
+    const auto let_go = [&] {
+        MutexLock lock(mutex_);
+        return agent_ended_ || line_ended_;
+    };
+    if (mail_.wait_for(let_go, Clock::now() + longest_for_end)) return {};
+    return Status(Code::timeout,
+                  fmt::format("the agent process of node {} has not let go of the session within {} s",
+                              context_.node, std::chrono::seconds(longest_for_end).count()));
+}
+
+}  // namespace tailrace::internal

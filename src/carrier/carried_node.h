@@ -1,0 +1,113 @@
+// CarriedNode: one node of a session, as an agent process carries it. A NodeAgent does the work, as in a
+// program. Ranks reach it by lines; the node's representative is a rank like the others.
+//
+// Its life, in a thread of its own:
+//   1. It waits until the representative has sent the recovered epochs.
+//   2. It carries, until every rank of the node has said goodbye or has died. A rank that dies saves no
+//      more: what all ranks have captured is finished, the rest has failed.
+//   3. When its epochs have ended it says so to the other nodes' agents, and waits until all have. (So no
+//      node's agent ends while another one needs it.)
+//   4. It lets go of the session's locks, and tells the representative, if that is still there.
+// If the background ends (node_agent_failed.cc), or is given up, 3 and 4 follow at once. The captured
+// parts and plan records stay.
+//
+// The session's locks are held by the program and here, so the kernel frees them when both are gone.
+//
+// The serving thread calls the members.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "agent/node_agent.h"
+#include "carrier/carried_job.h"
+#include "carrier/carried_transport.h"
+#include "carrier/line_sender.h"
+#include "threads/mutex.h"
+#include "threads/worker.h"
+
+namespace tailrace::internal {
+
+// For `tailrace agent status`.
+struct CarriedStatus {
+    std::string job, shared_dir;
+    uint32_t run = 0, node = 0, nodes = 0, ranks = 0;
+    uint32_t connected = 0;  // ranks of this node that are alive
+    uint32_t epochs = 0;     // not ended
+    bool ending = false;
+};
+
+class CarriedNode final : private OwnRank {
+  public:
+    struct Locks {
+        std::shared_ptr<DirectoryLock> local, shared;  // null: the program has none
+    };
+    // `changed` is called when has_ended() has become true.
+    static Result<std::unique_ptr<CarriedNode>> create(CarriedJob job, std::shared_ptr<AgentWorld> world,
+                                                       std::shared_ptr<Storage> local,
+                                                       std::shared_ptr<Storage> shared, Locks locks,
+                                                       std::function<void()> changed);
+    // Gives up what has not ended.
+    ~CarriedNode() override;
+
+    uint64_t session() const { return context_.run_uid; }
+    uint32_t node() const { return static_cast<uint32_t>(context_.node); }
+    int representative() const { return context_.rank(); }
+    const std::string& shared_dir() const { return context_.config.shared_dir; }
+
+    // A rank of the node joins. Refused if it is none, or has joined already.
+    Status connect(int rank, std::shared_ptr<LineSender> line);
+    Status begin(std::vector<FlushJob> recovered);
+    // Fails if a rank may not say that.
+    Status hear(int rank, std::span<const std::byte> mail);
+    void found_damaged(EpochKey key);
+    void close_asked();
+    // The line has ended, after a goodbye or by death.
+    void left(int rank, bool goodbye);
+    void give_up(const Status& why);
+
+    bool has_ended() const;
+    bool program_lives() const;
+    CarriedStatus status() const;
+
+  private:
+    CarriedNode(CarriedJob job, std::shared_ptr<Storage> local, std::shared_ptr<Storage> shared, Locks locks,
+                std::function<void()> changed);
+
+    // ---- what the representative hears of its epochs
+    Status hear(const AgentMessage& news) override;
+    void background_ended(const Status& why) noexcept override;
+    void recovered(const EpochEnded& ended) override { (void)hear(AgentMessage(ended)); }
+
+    // ---- the life
+    void live();
+    bool over() const REQUIRES(mutex_);
+    void tell_idle();
+    void wait_for_other_nodes();
+    void from_representative(const AgentMessage& news) REQUIRES(mutex_);
+
+    JobContext context_;
+    Locks locks_;
+    const std::function<void()> changed_;
+    std::shared_ptr<CarriedTransport> transport_;  // context_.transport; only the life resets both
+
+    std::atomic<bool> hurry_{false};  // waits for no other node
+    mutable Mutex mutex_;
+    Condition woken_;
+    std::unique_ptr<NodeAgent> agent_ GUARDED_BY(mutex_);  // only the life resets it
+    std::shared_ptr<LineSender> line_ GUARDED_BY(mutex_);  // the representative's, for the farewell
+    std::map<int, uint64_t> saves_ GUARDED_BY(mutex_);     // of each rank that has joined
+    std::set<int> connected_ GUARDED_BY(mutex_);
+    bool begun_ GUARDED_BY(mutex_) = false, close_asked_ GUARDED_BY(mutex_) = false;
+    bool somebody_died_ GUARDED_BY(mutex_) = false;
+    bool background_ended_ GUARDED_BY(mutex_) = false;
+    bool ended_ GUARDED_BY(mutex_) = false;
+    Worker life_;
+};
+
+}  // namespace tailrace::internal
