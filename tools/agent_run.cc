@@ -44,10 +44,7 @@ const char* state_name(DrainedEpoch::State state) {
 }
 
 bool all_done(const AgentStatus& status) {
-    for (const auto& epoch : status.epochs)
-        if (epoch.state != DrainedEpoch::State::committed && epoch.state != DrainedEpoch::State::superseded)
-            return false;
-    return status.busy.empty();
+    return status.left == 0 && status.busy.empty() && status.failed.empty();
 }
 
 namespace {

@@ -69,7 +69,9 @@ nlohmann::json to_json(const AgentStatus& status) {
                            {"ending", node.ending}});
     document["carries"] = status.carries;
     document["carried"] = std::move(carried);
+    document["left"] = status.left;
     if (!status.busy.empty()) document["busy"] = printable(status.busy);
+    if (!status.failed.empty()) document["failed"] = printable(status.failed);
     return document;
 }
 
@@ -95,6 +97,7 @@ void show(const AgentStatus& status, const Options& options) {
         print(line + "\n");
     }
     if (!status.busy.empty()) print("passed over: " + printable(status.busy) + "\n");
+    if (!status.failed.empty()) print("failed: " + printable(status.failed) + "\n");
 }
 
 // ---- status, drain, stop ------------------------------------------------------------------------

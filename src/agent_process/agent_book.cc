@@ -53,8 +53,8 @@ void AgentBook::pass_ended(const PassSummary& summary, Time now) {
     last_ = summary;
     // A pass that was under way when the agent was told to end has not gone newest first.
     passed_since_stop_ = deadline_.has_value() && summary.stopped == 0;
-    const bool anything = summary.waiting + summary.busy + summary.failed + summary.stopped > 0;
-    if (anything) idle_since_ = now;
+    // What has failed, or waits for a node that may never come back, is no work.
+    if (summary.written + summary.busy + summary.stopped > 0) idle_since_ = now;
     const Duration pause = summary.stopped > 0   ? Duration::zero()
                            : summary.waiting > 0 ? Duration(between_waiting_looks)
                            : summary.busy > 0    ? Duration(between_busy_looks)

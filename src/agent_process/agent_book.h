@@ -26,6 +26,7 @@ struct PassSummary {
     size_t busy = 0;     // directories that a session or another drain holds
     size_t failed = 0;
     size_t stopped = 0;  // given up, because stop() said so
+    size_t written = 0;  // own share written in this pass
     // Whether the agent has nothing left that it could do by itself.
     bool all_done() const { return stopped == 0 && busy == 0; }
 };

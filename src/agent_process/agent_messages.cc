@@ -76,7 +76,9 @@ void put_status(ByteWriter& out, const AgentStatus& status) {
     out.put(status.sessions);
     out.put(static_cast<uint8_t>(status.working));
     out.put(static_cast<uint8_t>(status.stopping));
+    out.put(status.left);
     out.put_string(cut(status.busy));
+    out.put_string(cut(status.failed));
     const size_t count = std::min(status.epochs.size(), max_status_epochs);
     out.put(static_cast<uint64_t>(count));
     for (size_t i = status.epochs.size() - count; i < status.epochs.size(); ++i)
@@ -94,7 +96,9 @@ AgentStatus get_agent_status(ByteReader& in) {
     status.sessions = in.get<uint32_t>();
     status.working = in.get<uint8_t>() != 0;
     status.stopping = in.get<uint8_t>() != 0;
+    status.left = in.get<uint32_t>();
     status.busy = in.get_string(max_text_bytes);
+    status.failed = in.get_string(max_text_bytes);
     const uint64_t count = in.get_count(30);
     for (uint64_t i = 0; i < count && in.ok(); ++i) status.epochs.push_back(get_epoch(in));
     status.carries = in.get<uint8_t>() != 0;

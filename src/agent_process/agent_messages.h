@@ -41,7 +41,9 @@ struct AgentStatus {
     bool working = false;   // a pass is under way
     bool stopping = false;
     std::vector<DrainedEpoch> epochs;    // of the last pass, at most max_status_epochs, the newest
+    uint32_t left = 0;                   // epochs of the last pass that are not finished; `epochs` may lack some
     std::string busy;                    // why directories were passed over; empty: none were
+    std::string failed;                  // why a directory could not be looked through; empty: all could
     bool carries = false;                // it can carry epochs of sessions that live
     std::vector<CarriedStatus> carried;  // at most max_status_epochs
 };

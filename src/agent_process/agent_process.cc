@@ -11,12 +11,15 @@
 #include "agent/node_aggregator.h"
 #include "base/caught.h"
 #include "base/log.h"
+#include "drain/recorded_epochs.h"
 #include "threads/wall_clock.h"
 
 namespace tailrace::internal {
 
 namespace {
 
+// After a client could not be taken for want of a descriptor.
+constexpr std::chrono::seconds between_tries(1);
 // How long nodes of sessions that are given up may take to end, when the agent ends.
 constexpr std::chrono::seconds longest_farewell(10);
 
@@ -56,8 +59,10 @@ PassSummary summary_of(const AgentStatus& passed) {
         summary.waiting += epoch.state == DrainedEpoch::State::waiting;
         summary.failed += epoch.state == DrainedEpoch::State::failed;
         summary.stopped += epoch.state == DrainedEpoch::State::stopped;
+        summary.written += epoch.wrote;
     }
     summary.busy = passed.busy.empty() ? 0 : 1;
+    summary.failed += passed.failed.empty() ? 0 : 1;
     return summary;
 }
 
@@ -125,9 +130,7 @@ Result<AgentStatus> AgentProcess::serve() {
     while (!book_.must_end(SteadyClock::now())) TAILRACE_TRY(step());
     end_carrier();
     const auto left = status();
-    for (const int client : wait_for_end_)
-        if (const auto found = clients_.find(client); found != clients_.end())
-            (void)found->second->send(left);
+    for (const int client : wait_for_end_) tell(client, left);
     return left;
 }
 
@@ -148,7 +151,8 @@ Status AgentProcess::step() {
     if (book_.pass_is_due(now)) begin_pass();
     give_up_ = book_.pass_must_stop(now);
 
-    std::vector<pollfd> waiting{{wake_read_.get(), POLLIN, 0}, {listening_.get(), POLLIN, 0}};
+    const short listen = now < listen_again_ ? 0 : POLLIN;
+    std::vector<pollfd> waiting{{wake_read_.get(), POLLIN, 0}, {listening_.get(), listen, 0}};
     std::vector<int> ids;
     for (const auto& [id, client] : clients_) {
         waiting.push_back({client->descriptor(), POLLIN, 0});
@@ -180,9 +184,24 @@ void AgentProcess::step_carrier() {
 }
 
 Status AgentProcess::take_clients() {
-    TAILRACE_ASSIGN(auto client, accept_client(listening_));
-    if (client) clients_.emplace(next_client_++, std::make_shared<AgentConnection>(std::move(*client)));
+    auto client = accept_client(listening_);
+    if (client.status().code() == Code::busy) {
+        if (listen_again_ == SteadyClock::time_point())
+            log(LogLevel::warning, "clients of the agent have to wait: {}", client.status().message());
+        listen_again_ = SteadyClock::now() + between_tries;
+        return {};
+    }
+    TAILRACE_TRY(client.status());
+    if (*client) clients_.emplace(next_client_++, std::make_shared<AgentConnection>(std::move(**client)));
     return {};
+}
+
+// A client that does not read what it asks for must not hold up the others.
+void AgentProcess::tell(int client, const AgentProcessMessage& message) {
+    const auto found = clients_.find(client);
+    if (found == clients_.end()) return;
+    const auto sent = found->second->try_send(message);
+    if (!sent.ok() || !*sent) drop(client);
 }
 
 void AgentProcess::drop(int client) {
@@ -212,7 +231,7 @@ void AgentProcess::hear(int client) {
         opening_.erase(client);
         book_.session_opened(client);
     } else if (std::holds_alternative<StatusAsked>(body)) {
-        if (!connection.send(status()).ok()) drop(client);
+        tell(client, status());
     } else if (std::holds_alternative<DrainAsked>(body)) {
         book_.pass_asked(now);
         wait_for_next_pass_.push_back(client);
@@ -250,8 +269,7 @@ void AgentProcess::answer_those_who_wait() {
     }
     for (const int client : book_.take_to_let_in()) {
         const auto place = carrier_ && !book_.stopping() ? std::optional(carrier_->place()) : std::nullopt;
-        if (const auto found = clients_.find(client); found != clients_.end())
-            if (!found->second->send(LetGo{place}).ok()) drop(client);
+        tell(client, LetGo{place});
     }
 }
 
@@ -285,12 +303,12 @@ void AgentProcess::take_pass_result() {
             "{} of {} in {}: {}{}", to_string(epoch.key), epoch.job, epoch.shared_dir, name_of(epoch.state),
             epoch.why.ok() ? "" : ": " + epoch.why.message());
     }
+    if (!passed->failed.empty() && passed->failed != last_.failed)
+        log(LogLevel::warning, "a pass over the node-local directory failed: {}", passed->failed);
     last_ = std::move(*passed);
     book_.pass_ended(summary_of(last_), SteadyClock::now());
     const auto now = status();
-    for (const int client : std::exchange(wait_for_pass_, {}))
-        if (const auto found = clients_.find(client); found != clients_.end())
-            if (!found->second->send(now).ok()) drop(client);
+    for (const int client : std::exchange(wait_for_pass_, {})) tell(client, now);
     if (!wait_for_next_pass_.empty()) book_.pass_asked(SteadyClock::now());
 }
 
@@ -312,17 +330,25 @@ void AgentProcess::pass(NodeDrain::Order order) {
             auto pass = drain.pass(
                 directory, [this] { return give_up_.load(); }, order);
             if (!pass.ok()) {
-                log(LogLevel::warning, "{} is passed over: {}", directory, pass.status().message());
+                found.failed = fmt::format("{}: {}", directory, pass.status().message());
                 continue;
             }
             for (auto& epoch : pass->epochs) found.epochs.push_back(std::move(epoch));
             if (!pass->busy.ok() && found.busy.empty()) found.busy = pass->busy.message();
+            const auto unusable = list_unusable_records(*local_, directory);
+            if (unusable.ok() && !unusable->empty())
+                found.failed = fmt::format("{} cannot be used{}", unusable->front(),
+                                           unusable->size() > 1
+                                               ? fmt::format(", nor {} more", unusable->size() - 1)
+                                               : "");
         }
         tell_of_commits(found.epochs);
         return {};
     });
-    if (!failed.ok())
-        log(LogLevel::warning, "a pass over the node-local directory failed: {}", failed.message());
+    if (!failed.ok()) found.failed = failed.message();
+    for (const auto& epoch : found.epochs)
+        found.left += epoch.state != DrainedEpoch::State::committed &&
+                      epoch.state != DrainedEpoch::State::superseded;
     // Nobody must wait for ever for a pass that has thrown.
     {
         MutexLock lock(mutex_);

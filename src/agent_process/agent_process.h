@@ -73,6 +73,7 @@ class AgentProcess {
     void step_carrier();
     void end_carrier();
     void drop(int client);
+    void tell(int client, const AgentProcessMessage& message);
     void answer_those_who_wait();
     void take_pass_result();
     AgentStatus status() const;
@@ -96,6 +97,7 @@ class AgentProcess {
     // was under way already. And those that have told the agent to end.
     std::vector<int> wait_for_pass_, wait_for_next_pass_, wait_for_end_;
     int next_client_ = 0;
+    SteadyClock::time_point listen_again_;
     AgentStatus last_;
     int64_t started_unix_ms_ = 0;
 

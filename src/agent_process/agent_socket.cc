@@ -159,7 +159,9 @@ Result<std::optional<AgentConnection>> accept_client(const Descriptor& listening
     if (!client.valid()) {
         if (errno == EINTR || errno == ECONNABORTED || errno == EAGAIN)
             return std::optional<AgentConnection>();
-        return errno_status(errno, "accepting a client of the agent");
+        const Status failed = errno_status(errno, "accepting a client of the agent");
+        const bool for_now = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+        return for_now ? Status(Code::busy, failed.message()) : failed;
     }
     if (const Status peer = check_peer(client); !peer.ok()) {
         log(LogLevel::warning, "a client of the agent is turned away: {}", peer.message());

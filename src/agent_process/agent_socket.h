@@ -51,7 +51,8 @@ class AgentConnection {
 // Listens; replaces a socket that an agent has left which is dead. Call it only with the agent's lease
 // (agent_process.h). The directory is made if it is missing.
 Result<Descriptor> listen_for_clients(const std::string& local_dir);
-// The next client. Empty if it was gone again, or was not of this user.
+// The next client. Empty if it was gone again, or was not of this user. busy if this process or the
+// system has no descriptor left for it; the client goes on waiting.
 Result<std::optional<AgentConnection>> accept_client(const Descriptor& listening);
 // not_found if no agent listens there.
 Result<AgentConnection> connect_to_agent(const std::string& local_dir);

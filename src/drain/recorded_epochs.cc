@@ -55,6 +55,19 @@ Result<std::vector<RecordedEpoch>> list_plan_records(Storage& storage, const std
     return found;
 }
 
+Result<std::vector<std::string>> list_unusable_records(Storage& storage, const std::string& directory) {
+    std::vector<std::string> unusable;
+    TAILRACE_ASSIGN(const auto entries, storage.list(directory));
+    for (const auto& entry : entries) {
+        const auto name = parse_plan_file_name(entry.name);
+        if (!name || name->unfinished || entry.is_directory) continue;
+        auto path = join_path(directory, entry.name);
+        const auto record = read_record(storage, path, *name);
+        if (!record.ok() && record.status().code() != Code::not_found) unusable.push_back(std::move(path));
+    }
+    return unusable;
+}
+
 Result<std::vector<LocalStream>> captured_streams(Storage& storage, const std::string& directory,
                                                   const PlanRecord& record) {
     std::vector<LocalStream> streams;

@@ -19,6 +19,8 @@ struct RecordedEpoch {
 // The records of one directory, ascending by key. A record that is damaged, or belongs to another
 // node or job than its name says, is passed over with a warning. Unfinished ones are passed over.
 Result<std::vector<RecordedEpoch>> list_plan_records(Storage& storage, const std::string& directory);
+// The paths of the others, which stay as they are.
+Result<std::vector<std::string>> list_unusable_records(Storage& storage, const std::string& directory);
 
 // The captured parts of this node that the record names, in its directory. Returns corrupt or
 // not_found if one is missing or is another run's.

@@ -100,11 +100,21 @@ TEST(AgentBookTest, AnIdleAgentEndsOnlyWithoutSessionsAndWork) {
     book.client_gone(7, start + 100h);
     EXPECT_FALSE(book.must_end(start + 100h + 9min));
     book.pass_begun();
-    PassSummary waiting;
-    waiting.waiting = 1;
-    book.pass_ended(waiting, start + 100h + 9min);
+    PassSummary written;
+    written.waiting = written.written = 1;
+    book.pass_ended(written, start + 100h + 9min);
     EXPECT_FALSE(book.must_end(start + 100h + 18min));
     EXPECT_TRUE(book.must_end(start + 100h + 19min));
+}
+
+TEST(AgentBookTest, WhatCannotBeFinishedIsNoWork) {
+    AgentBook book(start, 10min);
+    book.pass_begun();
+    PassSummary stuck;
+    stuck.waiting = 1;
+    stuck.failed = 1;
+    book.pass_ended(stuck, start + 9min);
+    EXPECT_TRUE(book.must_end(start + 10min));
 }
 
 }  // namespace
