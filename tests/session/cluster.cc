@@ -62,7 +62,8 @@ void run_job(const Job& job, const RankBody& body) {
                     *inner, [&](auto kind, uint64_t n) { return job.breaks(static_cast<int>(r), kind, n); });
             Config config = job.config;
             if (job.change_config) job.change_config(static_cast<int>(r), config);
-            auto session = Checkpointer::open(config, transport, job.local(job.hosts[r]), job.shared);
+            AgentDoor* const agents = job.agents ? job.agents(job.hosts[r]) : nullptr;
+            auto session = Checkpointer::open(config, transport, job.local(job.hosts[r]), job.shared, agents);
             body(static_cast<int>(r), session.ok() ? session->get() : nullptr, session.status());
         });
     for (auto& thread : threads) thread.join();

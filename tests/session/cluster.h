@@ -44,6 +44,8 @@ struct Job {
     std::function<std::vector<std::unique_ptr<Transport>>(const std::vector<std::string>& hosts,
                                                           bool concurrent)>
         connect;
+    // Where it is given, the door to the agent process of a machine; it may lead to null.
+    std::function<AgentDoor*(const std::string& host)> agents;
     // Says when posts and transfers of a rank fail (transport/breaking_transport.h); empty: never.
     std::function<bool(int rank, TransportCall kind, uint64_t calls)> breaks;
 };

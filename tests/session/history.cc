@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "format/catalog.h"
+#include "session/history_agents.h"
 #include "session/history_checks.h"
 #include "session/history_state.h"
 
@@ -33,12 +34,16 @@ class History {
 
     void run() {
         choose_world();
+        stage_.after_step([this] { checks_.after_step(); });
         const int jobs = std::min(random_.between(1, 3), limits_.most_jobs);
         for (int i = 0; i < jobs && !::testing::Test::HasFailure(); ++i) {
             one_job(true);
             between_jobs();
         }
         if (!::testing::Test::HasFailure()) one_job(false);
+        agents_.settle();
+        agents_.all_die();
+        stage_.after_step({});
     }
     std::string story() const { return story_.str(); }
 
@@ -191,13 +196,14 @@ class History {
         job.config.ranks_per_node = layout_.ranks_per_node;
         job.concurrent = random_.chance(0.85);
         choose_redundancy(job.config);
-        job.shared = stage_.mount(world.shared, "", [this] { checks_.check_names(); });
+        job.shared = stage_.mount(world.shared, "", [this] { checks_.check_names(false); });
         std::map<std::string, std::shared_ptr<Storage>> mounted;
         for (const auto& [host, storage] : world.local) mounted[host] = stage_.mount(storage, host, {});
         job.local = [mounted](const std::string& host) { return mounted.at(host); };
         job.connect = [this, config = job.config](const auto& hosts, bool concurrent) {
             return stage_.connect(hosts, concurrent, config);
         };
+        job.agents = [this](const std::string& host) { return agents_.door(host); };
         return job;
     }
 
@@ -218,7 +224,7 @@ class History {
         tell(course, job);
         checks_.job_begins(
             {course.number, job.config, job.hosts, bound_of(course), faults, course.local_faults});
-        stage_.after_step([this] { checks_.after_step(); });
+        agents_.start_some(layout_.hosts);
         std::atomic<bool> faults_in{false};
         Pace pace(layout_.ranks());
         const bool cut_off = stage_.begin_job(faults, [&] { world.die(); });
@@ -236,8 +242,9 @@ class History {
             checks_.closes(rank);
         });
         stage_.end_job();
-        stage_.after_step({});
+        agents_.settle();
         checks_.job_ends();
+        if (!faults) checks_.check_promises();
     }
 
     void one_rank(const Course& course, Checkpointer& session, const std::function<void(int)>& before_save) {
@@ -310,29 +317,36 @@ class History {
 
     // The end of a job, and what happens until the next one begins.
     void between_jobs() {
+        agents_.work();
         if (random_.chance(0.6)) {
             story_ << "the power of the shared tier fails\n";
+            // Its locks are free then. Agents that still wrote would be a danger that nothing in the file
+            // system averts.
+            agents_.all_die();
             machines_.shared->crash(random_.engine());
-        } else {
+        } else if (!agents_.any_lives()) {
             machines_.shared->process_death();
         }
         for (auto& [host, storage] : machines_.local) {
             if (random_.chance(0.15)) {
                 story_ << host << " is lost\n";
+                agents_.die(host);
                 storage = std::make_shared<MemoryStorage>(machines_.local_options);
-                promises_.captured = {};
             } else if (random_.chance(0.2)) {
                 story_ << "the power of " << host << " fails\n";
+                agents_.die(host);
                 storage->crash(random_.engine());
                 if (!config_.local_sync) {
                     // Parts may be torn. That is found out when they are read, not before.
                     promises_.captured = {};
                     promises_.torn = true;
                 }
-            } else {
+            } else if (!agents_.lives(host)) {
                 storage->process_death();
             }
         }
+        if (!checks_.captured_survives()) promises_.captured = {};
+        checks_.check_promises();
         if (random_.chance(0.1)) damage_a_file();
         if (random_.chance(0.4)) {
             layout_ = choose_layout();
@@ -377,10 +391,12 @@ class History {
     Config config_;
     Sizes sizes_;
     Layout layout_;
+    std::stringstream story_;
     Promises promises_;
     HistoryChecks checks_{machines_, sizes_, promises_, tally_};
+    HistoryAgents agents_{seed_, config_, machines_, stage_, checks_, promises_, story_};
     uint64_t job_number_ = 0;
-    std::stringstream story_;
+
 };
 
 }  // namespace

@@ -15,6 +15,10 @@
 // with a sentence. Nothing of them is ever seen again, and what was saved before and is saved after them is
 // not touched.
 //
+// Some histories have agent processes on their machines, which finish what dead jobs have left
+// (history_agents.h). And machines are lost: an epoch that was protected is not, as long as its sets have lost
+// no more nodes than they survive.
+//
 // A Stage says how ranks run and what they are connected by. The default is threads of the system; a
 // simulation has tasks in virtual time, and more that can go wrong.
 #pragma once
@@ -56,6 +60,8 @@ class Stage {
     // Says whether ranks may be cut off from each other.
     virtual bool begin_job(bool /*faults*/, std::function<void()> /*kill*/) { return false; }
     virtual void end_job() {}
+    // Whether some histories have agent processes. These wait for seconds.
+    virtual bool has_agents() const { return false; }
     // A stage that has one task run at a time calls `check` after every step. It must not wait.
     virtual void after_step(std::function<void()> /*check*/) {}
 };
@@ -63,6 +69,8 @@ class Stage {
 // So that a run of histories can be seen to have tested something.
 struct Tally {
     std::atomic<uint64_t> restored{0}, nothing{0}, refused{0}, announced{0};
+    std::atomic<uint64_t> drained{0};  // epochs that got their names from an agent
+    std::atomic<uint64_t> rebuilt{0};  // times that a captured epoch was still promised after machines were lost
     std::atomic<uint64_t> misfits{0};  // epochs that were refused because their arrays did not fit together
 };
 

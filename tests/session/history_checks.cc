@@ -7,7 +7,9 @@
 #include <tuple>
 
 #include "base/buffer_pool.h"
+#include "protect/protect_object.h"
 #include "protect/protector.h"
+#include "protect/sets.h"
 #include "read/epoch_reader.h"
 #include "session/session.h"
 
@@ -50,9 +52,24 @@ void HistoryChecks::job_ends() {
     MutexLock lock(mutex_);
     watched_.clear();
     if (!job_.meets_faults) check_left();
+    memory_bound_ = 0;
+    if (agents_bound_ > 0) return;
     const auto usage = BufferPool::usage();
     EXPECT_EQ(usage.taken_bytes, 0u) << "of buffers are in use, and all sessions are closed";
     EXPECT_EQ(usage.pool_bytes, 0u) << "of buffers stay, and all sessions are closed";
+}
+
+void HistoryChecks::set_agents(size_t count) {
+    MutexLock lock(mutex_);
+    agents_bound_ = count * job_.config.buffers * job_.config.buffer_bytes;
+    if (count == 0 && watched_.empty()) {
+        EXPECT_EQ(BufferPool::usage().pool_bytes, 0u) << "of buffers stay, and all agents have ended";
+    }
+}
+
+void HistoryChecks::finished(EpochKey key) {
+    MutexLock lock(mutex_);
+    promises_.committed = std::max(promises_.committed, key, earlier);
 }
 
 void HistoryChecks::opened(int rank, Checkpointer& session) {
@@ -88,8 +105,10 @@ void HistoryChecks::note(Checkpointer& session, uint64_t epoch, bool captured) {
     run_of_job_[job_.number] = info->run;
     if (info->state == EpochState::committed)
         promises_.committed = std::max(promises_.committed, key, earlier);
-    if (captured && fits && !job_.meets_local_faults && ++captures_[epoch] == ranks())
+    if (captured && fits && !job_.meets_local_faults && ++captures_[epoch] == ranks()) {
         promises_.captured = std::max(promises_.captured, key, earlier);
+        captured_by_ = job_;
+    }
 }
 
 // ---- states
@@ -154,8 +173,7 @@ void HistoryChecks::check_refusal(int rank, const EpochInfo& info) {
     if (refused && refused_.insert(attempt.number()).second) ++tally_.misfits;
 }
 
-// After a job without faults: no file of a refused epoch, no file under an unfinished name, and the newest
-// epoch that was promised, or a newer one.
+// After a job without faults: no file of a refused epoch, and no file under an unfinished name.
 void HistoryChecks::check_left() {
     const auto left = list_shared(*machines_.shared, job_.config.shared_dir, job_.config.name);
     ASSERT_TRUE(left.ok());
@@ -166,21 +184,79 @@ void HistoryChecks::check_left() {
                      misfits_.contains(Attempt{files.key.epoch, job_.number}.number()))
             << to_string(files.key) << " was refused and has files";
     }
-    if (promises_.damaged || promises_.committed == EpochKey{}) return;
-    EXPECT_TRUE(std::any_of(left->begin(), left->end(),
-                            [&](const SharedEpochFiles& files) {
-                                return !earlier(files.key, promises_.committed) &&
-                                       load_shared_epoch(*machines_.shared, files).ok();
-                            }))
-        << to_string(promises_.committed) << " was committed, and neither it nor a later one is there";
+}
+
+void HistoryChecks::check_promises() {
+    const EpochKey committed = promises_.committed;
+    if (promises_.damaged || committed == EpochKey{}) return;
+    // While agents work, an older epoch may go between two looks, because a newer one has come.
+    for (int look = 0; look < 5; ++look) {
+        const auto listed = list_shared(*machines_.shared, job_.config.shared_dir, job_.config.name);
+        ASSERT_TRUE(listed.ok()) << listed.status().to_string();
+        for (const auto& files : *listed)
+            if (!earlier(files.key, committed) && load_shared_epoch(*machines_.shared, files).ok()) return;
+    }
+    std::string found;
+    for (const auto& entry : *machines_.shared->list(job_.config.shared_dir)) found += " " + entry.name;
+    ADD_FAILURE() << to_string(committed) << " was committed, and neither it ("
+                  << open_shared(committed).status().to_string() << ") nor a later one is there, but" << found;
+}
+
+bool HistoryChecks::has_parts(const Topology& topology, size_t node) {
+    const auto& ranks = topology.ranks_of_node[node];
+    return std::all_of(ranks.begin(), ranks.end(), [&](int rank) {
+        const PartFileName name{captured_by_.config.name, promises_.captured, static_cast<uint32_t>(rank)};
+        return captured_part(*machines_.local_of(captured_by_.hosts[static_cast<size_t>(rank)]),
+                             join_path(tier_.directory(static_cast<int>(node)), to_string(name)))
+            .ok();
+    });
+}
+
+bool HistoryChecks::has_object(const Topology& topology, size_t node) {
+    const int number = static_cast<int>(node);
+    const auto& host = captured_by_.hosts[static_cast<size_t>(topology.representative(number))];
+    return ObjectReader::read_head(*machines_.local_of(host),
+                                   protect_path(tier_.directory(number), captured_by_.config.name,
+                                                promises_.captured, number))
+        .ok();
+}
+
+bool HistoryChecks::captured_survives() {
+    if (promises_.captured == EpochKey{}) return false;
+    const auto& config = captured_by_.config;
+    const auto topology = make_topology(captured_by_.hosts, config.ranks_per_node);
+    std::vector<std::string> domains;
+    for (int node = 0; node < topology.node_count(); ++node)
+        domains.push_back(captured_by_.hosts[static_cast<size_t>(topology.representative(node))]);
+    const auto sets = make_sets(domains, *parse_redundancy(config.redundancy), config.redundancy_set);
+    std::vector<bool> lost;
+    for (size_t node = 0; node < domains.size(); ++node) lost.push_back(!has_parts(topology, node));
+    if (std::find(lost.begin(), lost.end(), true) == lost.end()) return true;
+    for (const auto& set : sets.sets) {
+        const auto is_lost = [&](int node) { return lost[static_cast<size_t>(node)]; };
+        const auto losses = std::count_if(set.nodes.begin(), set.nodes.end(), is_lost);
+        if (losses == 0) continue;
+        if (losses > set.redundancy.losses) return false;
+        for (size_t i = 0; i < set.nodes.size(); ++i) {
+            const int node = set.nodes[i];
+            // A partner is needed only if it keeps what was lost.
+            const bool needed = set.redundancy.scheme == Scheme::partner
+                                    ? is_lost(set.nodes[kept_by(set, static_cast<uint32_t>(i))])
+                                    : !is_lost(node);
+            if (needed && (is_lost(node) || !has_object(topology, static_cast<size_t>(node)))) return false;
+        }
+    }
+    if (sets.sets.empty()) return false;
+    ++tally_.rebuilt;
+    return true;
 }
 
 void HistoryChecks::check_memory() {
     const auto usage = BufferPool::usage();
-    if (usage.taken_bytes <= usage.pool_bytes && usage.pool_bytes <= memory_bound_) return;
+    if (usage.taken_bytes <= usage.pool_bytes && usage.pool_bytes <= memory_bound_ + agents_bound_) return;
     ADD_FAILURE() << usage.taken_bytes << " bytes of buffers are in use, pools have " << usage.pool_bytes
-                  << ", and the job may have " << memory_bound_;
-    memory_bound_ = UINT64_MAX;  // once is enough
+                  << ", and jobs and agents may have " << memory_bound_ << " and " << agents_bound_;
+    memory_bound_ = UINT64_MAX / 2;  // once is enough
 }
 
 // A rank has just captured this.
@@ -230,8 +306,17 @@ void HistoryChecks::check_committed(EpochKey key) {
         << to_string(key) << " is reported as committed: " << read.to_string();
 }
 
+// Another agent has committed newer epochs meanwhile.
+bool HistoryChecks::was_removed(EpochKey key) {
+    if (job_.config.keep_shared == 0) return false;
+    const auto listed = list_shared(*machines_.shared, job_.config.shared_dir, job_.config.name);
+    return listed.ok() && std::none_of(listed->begin(), listed->end(), [&](const SharedEpochFiles& files) {
+               return files.key == key && looks_complete(files);
+           });
+}
+
 // What has its final names is announced, or will be.
-void HistoryChecks::check_names() {
+void HistoryChecks::check_names(bool by_agent) {
     if (promises_.damaged) return;
     const auto listed = list_shared(*machines_.shared, job_.config.shared_dir, job_.config.name);
     ASSERT_TRUE(listed.ok()) << listed.status().to_string();
@@ -241,9 +326,11 @@ void HistoryChecks::check_names() {
             if (!looks_complete(files) || !announced_.insert(files.key).second) continue;
         }
         ++tally_.announced;
+        if (by_agent) ++tally_.drained;
         const auto reader = open_shared(files.key);
         const Status read = reader.ok() ? check_everything(**reader) : reader.status();
-        EXPECT_TRUE(read.ok()) << to_string(files.key) << " has its names: " << read.to_string();
+        EXPECT_TRUE(read.ok() || was_removed(files.key))
+            << to_string(files.key) << " has its names: " << read.to_string();
     }
 }
 

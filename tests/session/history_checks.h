@@ -59,6 +59,17 @@ class HistoryChecks {
     // All its sessions are closed.
     void job_ends();
 
+    // ---- between jobs
+    // So many agents may have buffers.
+    void set_agents(size_t count);
+    // An agent says that an epoch is committed.
+    void finished(EpochKey key);
+    // The newest epoch that was committed is there, or a newer one.
+    void check_promises();
+    // Whether the last epoch that all ranks have captured is still promised, going by the files that the
+    // machines have: some may have been lost, and others keep something for them.
+    bool captured_survives();
+
     // ---- a rank
     void opened(int rank, Checkpointer& session);
     void closes(int rank);
@@ -70,7 +81,8 @@ class HistoryChecks {
     uint64_t restore_and_check(Checkpointer& session, RankState& state, bool verify);
 
     // ---- on a stage that has one task run at a time
-    void check_names();
+    // `by_agent`: a file got its name from an agent.
+    void check_names(bool by_agent);
     void after_step();
 
   private:
@@ -85,10 +97,13 @@ class HistoryChecks {
     void check_end(int rank, EpochKey key, EpochState state);
     bool misfits(Attempt attempt);
     void check_refusal(int rank, const EpochInfo& info);
-    void check_left();
+    void check_left() REQUIRES(mutex_);
+    bool has_parts(const Topology& topology, size_t node);
+    bool has_object(const Topology& topology, size_t node);
     void check_part(int rank, EpochKey key);
     void check_committed(EpochKey key);
     Result<std::unique_ptr<EpochReader>> open_shared(EpochKey key);
+    bool was_removed(EpochKey key);
     void check_memory();
     void check_restored(int rank, const RankState& state, bool same_ranks, uint64_t epoch);
     // Wrong bytes are a failure of the test; not being able to read is the status. `run_is_known`: the job
@@ -105,7 +120,8 @@ class HistoryChecks {
     JobInfo job_;
     Topology topology_;
     LocalTier tier_;
-    uint64_t memory_bound_ = 0;
+    uint64_t memory_bound_ = 0, agents_bound_ = 0;
+    JobInfo captured_by_;  // the job that has captured what is promised
     std::map<uint64_t, uint32_t> run_of_job_;
     std::map<uint64_t, int> captures_;     // how many ranks have captured an epoch of this job
     States told_;                          // when ranks asked

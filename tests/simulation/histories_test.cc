@@ -65,13 +65,18 @@ TEST_P(HistoriesTest, EveryOneRestoresACommittedEpochBitForBitOrTellsTheTruth) {
         all.restored += batch.restored;
         all.announced += batch.announced;
         all.misfits += batch.misfits;
+        all.drained += batch.drained;
+        all.rebuilt += batch.rebuilt;
     }
     std::cout << all.histories << " histories, " << all.steps
               << " steps; ranks that restored an epoch: " << all.restored
               << ", epochs read as they got their names: " << all.announced
-              << ", refused for their arrays: " << all.misfits << "\n";
+              << ", by agents: " << all.drained << ", refused for their arrays: " << all.misfits
+              << ", protected and kept although machines were lost: " << all.rebuilt << "\n";
     EXPECT_GT(all.restored, here);
     EXPECT_GT(all.misfits, here / 20);
+    EXPECT_GT(all.drained, here / 50);
+    EXPECT_GT(all.rebuilt, here / 100);
     EXPECT_GT(all.announced, here);
 }
 

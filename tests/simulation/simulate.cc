@@ -75,6 +75,8 @@ class EndsAtAFailure : public ::testing::EmptyTestEventListener {
         batch.restored = tally.restored;
         batch.announced = tally.announced;
         batch.misfits = tally.misfits;
+        batch.drained = tally.drained;
+        batch.rebuilt = tally.rebuilt;
     }
     if (pwrite(report, &batch, sizeof batch, 0) != sizeof batch) _exit(2);
     std::fflush(nullptr);

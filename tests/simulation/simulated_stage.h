@@ -35,6 +35,7 @@ class SimulatedStage final : public Stage {
                                                     const Config& config) override;
     bool begin_job(bool faults, std::function<void()> kill) override;
     void end_job() override;
+    bool has_agents() const override { return true; }
     void after_step(std::function<void()> check) override { executor_.after_step(std::move(check)); }
 
   private:

@@ -1,0 +1,160 @@
+#include "session/drain_agent.h"
+
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+namespace tailrace::internal::testing_support {
+
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr auto longest_wait = 30s;  // as in agent_process/agent_door.cc
+
+// A message to another process of the same machine.
+void take_a_moment() {
+    sleep_for(std::chrono::nanoseconds(random_number() % 300'000));
+}
+
+}  // namespace
+
+class DrainAgent::Link final : public AgentLink {
+  public:
+    Link(std::shared_ptr<Desk> desk, int client) : desk_(std::move(desk)), client_(client) {}
+    ~Link() override {
+        MutexLock lock(desk_->mutex);
+        desk_->let_in.erase(client_);
+        desk_->book.client_gone(client_, SteadyClock::now());
+        desk_->changed.notify_all();
+    }
+    void opened() override {
+        MutexLock lock(desk_->mutex);
+        desk_->book.session_opened(client_);
+        desk_->changed.notify_all();
+    }
+    bool alive() override {
+        MutexLock lock(desk_->mutex);
+        return !desk_->dead;
+    }
+
+  private:
+    const std::shared_ptr<Desk> desk_;
+    const int client_;
+};
+
+DrainAgent::DrainAgent(Config config, std::shared_ptr<Storage> local, std::shared_ptr<Storage> shared,
+                       Heard heard)
+    : config_(std::move(config)),
+      local_(std::move(local)),
+      shared_(std::move(shared)),
+      heard_(std::move(heard)),
+      desk_(std::make_shared<Desk>(SteadyClock::now())),
+      serving_("agent", {}, [this](const std::stop_token&) { serve(); }) {}
+
+DrainAgent::~DrainAgent() {
+    die();
+    serving_.join();
+}
+
+void DrainAgent::die() {
+    MutexLock lock(desk_->mutex);
+    desk_->dead = true;
+    desk_->give_up = true;
+    desk_->changed.notify_all();
+}
+
+Result<std::unique_ptr<AgentLink>> DrainAgent::ask() {
+    take_a_moment();
+    MutexLock lock(desk_->mutex);
+    if (desk_->dead) return Status(Code::not_found, "no agent listens");
+    const int client = desk_->next_client++;
+    auto now = SteadyClock::now();
+    desk_->let_in[client] = false;
+    desk_->book.session_opens(client, now);
+    desk_->changed.notify_all();
+    const auto until = now + longest_wait;
+    while (!desk_->dead && !desk_->let_in[client] && SteadyClock::now() < until)
+        desk_->changed.wait_until(lock, until);
+    auto link = std::make_unique<Link>(desk_, client);  // the session is over when it goes
+    const bool dead = desk_->dead, let_in = desk_->let_in[client];
+    lock.unlock();
+    if (dead) return Status(Code::transport, "the agent has ended");
+    if (!let_in) return Status(Code::busy, "the agent has not let go of its locks in time");
+    take_a_moment();
+    return std::unique_ptr<AgentLink>(std::move(link));
+}
+
+uint64_t DrainAgent::passes() const {
+    MutexLock lock(desk_->mutex);
+    return desk_->passes;
+}
+
+PassSummary DrainAgent::last_pass() const {
+    MutexLock lock(desk_->mutex);
+    return desk_->last;
+}
+
+// As AgentProcess::step() does.
+void DrainAgent::serve() {
+    Worker passing;
+    MutexLock lock(desk_->mutex);
+    while (!desk_->dead) {
+        const auto now = SteadyClock::now();
+        if (desk_->book.pass_is_due(now)) {
+            desk_->book.pass_begun();
+            desk_->pass_has_ended = false;
+            lock.unlock();
+            passing = Worker("drain", {}, [this](const std::stop_token&) { make_pass(); });
+            lock.lock();
+        }
+        desk_->give_up = desk_->dead || desk_->book.pass_must_stop(now);
+        if (!desk_->dead && !desk_->pass_has_ended)
+            desk_->changed.wait_until(lock, desk_->book.next_look(now));
+        if (std::exchange(desk_->pass_has_ended, false))
+            desk_->book.pass_ended(desk_->last, SteadyClock::now());
+        for (const int client : desk_->book.take_to_let_in())
+            if (const auto found = desk_->let_in.find(client); found != desk_->let_in.end())
+                found->second = true;
+        desk_->changed.notify_all();
+    }
+    lock.unlock();
+    passing.join();
+}
+
+void DrainAgent::make_pass() {
+    PassSummary summary;
+    std::string directory;
+    NodeDrain drain(config_, local_, shared_);
+    drain.watch([&](const DrainedEpoch& epoch, uint64_t bytes) {
+        auto& most = known_[{directory, epoch.key}].most_bytes;
+        if (bytes > most) ++progress_;
+        most = std::max(most, bytes);
+    });
+    const auto stop = [this] { return desk_->give_up.load(); };
+    // The newest goes first where an agent is to end soon.
+    const auto order =
+        random_number() % 4 == 0 ? NodeDrain::Order::newest_first : NodeDrain::Order::oldest_first;
+    const auto directories = directories_to_drain(*local_, config_.local_dir);
+    for (const auto& next : directories.ok() ? *directories : std::vector<std::string>()) {
+        directory = next;
+        const auto pass = drain.pass(directory, stop, order);
+        if (!pass.ok()) continue;
+        for (const auto& epoch : pass->epochs) {
+            auto& state = known_[{directory, epoch.key}].state;
+            if (std::exchange(state, epoch.state) != epoch.state) ++progress_;
+            summary.waiting += epoch.state == DrainedEpoch::State::waiting;
+            summary.failed += epoch.state == DrainedEpoch::State::failed;
+            summary.stopped += epoch.state == DrainedEpoch::State::stopped;
+            heard_(epoch);
+        }
+        summary.busy += pass->busy.ok() ? 0 : 1;
+    }
+    MutexLock lock(desk_->mutex);
+    desk_->last = summary;
+    desk_->pass_has_ended = true;
+    ++desk_->passes;
+    desk_->changed.notify_all();
+}
+
+}  // namespace tailrace::internal::testing_support

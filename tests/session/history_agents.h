@@ -1,0 +1,114 @@
+// HistoryAgents: the agent processes on the machines of a history (history.h), and what happens to them. They live
+// beside the jobs: a job asks them to let go, and they go on with what it leaves behind.
+//
+// Some machines have an agent. Agents die at any moment, and new ones are started, also while a job opens.
+// Their storages fail for a while.
+//
+// What must hold: an epoch of which every node has its captured parts and its plan record, and whose machines
+// all have an agent that can work, is committed by the agents, or a newer one has made it pointless. There is
+// never a minute without progress before that.
+//
+// The history's own thread calls; a door may be used by any thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <ostream>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "doubles/faulty_storage.h"
+#include "session/drain_agent.h"
+#include "session/history.h"
+#include "session/history_checks.h"
+#include "session/history_state.h"
+#include "threads/mutex.h"
+#include "threads/worker.h"
+
+namespace tailrace::internal::testing_support {
+
+class HistoryAgents {
+  public:
+    // All references outlive it. `config` is that of the next job. Some seeds have no agents.
+    HistoryAgents(uint64_t seed, const Config& config, Machines& machines, Stage& stage, HistoryChecks& checks,
+                  const Promises& promises, std::ostream& story);
+    ~HistoryAgents();
+
+    // A machine's door. Who knocks meets the agent of that moment. Null if the seed has none.
+    AgentDoor* door(const std::string& host);
+
+    // A job is about to begin there. Some machines get an agent.
+    void start_some(const std::vector<std::string>& hosts);
+    // A job has ended. Some time passes, in which agents work. Some die, then or later.
+    void work();
+    // What had been planned for later does not happen any more.
+    void settle();
+
+    void die(const std::string& host);
+    void all_die();
+    bool lives(const std::string& host);
+    bool any_lives();
+
+  private:
+    struct Agent {
+        std::shared_ptr<FaultyStorage> local, shared;
+        std::shared_ptr<DrainAgent> agent;
+        bool storage_is_dead() const { return local->dead() || shared->dead(); }
+    };
+    // What an agent's storages do, drawn beforehand.
+    struct Luck {
+        uint64_t seed = 0;
+        FaultPlan local, shared;
+    };
+    struct Death {
+        std::string host;
+        SteadyClock::duration after{};
+        std::optional<SteadyClock::duration> new_one_after;
+        Luck luck;
+    };
+    // An epoch that nodes can finish.
+    struct Planned {
+        EpochKey key;
+        uint32_t keep_shared = 0;
+        std::set<std::string> hosts;
+    };
+    class Door;
+
+    FaultPlan choose_plan();
+    Luck choose_luck();
+    SteadyClock::duration some_time();
+    void start(const std::string& host, const Luck& luck);
+    void let_some_die_later();
+    void meet(const Death& death);
+    bool pass(SteadyClock::duration time);
+    void bury();
+
+    void work_until_done();
+    void heal();
+    std::vector<Planned> find_planned();
+    bool is_sound(Storage& storage, const std::string& directory, const PlanRecord& record);
+    bool is_finished(const Planned& planned);
+    uint64_t progress();
+    void heard(const DrainedEpoch& epoch);
+
+    Random random_;
+    const bool any_;
+    const Config& config_;
+    Machines& machines_;
+    Stage& stage_;
+    HistoryChecks& checks_;
+    const Promises& promises_;
+    std::ostream& story_;
+
+    Mutex mutex_;
+    std::map<std::string, Agent> agents_ GUARDED_BY(mutex_);  // by machine
+    std::vector<Agent> dead_ GUARDED_BY(mutex_);              // whose threads may not have ended
+    std::map<std::string, std::unique_ptr<AgentDoor>> doors_ GUARDED_BY(mutex_);
+    Condition settled_;
+    bool settling_ GUARDED_BY(mutex_) = false;
+    std::vector<Worker> fates_;
+};
+
+}  // namespace tailrace::internal::testing_support
