@@ -29,7 +29,8 @@ Status name_shared_epoch(Storage& storage, const std::string& directory, const s
 Status make_epoch_durable(Storage& storage, const SharedEpochFiles& files) {
     for (const auto& file : files.files) {
         if (!file.name.unfinished) continue;
-        TAILRACE_ASSIGN(const auto opened, storage.open(file.path, {Access::write, DirectIo::off}));
+        // If another node has renamed it meanwhile, a new and empty file must not take its place.
+        TAILRACE_ASSIGN(const auto opened, storage.open(file.path, {Access::existing, DirectIo::off}));
         TAILRACE_TRY(opened->sync());
     }
     return {};

@@ -19,7 +19,8 @@ Status name_shared_epoch(Storage& storage, const std::string& directory, const s
                          uint32_t file_count);
 
 // For a complete epoch whose writer died before its last rename. The writer may have died before
-// its last sync as well. So this syncs what was found valid, before anybody counts on it.
+// its last sync as well. So this syncs what was found valid, before anybody counts on it. Returns
+// not_found if another node has given a file its final name meanwhile.
 Status make_epoch_durable(Storage& storage, const SharedEpochFiles& files);
 // The second step for such an epoch: gives its `file_count` files their final names. A file that
 // exists under both names loses the unfinished one. The last step syncs the directory.

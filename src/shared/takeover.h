@@ -46,7 +46,7 @@ Result<TakeoverProgress> takeover_progress(Storage& storage, const std::string& 
 Result<bool> file_is_complete(Storage& storage, const std::string& directory, const SharedHeader& header);
 
 // Steps 2 and 3. Returns whether the epoch is complete; then it has its names, and no takeover is
-// left.
+// left. If other nodes do the same meanwhile, an epoch may seem incomplete that they have just named.
 Result<bool> name_if_complete(Storage& storage, const std::string& directory, const std::string& job,
                               EpochKey key);
 

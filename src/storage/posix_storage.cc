@@ -155,7 +155,7 @@ class PosixStorage : public Storage {
 
     Result<std::unique_ptr<File>> open(const std::string& path, const OpenOptions& options) override {
         static constexpr std::string_view doing_what[] = {"opening for reading", "opening for writing",
-                                                          "creating"};
+                                                          "creating", "opening for writing"};
         const std::string_view doing = doing_what[static_cast<int>(options.access)];
         TAILRACE_TRY(check_path(doing, path));
         TAILRACE_ASSIGN(const Place place, place_of(path));

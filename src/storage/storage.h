@@ -27,6 +27,7 @@ enum class Access {
     read,        // must exist
     write,       // read and write; created if missing, kept if it exists
     create_new,  // read and write; already_exists if it exists
+    existing,    // read and write; must exist
 };
 
 // What a file's data have to do with the page cache:

@@ -187,8 +187,10 @@ Result<std::unique_ptr<File>> MemoryStorage::open(const std::string& raw_path, c
         }
         inode = found->second;
     } else {
-        if (options.access == Access::read) {
-            return Status(Code::not_found, fmt::format("opening '{}' for reading: no such file", path));
+        if (options.access == Access::read || options.access == Access::existing) {
+            return Status(Code::not_found,
+                          fmt::format("opening '{}' for {}: no such file", path,
+                                      options.access == Access::read ? "reading" : "writing"));
         }
         inode = std::make_shared<MemoryInode>();
         inode->names = 1;

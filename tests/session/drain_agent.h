@@ -1,5 +1,5 @@
-// DrainAgent: an agent process (agent_process/agent_process.h) without its socket and its lease, as two threads of
-// this process. The same book decides what it does next, and the same NodeDrain does it.
+// DrainAgent: an agent process (agent_process/agent_process.h) without its socket and its lease, as two
+// threads of this process. The same book decides what it does next, and the same NodeDrain does it.
 //
 // Sessions ask it to let go as they ask the process, by ask(). Their messages take a moment.
 //

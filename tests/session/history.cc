@@ -396,7 +396,6 @@ class History {
     HistoryChecks checks_{machines_, sizes_, promises_, tally_};
     HistoryAgents agents_{seed_, config_, machines_, stage_, checks_, promises_, story_};
     uint64_t job_number_ = 0;
-
 };
 
 }  // namespace

@@ -16,8 +16,8 @@
 // not touched.
 //
 // Some histories have agent processes on their machines, which finish what dead jobs have left
-// (history_agents.h). And machines are lost: an epoch that was protected is not, as long as its sets have lost
-// no more nodes than they survive.
+// (history_agents.h). And machines are lost: an epoch that was protected is not, as long as its sets have
+// lost no more nodes than they survive.
 //
 // A Stage says how ranks run and what they are connected by. The default is threads of the system; a
 // simulation has tasks in virtual time, and more that can go wrong.
@@ -70,7 +70,8 @@ class Stage {
 struct Tally {
     std::atomic<uint64_t> restored{0}, nothing{0}, refused{0}, announced{0};
     std::atomic<uint64_t> drained{0};  // epochs that got their names from an agent
-    std::atomic<uint64_t> rebuilt{0};  // times that a captured epoch was still promised after machines were lost
+    std::atomic<uint64_t> rebuilt{
+        0};  // times that a captured epoch was still promised after machines were lost
     std::atomic<uint64_t> misfits{0};  // epochs that were refused because their arrays did not fit together
 };
 

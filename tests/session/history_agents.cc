@@ -64,7 +64,8 @@ AgentDoor* HistoryAgents::door(const std::string& host) {
     return door.get();
 }
 
-// ---- what is drawn -----------------------------------------------------------------------------------------
+// ---- what is drawn
+// -----------------------------------------------------------------------------------------
 
 FaultPlan HistoryAgents::choose_plan() {
     FaultPlan plan;
@@ -109,16 +110,17 @@ SteadyClock::duration HistoryAgents::some_time() {
     return std::chrono::nanoseconds(random_.below(uint64_t{1} << (10 + random_.below(23))));
 }
 
-// ---- birth and death ---------------------------------------------------------------------------------------
+// ---- birth and death
+// ---------------------------------------------------------------------------------------
 
 void HistoryAgents::start(const std::string& host, const Luck& luck) {
     Agent agent;
     agent.local = std::make_shared<FaultyStorage>(machines_.local_of(host), luck.seed, luck.local);
     agent.shared = std::make_shared<FaultyStorage>(machines_.shared, luck.seed + 1, luck.shared);
-    agent.agent = std::make_shared<DrainAgent>(
-        config_, stage_.mount(agent.local, host, {}),
-        stage_.mount(agent.shared, "", [this] { checks_.check_names(true); }),
-        [this](const DrainedEpoch& epoch) { heard(epoch); });
+    agent.agent =
+        std::make_shared<DrainAgent>(config_, stage_.mount(agent.local, host, {}),
+                                     stage_.mount(agent.shared, "", [this] { checks_.check_names(true); }),
+                                     [this](const DrainedEpoch& epoch) { heard(epoch); });
     MutexLock lock(mutex_);
     agents_.insert_or_assign(host, std::move(agent));
     checks_.set_agents(agents_.size() + dead_.size());
@@ -134,7 +136,8 @@ void HistoryAgents::start_some(const std::vector<std::string>& hosts) {
     }
 }
 
-// Nothing that it does has an effect any more. Its locks are free when its threads have ended, a moment later.
+// Nothing that it does has an effect any more. Its locks are free when its threads have ended, a moment
+// later.
 void HistoryAgents::die(const std::string& host) {
     MutexLock lock(mutex_);
     const auto found = agents_.find(host);
@@ -220,7 +223,8 @@ void HistoryAgents::settle() {
     settling_ = false;
 }
 
-// ---- work --------------------------------------------------------------------------------------------------
+// ---- work
+// --------------------------------------------------------------------------------------------------
 
 void HistoryAgents::work() {
     if (!any_) return;
@@ -271,7 +275,8 @@ void HistoryAgents::work_until_done() {
     checks_.check_promises();
 }
 
-// By the files that lie there now: all nodes have records and sound parts, and all their machines have agents.
+// By the files that lie there now: all nodes have records and sound parts, and all their machines have
+// agents.
 std::vector<HistoryAgents::Planned> HistoryAgents::find_planned() {
     struct Found {
         Planned planned;

@@ -1,5 +1,5 @@
-// HistoryAgents: the agent processes on the machines of a history (history.h), and what happens to them. They live
-// beside the jobs: a job asks them to let go, and they go on with what it leaves behind.
+// HistoryAgents: the agent processes on the machines of a history (history.h), and what happens to them. They
+// live beside the jobs: a job asks them to let go, and they go on with what it leaves behind.
 //
 // Some machines have an agent. Agents die at any moment, and new ones are started, also while a job opens.
 // Their storages fail for a while.
@@ -32,8 +32,8 @@ namespace tailrace::internal::testing_support {
 class HistoryAgents {
   public:
     // All references outlive it. `config` is that of the next job. Some seeds have no agents.
-    HistoryAgents(uint64_t seed, const Config& config, Machines& machines, Stage& stage, HistoryChecks& checks,
-                  const Promises& promises, std::ostream& story);
+    HistoryAgents(uint64_t seed, const Config& config, Machines& machines, Stage& stage,
+                  HistoryChecks& checks, const Promises& promises, std::ostream& story);
     ~HistoryAgents();
 
     // A machine's door. Who knocks meets the agent of that moment. Null if the seed has none.

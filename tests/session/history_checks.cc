@@ -199,7 +199,8 @@ void HistoryChecks::check_promises() {
     std::string found;
     for (const auto& entry : *machines_.shared->list(job_.config.shared_dir)) found += " " + entry.name;
     ADD_FAILURE() << to_string(committed) << " was committed, and neither it ("
-                  << open_shared(committed).status().to_string() << ") nor a later one is there, but" << found;
+                  << open_shared(committed).status().to_string() << ") nor a later one is there, but"
+                  << found;
 }
 
 bool HistoryChecks::has_parts(const Topology& topology, size_t node) {
@@ -215,9 +216,9 @@ bool HistoryChecks::has_parts(const Topology& topology, size_t node) {
 bool HistoryChecks::has_object(const Topology& topology, size_t node) {
     const int number = static_cast<int>(node);
     const auto& host = captured_by_.hosts[static_cast<size_t>(topology.representative(number))];
-    return ObjectReader::read_head(*machines_.local_of(host),
-                                   protect_path(tier_.directory(number), captured_by_.config.name,
-                                                promises_.captured, number))
+    return ObjectReader::read_head(
+               *machines_.local_of(host),
+               protect_path(tier_.directory(number), captured_by_.config.name, promises_.captured, number))
         .ok();
 }
 

@@ -70,8 +70,8 @@ TEST_P(HistoriesTest, EveryOneRestoresACommittedEpochBitForBitOrTellsTheTruth) {
     }
     std::cout << all.histories << " histories, " << all.steps
               << " steps; ranks that restored an epoch: " << all.restored
-              << ", epochs read as they got their names: " << all.announced
-              << ", by agents: " << all.drained << ", refused for their arrays: " << all.misfits
+              << ", epochs read as they got their names: " << all.announced << ", by agents: " << all.drained
+              << ", refused for their arrays: " << all.misfits
               << ", protected and kept although machines were lost: " << all.rebuilt << "\n";
     EXPECT_GT(all.restored, here);
     EXPECT_GT(all.misfits, here / 20);

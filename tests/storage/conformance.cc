@@ -213,6 +213,18 @@ TEST_P(StorageConformance, OpenForWritingKeepsWhatIsThere) {
     expect_content("a", bytes_of("Jello"));
 }
 
+TEST_P(StorageConformance, AFileThatMustExistIsNotCreated) {
+    TAILRACE_EXPECT_FAILS(open("a", Access::existing), Code::not_found, path("a"));
+    EXPECT_FALSE(exists("a"));
+    file_with("a", bytes_of("hello"));
+    auto file = open("a", Access::existing);
+    TAILRACE_ASSERT_OK(file);
+    TAILRACE_EXPECT_OK((*file)->write_at(bytes_of("J"), 0));
+    TAILRACE_EXPECT_OK((*file)->sync());
+    file->reset();
+    expect_content("a", bytes_of("Jello"));
+}
+
 TEST_P(StorageConformance, CreateNewRefusesAFileThatIsThere) {
     file_with("a", bytes_of("hello"));
     TAILRACE_EXPECT_FAILS(open("a", Access::create_new), Code::already_exists, path("a"));
