@@ -26,7 +26,8 @@ std::vector<uint32_t> missing_leaders(const SharedFileHead& head) {
     return missing;
 }
 
-// Whether one of these is the file that `expected` is the header of, and is complete.
+// Whether one of these is the file that `expected` is the header of, and is complete. The names must come in
+// the order in which a file has them. A file that gets the next name at this moment is then not missed.
 Result<bool> complete_under_any(Storage& storage, const std::string& directory,
                                 const std::vector<std::string>& names, const SharedHeader& expected) {
     for (const auto& name : names) {
@@ -141,14 +142,14 @@ Result<TakeoverProgress> takeover_progress(Storage& storage, const std::string& 
     else if (!head.ok() && code != Code::not_found && code != Code::corrupt)
         return head.status();
     TAILRACE_ASSIGN(progress.complete_under_its_name,
-                    complete_under_any(storage, directory, {to_string(name), unfinished_name(name)}, header));
+                    complete_under_any(storage, directory, {unfinished_name(name), to_string(name)}, header));
     return progress;
 }
 
 Result<bool> file_is_complete(Storage& storage, const std::string& directory, const SharedHeader& header) {
     const SharedFileName name{header.job, header.key, header.file_index, header.file_count, false};
     return complete_under_any(storage, directory,
-                              {to_string(name), unfinished_name(name), takeover_name(name)}, header);
+                              {takeover_name(name), unfinished_name(name), to_string(name)}, header);
 }
 
 Result<bool> name_if_complete(Storage& storage, const std::string& directory, const std::string& job,
