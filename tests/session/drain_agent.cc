@@ -1,5 +1,7 @@
 #include "session/drain_agent.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <vector>
@@ -85,14 +87,9 @@ Result<std::unique_ptr<AgentLink>> DrainAgent::ask() {
     return std::unique_ptr<AgentLink>(std::move(link));
 }
 
-uint64_t DrainAgent::passes() const {
+std::string DrainAgent::last_pass() const {
     MutexLock lock(desk_->mutex);
-    return desk_->passes;
-}
-
-PassSummary DrainAgent::last_pass() const {
-    MutexLock lock(desk_->mutex);
-    return desk_->last;
+    return desk_->last_in_words;
 }
 
 // As AgentProcess::step() does.
@@ -124,7 +121,7 @@ void DrainAgent::serve() {
 
 void DrainAgent::make_pass() {
     PassSummary summary;
-    std::string directory;
+    std::string directory, words;
     NodeDrain drain(config_, local_, shared_);
     drain.watch([&](const DrainedEpoch& epoch, uint64_t bytes) {
         auto& most = known_[{directory, epoch.key}].most_bytes;
@@ -147,13 +144,17 @@ void DrainAgent::make_pass() {
             summary.failed += epoch.state == DrainedEpoch::State::failed;
             summary.stopped += epoch.state == DrainedEpoch::State::stopped;
             heard_(epoch);
+            words += fmt::format("{} in {}: state {}{}; ", to_string(epoch.key), directory,
+                                 static_cast<int>(epoch.state), epoch.why.ok() ? "" : ", " + epoch.why.message());
+            for (const auto& other : epoch.waiting_for) words += "waits for " + other + "; ";
         }
+        if (!pass->busy.ok()) words += directory + ": " + pass->busy.message() + "; ";
         summary.busy += pass->busy.ok() ? 0 : 1;
     }
     MutexLock lock(desk_->mutex);
     desk_->last = summary;
+    desk_->last_in_words = std::move(words);
     desk_->pass_has_ended = true;
-    ++desk_->passes;
     desk_->changed.notify_all();
 }
 

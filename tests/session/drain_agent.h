@@ -35,9 +35,8 @@ class DrainAgent {
     // As AgentDoor::ask().
     Result<std::unique_ptr<AgentLink>> ask();
 
-    // How many passes have ended.
-    uint64_t passes() const;
-    PassSummary last_pass() const;
+    // What the last pass has come to, in words.
+    std::string last_pass() const;
     // Grows when a share has been written on, and when the state of an epoch has changed.
     uint64_t progress() const { return progress_; }
 
@@ -52,7 +51,7 @@ class DrainAgent {
         int next_client GUARDED_BY(mutex) = 0;
         bool dead GUARDED_BY(mutex) = false;
         PassSummary last GUARDED_BY(mutex);
-        uint64_t passes GUARDED_BY(mutex) = 0;
+        std::string last_in_words GUARDED_BY(mutex);
         bool pass_has_ended GUARDED_BY(mutex) = false;
         std::atomic<bool> give_up{false};  // the pass under way
     };

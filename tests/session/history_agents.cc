@@ -266,7 +266,8 @@ void HistoryAgents::work_until_done() {
                 since = SteadyClock::now();
             }
             if (SteadyClock::now() - since > longest_without_progress) {
-                ADD_FAILURE() << "agents that can finish " << to_string(planned.key) << " do not go on";
+                ADD_FAILURE() << "agents that can finish " << to_string(planned.key)
+                              << " do not go on: " << last_passes();
                 return;
             }
             sleep_for(between_looks);
@@ -336,6 +337,13 @@ uint64_t HistoryAgents::progress() {
     uint64_t sum = 0;
     for (const auto& [host, agent] : agents_) sum += agent.agent->progress();
     return sum;
+}
+
+std::string HistoryAgents::last_passes() {
+    MutexLock lock(mutex_);
+    std::string all;
+    for (const auto& [host, agent] : agents_) all += host + ": " + agent.agent->last_pass();
+    return all;
 }
 
 void HistoryAgents::heard(const DrainedEpoch& epoch) {

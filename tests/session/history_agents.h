@@ -91,6 +91,7 @@ class HistoryAgents {
     bool is_sound(Storage& storage, const std::string& directory, const PlanRecord& record);
     bool is_finished(const Planned& planned);
     uint64_t progress();
+    std::string last_passes();
     void heard(const DrainedEpoch& epoch);
 
     Random random_;
