@@ -90,24 +90,30 @@ class EpochDrain {
 
     Result<State> drain(const std::function<bool()>& stop, const NodeDrain::Watcher& watcher) {
         TAILRACE_ASSIGN(const auto plan, recorded_plan(record_));
+        // The program may have completed all files, in whatever groups.
+        TAILRACE_ASSIGN(bool complete, name_files());
+        if (complete) return State::committed;
         TAILRACE_ASSIGN(const bool written, own_share_is_written(plan));
         if (!written) {
             TAILRACE_ASSIGN(const bool done, write_own_share(plan, stop, watcher));
             if (!done) return State::stopped;
             epoch_.wrote = true;
+            TAILRACE_ASSIGN(complete, name_files());
+            if (complete) return State::committed;
         }
-        TAILRACE_ASSIGN(const bool complete,
-                        name_if_complete(*context_.shared, record_.shared_dir, record_.job, record_.key));
-        if (complete) return State::committed;
         TAILRACE_TRY(find_missing());
         return State::waiting;
+    }
+
+    Result<bool> name_files() const {
+        return name_if_complete(*context_.shared, record_.shared_dir, record_.job, record_.key);
     }
 
     Result<std::vector<TakeoverProgress>> progress_of_own_files(const FlushPlan& plan) const {
         std::vector<TakeoverProgress> files;
         for (uint32_t file = plan.group.first_file; file < plan.group.last_file; ++file) {
-            TAILRACE_ASSIGN(auto progress,
-                            takeover_progress(*context_.shared, record_.shared_dir, plan.header(file)));
+            TAILRACE_ASSIGN(auto progress, takeover_progress(*context_.shared, record_.shared_dir,
+                                                             plan.header(file), plan.streams()));
             files.push_back(std::move(progress));
         }
         return files;

@@ -28,14 +28,18 @@ std::vector<uint32_t> missing_leaders(const SharedFileHead& head) {
 
 // Whether one of these is the file that `expected` is the header of, and is complete. The names must come in
 // the order in which a file has them. A file that gets the next name at this moment is then not missed.
+// `streams`, if given, are those that it must have.
 Result<bool> complete_under_any(Storage& storage, const std::string& directory,
-                                const std::vector<std::string>& names, const SharedHeader& expected) {
+                                const std::vector<std::string>& names, const SharedHeader& expected,
+                                const std::vector<StreamInfo>* streams) {
     for (const auto& name : names) {
         const auto head = read_shared_head(storage, join_path(directory, name));
         const auto code = head.status().code();
         if (code == Code::not_found || code == Code::corrupt) continue;
         TAILRACE_TRY(head.status());
-        if (belongs_to(head->header, expected) && missing_leaders(*head).empty()) return true;
+        if (!belongs_to(head->header, expected) || !missing_leaders(*head).empty()) continue;
+        // Each segment names all streams of the group.
+        if (streams == nullptr || head->indexes.front()->value().streams == *streams) return true;
     }
     return false;
 }
@@ -130,7 +134,8 @@ Result<bool> name_once(Storage& storage, const std::string& directory, const std
 }  // namespace
 
 Result<TakeoverProgress> takeover_progress(Storage& storage, const std::string& directory,
-                                           const SharedHeader& header) {
+                                           const SharedHeader& header,
+                                           const std::vector<StreamInfo>& streams) {
     const SharedFileName name{header.job, header.key, header.file_index, header.file_count, false};
     TakeoverProgress progress;
     progress.missing = all_leaders(header);
@@ -141,15 +146,16 @@ Result<TakeoverProgress> takeover_progress(Storage& storage, const std::string& 
         progress.missing = missing_leaders(*head);
     else if (!head.ok() && code != Code::not_found && code != Code::corrupt)
         return head.status();
-    TAILRACE_ASSIGN(progress.complete_under_its_name,
-                    complete_under_any(storage, directory, {unfinished_name(name), to_string(name)}, header));
+    TAILRACE_ASSIGN(
+        progress.complete_under_its_name,
+        complete_under_any(storage, directory, {unfinished_name(name), to_string(name)}, header, &streams));
     return progress;
 }
 
 Result<bool> file_is_complete(Storage& storage, const std::string& directory, const SharedHeader& header) {
     const SharedFileName name{header.job, header.key, header.file_index, header.file_count, false};
     return complete_under_any(storage, directory,
-                              {takeover_name(name), unfinished_name(name), to_string(name)}, header);
+                              {takeover_name(name), unfinished_name(name), to_string(name)}, header, nullptr);
 }
 
 Result<bool> name_if_complete(Storage& storage, const std::string& directory, const std::string& job,

@@ -22,6 +22,7 @@
 #include "base/status.h"
 #include "format/epoch_key.h"
 #include "format/shared_file.h"
+#include "format/stream_info.h"
 #include "storage/storage.h"
 
 namespace tailrace::internal {
@@ -36,10 +37,13 @@ struct TakeoverProgress {
     bool complete() const { return missing.empty() || complete_under_its_name; }
 };
 
-// `header` is that of the takeover. A file of the same epoch under its other names may have another
-// layout.
+// `header` is that of the takeover, and `streams` are those of its group. A file of the same epoch under its
+// other names may have another layout, but it counts only if it has the same streams. (A later session may
+// have flushed the epoch again, on other nodes and so in other groups. Its files do not go together with
+// takeovers.)
 Result<TakeoverProgress> takeover_progress(Storage& storage, const std::string& directory,
-                                           const SharedHeader& header);
+                                           const SharedHeader& header,
+                                           const std::vector<StreamInfo>& streams);
 
 // Whether a file of the epoch that `header` is of is complete under any of its names. The layout may
 // be another one.

@@ -250,6 +250,36 @@ TEST_F(NodeDrainTest, FilesOfOneNodeComeFromOneAttempt) {
     EXPECT_GT(mixtures, 0);
 }
 
+// The machines come in another order, so the groups of the next session have other ranks. It flushes what was
+// captured, and dies with some file complete.
+TEST_F(NodeDrainTest, AFlushInOtherGroupsIsNotMixedWithThatOfTheRecords) {
+    config_.files = 3;
+    int mixtures = 0;
+    for (uint64_t dies = 30; dies < 90; ++dies) {
+        SCOPED_TRACE(testing::Message() << "operation " << dies);
+        machines_ = {};
+        run_and_die(1, early_death);
+        ASSERT_THAT(planned_everywhere(), ElementsAre(1));
+        std::reverse(hosts_.begin(), hosts_.end());
+        run_and_die(0, dies);
+        std::reverse(hosts_.begin(), hosts_.end());
+        if (planned_everywhere().empty() || !complete().empty()) continue;
+        for (uint32_t k = 0; k < config_.files; ++k) {
+            const SharedFileName name{config_.name, {1, 1}, k, config_.files, false};
+            const auto head =
+                read_shared_head(*machines_.shared, join_path(config_.shared_dir, unfinished_name(name)));
+            mixtures += head.ok() && std::all_of(head->slots.begin(), head->slots.end(),
+                                                 [](const auto& slot) { return slot.ok(); });
+        }
+        for (int round = 0; round < 2; ++round)
+            for (int node = 0; node < node_count; ++node) ASSERT_TRUE(drain(node).ok());
+        ASSERT_THAT(committed(), ElementsAre(1));
+        EXPECT_THAT(left_in_shared(), IsEmpty());
+        expect_in_shared(1);
+    }
+    EXPECT_GT(mixtures, 0);
+}
+
 TEST_F(NodeDrainTest, AWatcherHearsHowFarAShareIs) {
     run_and_die(2, early_death);
     NodeDrain drain(config_, machines_.local_of("m0"), machines_.shared);

@@ -144,8 +144,9 @@ void DrainAgent::make_pass() {
             summary.failed += epoch.state == DrainedEpoch::State::failed;
             summary.stopped += epoch.state == DrainedEpoch::State::stopped;
             heard_(epoch);
-            words += fmt::format("{} in {}: state {}{}; ", to_string(epoch.key), directory,
-                                 static_cast<int>(epoch.state), epoch.why.ok() ? "" : ", " + epoch.why.message());
+            words +=
+                fmt::format("{} in {}: state {}{}; ", to_string(epoch.key), directory,
+                            static_cast<int>(epoch.state), epoch.why.ok() ? "" : ", " + epoch.why.message());
             for (const auto& other : epoch.waiting_for) words += "waits for " + other + "; ";
         }
         if (!pass->busy.ok()) words += directory + ": " + pass->busy.message() + "; ";

@@ -72,7 +72,9 @@ class TakeoverTest : public ::testing::Test {
         for (uint32_t k = 0; k < file_count; ++k) {
             const SharedFileName name{"job", key, k, file_count, false};
             ASSERT_TRUE(memory_->rename("/s/" + to_string(name), "/s/" + takeover_name(name)).ok());
-            headers_[k] = read_shared_head(*memory_, "/s/" + takeover_name(name))->header;
+            const auto head = read_shared_head(*memory_, "/s/" + takeover_name(name));
+            headers_[k] = head->header;
+            streams_[k] = head->indexes.front()->value().streams;
         }
         ASSERT_TRUE(memory_->sync_directory("/s").ok());
     }
@@ -96,6 +98,7 @@ class TakeoverTest : public ::testing::Test {
 
     std::shared_ptr<MemoryStorage> memory_;
     SharedHeader headers_[file_count];
+    std::vector<StreamInfo> streams_[file_count];
 };
 
 constexpr uint64_t operations = 60;  // that giving names takes, at most
@@ -133,7 +136,7 @@ TEST_F(TakeoverTest, AFileIsCompleteAllTheTimeWhileItGetsItsName) {
                 for (const bool progress : {true, false}) {
                     InterruptedStorage storage(memory_, n, [&] { EXPECT_TRUE(*give_names(*memory_)); });
                     if (progress) {
-                        const auto found = takeover_progress(storage, "/s", headers_[k]);
+                        const auto found = takeover_progress(storage, "/s", headers_[k], streams_[k]);
                         ASSERT_TRUE(found.ok()) << found.status().to_string();
                         EXPECT_TRUE(found->complete());
                     } else {
