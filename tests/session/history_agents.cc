@@ -123,7 +123,7 @@ void HistoryAgents::start(const std::string& host, const Luck& luck) {
                                      [this](const DrainedEpoch& epoch) { heard(epoch); });
     MutexLock lock(mutex_);
     agents_.insert_or_assign(host, std::move(agent));
-    checks_.set_agents(agents_.size() + dead_.size());
+    checks_.set_agents(++count_);
 }
 
 void HistoryAgents::start_some(const std::vector<std::string>& hosts) {
@@ -134,6 +134,7 @@ void HistoryAgents::start_some(const std::vector<std::string>& hosts) {
         story_ << host << " gets an agent\n";
         start(host, choose_luck());
     }
+    let_some_die_later();
 }
 
 // Nothing that it does has an effect any more. Its locks are free when its threads have ended, a moment
@@ -156,9 +157,10 @@ void HistoryAgents::bury() {
         MutexLock lock(mutex_);
         dead.swap(dead_);
     }
+    const size_t buried = dead.size();
     dead.clear();  // waits for their threads
     MutexLock lock(mutex_);
-    checks_.set_agents(agents_.size() + dead_.size());
+    checks_.set_agents(count_ -= buried);
 }
 
 void HistoryAgents::all_die() {
@@ -229,9 +231,10 @@ void HistoryAgents::settle() {
 void HistoryAgents::work() {
     if (!any_) return;
     const int how = random_.between(0, 9);
-    let_some_die_later();
     if (how < 3) return;  // the next job begins at once
+    let_some_die_later();
     sleep_for(some_time());
+    settle();
     if (how >= 6) work_until_done();
 }
 
@@ -253,7 +256,6 @@ void HistoryAgents::heal() {
 }
 
 void HistoryAgents::work_until_done() {
-    settle();
     heal();
     const auto all = promises_.damaged ? std::vector<Planned>() : find_planned();
     story_ << "agents finish " << all.size() << " epochs\n";

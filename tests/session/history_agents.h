@@ -39,12 +39,12 @@ class HistoryAgents {
     // A machine's door. Who knocks meets the agent of that moment. Null if the seed has none.
     AgentDoor* door(const std::string& host);
 
-    // A job is about to begin there. Some machines get an agent.
+    // A job is about to begin there. Some machines get an agent; some agents die while the job runs.
     void start_some(const std::vector<std::string>& hosts);
-    // A job has ended. Some time passes, in which agents work. Some die, then or later.
-    void work();
-    // What had been planned for later does not happen any more.
+    // The job has ended. Nothing happens to agents any more of what was to happen while it ran.
     void settle();
+    // Some time passes, in which agents work and die.
+    void work();
 
     void die(const std::string& host);
     void all_die();
@@ -106,6 +106,7 @@ class HistoryAgents {
     Mutex mutex_;
     std::map<std::string, Agent> agents_ GUARDED_BY(mutex_);  // by machine
     std::vector<Agent> dead_ GUARDED_BY(mutex_);              // whose threads may not have ended
+    size_t count_ GUARDED_BY(mutex_) = 0;                     // with all those
     std::map<std::string, std::unique_ptr<AgentDoor>> doors_ GUARDED_BY(mutex_);
     Condition settled_;
     bool settling_ GUARDED_BY(mutex_) = false;
