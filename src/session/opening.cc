@@ -6,7 +6,7 @@
 #include <chrono>
 #include <set>
 #include <span>
-#include <thread>
+#include <utility>
 
 #include "base/bytes.h"
 #include "base/caught.h"
@@ -41,21 +41,25 @@ std::string first_different_key(std::string_view a, std::string_view b) {
 // A program that was killed disappears a moment before its locks do. So a busy directory is tried
 // again. Agents of nodes that this job does not have may be finishing epochs of an earlier run. They
 // hold the lock together, and are waited for much longer. An agent that carried the killed program's
-// epochs lets go a moment after it has noticed (`with_agent`).
+// epochs lets go a moment after it has noticed (`with_agent`). While the machine sleeps nobody lets go,
+// so that time does not count.
 Result<std::unique_ptr<DirectoryLock>> lock_patiently(Storage& storage, const std::string& directory,
                                                       bool with_agent) {
     using namespace std::chrono_literals;
-    const auto start = SteadyClock::now();
+    auto looked = SteadyClock::now();
+    SteadyClock::duration waited{};
     bool said = false;
     while (true) {
         auto lock = storage.lock_directory(directory);
         if (lock.ok() || lock.status().code() != Code::busy) return lock;
         const bool drains = storage.lock_directory(directory, LockKind::shared).ok();
         const SteadyClock::duration patience = drains ? 60s : with_agent ? 10s : 1s;
-        if (SteadyClock::now() - start >= patience) return lock;
+        if (waited >= patience) return lock;
         if (drains && !std::exchange(said, true))
             log(LogLevel::info, "waiting for agents that finish epochs of an earlier run in {}", directory);
         sleep_for(20ms);
+        const auto now = SteadyClock::now();
+        waited += std::min(now - std::exchange(looked, now), SteadyClock::duration(1s));
     }
 }
 
