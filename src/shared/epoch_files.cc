@@ -52,7 +52,15 @@ Status finish_epoch_names(Storage& storage, const std::string& directory, const 
         name.unfinished = false;
         TAILRACE_TRY(storage.rename(file.path, join_path(directory, to_string(name))));
     }
+    TAILRACE_TRY(remove_other_attempts(storage, files, file_count));
     return storage.sync_directory(directory);
+}
+
+Status remove_other_attempts(Storage& storage, const SharedEpochFiles& files, size_t file_count) {
+    for (const auto& file : files.files)
+        if (file.name.unfinished && file.name.count != file_count)
+            TAILRACE_TRY(remove_if_there(storage, file.path));
+    return {};
 }
 
 // Final names go first: as long as an unfinished name is left, the rest is known to be a leftover.

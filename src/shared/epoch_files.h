@@ -23,9 +23,12 @@ Status name_shared_epoch(Storage& storage, const std::string& directory, const s
 // not_found if another node has given a file its final name meanwhile.
 Status make_epoch_durable(Storage& storage, const SharedEpochFiles& files);
 // The second step for such an epoch: gives its `file_count` files their final names. A file that
-// exists under both names loses the unfinished one. The last step syncs the directory.
+// exists under both names loses the unfinished one, and unfinished files of another K are removed.
+// The last step syncs the directory.
 Status finish_epoch_names(Storage& storage, const std::string& directory, const SharedEpochFiles& files,
                           size_t file_count);
+// Removes what is left of attempts at the epoch with another K, as far as it was never finished.
+Status remove_other_attempts(Storage& storage, const SharedEpochFiles& files, size_t file_count);
 
 // Removes all files of an epoch. A removal that is cut short leaves something that is recognised as
 // unfinished. The last step syncs the directory. Returns ok if there are no files.

@@ -100,35 +100,65 @@ Status take_their_places(Storage& storage, const std::string& directory,
     return storage.sync_directory(directory);
 }
 
+// Files of one K that may be the whole epoch.
+struct Attempt {
+    SharedEpochFiles files;
+    std::vector<SharedFileEntry> takeovers;  // those of them that are takeovers
+};
+
+// First what programs have left, then what it is with the complete takeovers in its place. (A session may
+// have flushed the epoch again, with another K than the plan records have.)
+Result<std::vector<Attempt>> attempts_at(Storage& storage, const SharedEpochFiles& files,
+                                         const std::vector<SharedFileEntry>& takeovers) {
+    std::map<uint32_t, Attempt> of_programs, with_takeovers;  // by K
+    for (const auto& file : files.files)
+        of_programs.try_emplace(file.name.count, Attempt{{files.job, files.key, {}}, {}})
+            .first->second.files.files.push_back(file);
+    for (const auto& takeover : takeovers) {
+        TAILRACE_ASSIGN(const bool counts, is_complete(storage, takeover));
+        if (!counts) continue;
+        const uint32_t count = takeover.name.count;
+        auto& attempt = with_takeovers[count];
+        if (attempt.takeovers.empty())
+            attempt =
+                of_programs.contains(count) ? of_programs[count] : Attempt{{files.job, files.key, {}}, {}};
+        std::erase_if(attempt.files.files,
+                      [&](const SharedFileEntry& file) { return file.name.index == takeover.name.index; });
+        attempt.files.files.push_back(takeover);
+        attempt.takeovers.push_back(takeover);
+    }
+    std::vector<Attempt> all;
+    for (auto* attempts : {&of_programs, &with_takeovers})
+        for (auto& [count, attempt] : *attempts) all.push_back(std::move(attempt));
+    return all;
+}
+
 // Steps 2 and 3, for the epoch that `takeovers` and the files under other names make together.
 // not_found: another node is doing the same.
 Result<bool> name_once(Storage& storage, const std::string& directory, const std::string& job, EpochKey key) {
     TAILRACE_ASSIGN(auto all_takeovers, list_takeovers(storage, directory, job));
     const auto& takeovers = all_takeovers[key];
     TAILRACE_ASSIGN(auto files, files_of(storage, directory, job, key));
-    std::vector<SharedFileEntry> complete;
-    if (!looks_complete(files))
-        for (const auto& takeover : takeovers) {
-            TAILRACE_ASSIGN(const bool counts, is_complete(storage, takeover));
-            if (!counts) continue;
-            std::erase_if(files.files, [&](const SharedFileEntry& file) {
-                return file.name.index == takeover.name.index && file.name.count == takeover.name.count;
-            });
-            files.files.push_back(takeover);
-            complete.push_back(takeover);
+    TAILRACE_ASSIGN(const auto attempts, attempts_at(storage, files, takeovers));
+    for (const auto& attempt : attempts) {
+        const auto epoch = load_shared_epoch(storage, attempt.files);
+        // corrupt: of a group with several files, some are the program's and some the node's. The node
+        // has not written all of its own yet.
+        if (epoch.status().code() == Code::not_found || epoch.status().code() == Code::corrupt) continue;
+        TAILRACE_TRY(epoch.status());
+        if (!attempt.takeovers.empty()) {
+            // Under the names that readers know there must not be files of two K's that could both be whole.
+            TAILRACE_TRY(remove_other_attempts(storage, files, epoch->paths.size()));
+            TAILRACE_TRY(take_their_places(storage, directory, attempt.takeovers));
         }
-    const auto epoch = load_shared_epoch(storage, files);
-    // corrupt: of a group with several files, some are the program's and some the node's. The node
-    // has not written all of its own yet.
-    if (epoch.status().code() == Code::not_found || epoch.status().code() == Code::corrupt) return false;
-    TAILRACE_TRY(epoch.status());
-    TAILRACE_TRY(take_their_places(storage, directory, complete));
-    TAILRACE_ASSIGN(files, files_of(storage, directory, job, key));
-    // The slots were seen, but their writers' syncs may not have ended.
-    TAILRACE_TRY(make_epoch_durable(storage, files));
-    TAILRACE_TRY(finish_epoch_names(storage, directory, files, epoch->paths.size()));
-    TAILRACE_TRY(remove_takeovers(storage, takeovers));
-    return true;
+        TAILRACE_ASSIGN(files, files_of(storage, directory, job, key));
+        // The slots were seen, but their writers' syncs may not have ended.
+        TAILRACE_TRY(make_epoch_durable(storage, files));
+        TAILRACE_TRY(finish_epoch_names(storage, directory, files, epoch->paths.size()));
+        TAILRACE_TRY(remove_takeovers(storage, takeovers));
+        return true;
+    }
+    return false;
 }
 
 }  // namespace

@@ -7,7 +7,8 @@
 //   2. A node that finds all K files complete renames each takeover to NAME.unfinished, in place of
 //      whatever the program has left there. A file may also be complete because the program has
 //      completed it. Within a group that has several files, all of them come from one attempt,
-//      since a stream may be spread over them.
+//      since a stream may be spread over them. What a session has begun with another K counts only
+//      if it is whole by itself, and is removed otherwise.
 //   3. The same node gives the epoch its names (shared/epoch_files.h).
 //
 // The program's own attempt has other names and often another layout. So a process of it that

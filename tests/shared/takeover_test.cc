@@ -11,6 +11,7 @@
 #include "doubles/memory_storage.h"
 #include "format/catalog.h"
 #include "read/epoch_builder.h"
+#include "shared/inventory.h"
 #include "storage/forwarding_storage.h"
 
 namespace tailrace::internal {
@@ -21,6 +22,7 @@ using testing::SizeIs;
 
 constexpr EpochKey key{1, 1};
 constexpr uint32_t file_count = 3;
+constexpr uint64_t operations = 60;  // that giving names takes, at most
 
 // Calls `other` before its n-th call.
 class InterruptedStorage : public test::ForwardingStorage {
@@ -60,21 +62,34 @@ class InterruptedStorage : public test::ForwardingStorage {
 
 class TakeoverTest : public ::testing::Test {
   protected:
-    // All files of the epoch are complete takeovers, and durable.
-    void write_takeovers() {
-        memory_ = std::make_shared<MemoryStorage>();
+    static BuiltEpoch epoch_of(uint32_t count) {
         BuiltEpoch built;
         built.job = "job";
         built.key = key;
-        built.file_count = file_count;
+        built.file_count = count;
         built.ranks = {{{"density", pattern(1, 5000), std::nullopt}}};
-        ASSERT_TRUE(write_shared_files(*memory_, "/s", built).ok());
+        return built;
+    }
+    // All files of the epoch are complete takeovers, and durable.
+    void write_takeovers() {
+        memory_ = std::make_shared<MemoryStorage>();
+        ASSERT_TRUE(write_shared_files(*memory_, "/s", epoch_of(file_count)).ok());
         for (uint32_t k = 0; k < file_count; ++k) {
             const SharedFileName name{"job", key, k, file_count, false};
             ASSERT_TRUE(memory_->rename("/s/" + to_string(name), "/s/" + takeover_name(name)).ok());
             const auto head = read_shared_head(*memory_, "/s/" + takeover_name(name));
             headers_[k] = head->header;
             streams_[k] = head->indexes.front()->value().streams;
+        }
+        ASSERT_TRUE(memory_->sync_directory("/s").ok());
+    }
+    void write_unfinished(uint32_t count, bool without_last_slot) {
+        auto built = epoch_of(count);
+        built.last_slot_missing = without_last_slot;
+        ASSERT_TRUE(write_shared_files(*memory_, "/s", built).ok());
+        for (uint32_t k = 0; k < count; ++k) {
+            const SharedFileName name{"job", key, k, count, false};
+            (void)memory_->rename("/s/" + to_string(name), "/s/" + unfinished_name(name));
         }
         ASSERT_TRUE(memory_->sync_directory("/s").ok());
     }
@@ -86,14 +101,14 @@ class TakeoverTest : public ::testing::Test {
         FaultyStorage faulty(memory_, at, plan);
         (void)give_names(faulty);
     }
-    void expect_complete() {
+    void expect_complete(size_t count = file_count) {
         const auto listed = list_shared(*memory_, "/s", "job");
         ASSERT_TRUE(listed.ok());
         ASSERT_THAT(*listed, SizeIs(1));
         EXPECT_TRUE(looks_complete(listed->front()));
         const auto loaded = load_shared_epoch(*memory_, listed->front());
         EXPECT_TRUE(loaded.ok()) << loaded.status().to_string();
-        EXPECT_THAT(*memory_->list("/s"), SizeIs(file_count));
+        EXPECT_THAT(*memory_->list("/s"), SizeIs(count));
     }
 
     std::shared_ptr<MemoryStorage> memory_;
@@ -101,7 +116,39 @@ class TakeoverTest : public ::testing::Test {
     std::vector<StreamInfo> streams_[file_count];
 };
 
-constexpr uint64_t operations = 60;  // that giving names takes, at most
+// A session has flushed the epoch again, into two files. It died when all of them were there, or all but a
+// slot was written, or one file was there.
+TEST_F(TakeoverTest, WhatIsLeftOfAnAttemptWithAnotherKGoes) {
+    enum class Left { whole, without_slot, one_file };
+    for (const auto left : {Left::whole, Left::without_slot, Left::one_file})
+        for (uint64_t death = 1; death < 2 * operations; ++death) {
+            SCOPED_TRACE(testing::Message()
+                         << "left " << static_cast<int>(left) << ", death at operation " << death);
+            write_takeovers();
+            write_unfinished(2, left == Left::without_slot);
+            const SharedFileName first{"job", key, 0, 2, false};
+            if (left == Left::one_file) {
+                ASSERT_TRUE(memory_->remove("/s/" + unfinished_name(first)).ok());
+            }
+            give_names_and_die(death);
+            const auto named = give_names(*memory_);
+            ASSERT_TRUE(named.ok()) << named.status().to_string();
+            EXPECT_TRUE(*named);
+            expect_complete(left == Left::whole ? 2 : file_count);
+            if (HasFailure()) return;
+        }
+}
+
+// As a session finds it that begins later.
+TEST_F(TakeoverTest, ASessionRemovesWhatIsLeftOfAnAttemptWithAnotherK) {
+    write_takeovers();
+    ASSERT_TRUE(*give_names(*memory_));
+    write_unfinished(2, true);
+    const auto inventory = clean_shared(*memory_, "/s", "job");
+    ASSERT_TRUE(inventory.ok());
+    EXPECT_EQ(inventory->newest_committed, key);
+    expect_complete(file_count);
+}
 
 // One node has died somewhere in between. Two others go on, one of them between any two calls of the other.
 TEST_F(TakeoverTest, NodesThatGiveNamesAtOnceLoseNothing) {
