@@ -222,13 +222,17 @@ TAILRACE_API tailrace_code tailrace_unregister(tailrace_session* session, const 
  * was saved (TAILRACE_INVALID_ARGUMENT). */
 TAILRACE_API tailrace_code tailrace_save(tailrace_session* session, uint64_t epoch);
 
+/* Where an epoch is on its way. Later versions may add states, so wait for the end of an epoch by
+ * tailrace_wait, and compare for equality only. */
 typedef enum tailrace_state {
     TAILRACE_STATE_UNKNOWN = 0,
     TAILRACE_STATE_CAPTURED = 1,   /* in the node-local tier, waiting */
     TAILRACE_STATE_FLUSHING = 2,   /* on its way to the shared directory */
     TAILRACE_STATE_COMMITTED = 3,  /* durable in the shared directory: K files */
     TAILRACE_STATE_KEPT_LOCAL = 4, /* stays in the node-local tier, as configured or because flushes queue */
-    TAILRACE_STATE_FAILED = 5      /* not in the shared directory; see `why` */
+    TAILRACE_STATE_FAILED = 5,     /* not in the shared directory; see `why` */
+    /* After CAPTURED: also safe from the loss of nodes (setting redundancy). See `losses_survived`. */
+    TAILRACE_STATE_PROTECTED = 6
 } tailrace_state;
 
 typedef struct tailrace_epoch_info {
@@ -241,7 +245,10 @@ typedef struct tailrace_epoch_info {
     double blocked_seconds;  /* how long save kept this rank */
     double flush_seconds;    /* from the flush's start to the commit, as known on this rank */
     int in_local, in_shared; /* where a restore could take it from (tailrace_list only) */
-    uint64_t reserved[8];    /* for later versions; 0 */
+    /* How many nodes of each set may be lost, with all that they have captured, and a restore still has the
+     * captured epoch, whatever its state. 0: none, or not known yet. Only of epochs of this session. */
+    uint64_t losses_survived;
+    uint64_t reserved[7]; /* for later versions; 0 */
 } tailrace_epoch_info;
 
 /* Writes what this rank knows of an epoch to *info. Never blocks. */

@@ -194,6 +194,7 @@ enum class State : int {
     committed = TAILRACE_STATE_COMMITTED,    // durable in the shared directory: K files
     kept_local = TAILRACE_STATE_KEPT_LOCAL,  // stays in the node-local tier
     failed = TAILRACE_STATE_FAILED,          // not in the shared directory; see `why`
+    protected_ = TAILRACE_STATE_PROTECTED,   // as captured, and safe from the loss of nodes
 };
 
 struct Epoch {
@@ -206,6 +207,8 @@ struct Epoch {
     double blocked_seconds = 0;                // how long save kept this rank
     double flush_seconds = 0;                  // from the flush's start to the commit
     bool in_local = false, in_shared = false;  // where a restore could take it from (list only)
+    // How many nodes of each set may be lost and a restore still has the captured epoch; 0: none.
+    uint64_t losses_survived = 0;
 };
 
 struct RegionInfo {
@@ -559,10 +562,12 @@ class Session {
     }
 
     static Epoch convert(const tailrace_epoch_info& info) {
-        return {info.epoch,           info.run,           static_cast<State>(info.state),
-                info.why_code,        info.why,           info.captured_bytes,
-                info.blocked_seconds, info.flush_seconds, info.in_local != 0,
-                info.in_shared != 0};
+        Epoch epoch{info.epoch,           info.run,           static_cast<State>(info.state),
+                    info.why_code,        info.why,           info.captured_bytes,
+                    info.blocked_seconds, info.flush_seconds, info.in_local != 0,
+                    info.in_shared != 0};
+        epoch.losses_survived = info.losses_survived;
+        return epoch;
     }
 
     // A negative time would mean to wait for ever.

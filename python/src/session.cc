@@ -13,15 +13,22 @@ namespace tailrace::internal::python {
 namespace {
 
 // epoch, run, state, code and sentence of a failure, captured bytes, blocked seconds, flush
-// seconds, in_local, in_shared.
+// seconds, in_local, in_shared, losses survived.
 using EpochTuple =
-    std::tuple<uint64_t, uint32_t, int, int, std::string, uint64_t, double, double, bool, bool>;
+    std::tuple<uint64_t, uint32_t, int, int, std::string, uint64_t, double, double, bool, bool, uint64_t>;
 
 EpochTuple to_tuple(const tailrace_epoch_info& info) {
-    return {info.epoch,           info.run,           info.state,
-            info.why_code,        info.why,           info.captured_bytes,
-            info.blocked_seconds, info.flush_seconds, info.in_local != 0,
-            info.in_shared != 0};
+    return {info.epoch,
+            info.run,
+            info.state,
+            info.why_code,
+            info.why,
+            info.captured_bytes,
+            info.blocked_seconds,
+            info.flush_seconds,
+            info.in_local != 0,
+            info.in_shared != 0,
+            info.losses_survived};
 }
 
 class Session {

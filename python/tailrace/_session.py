@@ -35,6 +35,7 @@ class State(enum.Enum):
     COMMITTED = 3  # durable in the shared directory: K files
     KEPT_LOCAL = 4  # stays in the node-local tier, as configured or because flushes queue
     FAILED = 5  # not in the shared directory; see `why`
+    PROTECTED = 6  # as captured, and safe from the loss of nodes (setting redundancy)
 
 
 _MOST_TIMED_SAVES = 1000
@@ -48,6 +49,8 @@ class Epoch:
     blocked_seconds: how long `save` kept the program, from its call to its return.
     in_local, in_shared: where a restore could take it from. Only `list` sets them. `state` looks at
         no file, so there both are False.
+    losses_survived: how many nodes of each set may be lost, with all that they have captured, and a
+        restore still has the captured epoch, whatever its state. 0: none, or not known yet.
     """
 
     step: int
@@ -59,6 +62,7 @@ class Epoch:
     flush_seconds: float
     in_local: bool
     in_shared: bool
+    losses_survived: int = 0
 
 
 def open(
@@ -387,6 +391,6 @@ class Session:
 
 
 def _epoch(info: Any) -> Epoch:
-    step, run, state, code, why, captured, blocked, flush, in_local, in_shared = info
+    step, run, state, code, why, captured, blocked, flush, in_local, in_shared, losses = info
     error = Error(Code(code), why) if code else None
-    return Epoch(step, run, State(state), error, captured, blocked, flush, in_local, in_shared)
+    return Epoch(step, run, State(state), error, captured, blocked, flush, in_local, in_shared, losses)

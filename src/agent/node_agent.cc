@@ -51,7 +51,8 @@ Result<std::unique_ptr<NodeAgent>> NodeAgent::create(const JobContext& context, 
     if (context.is_root()) {
         const auto nodes = static_cast<size_t>(context.node_count());
         agent->root_ = std::make_unique<RootLedger>(nodes, std::min<size_t>(nodes, context.config.files),
-                                                    context.config.queue_policy, context.config.queue_epochs);
+                                                    context.config.queue_policy, context.config.queue_epochs,
+                                                    redundancy_every(context));
     }
     return agent;
 }
@@ -249,6 +250,8 @@ Status NodeAgent::on_message(const Message& message) {
         aggregator_->allow(may_commit->key);
     } else if (const auto* fit = std::get_if<ArraysFit>(&news)) {
         if (!has_ended(fit->key)) plans_.arrays_fit(fit->key);
+    } else if (const auto* safe = std::get_if<EpochProtected>(&news)) {
+        on_epoch_protected(*safe);
     } else if (const auto* announced = std::get_if<Announced>(&news)) {
         TAILRACE_TRY(on_announced(*announced));
     } else if (const auto* answers = std::get_if<AnswersEnded>(&news)) {
@@ -270,6 +273,7 @@ Status NodeAgent::check_sender(int source, const AgentMessage& news) const {
     const int node = nodes[static_cast<size_t>(source)];
     int named = node;
     if (const auto* captured = std::get_if<NodeCaptured>(&news)) named = captured->node;
+    if (const auto* safe = std::get_if<NodeProtected>(&news)) named = safe->node.node;
     if (const auto* flushed = std::get_if<NodeFlushed>(&news)) named = flushed->node.node;
     if (named != node)
         return Status(Code::transport, fmt::format("rank {} of node {} sent a message that is about node {}",
@@ -388,11 +392,18 @@ void NodeAgent::on_ended(const EpochEnded& ended) {
 
 // The flush comes after the protection, whether it has succeeded or not.
 void NodeAgent::on_protected(const ProtectResult& result) {
-    report_protection(context_, result);
+    to_root(report_protection(context_, result));
     auto& epoch = epochs_[result.key];
     epoch.protecting = false;
     start_queued();
     if (epoch.final()) finish(result.key, epoch);
+}
+
+// Ranks may hear of the epoch's end first.
+void NodeAgent::on_epoch_protected(const EpochProtected& news) {
+    for (const int rank : context_.ranks_of_own_node())
+        if (rank != context_.rank()) post(rank, news);
+    (void)own_rank_.hear(news);
 }
 
 void NodeAgent::on_result(const FlushResult& result) {

@@ -5,7 +5,8 @@
 // The way of an epoch:
 //   1. Every rank of the node calls captured() or sends Captured. The NodeLedger collects these,
 //      and NodeCaptured goes to the root.
-//      With setting redundancy, the node's set then makes its protect objects (protect/protector.h).
+//      With setting redundancy, the node's set then makes its protect objects (protect/protector.h),
+//      and NodeProtected goes to the root. When all nodes have said so, the root sends EpochProtected.
 //   2. After that the flush starts: at once with queue policy wait, otherwise on the root's Decision.
 //   3. When all nodes have captured the epoch and it can be restored (CommitChecks), the
 //      root sends MayCommit.
@@ -155,6 +156,7 @@ class NodeAgent final : private CommitChecks::Agent {
     void announce(const EpochEnded& ended);
     void on_result(const FlushResult& result);
     void on_protected(const ProtectResult& result);
+    void on_epoch_protected(const EpochProtected& news);
     Status on_message(const Message& message);
     Status check_sender(int source, const AgentMessage& news) const;
     void maybe_start(EpochKey key, Epoch& epoch);

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "agent/node_agent.h"
+#include "agent/node_protection.h"
 #include "base/invariant.h"
 #include "base/log.h"
 #include "threads/mutex.h"
@@ -18,6 +19,7 @@ void NodeAgent::to_root(const AgentMessage& message) {
 void NodeAgent::root_input(const AgentMessage& message) {
     if (recorder_) recorder_->hear(message);
     if (const auto* news = std::get_if<NodeCaptured>(&message)) root_->captured(*news);
+    if (const auto* safe = std::get_if<NodeProtected>(&message)) root_->node_protected(*safe);
     if (const auto* result = std::get_if<GroupResult>(&message)) root_->result(*result);
     if (const auto* verified = std::get_if<PartsVerified>(&message)) root_->verified(*verified);
     if (const auto* saves = std::get_if<SavesEnded>(&message))
@@ -41,6 +43,12 @@ void NodeAgent::carry_out_orders() {
         } else if (const auto* fit = std::get_if<ArraysFit>(&order)) {
             post_to_agents(*fit);
             plans_.arrays_fit(fit->key);
+        } else if (const auto* safe = std::get_if<EpochProtected>(&order)) {
+            auto news = *safe;
+            news.losses = losses_survived(context_);
+            report_protected(context_, news);
+            post_to_agents(news);
+            on_epoch_protected(news);
         } else {
             const auto& ended = std::get<EpochEnded>(order);
             if (recorder_) recorder_->hear(AgentMessage(ended));

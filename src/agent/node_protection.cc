@@ -1,14 +1,28 @@
 #include "agent/node_protection.h"
 
+#include <algorithm>
+
 #include "agent/node_aggregator.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "protect/protect_object.h"
 
 namespace tailrace::internal {
 
+uint32_t redundancy_every(const JobContext& context) {
+    return context.sets.sets.empty() ? 0 : context.config.redundancy_every;
+}
+
 bool wants_protection(const JobContext& context, uint64_t sequence) {
-    return !context.sets.sets.empty() && sequence % context.config.redundancy_every == 0;
+    const uint32_t every = redundancy_every(context);
+    return every > 0 && sequence % every == 0;
+}
+
+uint32_t losses_survived(const JobContext& context) {
+    uint32_t losses = UINT32_MAX;
+    for (const auto& set : context.sets.sets) losses = std::min(losses, set.redundancy.losses);
+    return context.sets.sets.empty() ? 0 : losses;
 }
 
 EpochIdentity identity_of(const JobContext& context, EpochKey key) {
@@ -40,15 +54,25 @@ ProtectJob protect_job_of(const JobContext& context, EpochKey key, std::span<con
     return job;
 }
 
-void report_protection(const JobContext& context, const ProtectResult& result) {
+NodeProtected report_protection(const JobContext& context, const ProtectResult& result) {
     if (result.status.ok())
-        log(LogLevel::info, "node {}: {} is protected after {:.3f} s (sent: {}; kept for others: {})",
+        log(LogLevel::info,
+            "node {}: its share of {} is protected after {:.3f} s (sent: {}; kept for others: {})",
             context.node, to_string(result.key), result.seconds, format_bytes(result.sent_bytes),
             format_bytes(result.written_bytes));
     else if (context.sets.set_of(context.node).redundancy.scheme != Scheme::none)
         log(result.status.code() == Code::aborted ? LogLevel::info : LogLevel::warning,
             "node {}: {} is not protected from the loss of a node: {}", context.node, to_string(result.key),
             result.status.message());
+    return {result.key,
+            {context.node, result.status.ok(), result.status.message(), result.seconds, result.sent_bytes,
+             result.written_bytes}};
+}
+
+void report_protected(const JobContext& context, const EpochProtected& news) {
+    log(LogLevel::info, "{} is protected ({}) after {:.3f} s: it survives the loss of {} of each set",
+        to_string(news.key), context.config.redundancy, news.seconds,
+        counted(losses_survived(context), "node"));
 }
 
 void remove_protection(const JobContext& context, EpochKey key) {

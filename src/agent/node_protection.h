@@ -13,6 +13,8 @@
 
 namespace tailrace::internal {
 
+// The first save and every n-th after it are to be protected; 0: none is.
+uint32_t redundancy_every(const JobContext& context);
 // Whether a save with this sequence number is to be protected.
 bool wants_protection(const JobContext& context, uint64_t sequence);
 
@@ -26,8 +28,13 @@ Result<std::unique_ptr<Protector>> make_protector(const JobContext& context, std
 // A node's job in the protection of an epoch that all its ranks have captured.
 ProtectJob protect_job_of(const JobContext& context, EpochKey key, std::span<const Captured> captures);
 
-// Says in the log how it went.
-void report_protection(const JobContext& context, const ProtectResult& result);
+// How many nodes of each set may be lost when all sets have protected an epoch.
+uint32_t losses_survived(const JobContext& context);
+
+// Says in the log how it went on this node, and returns what rank 0 hears.
+NodeProtected report_protection(const JobContext& context, const ProtectResult& result);
+// At rank 0: all sets have protected it.
+void report_protected(const JobContext& context, const EpochProtected& news);
 
 // Removes what this node keeps of an epoch that can never be restored.
 void remove_protection(const JobContext& context, EpochKey key);

@@ -6,6 +6,7 @@ namespace tailrace::internal {
 
 Status hear_news(const AgentMessage& news, RankEpochs& epochs, RankAnswers& answers) {
     if (const auto* flushing = std::get_if<EpochFlushing>(&news)) epochs.flushing(flushing->key);
+    if (const auto* safe = std::get_if<EpochProtected>(&news)) epochs.protected_from(safe->key, safe->losses);
     if (const auto* ended = std::get_if<EpochEnded>(&news)) epochs.ended(*ended);
     if (const auto* announced = std::get_if<Announced>(&news)) return answers.hear(announced->announcement);
     if (const auto* ended = std::get_if<AnswersEnded>(&news)) answers.fail_all(ended->why);

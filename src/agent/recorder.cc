@@ -4,6 +4,7 @@
 
 #include <span>
 
+#include "agent/node_protection.h"
 #include "base/caught.h"
 #include "base/log.h"
 #include "tailrace.h"  // for its version
@@ -63,14 +64,16 @@ std::unique_ptr<Recorder> Recorder::create(const JobContext& context) {
     const bool keeps_record = context.node == 0 && config.record && !config.record_dir.empty();
     if (!keeps_record && config.trace_dir.empty()) return nullptr;
     return std::make_unique<Recorder>(config, session_record(context), context.node, keeps_record,
-                                      *context.local);
+                                      *context.local, redundancy_every(context));
 }
 
-Recorder::Recorder(const Config& config, SessionRecord session, int node, bool keeps_record, Storage& storage)
+Recorder::Recorder(const Config& config, SessionRecord session, int node, bool keeps_record, Storage& storage,
+                   uint32_t redundancy_every)
     : session_(std::move(session)),
       node_(node),
       keeps_record_(keeps_record),
       storage_(storage),
+      redundancy_every_(redundancy_every),
       steady_to_unix_us_(steady_to_unix_us()),
       book_(session_.nodes),
       record_(storage, record_path(config.record_dir, config.name, config.shared_dir), config.record_bytes) {
@@ -107,13 +110,20 @@ void Recorder::hear(const AgentMessage& message) {
     MutexLock lock(mutex_);
     if (finished_) return;
     if (const auto* captured = std::get_if<NodeCaptured>(&message)) hear(*captured);
+    if (const auto* safe = std::get_if<NodeProtected>(&message)) hear(*safe);
     if (const auto* flushed = std::get_if<NodeFlushed>(&message)) hear(*flushed);
     if (const auto* ended = std::get_if<EpochEnded>(&message)) hear(*ended);
     write(book_.take_whole());
 }
 
 void Recorder::hear(const NodeCaptured& news) {
-    if (news.keys.size() == 1) book_.captured(news.keys.front(), news.capture);
+    if (news.keys.size() != 1) return;
+    book_.captured(news.keys.front(), news.capture,
+                   redundancy_every_ > 0 && news.sequence % redundancy_every_ == 0);
+}
+
+void Recorder::hear(const NodeProtected& news) {
+    book_.node_protected(news.key, news.node);
 }
 
 void Recorder::hear(const NodeFlushed& news) {

@@ -28,15 +28,16 @@ namespace tailrace::internal {
 class Recorder {
   public:
     // `keeps_record` is true at rank 0's node. The storage holds record_dir and trace_dir, and must
-    // outlive the recorder.
-    Recorder(const Config& config, SessionRecord session, int node, bool keeps_record, Storage& storage);
+    // outlive the recorder. `redundancy_every`: as in the configuration; 0 where nothing is protected.
+    Recorder(const Config& config, SessionRecord session, int node, bool keeps_record, Storage& storage,
+             uint32_t redundancy_every = 0);
     // Makes the recorder that the configuration asks for at this node. Null if there is nothing to
     // record.
     static std::unique_ptr<Recorder> create(const JobContext& context);
     ~Recorder();
     void begin(Priority priority);
 
-    // Uses NodeCaptured, NodeFlushed and EpochEnded. Ignores other messages.
+    // Uses NodeCaptured, NodeProtected, NodeFlushed and EpochEnded. Ignores other messages.
     void hear(const AgentMessage& message);
     void trace(const FlushResult& result);
 
@@ -47,6 +48,7 @@ class Recorder {
 
   private:
     void hear(const NodeCaptured& news) REQUIRES(mutex_);
+    void hear(const NodeProtected& news) REQUIRES(mutex_);
     void hear(const NodeFlushed& news) REQUIRES(mutex_);
     void hear(const EpochEnded& news) REQUIRES(mutex_);
     void write(const std::vector<EpochRecord>& records) REQUIRES(mutex_);
@@ -58,6 +60,7 @@ class Recorder {
     const int node_;
     const bool keeps_record_;
     Storage& storage_;
+    const uint32_t redundancy_every_;
     const std::chrono::steady_clock::time_point began_ = SteadyClock::now();
     const int64_t steady_to_unix_us_;
 

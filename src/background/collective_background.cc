@@ -39,7 +39,7 @@ CollectiveBackground::CollectiveBackground(const JobContext& context, RankEpochs
     : context_(context),
       rank_epochs_(epochs),
       ledger_(static_cast<size_t>(context.node_count()), static_cast<size_t>(context.node_count()),
-              context.config.queue_policy, context.config.queue_epochs),
+              context.config.queue_policy, context.config.queue_epochs, redundancy_every(context)),
       answers_(true, context.config.save_every) {
     if (context.is_root()) decisions_.emplace(context, epochs, true);
 }
@@ -169,7 +169,7 @@ Result<bool> CollectiveBackground::take_news(const std::vector<std::vector<std::
             return Status(Code::transport, fmt::format("the news of rank {} could not be decoded", rank));
     }
     take_captures(captures);
-    protect(captures);
+    TAILRACE_TRY(protect(captures));
     TAILRACE_TRY(carry_out_orders());
     return all_in_time;
 }
@@ -236,11 +236,11 @@ void CollectiveBackground::take_captures(const std::vector<std::optional<Capture
 }
 
 // The flush is not begun before that, so the captured parts stay. Every rank decides by the same data.
-void CollectiveBackground::protect(const std::vector<std::optional<Captured>>& captures) {
+Status CollectiveBackground::protect(const std::vector<std::optional<Captured>>& captures) {
     const bool all_captured = std::all_of(captures.begin(), captures.end(), [&](const auto& capture) {
         return capture && capture->status.ok() && capture->key == captures.front()->key;
     });
-    if (!all_captured || !wants_protection(context_, sequence_ - 1)) return;
+    if (!all_captured || !wants_protection(context_, sequence_ - 1)) return {};
     const EpochKey key = captures.front()->key;
     ProtectWork work;
     work.identity = identity_of(context_, key);
@@ -251,15 +251,29 @@ void CollectiveBackground::protect(const std::vector<std::optional<Captured>>& c
         if (node == context_.node) work.paths.emplace_back(captures[rank]->stream.rank, captures[rank]->path);
     }
     const auto start = Clock::now();
-    const Status done = protect_together(*context_.transport, *context_.local, context_.topology,
-                                         context_.sets, work, protect_settings(context_));
-    if (!context_.is_root()) return;
-    if (done.ok())
-        log(LogLevel::info, "{} is protected after {:.3f} s", to_string(key),
-            std::chrono::duration<double>(Clock::now() - start).count());
-    else
-        log(LogLevel::warning, "{} is not protected from the loss of a node: {}", to_string(key),
-            done.message());
+    const auto done = protect_together(*context_.transport, *context_.local, context_.topology, context_.sets,
+                                       work, protect_settings(context_));
+    std::vector<std::byte> mine;
+    if (context_.is_representative()) {
+        ProtectResult result{key, done.status, std::chrono::duration<double>(Clock::now() - start).count(),
+                             done.sent_bytes, done.written_bytes};
+        const auto& set = context_.sets.set_of(context_.node);
+        if (done.status.ok() && set.redundancy.scheme == Scheme::none)
+            result.status = Status(Code::unsupported, set.note);
+        mine = encode(AgentMessage(report_protection(context_, result)));
+    }
+    TAILRACE_ASSIGN(const auto all, context_.transport->allgather(mine));
+    for (int node = 0; node < context_.node_count(); ++node) {
+        const auto rank = static_cast<size_t>(context_.topology.representative(node));
+        TAILRACE_ASSIGN(const auto message, decode_agent_message(all[rank]));
+        const auto* news = std::get_if<NodeProtected>(&message);
+        if (news == nullptr || news->node.node != node)
+            return Status(Code::transport,
+                          fmt::format("rank {} does not say what node {} has protected", rank, node));
+        record(message);
+        ledger_.node_protected(*news);
+    }
+    return {};
 }
 
 void CollectiveBackground::end_epoch(const EpochEnded& ended) {
@@ -323,6 +337,9 @@ Status CollectiveBackground::carry_out_orders() {
                 end_epoch(*ended);
             } else if (const auto* fit = std::get_if<ArraysFit>(&order)) {
                 if (plans_) plans_->arrays_fit(fit->key);
+            } else if (const auto* safe = std::get_if<EpochProtected>(&order)) {
+                if (context_.is_root()) report_protected(context_, *safe);
+                rank_epochs_.protected_from(safe->key, losses_survived(context_));
             }
         }
     const auto leftovers = ledger_.take_leftovers();

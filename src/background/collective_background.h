@@ -81,7 +81,7 @@ class CollectiveBackground : public Background {
     void end_background() noexcept;
     std::vector<AgentMessage> own_news(const std::optional<Captured>& capture);
     void take_captures(const std::vector<std::optional<Captured>>& captures);
-    void protect(const std::vector<std::optional<Captured>>& captures);
+    Status protect(const std::vector<std::optional<Captured>>& captures);
     Status carry_out_orders();
     Status judge(const JudgeArrays& order);
     void end_epoch(const EpochEnded& ended);

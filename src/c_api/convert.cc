@@ -32,6 +32,7 @@ static_assert(static_cast<int>(EpochState::flushing) == TAILRACE_STATE_FLUSHING)
 static_assert(static_cast<int>(EpochState::committed) == TAILRACE_STATE_COMMITTED);
 static_assert(static_cast<int>(EpochState::kept_local) == TAILRACE_STATE_KEPT_LOCAL);
 static_assert(static_cast<int>(EpochState::failed) == TAILRACE_STATE_FAILED);
+static_assert(static_cast<int>(EpochState::protected_) == TAILRACE_STATE_PROTECTED);
 
 namespace {
 
@@ -111,6 +112,7 @@ void to_c(const EpochInfo& info, tailrace_epoch_info& out) {
     out.flush_seconds = info.flush_seconds;
     out.in_local = info.in_local ? 1 : 0;
     out.in_shared = info.in_shared ? 1 : 0;
+    out.losses_survived = info.losses_survived;
 }
 
 void to_c(const Region& region, tailrace_region_info& out) {

@@ -311,6 +311,40 @@ void put_body(ByteWriter& out, const StopAsked& m) {
     out.put_string(cut_text(m.why, most_reason_bytes));
 }
 
+void put_body(ByteWriter& out, const NodeProtected& m) {
+    put(out, m.key);
+    out.put(static_cast<uint32_t>(m.node.node));
+    put_flag(out, m.node.done);
+    out.put_string(cut_text(m.node.why, most_sentence_bytes));
+    put_seconds(out, m.node.seconds);
+    out.put(m.node.sent_bytes);
+    out.put(m.node.kept_bytes);
+}
+NodeProtected get_node_protected(ByteReader& in) {
+    NodeProtected m;
+    m.key = get_key(in);
+    m.node.node = get_int(in);
+    m.node.done = get_flag(in);
+    m.node.why = in.get_string(most_sentence_bytes);
+    m.node.seconds = get_seconds(in);
+    m.node.sent_bytes = in.get<uint64_t>();
+    m.node.kept_bytes = in.get<uint64_t>();
+    return m;
+}
+
+void put_body(ByteWriter& out, const EpochProtected& m) {
+    put(out, m.key);
+    put_seconds(out, m.seconds);
+    out.put(m.losses);
+}
+EpochProtected get_epoch_protected(ByteReader& in) {
+    EpochProtected m;
+    m.key = get_key(in);
+    m.seconds = get_seconds(in);
+    m.losses = in.get<uint32_t>();
+    return m;
+}
+
 AgentMessage get_body(ByteReader& in, uint8_t kind) {
     switch (kind) {
         case 0:
@@ -347,6 +381,10 @@ AgentMessage get_body(ByteReader& in, uint8_t kind) {
             return get_answers_ended(in);
         case 16:
             return StopAsked{in.get_string(most_reason_bytes)};
+        case 17:
+            return get_node_protected(in);
+        case 18:
+            return get_epoch_protected(in);
         default:
             in.set_failed();
             return EpochFlushing{};

@@ -9,6 +9,8 @@
 //   ArraysFit        root -> agents            all ranks have captured it, and its arrays fit together
 //   PartsVerified    agent -> root             whether this node's captured parts are sound
 //   MayCommit        root -> agents            it can be restored: leaders may write their slots
+//   NodeProtected    agent -> root             whether this node's set has protected it
+//   EpochProtected   root -> agents -> ranks   all sets have
 //   GroupResult      coordinator -> root       how a group's flush ended
 //   NodeFlushed      agent -> root             what a flush has cost this node, for the record
 //   EpochEnded       root -> agents -> ranks   how the epoch ended
@@ -72,6 +74,17 @@ struct NodeCaptured {
 struct Decision {
     EpochKey key;
     bool flush = true;
+};
+
+struct NodeProtected {
+    EpochKey key;
+    ProtectionRecord node;
+};
+
+struct EpochProtected {
+    EpochKey key;
+    double seconds = 0;   // of the slowest node
+    uint32_t losses = 0;  // how many nodes of each set may be lost
 };
 
 struct GroupResult {
@@ -146,9 +159,10 @@ struct StopAsked {
     std::string why;
 };
 
-using AgentMessage = std::variant<Captured, NodeCaptured, Decision, GroupResult, EpochEnded, EpochFlushing,
-                                  BackgroundEnded, NodeFlushed, SavesEnded, ArraysAsked, ArraysAnswered,
-                                  MayCommit, PartsVerified, ArraysFit, Announced, AnswersEnded, StopAsked>;
+using AgentMessage =
+    std::variant<Captured, NodeCaptured, Decision, GroupResult, EpochEnded, EpochFlushing, BackgroundEnded,
+                 NodeFlushed, SavesEnded, ArraysAsked, ArraysAnswered, MayCommit, PartsVerified, ArraysFit,
+                 Announced, AnswersEnded, StopAsked, NodeProtected, EpochProtected>;
 
 std::vector<std::byte> encode(const AgentMessage& message);
 Result<AgentMessage> decode_agent_message(std::span<const std::byte> bytes);

@@ -33,6 +33,7 @@ void RankEpochs::end(Entry& entry, const EpochEnded& news) {
     entry.info.note = news.note;
     entry.info.flush_seconds = news.seconds;
     entry.captured_everywhere = news.captured_everywhere;
+    if (news.state == EpochState::failed && !news.captured_everywhere) entry.info.losses_survived = 0;
 }
 
 void RankEpochs::tell_of_change() {
@@ -81,24 +82,42 @@ void RankEpochs::set_blocked(uint64_t epoch, double seconds) {
     keep_recent(blocked_seconds_, seconds);
 }
 
+RankEpochs::Entry* RankEpochs::entry_of(EpochKey key) {
+    const auto found = entries_.find(key.epoch);
+    return found != entries_.end() && found->second.info.run == key.run ? &found->second : nullptr;
+}
+
 void RankEpochs::flushing(EpochKey key) {
     MutexLock lock(mutex_);
-    auto found = entries_.find(key.epoch);
-    if (found == entries_.end() || found->second.info.run != key.run) return;
-    if (found->second.info.state == EpochState::captured) found->second.info.state = EpochState::flushing;
+    Entry* entry = entry_of(key);
+    if (entry == nullptr) return;
+    if (stage_of(entry->info.state) < stage_of(EpochState::flushing))
+        entry->info.state = EpochState::flushing;
+    tell_of_change();
+}
+
+void RankEpochs::protected_from(EpochKey key, uint32_t losses) {
+    MutexLock lock(mutex_);
+    Entry* entry = entry_of(key);
+    // What has failed is protected only if all of it is still there.
+    const bool lost =
+        entry == nullptr || (entry->info.state == EpochState::failed && !entry->captured_everywhere);
+    if (lost || losses == 0) return;
+    entry->info.losses_survived = losses;
+    if (entry->info.state == EpochState::captured) entry->info.state = EpochState::protected_;
     tell_of_change();
 }
 
 void RankEpochs::ended(const EpochEnded& news) {
     MutexLock lock(mutex_);
-    auto found = entries_.find(news.key.epoch);
-    if (found == entries_.end() || found->second.info.run != news.key.run) {
+    Entry* entry = entry_of(news.key);
+    if (entry == nullptr) {
         early_.emplace(news.key, news);
         if (early_.size() > max_early) early_.erase(early_.begin());
         return;
     }
-    if (is_final(found->second.info.state)) return;
-    end(found->second, news);
+    if (is_final(entry->info.state)) return;
+    end(*entry, news);
     if (news.state == EpochState::failed) note_failure(news.key.epoch, news.why);
     if (news.state == EpochState::committed) keep_recent(flush_seconds_, news.seconds);
     tell_of_change();

@@ -1,7 +1,7 @@
 // RankEpochs: what one rank knows about the epochs it has saved in this session.
 //
-// Invariants: an epoch that has ended (committed, kept_local, failed) never changes again; epochs
-// and sequence numbers ascend together.
+// Invariants: an epoch that has ended (committed, kept_local, failed) never changes again, except that
+// it may be protected later; epochs and sequence numbers ascend together.
 //
 // Thread-safe: the program's threads read and wait, and the node agent (or the code that polls this
 // rank's messages) brings news.
@@ -42,6 +42,8 @@ class RankEpochs {
     // The save of this epoch has ended now.
     void set_blocked(uint64_t epoch, double seconds);
     void flushing(EpochKey key);
+    // Nodes may be lost, `losses` of each set, and the captured epoch comes back.
+    void protected_from(EpochKey key, uint32_t losses);
     void ended(const EpochEnded& news);
     // Every epoch that has not ended fails with `why`, because no more news of it can come.
     // `let_go`: the node's agent itself says so, and no longer reads captured parts.
@@ -71,6 +73,7 @@ class RankEpochs {
                     std::optional<std::chrono::steady_clock::time_point> deadline);
 
   private:
+    Entry* entry_of(EpochKey key) REQUIRES(mutex_);  // null: this rank has not saved it
     static void end(Entry& entry, const EpochEnded& news);
     void note_failure(uint64_t epoch, const Status& why) REQUIRES(mutex_);
     void forget_old() REQUIRES(mutex_);

@@ -37,6 +37,7 @@ void RootLedger::captured(const NodeCaptured& news) {
         epoch.arrays.resize(nodes_);
         epoch.arrays[static_cast<size_t>(news.node)] = news.arrays;
         if (news.node == 0) epoch.told_by_root = true;
+        epoch.to_protect = redundancy_every_ > 0 && news.sequence % redundancy_every_ == 0;
     }
     if (sequence.failure.ok() && !news.status.ok()) sequence.failure = news.status;
     if (sequence.failure.ok() && sequence.keys.size() > 1)
@@ -60,6 +61,18 @@ void RootLedger::captured(const NodeCaptured& news) {
             orders_.emplace_back(JudgeArrays{key, std::exchange(epoch.arrays, {})});
     }
     forget_old();
+}
+
+void RootLedger::node_protected(const NodeProtected& news) {
+    auto& epoch = epochs_[news.key];
+    if (!epoch.protecting_ended.insert(news.node.node).second) return;
+    epoch.unprotected |= !news.node.done;
+    epoch.protect_seconds = std::max(epoch.protect_seconds, news.node.seconds);
+    if (epoch.protecting_ended.size() < nodes_) return;
+    if (!epoch.unprotected)
+        orders_.emplace_back(std::in_place_type<EpochProtected>,
+                             EpochProtected{news.key, epoch.protect_seconds});
+    end_if_whole(news.key);
 }
 
 void RootLedger::judged(EpochKey key, const Status& verdict) {
@@ -172,7 +185,8 @@ void RootLedger::end_if_whole(EpochKey key) {
     auto& epoch = epochs_[key];
     if (epoch.ended) return;
     if (epoch.flush && !*epoch.flush) {
-        if (epoch.judged) end(key, EpochState::kept_local, {});
+        const bool protection_known = !epoch.to_protect || epoch.protecting_ended.size() == nodes_;
+        if (epoch.judged && protection_known) end(key, EpochState::kept_local, {});
     } else if (epoch.results == parties_) {
         // A flush succeeds only if every node has taken part. If it has failed, the verdict is
         // awaited, which needs every node's captures. It tells whether the epoch exists in the

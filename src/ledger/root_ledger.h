@@ -8,7 +8,8 @@
 // same inputs in the same order, and so arrives at the same orders.
 //
 // No epoch is committed before its arrays are judged and its captured parts are verified on all
-// nodes: leaders wait for MayCommit. No epoch is kept before its arrays are judged.
+// nodes: leaders wait for MayCommit. No epoch is kept before its arrays are judged, and before it is
+// known whether it is protected from the loss of nodes.
 #pragma once
 
 #include <cstdint>
@@ -32,16 +33,24 @@ struct JudgeArrays {
 
 // What RootLedger wants done, in this order. Its driver carries out JudgeArrays; the others go to
 // every node.
-using Order = std::variant<Decision, EpochEnded, JudgeArrays, MayCommit, ArraysFit>;
+using Order = std::variant<Decision, EpochEnded, JudgeArrays, MayCommit, ArraysFit, EpochProtected>;
 
 class RootLedger {
   public:
     // `parties`: how many results complete an epoch's flush (one from each group, or from each
-    // node).
-    RootLedger(size_t nodes, size_t parties, QueuePolicy policy, uint32_t queue_epochs)
-        : nodes_(nodes), parties_(parties), policy_(policy), queue_epochs_(queue_epochs) {}
+    // node). `redundancy_every`: the first save and every n-th after it are to be protected; 0: none is.
+    RootLedger(size_t nodes, size_t parties, QueuePolicy policy, uint32_t queue_epochs,
+               uint32_t redundancy_every = 0)
+        : nodes_(nodes),
+          parties_(parties),
+          policy_(policy),
+          queue_epochs_(queue_epochs),
+          redundancy_every_(redundancy_every) {}
 
     void captured(const NodeCaptured& news);
+    // A node's set has protected an epoch, or could not. Every node says so once, unless the epoch has
+    // failed.
+    void node_protected(const NodeProtected& news);
     // An epoch of an earlier run that every node will flush.
     void recovered(EpochKey key);
     void result(const GroupResult& result);
@@ -62,6 +71,10 @@ class RootLedger {
         size_t nodes_told = 0;
         bool told_by_root = false;
         std::vector<Residues> arrays;  // by node
+        bool to_protect = false;
+        std::set<int> protecting_ended;  // nodes
+        bool unprotected = false;        // some set could not protect it
+        double protect_seconds = 0;      // of the slowest node
         size_t nodes_verified = 0;
         bool judged = false;  // with a good verdict
         bool refused = false;
@@ -91,7 +104,7 @@ class RootLedger {
 
     const size_t nodes_, parties_;
     const QueuePolicy policy_;
-    const uint32_t queue_epochs_;
+    const uint32_t queue_epochs_, redundancy_every_;
     std::map<EpochKey, Epoch> epochs_;
     std::map<uint64_t, Sequence> sequences_;
     std::set<EpochKey> running_;     // to be flushed, and not ended

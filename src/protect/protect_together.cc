@@ -67,6 +67,7 @@ class Together {
                 auto& bytes = memory.emplace_back(out.bytes);
                 if (failure_.ok()) failure_ = read(out.offset, bytes);
                 sends.push_back({rank, bytes});
+                sent_bytes_ += out.bytes;
             }
             if (const auto in = layout_.share(peer, position_, piece, offset, block_at(position_, offset));
                 in.bytes > 0) {
@@ -86,6 +87,8 @@ class Together {
 
     const Status& failure() const { return failure_; }
     Status finish() { return writer_->finish(); }
+    uint64_t sent_bytes() const { return sent_bytes_; }
+    uint64_t written_bytes() const { return file_bytes(writer_->head()); }  // after finish()
     void discard() {
         if (writer_) writer_->discard();
     }
@@ -113,6 +116,7 @@ class Together {
     const uint32_t position_;
     Throttle throttle_;
     Status failure_;
+    uint64_t sent_bytes_ = 0;
     std::shared_ptr<LogicalPart> part_;
     std::unique_ptr<ObjectWriter> writer_;
 };
@@ -133,8 +137,9 @@ Result<std::shared_ptr<LogicalPart>> logical_part(
     return std::make_shared<LogicalPart>(storage, std::move(pieces));
 }
 
-Status protect_together(Transport& transport, Storage& local, const Topology& topology, const Sets& sets,
-                        const ProtectWork& work, const ProtectSettings& settings) {
+ProtectedTogether protect_together(Transport& transport, Storage& local, const Topology& topology,
+                                   const Sets& sets, const ProtectWork& work,
+                                   const ProtectSettings& settings) {
     const int node = topology.node_of_rank[static_cast<size_t>(transport.rank())];
     const bool represents = topology.representative(node) == transport.rank();
     uint64_t rounds = 0;
@@ -157,7 +162,10 @@ Status protect_together(Transport& transport, Storage& local, const Topology& to
     // 3. All objects get their names, or none stays.
     if (all.ok()) all = agree(transport, own ? here(own->finish()) : Status());
     if (!all.ok() && own) own->discard();
-    return all;
+    ProtectedTogether done{all};
+    if (own) done.sent_bytes = own->sent_bytes();
+    if (own && all.ok()) done.written_bytes = own->written_bytes();
+    return done;
 }
 
 }  // namespace tailrace::internal

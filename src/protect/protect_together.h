@@ -37,10 +37,19 @@ struct ProtectSettings {
     uint64_t bandwidth_cap = 0;  // bytes per second that a node sends; 0: no cap
 };
 
-// Collective; the outcome is the same on every rank. Ok: every node of a set of several has its
-// object. Otherwise no node has one, and the epoch is as safe as before.
-Status protect_together(Transport& transport, Storage& local, const Topology& topology, const Sets& sets,
-                        const ProtectWork& work, const ProtectSettings& settings);
+struct ProtectedTogether {
+    // The same on every rank. Ok: every node of a set of several has its object. Otherwise no node has
+    // one, and the epoch is as safe as before.
+    Status status;
+    // This rank's, if it is a representative.
+    uint64_t sent_bytes = 0;
+    uint64_t written_bytes = 0;  // of the object
+};
+
+// Collective.
+ProtectedTogether protect_together(Transport& transport, Storage& local, const Topology& topology,
+                                   const Sets& sets, const ProtectWork& work,
+                                   const ProtectSettings& settings);
 
 // A node's logical part in these files. corrupt if one is missing.
 Result<std::shared_ptr<LogicalPart>> logical_part(Storage& storage, const MemberParts& member,

@@ -11,8 +11,25 @@ RecordBook::Open* RecordBook::find(EpochKey key) {
     return &open;
 }
 
-void RecordBook::captured(EpochKey key, const CaptureNumbers& numbers) {
-    if (Open* open = find(key)) open->record.capture.add(numbers);
+void RecordBook::captured(EpochKey key, const CaptureNumbers& numbers, bool to_protect) {
+    if (Open* open = find(key)) {
+        open->record.capture.add(numbers);
+        open->to_protect |= to_protect;
+    }
+    check(key);
+}
+
+void RecordBook::node_protected(EpochKey key, ProtectionRecord node) {
+    if (Open* open = find(key)) {
+        auto& nodes = open->record.protections;
+        const auto place =
+            std::lower_bound(nodes.begin(), nodes.end(), node.node,
+                             [](const ProtectionRecord& known, int number) { return known.node < number; });
+        if (place == nodes.end() || place->node != node.node) nodes.insert(place, std::move(node));
+        open->record.is_protected =
+            nodes.size() == nodes_ &&
+            std::all_of(nodes.begin(), nodes.end(), [](const ProtectionRecord& one) { return one.done; });
+    }
     check(key);
 }
 
@@ -34,6 +51,8 @@ void RecordBook::ended(EpochRecord ended) {
     if (open == nullptr || open->ended) return;
     ended.capture = open->record.capture;
     ended.nodes = std::move(open->record.nodes);
+    ended.protections = std::move(open->record.protections);
+    ended.is_protected = open->record.is_protected;
     open->record = std::move(ended);
     open->ended = true;
     check(key);
@@ -43,7 +62,9 @@ void RecordBook::check(EpochKey key) {
     const auto open = open_.find(key);
     if (open != open_.end() && open->second.ended) {
         const EpochRecord& record = open->second.record;
-        if (record.state != "committed" || record.nodes.size() >= nodes_) give_out(open);
+        const bool flushes_known = record.state != "committed" || record.nodes.size() >= nodes_;
+        const bool protection_known = !open->second.to_protect || record.protections.size() >= nodes_;
+        if (record.state == "failed" || (flushes_known && protection_known)) give_out(open);
     }
     if (open_.size() > max_open) give_out(open_.begin());
 }

@@ -1,9 +1,10 @@
 // RecordBook: puts together what the root hears of each epoch (captures, flushes, its end) into one
 // record. Pure: no threads, clocks or files.
 //
-// A record is whole when the epoch has ended and, if it was committed, every node has reported its
-// flush. A failed epoch's record is whole at its end, because not every node has begun with it. The
-// number of open records is bounded: beyond max_open epochs the oldest is handed out as it is.
+// A record is whole when the epoch has ended and every node has reported what it had to do: its flush,
+// if the epoch was committed, and its protection, if that was asked for. A failed epoch's record is
+// whole at its end, because not every node has begun with it. The number of open records is bounded:
+// beyond max_open epochs the oldest is handed out as it is.
 #pragma once
 
 #include <map>
@@ -19,9 +20,11 @@ class RecordBook {
     static constexpr size_t max_open = 64;
     explicit RecordBook(size_t nodes) : nodes_(nodes) {}
 
-    void captured(EpochKey key, const CaptureNumbers& numbers);  // one node's
+    // One node's captures. `to_protect`: every node will say how it has protected the epoch.
+    void captured(EpochKey key, const CaptureNumbers& numbers, bool to_protect = false);
+    void node_protected(EpochKey key, ProtectionRecord node);
     void flushed(EpochKey key, NodeRecord node);
-    // Takes everything from `ended` except captures and nodes.
+    // Takes everything from `ended` except captures, protections and nodes.
     void ended(EpochRecord ended);
 
     // The whole records, in the order in which they became whole.
@@ -34,6 +37,7 @@ class RecordBook {
     struct Open {
         EpochRecord record;
         bool ended = false;
+        bool to_protect = false;
     };
     Open* find(EpochKey key);
     void check(EpochKey key);

@@ -60,6 +60,16 @@ Json json_of(const NodeRecord& node) {
     return json;
 }
 
+Json json_of(const ProtectionRecord& node) {
+    Json json{{"node", node.node},
+              {"protected", node.done},
+              {"seconds", node.seconds},
+              {"sent_bytes", node.sent_bytes},
+              {"kept_bytes", node.kept_bytes}};
+    if (!node.why.empty()) json["why"] = node.why;
+    return json;
+}
+
 std::string uid_text(uint64_t uid) {
     return fmt::format("{:016x}", uid);
 }
@@ -142,6 +152,11 @@ std::string to_json_line(const EpochRecord& epoch, const SessionRecord& session)
                            {"most_seconds", capture.most_seconds},
                            {"most_wait_seconds", capture.most_wait_seconds},
                            {"most_blocked_seconds", capture.most_blocked_seconds}};
+    if (!epoch.protections.empty()) {
+        json["protected"] = epoch.is_protected;
+        json["protection"] = Json::array();
+        for (const ProtectionRecord& node : epoch.protections) json["protection"].push_back(json_of(node));
+    }
     json["nodes"] = Json::array();
     for (const NodeRecord& node : epoch.nodes) json["nodes"].push_back(json_of(node));
     return line(json);

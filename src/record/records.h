@@ -37,6 +37,17 @@ struct NodeRecord {
     FlushStatistics statistics;  // without events
 };
 
+// How one node has protected its share of an epoch from the loss of nodes.
+struct ProtectionRecord {
+    int node = 0;
+    bool done = false;  // its whole set has
+    std::string why;    // not done: the reason
+    double seconds = 0;
+    uint64_t sent_bytes = 0;  // to other nodes
+    uint64_t kept_bytes = 0;  // what it keeps for others
+    bool operator==(const ProtectionRecord&) const = default;
+};
+
 struct EpochRecord {
     EpochKey key;
     std::string state;  // "committed", "kept_local" or "failed"
@@ -44,7 +55,9 @@ struct EpochRecord {
     int64_t ended_unix_ms = 0;
     double flush_seconds = 0;  // until the last group had committed
     CaptureNumbers capture;
-    std::vector<NodeRecord> nodes;  // ascending; those that have reported
+    bool is_protected = false;                  // on all nodes
+    std::vector<ProtectionRecord> protections;  // ascending by node; empty: it was not to be protected
+    std::vector<NodeRecord> nodes;              // ascending; those that have reported
 };
 
 struct SessionRecord {

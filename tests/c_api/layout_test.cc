@@ -34,6 +34,7 @@ std::string layout() {
     FIELD(tailrace_epoch_info, flush_seconds);
     FIELD(tailrace_epoch_info, in_local);
     FIELD(tailrace_epoch_info, in_shared);
+    FIELD(tailrace_epoch_info, losses_survived);
     FIELD(tailrace_epoch_info, reserved);
     WHOLE(tailrace_epoch_info);
     FIELD(tailrace_region_info, name);

@@ -5,6 +5,7 @@
 #include "base/invariant.h"
 #include "base/log.h"
 #include "ledger/node_ledger.h"
+#include "ledger/rank_epochs.h"
 #include "ledger/root_ledger.h"
 
 namespace tailrace::internal {
@@ -64,8 +65,11 @@ TEST(NodeLedgerTest, WhatLiesBeyondTheEndFailsAlsoWhenItComesLater) {
 struct RootDriver {
     RootLedger ledger;
     size_t nodes, parties;
-    RootDriver(size_t node_count, size_t party_count, QueuePolicy policy, uint32_t queue)
-        : ledger(node_count, party_count, policy, queue), nodes(node_count), parties(party_count) {}
+    RootDriver(size_t node_count, size_t party_count, QueuePolicy policy, uint32_t queue,
+               uint32_t redundancy_every = 0)
+        : ledger(node_count, party_count, policy, queue, redundancy_every),
+          nodes(node_count),
+          parties(party_count) {}
     void captured_everywhere(uint64_t sequence, uint64_t epoch, bool for_shared = true) {
         for (size_t node = 0; node < nodes; ++node)
             ledger.captured({static_cast<int>(node), sequence, {{epoch, 1}}, for_shared, {}});
@@ -74,8 +78,8 @@ struct RootDriver {
         for (size_t party = 0; party < parties; ++party)
             ledger.result({{epoch, 1}, static_cast<int>(party), status, 1.0});
     }
-    // "flush 3", "local 4", "committed 3", "kept 4", "failed 5", with "!" when not captured everywhere. What
-    // is to be judged is found to be `verdict`.
+    // "flush 3", "local 4", "protected 4", "committed 3", "kept 4", "failed 5", with "!" when not captured
+    // everywhere. What is to be judged is found to be `verdict`.
     std::vector<std::string> orders(const Status& verdict = {}) {
         std::vector<std::string> words;
         for (auto some = ledger.take_orders(); !some.empty(); some = ledger.take_orders())
@@ -88,6 +92,8 @@ struct RootDriver {
             ledger.judged(to_judge->key, verdict);
         } else if (const auto* decision = std::get_if<Decision>(&order)) {
             words.push_back((decision->flush ? "flush " : "local ") + std::to_string(decision->key.epoch));
+        } else if (const auto* safe = std::get_if<EpochProtected>(&order)) {
+            words.push_back("protected " + std::to_string(safe->key.epoch));
         } else if (const auto* ended = std::get_if<EpochEnded>(&order)) {
             const char* word = ended->state == EpochState::committed    ? "committed "
                                : ended->state == EpochState::kept_local ? "kept "
@@ -240,6 +246,80 @@ TEST(RootLedgerTest, KeptLocalOnlyWhenEveryNodeHasCaptured) {
     EXPECT_THAT(root.orders(), ElementsAre("local 1"));
     root.ledger.captured({1, 0, {{1, 1}}, false, {}});
     EXPECT_THAT(root.orders(), ElementsAre("kept 1"));
+}
+
+NodeProtected protected_on(int node, uint64_t epoch, bool done, double seconds = 1) {
+    return {{epoch, 1}, {node, done, done ? "" : "no space", seconds, 0, 0}};
+}
+
+TEST(RootLedgerTest, AnEpochIsProtectedWhenEveryNodeSaysSoAndKeptOnlyWhenThatIsKnown) {
+    RootDriver root(2, 1, QueuePolicy::wait, 2, 2);
+    root.captured_everywhere(0, 1, false);
+    EXPECT_THAT(root.orders(), ElementsAre("local 1"));
+    root.ledger.node_protected(protected_on(1, 1, true, 3));
+    root.ledger.node_protected(protected_on(1, 1, true));
+    EXPECT_THAT(root.orders(), IsEmpty()) << "one node, twice";
+    root.ledger.node_protected(protected_on(0, 1, true));
+    const auto orders = root.ledger.take_orders();
+    ASSERT_THAT(orders, SizeIs(2));
+    EXPECT_EQ(std::get<EpochProtected>(orders[0]).seconds, 3) << "the slowest";
+    EXPECT_EQ(std::get<EpochEnded>(orders[1]).state, EpochState::kept_local);
+    root.ledger.node_protected(protected_on(0, 1, true));
+    EXPECT_THAT(root.orders(), IsEmpty());
+
+    root.captured_everywhere(1, 2, false);
+    EXPECT_THAT(root.orders(), ElementsAre("local 2", "kept 2")) << "redundancy_every leaves it out";
+    root.captured_everywhere(2, 3, false);
+    root.ledger.node_protected(protected_on(0, 3, true));
+    root.ledger.node_protected(protected_on(1, 3, false));
+    EXPECT_THAT(root.orders(), ElementsAre("local 3", "kept 3")) << "one set could not";
+}
+
+TEST(RootLedgerTest, AFlushWaitsForNoOtherNodesProtection) {
+    RootDriver root(2, 1, QueuePolicy::wait, 2, 1);
+    root.captured_everywhere(0, 1);
+    root.flushed(1);
+    EXPECT_THAT(root.orders(), ElementsAre("flush 1", "committed 1"));
+    for (const int node : {0, 1}) root.ledger.node_protected(protected_on(node, 1, true));
+    EXPECT_THAT(root.orders(), ElementsAre("protected 1"));
+}
+
+TEST(RankEpochsTest, WhatAnEpochSurvivesIsSaidInEveryState) {
+    RankEpochs epochs;
+    for (uint64_t epoch = 1; epoch <= 4; ++epoch) {
+        EpochInfo info;
+        info.epoch = epoch;
+        info.run = 1;
+        info.state = EpochState::captured;
+        epochs.add(info, true);
+    }
+    const auto state_of = [&](uint64_t epoch) { return epochs.find(epoch)->info.state; };
+    const auto losses_of = [&](uint64_t epoch) { return epochs.find(epoch)->info.losses_survived; };
+    epochs.protected_from({1, 2}, 1);
+    EXPECT_EQ(losses_of(1), 0u) << "of another run";
+    epochs.protected_from({1, 1}, 2);
+    EXPECT_EQ(state_of(1), EpochState::protected_);
+    epochs.flushing({1, 1});
+    EXPECT_EQ(state_of(1), EpochState::flushing);
+    EXPECT_EQ(losses_of(1), 2u);
+
+    epochs.flushing({2, 1});
+    epochs.protected_from({2, 1}, 1);
+    EXPECT_EQ(state_of(2), EpochState::flushing) << "a state never moves backwards";
+    EXPECT_EQ(losses_of(2), 1u);
+    const Status full(Code::no_space, "full");
+    epochs.ended({{2, 1}, EpochState::failed, full, 0, true});
+    EXPECT_EQ(losses_of(2), 1u) << "its captured parts stay";
+
+    epochs.ended({{3, 1}, EpochState::kept_local, {}, 0, true});
+    epochs.protected_from({3, 1}, 1);
+    EXPECT_EQ(state_of(3), EpochState::kept_local);
+    EXPECT_EQ(losses_of(3), 1u);
+
+    epochs.protected_from({4, 1}, 1);
+    epochs.ended({{4, 1}, EpochState::failed, full, 0, false});
+    epochs.protected_from({4, 1}, 1);
+    EXPECT_EQ(losses_of(4), 0u) << "it is not whole";
 }
 
 TEST(RootLedgerTest, SkipKeepsEpochsLocalWhileTheQueueIsFull) {

@@ -118,7 +118,8 @@ Status World::protect(const JobShape& job, const Sets& sets, EpochKey key, uint6
         const int node = job.topology.node_of_rank[static_cast<size_t>(rank)];
         auto local = storages_.at(job.hosts[static_cast<size_t>(rank)]);
         return protect_together(transport, *local, job.topology, sets, work(job, key, run_uid, node),
-                                {directory(node), false, 0});
+                                {directory(node), false, 0})
+            .status;
     });
     for (const auto& outcome : outcomes) EXPECT_EQ(outcome.to_string(), outcomes.front().to_string());
     return outcomes.front();

@@ -87,6 +87,27 @@ TEST(RecordsTest, AnEpochsLineHasPhasesLeadersAndThreads) {
     EXPECT_EQ(parsed["nodes"][1]["credit_wait_seconds"], 0.5);
 }
 
+ProtectionRecord protection(int node, bool done) {
+    return {node, done, done ? "" : "no space", 0.25, 700, 800};
+}
+
+TEST(RecordsTest, AnEpochsLineSaysHowItWasProtectedIfItWasToBe) {
+    EpochRecord epoch = end_of(key, "kept_local");
+    EXPECT_FALSE(json::parse(to_json_line(epoch, session())).contains("protected"));
+    epoch.protections = {protection(0, true), protection(1, false)};
+    const json parsed = json::parse(to_json_line(epoch, session()));
+    EXPECT_EQ(parsed["protected"], false);
+    const json& nodes = parsed["protection"];
+    ASSERT_THAT(nodes, SizeIs(2));
+    EXPECT_EQ(nodes[0]["node"], 0);
+    EXPECT_EQ(nodes[0]["protected"], true);
+    EXPECT_EQ(nodes[0]["seconds"], 0.25);
+    EXPECT_EQ(nodes[0]["sent_bytes"], 700);
+    EXPECT_EQ(nodes[0]["kept_bytes"], 800);
+    EXPECT_FALSE(nodes[0].contains("why"));
+    EXPECT_EQ(nodes[1]["why"], "no space");
+}
+
 TEST(RecordsTest, ASessionsLineSurvivesAPathThatIsNoUtf8) {
     const json parsed = json::parse(to_json_line(session()));
     EXPECT_EQ(parsed["record"], "session");
@@ -141,6 +162,27 @@ TEST(RecordBookTest, FailedAndLocalEpochsWaitForNobody) {
     book.ended(end_of(key, "failed"));
     book.ended(end_of({13, 3}, "kept_local"));
     EXPECT_THAT(book.take_whole(), SizeIs(2));
+}
+
+TEST(RecordBookTest, AnEpochThatIsToBeProtectedWaitsForEveryNodesWordUnlessItFails) {
+    RecordBook book(2);
+    for (const uint64_t epoch : {1, 2, 3}) book.captured({epoch, 1}, capture_numbers(10, 1, 0), true);
+    book.node_protected({1, 1}, protection(1, true));
+    book.ended(end_of({1, 1}, "kept_local"));
+    book.ended(end_of({2, 1}, "failed"));
+    auto whole = book.take_whole();
+    ASSERT_THAT(whole, SizeIs(1));
+    EXPECT_EQ(whole[0].key.epoch, 2u);
+    book.node_protected({1, 1}, protection(0, true));
+    whole = book.take_whole();
+    ASSERT_THAT(whole, SizeIs(1));
+    EXPECT_TRUE(whole[0].is_protected);
+    EXPECT_THAT(whole[0].protections, ElementsAre(protection(0, true), protection(1, true)));
+    for (const int node : {0, 1}) book.node_protected({3, 1}, protection(node, node == 0));
+    book.ended(end_of({3, 1}, "kept_local"));
+    whole = book.take_whole();
+    ASSERT_THAT(whole, SizeIs(1));
+    EXPECT_FALSE(whole[0].is_protected);
 }
 
 TEST(RecordBookTest, WhatMissesANodeIsGivenOutAtTheEndAndOthersAreNot) {

@@ -56,7 +56,9 @@ std::vector<AgentMessage> sample_messages() {
             Announced{{Question::save, 5, 9, true, "10 min since the last save"}},
             Announced{{Question::stop, 2, UINT64_MAX}},
             AnswersEnded{failure},
-            StopAsked{"signal TERM at rank 3"}};
+            StopAsked{"signal TERM at rank 3"},
+            NodeProtected{{7, 2}, {3, false, "no space", 0.5, 100, 200}},
+            EpochProtected{{7, 2}, 0.5, 1}};
 }
 
 TEST(AgentMessageTest, EveryKindSurvivesARoundTrip) {

@@ -106,6 +106,39 @@ TEST(RecordTest, EveryEpochHasOneLineWithTheNumbersOfEveryNode) {
     }
 }
 
+TEST(RecordTest, SaysHowEachNodeProtectedAnEpoch) {
+    for (const bool concurrent : {true, false}) {
+        SCOPED_TRACE(concurrent);
+        Machines machines;
+        auto job = job_on(machines, hosts_of(4, 2));
+        job.concurrent = concurrent;
+        job.config.record_dir = "/records";
+        job.config.shared_every = 2;
+        job.config.redundancy = "partner";
+        job.config.redundancy_every = 2;
+        save_epochs(job, 1, 4);
+        const auto path = record_path("/records", job.config.name, job.config.shared_dir);
+        int with = 0;
+        for (const json& line : lines_of(text_of(*machines.local_of("m0"), path))) {
+            if (line["record"] != "epoch") continue;
+            const bool to_protect = line["epoch"].get<uint64_t>() % 2 == 1;
+            ASSERT_EQ(line.contains("protected"), to_protect) << line;
+            if (!to_protect) continue;
+            ++with;
+            EXPECT_EQ(line["protected"], true);
+            ASSERT_THAT(line["protection"], SizeIs(4)) << line;
+            for (const json& node : line["protection"]) {
+                EXPECT_EQ(node["protected"], true);
+                EXPECT_GT(node["seconds"].get<double>(), 0);
+            }
+            // Parts have headers besides their regions, and objects have heads.
+            EXPECT_GT(sum(line["protection"], "sent_bytes"), line["capture"]["bytes"].get<uint64_t>());
+            EXPECT_GT(sum(line["protection"], "kept_bytes"), sum(line["protection"], "sent_bytes"));
+        }
+        EXPECT_EQ(with, 2);
+    }
+}
+
 TEST(RecordTest, LaterRunsAreAppendedAndNothingLiesInTheSharedDirectory) {
     Machines machines;
     auto job = job_on(machines, hosts_of(2, 1));

@@ -68,6 +68,32 @@ TEST_P(RedundancyTest, AProtectedEpochIsRestoredAndCommittedWithoutTheLostNode) 
     EXPECT_THAT(shared_names(machines_, again.config), Contains(HasSubstr("e000000003.r0001.1of2.tailrace")));
 }
 
+TEST_P(RedundancyTest, EveryRankHearsWhatAnEpochSurvives) {
+    auto some = job(hosts_of(4, 2), 2);
+    some.config.redundancy_every = 2;
+    const uint32_t losses = GetParam().redundancy == "rs:2" ? 2 : 1;
+    run(some, [&](Checkpointer& session) {
+        State state;
+        for (uint64_t epoch = 1; epoch <= 4; ++epoch) {
+            ASSERT_TRUE(save(session, state, epoch).ok());
+            ASSERT_TRUE(session.wait(epoch, for_ever).ok());
+            const auto info = session.state(epoch);
+            EXPECT_EQ(info->state, epoch % 2 == 1 ? EpochState::committed : EpochState::kept_local);
+            EXPECT_EQ(info->losses_survived, epoch % 2 == 1 ? losses : 0u) << epoch;
+        }
+    });
+    some.config.shared_every = 100;
+    some.config.redundancy_every = 1;
+    run(some, [&](Checkpointer& session) {
+        State state;
+        for (uint64_t epoch = 5; epoch <= 6; ++epoch) {
+            ASSERT_TRUE(save(session, state, epoch).ok());
+            ASSERT_TRUE(session.wait(epoch, for_ever).ok());
+            EXPECT_EQ(session.state(epoch)->losses_survived, losses) << "kept local, and ended after that";
+        }
+    });
+}
+
 TEST_P(RedundancyTest, AnotherLayoutFindsTheLostPartsToo) {
     save_three();
     lose("m1");
@@ -130,6 +156,8 @@ TEST_P(RedundancyTest, ANodeWithoutSpaceForItLosesNothingElse) {
             machines_.local_of("m3")->set_capacity(machines_.local_of("m3")->used_bytes() + 85'000);
         ASSERT_TRUE(save(session, state, 2).ok());
         ASSERT_TRUE(session.wait_all(for_ever).ok());
+        EXPECT_EQ(session.state(1)->losses_survived, GetParam().redundancy == "rs:2" ? 2u : 1u);
+        EXPECT_EQ(session.state(2)->losses_survived, 0u);
     });
     EXPECT_THAT(shared_names(machines_, small_config()),
                 Contains(HasSubstr("e000000002.r0001.1of2.tailrace")));
