@@ -10,6 +10,7 @@
 #include "command.h"
 #include "epoch_directory.h"
 #include "halt_note.h"
+#include "kept_sets.h"
 #include "node_local.h"
 #include "text.h"
 
@@ -32,7 +33,15 @@ std::string files_text(const ListedEpoch& epoch) {
     return fmt::format("{}/{}", files.size(), files.front().name.count);
 }
 
-nlohmann::ordered_json to_json(const ListedEpoch& epoch) {
+// What other nodes keep of captured epochs, or null.
+const std::vector<KeptSet>* kept_of(const ListedEpoch& epoch, const KeptSets& kept) {
+    if (epoch.found.parts.empty()) return nullptr;
+    const auto sets =
+        kept.find({{epoch.found.job, epoch.found.key}, epoch.found.parts.front().header.run_uid});
+    return sets == kept.end() ? nullptr : &sets->second;
+}
+
+nlohmann::ordered_json to_json(const ListedEpoch& epoch, const KeptSets& kept) {
     nlohmann::ordered_json json{
         {"job", epoch.found.job},     {"epoch", epoch.found.key.epoch},
         {"run", epoch.found.key.run}, {"state", completeness_name(epoch.completeness)},
@@ -45,6 +54,8 @@ nlohmann::ordered_json to_json(const ListedEpoch& epoch) {
     } else {
         json["files_expected"] = epoch.rank_count();
         for (const CapturedPart& part : epoch.found.parts) paths.push_back(part.path);
+        const auto* sets = kept_of(epoch, kept);
+        json["protection"] = kept_json(sets ? *sets : std::vector<KeptSet>());
     }
     json["files"] = std::move(paths);
     if (epoch.rank_count() > 0) {
@@ -68,6 +79,7 @@ nlohmann::ordered_json to_json(const NodeLocalEpoch& epoch) {
     if (epoch.ranks_here > 0) {
         json["ranks"] = epoch.rank_count;
         json["for_shared"] = epoch.for_shared;
+        json["protection"] = kept_json(epoch.kept);
     }
     if (!epoch.host.empty()) json["host"] = epoch.host;
     json["directories"] = epoch.directories;
@@ -93,7 +105,8 @@ void say_that_none_is_there(const Options& options, Storage& storage) {
     std::fprintf(stderr, "tailrace: %s\n", sentence.c_str());
 }
 
-void print_table(const std::vector<ListedEpoch>& epochs, const std::vector<Leftover>& leftovers) {
+void print_table(const std::vector<ListedEpoch>& epochs, const std::vector<Leftover>& leftovers,
+                 const KeptSets& kept) {
     Table table({"EPOCH", "RUN", "STATE", "FILES", "RANKS", "DATA", "ON DISK", "AGE", "JOB"},
                 {0, 1, 3, 4, 5, 6, 7});
     for (const ListedEpoch& epoch : epochs) {
@@ -101,11 +114,14 @@ void print_table(const std::vector<ListedEpoch>& epochs, const std::vector<Lefto
         std::string state(completeness_name(epoch.completeness));
         if (epoch.replaced) state += ", replaced";
         if (epoch.left_behind) state += ", left behind";
+        const auto* sets = kept_of(epoch, kept);
+        if (sets) state += ", protected";
         table.add({std::to_string(epoch.found.key.epoch), std::to_string(epoch.found.key.run), state,
                    files_text(epoch), known ? std::to_string(epoch.rank_count()) : "-",
                    known ? format_bytes(epoch.data_bytes()) : "-", format_bytes(epoch.disk_bytes),
                    epoch.saved_unix_ms() > 0 ? age_text(epoch.age_seconds()) : "-", epoch.found.job});
         if (!epoch.why.ok()) table.note("      " + printable(epoch.why.message()));
+        if (sets) table.note("      " + printable(kept_text(*sets)));
     }
     if (!epochs.empty()) print(table.text());
     for (const Leftover& leftover : leftovers)
@@ -120,12 +136,14 @@ Exit run(const Options& options, Storage& storage) {
     const bool shared =
         storage.list(options.directory).ok() &&
         std::all_of(epochs.begin(), epochs.end(), [](const auto& epoch) { return epoch.found.files; });
+    KeptSets kept;
+    if (!shared) find_kept_sets(storage, options.directory, options.job, kept);
     std::vector<NodeLocalEpoch> elsewhere;
     if (shared)
         elsewhere = find_node_local(storage, options.directory, options.job, epochs, options.local_dirs);
     if (!options.json) {
         if (epochs.empty()) say_that_none_is_there(options, storage);
-        print_table(epochs, found->leftovers);
+        print_table(epochs, found->leftovers, kept);
         for (const NodeLocalEpoch& epoch : elsewhere)
             print(fmt::format("note: {}\n", printable(epoch.text())));
         if (const auto halt = halt_note(storage, options.directory); shared && halt)
@@ -134,7 +152,7 @@ Exit run(const Options& options, Storage& storage) {
     }
     nlohmann::ordered_json json{{"directory", options.directory}};
     json["epochs"] = nlohmann::ordered_json::array();
-    for (const ListedEpoch& epoch : epochs) json["epochs"].push_back(to_json(epoch));
+    for (const ListedEpoch& epoch : epochs) json["epochs"].push_back(to_json(epoch, kept));
     json["leftovers"] = nlohmann::ordered_json::array();
     for (const Leftover& leftover : found->leftovers)
         json["leftovers"].push_back({{"path", leftover.path}, {"why", leftover.why.message()}});
@@ -161,7 +179,10 @@ Command add_ls(CLI::App& program) {
         ->allow_extra_args(false);
     command->add_flag("--json", options->json, "Print one JSON document");
     command->footer(
-        "STATE: complete: the epoch can be restored. captured: it is in a node-local tier. incomplete: a\n"
+        "STATE: complete: the epoch can be restored. captured: it is in a node-local tier. protected: nodes "
+        "keep\n"
+        "copies or parity of it for each other (setting redundancy), as far as this node tells. incomplete: "
+        "a\n"
         "file or slot is missing, because the epoch was never committed or has lost a file since. damaged:\n"
         "something is there, but wrong. replaced: a later run saved the same epoch again. left behind: a\n"
         "later run went back to an older epoch and on from there; a restore of the newest takes the later\n"

@@ -74,6 +74,7 @@ void look_at_plans(Storage& storage, const std::string& directory, ByEpoch& foun
 // since. What they captured for its old place still belongs to it.
 void look_into(Storage& storage, const std::string& local_dir, const std::string& shared_dir,
                const std::string& job, const std::set<uint64_t>& runs, ByEpoch& found) {
+    KeptSets kept;
     const auto entries = storage.list(local_dir);
     if (!entries.ok()) return;
     for (const DirectoryEntry& entry : *entries) {
@@ -87,6 +88,7 @@ void look_into(Storage& storage, const std::string& local_dir, const std::string
             auto& epoch = found[{part.header.job, part.header.key}];
             epoch.job = part.header.job;
             epoch.key = part.header.key;
+            epoch.run_uid = part.header.run_uid;
             epoch.rank_count = part.header.rank_count;
             epoch.for_shared = part.header.for_shared;
             if (!ours) epoch.captured_for = part.header.shared_dir;
@@ -95,8 +97,13 @@ void look_into(Storage& storage, const std::string& local_dir, const std::string
                 epoch.directories.push_back(directory);
         }
         look_at_plans(storage, directory, found);
+        find_kept_sets(storage, directory, job, kept);
     }
-    for (auto& [key, epoch] : found) epoch.waiting_for = merge_waiting(epoch.waiting_for);
+    for (auto& [key, epoch] : found) {
+        epoch.waiting_for = merge_waiting(epoch.waiting_for);
+        if (const auto sets = kept.find({key, epoch.run_uid}); sets != kept.end())
+            epoch.kept.insert(epoch.kept.end(), sets->second.begin(), sets->second.end());
+    }
 }
 
 // A session's record tells where its node-local tier was, and which epochs stayed there.
@@ -197,6 +204,7 @@ std::string NodeLocalEpoch::text() const {
             fmt::join(waiting_for, ", "));
     else if (ranks_here > 0 && for_shared)
         sentence += " until the next session on the directory has brought it here";
+    if (!kept.empty()) sentence += ". It is " + kept_text(kept);
     return sentence;
 }
 

@@ -8,12 +8,14 @@
 
 #include "base/status.h"
 #include "epoch_directory.h"
+#include "kept_sets.h"
 
 namespace tailrace::internal::tool {
 
 struct NodeLocalEpoch {
     std::string job;
     EpochKey key;
+    uint64_t run_uid = 0;  // of the parts on this node
     // Counts of the parts on this node. No ranks if only a record tells of the epoch.
     uint32_t ranks_here = 0, rank_count = 0;
     bool for_shared = true;                // false: the epoch was meant to stay there
@@ -21,7 +23,8 @@ struct NodeLocalEpoch {
     std::string captured_for;  // another path, if the directory was moved or copied from there; else empty
     // The nodes that have to run `tailrace drain`, if the epoch has a plan record here; else empty.
     std::vector<std::string> waiting_for;
-    std::string host;  // of the session whose record tells of the epoch; empty: no record does
+    std::vector<KeptSet> kept;  // what protect objects on this node say of it
+    std::string host;           // of the session whose record tells of the epoch; empty: no record does
 
     std::string text() const;
 };

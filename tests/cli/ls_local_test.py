@@ -104,6 +104,33 @@ class NodeLocalTest(CommandTest):
         for place in (self.local / "job-1234.node0000", self.files(10)[0]):
             self.assertEqual(self.newer("--local-dir", self.local, directory=place), [])
 
+    def test_what_nodes_keep_for_each_other_is_said(self):
+        self.capture(20)
+        self.capture(30, objects=2)
+        # What another run kept of the same epoch is another epoch's.
+        self.capture(20, "other-1.node0000", shared_dir=self.root, uid=77, objects=1)
+        alone, kept = self.newer("--local-dir", self.local)
+        self.assertEqual((alone["epoch"], alone["protection"]), (20, []))
+        self.assertEqual((kept["epoch"], kept["protection"]),
+                         (30, [{"redundancy": "partner", "losses_survived": 1, "nodes": [0, 1, 2], "keepers_here": [0, 1]}]))
+        text = ("protected by partner in the set of nodes 0 to 2, which survives the loss of 1 node; here lies what "
+                "nodes 0 and 1 keep")
+        said = run("ls", self.dir, "--local-dir", self.local).stdout
+        self.assertEqual(said.count("protected by"), 1)
+        self.assertIn(f"has brought it here. It is {text}", said)
+
+        tier = self.local / "job-1234.node0000"
+        lines = run("ls", tier).stdout.splitlines()
+        self.assertIn("captured, protected", next(line for line in lines if line.split()[0] == "30"))
+        self.assertNotIn("protected", next(line for line in lines if line.split()[0] == "20"))
+        self.assertIn(f"      {text}", lines)
+        self.assertEqual([epoch["protection"] for epoch in run_json("ls", tier)["epochs"]],
+                         [[], kept["protection"]])
+        # A head that is cut off says nothing.
+        for path in tier.glob("*.protect"):
+            path.write_bytes(path.read_bytes()[:4000])
+        self.assertNotIn("protected", run("ls", tier).stdout)
+
     def test_records_tell_of_other_nodes_and_of_other_tiers(self):
         records = self.root / "state" / "tailrace"
         records.mkdir(parents=True)

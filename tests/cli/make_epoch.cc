@@ -5,7 +5,8 @@
 // unfinished=1 (the last file has no slot), captured=1 (captured parts instead of shared files), shared_dir
 // (that these name), gap=1 (no rank saved the array's last rows), shapes=1 (the last rank says that it has a
 // row more), overlap=1 (declares that its pieces may overlap), megabytes (adds a region of that size to each
-// rank).
+// rank), objects=N (with captured=1: also the protect objects of the first N nodes; rank r was on node r, and
+// each node keeps a copy of the one before it).
 //
 // Every rank r saves
 //   particles   1000 + 100 r bytes: byte i is (r * 31 + i * (7 + 2 r)) mod 256
@@ -20,6 +21,8 @@
 #include <string>
 
 #include "config/config.h"
+#include "format/catalog.h"
+#include "protect/protect_object.h"
 #include "read/epoch_builder.h"
 #include "storage/storage.h"
 
@@ -50,6 +53,23 @@ std::vector<BuiltRegion> regions_of(uint32_t rank, uint32_t rank_count, bool gap
         regions.push_back({"spoil\x1b[31m\n\xff", std::vector<std::byte>(3), {}});
     }
     return regions;
+}
+
+// Its pieces are zeros.
+Status write_object(Storage& storage, const std::string& directory, const BuiltEpoch& epoch, uint32_t node) {
+    TAILRACE_ASSIGN(const auto listed, list_local(storage, directory, epoch.job));
+    ProtectHead head;
+    head.identity = {epoch.job, epoch.key, epoch.run_uid, static_cast<uint32_t>(epoch.ranks.size()),
+                     epoch.shared_dir};
+    head.redundancy = {Scheme::partner, 1};
+    for (const auto& part : listed.parts)
+        if (part.header.key == epoch.key)
+            head.members.push_back({part.header.stream.rank, {part.header.stream}});
+    const auto count = static_cast<uint32_t>(head.members.size());
+    head.position = node;
+    head.kept = (node + count - 1) % count;
+    TAILRACE_ASSIGN(const auto writer, ObjectWriter::create(storage, directory, head, false));
+    return writer->finish();
 }
 
 int load_defaults(const char* path) {
@@ -102,8 +122,10 @@ int main(int argc, char** argv) {
 
     auto storage = make_system_storage({.engine = IoEngine::posix});
     if (!storage.ok()) return 1;
-    const Status status = number("captured", 0) != 0 ? write_captured_parts(**storage, argv[1], epoch)
-                                                     : write_shared_files(**storage, argv[1], epoch);
+    Status status = number("captured", 0) != 0 ? write_captured_parts(**storage, argv[1], epoch)
+                                               : write_shared_files(**storage, argv[1], epoch);
+    for (uint32_t node = 0; status.ok() && node < number("objects", 0); ++node)
+        status = write_object(**storage, argv[1], epoch, node);
     if (status.ok()) return 0;
     std::fprintf(stderr, "make_epoch: %s\n", status.to_string().c_str());
     return 1;
