@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/crc32c.h"
-#include "format/catalog.h"
+#include "catalog/catalog.h"
 #include "format/frame.h"
 #include "format/map_storage.h"
 #include "format/plan_record.h"

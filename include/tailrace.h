@@ -22,8 +22,8 @@
  *
  * Threads: a session may be used from several threads. Calls marked "collective" must be made by every
  * rank of the session's communicator, in the same order. If the MPI library provides less than
- * MPI_THREAD_MULTIPLE, save, wait, wait_all, should_save and should_stop are collective too, unless the nodes'
- * agent processes carry the epochs (setting agent_carries).
+ * MPI_THREAD_MULTIPLE, save, wait, wait_all, should_save and should_stop are collective too, unless the
+ * nodes' agent processes carry the epochs (setting agent_carries).
  *
  * Misuse: NULL where an argument is needed gives TAILRACE_INVALID_ARGUMENT. A session, reader or options
  * object that has been closed or freed is recognised and gives TAILRACE_FAILED_STATE.

@@ -20,11 +20,11 @@
 
 #include "base/units.h"
 #include "bench/interrupt.h"
+#include "catalog/catalog.h"
 #include "command.h"
 #include "config/config.h"
 #include "drain/node_drain.h"
 #include "drain/recorded_epochs.h"
-#include "format/catalog.h"
 #include "progress.h"
 #include "shared/retention.h"
 #include "text.h"

@@ -35,7 +35,7 @@ struct EpochChoice {
 // named, not_found when there is no epoch.
 Result<std::vector<FoundEpoch>> find_job(Storage& storage, const EpochChoice& choice);
 
-// The one epoch meant: `newest` (or nothing) is what a restore of the newest takes (format/lineage.h), a
+// The one epoch meant: `newest` (or nothing) is what a restore of the newest takes (catalog/lineage.h), a
 // number the latest run's attempt that is. What had to be passed over is said on stderr. When the number's
 // attempts are all bad, the latest is returned, with `why`.
 Result<ListedEpoch> choose_epoch(Storage& storage, const EpochChoice& choice);

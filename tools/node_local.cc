@@ -13,9 +13,9 @@
 #include <set>
 
 #include "capture/local_tier.h"
+#include "catalog/lineage.h"
 #include "config/config.h"
 #include "drain/node_drain.h"
-#include "format/lineage.h"
 #include "record/record_file.h"
 #include "waiting.h"
 

@@ -1,10 +1,10 @@
 // Epochs without a session, for the extension: src/direct/direct_epoch.h as Python calls it.
 #include <cstdlib>
 
-#include "base/stream_copy.h"
 #include "bindings.h"
 #include "config/config.h"
 #include "direct/direct_epoch.h"
+#include "memory/stream_copy.h"
 #include "threads/mutex.h"
 
 namespace tailrace::internal::python {

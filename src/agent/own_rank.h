@@ -14,8 +14,8 @@ namespace tailrace::internal {
 class OwnRank {
   public:
     virtual ~OwnRank() = default;
-    // EpochFlushing, EpochProtected, EpochEnded, Announced, AnswersEnded; at rank 0 StopAsked as well. Others are passed
-    // over.
+    // EpochFlushing, EpochProtected, EpochEnded, Announced, AnswersEnded; at rank 0 StopAsked as well. Others
+    // are passed over.
     virtual Status hear(const AgentMessage& news) = 0;
     // No more news come. The agent reads no captured part any more.
     virtual void background_ended(const Status& why) noexcept = 0;

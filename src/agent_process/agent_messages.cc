@@ -160,7 +160,8 @@ std::vector<std::byte> encode(const AgentProcessMessage& message) {
     out.put(static_cast<uint8_t>(message.index()));
     if (const auto* opens = std::get_if<SessionOpens>(&message)) out.put_string(opens->shared_dir);
     if (const auto* let_go = std::get_if<LetGo>(&message)) put_let_go(out, *let_go);
-    if (const auto* line = std::get_if<LineBytes>(&message)) out.put_string({reinterpret_cast<const char*>(line->bytes.data()), line->bytes.size()});
+    if (const auto* line = std::get_if<LineBytes>(&message))
+        out.put_string({reinterpret_cast<const char*>(line->bytes.data()), line->bytes.size()});
     if (const auto* stop = std::get_if<EndAsked>(&message)) out.put(stop->grace_ms);
     if (const auto* status = std::get_if<AgentStatus>(&message)) put_status(out, *status);
     return out.take();

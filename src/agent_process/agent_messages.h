@@ -40,11 +40,11 @@ struct AgentStatus {
     uint32_t sessions = 0;  // connected now
     bool working = false;   // a pass is under way
     bool stopping = false;
-    std::vector<DrainedEpoch> epochs;    // of the last pass, at most max_status_epochs, the newest
-    uint32_t left = 0;                   // epochs of the last pass that are not finished; `epochs` may lack some
-    std::string busy;                    // why directories were passed over; empty: none were
-    std::string failed;                  // why a directory could not be looked through; empty: all could
-    bool carries = false;                // it can carry epochs of sessions that live
+    std::vector<DrainedEpoch> epochs;  // of the last pass, at most max_status_epochs, the newest
+    uint32_t left = 0;     // epochs of the last pass that are not finished; `epochs` may lack some
+    std::string busy;      // why directories were passed over; empty: none were
+    std::string failed;    // why a directory could not be looked through; empty: all could
+    bool carries = false;  // it can carry epochs of sessions that live
     std::vector<CarriedStatus> carried;  // at most max_status_epochs
 };
 inline constexpr size_t max_status_epochs = 50;

@@ -337,18 +337,17 @@ void AgentProcess::pass(NodeDrain::Order order) {
             if (!pass->busy.ok() && found.busy.empty()) found.busy = pass->busy.message();
             const auto unusable = list_unusable_records(*local_, directory);
             if (unusable.ok() && !unusable->empty())
-                found.failed = fmt::format("{} cannot be used{}", unusable->front(),
-                                           unusable->size() > 1
-                                               ? fmt::format(", nor {} more", unusable->size() - 1)
-                                               : "");
+                found.failed = fmt::format(
+                    "{} cannot be used{}", unusable->front(),
+                    unusable->size() > 1 ? fmt::format(", nor {} more", unusable->size() - 1) : "");
         }
         tell_of_commits(found.epochs);
         return {};
     });
     if (!failed.ok()) found.failed = failed.message();
     for (const auto& epoch : found.epochs)
-        found.left += epoch.state != DrainedEpoch::State::committed &&
-                      epoch.state != DrainedEpoch::State::superseded;
+        found.left +=
+            epoch.state != DrainedEpoch::State::committed && epoch.state != DrainedEpoch::State::superseded;
     // Nobody must wait for ever for a pass that has thrown.
     {
         MutexLock lock(mutex_);

@@ -14,7 +14,7 @@
 #include "aggregate/messages.h"
 #include "aggregate/throttle.h"
 #include "aggregate/writer_pool.h"
-#include "base/buffer_pool.h"
+#include "memory/buffer_pool.h"
 #include "storage/storage.h"
 #include "threads/executor.h"
 #include "transport/topology.h"

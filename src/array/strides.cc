@@ -9,8 +9,8 @@
 
 #include "base/crc32c.h"
 #include "base/invariant.h"
-#include "base/stream_copy.h"
 #include "base/units.h"
+#include "memory/stream_copy.h"
 
 namespace tailrace::internal {
 

@@ -65,7 +65,7 @@ void gather(const std::byte* memory, const Strides& strides, uint64_t from, std:
 // Copies in the other direction.
 void scatter(std::span<const std::byte> source, std::byte* memory, const Strides& strides, uint64_t from);
 
-// As gather, but copies past the caches (base/stream_copy.h). Unless `crc` is null, it gets the
+// As gather, but copies past the caches (memory/stream_copy.h). Unless `crc` is null, it gets the
 // CRC32C of the copied bytes, so that each byte comes from memory once.
 void stream_gather(const std::byte* memory, const Strides& strides, uint64_t from,
                    std::span<std::byte> target, uint32_t* crc);

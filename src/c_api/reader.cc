@@ -1,7 +1,7 @@
 // Readers: the calls of tailrace.h onto EpochReader, with and without a session.
 #include "base/nearest.h"
 #include "c_api/objects.h"
-#include "format/catalog.h"
+#include "catalog/catalog.h"
 #include "read/newest_epoch.h"
 #include "threads/mutex.h"
 

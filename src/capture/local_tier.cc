@@ -10,8 +10,8 @@
 
 #include "base/bytes.h"
 #include "base/log.h"
+#include "catalog/lineage.h"
 #include "format/codec.h"
-#include "format/lineage.h"
 
 namespace tailrace::internal {
 

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "format/catalog.h"
+#include "catalog/catalog.h"
 #include "storage/storage.h"
 #include "transport/topology.h"
 
@@ -84,7 +84,7 @@ struct LocalEpoch {
 std::vector<LocalEpoch> gather_local_epochs(const std::vector<KnownPart>& parts);
 
 // Chooses the captured epochs to remove, ascending. These stay:
-//   - the `keep` safe epochs that a restore of the newest would try first (format/lineage.h; safe
+//   - the `keep` safe epochs that a restore of the newest would try first (catalog/lineage.h; safe
 //     and unheard epochs count as whole there);
 //   - epochs in use;
 //   - epochs newer than the newest safe one, unless they are useless;

@@ -11,11 +11,11 @@
 #include <memory>
 #include <vector>
 
-#include "base/buffer_pool.h"
 #include "collective/call_message.h"
 #include "collective/file_phase.h"
 #include "collective/plan.h"
 #include "collective/shared_memory.h"
+#include "memory/buffer_pool.h"
 #include "requests/statistics.h"
 #include "transport/nap.h"
 #include "transport/transport.h"

@@ -8,7 +8,7 @@
 #include "base/crc32c.h"
 #include "base/log.h"
 #include "base/units.h"
-#include "format/catalog.h"
+#include "catalog/catalog.h"
 #include "shared/epoch_files.h"
 #include "shared/left_intact.h"
 #include "threads/executor.h"

@@ -13,11 +13,11 @@
 #include <map>
 #include <system_error>
 
-#include "base/buffer_pool.h"
 #include "base/caught.h"
 #include "base/crc32c.h"
-#include "base/stream_copy.h"
 #include "base/units.h"
+#include "memory/buffer_pool.h"
+#include "memory/stream_copy.h"
 #include "threads/mutex.h"
 #include "threads/worker.h"
 

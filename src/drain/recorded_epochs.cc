@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "base/log.h"
-#include "format/catalog.h"
-#include "format/lineage.h"
+#include "catalog/catalog.h"
+#include "catalog/lineage.h"
 
 namespace tailrace::internal {
 

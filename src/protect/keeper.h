@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "aggregate/writer_pool.h"
-#include "base/buffer_pool.h"
+#include "memory/buffer_pool.h"
 #include "protect/messages.h"
 #include "protect/protect_object.h"
 #include "protect/set_layout.h"

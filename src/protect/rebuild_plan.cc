@@ -9,7 +9,7 @@
 
 #include "base/invariant.h"
 #include "base/text.h"
-#include "format/lineage.h"
+#include "catalog/lineage.h"
 #include "format/manifest.h"
 
 namespace tailrace::internal {

@@ -65,7 +65,7 @@ struct RebuildPlan {
 };
 
 // Whether a rebuild of this epoch could be of use: it is not complete, is newer than the newest
-// committed epoch, and would not be one that was left behind (format/lineage.h).
+// committed epoch, and would not be one that was left behind (catalog/lineage.h).
 bool worth_rebuilding(const Findings& findings, const EpochIdentity& identity);
 
 RebuildPlan plan_rebuild(const Findings& findings, const Topology& topology);

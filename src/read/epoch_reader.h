@@ -22,7 +22,7 @@
 #include "array/array_check.h"
 #include "array/strides.h"
 #include "base/status.h"
-#include "format/catalog.h"
+#include "catalog/catalog.h"
 #include "format/manifest.h"
 #include "storage/storage.h"
 

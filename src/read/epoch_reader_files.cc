@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "format/catalog.h"
+#include "catalog/catalog.h"
 #include "threads/mutex.h"
 
 namespace tailrace::internal {

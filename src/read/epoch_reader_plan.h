@@ -13,7 +13,7 @@
 #include <span>
 #include <vector>
 
-#include "format/catalog.h"
+#include "catalog/catalog.h"
 #include "storage/storage.h"
 
 namespace tailrace::internal {

@@ -8,10 +8,10 @@
 #include <new>
 #include <system_error>
 
-#include "base/buffer_pool.h"
 #include "base/crc32c.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "memory/buffer_pool.h"
 #include "threads/queue.h"
 #include "threads/worker.h"
 

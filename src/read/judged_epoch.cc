@@ -5,7 +5,7 @@
 #include <tuple>
 #include <utility>
 
-#include "format/lineage.h"
+#include "catalog/lineage.h"
 #include "format/part_file.h"
 #include "threads/wall_clock.h"
 

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "format/catalog.h"
+#include "catalog/catalog.h"
 #include "read/epoch_reader.h"
 #include "storage/storage.h"
 
@@ -65,7 +65,7 @@ JudgedEpoch judge(Storage& storage, FoundEpoch epoch);
 // the result.
 std::vector<JudgedEpoch> judge_all(Storage& storage, std::vector<FoundEpoch> epochs);
 
-// Whether a restore of the newest tries `a` before `b` (format/lineage.h). Both are of one job.
+// Whether a restore of the newest tries `a` before `b` (catalog/lineage.h). Both are of one job.
 bool goes_first(const JudgedEpoch& a, const JudgedEpoch& b);
 
 }  // namespace tailrace::internal

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "base/log.h"
-#include "format/lineage.h"
+#include "catalog/lineage.h"
 
 namespace tailrace::internal {
 

@@ -2,7 +2,7 @@
 // epochs there.
 //
 // open_newest_epoch():
-//   1. It lists the directory, and sorts the attempts newest first (format/lineage.h).
+//   1. It lists the directory, and sorts the attempts newest first (catalog/lineage.h).
 //   2. It opens the first attempt that is complete.
 //   3. If it passed over another on the way, it lists the directory again. A session may have
 //      completed that attempt since, and then have removed older ones. If the files differ, it goes
@@ -19,7 +19,7 @@
 #include <optional>
 #include <string>
 
-#include "format/catalog.h"
+#include "catalog/catalog.h"
 #include "read/epoch_reader.h"
 
 namespace tailrace::internal {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "format/catalog.h"
+#include "catalog/catalog.h"
 
 namespace tailrace::internal {
 

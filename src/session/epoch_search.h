@@ -4,7 +4,7 @@
 //   1. Representatives say which captured parts they have, and rank 0 says which epochs lie in the
 //      shared directory.
 //   2. Candidates are tried newest first; those that the program has left behind come last
-//      (format/lineage.h). If the captured parts serve the ranks as they are now, these are read,
+//      (catalog/lineage.h). If the captured parts serve the ranks as they are now, these are read,
 //      and the shared directory is not touched. All ranks agree on the outcome.
 //   3. Otherwise, or if that fails, the shared files are opened, once their flush has ended. Parts
 //      that are at hand are still preferred.
@@ -39,7 +39,7 @@ class EpochSearch {
     };
     // What find() has found; the same on every rank.
     struct Candidates {
-        // Epochs that were left behind come last (format/lineage.h).
+        // Epochs that were left behind come last (catalog/lineage.h).
         std::vector<Candidate> newest_first;
         Status unlisted;           // why the shared directory could not be listed, or ok
         std::string damaged_part;  // what is wrong with a captured part; empty: nothing

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "base/invariant.h"
-#include "format/lineage.h"
+#include "catalog/lineage.h"
 
 namespace tailrace::internal {
 

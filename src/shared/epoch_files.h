@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/status.h"
-#include "format/catalog.h"
+#include "catalog/catalog.h"
 #include "storage/storage.h"
 
 namespace tailrace::internal {

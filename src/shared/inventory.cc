@@ -6,8 +6,8 @@
 #include <set>
 
 #include "base/log.h"
-#include "format/catalog.h"
-#include "format/lineage.h"
+#include "catalog/catalog.h"
+#include "catalog/lineage.h"
 #include "shared/epoch_files.h"
 #include "shared/retention.h"
 #include "shared/takeover.h"

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "format/catalog.h"
+#include "catalog/catalog.h"
 #include "read/judged_epoch.h"
 #include "storage/storage.h"
 

@@ -6,7 +6,7 @@
 
 #include "base/invariant.h"
 #include "base/log.h"
-#include "format/lineage.h"
+#include "catalog/lineage.h"
 #include "read/epoch_reader.h"
 #include "shared/epoch_files.h"
 

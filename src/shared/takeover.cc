@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "base/log.h"
-#include "format/catalog.h"
+#include "catalog/catalog.h"
 #include "shared/epoch_files.h"
 
 namespace tailrace::internal {

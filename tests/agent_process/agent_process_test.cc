@@ -12,7 +12,7 @@
 
 #include "agent_process/agent_door.h"
 #include "capture/local_tier.h"
-#include "format/catalog.h"
+#include "catalog/catalog.h"
 #include "session/sample_program.h"
 #include "storage/scratch.h"
 #include "transport/in_process.h"

@@ -7,8 +7,8 @@
 #include <mutex>
 #include <thread>
 
+#include "catalog/catalog.h"
 #include "doubles/strict_invariants.h"
-#include "format/catalog.h"
 #include "transport/in_process.h"
 
 namespace tailrace::internal {

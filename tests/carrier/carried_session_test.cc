@@ -12,7 +12,7 @@
 
 #include "agent_process/agent_door.h"
 #include "agent_process/agent_process.h"
-#include "format/catalog.h"
+#include "catalog/catalog.h"
 #include "read/shared_epoch_codec.h"
 #include "session/sample_program.h"
 #include "storage/scratch.h"

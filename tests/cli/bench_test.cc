@@ -15,9 +15,9 @@
 #include "bench/bench_results.h"
 #include "bench/bench_run.h"
 #include "bench/writer_team.h"
+#include "catalog/catalog.h"
 #include "doubles/faulty_storage.h"
 #include "doubles/memory_storage.h"
-#include "format/catalog.h"
 #include "storage/scratch.h"
 
 namespace tailrace::internal::tool {

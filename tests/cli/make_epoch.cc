@@ -20,8 +20,8 @@
 #include <map>
 #include <string>
 
+#include "catalog/catalog.h"
 #include "config/config.h"
-#include "format/catalog.h"
 #include "protect/protect_object.h"
 #include "read/epoch_builder.h"
 #include "storage/storage.h"

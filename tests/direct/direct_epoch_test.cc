@@ -9,9 +9,9 @@
 #include <random>
 
 #include "base/log.h"
+#include "catalog/catalog.h"
 #include "doubles/faulty_storage.h"
 #include "doubles/memory_storage.h"
-#include "format/catalog.h"
 #include "read/epoch_reader.h"
 #include "storage/forwarding_storage.h"
 

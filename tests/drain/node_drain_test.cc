@@ -10,8 +10,8 @@
 
 #include "aggregate/seeds.h"
 #include "capture/local_tier.h"
+#include "catalog/catalog.h"
 #include "drain/recorded_epochs.h"
-#include "format/catalog.h"
 #include "session/sample_program.h"
 #include "shared/takeover.h"
 

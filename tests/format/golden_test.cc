@@ -5,7 +5,7 @@
 #include <iterator>
 
 #include "base/crc32c.h"
-#include "format/catalog.h"
+#include "catalog/catalog.h"
 #include "format/hostile.h"
 #include "format/map_storage.h"
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "base/crc32c.h"
-#include "format/catalog.h"
+#include "catalog/catalog.h"
 #include "format/hostile.h"
 #include "format/map_storage.h"
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "format/catalog.h"
+#include "catalog/catalog.h"
 #include "format/manifest.h"
 #include "storage/storage.h"
 

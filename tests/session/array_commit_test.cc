@@ -11,7 +11,7 @@
 
 #include "array/random_arrays.h"
 #include "base/crc32c.h"
-#include "format/catalog.h"
+#include "catalog/catalog.h"
 #include "read/array_judge.h"
 #include "session/sample_program.h"
 #include "transport/in_process.h"

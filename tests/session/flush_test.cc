@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "base/log.h"
-#include "format/catalog.h"
+#include "catalog/catalog.h"
 #include "session/sample_program.h"
 #include "storage/forwarding_storage.h"
 

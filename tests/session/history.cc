@@ -10,7 +10,7 @@
 #include <set>
 #include <sstream>
 
-#include "format/catalog.h"
+#include "catalog/catalog.h"
 #include "session/history_agents.h"
 #include "session/history_checks.h"
 #include "session/history_state.h"
@@ -211,7 +211,7 @@ class History {
     EpochKey bound_of(const Course& course) const {
         if (course.faults || promises_.damaged) return {};
         // What a job saved after it had gone back may look whole and be torn. It leaves the newer epochs
-        // behind all the same: then an older one of its own past is restored before them (format/lineage.h).
+        // behind all the same: then an older one of its own past is restored before them (catalog/lineage.h).
         if (promises_.torn && promises_.went_back) return {};
         return std::max(promises_.committed, promises_.captured, earlier);
     }

@@ -6,8 +6,8 @@
 #include <chrono>
 #include <optional>
 
+#include "catalog/catalog.h"
 #include "drain/recorded_epochs.h"
-#include "format/catalog.h"
 #include "read/array_judge.h"
 
 namespace tailrace::internal::testing_support {

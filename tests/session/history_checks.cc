@@ -6,7 +6,7 @@
 #include <cstring>
 #include <tuple>
 
-#include "base/buffer_pool.h"
+#include "memory/buffer_pool.h"
 #include "protect/protect_object.h"
 #include "protect/protector.h"
 #include "protect/sets.h"

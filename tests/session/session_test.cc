@@ -7,7 +7,7 @@
 #include <mutex>
 #include <thread>
 
-#include "format/catalog.h"
+#include "catalog/catalog.h"
 #include "session/sample_program.h"
 #include "threads/no_threads.h"
 

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "capture/local_tier.h"
-#include "format/catalog.h"
+#include "catalog/catalog.h"
 #include "session/sample_program.h"
 #include "session/spoiling_storage.h"
 

@@ -6,9 +6,9 @@
 
 #include "aggregate/seeds.h"
 #include "base/crc32c.h"
+#include "catalog/catalog.h"
 #include "doubles/faulty_storage.h"
 #include "doubles/memory_storage.h"
-#include "format/catalog.h"
 
 namespace tailrace::internal {
 namespace {

@@ -7,9 +7,9 @@
 
 #include <functional>
 
+#include "catalog/catalog.h"
 #include "doubles/faulty_storage.h"
 #include "doubles/memory_storage.h"
-#include "format/catalog.h"
 #include "read/epoch_builder.h"
 #include "shared/inventory.h"
 #include "storage/forwarding_storage.h"

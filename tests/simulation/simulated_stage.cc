@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "base/buffer_pool.h"
+#include "memory/buffer_pool.h"
 
 namespace tailrace::internal::testing_support {
 

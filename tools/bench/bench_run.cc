@@ -15,10 +15,10 @@
 
 #include "aggregate/local_reader.h"
 #include "aggregate/segment_writer.h"
-#include "base/buffer_pool.h"
 #include "base/units.h"
 #include "bench/writer_team.h"
 #include "format/epoch_key.h"
+#include "memory/buffer_pool.h"
 #include "storage/own_directories.h"
 #include "threads/mutex.h"
 

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "format/catalog.h"
+#include "catalog/catalog.h"
+#include "catalog/lineage.h"
 #include "format/hostile.h"
-#include "format/lineage.h"
 
 namespace tailrace::internal {
 namespace {

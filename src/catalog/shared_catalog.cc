@@ -12,7 +12,7 @@
 #include <tuple>
 
 #include "base/log.h"
-#include "format/catalog.h"
+#include "catalog/catalog.h"
 #include "format/frame.h"
 #include "format/table.h"
 

@@ -1,4 +1,4 @@
-#include "format/catalog.h"
+#include "catalog/catalog.h"
 #include "format/hostile.h"
 #include "format/map_storage.h"
 

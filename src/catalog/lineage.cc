@@ -1,4 +1,4 @@
-#include "format/lineage.h"
+#include "catalog/lineage.h"
 
 #include <algorithm>
 #include <tuple>

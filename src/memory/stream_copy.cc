@@ -1,4 +1,4 @@
-#include "base/stream_copy.h"
+#include "memory/stream_copy.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,6 +1,6 @@
 // Every byte arrives, none beside it is touched, and the checksum is that of the bytes: at every alignment
 // and size around the borders of lines and steps.
-#include "base/stream_copy.h"
+#include "memory/stream_copy.h"
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,7 @@
 #include <functional>
 
 #include "base/crc32c.h"
-#include "format/catalog.h"
+#include "catalog/catalog.h"
 #include "format/hostile.h"
 #include "format/map_storage.h"
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <tuple>
 
-#include "format/catalog.h"
+#include "catalog/catalog.h"
 
 namespace tailrace::internal {
 

@@ -1,4 +1,4 @@
-#include "base/buffer_pool.h"
+#include "memory/buffer_pool.h"
 
 #include <gtest/gtest.h>
 

@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "base/invariant.h"
-#include "format/catalog.h"
-#include "format/lineage.h"
+#include "catalog/catalog.h"
+#include "catalog/lineage.h"
 
 namespace tailrace::internal {
 
