@@ -11,6 +11,9 @@ TEST_ARGS ?=
 PYTEST_ARGS ?=
 FUZZ_SECONDS ?= 30
 SEEDS ?= 100000
+KILLS ?= 10000
+SEED ?=
+AGENTS ?= drawn
 BUILD := build/$(if $(filter none,$(MPI)),nompi,$(MPI))
 # Presets have their own build directories (CMakePresets.json).
 export MPI JOBS BUILD TEST_ARGS PYTEST_ARGS FUZZ_SECONDS
@@ -19,8 +22,8 @@ ifeq ($(filter $(MPI),mpich openmpi none),)
 $(error MPI=$(MPI) is not known; choose MPI=mpich, MPI=openmpi or MPI=none)
 endif
 
-.PHONY: help setup build demo test test-python bench bench-llm bench-peers bench-collective test-cluster simulate asan tsan \
-    fuzz release-check format check-format install clean
+.PHONY: help setup build demo test test-python bench bench-llm bench-peers bench-collective test-cluster simulate chaos asan \
+    tsan fuzz release-check format check-format install clean
 .NOTPARALLEL:
 
 help:
@@ -42,6 +45,8 @@ help:
 	@echo '  make bench-collective   collective I/O against the MPI library'"'"'s own two-phase I/O'
 	@echo '  make test-cluster  the demo and a kill test on four simulated nodes with MooseFS (root)'
 	@echo '  make simulate      SEEDS=100000 histories of whole jobs in virtual time, each decided by its seed'
+	@echo '  make chaos         KILLS=10000 of an MPI program, its agent, both, or a node with its tier, in every phase;'
+	@echo '                     SEED=N begins with that seed, as the line says that is printed for a failure'
 	@echo '  make asan, tsan    build with sanitizers and run the tests that need no MPI'
 	@echo '  make fuzz          run every fuzz target for $(FUZZ_SECONDS) s (FUZZ_SECONDS=N)'
 	@echo '  make release-check what a release needs besides: sanitizers, fuzzing, the simulated cluster (root)'
@@ -102,6 +107,11 @@ simulate:
 	@scripts/setup build test
 	@scripts/build
 	@SEEDS='$(SEEDS)' scripts/simulate
+
+chaos:
+	@scripts/setup build test
+	@scripts/build
+	@KILLS='$(KILLS)' SEED='$(SEED)' AGENTS='$(AGENTS)' scripts/with_mpi scripts/chaos
 
 asan tsan:
 	@MPI=none scripts/setup build test

@@ -27,7 +27,7 @@ import subprocess
 import time
 
 import mpi_driver
-from kill_test import EXTRA_LIFE_S, RANKS, KillTest
+from kill_rounds import EXTRA_LIFE_S, RANKS, KillTest
 
 LONGEST_S = 60
 MOST_GROWTH_KIB = 16 << 10

@@ -3,18 +3,21 @@
  *
  *     mpirun -n R kill_loop_mpi DIRECTORY START FILES LEADERS_PER_FILE RANKS_PER_NODE BANDWIDTH_CAP EPOCHS
  *
- * kill_test.py starts it with a number of its own each time (START), kills it and starts it again. What a
+ * chaos_job.py starts it with a number of its own each time (START), kills it and starts it again. What a
  * rank knows it appends to DIRECTORY/said/START.RANK, a line for each fact, by one write(): what a process
  * has written stays when it is killed.
  *
  *     pid N          first of all
+ *     opened         the session is open; what was lost with nodes is rebuilt
  *     fresh          there was nothing to restore
  *     restored E     every byte of epoch E was right, on this rank
- *     saved E        tailrace_save has returned
+ *     saved E R      tailrace_save has returned, in run R
  *     committed E R  tailrace_epoch_state has said so, of run R
  *     closed         EPOCHS more epochs were saved and the session was closed (EPOCHS = 0: never)
  *     wrong ...      bytes, or epochs, that cannot be
  *     failed ...     a call that should have worked; the rank ends
+ *
+ * KILL_LOOP_THREADS=funneled in the environment: MPI gets no threads of ours, and save is collective.
  *
  * The bytes of the region follow from (start that saved it, epoch, rank, place), so that neither two epochs,
  * nor two ranks, nor two runs that saved the same epoch can be taken for each other.
@@ -158,6 +161,14 @@ static uint64_t restore(tailrace_session* session) {
     return epoch;
 }
 
+static void say_saved(tailrace_session* session, uint64_t epoch) {
+    tailrace_epoch_info info;
+    need(tailrace_epoch_state(session, epoch, &info), "epoch_state", epoch);
+    char run[16];
+    snprintf(run, sizeof run, "%u", (unsigned)info.run);
+    say("saved", epoch, run);
+}
+
 /* Says which epochs above `committed` have been committed since; returns the newest in a row. */
 static uint64_t report_committed(tailrace_session* session, uint64_t committed, uint64_t newest) {
     for (uint64_t epoch = committed + 1; epoch <= newest; ++epoch) {
@@ -173,11 +184,14 @@ static uint64_t report_committed(tailrace_session* session, uint64_t committed, 
 }
 
 int main(int argc, char** argv) {
+    const char* threads = getenv("KILL_LOOP_THREADS");
+    const int wanted =
+        threads != NULL && strcmp(threads, "funneled") == 0 ? MPI_THREAD_FUNNELED : MPI_THREAD_MULTIPLE;
     int provided = 0;
-    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
+    MPI_Init_thread(&argc, &argv, wanted, &provided);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &rank_count);
-    if (argc != 8 || provided != MPI_THREAD_MULTIPLE) MPI_Abort(MPI_COMM_WORLD, 2);
+    if (argc != 8 || provided < wanted) MPI_Abort(MPI_COMM_WORLD, 2);
     char path[4096];
     snprintf(path, sizeof path, "%s/said/%s.%d", argv[1], argv[2], rank);
     said = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
@@ -186,13 +200,14 @@ int main(int argc, char** argv) {
 
     const uint64_t start = strtoull(argv[2], NULL, 10), epochs = strtoull(argv[7], NULL, 10);
     tailrace_session* session = open_session(argv);
+    say("opened", 0, "");
     const uint64_t restored = restore(session);
     uint64_t committed = restored;
     for (uint64_t epoch = restored + 1; epochs == 0 || epoch <= restored + epochs; ++epoch) {
         compute(start, epoch);
         need(tailrace_update(session, "state", state, state_bytes(start, epoch)), "update", epoch);
         need(tailrace_save(session, epoch), "save", epoch);
-        say("saved", epoch, "");
+        say_saved(session, epoch);
         memset(state, 0xEE, sizeof state);
         for (int pause = 0; pause < 10; ++pause) { /* computing, so to speak */
             nanosleep(&(struct timespec){0, 2 * 1000 * 1000}, NULL);

@@ -1,22 +1,16 @@
-"""Kills a checkpointing MPI program at random instants, over and over, and checks what it comes back with.
+"""Rounds of a checkpointing MPI program that is killed at random instants, and what it must come back with.
+carried_test.py adds the agents.
 
-    kill_test.py --program kill_loop_mpi --kills 100 -- mpirun -n
-
-Each round starts the program (its restart is the next round's check), waits for a random instant, and sends
-SIGKILL: to all ranks at once, or (or SIGTERM) to one, and to the rest a moment later while the launcher is
-stopped, so that ranks live on beside a dead one; or SIGTERM to the launcher, as batch systems do, and SIGKILL to
-what is left a moment later. Between rounds the node-local tier of one node or of all is lost now and
-then. Files, leaders and nodes change from start to start.
+A round starts the program (its restart is the next round's check), waits for a random instant, and sends SIGKILL:
+to all ranks at once, or (or SIGTERM) to one, and to the rest a moment later while the launcher is stopped, so that
+ranks live on beside a dead one; or SIGTERM to the launcher, as batch systems do, and SIGKILL to what is left a moment
+later. Files, leaders and nodes change from start to start.
 
 Never may the program meet wrong bytes, nor restore an epoch older than the newest that a killed one had said was
 committed; nor, as long as the node-local tier is whole, one older than the newest that all ranks had saved.
-
-TAILRACE_SEED replays a run's choices (not its instants: those depend on the machine).
 """
-import argparse
 import glob
 import os
-import random
 import shutil
 import signal
 import subprocess
@@ -196,30 +190,3 @@ class KillTest:
         newer = [epoch for epoch in whole if epoch > self.committed]
         if self.committed not in whole and len(newer) < KEEP_SHARED:
             self.fail(f"epoch {self.committed} was committed, but the shared directory holds {sorted(whole)}")
-
-
-def test():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--program", required=True)
-    parser.add_argument("--kills", type=int, required=True)
-    parser.add_argument("mpiexec", nargs="+")
-    arguments = parser.parse_args()
-    seed = os.environ.get("TAILRACE_SEED") or str(random.SystemRandom().randrange(1 << 32))
-    print(f"TAILRACE_SEED={seed}", flush=True)
-    with mpi_driver.Workspace(arguments.mpiexec) as workspace:
-        job = KillTest(workspace, arguments.program, random.Random(int(seed)))
-        begin = time.monotonic()
-        for kills in range(1, arguments.kills + 1):
-            job.round()
-            job.lose_a_tier()
-            if kills % 10 == 0:
-                print(f"{kills} kills, {job.in_flight} of them with an epoch on its way; {job.restores} restores, all "
-                      f"right; epoch {job.committed}; {time.monotonic() - begin:.0f} s", flush=True)
-        job.finish()
-        # Otherwise the test has not tested what it says.
-        if job.restores < arguments.kills // 4 or job.in_flight < arguments.kills // 4:
-            raise mpi_driver.Failure(f"only {job.restores} restores and {job.in_flight} kills with an epoch on its way")
-
-
-if __name__ == "__main__":
-    mpi_driver.main(test)
