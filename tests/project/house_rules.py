@@ -80,7 +80,7 @@ def liburing_stays_in_one_file(tree):
 
 # The C interface is no static library of its own in src/CMakeLists.txt: it is compiled into libtailrace. Nor is
 # the MPI-IO interposer, which sees the public headers, and starts its thread as everybody does.
-C_API_SEES = {"c_api", "collective", "requests", "session", "agent", "agent_process", "flush", "read", "array", "config", "format", "transport",
+C_API_SEES = {"c_api", "collective", "requests", "session", "agent", "agent_process", "flush", "read", "catalog", "memory", "array", "config", "format", "transport",
               "storage", "base", "threads"}
 
 

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <optional>
 
+#include "base/units.h"
 #include "catalog/catalog.h"
 #include "drain/recorded_epochs.h"
 #include "read/array_judge.h"
@@ -24,7 +25,8 @@ constexpr auto between_looks = 250ms;
 class HistoryAgents::Door final : public AgentDoor {
   public:
     Door(HistoryAgents& agents, std::string host) : agents_(agents), host_(std::move(host)) {}
-    Result<std::unique_ptr<AgentLink>> ask(const std::string& /*local_dir*/) override {
+    Result<std::unique_ptr<AgentLink>> ask(const std::string& /*local_dir*/,
+                                           const std::string& /*shared_dir*/) override {
         std::shared_ptr<DrainAgent> agent;
         {
             MutexLock lock(agents_.mutex_);
@@ -33,6 +35,10 @@ class HistoryAgents::Door final : public AgentDoor {
         }
         if (!agent) return Status(Code::not_found, "no agent listens");
         return agent->ask();
+    }
+    // These agents carry no epochs of sessions that live.
+    Result<std::unique_ptr<AgentLine>> line(const std::string& /*local_dir*/) override {
+        return Status(Code::unsupported, "this agent has no lines");
     }
 
   private:
@@ -317,7 +323,7 @@ bool HistoryAgents::is_sound(Storage& storage, const std::string& directory, con
     if (!streams.ok()) return false;
     std::vector<PartPlace> parts;
     for (const auto& stream : *streams) parts.push_back({record.key, stream.path});
-    return verify_parts(storage, parts).ok();
+    return verify_parts(storage, parts, MiB).ok();
 }
 
 // It is there, or so many newer ones are that it need not be, or a later run has gone on from an older one.
