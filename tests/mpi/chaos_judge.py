@@ -6,7 +6,7 @@ import re
 KEEP_SHARED = 3  # as kill_loop_mpi.c sets it
 
 # The log of a program.
-PROTECTED = re.compile(r"node (\d+): epoch (\d+) of run (\d+) is protected")
+PROTECTED = re.compile(r"node (\d+): its share of epoch (\d+) of run (\d+) is protected")
 REBUILT = re.compile(r"lost captured parts were rebuilt")
 READ_FROM = re.compile(
     r"is read from (the shared directory, and|the shared directory|the node-local tier)"

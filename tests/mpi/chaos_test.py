@@ -213,8 +213,12 @@ class Jobs:
                 print(f"---- the job of seed {seed} has failed:\n{''.join(text)}", flush=True)
             return
         try:
-            self.tally.add(json.loads(line))
+            fact = json.loads(line)
         except ValueError:
+            fact = None
+        if isinstance(fact, dict) and "kills" in fact:
+            self.tally.add(fact)
+        else:  # what a job says when it fails may hold pieces of JSON
             text.append(line)
 
     def tell(self):
