@@ -34,6 +34,7 @@ from chaos_round import RANKS, draw
 from said import Said
 
 AIM_S = 4  # how long to wait for a phase, before the program is hit as it is
+DISAPPEARS_S = 20  # how long a killed program may take until it is gone
 IN_FILES = ("capture", "protection", "flush")
 # One machine plays four nodes, and each of them is what may be lost.
 DOMAIN = "command:echo rank $PMI_RANK$OMPI_COMM_WORLD_RANK"
@@ -247,7 +248,13 @@ class Job:
             kills.append((drawn.after, ["drain"]))
         if drawn.after == "agent":
             self.start_agent(drawn.agent_cap)
-            status, text = self.ask_agent("drain")
+            # A program that was killed disappears a moment before its locks and connections do.
+            deadline = time.monotonic() + DISAPPEARS_S
+            while True:
+                status, text = self.ask_agent("drain")
+                if '"busy"' not in text or time.monotonic() > deadline:
+                    break
+                time.sleep(0.1)
         else:
             self.kill_agent()
             status, text = self.command("drain", "--json", "--local-dir", self.local)
