@@ -40,6 +40,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto first_nap = 500ms;
 constexpr auto longest_nap = 5s;
+// A program that was killed disappears a moment before its locks do.
+constexpr auto patience = 3s;
 
 struct Options {
     std::string local_dir;
@@ -169,7 +171,7 @@ class Drain {
 
     // Returns once there is nothing left to do here, or the time is over.
     Status run(std::chrono::seconds wait) {
-        const auto deadline = Clock::now() + wait;
+        const auto begun = Clock::now(), deadline = begun + wait;
         Clock::duration nap = first_nap;
         std::string said;
         while (true) {
@@ -181,12 +183,14 @@ class Drain {
             }
             const auto missing = missing_text();
             if (missing.empty()) return {};
-            if (Clock::now() >= deadline) return {};
-            if (missing != said)
+            const bool may_be_dead = any_in_use() && Clock::now() < begun + patience;
+            if (Clock::now() >= deadline && !may_be_dead) return {};
+            if (missing != said && Clock::now() < deadline)
                 std::fprintf(stderr, "tailrace: drain: %s; looking again for %s\n",
                              printable(missing).c_str(), age_text(seconds_until(deadline)).c_str());
             said = missing;
-            sleep_until(std::min(deadline, Clock::now() + nap));
+            sleep_until(
+                std::min(may_be_dead ? std::max(deadline, begun + patience) : deadline, Clock::now() + nap));
             nap = std::min<Clock::duration>(nap * 2, longest_nap);
         }
     }
@@ -195,6 +199,11 @@ class Drain {
     bool stopped() const { return interrupt_.flag(); }
 
   private:
+    bool any_in_use() const {
+        return std::any_of(epochs_.begin(), epochs_.end(),
+                           [](const auto& entry) { return entry.second.fate() == Fate::in_use; });
+    }
+
     static uint64_t seconds_until(Clock::time_point deadline) {
         return static_cast<uint64_t>(
             std::chrono::ceil<std::chrono::seconds>(deadline - Clock::now()).count());
