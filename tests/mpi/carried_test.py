@@ -75,6 +75,10 @@ class Agents:
                                             stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
         self.until(lambda: all(self.ask("status", d).returncode == 0 for d in self.directories), "agents listening")
 
+    # A launcher may live on for a moment after its agents.
+    def serve(self):
+        return self.alive() and all(self.ask("status", d).returncode == 0 for d in self.directories)
+
     def ask(self, action, directory):
         return subprocess.run([self.tool, "agent", action, "--json", "--local-dir", directory], text=True, check=False,
                               env=self.workspace.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -215,7 +219,7 @@ class CarriedKills(KillTest):
             self.fail(f"it ended by itself; {self.said().sentences('failed')}")
 
     def round(self, way):
-        if not self.agents.alive():
+        if not self.agents.serve():
             self.agents.wait_for_end()
             self.agents.start()
         process = self.launch(epochs=12 if way == "close" else 0)
