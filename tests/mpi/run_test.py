@@ -184,13 +184,15 @@ class RunTest:
         older = [int(number) for number in self.need(r"attempt 2: .*it goes on from epoch (\d+)")]
         if not 0 < older[0] < bad or self.sum() != expected:
             self.fail(f"it went on from {older}, and the bits' sum is {self.sum()}, not {expected}")
+        # The kill may have come before anything of the epoch was written to the shared directory.
         aside = self.top / "shared" / "set-aside"
-        if not list(aside.glob(f"*.e{bad:09d}.*")) or "mv -n" not in (aside / "HOW-TO-BRING-THEM-BACK").read_text():
+        places = {path.parent for path in self.top.rglob(f"set-aside/*.e{bad:09d}.*")}
+        if not places or not all("mv -n" in (place / "HOW-TO-BRING-THEM-BACK").read_text() for place in places):
             self.fail(f"{sorted(self.top.rglob('set-aside/*'))} was set aside")
         if not captured or any(path.exists() and ".r0001." in path.name for path in captured):
             self.fail(f"captured parts of the epoch: {captured}")
         if not list(aside.glob("*.tailrace")):
-            return  # it was on the nodes, and its shared files were not complete
+            return  # it was on the nodes, and no shared file of it was complete
         subprocess.run(["sh", "-c", "mv -n set-aside/*.tailrace ."], cwd=self.top / "shared", check=True)
         verified = subprocess.run([self.tool, "verify", self.top / "shared", str(bad), "--run", "1"], check=False,
                                   env=environment)
