@@ -96,7 +96,8 @@ bool AgentBook::must_end(Time now) const {
 
 AgentBook::Time AgentBook::next_look(Time now) const {
     const Time latest = now + longest_sleep;
-    return working_ ? latest : std::clamp(next_pass_, now, latest);
+    // A pass that must not begin yet is no reason to look again at once.
+    return working_ || any_opening(now) ? latest : std::clamp(next_pass_, now, latest);
 }
 
 }  // namespace tailrace::internal

@@ -57,6 +57,16 @@ TEST(AgentBookTest, ASessionThatNeverOpensIsNotWaitedForForEver) {
     EXPECT_TRUE(book.pass_is_due(start + 60s));
 }
 
+// Otherwise the agent would look again and again for as long as the program starts.
+TEST(AgentBookTest, AnAgentSleepsWhileASessionOpens) {
+    AgentBook book(start, std::nullopt);
+    book.session_opens(7, start);
+    EXPECT_THAT(book.take_to_let_in(), ElementsAre(7));
+    for (const auto later : {0s, 1s, 59s}) EXPECT_GT(book.next_look(start + later), start + later);
+    book.session_opened(7);
+    EXPECT_EQ(book.next_look(start + 59s), start + 59s) << "a pass is due";
+}
+
 TEST(AgentBookTest, TheEndOfASessionLeadsToAPassAtOnce) {
     AgentBook book(start, std::nullopt);
     book.session_opens(7, start);
