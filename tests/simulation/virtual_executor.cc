@@ -23,6 +23,7 @@ constexpr size_t stack_bytes = size_t{2} << 20;
 #else
 constexpr size_t stack_bytes = size_t{256} << 10;
 #endif
+constexpr auto at_once = std::chrono::microseconds(10);
 constexpr auto step_time = std::chrono::nanoseconds(100);  // time goes on, also for who only looks at it
 
 // Stacks are used again: a history has thousands of tasks. The lowest page of each cannot be touched.
@@ -220,6 +221,7 @@ void VirtualExecutor::switch_away() {
         checking_ = false;
     }
     if (++steps_ > options_.most_steps) stand_still("goes round in circles");
+    const auto before_step = now_;
     now_ += step_time;
     if (ready_.empty() && alarms_.empty()) stand_still("stands still: everybody waits");
     if (ready_.empty()) now_ = std::max(now_, alarms_.begin()->first);
@@ -230,6 +232,8 @@ void VirtualExecutor::switch_away() {
     ready_[chosen] = ready_.back();
     ready_.pop_back();
     note("step", next->number);
+    in_a_row_ = next == running_ && now_ - before_step < at_once ? in_a_row_ + 1 : 0;
+    if (in_a_row_ > options_.most_in_a_row) stand_still("has a task that spins");
     if (next == running_) return;
 
     Context& before = *running_;

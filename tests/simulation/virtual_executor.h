@@ -6,7 +6,8 @@
 // next among those that can go on. A task pauses at every lock it takes, with the probability that is set:
 // so two tasks may be interleaved wherever two threads could be that keep to the locks. When no task can go
 // on, time moves to the next moment for which one waits. If there is none, the job has come to a standstill:
-// run() prints who waits, and ends the process.
+// run() prints who waits, and ends the process. So it does if a task wakes again and again at once, which
+// would keep a processor busy.
 //
 // Not thread-safe: make one, run(), and destroy it on one thread.
 #pragma once
@@ -41,6 +42,7 @@ class VirtualExecutor final : public Executor {
     struct Options {
         double pause = 0.25;               // how often another task may go on where a lock is taken
         uint64_t most_steps = 50'000'000;  // after so many the job is taken to go round in circles
+        uint64_t most_in_a_row = 10'000;   // after so many steps of one task in no time it is said to spin
         std::string story;                 // printed when it comes to a standstill: how to replay it
     };
     VirtualExecutor(uint64_t seed, Options options);
@@ -99,7 +101,8 @@ class VirtualExecutor final : public Executor {
     SteadyClock::time_point now_;
     std::chrono::system_clock::time_point day_;  // at time 0
     uint64_t trace_ = 0, steps_ = 0, started_ = 0;
-    int ended_ = 0;  // contexts of tasks that have ended, which the next task to run gives back
+    uint64_t in_a_row_ = 0;  // steps of the same task in no time
+    int ended_ = 0;          // contexts of tasks that have ended, which the next task to run gives back
     std::function<void()> check_;
     bool checking_ = false;
 

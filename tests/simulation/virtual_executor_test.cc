@@ -185,6 +185,21 @@ TEST(VirtualExecutorTest, ChecksComeAfterEveryStepAndChangeNothing) {
     EXPECT_EQ(run(true), run(false));
 }
 
+TEST(VirtualExecutorDeathTest, ATaskThatSpinsIsFound) {
+    const auto look_every = [](std::chrono::nanoseconds pause) {
+        VirtualExecutor executor(1, {});
+        executor.run([&] {
+            const auto until = SteadyClock::now() + 1s;
+            Mutex mutex;
+            Condition condition;
+            MutexLock lock(mutex);
+            while (SteadyClock::now() < until) condition.wait_until(lock, SteadyClock::now() + pause);
+        });
+    };
+    look_every(20us);
+    EXPECT_DEATH(look_every(0us), "has a task that spins");
+}
+
 TEST(VirtualExecutorDeathTest, ACheckThatWaitsIsAMistake) {
     EXPECT_DEATH(
         {
