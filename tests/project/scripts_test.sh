@@ -77,6 +77,32 @@ expect "setup with sudo" 'apt-get .*install --no-install-recommends fio$' "$log"
 expect "setup with sudo" 'apt-get .*update$' "$log"
 expect_status "setup with sudo, tries" 1 "$(grep -c ' update$' <<<"$log")"
 
+# Histories in virtual time: how far they are without a terminal, the sum, and what fails.
+mkdir -p "$work/build/tests/simulation"
+cat >"$work/build/tests/simulation/histories_test" <<'END'
+#!/bin/sh
+[ "$TAILRACE_SEEDS" = 80 ] && [ -n "$TAILRACE_PROGRESS" ] || exit 3
+echo "progress 5"
+sleep 1.5
+case "$1" in *"/$FAILS") echo "replay with TAILRACE_SEED=7"; exit 1;; esac
+echo "seeds 1 to 10"
+echo "10 histories, 200 steps; ranks that restored an epoch: 3"
+END
+chmod +x "$work/build/tests/simulation/histories_test"
+status=0
+text=$(BUILD="$work/build" JOBS=8 SEEDS=80 EVERY_S=1 FAILS=none "$source_dir/scripts/simulate" 2>&1) || status=$?
+expect_status "simulate" 0 "$status"
+expect "simulate" '^40 of 80 histories after 0 min, about 1 min left$' "$text"
+expect "simulate" '^seeds 1 to 10 10 histories, 200 steps; ranks that restored an epoch: 3$' "$text"
+expect "simulate" '^in all 80 histories, 1600 steps, ranks that restored an epoch: 24$' "$text"
+status=0
+text=$(BUILD="$work/build" JOBS=8 SEEDS=80 FAILS=4 "$source_dir/scripts/simulate" 2>&1) || status=$?
+expect_status "simulate with a failure" 1 "$status"
+expect "simulate with a failure" '^replay with TAILRACE_SEED=7$' "$text"
+status=0
+text=$(SEEDS=many "$source_dir/scripts/simulate" 2>&1) || status=$?
+expect_status "simulate SEEDS=many" 2 "$status"
+
 # No apt-get: says what is needed and goes on.
 mkdir -p "$work/plain"
 for tool in bash dirname sed head cat; do ln -s "$(command -v "$tool")" "$work/plain/$tool"; done

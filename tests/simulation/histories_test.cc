@@ -4,7 +4,7 @@
 //
 // TAILRACE_SEED=n replays one, in this process, so that a debugger can follow.
 // TAILRACE_LIMITS=NODES,JOBS,SAVES keeps it small. TAILRACE_SEEDS=n runs that many in place of 10,000 (`make
-// simulate SEEDS=n`).
+// simulate SEEDS=n`), and with TAILRACE_PROGRESS says after some how many they were.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -60,6 +60,8 @@ TEST_P(HistoriesTest, EveryOneRestoresACommittedEpochBitForBitOrTellsTheTruth) {
             FAIL() << "replay with " << replay_line(*batch.failed, limits) << "\nor, smaller, with "
                    << replay_line(*batch.failed, shrink(*batch.failed, limits));
         }
+        if (std::getenv("TAILRACE_PROGRESS") != nullptr)
+            std::cout << "progress " << batch.histories << std::endl;
         all.histories += batch.histories;
         all.steps += batch.steps;
         all.restored += batch.restored;
