@@ -91,37 +91,11 @@ class History {
     }
 
     FaultPlan choose_plan(bool shared) {
+        if (random_.between(0, 6) > 0) return choose_errors(random_, shared ? 30 : 8, shared ? 150 : 60);
+        promises_.damaged = true;  // what is committed may not be what was captured
         FaultPlan plan;
-        switch (random_.between(0, 6)) {
-            case 0:
-                plan.write_error = 0.05;
-                break;
-            case 1:
-                plan.write_no_space = 0.05;
-                break;
-            case 2:
-                plan.sync_error = 0.05;
-                break;
-            case 3:
-                plan.rename_error = 0.1;
-                plan.open_error = 0.02;
-                break;
-            case 4:
-                plan.read_error = 0.05;
-                plan.short_read = 0.05;
-                plan.list_error = 0.02;
-                break;
-            case 5:
-                promises_.damaged = true;  // what is committed may not be what was captured
-                plan.write_flip = shared ? 0.02 : 0;
-                plan.read_flip = 0.02;
-                break;
-            default:
-                if (random_.chance(0.5))
-                    plan.die_at_sync = 1 + random_.below(shared ? 30 : 8);
-                else
-                    plan.die_at_operation = 1 + random_.below(shared ? 150 : 60);
-        }
+        plan.write_flip = shared ? 0.02 : 0;
+        plan.read_flip = 0.02;
         return plan;
     }
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <optional>
+#include <set>
 
 #include "base/units.h"
 #include "catalog/catalog.h"
@@ -73,41 +73,11 @@ AgentDoor* HistoryAgents::door(const std::string& host) {
 // ---- what is drawn
 // -----------------------------------------------------------------------------------------
 
-FaultPlan HistoryAgents::choose_plan() {
-    FaultPlan plan;
-    switch (random_.between(0, 5)) {
-        case 0:
-            plan.write_error = 0.05;
-            break;
-        case 1:
-            plan.write_no_space = 0.05;
-            break;
-        case 2:
-            plan.sync_error = 0.05;
-            break;
-        case 3:
-            plan.rename_error = 0.1;
-            plan.open_error = 0.02;
-            break;
-        case 4:
-            plan.read_error = 0.05;
-            plan.short_read = 0.05;
-            plan.list_error = 0.02;
-            break;
-        default:
-            if (random_.chance(0.5))
-                plan.die_at_sync = 1 + random_.below(20);
-            else
-                plan.die_at_operation = 1 + random_.below(150);
-    }
-    return plan;
-}
-
 HistoryAgents::Luck HistoryAgents::choose_luck() {
     Luck luck;
     luck.seed = random_.engine()();
-    if (random_.chance(0.1)) luck.local = choose_plan();
-    if (random_.chance(0.2)) luck.shared = choose_plan();
+    if (random_.chance(0.1)) luck.local = choose_errors(random_, 20, 150);
+    if (random_.chance(0.2)) luck.shared = choose_errors(random_, 20, 150);
     return luck;
 }
 
@@ -116,8 +86,7 @@ SteadyClock::duration HistoryAgents::some_time() {
     return std::chrono::nanoseconds(random_.below(uint64_t{1} << (10 + random_.below(23))));
 }
 
-// ---- birth and death
-// ---------------------------------------------------------------------------------------
+// ---- birth and death ------------------------------------------------------------------------------
 
 void HistoryAgents::start(const std::string& host, const Luck& luck) {
     Agent agent;
@@ -170,13 +139,15 @@ void HistoryAgents::bury() {
 }
 
 void HistoryAgents::all_die() {
-    std::vector<std::string> hosts;
-    {
-        MutexLock lock(mutex_);
-        for (const auto& [host, agent] : agents_) hosts.push_back(host);
-    }
-    for (const auto& host : hosts) die(host);
+    for (const auto& host : hosts()) die(host);
     bury();
+}
+
+std::vector<std::string> HistoryAgents::hosts() {
+    MutexLock lock(mutex_);
+    std::vector<std::string> hosts;
+    for (const auto& [host, agent] : agents_) hosts.push_back(host);
+    return hosts;
 }
 
 bool HistoryAgents::lives(const std::string& host) {
@@ -190,12 +161,7 @@ bool HistoryAgents::any_lives() {
 }
 
 void HistoryAgents::let_some_die_later() {
-    std::vector<std::string> hosts;
-    {
-        MutexLock lock(mutex_);
-        for (const auto& [host, agent] : agents_) hosts.push_back(host);
-    }
-    for (const auto& host : hosts) {
+    for (const auto& host : hosts()) {
         if (!random_.chance(0.25)) continue;
         Death death{host, some_time(), std::nullopt, choose_luck()};
         if (random_.chance(0.5)) death.new_one_after = some_time();
@@ -231,8 +197,7 @@ void HistoryAgents::settle() {
     settling_ = false;
 }
 
-// ---- work
-// --------------------------------------------------------------------------------------------------
+// ---- work -----------------------------------------------------------------------------------------
 
 void HistoryAgents::work() {
     if (!any_) return;
@@ -306,7 +271,6 @@ std::vector<HistoryAgents::Planned> HistoryAgents::find_planned() {
                 auto& epoch = found[{record.key, record.run_uid}];
                 epoch.planned.key = record.key;
                 epoch.planned.keep_shared = record.keep_shared;
-                epoch.planned.hosts.insert(host);
                 epoch.nodes.insert(record.node);
                 epoch.node_count = record.node_count;
             }

@@ -14,8 +14,8 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <ostream>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -72,11 +72,9 @@ class HistoryAgents {
     struct Planned {
         EpochKey key;
         uint32_t keep_shared = 0;
-        std::set<std::string> hosts;
     };
     class Door;
 
-    FaultPlan choose_plan();
     Luck choose_luck();
     SteadyClock::duration some_time();
     void start(const std::string& host, const Luck& luck);
@@ -84,6 +82,7 @@ class HistoryAgents {
     void meet(const Death& death);
     bool pass(SteadyClock::duration time);
     void bury();
+    std::vector<std::string> hosts();  // where one lives
 
     void work_until_done();
     void heal();

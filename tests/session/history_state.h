@@ -28,6 +28,37 @@ class Random {
     std::mt19937_64 engine_;
 };
 
+// Something that a storage does not do, and says so; or its process dies, at a sync or at any operation.
+inline FaultPlan choose_errors(Random& random, uint64_t most_syncs, uint64_t most_operations) {
+    FaultPlan plan;
+    switch (random.between(0, 5)) {
+        case 0:
+            plan.write_error = 0.05;
+            break;
+        case 1:
+            plan.write_no_space = 0.05;
+            break;
+        case 2:
+            plan.sync_error = 0.05;
+            break;
+        case 3:
+            plan.rename_error = 0.1;
+            plan.open_error = 0.02;
+            break;
+        case 4:
+            plan.read_error = 0.05;
+            plan.short_read = 0.05;
+            plan.list_error = 0.02;
+            break;
+        default:
+            if (random.chance(0.5))
+                plan.die_at_sync = 1 + random.below(most_syncs);
+            else
+                plan.die_at_operation = 1 + random.below(most_operations);
+    }
+    return plan;
+}
+
 // ---- what is saved -------------------------------------------------------------------------------------
 
 // Which save it was: an epoch may be saved again by a later job.
