@@ -59,28 +59,28 @@ bool leads_to(const std::string& path, const Descriptor& directory) {
     return found.st_dev == opened.st_dev && found.st_ino == opened.st_ino;
 }
 
-// flock's lock belongs to the open directory and ends when its last descriptor is closed. A child
+// A lock belongs to an open file or directory and ends when its last descriptor is closed. A child
 // that the program forks must not keep it when the program dies. So children close theirs.
-class PosixLock : public DirectoryLock {
+class LockedDescriptor {
   public:
-    PosixLock(Descriptor directory, std::string path)
-        : directory_(std::move(directory)), path_(std::move(path)) {
+    explicit LockedDescriptor(Descriptor locked) : locked_(std::move(locked)) {
         static const int registered = pthread_atfork(before_fork, after_fork, close_in_child);
         (void)registered;  // if there is no memory for that, children keep the lock
         MutexLock lock(all().mutex);
         all().locks.insert(this);
     }
-    ~PosixLock() override {
+    ~LockedDescriptor() {
         MutexLock lock(all().mutex);
         all().locks.erase(this);
     }
-    bool still_in_place() const override { return leads_to(path_, directory_); }
-    int descriptor() const override { return directory_.get(); }
+    LockedDescriptor(const LockedDescriptor&) = delete;
+    LockedDescriptor& operator=(const LockedDescriptor&) = delete;
+    const Descriptor& descriptor() const { return locked_; }
 
   private:
     struct All {
         Mutex mutex;
-        std::set<PosixLock*> locks GUARDED_BY(mutex);
+        std::set<LockedDescriptor*> locks GUARDED_BY(mutex);
     };
     static All& all() {
         static All& locks = *new All;  // never destroyed: a program may fork while it exits
@@ -90,12 +90,31 @@ class PosixLock : public DirectoryLock {
     static void before_fork() ACQUIRE(all().mutex) { all().mutex.lock(); }
     static void after_fork() RELEASE(all().mutex) { all().mutex.unlock(); }
     static void close_in_child() RELEASE(all().mutex) {
-        for (PosixLock* lock : all().locks) (void)lock->directory_.close();
+        for (LockedDescriptor* lock : all().locks) (void)lock->locked_.close();
         all().mutex.unlock();
     }
 
-    Descriptor directory_;
+    Descriptor locked_;
+};
+
+class PosixDirectoryLock : public DirectoryLock {
+  public:
+    PosixDirectoryLock(Descriptor directory, std::string path)
+        : locked_(std::move(directory)), path_(std::move(path)) {}
+    bool still_in_place() const override { return leads_to(path_, locked_.descriptor()); }
+    int descriptor() const override { return locked_.descriptor().get(); }
+
+  private:
+    const LockedDescriptor locked_;
     const std::string path_;
+};
+
+class PosixNumberLock : public NumberLock {
+  public:
+    explicit PosixNumberLock(Descriptor file) : locked_(std::move(file)) {}
+
+  private:
+    const LockedDescriptor locked_;
 };
 
 // "process 1234 on node7 holds it", or "another process holds it" if nothing is known.
@@ -324,11 +343,40 @@ class PosixStorage : public Storage {
             // others find under the name.
             if (leads_to(path, directory))
                 return std::unique_ptr<DirectoryLock>(
-                    std::make_unique<PosixLock>(std::move(directory), path));
+                    std::make_unique<PosixDirectoryLock>(std::move(directory), path));
             if (errno != 0 && errno != ENOENT) return path_error(errno, "locking the directory", path);
         }
         return Status(Code::busy,
                       fmt::format("locking the directory '{}': it is replaced again and again", path));
+    }
+
+    // The number is the place of a byte, which need not exist, and the lock is one on that byte.
+    Result<std::unique_ptr<NumberLock>> lock_number(const std::string& path, uint64_t number) override {
+        const auto doing = [&] { return fmt::format("locking number {} by '{}'", number, path); };
+        TAILRACE_TRY(check_path("locking by the file", path));
+        TAILRACE_ASSIGN(const Place place, place_of(path));
+        Descriptor file = open_descriptor(place.name, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK,
+                                          place.above(), place.own() ? own_file_mode : usual_file_mode);
+        if (!file.valid()) {
+            const int error = errno;
+            return errno_status(error, doing());
+        }
+        struct flock byte {};
+        byte.l_type = F_WRLCK;
+        byte.l_whence = SEEK_SET;
+        byte.l_start = static_cast<off_t>(number);
+        byte.l_len = 1;
+        while (fcntl(file.get(), F_OFD_SETLK, &byte) != 0) {
+            const int error = errno;
+            if (error == EINTR) continue;
+            if (error == EAGAIN || error == EACCES)
+                return Status(Code::busy, fmt::format("{}: another process holds it", doing()));
+            if (error == ENOTSUP || error == ENOSYS || error == ENOLCK || error == EINVAL)
+                return Status(Code::unsupported,
+                              fmt::format("{}: its file system has no such locks", doing()));
+            return errno_status(error, doing());
+        }
+        return std::unique_ptr<NumberLock>(std::make_unique<PosixNumberLock>(std::move(file)));
     }
 
   private:
@@ -477,7 +525,8 @@ std::shared_ptr<Storage> make_posix_storage(const FileRules& rules) {
 
 Result<std::unique_ptr<DirectoryLock>> adopt_lock(Descriptor directory, const std::string& path) {
     if (directory.valid() && leads_to(path, directory))
-        return std::unique_ptr<DirectoryLock>(std::make_unique<PosixLock>(std::move(directory), path));
+        return std::unique_ptr<DirectoryLock>(
+            std::make_unique<PosixDirectoryLock>(std::move(directory), path));
     return Status(Code::invalid_argument,
                   fmt::format("taking over the lock of '{}': it is the lock of something else", path));
 }

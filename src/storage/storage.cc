@@ -43,6 +43,10 @@ void File::drop_cache() {}
 Status Storage::make_own_directories(const std::string& path) {
     return make_directories(path);
 }
+Result<std::unique_ptr<NumberLock>> Storage::lock_number(const std::string& path, uint64_t number) {
+    return Status(Code::unsupported,
+                  fmt::format("locking number {} by '{}': the storage offers no such locks", number, path));
+}
 void Storage::use_memory(std::span<std::byte>) {}
 void Storage::forget_memory() {}
 

@@ -153,6 +153,12 @@ class DirectoryLock {
     virtual int descriptor() const { return -1; }
 };
 
+// Held until destroyed, or until its process dies.
+class NumberLock {
+  public:
+    virtual ~NumberLock() = default;
+};
+
 class Storage {
   public:
     virtual ~Storage() = default;
@@ -184,6 +190,12 @@ class Storage {
     // one that excludes it; unsupported if the file system cannot tell.
     virtual Result<std::unique_ptr<DirectoryLock>> lock_directory(const std::string& path,
                                                                   LockKind kind = LockKind::exclusive) = 0;
+
+    // An advisory lock on a number, among all who lock numbers by the file at `path`, on any node. The
+    // file is made if it is missing; what it holds does not matter. A lock by a file that is removed
+    // excludes nobody any more. busy if somebody has the lock; unsupported (the default) if the file
+    // system cannot tell.
+    virtual Result<std::unique_ptr<NumberLock>> lock_number(const std::string& path, uint64_t number);
 
     // Offers memory that later writes will come from, for engines that register it once. The memory
     // must stay until this storage is destroyed or forget_memory() is called. Default: does

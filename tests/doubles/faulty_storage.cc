@@ -298,6 +298,11 @@ Result<std::unique_ptr<DirectoryLock>> FaultyStorage::lock_directory(const std::
     return inner_->lock_directory(path, kind);
 }
 
+Result<std::unique_ptr<NumberLock>> FaultyStorage::lock_number(const std::string& path, uint64_t number) {
+    TAILRACE_TRY(fate_->begin("locking a number by", path));
+    return inner_->lock_number(path, number);
+}
+
 void FaultyStorage::use_memory(std::span<std::byte> region) {
     inner_->use_memory(region);
 }

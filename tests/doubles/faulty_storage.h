@@ -69,6 +69,7 @@ class FaultyStorage : public Storage {
     Result<SpaceInfo> space(const std::string& path) override;
     Result<std::unique_ptr<DirectoryLock>> lock_directory(const std::string& path,
                                                           LockKind kind = LockKind::exclusive) override;
+    Result<std::unique_ptr<NumberLock>> lock_number(const std::string& path, uint64_t number) override;
     void use_memory(std::span<std::byte> region) override;
     void forget_memory() override;
     std::string_view name() const override { return "faulty"; }

@@ -64,6 +64,7 @@ struct MemoryStorage::World : MemoryDisk {
     std::vector<PendingName> pending_names;
     std::set<std::string> directories{"/", "."};
     std::map<std::string, std::pair<LockKind, int>> locks;  // and the number of holders
+    std::set<std::pair<MemoryInode*, uint64_t>> numbers;    // locked by a file
 
     void unlink(const InodePointer& inode) REQUIRES(mutex) {
         inode->names = 0;
@@ -105,6 +106,23 @@ class MemoryStorage::MemoryLock : public DirectoryLock {
     const uint64_t life_;
 };
 
+class MemoryStorage::MemoryNumberLock : public NumberLock {
+  public:
+    MemoryNumberLock(std::shared_ptr<World> world, std::unique_ptr<File> file,
+                     std::pair<MemoryInode*, uint64_t> number)
+        : world_(std::move(world)), file_(std::move(file)), number_(number), life_(world_->life) {}
+    ~MemoryNumberLock() override {
+        MutexLock lock(world_->mutex);
+        if (life_ == world_->life) world_->numbers.erase(number_);
+    }
+
+  private:
+    const std::shared_ptr<World> world_;
+    const std::unique_ptr<File> file_;  // keeps the file, and so its place among the locks
+    const std::pair<MemoryInode*, uint64_t> number_;
+    const uint64_t life_;
+};
+
 // ---- storage ------------------------------------------------------------------------------------------
 
 MemoryStorage::MemoryStorage(const MemoryStorageOptions& options) : world_(std::make_shared<World>()) {
@@ -116,6 +134,7 @@ void MemoryStorage::crash(std::mt19937_64& random) {
     MutexLock lock(world_->mutex);
     ++world_->life;
     world_->locks.clear();
+    world_->numbers.clear();
     // Every file that any name may lead to, in an order that does not depend on addresses.
     std::vector<InodePointer> inodes;
     std::set<MemoryInode*> seen;
@@ -146,6 +165,7 @@ void MemoryStorage::process_death() {
     MutexLock lock(world_->mutex);
     ++world_->life;
     world_->locks.clear();
+    world_->numbers.clear();
     std::vector<InodePointer> inodes;
     for (const auto& [path, inode] : world_->names) inodes.push_back(inode);
     world_->used_pages = 0;  // what was only open is gone
@@ -329,6 +349,20 @@ Result<std::unique_ptr<DirectoryLock>> MemoryStorage::lock_directory(const std::
     }
     ++held->second.second;
     return std::unique_ptr<DirectoryLock>(std::make_unique<MemoryLock>(world_, path));
+}
+
+Result<std::unique_ptr<NumberLock>> MemoryStorage::lock_number(const std::string& raw_path, uint64_t number) {
+    const std::string path = normal(raw_path);
+    if (!world_->options.offer_number_locks) return Storage::lock_number(path, number);
+    TAILRACE_ASSIGN(auto file, open(path, {Access::write, DirectIo::off}));
+    MutexLock lock(world_->mutex);
+    const auto named = world_->names.find(path);
+    const std::pair<MemoryInode*, uint64_t> held(named == world_->names.end() ? nullptr : named->second.get(),
+                                                 number);
+    if (held.first == nullptr || !world_->numbers.insert(held).second)
+        return Status(Code::busy,
+                      fmt::format("locking number {} by '{}': another process holds it", number, path));
+    return std::unique_ptr<NumberLock>(std::make_unique<MemoryNumberLock>(world_, std::move(file), held));
 }
 
 }  // namespace tailrace::internal

@@ -25,6 +25,7 @@ struct MemoryStorageOptions {
     uint64_t capacity_bytes = UINT64_MAX;  // then no_space; counted in pages of 4096 bytes
     uint64_t block_bytes = 4096;           // what space() reports
     bool offer_map = false;                // whether File::map works, as on tmpfs
+    bool offer_number_locks = true;        // whether lock_number works
 };
 
 class MemoryStorage : public Storage {
@@ -51,11 +52,13 @@ class MemoryStorage : public Storage {
     Result<SpaceInfo> space(const std::string& path) override;
     Result<std::unique_ptr<DirectoryLock>> lock_directory(const std::string& path,
                                                           LockKind kind = LockKind::exclusive) override;
+    Result<std::unique_ptr<NumberLock>> lock_number(const std::string& path, uint64_t number) override;
     std::string_view name() const override { return "memory"; }
 
   private:
     struct World;
     class MemoryLock;
+    class MemoryNumberLock;
     const std::shared_ptr<World> world_;  // shared with open files and locks, which may outlive the storage
 };
 

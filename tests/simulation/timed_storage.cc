@@ -116,6 +116,9 @@ class TimedStorage final : public Storage {
     Result<std::unique_ptr<DirectoryLock>> lock_directory(const std::string& path, LockKind kind) override {
         return inner_->lock_directory(path, kind);
     }
+    Result<std::unique_ptr<NumberLock>> lock_number(const std::string& path, uint64_t number) override {
+        return inner_->lock_number(path, number);
+    }
     void use_memory(std::span<std::byte> region) override { inner_->use_memory(region); }
     void forget_memory() override { inner_->forget_memory(); }
     std::string_view name() const override { return inner_->name(); }

@@ -436,6 +436,20 @@ TEST_P(StorageConformance, SharedLocksExcludeExclusiveOnesAndNotEachOther) {
     TAILRACE_EXPECT_FAILS(storage().lock_directory(directory(), LockKind::shared), Code::busy, directory());
 }
 
+TEST_P(StorageConformance, ANumberIsLockedOnceByAFile) {
+    auto first = storage().lock_number(path("lock"), 5);
+    TAILRACE_ASSERT_OK(first);
+    TAILRACE_EXPECT_FAILS(storage().lock_number(path("lock"), 5), Code::busy, path("lock"));
+    TAILRACE_EXPECT_OK(storage().lock_number(path("lock"), 6));
+    TAILRACE_EXPECT_OK(storage().lock_number(path("other"), 5));
+    first->reset();
+    auto again = storage().lock_number(path("lock"), 5);
+    TAILRACE_ASSERT_OK(again);
+    TAILRACE_EXPECT_OK(storage().remove(path("lock")));
+    TAILRACE_EXPECT_OK(storage().lock_number(path("lock"), 5));  // by the file that has the name now
+    TAILRACE_EXPECT_FAILS(storage().lock_number(path("none/lock"), 5), Code::not_found, "none");
+}
+
 TEST_P(StorageConformance, ClosingTwiceIsAllowedAndUsingAClosedFileIsNot) {
     auto file = file_with("a", bytes_of("x"));
     ASSERT_NE(file, nullptr);

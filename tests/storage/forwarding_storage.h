@@ -31,6 +31,9 @@ class ForwardingStorage : public Storage {
     Result<std::unique_ptr<DirectoryLock>> lock_directory(const std::string& path, LockKind kind) override {
         return inner_->lock_directory(path, kind);
     }
+    Result<std::unique_ptr<NumberLock>> lock_number(const std::string& path, uint64_t number) override {
+        return inner_->lock_number(path, number);
+    }
 
   protected:
     Storage& inner() { return *inner_; }

@@ -432,6 +432,32 @@ TEST_F(PosixStorageTest, ALockConflictsAcrossProcessesAndDiesWithItsHolder) {
     close(ready[1]);
 }
 
+TEST_F(PosixStorageTest, ALockedNumberConflictsAcrossProcessesAndDiesWithItsHolder) {
+    const std::string path = scratch_ / "lock";
+    int ready[2];
+    ASSERT_EQ(pipe(ready), 0);
+    const pid_t holder = fork();
+    if (holder == 0) {
+        auto lock = make_posix_storage()->lock_number(path, 3);
+        const pid_t heir = fork();  // must not keep the lock
+        (void)!write(ready[1], &heir, sizeof heir);
+        while (true) pause();
+    }
+    pid_t heirs[2] = {};  // as its parent and as it knows itself: 0
+    for (pid_t& heir : heirs)
+        EXPECT_EQ(read(ready[0], &heir, sizeof heir), static_cast<ssize_t>(sizeof heir));
+    TAILRACE_EXPECT_FAILS(storage_->lock_number(path, 3), Code::busy, path);
+    TAILRACE_EXPECT_OK(storage_->lock_number(path, 4));
+    kill(holder, SIGKILL);
+    waitpid(holder, nullptr, 0);
+    TAILRACE_EXPECT_OK(storage_->lock_number(path, 3));
+    if (std::max(heirs[0], heirs[1]) > 0) kill(std::max(heirs[0], heirs[1]), SIGKILL);
+    ASSERT_EQ(symlink(path.c_str(), (path + ".link").c_str()), 0);
+    EXPECT_FALSE(storage_->lock_number(path + ".link", 3).ok()) << "no link is followed";
+    close(ready[0]);
+    close(ready[1]);
+}
+
 TEST_F(PosixStorageTest, ALockOnADirectoryThatWasRemovedMeanwhileIsNone) {
     const std::string path = scratch_ / "place";
     ASSERT_EQ(mkdir(path.c_str(), 0777), 0);
