@@ -134,7 +134,8 @@ Result<bool> NodeFlusher::step() {
 
 void NodeFlusher::verify(const FlushJob& job) {
     std::vector<PartPlace> parts;
-    for (const auto& stream : job.streams) parts.push_back({job.key, stream.path});
+    for (const auto& stream : job.streams)
+        parts.push_back({job.key, stream.path, stream.path_offset - part_header_bytes});
     reading_.add([this, key = job.key, parts = std::move(parts)] {
         const Status verified = verify_before_commit(context_, parts);
         {

@@ -113,9 +113,10 @@ Result<SharedFileHead> read_shared_head(Storage& storage, const std::string& pat
 struct CapturedPart {
     std::string path;
     PartHeader header;
+    uint64_t offset = 0;  // where it begins in the file: not 0 for a copy in a protect object
 };
 // The captured part in a file of any name. corrupt if the file is not one, or is cut off.
-Result<CapturedPart> captured_part(Storage& storage, const std::string& path);
+Result<CapturedPart> captured_part(Storage& storage, const std::string& path, uint64_t offset = 0);
 
 // Complete captured parts in `directory` whose header is valid and agrees with the name and the
 // file's length, ascending by (key, rank). `leftovers` lists damaged and unfinished ones with the

@@ -25,20 +25,20 @@ Result<CapturedPart> read_part(Storage& storage, const std::string& path, const 
 
 }  // namespace
 
-Result<CapturedPart> captured_part(Storage& storage, const std::string& path) {
+Result<CapturedPart> captured_part(Storage& storage, const std::string& path, uint64_t offset) {
     TAILRACE_ASSIGN(auto file, storage.open(path, {Access::read, DirectIo::off}));
     TAILRACE_ASSIGN(uint64_t file_bytes, file->size());
     std::vector<std::byte> bytes(part_header_bytes);
-    TAILRACE_ASSIGN(size_t got, file->read_at(bytes, 0));
+    TAILRACE_ASSIGN(size_t got, file->read_at(bytes, offset));
     bytes.resize(got);
     auto header = decode_part_header(bytes);
     if (!header.ok()) return header.status().with_context(path);
-    uint64_t needed = part_header_bytes + header->stream.stream_bytes;
+    uint64_t needed = offset + part_header_bytes + header->stream.stream_bytes;
     if (file_bytes < needed)
         return Status(Code::corrupt,
                       fmt::format("{}: it is cut off: it needs {} bytes by its header, but has {}", path,
                                   needed, file_bytes));
-    return CapturedPart{path, std::move(*header)};
+    return CapturedPart{path, std::move(*header), offset};
 }
 
 Result<LocalListing> list_local(Storage& storage, const std::string& directory, const std::string& job) {

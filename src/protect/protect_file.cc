@@ -82,6 +82,14 @@ uint64_t logical_bytes(const MemberParts& member) {
     return bytes;
 }
 
+// With N - K = 1, stripe s has one column of data, that of the node at position s + K, and f(0, 0) is 1.
+std::optional<uint32_t> copied_position(const ProtectHead& head) {
+    if (head.redundancy.scheme == Scheme::partner) return head.kept;
+    const auto members = static_cast<uint32_t>(head.members.size());
+    if (members - head.redundancy.losses != 1) return std::nullopt;
+    return (head.position + head.redundancy.losses) % members;
+}
+
 uint32_t piece_count(const ProtectHead& head) {
     return head.redundancy.scheme == Scheme::partner ? 1 : head.redundancy.losses;
 }

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -57,6 +58,10 @@ struct ProtectHead {
     std::vector<uint32_t> block_crcs;
     bool operator==(const ProtectHead&) const = default;
 };
+
+// The position whose whole logical part is piece 0 of the object, as it is: with partner, and with
+// parity over a single node's data. Empty: there is none.
+std::optional<uint32_t> copied_position(const ProtectHead& head);
 
 // These follow from the members. `piece_count` pieces of `piece_bytes` lie behind the record: one of
 // the kept part's length, or K of coding.h's.

@@ -118,6 +118,14 @@ Sets make_sets(Domains domains, Redundancy redundancy, uint32_t set_nodes) {
     return made;
 }
 
+std::optional<uint32_t> copy_keeper(const ProtectionSet& set, uint32_t position) {
+    if (set.redundancy.scheme == Scheme::none) return std::nullopt;
+    if (set.redundancy.scheme == Scheme::partner) return set.keeper[position];
+    const auto members = static_cast<uint32_t>(set.nodes.size());
+    if (members - set.redundancy.losses != 1) return std::nullopt;
+    return (position + 1) % members;
+}
+
 uint32_t kept_by(const ProtectionSet& set, uint32_t position) {
     const auto found = std::find(set.keeper.begin(), set.keeper.end(), position);
     INVARIANT(found != set.keeper.end());

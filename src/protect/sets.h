@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -47,6 +48,10 @@ struct Sets {
 // gets more or fewer so that all sets are alike, fewer if there are fewer domains, and always as many
 // as it needs to survive what it should, as long as there are so many nodes.
 Sets make_sets(std::span<const std::string> domains, Redundancy redundancy, uint32_t set_nodes);
+
+// The position that keeps a whole copy of what the node at `position` has captured (copied_position in
+// protect_file.h). Empty: none does.
+std::optional<uint32_t> copy_keeper(const ProtectionSet& set, uint32_t position);
 
 // The position whose copy the node at `position` keeps.
 uint32_t kept_by(const ProtectionSet& set, uint32_t position);

@@ -78,7 +78,7 @@ ArrayFacts facts_of_parts(Storage& local, const ArrayPoints& points, const Array
     ArrayFacts facts;
     for (const auto& place : parts) {
         const Status read = [&]() -> Status {
-            TAILRACE_ASSIGN(const auto part, captured_part(local, place.path));
+            TAILRACE_ASSIGN(const auto part, captured_part(local, place.path, place.offset));
             const uint32_t rank = part.header.stream.rank;
             TAILRACE_ASSIGN(
                 const auto reader,
@@ -94,7 +94,7 @@ ArrayFacts facts_of_parts(Storage& local, const ArrayPoints& points, const Array
 
 Status verify_parts(Storage& local, std::span<const PartPlace> parts, uint64_t memory_bytes) {
     for (const auto& place : parts) {
-        const auto part = captured_part(local, place.path);
+        const auto part = captured_part(local, place.path, place.offset);
         if (part.status().code() == Code::not_found)
             return Status(Code::corrupt, "a captured part is missing: " + part.status().message());
         TAILRACE_TRY(part.status());

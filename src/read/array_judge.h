@@ -55,6 +55,7 @@ Result<ArrayFacts> decode_array_facts(std::span<const std::byte> bytes);
 struct PartPlace {
     EpochKey key;
     std::string path;
+    uint64_t offset = 0;  // as in CapturedPart
 };
 // Reads the parts' tables of regions from their files, one after the other, and answers the
 // question.

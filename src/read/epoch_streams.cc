@@ -64,7 +64,7 @@ void EpochStreams::add_part(Storage& local, const CapturedPart& part,
     infos_[info.rank] = info;
     streams_[info.rank].push_back({"the captured part",
                                    {StreamExtent{files_.add(local, part.path, DirectIo::off),
-                                                 part_header_bytes, 0, info.stream_bytes}}});
+                                                 part.offset + part_header_bytes, 0, info.stream_bytes}}});
 }
 
 void EpochStreams::add_shared(Storage& storage, const SharedEpoch& shared, DirectIo direct) {
