@@ -270,6 +270,12 @@ BrokenClaim check_file_name(std::span<const std::byte> input) {
     auto plan = parse_plan_file_name(text);
     if (plan && to_string(*plan) != text) return "a plan record's name does not come back";
     if (plan && (shared || part)) return "a name is that of a plan record and of something else";
+    auto kept = parse_kept_plan_file_name(text);
+    if (kept && to_string(*kept) != text) return "a kept plan record's name does not come back";
+    if (kept && (shared || part || plan)) return "a name is that of a kept plan record and of something else";
+    auto lock = parse_takeover_lock_name(text);
+    if (lock && to_string(*lock) != text) return "a lock file's name does not come back";
+    if (lock && (shared || part || takeover)) return "a name is that of a lock file and of something else";
     return {};
 }
 

@@ -188,7 +188,7 @@ Result<bool> NodeAgent::step() {
     moved |= commit_checks_.step();
     moved |= aggregator_->step();
     for (const auto& plan : aggregator_->take_plans())
-        if (!has_ended(plan->key)) plans_.planned(plan->key, plan->offers);
+        if (!has_ended(plan->key)) on_planned(*plan);
     for (const auto& result : aggregator_->take_results()) {
         on_result(result);
         moved = true;
@@ -252,6 +252,10 @@ Status NodeAgent::on_message(const Message& message) {
         if (!has_ended(fit->key)) plans_.arrays_fit(fit->key);
     } else if (const auto* safe = std::get_if<EpochProtected>(&news)) {
         on_epoch_protected(*safe);
+    } else if (const auto* plan = std::get_if<PlanToKeep>(&news)) {
+        const int node = context_.topology.node_of_rank[static_cast<size_t>(message.source)];
+        if (!has_ended(plan->key) && node_with_copy_here(context_) == node)
+            plans_.planned_for(plan->key, node, plan->offers);
     } else if (const auto* announced = std::get_if<Announced>(&news)) {
         TAILRACE_TRY(on_announced(*announced));
     } else if (const auto* answers = std::get_if<AnswersEnded>(&news)) {
@@ -395,8 +399,17 @@ void NodeAgent::on_protected(const ProtectResult& result) {
     to_root(report_protection(context_, result));
     auto& epoch = epochs_[result.key];
     epoch.protecting = false;
+    epoch.is_protected = result.status.ok();
     start_queued();
     if (epoch.final()) finish(result.key, epoch);
+}
+
+// A node of the same group has this plan already.
+void NodeAgent::on_planned(const FlushPlan& plan) {
+    plans_.planned(plan.key, plan.offers);
+    const auto keeper = copy_keeper_of_node(context_);
+    if (keeper && !in_one_group(context_, context_.node, *keeper) && epochs_[plan.key].is_protected)
+        post_to_node(*keeper, PlanToKeep{plan.key, plan.offers});
 }
 
 // Ranks may hear of the epoch's end first.

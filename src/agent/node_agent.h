@@ -107,6 +107,7 @@ class NodeAgent final : private CommitChecks::Agent {
         bool started = false;       // the aggregator has the job
         bool let_go = false;        // the aggregator reads no captured part of it any more
         bool protecting = false;    // the protector reads its captured parts
+        bool is_protected = false;  // by this node's set
         std::optional<EpochEnded> ended;
         bool final() const { return ended && (!started || let_go) && !protecting; }
     };
@@ -157,6 +158,7 @@ class NodeAgent final : private CommitChecks::Agent {
     void on_result(const FlushResult& result);
     void on_protected(const ProtectResult& result);
     void on_epoch_protected(const EpochProtected& news);
+    void on_planned(const FlushPlan& plan);
     Status on_message(const Message& message);
     Status check_sender(int source, const AgentMessage& news) const;
     void maybe_start(EpochKey key, Epoch& epoch);

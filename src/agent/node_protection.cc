@@ -19,6 +19,29 @@ bool wants_protection(const JobContext& context, uint64_t sequence) {
     return every > 0 && sequence % every == 0;
 }
 
+std::optional<int> copy_keeper_of_node(const JobContext& context) {
+    if (context.sets.sets.empty()) return std::nullopt;
+    const auto& set = context.sets.set_of(context.node);
+    const auto keeper = copy_keeper(set, context.sets.position_of(context.node));
+    if (!keeper) return std::nullopt;
+    return set.nodes[*keeper];
+}
+
+std::optional<int> node_with_copy_here(const JobContext& context) {
+    if (context.sets.sets.empty()) return std::nullopt;
+    const auto& set = context.sets.set_of(context.node);
+    for (uint32_t position = 0; position < set.nodes.size(); ++position)
+        if (copy_keeper(set, position) == context.sets.position_of(context.node)) return set.nodes[position];
+    return std::nullopt;
+}
+
+bool in_one_group(const JobContext& context, int a, int b) {
+    const auto group = [&](int node) {
+        return group_of_node(node, context.node_count(), context.config.files).index;
+    };
+    return group(a) == group(b);
+}
+
 uint32_t losses_survived(const JobContext& context) {
     uint32_t losses = UINT32_MAX;
     for (const auto& set : context.sets.sets) losses = std::min(losses, set.redundancy.losses);

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -27,6 +28,13 @@ Result<std::unique_ptr<Protector>> make_protector(const JobContext& context, std
 
 // A node's job in the protection of an epoch that all its ranks have captured.
 ProtectJob protect_job_of(const JobContext& context, EpochKey key, std::span<const Captured> captures);
+
+// The node that keeps a whole copy of what this node captures, and the one of which this node does. Such a
+// node can write the other's share of the shared files (drain/kept_share.h). Empty: there is none.
+std::optional<int> copy_keeper_of_node(const JobContext& context);
+std::optional<int> node_with_copy_here(const JobContext& context);
+// Whether both nodes write the same files.
+bool in_one_group(const JobContext& context, int a, int b);
 
 // How many nodes of each set may be lost when all sets have protected an epoch.
 uint32_t losses_survived(const JobContext& context);

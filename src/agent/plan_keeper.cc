@@ -1,6 +1,7 @@
 #include "agent/plan_keeper.h"
 
 #include "agent/node_aggregator.h"
+#include "agent/node_protection.h"
 #include "base/caught.h"
 #include "base/log.h"
 #include "capture/local_tier.h"
@@ -32,26 +33,34 @@ void PlanKeeper::remove_old(const std::set<EpochKey>& spared) const {
     const auto directories =
         directories_of_node(*context_.local, context_.tier, context_.node, context_.topology, context_.hosts);
     if (!directories.ok()) return;
+    const auto is_old = [&](const auto& name) {
+        return name && name->job == context_.config.name && name->key.run < context_.run &&
+               (name->unfinished || !spared.contains(name->key));
+    };
     for (const auto& directory : *directories) {
         const auto entries = context_.local->list(directory);
         if (!entries.ok()) continue;
-        for (const auto& entry : *entries) {
-            const auto name = parse_plan_file_name(entry.name);
-            if (!name || name->job != context_.config.name || name->key.run >= context_.run) continue;
-            if (name->unfinished || !spared.contains(name->key))
+        for (const auto& entry : *entries)
+            if (is_old(parse_plan_file_name(entry.name)) || is_old(parse_kept_plan_file_name(entry.name)))
                 remove_or_warn(*context_.local, join_path(directory, entry.name));
-        }
     }
 }
 
-std::string PlanKeeper::path_of(EpochKey key) const {
-    const PlanFileName name{context_.config.name, key, static_cast<uint32_t>(context_.node), false};
-    return join_path(context_.tier.directory(context_.node), to_string(name));
+std::string PlanKeeper::path_of(EpochKey key, int of_node) const {
+    const auto node = static_cast<uint32_t>(of_node);
+    const auto& job = context_.config.name;
+    return join_path(context_.tier.directory(context_.node),
+                     of_node == context_.node ? to_string(PlanFileName{job, key, node, false})
+                                              : to_string(KeptPlanFileName{job, key, node, false}));
 }
 
 void PlanKeeper::planned(EpochKey key, std::vector<NodeOffer> offers) {
+    planned_for(key, context_.node, std::move(offers));
+}
+
+void PlanKeeper::planned_for(EpochKey key, int node, std::vector<NodeOffer> offers) {
     if (recovered_.contains(key)) return;
-    pending_[key].offers = std::move(offers);
+    pending_[key].offers[node] = std::move(offers);
     write_if_known(key);
 }
 
@@ -62,39 +71,39 @@ void PlanKeeper::arrays_fit(EpochKey key) {
 
 void PlanKeeper::write_if_known(EpochKey key) {
     auto& pending = pending_[key];
-    if (!pending.arrays_fit || !pending.offers) return;
-    written_.insert(key);
-    writing_.add([this, key, offers = std::move(*pending.offers)] {
-        const Status written = write(key, offers);
-        if (written.ok() || failed_) return;
-        failed_ = true;
-        log(LogLevel::warning,
-            "the plan record of {} could not be written, so only this program or the next session can "
-            "finish the epoch: {}",
-            to_string(key), written.message());
-    });
-    pending_.erase(key);
+    if (!pending.arrays_fit) return;
+    for (auto& [node, offers] : std::exchange(pending.offers, {})) {
+        written_[key].insert(node);
+        writing_.add([this, key, of_node = node, its_offers = std::move(offers)] {
+            const Status written = write(key, of_node, its_offers);
+            if (written.ok() || failed_) return;
+            failed_ = true;
+            log(LogLevel::warning,
+                "the plan record of {} could not be written, so the epoch can be finished only by this "
+                "program or the next session: {}",
+                to_string(key), written.message());
+        });
+    }
 }
 
-Status PlanKeeper::write(EpochKey key, std::vector<NodeOffer> offers) const {
+Status PlanKeeper::write(EpochKey key, int node, std::vector<NodeOffer> offers) const {
     const auto& config = context_.config;
     const auto settings = plan_settings(context_);
-    TAILRACE_ASSIGN(
-        const auto plan,
-        make_solo_plan(config.name, key, context_.run_uid, static_cast<uint32_t>(context_.rank_count()),
-                       group_of_node(context_.node, context_.node_count(), config.files), std::move(offers),
-                       settings));
-    NodePlace place{context_.node, {}, context_.tier.shared_text, config.keep_shared};
+    TAILRACE_ASSIGN(const auto plan, make_solo_plan(config.name, key, context_.run_uid,
+                                                    static_cast<uint32_t>(context_.rank_count()),
+                                                    group_of_node(node, context_.node_count(), config.files),
+                                                    std::move(offers), settings));
+    NodePlace place{node, {}, context_.tier.shared_text, config.keep_shared};
     if (place.shared_dir.empty())
         return Status(Code::unsupported, "the shared directory has no absolute path");
     // It may have been cut (capture/local_tier.h), and would lead to another directory.
     if (place.shared_dir.size() >= max_part_directory_bytes)
         return Status(Code::unsupported, "the path of the shared directory is too long for a plan record");
-    for (int node = 0; node < context_.node_count(); ++node)
-        place.hosts.push_back(context_.hosts[static_cast<size_t>(context_.topology.representative(node))]);
+    for (int other = 0; other < context_.node_count(); ++other)
+        place.hosts.push_back(context_.hosts[static_cast<size_t>(context_.topology.representative(other))]);
     const auto bytes = encode(record_plan(plan, settings.chunk_bytes, place));
 
-    const auto path = path_of(key);
+    const auto path = path_of(key, node);
     const auto unfinished = path + ".unfinished";
     {
         OpenOptions how{Access::write, DirectIo::off};
@@ -113,10 +122,16 @@ Status PlanKeeper::write(EpochKey key, std::vector<NodeOffer> offers) const {
 
 void PlanKeeper::ended(const EpochEnded& news) {
     pending_.erase(news.key);
-    const bool known = written_.erase(news.key) + recovered_.erase(news.key) > 0;
+    auto nodes = written_[news.key];
+    written_.erase(news.key);
+    if (recovered_.erase(news.key) > 0) {
+        nodes.insert(context_.node);
+        if (const auto other = node_with_copy_here(context_)) nodes.insert(*other);
+    }
     const bool parts_stay = news.state == EpochState::failed && news.captured_everywhere && !news.refused;
-    if (!known || parts_stay) return;
-    writing_.add([this, path = path_of(news.key)] { remove_or_warn(*context_.local, path); });
+    if (nodes.empty() || parts_stay) return;
+    for (const int node : nodes)
+        writing_.add([this, path = path_of(news.key, node)] { remove_or_warn(*context_.local, path); });
 }
 
 }  // namespace tailrace::internal

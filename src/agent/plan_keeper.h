@@ -7,6 +7,10 @@
 // committed, or can never be. It stays if the epoch has failed while all of its parts lie in the
 // node-local tiers.
 //
+// Where this node keeps a copy of what another node has captured (setting redundancy), it can write that
+// node's share as well, if it knows the other's record. That follows from its own if both nodes are of
+// one group. Otherwise the keeper writes it beside the copy, under the same conditions.
+//
 // An epoch does not fail because its record could not be written. The log says so once.
 //
 // Files are read and written in a thread of the keeper's own. Only the background's thread calls
@@ -40,24 +44,26 @@ class PlanKeeper {
     void finish() { writing_.finish(); }
 
     void planned(EpochKey key, std::vector<NodeOffer> offers);  // of every node of the group
+    // The same for the group of another node, of which this node keeps a copy.
+    void planned_for(EpochKey key, int node, std::vector<NodeOffer> offers);
     void arrays_fit(EpochKey key);
     void ended(const EpochEnded& news);
 
   private:
     struct Pending {
-        std::optional<std::vector<NodeOffer>> offers;
+        std::map<int, std::vector<NodeOffer>> offers;  // by the node whose record is to be written
         bool arrays_fit = false;
     };
     void write_if_known(EpochKey key);
-    Status write(EpochKey key, std::vector<NodeOffer> offers) const;
+    Status write(EpochKey key, int node, std::vector<NodeOffer> offers) const;
     void remove_old(const std::set<EpochKey>& spared) const;
-    std::string path_of(EpochKey key) const;
+    std::string path_of(EpochKey key, int node) const;
 
     const JobContext& context_;
     std::set<EpochKey> recovered_;
     std::map<EpochKey, Pending> pending_;
-    std::set<EpochKey> written_;  // or about to be
-    bool failed_ = false;         // only the thread uses it
+    std::map<EpochKey, std::set<int>> written_;  // or about to be: by epoch, of which nodes
+    bool failed_ = false;                        // only the thread uses it
     WorkQueue writing_;
 };
 

@@ -253,6 +253,8 @@ Status CollectiveBackground::protect(const std::vector<std::optional<Captured>>&
     const auto start = Clock::now();
     const auto done = protect_together(*context_.transport, *context_.local, context_.topology, context_.sets,
                                        work, protect_settings(context_));
+    if (const auto epoch = epochs_.find(key); epoch != epochs_.end())
+        epoch->second.is_protected = done.status.ok();
     std::vector<std::byte> mine;
     if (context_.is_representative()) {
         ProtectResult result{key, done.status, std::chrono::duration<double>(Clock::now() - start).count(),
@@ -362,9 +364,16 @@ void CollectiveBackground::start_flush(EpochKey key) {
     job.run_uid = epoch.run_uid;
     job.rank_count = epoch.rank_count;
     job.streams = epoch.streams;
-    const auto group = group_of_node(context_.node, context_.node_count(), context_.config.files);
-    job.offers.emplace(epoch.offers.begin() + group.first_node, epoch.offers.begin() + group.last_node);
+    const auto offers_of_group = [&](int node) {
+        const auto group = group_of_node(node, context_.node_count(), context_.config.files);
+        return std::vector<NodeOffer>(epoch.offers.begin() + group.first_node,
+                                      epoch.offers.begin() + group.last_node);
+    };
+    job.offers = offers_of_group(context_.node);
     plans_->planned(key, *job.offers);
+    const auto other = node_with_copy_here(context_);
+    if (other && epoch.is_protected && !in_one_group(context_, *other, context_.node))
+        plans_->planned_for(key, *other, offers_of_group(*other));
     flusher_->start(std::move(job));
 }
 

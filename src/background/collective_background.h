@@ -66,6 +66,7 @@ class CollectiveBackground : public Background {
         bool started = false;
         bool result_known = false;  // this node's result
         bool recovered = false;
+        bool is_protected = false;
         std::optional<EpochEnded> ended;
     };
 

@@ -108,6 +108,18 @@ std::optional<SharedFileName> parse_takeover_name(std::string_view text) {
     return name;
 }
 
+std::string to_string(const TakeoverLockName& name) {
+    return fmt::format("{}.e{:09}.r{:04}.takeover.lock", name.job, name.key.epoch, name.key.run);
+}
+
+std::optional<TakeoverLockName> parse_takeover_lock_name(std::string_view text) {
+    const auto fields = take_apart(text, ".lock");
+    if (!fields || fields->unfinished) return std::nullopt;
+    TakeoverLockName name{fields->job, fields->key};
+    if (to_string(name) != text) return std::nullopt;
+    return name;
+}
+
 std::optional<SharedFileName> parse_shared_file_name(std::string_view text) {
     auto fields = take_apart(text, ".tailrace");
     if (!fields) return std::nullopt;
@@ -148,6 +160,21 @@ std::optional<PlanFileName> parse_plan_file_name(std::string_view text) {
     auto fields = take_apart(text, ".plan");
     if (!fields) return std::nullopt;
     PlanFileName name{fields->job, fields->key, 0, fields->unfinished};
+    if (!remove_prefix(fields->rest, "n") || !read_number(fields->rest, name.node) || name.node >= max_ranks)
+        return std::nullopt;
+    if (to_string(name) != text) return std::nullopt;
+    return name;
+}
+
+std::string to_string(const KeptPlanFileName& name) {
+    return fmt::format("{}.e{:09}.r{:04}.n{:05}.kept-plan{}", name.job, name.key.epoch, name.key.run,
+                       name.node, name.unfinished ? unfinished_suffix : "");
+}
+
+std::optional<KeptPlanFileName> parse_kept_plan_file_name(std::string_view text) {
+    auto fields = take_apart(text, ".kept-plan");
+    if (!fields) return std::nullopt;
+    KeptPlanFileName name{fields->job, fields->key, 0, fields->unfinished};
     if (!remove_prefix(fields->rest, "n") || !read_number(fields->rest, name.node) || name.node >= max_ranks)
         return std::nullopt;
     if (to_string(name) != text) return std::nullopt;

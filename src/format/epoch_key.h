@@ -55,6 +55,14 @@ using WorkingName = std::string (*)(const SharedFileName& name);
 std::string unfinished_name(const SharedFileName& name);  // while a session writes it
 std::string takeover_name(const SharedFileName& name);    // while nodes write it on their own
 std::optional<SharedFileName> parse_takeover_name(std::string_view text);
+// NAME.e000000012.r0003.takeover.lock: the file by which nodes lock their shares of an epoch's takeovers.
+struct TakeoverLockName {
+    std::string job;
+    EpochKey key;
+    bool operator==(const TakeoverLockName&) const = default;
+};
+std::string to_string(const TakeoverLockName& name);
+std::optional<TakeoverLockName> parse_takeover_lock_name(std::string_view text);
 // A path without the ".unfinished" at its end. Empty if it does not end so.
 std::string finished_path(std::string_view path);
 

@@ -77,4 +77,16 @@ struct PlanFileName {
 std::string to_string(const PlanFileName& name);
 std::optional<PlanFileName> parse_plan_file_name(std::string_view text);
 
+// NAME.e000000012.r0003.n00005.kept-plan: the plan record of node 5, on the node that keeps a copy of
+// what node 5 has captured. While it is written, ".unfinished" is added.
+struct KeptPlanFileName {
+    std::string job;
+    EpochKey key;
+    uint32_t node = 0;
+    bool unfinished = false;
+    bool operator==(const KeptPlanFileName&) const = default;
+};
+std::string to_string(const KeptPlanFileName& name);
+std::optional<KeptPlanFileName> parse_kept_plan_file_name(std::string_view text);
+
 }  // namespace tailrace::internal

@@ -345,6 +345,28 @@ EpochProtected get_epoch_protected(ByteReader& in) {
     return m;
 }
 
+void put_body(ByteWriter& out, const PlanToKeep& m) {
+    put(out, m.key);
+    out.put(static_cast<uint64_t>(m.offers.size()));
+    for (const auto& offer : m.offers) {
+        out.put(static_cast<uint32_t>(offer.node));
+        out.put(static_cast<uint64_t>(offer.streams.size()));
+        for (const auto& stream : offer.streams) put(out, stream);
+    }
+}
+PlanToKeep get_plan_to_keep(ByteReader& in) {
+    PlanToKeep m;
+    m.key = get_key(in);
+    const uint64_t count = in.get_count(4 + 8);
+    for (uint64_t i = 0; i < count && in.ok(); ++i) {
+        auto& offer = m.offers.emplace_back();
+        offer.node = get_int(in);
+        offer.streams.resize(in.get_count(stream_info_bytes));
+        for (auto& stream : offer.streams) stream = get_stream(in);
+    }
+    return m;
+}
+
 AgentMessage get_body(ByteReader& in, uint8_t kind) {
     switch (kind) {
         case 0:
@@ -385,6 +407,8 @@ AgentMessage get_body(ByteReader& in, uint8_t kind) {
             return get_node_protected(in);
         case 18:
             return get_epoch_protected(in);
+        case 19:
+            return get_plan_to_keep(in);
         default:
             in.set_failed();
             return EpochFlushing{};

@@ -11,6 +11,8 @@
 //   MayCommit        root -> agents            it can be restored: leaders may write their slots
 //   NodeProtected    agent -> root             whether this node's set has protected it
 //   EpochProtected   root -> agents -> ranks   all sets have
+//   PlanToKeep       agent -> agent            what the group of the sender's node brings: the receiver keeps
+//                                              a copy of what that node has captured
 //   GroupResult      coordinator -> root       how a group's flush ended
 //   NodeFlushed      agent -> root             what a flush has cost this node, for the record
 //   EpochEnded       root -> agents -> ranks   how the epoch ended
@@ -37,6 +39,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "flush/plan.h"
 #include "format/epoch_key.h"
 #include "format/part_file.h"
 #include "ledger/epoch_state.h"
@@ -85,6 +88,11 @@ struct EpochProtected {
     EpochKey key;
     double seconds = 0;   // of the slowest node
     uint32_t losses = 0;  // how many nodes of each set may be lost
+};
+
+struct PlanToKeep {
+    EpochKey key;
+    std::vector<NodeOffer> offers;  // of every node of the group
 };
 
 struct GroupResult {
@@ -162,7 +170,7 @@ struct StopAsked {
 using AgentMessage =
     std::variant<Captured, NodeCaptured, Decision, GroupResult, EpochEnded, EpochFlushing, BackgroundEnded,
                  NodeFlushed, SavesEnded, ArraysAsked, ArraysAnswered, MayCommit, PartsVerified, ArraysFit,
-                 Announced, AnswersEnded, StopAsked, NodeProtected, EpochProtected>;
+                 Announced, AnswersEnded, StopAsked, NodeProtected, EpochProtected, PlanToKeep>;
 
 std::vector<std::byte> encode(const AgentMessage& message);
 Result<AgentMessage> decode_agent_message(std::span<const std::byte> bytes);

@@ -16,6 +16,11 @@ TEST(FileNameTest, NamesAreWrittenAsSpecified) {
     EXPECT_EQ(to_string(PlanFileName{"heat", {12, 3}, 5, true}),
               "heat.e000000012.r0003.n00005.plan.unfinished");
     EXPECT_EQ(takeover_name({"heat", {12, 3}, 1, 2, true}), "heat.e000000012.r0003.2of2.tailrace.takeover");
+    EXPECT_EQ(to_string(TakeoverLockName{"heat", {12, 3}}), "heat.e000000012.r0003.takeover.lock");
+    EXPECT_EQ(to_string(KeptPlanFileName{"heat", {12, 3}, 5, false}),
+              "heat.e000000012.r0003.n00005.kept-plan");
+    EXPECT_EQ(to_string(KeptPlanFileName{"heat", {12, 3}, 5, true}),
+              "heat.e000000012.r0003.n00005.kept-plan.unfinished");
     EXPECT_EQ(to_string(EpochKey{12, 3}), "epoch 12 of run 3");
 }
 
@@ -47,6 +52,14 @@ TEST(FileNameTest, EveryNameComesBack) {
         EXPECT_EQ(parse_plan_file_name(to_string(plan)), plan) << to_string(plan);
         EXPECT_EQ(parse_plan_file_name(to_string(part)), std::nullopt);
         EXPECT_EQ(parse_part_file_name(to_string(plan)), std::nullopt);
+        KeptPlanFileName kept{part.job, part.key, part.rank, part.unfinished};
+        EXPECT_EQ(parse_kept_plan_file_name(to_string(kept)), kept) << to_string(kept);
+        EXPECT_EQ(parse_plan_file_name(to_string(kept)), std::nullopt);
+        EXPECT_EQ(parse_kept_plan_file_name(to_string(plan)), std::nullopt);
+        TakeoverLockName lock{part.job, part.key};
+        EXPECT_EQ(parse_takeover_lock_name(to_string(lock)), lock) << to_string(lock);
+        EXPECT_EQ(parse_takeover_lock_name(to_string(lock) + ".unfinished"), std::nullopt);
+        EXPECT_EQ(parse_takeover_name(to_string(lock)), std::nullopt);
     }
 }
 
@@ -83,6 +96,15 @@ TEST(FileNameTest, ForeignNamesAreNotOurs) {
           "heat.e000000012.r0003.p00005.capture.old", "heat.e000000012.r0003.p67108864.capture",
           "heat.e000000012.r0003.p.capture", "heat.e000000012.r0003.p0000x.capture"})
         EXPECT_EQ(parse_part_file_name(name), std::nullopt) << name;
+}
+
+TEST(FileNameTest, ForeignNamesOfKeptPlansAndLocksAreNotOurs) {
+    for (const char* name : {"heat.e000000012.r0003.n5.kept-plan", "heat.e000000012.r0003.p00005.kept-plan",
+                             "heat.e000000012.r0003.n67108864.kept-plan", "heat.e000000012.r0003.kept-plan"})
+        EXPECT_EQ(parse_kept_plan_file_name(name), std::nullopt) << name;
+    for (const char* name : {"heat.e000000012.r0003.lock", "heat.e12.r0003.takeover.lock",
+                             "heat.e000000012.r0003.1of2.lock", "heat.e000000012.r0003.takeover.lock.bak"})
+        EXPECT_EQ(parse_takeover_lock_name(name), std::nullopt) << name;
 }
 
 TEST(FileNameTest, JobNamesHaveNoDotsAndAnEnd) {

@@ -68,6 +68,10 @@ bool write_samples(const std::filesystem::path& directory) {
     ok &= write_file(corpus / "file_name" / "seed_protect",
                      text_bytes(to_string(ProtectFileName{"job-1", {12, 3}, 5, true})));
     ok &= write_file(corpus / "file_name" / "seed_plan", text_bytes(to_string(plan_name)));
+    ok &= write_file(corpus / "file_name" / "seed_kept_plan",
+                     text_bytes(to_string(KeptPlanFileName{"job-1", {12, 3}, 5, true})));
+    ok &= write_file(corpus / "file_name" / "seed_takeover_lock",
+                     text_bytes(to_string(TakeoverLockName{"job-1", {12, 3}})));
     return ok;
 }
 

@@ -58,7 +58,8 @@ std::vector<AgentMessage> sample_messages() {
             AnswersEnded{failure},
             StopAsked{"signal TERM at rank 3"},
             NodeProtected{{7, 2}, {3, false, "no space", 0.5, 100, 200}},
-            EpochProtected{{7, 2}, 0.5, 1}};
+            EpochProtected{{7, 2}, 0.5, 1},
+            PlanToKeep{{7, 2}, {{3, {{1, 5000, 4096, 9}}}, {4, {}}}}};
 }
 
 TEST(AgentMessageTest, EveryKindSurvivesARoundTrip) {
