@@ -123,6 +123,12 @@ Exit run_agent(const AgentRun& options, const Config& config, std::shared_ptr<Ag
         if (!idle.ok()) return report(idle.status());
         how.idle_exit = *idle;
     }
+    how.for_lost.reset();
+    if (options.for_lost != "never") {
+        const auto for_lost = time_of(options.for_lost, "--for-lost");
+        if (!for_lost.ok()) return report(for_lost.status());
+        how.for_lost = *for_lost;
+    }
     SystemStorageOptions local_options;
     local_options.engine = IoEngine::posix;
     local_options.rules.own_in = config.local_dir;
@@ -184,7 +190,7 @@ Exit become_mpi_agent(const AgentRun& options) {
     const std::string program = (self.parent_path() / "tailrace-agent-mpi").string();
     if (options.background)
         return report(Status(Code::invalid_argument, "--mpi: the launcher starts agents in the background"));
-    std::vector<std::string> words{program, "--grace", options.grace};
+    std::vector<std::string> words{program, "--grace", options.grace, "--for-lost", options.for_lost};
     if (!options.local_dir.empty()) words.insert(words.end(), {"--local-dir", options.local_dir});
     if (!options.idle_exit.empty()) words.insert(words.end(), {"--idle-exit", options.idle_exit});
     std::vector<char*> pointers;

@@ -17,6 +17,7 @@ struct AgentRun {
     std::string local_dir;
     std::string idle_exit;
     std::string grace = "30s";
+    std::string for_lost = "1min";
     std::string log_file;
     bool background = false;
 };

@@ -150,7 +150,7 @@ lives, its own threads carry its epochs to the shared directory, or, if agents w
   srun --overlap --ntasks-per-node=1 tailrace agent --mpi &      (mpiexec -ppn 1 ...)
 these agents do (setting agent_carries). When it has died, the agent finishes
 every epoch that was captured whole on all nodes, with the settings writers, buffers, direct_io,
-bandwidth_cap and background_nice.
+bandwidth_cap and background_nice. With redundancy = partner it also writes the share of a lost node.
 
   tailrace agent status    what it does, and which epochs wait for which nodes
   tailrace agent drain     finish now what can be finished, and say what is left
@@ -180,6 +180,12 @@ Command add_agent(CLI::App& program) {
     command
         ->add_option("--grace", options->grace,
                      "run, stop: how long to go on finishing epochs when told to end")
+        ->capture_default_str();
+    command
+        ->add_option(
+            "--for-lost", options->for_lost,
+            "run: take a node for lost whose share of an epoch is missing for that long, and write it "
+            "from the copy that lies here, if there is one; or never")
         ->capture_default_str();
     command->add_flag("--json", options->json, "status, drain, stop: print JSON");
     command->footer(about);

@@ -47,6 +47,7 @@ struct Options {
     std::string local_dir;
     std::string job;
     std::string wait;
+    std::string for_lost;
     bool newest_first = false;
     bool dry_run = false;
     bool json = false;
@@ -93,7 +94,8 @@ struct Share {
     Fate fate = Fate::waiting;
     std::string why;
     std::vector<std::string> waiting_for;
-    int round = 0;  // in which its record was last seen
+    int round = 0;      // in which its record was last seen
+    bool more = false;  // a later pass may write the share of a lost node
 };
 
 struct EpochId {
@@ -107,6 +109,7 @@ struct EpochId {
 struct Summary {
     std::map<std::string, Share> shares;  // by directory
     uint64_t written_bytes = 0;           // by this command
+    std::set<std::string> written_for;    // lost nodes whose shares are among these
 
     // What is true of the epoch: the first of these that some directory says.
     const Share& decisive() const {
@@ -144,7 +147,9 @@ struct Summary {
                 break;
         }
         if (with_bytes && written_bytes > 0)
-            said += fmt::format(" ({} written here)", format_bytes(written_bytes));
+            said += fmt::format(
+                " ({} written here{})", format_bytes(written_bytes),
+                written_for.empty() ? "" : fmt::format(", also for {}", fmt::join(written_for, ", ")));
         return said;
     }
 };
@@ -159,14 +164,16 @@ bool is_of_job(const std::string& directory, const std::string& job) {
 
 class Drain {
   public:
-    Drain(const Options& options, const Config& config, std::shared_ptr<Storage> local,
-          std::shared_ptr<Storage> shared)
+    // `for_lost`: see --for-lost; empty: never.
+    Drain(const Options& options, const Config& config, std::optional<std::chrono::seconds> for_lost,
+          std::shared_ptr<Storage> local, std::shared_ptr<Storage> shared)
         : options_(options),
           local_dir_(config.local_dir),
           local_(local),
           shared_(shared),
           drain_(config, std::move(local), std::move(shared)) {
         drain_.watch([this](const DrainedEpoch& epoch, uint64_t bytes) { show(epoch, bytes); });
+        if (for_lost) drain_.write_for(lost_.emplace(*for_lost));
     }
 
     // Returns once there is nothing left to do here, or the time is over.
@@ -183,14 +190,16 @@ class Drain {
             }
             const auto missing = missing_text();
             if (missing.empty()) return {};
-            const bool may_be_dead = any_in_use() && Clock::now() < begun + patience;
-            if (Clock::now() >= deadline && !may_be_dead) return {};
-            if (missing != said && Clock::now() < deadline)
+            // A node may be about to be taken for lost, and a program that was killed still have its locks.
+            auto until = deadline;
+            if (const auto next = next_lost()) until = std::max(until, *next);
+            if (any_in_use()) until = std::max(until, begun + patience);
+            if (Clock::now() >= until) return {};
+            if (missing != said && (Clock::now() < deadline || next_lost()))
                 std::fprintf(stderr, "tailrace: drain: %s; looking again for %s\n",
-                             printable(missing).c_str(), age_text(seconds_until(deadline)).c_str());
+                             printable(missing).c_str(), age_text(seconds_until(until)).c_str());
             said = missing;
-            sleep_until(
-                std::min(may_be_dead ? std::max(deadline, begun + patience) : deadline, Clock::now() + nap));
+            sleep_until(std::min(until, Clock::now() + nap));
             nap = std::min<Clock::duration>(nap * 2, longest_nap);
         }
     }
@@ -207,6 +216,15 @@ class Drain {
     static uint64_t seconds_until(Clock::time_point deadline) {
         return static_cast<uint64_t>(
             std::chrono::ceil<std::chrono::seconds>(deadline - Clock::now()).count());
+    }
+
+    std::optional<Clock::time_point> next_lost() const {
+        const bool more = std::any_of(epochs_.begin(), epochs_.end(), [](const auto& epoch) {
+            const auto& shares = epoch.second.shares;
+            return std::any_of(shares.begin(), shares.end(),
+                               [](const auto& share) { return share.second.more; });
+        });
+        return more ? lost_->next(Clock::now()) : std::nullopt;
     }
 
     void sleep_until(Clock::time_point when) const {
@@ -241,9 +259,10 @@ class Drain {
             for (const auto& epoch : pass->epochs) {
                 Summary& summary = epochs_[{epoch.shared_dir, epoch.job, epoch.key}];
                 summary.shares[directory] = {fate_of(epoch.state), epoch.why.message(), epoch.waiting_for,
-                                             round_};
-                if (epoch.wrote) summary.written_bytes += epoch.bytes;
-                moved |= epoch.wrote || epoch.state == DrainedEpoch::State::committed;
+                                             round_, epoch.may_write_more};
+                summary.written_bytes += epoch.written_bytes;
+                summary.written_for.insert(epoch.wrote_for.begin(), epoch.wrote_for.end());
+                moved |= epoch.written_bytes > 0 || epoch.state == DrainedEpoch::State::committed;
                 heard.insert(epoch.key);
                 shared_dir = epoch.shared_dir;
             }
@@ -311,6 +330,7 @@ class Drain {
     const std::string local_dir_;
     const std::shared_ptr<Storage> local_, shared_;
     const Interrupt interrupt_;
+    std::optional<LostNodes> lost_;
     NodeDrain drain_;
     std::map<EpochId, Summary> epochs_;
     int round_ = 0;
@@ -326,6 +346,7 @@ nlohmann::ordered_json to_json(const EpochId& id, const Summary& summary) {
     if (fate == Fate::failed || fate == Fate::in_use) json["why"] = summary.decisive().why;
     if (fate == Fate::waiting) json["waiting_for"] = summary.waiting_for();
     json["written_bytes"] = summary.written_bytes;
+    if (!summary.written_for.empty()) json["written_for"] = summary.written_for;
     json["directories"] = nlohmann::ordered_json::array();
     for (const auto& [directory, share] : summary.shares) json["directories"].push_back(directory);
     return json;
@@ -347,6 +368,12 @@ Exit run(const Options& options) {
         if (!seconds.ok()) return report(seconds.status().with_context("--wait"));
         wait = std::chrono::seconds(*seconds);
     }
+    std::optional<std::chrono::seconds> for_lost;
+    if (!options.for_lost.empty()) {
+        const auto seconds = parse_age(options.for_lost);
+        if (!seconds.ok()) return report(seconds.status().with_context("--for-lost"));
+        for_lost = std::chrono::seconds(*seconds);
+    }
     const auto config = tier_settings(options.local_dir);
     if (!config.ok()) return report(config.status());
     SystemStorageOptions local{.engine = IoEngine::posix, .rules = {.own_in = config->local_dir}};
@@ -356,7 +383,7 @@ Exit run(const Options& options) {
         make_system_storage({.engine = config->io_engine, .queue_depth = config->queue_depth});
     if (!shared_storage.ok()) return report(shared_storage.status());
 
-    Drain drain(options, *config, std::move(*local_storage), std::move(*shared_storage));
+    Drain drain(options, *config, for_lost, std::move(*local_storage), std::move(*shared_storage));
     if (const Status done = drain.run(wait); !done.ok()) return report(done);
     const Exit exit = exit_of(drain);
     if (options.json) {
@@ -389,6 +416,10 @@ Command add_drain(CLI::App& program) {
         "--wait", options->wait,
         "Go on until other nodes have written their share too, or a session has ended, for this "
         "long at most: 90s, 5min");
+    command->add_option(
+        "--for-lost", options->for_lost,
+        "Also write the share of a node that has not begun to after this time (0s, 30s), from "
+        "the copy that lies here of what it captured (redundancy = partner)");
     command->add_flag("--newest-first", options->newest_first,
                       "Write the newest epoch first, for when time is short");
     command->add_flag("--dry-run", options->dry_run, "Only say what there is, and for whom it waits");
@@ -403,10 +434,14 @@ Command add_drain(CLI::App& program) {
         "It needs the node-local tier (as TAILRACE_LOCAL_DIR or the configuration file says, if the program\n"
         "was told so) and the shared directory under its path. Everything else is in the plan records\n"
         "beside the captured parts. An epoch without a plan record is left to the next session.\n\n"
+        "If a node is lost, its epochs wait for it. Where nodes keep copies of each other's captured parts,\n"
+        "the node with the copy writes the share of the lost one, if told to (--for-lost). It locks that\n"
+        "share, so nothing is harmed if the node was only late. The shared file system must have locks.\n\n"
         "Exit status: 0 nothing is left to do, every epoch is committed or superseded by a newer one;\n"
         "1 an epoch failed; 4 a session uses the directory; 5 this node has written its share, and other\n"
         "nodes have to write theirs; 130 interrupted, the next drain goes on.\n\n"
         "  srun --ntasks-per-node=1 tailrace drain --wait 5min     in a Slurm job, after the program\n"
+        "  srun ... tailrace drain --for-lost 30s                  ... if a node may be lost\n"
         "  mpiexec -ppn 1 tailrace drain --newest-first            with MPICH\n"
         "  tailrace drain --dry-run                                what is there?");
     return [options](Storage&) { return run(*options); };

@@ -54,6 +54,7 @@ int main(int argc, char** argv) {
     program.add_option("--local-dir", options.local_dir, "The node-local directory");
     program.add_option("--idle-exit", options.idle_exit, "End after that long without work");
     program.add_option("--grace", options.grace, "How long to go on when told to end");
+    program.add_option("--for-lost", options.for_lost, "When a node is taken for lost");
     CLI11_PARSE(program, argc, argv);
     int provided = MPI_THREAD_SINGLE;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);

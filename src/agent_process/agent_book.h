@@ -27,8 +27,9 @@ struct PassSummary {
     size_t failed = 0;
     size_t stopped = 0;  // given up, because stop() said so
     size_t written = 0;  // own share written in this pass
+    size_t lost = 0;     // those waiting for a node whose share the agent itself will write
     // Whether the agent has nothing left that it could do by itself.
-    bool all_done() const { return stopped == 0 && busy == 0; }
+    bool all_done() const { return stopped == 0 && busy == 0 && lost == 0; }
 };
 
 class AgentBook {

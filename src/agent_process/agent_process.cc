@@ -60,6 +60,7 @@ PassSummary summary_of(const AgentStatus& passed) {
         summary.failed += epoch.state == DrainedEpoch::State::failed;
         summary.stopped += epoch.state == DrainedEpoch::State::stopped;
         summary.written += epoch.wrote;
+        summary.lost += epoch.state == DrainedEpoch::State::waiting && epoch.may_write_more;
     }
     summary.busy = passed.busy.empty() ? 0 : 1;
     summary.failed += passed.failed.empty() ? 0 : 1;
@@ -325,6 +326,7 @@ void AgentProcess::pass(NodeDrain::Order order) {
     AgentStatus found;
     const Status failed = catching([&]() -> Status {
         NodeDrain drain(options_.config, local_, shared_);
+        if (options_.for_lost) drain.write_for(lost_);
         TAILRACE_ASSIGN(const auto directories, directories_to_drain(*local_, options_.config.local_dir));
         for (const auto& directory : directories) {
             auto pass = drain.pass(

@@ -42,6 +42,9 @@ class AgentProcess {
         std::chrono::milliseconds grace{30000};
         // How it reaches the agents of other nodes. Null: it carries no epochs of sessions that live.
         std::shared_ptr<AgentWorld> world;
+        // A node whose share of an epoch was missing that long is taken for lost, and this agent writes
+        // its share if a copy of what it has captured lies here. Empty: never.
+        std::optional<std::chrono::milliseconds> for_lost{60000};
     };
     // Takes the lease and listens. busy if another agent serves this directory; the sentence names
     // it.
@@ -60,6 +63,7 @@ class AgentProcess {
         : options_(std::move(options)),
           local_(std::move(local)),
           shared_(std::move(shared)),
+          lost_(options_.for_lost.value_or(std::chrono::milliseconds(0))),
           book_(SteadyClock::now(), options_.idle_exit) {}
 
     void make_carrier();
@@ -87,6 +91,8 @@ class AgentProcess {
     std::unique_ptr<DirectoryLock> lease_;
     Descriptor listening_;
     Descriptor wake_read_, wake_write_;  // a pipe: stop() and the passing thread write to it
+
+    LostNodes lost_;  // only the passing thread uses it
 
     // Only the serving thread uses these.
     AgentBook book_;

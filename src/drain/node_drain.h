@@ -9,9 +9,11 @@
 //   3. For each plan record, oldest epoch first: pass over what is committed, and what newer
 //      epochs have made pointless. Compare the captured parts with the record. Read them back, and
 //      write this node's segments (shared/takeover.h).
-//   4. End the takeover of files that are complete. If all K files are, the epoch gets its names,
+//   4. If asked to, also write the segments of a lost node, from the copy that this node keeps of what
+//      that one has captured (drain/kept_share.h).
+//   5. End the takeover of files that are complete. If all K files are, the epoch gets its names,
 //      and retention is applied as the session would have done.
-//   5. Remove the records of epochs that are committed. The captured parts stay, for a restore.
+//   6. Remove the records of epochs that are committed. The captured parts stay, for a restore.
 //
 // Whatever is interrupted, the next pass goes on with. Segments that are committed are not written
 // again.
@@ -27,6 +29,7 @@
 
 #include "base/status.h"
 #include "config/config.h"
+#include "drain/lost_nodes.h"
 #include "format/epoch_key.h"
 #include "format/plan_record.h"
 #include "storage/storage.h"
@@ -49,8 +52,13 @@ struct DrainedEpoch {
     State state = State::waiting;
     Status why;                            // failed only
     std::vector<std::string> waiting_for;  // waiting: "node 3 (host)", or "nodes 8 to 15"
-    uint64_t bytes = 0;                    // this node's share of the epoch
-    bool wrote = false;                    // this pass has written this node's share
+    uint64_t bytes = 0;  // this node's share of the epoch; to a watcher, the one written now
+    bool wrote = false;  // this pass has written this node's share
+    // This pass has also written the shares of these nodes: "node 3 (host)".
+    std::vector<std::string> wrote_for;
+    uint64_t written_bytes = 0;  // by this pass, in all
+    // A copy of what a missing node has captured lies here, and a later pass may write its share.
+    bool may_write_more = false;
 };
 
 struct DrainPass {
@@ -65,6 +73,10 @@ class NodeDrain {
     // Of the configuration, writers, buffers, direct_io, bandwidth_cap and background_nice count.
     // Everything else is in the plan records.
     NodeDrain(Config config, std::shared_ptr<Storage> local, std::shared_ptr<Storage> shared);
+
+    // Passes also write the shares of nodes that `lost` takes for lost. It must outlive the drain.
+    // Without a lock that the file system keeps, no such share is written.
+    void write_for(LostNodes& lost) { lost_ = &lost; }
 
     // Hears of a share while it is written: when it begins, several times a second, and when it has
     // ended. `written_bytes` is at most epoch.bytes.
@@ -85,6 +97,7 @@ class NodeDrain {
     Config config_;
     const std::shared_ptr<Storage> local_, shared_;
     Watcher watcher_ = [](const DrainedEpoch&, uint64_t) {};
+    LostNodes* lost_ = nullptr;
 };
 
 // The nodes' directories in `local_dir`, of any job: those with a plan record. Empty if local_dir

@@ -10,9 +10,7 @@
 
 namespace tailrace::internal {
 
-namespace {
-
-Result<PlanRecord> read_record(Storage& storage, const std::string& path, const PlanFileName& name) {
+Result<PlanRecord> read_plan_record(Storage& storage, const std::string& path) {
     OpenOptions how;
     how.own = true;
     TAILRACE_ASSIGN(const auto file, storage.open(path, how));
@@ -25,10 +23,18 @@ Result<PlanRecord> read_record(Storage& storage, const std::string& path, const 
     bytes.resize(got);
     auto record = decode_plan_record(bytes);
     if (!record.ok()) return record.status().with_context(path);
-    if (record->job != name.job || record->key != name.key || record->node != name.node)
+    return record;
+}
+
+namespace {
+
+// One that is what its name says.
+Result<PlanRecord> read_named(Storage& storage, const std::string& path, const PlanFileName& name) {
+    TAILRACE_ASSIGN(auto record, read_plan_record(storage, path));
+    if (record.job != name.job || record.key != name.key || record.node != name.node)
         return Status(Code::corrupt,
                       fmt::format("{}: the record says that it is {}: it was renamed or replaced", path,
-                                  to_string(PlanFileName{record->job, record->key, record->node})));
+                                  to_string(PlanFileName{record.job, record.key, record.node})));
     return record;
 }
 
@@ -43,7 +49,7 @@ Result<std::vector<RecordedEpoch>> list_plan_records(Storage& storage, const std
         const auto name = parse_plan_file_name(entry.name);
         if (!name || name->unfinished || entry.is_directory) continue;
         const auto path = join_path(directory, entry.name);
-        auto record = read_record(storage, path, *name);
+        auto record = read_named(storage, path, *name);
         if (record.ok())
             found.push_back({path, std::move(*record)});
         else if (record.status().code() != Code::not_found)
@@ -62,10 +68,20 @@ Result<std::vector<std::string>> list_unusable_records(Storage& storage, const s
         const auto name = parse_plan_file_name(entry.name);
         if (!name || name->unfinished || entry.is_directory) continue;
         auto path = join_path(directory, entry.name);
-        const auto record = read_record(storage, path, *name);
+        const auto record = read_named(storage, path, *name);
         if (!record.ok() && record.status().code() != Code::not_found) unusable.push_back(std::move(path));
     }
     return unusable;
+}
+
+Status check_captured(const CapturedPart& part, const PlanRecord& record, const StreamInfo& stream) {
+    const auto& header = part.header;
+    if (header.job == record.job && header.key == record.key && header.run_uid == record.run_uid &&
+        header.stream == stream)
+        return {};
+    return Status(
+        Code::corrupt,
+        fmt::format("{}: it is not the captured part that the plan record was made for", part.path));
 }
 
 Result<std::vector<LocalStream>> captured_streams(Storage& storage, const std::string& directory,
@@ -74,11 +90,7 @@ Result<std::vector<LocalStream>> captured_streams(Storage& storage, const std::s
     for (const auto& stream : record.own().streams) {
         const auto path = join_path(directory, to_string(PartFileName{record.job, record.key, stream.rank}));
         TAILRACE_ASSIGN(const auto part, captured_part(storage, path));
-        if (part.header.job != record.job || part.header.key != record.key ||
-            part.header.run_uid != record.run_uid || part.header.stream != stream)
-            return Status(
-                Code::corrupt,
-                fmt::format("{}: it is not the captured part that the plan record was made for", path));
+        TAILRACE_TRY(check_captured(part, record, stream));
         streams.push_back({stream, path, part_header_bytes});
     }
     return streams;

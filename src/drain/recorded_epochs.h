@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "catalog/catalog.h"
 #include "flush/flush_job.h"
 #include "format/plan_record.h"
 #include "storage/storage.h"
@@ -21,6 +22,12 @@ struct RecordedEpoch {
 Result<std::vector<RecordedEpoch>> list_plan_records(Storage& storage, const std::string& directory);
 // The paths of the others, which stay as they are.
 Result<std::vector<std::string>> list_unusable_records(Storage& storage, const std::string& directory);
+
+// A record in a file of any name.
+Result<PlanRecord> read_plan_record(Storage& storage, const std::string& path);
+
+// Whether this is the captured part with that stream, of the epoch that the record is of: corrupt if not.
+Status check_captured(const CapturedPart& part, const PlanRecord& record, const StreamInfo& stream);
 
 // The captured parts of this node that the record names, in its directory. Returns corrupt or
 // not_found if one is missing or is another run's.

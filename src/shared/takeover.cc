@@ -156,6 +156,7 @@ Result<bool> name_once(Storage& storage, const std::string& directory, const std
         TAILRACE_TRY(make_epoch_durable(storage, files));
         TAILRACE_TRY(finish_epoch_names(storage, directory, files, epoch->paths.size()));
         TAILRACE_TRY(remove_takeovers(storage, takeovers));
+        TAILRACE_TRY(remove_share_locks(storage, directory, job, key));
         return true;
     }
     return false;
@@ -180,6 +181,29 @@ Result<TakeoverProgress> takeover_progress(Storage& storage, const std::string& 
         progress.complete_under_its_name,
         complete_under_any(storage, directory, {unfinished_name(name), to_string(name)}, header, &streams));
     return progress;
+}
+
+Result<bool> share_is_written(Storage& storage, const std::string& directory,
+                              const std::vector<SharedHeader>& headers,
+                              const std::vector<StreamInfo>& streams, uint32_t leader) {
+    for (const auto& header : headers) {
+        TAILRACE_ASSIGN(const auto file, takeover_progress(storage, directory, header, streams));
+        const bool lacks_it =
+            std::find(file.missing.begin(), file.missing.end(), leader) != file.missing.end();
+        if (lacks_it && (file.begun || !file.complete_under_its_name)) return false;
+    }
+    return true;
+}
+
+Result<std::unique_ptr<NumberLock>> lock_share(Storage& storage, const std::string& directory,
+                                               const std::string& job, EpochKey key, uint32_t node) {
+    return storage.lock_number(join_path(directory, to_string(TakeoverLockName{job, key})), node);
+}
+
+Status remove_share_locks(Storage& storage, const std::string& directory, const std::string& job,
+                          EpochKey key) {
+    const Status removed = storage.remove(join_path(directory, to_string(TakeoverLockName{job, key})));
+    return removed.code() == Code::not_found ? Status() : removed;
 }
 
 Result<bool> file_is_complete(Storage& storage, const std::string& directory, const SharedHeader& header) {
@@ -209,6 +233,10 @@ Status clear_takeovers(Storage& storage, const std::string& directory, const std
             to_string(key));
         TAILRACE_TRY(remove_takeovers(storage, takeovers));
     }
+    TAILRACE_ASSIGN(const auto entries, storage.list(directory));
+    for (const auto& entry : entries)
+        if (const auto name = parse_takeover_lock_name(entry.name); name && name->job == job)
+            TAILRACE_TRY(remove_share_locks(storage, directory, job, name->key));
     return {};
 }
 

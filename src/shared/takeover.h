@@ -3,7 +3,9 @@
 //
 //   1. Every node of a file's group writes its segment of NAME.takeover (shared/segment.h). No node
 //      waits for another. A node that has several files for itself begins all of them before it
-//      commits any.
+//      commits any. A node that is lost may have its share written by one that keeps a copy of what
+//      it has captured. So whoever writes a share locks it first (lock_share), and then looks
+//      whether it is written already. A share that is written is never begun again.
 //   2. A node that finds all K files complete renames each takeover to NAME.unfinished, in place of
 //      whatever the program has left there. A file may also be complete because the program has
 //      completed it. Within a group that has several files, all of them come from one attempt,
@@ -13,10 +15,15 @@
 //
 // The program's own attempt has other names and often another layout. So a process of it that
 // still lives for a moment can write nothing into a takeover, and no reader takes a takeover for a
-// file of an epoch. Steps 2 and 3 may be done by several nodes at once, and again after a crash.
+// file of an epoch. Steps 2 and 3 may be done by several nodes at once, and again after a crash. They
+// need no lock: a file is renamed only when all shares in it are written, and then nobody begins one.
+//
+// A file moves from NAME.takeover to NAME.unfinished to NAME, and whoever looks for it looks at these
+// names in this order. In another order it could be missed on its way.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -46,6 +53,21 @@ Result<TakeoverProgress> takeover_progress(Storage& storage, const std::string& 
                                            const SharedHeader& header,
                                            const std::vector<StreamInfo>& streams);
 
+// Whether all of these files, which are those of one group, hold the segments of `leader`. A node that
+// has several files for itself takes over all of them, or none. So if the takeover of one of them holds
+// its segment, all were begun, and one that is not there any more has its place.
+Result<bool> share_is_written(Storage& storage, const std::string& directory,
+                              const std::vector<SharedHeader>& headers,
+                              const std::vector<StreamInfo>& streams, uint32_t leader);
+
+// The lock on a node's share of an epoch. As NumberLock: busy if another process has it.
+Result<std::unique_ptr<NumberLock>> lock_share(Storage& storage, const std::string& directory,
+                                               const std::string& job, EpochKey key, uint32_t node);
+// Removes the file by which shares of an epoch are locked. For an epoch that nobody needs to write any
+// more: whoever locks a share of it looks whether that is so before it writes.
+Status remove_share_locks(Storage& storage, const std::string& directory, const std::string& job,
+                          EpochKey key);
+
 // Whether a file of the epoch that `header` is of is complete under any of its names. The layout may
 // be another one.
 Result<bool> file_is_complete(Storage& storage, const std::string& directory, const SharedHeader& header);
@@ -56,7 +78,8 @@ Result<bool> name_if_complete(Storage& storage, const std::string& directory, co
                               EpochKey key);
 
 // At the beginning of a session, which holds the directory's lock: steps 2 and 3 for every epoch that
-// is complete. Other takeovers are removed, because the session flushes their epochs itself.
+// is complete. Other takeovers are removed, because the session flushes their epochs itself, and all
+// files by which shares were locked.
 Status clear_takeovers(Storage& storage, const std::string& directory, const std::string& job);
 
 }  // namespace tailrace::internal

@@ -100,6 +100,18 @@ TEST(AgentBookTest, AnAgentThatIsToEndFirstDoesWhatItCan) {
     EXPECT_TRUE(book.must_end(start + 2s)) << "nothing is left that it could do by itself";
 }
 
+TEST(AgentBookTest, AnAgentThatIsToEndWaitsForANodeWhoseShareItWouldWrite) {
+    AgentBook book(start, std::nullopt);
+    book.stop_asked(start, 30s);
+    book.pass_begun();
+    PassSummary lost;
+    lost.waiting = lost.lost = 1;
+    book.pass_ended(lost, start);
+    EXPECT_FALSE(book.must_end(start + 29s));
+    EXPECT_TRUE(book.pass_is_due(start + 1s));
+    EXPECT_TRUE(book.must_end(start + 30s));
+}
+
 TEST(AgentBookTest, AnIdleAgentEndsOnlyWithoutSessionsAndWork) {
     AgentBook book(start, 10min);
     EXPECT_FALSE(book.must_end(start + 9min));

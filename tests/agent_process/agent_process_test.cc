@@ -106,6 +106,37 @@ class AgentProcessTest : public testing::Test {
 
 constexpr uint64_t early_death = 12;
 
+// Each of the two nodes keeps a copy of what the other one captures.
+TEST_F(AgentProcessTest, TheShareOfALostNodeIsWrittenFromItsCopyAfterAWhile) {
+    config_.redundancy = "partner";
+    for (const bool stopped : {false, true}) {
+        SCOPED_TRACE(stopped);
+        std::filesystem::remove_all(scratch_.path() + "/local");
+        std::filesystem::remove_all(scratch_.path() + "/shared");
+        run_job(1, early_death, nullptr);
+        ASSERT_EQ(std::filesystem::remove_all(
+                      local_tier(config_.local_dir, config_.shared_dir, config_.name).directory(1)) > 0,
+                  true);
+        options_.for_lost = 300ms;
+        start();
+        auto status = ask(DrainAsked{});
+        ASSERT_TRUE(status.ok()) << status.status().to_string();
+        EXPECT_THAT(committed(), IsEmpty()) << "it may only be late";
+        if (stopped) {  // within its grace time
+            stop();
+            ASSERT_TRUE(left_.ok()) << left_.status().to_string();
+        } else {
+            for (int tries = 0; tries < 100 && committed().empty(); ++tries) {
+                std::this_thread::sleep_for(100ms);
+                (void)ask(DrainAsked{});
+            }
+            stop();
+        }
+        EXPECT_THAT(committed(), ElementsAre(1));
+    }
+    options_.for_lost.reset();
+}
+
 TEST_F(AgentProcessTest, WhatAProgramHasCapturedIsCommittedAfterItsDeath) {
     start();
     run_job(2, early_death, &system_agent_door());

@@ -9,10 +9,9 @@
 #include <set>
 
 #include "aggregate/seeds.h"
-#include "capture/local_tier.h"
 #include "catalog/catalog.h"
+#include "drain/node_drain_fixture.h"
 #include "drain/recorded_epochs.h"
-#include "session/sample_program.h"
 #include "shared/takeover.h"
 
 namespace tailrace::internal {
@@ -26,96 +25,7 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using State = DrainedEpoch::State;
 
-const auto never = [] { return false; };
-
-// Four machines with two ranks each, two files. The jobs of a test run on the same machines.
-class NodeDrainTest : public testing::Test {
-  protected:
-    // Saves epochs 1 to `epochs`, and dies at the n-th operation in the shared directory.
-    void run_and_die(uint64_t epochs, uint64_t die_at, bool concurrent = true) {
-        FaultPlan faults;
-        faults.die_at_operation = die_at;
-        Job job = job_on(machines_, hosts_);
-        job.concurrent = concurrent;
-        job.config = config_;
-        job.shared = std::make_shared<FaultyStorage>(machines_.shared, die_at, faults);
-        run_job(job, [&](int, Checkpointer* session, const Status&) {
-            if (session == nullptr) return;
-            State_ state;
-            for (uint64_t epoch = 1; epoch <= epochs; ++epoch) (void)save(*session, state, epoch);
-            (void)session->close();
-        });
-        machines_.shared->process_death();
-        for (auto& [host, local] : machines_.local) local->process_death();
-    }
-
-    Result<DrainPass> drain(int node, std::shared_ptr<Storage> shared = nullptr,
-                            NodeDrain::Order order = NodeDrain::Order::oldest_first) {
-        NodeDrain drain(config_, machines_.local_of(host_of(node)), shared ? shared : machines_.shared);
-        return drain.pass(directory_of(node), never, order);
-    }
-    std::string host_of(int node) const { return "m" + std::to_string(node); }
-    std::string directory_of(int node) const {
-        return local_tier(config_.local_dir, config_.shared_dir, config_.name).directory(node);
-    }
-    std::vector<std::string> records_of(int node) {
-        std::vector<std::string> names;
-        const auto listed = machines_.local_of(host_of(node))->list(directory_of(node));
-        if (listed.ok())
-            for (const auto& entry : *listed)
-                if (parse_plan_file_name(entry.name)) names.push_back(entry.name);
-        return names;
-    }
-    // The epochs for which every node has a record.
-    std::vector<uint64_t> planned_everywhere() {
-        std::map<uint64_t, int> nodes;
-        for (int node = 0; node < node_count; ++node)
-            for (const auto& name : records_of(node)) ++nodes[parse_plan_file_name(name)->key.epoch];
-        std::vector<uint64_t> epochs;
-        for (const auto& [epoch, count] : nodes)
-            if (count == node_count) epochs.push_back(epoch);
-        return epochs;
-    }
-    std::vector<uint64_t> committed() {
-        std::vector<uint64_t> epochs;
-        const auto listed = list_shared(*machines_.shared, config_.shared_dir, config_.name);
-        if (!listed.ok()) return epochs;
-        for (const auto& files : *listed)
-            if (looks_complete(files)) {
-                EXPECT_TRUE(load_shared_epoch(*machines_.shared, files).ok()) << files.key.epoch;
-                epochs.push_back(files.key.epoch);
-            }
-        return epochs;
-    }
-    // By their slots. A loss of power may have taken names back that a session had given last.
-    std::vector<uint64_t> complete() {
-        std::vector<uint64_t> epochs;
-        const auto listed = list_shared(*machines_.shared, config_.shared_dir, config_.name);
-        if (listed.ok())
-            for (const auto& files : *listed)
-                if (load_shared_epoch(*machines_.shared, files).ok()) epochs.push_back(files.key.epoch);
-        return epochs;
-    }
-    // Restores it on all ranks, from the shared directory alone.
-    void expect_in_shared(uint64_t epoch) {
-        Machines elsewhere;
-        elsewhere.shared = machines_.shared;
-        Job job = job_on(elsewhere, hosts_);
-        job.config = config_;
-        run(job, [&](Checkpointer& session) { expect_restored(session, epoch, epoch); });
-    }
-    std::vector<std::string> left_in_shared() {
-        auto names = shared_names(machines_, config_);
-        std::erase_if(names, [](const std::string& name) { return name.ends_with(".tailrace"); });
-        return names;
-    }
-
-    using State_ = testing_support::State;
-    static constexpr int node_count = 4;
-    std::vector<std::string> hosts_ = hosts_of(node_count, 2);
-    Machines machines_;
-    Config config_ = small_config();
-};
+class NodeDrainTest : public NodeDrainFixture {};
 
 // An instant at which the two epochs are captured, and not all of it is in the shared directory.
 constexpr uint64_t early_death = 12;

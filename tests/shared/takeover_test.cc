@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "catalog/catalog.h"
@@ -172,6 +173,7 @@ TEST_F(TakeoverTest, NodesThatGiveNamesAtOnceLoseNothing) {
 
 // A node that takes it for incomplete says that it waits for others, or writes its share again.
 TEST_F(TakeoverTest, AFileIsCompleteAllTheTimeWhileItGetsItsName) {
+    enum class Look { progress, file, share };
     for (uint64_t death = 1; death < operations; ++death)
         for (uint32_t k = 0; k < file_count; ++k) {
             bool more = true;
@@ -180,12 +182,16 @@ TEST_F(TakeoverTest, AFileIsCompleteAllTheTimeWhileItGetsItsName) {
                              << "after a death at operation " << death << ", file " << k << ", call " << n);
                 write_takeovers();
                 give_names_and_die(death);
-                for (const bool progress : {true, false}) {
+                for (const auto look : {Look::progress, Look::file, Look::share}) {
                     InterruptedStorage storage(memory_, n, [&] { EXPECT_TRUE(*give_names(*memory_)); });
-                    if (progress) {
+                    if (look == Look::progress) {
                         const auto found = takeover_progress(storage, "/s", headers_[k], streams_[k]);
                         ASSERT_TRUE(found.ok()) << found.status().to_string();
                         EXPECT_TRUE(found->complete());
+                    } else if (look == Look::share) {
+                        const auto found = share_is_written(storage, "/s", {headers_[k]}, streams_[k], 0);
+                        ASSERT_TRUE(found.ok()) << found.status().to_string();
+                        EXPECT_TRUE(*found);
                     } else {
                         const auto found = file_is_complete(storage, "/s", headers_[k]);
                         ASSERT_TRUE(found.ok()) << found.status().to_string();
@@ -198,6 +204,43 @@ TEST_F(TakeoverTest, AFileIsCompleteAllTheTimeWhileItGetsItsName) {
                 if (HasFailure()) return;
             }
         }
+}
+
+TEST_F(TakeoverTest, AShareOfSeveralFilesIsWrittenWhenAllOfThemHoldIt) {
+    write_takeovers();
+    const std::vector<SharedHeader> headers(headers_, headers_ + file_count);
+    const auto written = [&] { return *share_is_written(*memory_, "/s", headers, streams_[0], 0); };
+    const SharedFileName last{"job", key, file_count - 1, file_count, false};
+    EXPECT_TRUE(written());
+    ASSERT_TRUE(memory_->rename("/s/" + takeover_name(last), "/s/" + unfinished_name(last)).ok());
+    EXPECT_TRUE(written()) << "it has its place already";
+    ASSERT_TRUE(memory_->open("/s/" + takeover_name(last), {Access::write, DirectIo::off}).ok());
+    EXPECT_FALSE(written()) << "its takeover was begun after that";
+    ASSERT_TRUE(memory_->remove("/s/" + takeover_name(last)).ok());
+    ASSERT_TRUE(memory_->remove("/s/" + unfinished_name(last)).ok());
+    EXPECT_FALSE(written());
+}
+
+TEST_F(TakeoverTest, SharesAreLockedByNodeAndTheLocksGoWithTheirEpoch) {
+    write_takeovers();
+    const auto lock = lock_share(*memory_, "/s", "job", key, 3);
+    ASSERT_TRUE(lock.ok());
+    EXPECT_EQ(lock_share(*memory_, "/s", "job", key, 3).status().code(), Code::busy);
+    EXPECT_TRUE(lock_share(*memory_, "/s", "job", key, 4).ok());
+    EXPECT_TRUE(lock_share(*memory_, "/s", "job", {8, 2}, 3).ok());
+    const auto locks = [&] {
+        const auto entries = memory_->list("/s");
+        return std::count_if(entries->begin(), entries->end(), [](const DirectoryEntry& entry) {
+            return parse_takeover_lock_name(entry.name).has_value();
+        });
+    };
+    EXPECT_EQ(locks(), 2);
+    EXPECT_TRUE(*give_names(*memory_));
+    EXPECT_EQ(locks(), 1) << "that of epoch 8 stays";
+    ASSERT_TRUE(clear_takeovers(*memory_, "/s", "other").ok());
+    EXPECT_EQ(locks(), 1);
+    ASSERT_TRUE(clear_takeovers(*memory_, "/s", "job").ok());
+    EXPECT_EQ(locks(), 0);
 }
 
 }  // namespace

@@ -1,0 +1,57 @@
+// LostNodes: which nodes a process takes for lost, because their share of an epoch was missing for a
+// while. That decides only when another node writes such a share. Whether it may is decided by a lock
+// (shared/takeover.h), so nothing is harmed if a node was only late, or comes back.
+//
+// It counts from when this process has first seen that a share is missing, by a clock that only goes
+// forward. One thread at a time calls.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+
+#include "base/status.h"
+#include "format/epoch_key.h"
+#include "threads/executor.h"
+
+namespace tailrace::internal {
+
+struct LostShare {
+    std::string shared_dir, job;
+    EpochKey key;
+    uint32_t node = 0;
+    bool operator<(const LostShare& other) const {
+        return std::tie(shared_dir, job, key, node) <
+               std::tie(other.shared_dir, other.job, other.key, other.node);
+    }
+};
+
+class LostNodes {
+  public:
+    using Time = SteadyClock::time_point;
+
+    explicit LostNodes(SteadyClock::duration patience) : patience_(patience) {}
+
+    // The share is missing. Whether its node is taken for lost by now.
+    bool is_lost(const LostShare& share, Time now);
+    // It could not be written. If `for_good`, a later try would not change that, and there is none;
+    // otherwise the time begins anew.
+    void failed(const LostShare& share, bool for_good, Time now);
+    bool given_up(const LostShare& share) const;
+    void forget(const LostShare& share) { missing_.erase(share); }
+
+    // When the next share that is missing has been so for long enough. Empty: there is none.
+    std::optional<Time> next(Time now) const;
+
+  private:
+    struct Missing {
+        Time since;
+        bool given_up = false;
+    };
+    const SteadyClock::duration patience_;
+    std::map<LostShare, Missing> missing_;
+};
+
+}  // namespace tailrace::internal
