@@ -101,14 +101,53 @@ TEST_P(RedundancyTest, AnotherLayoutFindsTheLostPartsToo) {
     run(job(later), [](Checkpointer& session) { expect_restored(session, std::nullopt, 3); });
 }
 
-TEST_P(RedundancyTest, LosingMoreThanTheLevelAllowsFallsBackAndSaysWhatIsMissing) {
+// With partner, every second node may go.
+TEST_P(RedundancyTest, LosingWhatTheLevelAllowsLosesNothing) {
     save_three();
-    for (const auto* host : {"m0", "m1", "m2"}) lose(host);
-    std::string said;
-    set_log_callback([&](LogLevel, std::string_view line) { said += line; });
-    run(job(hosts_of(4, 2)), [](Checkpointer& session) { expect_restored(session, std::nullopt, 1); });
-    set_log_callback(nullptr);
-    EXPECT_THAT(said, HasSubstr("epoch 3 of run 1 cannot be completed"));
+    lose("m1");
+    if (GetParam().redundancy != "xor") lose("m3");
+    run(job(hosts_of(4, 2)), [](Checkpointer& session) {
+        expect_restored(session, 3, 3);
+        expect_restored(session, std::nullopt, 3);
+    });
+}
+
+// One node more than that, of those that matter: with partner, a node and the one that keeps its copy.
+TEST_P(RedundancyTest, LosingMoreThanTheLevelAllowsFallsBackAndSaysWhatIsMissing) {
+    const bool two = GetParam().redundancy == "rs:2";
+    const std::string missing =
+        "lost are node 1 (ranks 2 to 3, and what it kept for others), node 2 (ranks 4 to 5, and what it kept "
+        "for others)" +
+        std::string(two ? ", node 3 (ranks 6 to 7, and what it kept for others)" : "") +
+        "; a set of 4 nodes with " + GetParam().redundancy + " survives the loss of " +
+        (two ? "2 nodes" : "1 node");
+    for (const uint32_t shared_every : {100u, 1u}) {
+        SCOPED_TRACE(shared_every);
+        machines_ = {};
+        run(job(hosts_of(4, 2), shared_every), [](Checkpointer& session) {
+            State state;
+            for (uint64_t epoch = 1; epoch <= 3; ++epoch) ASSERT_TRUE(save(session, state, epoch).ok());
+            ASSERT_TRUE(session.wait_all(for_ever).ok());
+        });
+        for (const auto* host : {"m1", "m2"}) lose(host);
+        if (two) lose("m3");
+        std::string said;
+        set_log_callback([&](LogLevel, std::string_view line) { said += line; });
+        const bool in_shared = shared_every == 1;
+        run(job(hosts_of(4, 2), shared_every), [&](Checkpointer& session) {
+            // The next tier, or the newest older epoch.
+            expect_restored(session, std::nullopt, in_shared ? 3 : 1);
+            if (in_shared) return;
+            State state;
+            put(session, state);
+            EXPECT_FALSE(session.restore(3, {}).ok());
+        });
+        set_log_callback(nullptr);
+        EXPECT_EQ(said.find("epoch 3 of run 1 cannot be completed from what nodes keep for each other: " +
+                            missing) != said.npos,
+                  !in_shared)
+            << said;
+    }
 }
 
 TEST_P(RedundancyTest, ObjectsGoWithThePartsOfTheirEpoch) {
