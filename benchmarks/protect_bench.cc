@@ -100,9 +100,10 @@ void measure(uint32_t nodes, uint32_t losses, int rounds) {
     }
     std::printf(
         "{\"level\": \"%s\", \"losses\": %u, \"nodes\": %u, \"gib_per_s\": %.2f, \"isal_gib_per_s\": %.2f, "
-        "\"memcpy_gib_per_s\": %.2f, \"ratio_to_isal\": %.3f}\n",
+        "\"memcpy_gib_per_s\": %.2f, \"ratio_to_isal\": %.3f, \"ratio_least\": %.3f, \"ratio_most\": %.3f}\n",
         losses == 1 ? "xor" : "rs", losses, nodes, median(ours_rates), median(alone_rates),
-        median(copy_rates), median(ratios));
+        median(copy_rates), median(ratios), *std::min_element(ratios.begin(), ratios.end()),
+        *std::max_element(ratios.begin(), ratios.end()));
 }
 
 }  // namespace

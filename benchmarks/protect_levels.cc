@@ -1,0 +1,298 @@
+// Protection and rebuilding as sessions do them, against the same copies and sums without any protocol.
+//
+//   protect_levels [--rounds N] [--mib N] [--dir DIR]     one JSON object per line
+//
+// The ranks of a job are threads of this process, one per node, and all nodes' tiers lie in DIR (default
+// /dev/shm). In each round every rank saves MIB. The time counts from the last rank's return from save until
+// all ranks know that the epoch is protected. Then `alone` does the same to as many bytes: as many threads
+// as there are processors read each source in blocks, copy it once (the way between two nodes), sum up,
+// make the checksum and write. In the end one node's directory is removed, and a session that opens rebuilds
+// it: against reading, copying and writing as many bytes, and reading them again with their checksums.
+#include <fmt/format.h>
+#include <isa-l/erasure_code.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "base/crc32c.h"
+#include "base/log.h"
+#include "base/units.h"
+#include "capture/local_tier.h"
+#include "protect/coding.h"
+#include "session/checkpointer.h"
+#include "storage/storage.h"
+#include "transport/in_process.h"
+
+namespace {
+
+using namespace tailrace::internal;
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t block_bytes = 512 << 10;
+
+struct Level {
+    const char* redundancy;
+    uint32_t nodes;
+    uint32_t sources;  // per byte that is kept
+    uint32_t pieces;   // kept per node, each of 1/sources of its part
+};
+
+struct Spread {
+    double median, least, most;
+};
+Spread spread_of(std::vector<double> values) {
+    std::sort(values.begin(), values.end());
+    return {values[values.size() / 2], values.front(), values.back()};
+}
+std::string json_of(const char* name, const Spread& spread) {
+    return fmt::format("\"{}\": {:.3f}, \"{}_least\": {:.3f}, \"{}_most\": {:.3f}", name, spread.median, name,
+                       spread.least, name, spread.most);
+}
+
+double seconds_since(Clock::time_point start) {
+    return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+[[noreturn]] void fail(const Status& why) {
+    std::fprintf(stderr, "protect_levels: %s\n", why.to_string().c_str());
+    std::exit(1);
+}
+template <class T>
+T must(Result<T> result) {
+    if (!result.ok()) fail(result.status());
+    return std::move(result).value();
+}
+void must(const Status& status) {
+    if (!status.ok()) fail(status);
+}
+
+class Bench {
+  public:
+    Bench(const Level& level, uint64_t bytes, std::string directory)
+        : level_(level), bytes_(bytes), directory_(std::move(directory)) {
+        std::filesystem::create_directories(directory_);
+        config_.name = "bench";
+        config_.local_dir = directory_ + "/local";
+        config_.shared_dir = directory_ + "/shared";
+        config_.redundancy = level.redundancy;
+        config_.redundancy_set = level.nodes;
+        config_.shared_every = 1000000;
+        config_.keep_local = 1;
+        config_.record = false;
+        config_.agent = AgentUse::none;
+        must(complete_config(config_, static_cast<int>(level.nodes)));
+        for (uint32_t node = 0; node < level.nodes; ++node) hosts_.push_back("n" + std::to_string(node));
+        storage_ =
+            must(make_system_storage({.engine = IoEngine::posix, .rules = {.own_in = config_.local_dir}}));
+    }
+    ~Bench() {
+        std::error_code ignored;
+        std::filesystem::remove_all(directory_, ignored);
+    }
+
+    void run(int rounds) {
+        std::vector<double> ours, alone, ratios;
+        each_rank([&](int rank, Checkpointer& session, std::vector<std::byte>& state) {
+            for (int round = 0; round <= rounds; ++round) {
+                std::fill_n(state.begin(), 4096, static_cast<std::byte>(round));
+                const auto epoch = static_cast<uint64_t>(round) + 1;
+                must(session.save(epoch));
+                meet();
+                const auto start = Clock::now();
+                while (must(session.state(epoch)).losses_survived == 0)
+                    std::this_thread::sleep_for(std::chrono::microseconds(200));
+                meet();
+                const double seconds = seconds_since(start);
+                if (rank == 0 && round > 0) {  // the first one touches new memory
+                    ours.push_back(seconds);
+                    alone.push_back(protect_alone());
+                    ratios.push_back(alone.back() / seconds);
+                }
+                meet();
+            }
+        });
+        print("protect", ours, alone, ratios, bytes_ * level_.nodes);
+        rebuild(rounds);
+    }
+
+  private:
+    using Body = std::function<void(int rank, Checkpointer& session, std::vector<std::byte>& state)>;
+    // Returns how long the slowest rank took to open its session.
+    double each_rank(const Body& body) {
+        auto transports = make_in_process_transports(hosts_);
+        std::vector<std::thread> threads;
+        std::atomic<double> slowest{0};
+        for (uint32_t rank = 0; rank < level_.nodes; ++rank)
+            threads.emplace_back(
+                [&, rank, transport = std::shared_ptr<Transport>(std::move(transports[rank]))] {
+                    const auto start = Clock::now();
+                    auto session = must(Checkpointer::open(config_, transport, storage_, storage_));
+                    const double seconds = seconds_since(start);
+                    for (double before = slowest;
+                         seconds > before && !slowest.compare_exchange_weak(before, seconds);) {
+                    }
+                    std::vector<std::byte> state(bytes_, static_cast<std::byte>(rank + 1));
+                    must(session->register_region("state", state.data(), state.size()));
+                    body(static_cast<int>(rank), *session, state);
+                    must(session->close());
+                });
+        for (auto& thread : threads) thread.join();
+        return slowest;
+    }
+
+    // All ranks wait for each other.
+    void meet() {
+        const uint32_t turn = turn_;
+        if (++waiting_ == level_.nodes) {
+            waiting_ = 0;
+            ++turn_;
+            turn_.notify_all();
+        }
+        turn_.wait(turn);
+    }
+
+    // The same reads, copies, sums, checksums and writes, by as many threads as there are processors.
+    double protect_alone() {
+        const uint64_t piece = bytes_ / level_.sources / block_bytes * block_bytes;
+        std::vector<std::unique_ptr<File>> sources, targets;
+        const std::string names = directory_ + "/alone";
+        for (uint32_t node = 0; node < level_.nodes; ++node) {
+            sources.push_back(must(storage_->open(part_of(node), {Access::read, DirectIo::off})));
+            targets.push_back(
+                must(storage_->open(names + std::to_string(node), {Access::write, DirectIo::off})));
+            must(targets.back()->reserve(piece * level_.pieces));
+        }
+        const SetCoding coding(std::max(level_.nodes, 2u), std::max(level_.pieces, 1u), block_bytes);
+        const uint64_t blocks = piece * level_.pieces / block_bytes * level_.nodes;
+        const auto start = Clock::now();
+        in_threads(blocks, [&](uint64_t block, std::vector<std::vector<std::byte>>& memory) {
+            const auto node = static_cast<uint32_t>(block % level_.nodes);
+            const uint64_t offset = block / level_.nodes * block_bytes;
+            std::vector<Product> products;
+            memory.resize(2 * size_t{level_.sources} + 1);
+            for (auto& buffer : memory) buffer.resize(block_bytes);
+            for (uint32_t k = 0; k < level_.sources; ++k) {
+                auto& read = memory[2 * k];
+                auto& arrived = memory[2 * k + 1];
+                (void)must(sources[(node + 1 + k) % level_.nodes]->read_at(read, k * piece + offset % piece));
+                std::memcpy(arrived.data(), read.data(), block_bytes);
+                products.push_back({level_.pieces > 1 ? coding.factor(0, k) : uint8_t{1}, arrived});
+            }
+            std::span<const std::byte> result = memory[1];
+            if (level_.sources > 1) {
+                set_to_sum(products, memory.back());
+                result = memory.back();
+            }
+            checksums_ += crc32c(result.first(block_bytes / 2)) + crc32c(result.subspan(block_bytes / 2));
+            must(targets[node]->write_at(result, offset));
+        });
+        return seconds_since(start);
+    }
+
+    void rebuild(int rounds) {
+        std::vector<double> ours, alone, ratios;
+        const auto lost = local_tier(config_.local_dir, config_.shared_dir, config_.name).directory(1);
+        const auto nothing = [](int, Checkpointer&, std::vector<std::byte>&) {};
+        for (int round = 0; round < std::max(1, rounds / 3); ++round) {
+            const double whole = each_rank(nothing);  // reads and checks, and rebuilds nothing
+            std::filesystem::remove_all(lost);
+            ours.push_back(std::max(1e-6, each_rank(nothing) - whole));
+            alone.push_back(rebuild_alone());
+            ratios.push_back(alone.back() / ours.back());
+        }
+        print("rebuild", ours, alone, ratios, bytes_);
+    }
+
+    double rebuild_alone() {
+        const auto source = must(storage_->open(part_of(0), {Access::read, DirectIo::off}));
+        const auto target = must(storage_->open(directory_ + "/alone0", {Access::write, DirectIo::off}));
+        const auto start = Clock::now();
+        const uint64_t blocks = bytes_ / block_bytes;
+        const auto pass = [&](bool write) {
+            in_threads(blocks, [&](uint64_t block, std::vector<std::vector<std::byte>>& memory) {
+                memory.resize(2);
+                for (auto& buffer : memory) buffer.resize(block_bytes);
+                (void)must((write ? source : target)->read_at(memory[0], block * block_bytes));
+                checksums_ += crc32c(memory[0]);
+                if (!write) return;
+                std::memcpy(memory[1].data(), memory[0].data(), block_bytes);
+                must(target->write_at(memory[1], block * block_bytes));
+            });
+        };
+        pass(true);
+        pass(false);
+        return seconds_since(start);
+    }
+
+    template <class Work>
+    void in_threads(uint64_t blocks, const Work& work) {
+        std::atomic<uint64_t> next{0};
+        std::vector<std::thread> threads;
+        for (unsigned i = 0; i < std::max(1u, std::thread::hardware_concurrency()); ++i)
+            threads.emplace_back([&] {
+                std::vector<std::vector<std::byte>> memory;
+                for (uint64_t block; (block = next++) < blocks;) work(block, memory);
+            });
+        for (auto& thread : threads) thread.join();
+    }
+
+    std::string part_of(uint32_t node) {
+        const auto directory =
+            local_tier(config_.local_dir, config_.shared_dir, config_.name).directory(static_cast<int>(node));
+        for (const auto& entry : std::filesystem::directory_iterator(directory))
+            if (entry.path().extension() == ".capture") return entry.path();
+        fail(Status(Code::not_found, directory + " has no captured part"));
+    }
+
+    void print(const char* what, const std::vector<double>& ours, const std::vector<double>& alone,
+               const std::vector<double>& ratios, uint64_t bytes) const {
+        const double mib = static_cast<double>(bytes) / static_cast<double>(MiB);
+        std::vector<double> rates, alone_rates;
+        for (const double seconds : ours) rates.push_back(mib / seconds);
+        for (const double seconds : alone) alone_rates.push_back(mib / seconds);
+        std::printf(
+            "{\"what\": \"%s\", \"level\": \"%s\", \"nodes\": %u, \"mib_per_node\": %.0f, %s, %s, %s}\n",
+            what, level_.redundancy, level_.nodes, static_cast<double>(bytes_) / static_cast<double>(MiB),
+            json_of("mib_per_s", spread_of(rates)).c_str(),
+            json_of("alone_mib_per_s", spread_of(alone_rates)).c_str(),
+            json_of("ratio", spread_of(ratios)).c_str());
+        std::fflush(stdout);
+    }
+
+    const Level level_;
+    const uint64_t bytes_;
+    const std::string directory_;
+    Config config_;
+    std::vector<std::string> hosts_;
+    std::shared_ptr<Storage> storage_;
+    std::atomic<uint32_t> waiting_{0}, turn_{0};
+    std::atomic<uint64_t> checksums_{0};  // so that nothing is left out as useless
+};
+
+}  // namespace
+
+int main(int count, char** arguments) {
+    int rounds = 9;
+    uint64_t mib = 256;
+    std::string directory = "/dev/shm";
+    for (int i = 1; i + 1 < count; i += 2) {
+        const std::string_view option = arguments[i];
+        if (option == "--rounds") rounds = std::max(1, std::atoi(arguments[i + 1]));
+        if (option == "--mib") mib = std::max(uint64_t{8}, std::strtoull(arguments[i + 1], nullptr, 10));
+        if (option == "--dir") directory = arguments[i + 1];
+    }
+    set_log_level(LogLevel::warning);
+    for (const Level& level : {Level{"partner", 2, 1, 1}, Level{"partner", 4, 1, 1}, Level{"xor", 4, 3, 1},
+                               Level{"rs:2", 4, 2, 2}})
+        Bench(level, mib * MiB, fmt::format("{}/tailrace-protect-levels-{}", directory, getpid()))
+            .run(rounds);
+    return 0;
+}
