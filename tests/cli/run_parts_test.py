@@ -125,7 +125,8 @@ class PlacementTest(unittest.TestCase):
                          ["mpiexec", "-f", "/t/f", "-n", "4", "./x"])
         self.assertEqual(place(["mpirun", "./x"], "openmpi", nodes, "", "/t/f"), ["mpirun", "--hostfile", "/t/f", "./x"])
         self.assertEqual(place(["srun", "./x"], "srun", nodes, "", "/t/f"),
-                         ["srun", "--nodes=2", "--nodelist=a,b", "--kill-on-bad-exit=1", "--no-kill=off", "./x"])
+                         ["srun", "--nodes=2", "--nodelist=a,b", "--kill-on-bad-exit=1", "--no-kill=off", "--overlap",
+                          "./x"])
         self.assertEqual(place(["./x"], "", nodes, "", "/t/f"), ["./x"])
 
     def test_a_command_may_say_itself_where(self):

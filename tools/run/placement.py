@@ -103,6 +103,14 @@ def place(command: Sequence[str], family: str, nodes: Sequence[Node], given_file
         "mpich": ["-f", new_file],
         "openmpi": ["--hostfile", new_file],
         # The step ends when it loses a task or a node. Only the job goes on then (sbatch --no-kill).
-        "srun": [f"--nodes={len(nodes)}", f"--nodelist={hosts}", "--kill-on-bad-exit=1", "--no-kill=off"],
+        # Slurm may go on counting the cores of a step that died with its node, and would not start the
+        # next one on them. So steps may overlap.
+        "srun": [
+            f"--nodes={len(nodes)}",
+            f"--nodelist={hosts}",
+            "--kill-on-bad-exit=1",
+            "--no-kill=off",
+            "--overlap",
+        ],
     }
     return [placed[0], *options.get(family, []), *placed[1:]]
