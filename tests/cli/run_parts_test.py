@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 import unittest.mock
@@ -21,6 +22,7 @@ import epochs  # noqa: E402
 import launchers  # noqa: E402
 import placement  # noqa: E402
 import set_aside  # noqa: E402
+import watching  # noqa: E402
 from decisions import Action, Attempt, Epoch, Rules, decide, describe, exit_status  # noqa: E402
 
 OLD, NEW, NEWER = Epoch(1000, 1), Epoch(1200, 1), Epoch(1400, 2)
@@ -373,6 +375,32 @@ class SetAsideTest(unittest.TestCase):
         with self.assertRaises(BlockingIOError):
             set_aside.shared_files(str(self.shared), "j", 1200, 3, patience_s=0.3)
         self.assertEqual(len(self.names(self.shared)), 4)
+
+
+class WatchTest(unittest.TestCase):
+    def look(self, answers):
+        """Watches until the answers of the checks have been given. Returns which nodes are lost."""
+        given = iter(answers)
+        over = threading.Event()
+
+        def check():
+            answer = next(given, None)
+            if answer is None:
+                over.set()
+            return dict.fromkeys(answer or (), "no power")
+
+        watch = watching.Watch(check, every_s=0.001)
+        watch.start()
+        while not over.wait(0.001) and not watch.lost():
+            pass
+        watch.stop()
+        return sorted(watch.lost())
+
+    def test_a_node_that_fails_twice_in_a_row_is_lost(self):
+        self.assertEqual(self.look(["", "a", "ab"]), ["a"])
+
+    def test_a_node_that_fails_now_and_then_is_not(self):
+        self.assertEqual(self.look(["a", "", "a", "b", "a", "b"]), [])
 
 
 if __name__ == "__main__":

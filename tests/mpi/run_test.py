@@ -159,6 +159,26 @@ class RunTest:
         if self.sum() != expected:
             self.fail(f"the bits' sum is {self.sum()}, not {expected}")
 
+    def launcher_does_not_notice(self):
+        """A node is gone, and what was started waits for ever."""
+        self.fresh("silent node")
+        hosts, gone, health = self.top / "hosts", self.top / "gone", self.top / "health"
+        hosts.write_text("localhost slots=1\n127.0.0.1 slots=1\n")
+        health.write_text(f'#!/bin/sh\ntest "$1" = localhost || test ! -e "{gone}" || {{ echo "no power" >&2; exit 1; }}\n')
+        health.chmod(0o755)
+        waits = ["sh", "-c", 'if [ {count} = 1 ]; then exit 0; fi; trap "exit 0" TERM; echo here; while :; do sleep 0.1; done']
+        process = self.start("--nodes", hosts, "--health", f"'{health}'", "--launcher", "local", "--watch", "1s",
+                             command=waits)
+        self.wait_until(lambda: "here" in self.said(), "the start")
+        time.sleep(2.5)
+        if len(re.findall("attempt", self.said())):
+            self.fail("it was ended although the nodes are well")
+        gone.touch()
+        self.end(process)
+        self.need(r"node 127\.0\.0\.1 was lost while the program ran, which was ended: no power")
+        self.need(r"attempt 1: the program was killed by SIGTERM after .* on 2 nodes")
+        self.need(r"attempt 2: the program ended well after .* on 1 node\b")
+
     def dies_from_an_epoch(self, expected):
         """The program dies whenever it comes back to a certain epoch, which also lies in the node-local tier."""
         self.fresh("bad epoch")
@@ -237,6 +257,7 @@ def test():
     with mpi_driver.Workspace(arguments.mpiexec) as workspace:
         job = RunTest(workspace, arguments.heat, arguments.tool, random.Random(int(seed)))
         job.does_not_listen()
+        job.launcher_does_not_notice()
         expected = job.undisturbed()
         job.killed(expected)
         job.loses_a_node(expected)

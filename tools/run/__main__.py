@@ -6,7 +6,8 @@ is well, or the program cannot be started.
 
 The loop, for each attempt:
   1. Check the nodes' health, and write a host file of those that are well.
-  2. Start agents, and the program. Signals are passed on to it.
+  2. Start agents, and the program. Signals are passed on to it. It is ended when a node is lost
+     and the launcher does not notice (watching.py).
   3. When it has ended, stop the agents and drain the nodes.
   4. See which epoch the program would go on from, and decide (decisions.py).
 """
@@ -27,7 +28,8 @@ import launchers
 import placement
 import set_aside
 from decisions import DEATHS_BEFORE_STEP_BACK, Action, Attempt, Decision, Rules, decide, describe, exit_status
-from program import Program
+from program import Ended, Program
+from watching import Watch
 
 DESCRIPTION = """Run a program that saves with tailrace, and start it again when it dies: by a signal, with a status
 other than 0, or because a node is lost. Before each new start, the epochs that the program had captured are
@@ -49,6 +51,7 @@ examples:
   tailrace run --restarts 20 -- srun -n 64 ./simulation        in a job with `#SBATCH --no-kill`"""
 DRAIN_S = 3600
 LEAVE_S = 10
+WATCH_S = 60
 
 
 def seconds(text: str) -> float:
@@ -80,6 +83,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add("--health", default="", metavar="COMMAND",
         help="is run with a host's name as its last argument before each start, and leaves the host out if it fails "
         "(default: whether the host runs commands)")  # fmt: skip
+    add("--watch", type=seconds, metavar="TIME",
+        help="check the nodes this often while the program runs, and end it when one fails twice (default: 60s; "
+        "0, which is never, where Slurm does it)")  # fmt: skip
     add("--launcher", default="auto", choices=["auto", "ssh", "srun", "local"],
         help="how commands are run on nodes; local: all on this machine")  # fmt: skip
     add("--dir", default="", metavar="DIR",
@@ -179,6 +185,27 @@ class Runner:
         self.sick = sick
         return [node for node in self.nodes if node.host not in sick]
 
+    def watch(self, hosts: list[str]) -> Watch | None:
+        """The check of nodes while the program runs. Slurm ends a step that has lost a node."""
+        every_s = self.options.watch
+        if every_s is None:
+            every_s = 0.0 if self.launcher == "srun" and not self.options.health else WATCH_S
+        if every_s == 0 or not hosts or (self.launcher == "local" and not self.options.health):
+            return None
+        return Watch(lambda: launchers.sick(self.launcher, hosts, self.options.health), every_s)
+
+    def run_program(self, command: list[str], hosts: list[str]) -> tuple[Ended, dict[str, str]]:
+        """Returns also the nodes for which it was ended."""
+        watch = self.watch(hosts)
+        if watch is None:
+            return self.program.run(command), {}
+        watch.start()
+        ended = self.program.run(command, watch.lost)
+        watch.stop()
+        for host, why in watch.lost().items():
+            say(f"node {host} was lost while the program ran, which was ended: {why}")
+        return ended, watch.lost()
+
     def survey(self, nodes: list[placement.Node]) -> epochs.Survey:
         if self.place is None:
             return epochs.Survey(why_unknown="the program's shared directory is not known")
@@ -197,7 +224,7 @@ class Runner:
             command = placement.place(command, self.family, nodes, self.options.nodes, file)
         self.agents.start(hosts, self.place.local_dirs if self.place else [])
         began = time.time()
-        ended = self.program.run(command)
+        ended, lost = self.run_program(command, hosts)
         self.agents.stop(self.program.at_most(DRAIN_S))
         self.learn_place(began)
         well, after = nodes, survey
@@ -218,7 +245,7 @@ class Runner:
             seconds=ended.seconds,
             before=before,
             after=after.newest,
-            lost=tuple(node.host for node in nodes if node not in well),
+            lost=tuple(node.host for node in nodes if node not in well or node.host in lost),
             asked_to_end=self.program.asked_to_end,
             opened=sessions is None or bool(sessions),
             known=not after.why_unknown and (not survey.why_unknown or sessions is not None),

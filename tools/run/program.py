@@ -1,4 +1,5 @@
-"""Runs the program once: passes signals to it, and ends it when the time of grace is over."""
+"""Runs the program once: passes signals to it, and ends it when the time of grace is over, or when
+somebody says that it cannot go on."""
 
 from __future__ import annotations
 
@@ -14,11 +15,12 @@ from types import FrameType
 
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+CUT_SHORT_S = 15  # between SIGTERM and SIGKILL for a program that cannot go on
 
 
 @dataclass(frozen=True)
 class Ended:
-    status: int  # as of subprocess
+    status: int  # as of subprocess; of a program that was cut short never 0
     seconds: float
 
 
@@ -54,9 +56,11 @@ class Program:
         deadline = time.monotonic() + longest_s
         return lambda: min(deadline - time.monotonic(), self.grace_left() if self.asked_to_end else math.inf)
 
-    def run(self, command: Sequence[str]) -> Ended:
-        """Raises OSError if it cannot be started. Nothing of it is left in its process group."""
+    def run(self, command: Sequence[str], cannot_go_on: Callable[[], object] = lambda: False) -> Ended:
+        """Raises OSError if it cannot be started. Nothing of it is left in its process group.
+        `cannot_go_on` is asked every second."""
         began = time.monotonic()
+        cut_short_at: float | None = None
         # A session of its own: Ctrl-C comes to us alone, and reaches it once.
         self._process = process = subprocess.Popen(command, start_new_session=True)
         if self.asked_at is not None:  # in between
@@ -68,8 +72,16 @@ class Program:
             except subprocess.TimeoutExpired:
                 if self.asked_to_end and self.grace_left() == 0:
                     _kill_group(process.pid)
+                if cut_short_at is None and cannot_go_on():
+                    cut_short_at = time.monotonic()
+                    process.send_signal(signal.SIGTERM)
+                if cut_short_at is not None and time.monotonic() - cut_short_at > CUT_SHORT_S:
+                    _kill_group(process.pid)
         _kill_group(process.pid)
         self._process = None
+        # MPICH's mpiexec ends with status 0 after SIGTERM, whatever its ranks did.
+        if status == 0 and cut_short_at is not None:
+            status = -signal.SIGTERM
         return Ended(status, time.monotonic() - began)
 
 
