@@ -4,6 +4,7 @@
 
 #include "base/invariant.h"
 #include "base/log.h"
+#include "format/plan_record.h"
 #include "protect/protect_object.h"
 #include "protect/rebuild.h"
 
@@ -56,6 +57,15 @@ void CapturedParts::remove_old(EpochKey key) {
     std::erase_if(old_, [&](const KnownPart& part) { return part.header.key == key; });
     std::erase(safe_, key);
     remove_objects(key);
+    remove_plan(key);
+}
+
+// An epoch that has failed, or that nobody has heard of since the background ended, still has its
+// record.
+void CapturedParts::remove_plan(EpochKey key) {
+    if (!context_.is_representative()) return;
+    const PlanFileName name{context_.config.name, key, static_cast<uint32_t>(context_.node), false};
+    remove(join_path(context_.tier.directory(context_.node), to_string(name)));
 }
 
 void CapturedParts::find_objects() {

@@ -1,6 +1,7 @@
 // CapturedParts: the captured parts that this rank looks after, and when they may be removed. These
 // are the parts that the rank captures itself and, on a representative, those that earlier runs
-// have left on its node. What a node keeps for others of an epoch goes with the epoch's parts.
+// have left on its node. What a node keeps for others of an epoch, and the epoch's plan record, go
+// with the epoch's parts.
 //
 // choose_local_removals decides, as a pure function, which parts are removed. This class carries it
 // out. One thread at a time.
@@ -47,6 +48,7 @@ class CapturedParts {
     void remove_old(EpochKey key);
     void find_objects();
     void remove_objects(EpochKey key);
+    void remove_plan(EpochKey key);
 
     const JobContext& context_;
     const RankEpochs& epochs_;

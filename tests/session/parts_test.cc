@@ -3,9 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <filesystem>
+#include <thread>
 
 #include "capture/local_tier.h"
+#include "format/plan_record.h"
 #include "ledger/agent_messages.h"
 #include "ledger/rank_epochs.h"
 #include "read/shared_epoch_codec.h"
@@ -360,6 +363,44 @@ LocalEpoch local_epoch(EpochKey key, bool complete, bool for_shared) {
     for (uint32_t rank = 0; rank < (complete ? 2u : 1u); ++rank)
         epoch.parts.push_back(known_part(0, key, rank, 2));
     return epoch;
+}
+
+TEST(LocalTierTest, ThePlanRecordOfAFailedEpochGoesWithItsParts) {
+    Machines machines;
+    auto job = job_on(machines, hosts_of(2, 1));
+    job.config.keep_local = 1;
+    auto faulty = std::make_shared<FaultyStorage>(machines.shared, 1);
+    job.shared = faulty;
+    std::atomic<int> arrived{0};
+    const auto meet = [&](int round, const std::function<void()>& then) {
+        if (++arrived == 2 * round) then();
+        while (arrived < 2 * round) std::this_thread::yield();
+    };
+    const auto plans = [&](const std::string& host) {
+        std::vector<uint64_t> epochs;
+        for (const auto& node : *machines.local_of(host)->list(job.config.local_dir))
+            for (const auto& file :
+                 *machines.local_of(host)->list(join_path(job.config.local_dir, node.name)))
+                if (const auto name = parse_plan_file_name(file.name)) epochs.push_back(name->key.epoch);
+        return epochs;
+    };
+    FaultPlan fails;
+    fails.sync_error = 1;
+    faulty->set_plan(fails);
+    run(job, [&](Checkpointer& session) {
+        State state;
+        ASSERT_TRUE(save(session, state, 1).ok());
+        EXPECT_FALSE(session.wait(1, for_ever).ok());
+        meet(1, [&] { faulty->set_plan({}); });
+        const auto& host = job.hosts[static_cast<size_t>(session.rank())];
+        EXPECT_THAT(plans(host), ElementsAre(1));
+        for (uint64_t epoch = 2; epoch <= 4; ++epoch) {
+            ASSERT_TRUE(save(session, state, epoch).ok());
+            ASSERT_TRUE(session.wait(epoch, for_ever).ok());
+        }
+        EXPECT_THAT(plans(host), testing::Not(testing::Contains(1)));
+        EXPECT_FALSE(session.close().ok());
+    });
 }
 
 TEST(RecoveryTest, CompleteEpochsNewerThanTheNewestCommittedAreChosenOldestFirst) {
