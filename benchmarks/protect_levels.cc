@@ -6,8 +6,8 @@
 // /dev/shm). In each round every rank saves MIB. The time counts from the last rank's return from save until
 // all ranks know that the epoch is protected. Then `alone` does the same to as many bytes: as many threads
 // as there are processors read each source in blocks, copy it once (the way between two nodes), sum up,
-// make the checksum and write. In the end one node's directory is removed, and a session that opens rebuilds
-// it: against reading, copying and writing as many bytes, and reading them again with their checksums.
+// make the checksum and write. In the end one node's directory is emptied and rebuilt, again and again, as a
+// session does when it opens: against reading, copying and writing as many bytes, and reading them again.
 #include <fmt/format.h>
 #include <isa-l/erasure_code.h>
 
@@ -26,7 +26,9 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "capture/local_tier.h"
+#include "catalog/catalog.h"
 #include "protect/coding.h"
+#include "protect/rebuild.h"
 #include "session/checkpointer.h"
 #include "storage/storage.h"
 #include "transport/in_process.h"
@@ -89,7 +91,7 @@ class Bench {
         config_.record = false;
         config_.agent = AgentUse::none;
         must(complete_config(config_, static_cast<int>(level.nodes)));
-        for (uint32_t node = 0; node < level.nodes; ++node) hosts_.push_back("n" + std::to_string(node));
+        for (uint32_t node = 0; node < level.nodes; ++node) hosts_.push_back(fmt::format("n{}", node));
         storage_ =
             must(make_system_storage({.engine = IoEngine::posix, .rules = {.own_in = config_.local_dir}}));
     }
@@ -125,27 +127,19 @@ class Bench {
 
   private:
     using Body = std::function<void(int rank, Checkpointer& session, std::vector<std::byte>& state)>;
-    // Returns how long the slowest rank took to open its session.
-    double each_rank(const Body& body) {
+    void each_rank(const Body& body) {
         auto transports = make_in_process_transports(hosts_);
         std::vector<std::thread> threads;
-        std::atomic<double> slowest{0};
         for (uint32_t rank = 0; rank < level_.nodes; ++rank)
             threads.emplace_back(
                 [&, rank, transport = std::shared_ptr<Transport>(std::move(transports[rank]))] {
-                    const auto start = Clock::now();
                     auto session = must(Checkpointer::open(config_, transport, storage_, storage_));
-                    const double seconds = seconds_since(start);
-                    for (double before = slowest;
-                         seconds > before && !slowest.compare_exchange_weak(before, seconds);) {
-                    }
                     std::vector<std::byte> state(bytes_, static_cast<std::byte>(rank + 1));
                     must(session->register_region("state", state.data(), state.size()));
                     body(static_cast<int>(rank), *session, state);
                     must(session->close());
                 });
         for (auto& thread : threads) thread.join();
-        return slowest;
     }
 
     // All ranks wait for each other.
@@ -167,7 +161,7 @@ class Bench {
         for (uint32_t node = 0; node < level_.nodes; ++node) {
             sources.push_back(must(storage_->open(part_of(node), {Access::read, DirectIo::off})));
             targets.push_back(
-                must(storage_->open(names + std::to_string(node), {Access::write, DirectIo::off})));
+                must(storage_->open(fmt::format("{}{}", names, node), {Access::write, DirectIo::off})));
             must(targets.back()->reserve(piece * level_.pieces));
         }
         const SetCoding coding(std::max(level_.nodes, 2u), std::max(level_.pieces, 1u), block_bytes);
@@ -199,16 +193,38 @@ class Bench {
 
     void rebuild(int rounds) {
         std::vector<double> ours, alone, ratios;
-        const auto lost = local_tier(config_.local_dir, config_.shared_dir, config_.name).directory(1);
-        const auto nothing = [](int, Checkpointer&, std::vector<std::byte>&) {};
-        for (int round = 0; round < std::max(1, rounds / 3); ++round) {
-            const double whole = each_rank(nothing);  // reads and checks, and rebuilds nothing
+        const auto lost = tier().directory(1);
+        for (int round = 0; round < rounds; ++round) {
             std::filesystem::remove_all(lost);
-            ours.push_back(std::max(1e-6, each_rank(nothing) - whole));
+            must(storage_->make_own_directories(lost));
+            ours.push_back(rebuild_once());
             alone.push_back(rebuild_alone());
             ratios.push_back(alone.back() / ours.back());
         }
         print("rebuild", ours, alone, ratios, bytes_);
+    }
+
+    LocalTier tier() const { return local_tier(config_.local_dir, config_.shared_dir, config_.name); }
+
+    double rebuild_once() {
+        KnownParts known;
+        for (uint32_t node = 0; node < level_.nodes; ++node)
+            for (auto& part :
+                 must(list_local(*storage_, tier().directory(static_cast<int>(node)), config_.name)).parts)
+                known.parts.push_back({static_cast<int>(node), part.path, part.header});
+        const auto topology = make_topology(hosts_, 0);
+        auto transports = make_in_process_transports(hosts_);
+        std::vector<std::thread> threads;
+        const auto start = Clock::now();
+        for (auto& transport : transports)
+            threads.emplace_back([&, own = transport.get()] {
+                const auto place = tier();
+                const RebuildContext context{*own, *storage_, place, topology, hosts_, config_.name, false};
+                const auto rebuilt = must(rebuild_lost_parts(context, known, {}));
+                if (rebuilt.added.size() != 1) fail(Status(Code::not_found, "nothing was rebuilt"));
+            });
+        for (auto& thread : threads) thread.join();
+        return seconds_since(start);
     }
 
     double rebuild_alone() {
@@ -245,8 +261,7 @@ class Bench {
     }
 
     std::string part_of(uint32_t node) {
-        const auto directory =
-            local_tier(config_.local_dir, config_.shared_dir, config_.name).directory(static_cast<int>(node));
+        const auto directory = tier().directory(static_cast<int>(node));
         for (const auto& entry : std::filesystem::directory_iterator(directory))
             if (entry.path().extension() == ".capture") return entry.path();
         fail(Status(Code::not_found, directory + " has no captured part"));
@@ -286,7 +301,7 @@ int main(int count, char** arguments) {
     for (int i = 1; i + 1 < count; i += 2) {
         const std::string_view option = arguments[i];
         if (option == "--rounds") rounds = std::max(1, std::atoi(arguments[i + 1]));
-        if (option == "--mib") mib = std::max(uint64_t{8}, std::strtoull(arguments[i + 1], nullptr, 10));
+        if (option == "--mib") mib = std::max<uint64_t>(8, std::strtoull(arguments[i + 1], nullptr, 10));
         if (option == "--dir") directory = arguments[i + 1];
     }
     set_log_level(LogLevel::warning);
