@@ -12,6 +12,8 @@ Runs the program `particles` (examples/particles.cc) as 8 ranks on 4 "nodes" of 
     4  the nodes' memory survived: goes on from the newest captured epoch, 8 ranks
     5  the nodes are gone too: goes on from the newest committed epoch, 8 ranks
     6  the same with 5 ranks
+    7  killed like run 3, but beside an agent process, which commits the epochs after the program's death
+    8  the nodes are gone as well: goes on from what the agent has committed
 
 Runs 4 to 6 start from the same state, a copy of what the kill left. Exit status 0 when every end state is
 equal to that of run 1, 1 when something is not as it should be, and then it says what. Python 3.8, nothing
@@ -33,7 +35,9 @@ import time
 
 RANKS, RANKS_PER_NODE, OTHER_RANKS, FILES = 8, 2, 5, 2
 MIB = 1024 * 1024
-FILE_NAME = re.compile(r"particles\.e(\d+)\.r(\d+)\.(\d+)of(\d+)\.tailrace(\.unfinished)?$")
+FILE_NAME = re.compile(r"particles\.e(\d+)\.r(\d+)\.(\d+)of(\d+)\.tailrace(\.unfinished|\.takeover)?$")
+LOCK_OF_AGENTS = re.compile(r"particles\.e\d+\.r\d+\.takeover\.lock$")
+LONGEST_DRAIN_S = 30
 
 
 class Failed(Exception):
@@ -133,6 +137,7 @@ class Run:
     def kill(self):
         """SIGKILL to every rank at once; returns when all are gone. The launcher gets a moment to clear up
         after them (Open MPI: its shared memory), as a batch system's would."""
+        self.killed_at = time.monotonic()
         for process in self.processes:
             try:
                 os.kill(process, signal.SIGKILL)
@@ -163,12 +168,25 @@ def epochs_in(directory):
     finished, begun = {}, {}
     for name in os.listdir(directory) if os.path.isdir(directory) else []:
         match = FILE_NAME.match(name)
+        if LOCK_OF_AGENTS.match(name):
+            continue
         if not match:
             raise Failed(f"{os.path.join(directory, name)} is no file of this run")
         epoch, _, part, count, unfinished = match.groups()
         (begun if unfinished else finished).setdefault(int(epoch), set()).add((int(part), int(count)))
     committed = {epoch for epoch, parts in finished.items() if len(parts) == FILES}
     return committed, set(begun)
+
+
+def in_words(epochs):
+    return ("epoch " if len(epochs) == 1 else "epochs ") + " and ".join(map(str, epochs))
+
+
+def aligned(lines):
+    """The first column to the left, the others to the right."""
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    return ["  ".join([line[0].ljust(widths[0])] +
+                      [text.rjust(width) for text, width in zip(line[1:], widths[1:])]) for line in lines]
 
 
 def files_and_bytes(directory):
@@ -182,7 +200,12 @@ class Demo:
         self.program = find_program(arguments.build)
         self.mpiexec = shlex.split(arguments.mpiexec) if arguments.mpiexec else find_mpiexec(arguments.build)
         self.progress = Progress()
+        self.tool = os.path.abspath(os.path.join(arguments.build, "tools", "tailrace"))
+        # A slow cap on what leaders and the agent write makes a flush last about a second.
+        self.cap = max(256 * 1024, arguments.particles * 38 // FILES)
         self.started = []  # runs that may still be going
+        self.agent = None
+        self.deaths = []   # rows of the table of kills
         self.rows = []
         self.directory = tempfile.mkdtemp(prefix="tailrace-demo-", dir=arguments.dir)
         memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else self.directory
@@ -208,12 +231,14 @@ class Demo:
         for run in self.started:
             if run.launcher.poll() is None:
                 run.kill()
+        if self.agent and self.agent.poll() is None:
+            self.agent.kill()
+            self.agent.wait()
         shutil.rmtree(self.local_base, ignore_errors=True)
         if self.arguments.keep:
             print(f"kept: {self.directory}")
-            tool, saved = os.path.join(self.arguments.build, "tools", "tailrace"), self.shared("undisturbed")
-            if os.path.isdir(saved):
-                print(f"To look into the checkpoints: {shlex.join([tool, 'ls', saved])}")
+            if os.path.isdir(saved := self.shared("undisturbed")):
+                print(f"To look into the checkpoints: {shlex.join([self.tool, 'ls', saved])}")
         else:
             shutil.rmtree(self.directory, ignore_errors=True)
 
@@ -234,15 +259,16 @@ class Demo:
         self.compare(plain, saved)
         return plain, saved
 
-    def run_until_killed(self):
-        """Kills in the middle of a flush, and says which epoch was committed before. A slow cap on what
-        leaders write makes a flush last about a second."""
-        cap = max(256 * 1024, self.arguments.particles * 38 // FILES)
+    def run_until_killed(self, number, how, start_agent=None):
+        """Kills in the middle of a flush. Returns the run, the name of its directories, the epoch that was
+        committed before, and those that were on their way."""
         for attempt in range(3):
-            name = f"killed-{attempt}"
-            self.progress.start("run 3, to be killed in the middle of a flush")
-            run = self.start(f"killed {attempt}", RANKS,
-                             settings=[*self.settings(name), f"bandwidth_cap={cap}", "queue_epochs=3"])
+            name = f"killed-{number}-{attempt}"
+            self.progress.start(f"run {number}, to be killed in the middle of a flush{how}")
+            if start_agent:
+                start_agent(name)
+            run = self.start(name, RANKS,
+                             settings=[*self.settings(name), f"bandwidth_cap={self.cap}", "queue_epochs=3"])
             deadline = time.monotonic() + 120
             while run.launcher.poll() is None and time.monotonic() < deadline:
                 committed, begun = epochs_in(self.shared(name))
@@ -255,11 +281,45 @@ class Demo:
             in_flight = sorted(epoch for epoch in begun if committed and epoch > max(committed))
             if in_flight:
                 self.progress.clear()
-                print(f"killed at step {run.step}: epoch {max(committed)} is committed, epoch {in_flight[0]} was "
-                      f"on its way", flush=True)
-                return name, max(committed)
+                print(f"run {number} killed at step {run.step}{how}: epoch {max(committed)} is committed, "
+                      f"{in_words(in_flight)} on the way", flush=True)
+                return run, name, max(committed), in_flight
         raise Failed("no flush was under way at any of three kills; the machine may be too slow or too fast for "
                      f"{self.arguments.particles} particles")
+
+    def start_agent(self, name):
+        """One process serves the node-local tiers of all four nodes, because they are on this machine."""
+        if self.agent:
+            self.agent.kill()
+            self.agent.wait()
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("TAILRACE_")}
+        environment["TAILRACE_BANDWIDTH_CAP"] = str(self.cap)
+        command = [self.tool, "agent", "--local-dir", self.local(name)]
+        self.agent = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                      stderr=subprocess.DEVNULL, start_new_session=True)
+        status = [self.tool, "agent", "status", "--local-dir", self.local(name)]
+        deadline = time.monotonic() + 20
+        while subprocess.run(status, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment,
+                             check=False).returncode not in (0, 1):
+            if time.monotonic() > deadline or self.agent.poll() is not None:
+                raise Failed(f"the agent does not listen: {shlex.join(command)}")
+            time.sleep(0.02)
+
+    def wait_for_agent(self, run, name, in_flight):
+        """Until it has committed what was on its way when the program died, and has ended. Returns the seconds
+        from the death to the commit."""
+        self.progress.start("the program is dead; its agent goes on")
+        while not epochs_in(self.shared(name))[0].issuperset(in_flight):
+            if time.monotonic() - run.killed_at > LONGEST_DRAIN_S:
+                raise Failed(f"the agent has not committed {in_words(in_flight)} after {LONGEST_DRAIN_S} s")
+            time.sleep(0.005)
+        seconds = time.monotonic() - run.killed_at
+        self.progress.clear()
+        print(f"{seconds:.2f} s after the death the agent has committed {in_words(in_flight)}", flush=True)
+        self.agent.terminate()
+        if self.agent.wait(timeout=LONGEST_DRAIN_S) != 0:
+            raise Failed(f"the agent ended with status {self.agent.returncode}")
+        return seconds
 
     def run_again(self, number, title, ranks, directory, plain):
         self.progress.start(f"run {number}, {title}")
@@ -301,15 +361,11 @@ class Demo:
             else:
                 lines.append((row["run"], str(row["ranks"]), str(row["from"]), "-", "-", "-", "-", "-", "-",
                               f"{row['seconds']:.2f}", "-"))
-        widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
-        print()
-        for line in lines:
-            print("  ".join([line[0].ljust(widths[0])] +
-                            [text.rjust(width) for text, width in zip(line[1:], widths[1:])]))
+        print("", *aligned(lines), "", *aligned(self.deaths), sep="\n")
 
-    def run(self):
-        plain, saved = self.run_undisturbed()
-        killed, committed = self.run_until_killed()
+    def lose_the_program(self, plain):
+        """Runs 3 to 6."""
+        _, killed, committed, in_flight = self.run_until_killed(3, "")
         # The node-local tier belongs to the paths it was made for: run 4 gets the originals, and copies of the
         # shared directory find no node-local tier, as if the nodes were lost.
         for copy in ("nodes-lost", "fewer-ranks"):
@@ -323,6 +379,25 @@ class Demo:
         if same.start_step != other.start_step:
             raise Failed(f"{RANKS} ranks went on from epoch {same.start_step}, {OTHER_RANKS} ranks from epoch "
                          f"{other.start_step} of the same directory")
+        self.deaths.append(("run 3, no agent", str(committed), str(in_flight[0]), "-", "-", str(same.start_step)))
+
+    def lose_the_program_beside_an_agent(self, plain):
+        """Runs 7 and 8."""
+        run, killed, committed, in_flight = self.run_until_killed(7, ", beside an agent", self.start_agent)
+        seconds = self.wait_for_agent(run, killed, in_flight)
+        shutil.copytree(self.shared(killed), self.shared("after-agent"))
+        again = self.run_again(8, "again, nodes lost, agent", RANKS, "after-agent", plain)
+        if again.start_step < in_flight[-1]:
+            raise Failed(f"the agent committed {in_words(in_flight)}, but run 8 went on from {again.start_step}")
+        self.deaths.append(("run 7, an agent", str(committed), str(in_flight[0]), str(in_flight[-1]),
+                            f"{seconds:.2f}", str(again.start_step)))
+
+    def run(self):
+        plain, saved = self.run_undisturbed()
+        self.deaths = [("killed", "committed before", "on its way", "committed by the agent", "s after the death",
+                        "nodes lost: from")]
+        self.lose_the_program(plain)
+        self.lose_the_program_beside_an_agent(plain)
         self.table()
         longer = 100 * (saved.times["run_seconds"] / plain.times["run_seconds"] - 1)
         blocked = sum(epoch["blocked_seconds"] for epoch in saved.epochs)
