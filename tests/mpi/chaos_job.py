@@ -29,6 +29,7 @@ import time
 import mpi_driver
 import tiers
 import watch
+from chaos_agent import Agent
 from chaos_judge import Judge
 from chaos_round import RANKS, draw
 from said import Said
@@ -54,7 +55,8 @@ class Job:
         (self.top / "said").mkdir()
         self.watch = watch.Watch(self.progress, self.fail)
         self.judge = Judge(self)
-        self.agent = self.process = self.round = None
+        self.agent = Agent(workspace, tool, self.local, self.watch, self.command)
+        self.process = self.round = None
         self.start_number = self.run_before = 0
         self.starting_s = 0.5  # from a launch to its restore, as last seen
 
@@ -95,35 +97,6 @@ class Job:
         text = self.watch.end_of(process, " ".join(map(str, words)))
         return process.returncode, text + self.output("complaints")
 
-    def start_agent(self, cap="0"):
-        if self.agent_lives():
-            return
-        command = [self.tool, "agent", "--local-dir", self.local]
-        settings = {"TAILRACE_BANDWIDTH_CAP": cap, "TAILRACE_BUFFERS": "4"}
-        with open(os.path.join(self.workspace.path, "agent"), "wb") as output:
-            self.agent = subprocess.Popen(
-                command,
-                env=self.workspace.environment | settings,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
-        self.watch.until(lambda: self.ask_agent("status")[0] in (0, 1), "an agent listening")
-
-    def ask_agent(self, action):
-        return self.command("agent", action, "--json", "--local-dir", self.local)
-
-    def agent_lives(self):
-        return self.agent is not None and self.agent.poll() is None
-
-    def kill_agent(self):
-        if self.agent_lives():
-            self.agent.kill()
-            self.agent.wait()
-
-    def spared(self):
-        return {self.agent.pid} if self.agent_lives() else set()
-
     def launch(self, epochs=0):
         self.start_number += 1
         self.run_before = self.look().newest_run()
@@ -132,6 +105,7 @@ class Job:
             TAILRACE_REDUNDANCY=drawn.layout.redundancy,
             TAILRACE_LOG="info",
             TAILRACE_FAILURE_DOMAIN=DOMAIN,
+            TAILRACE_AGENT_CARRIES="yes" if drawn.carries else "auto",
             KILL_LOOP_THREADS="funneled" if drawn.funneled else "multiple",
         )
         per_node, cap = drawn.layout.ranks_per_node, 0 if epochs else drawn.cap_mib << 20
@@ -207,7 +181,7 @@ class Job:
     # ---- death
     def hold_launcher(self):
         """Ranks are to live on beside dead ones, so nobody may see these die."""
-        for pid in mpi_driver.descendants() - set(self.said().pids().values()) - self.spared():
+        for pid in mpi_driver.descendants() - set(self.said().pids().values()) - self.agent.pids():
             send(pid, signal.SIGSTOP)
 
     def kill_program(self):
@@ -228,11 +202,13 @@ class Job:
         if lost or drawn.way != "all":
             self.signal_ranks(signal.SIGCONT)
             time.sleep(drawn.linger_s)
-        mpi_driver.kill_all_descendants(self.spared())
+        mpi_driver.kill_all_descendants(self.agent.pids())
         self.process.poll()
         return lost
 
     def lose(self, nodes):
+        if nodes and self.agent.carries:
+            self.agent.kill()  # MPI ends all agents with the one of a lost node
         for node in tiers.nodes_in(self.local):
             if int(node.name.rpartition(".node")[2]) in nodes:
                 shutil.rmtree(node, ignore_errors=True)
@@ -247,16 +223,16 @@ class Job:
         if drawn.aim == "drain" and self.kill_finisher():
             kills.append((drawn.after, ["drain"]))
         if drawn.after == "agent":
-            self.start_agent(drawn.agent_cap)
+            self.agent.start(drawn.agent_cap, drawn.carries)
             # A program that was killed disappears a moment before its locks and connections do.
             deadline = time.monotonic() + DISAPPEARS_S
             while True:
-                status, text = self.ask_agent("drain")
+                status, text = self.agent.ask("drain")
                 if '"busy"' not in text or time.monotonic() > deadline:
                     break
                 time.sleep(0.1)
         else:
-            self.kill_agent()
+            self.agent.kill()
             status, text = self.command("drain", "--json", "--local-dir", self.local)
         if status not in (0, 1, 5):
             self.fail(f"{drawn.after}: {status}: {text}")
@@ -264,25 +240,31 @@ class Job:
 
     def kill_finisher(self):
         """Returns whether it was hit at its work."""
+        drain = None
         if self.round.after == "agent":
-            self.start_agent(self.round.agent_cap)
-            finisher = self.agent
+            self.agent.start(self.round.agent_cap, self.round.carries)
         else:
-            self.kill_agent()
+            self.agent.kill()
             nowhere = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-            finisher = self.start_tool("drain", "--local-dir", self.local, **nowhere)
+            drain = self.start_tool("drain", "--local-dir", self.local, **nowhere)
+        lives = self.agent.lives if drain is None else lambda: drain.poll() is None
+        # What an agent carries has no other names than what the program flushes.
+        at_work = {"flush", "drain"} if drain is None and self.agent.carries else {"drain"}
         deadline = time.monotonic() + 0.5
-        while not self.look().taken_over and time.monotonic() < deadline:
+        while not at_work & self.under_way() and time.monotonic() < deadline:
             time.sleep(0.0005)
         time.sleep(self.chance.choice([0, self.chance.uniform(0, 0.2)]))
-        hit = bool(self.look().taken_over) and finisher.poll() is None
-        finisher.kill()
-        finisher.wait()
+        hit = bool(at_work & self.under_way()) and lives()
+        if drain is None:
+            self.agent.kill()
+        else:
+            drain.kill()
+            drain.wait()
         return hit
 
     def lose_agent(self):
         """The program goes on without its agent."""
-        self.kill_agent()
+        self.agent.kill()
         self.signal_ranks(signal.SIGCONT)
         before = len(self.said().numbers("saved"))
         self.wait_for(
@@ -296,26 +278,26 @@ class Job:
         if self.judge.rebuilds and self.chance.random() < 0.3:
             drawn.aim = "rebuild"
         if drawn.agent:
-            self.start_agent(drawn.agent_cap)
+            self.agent.start(drawn.agent_cap, drawn.carries)
         self.launch()
         self.wait_for_aim()
         kills = []
-        if drawn.victim == "agent" and self.agent_lives():
+        if drawn.victim == "agent" and self.agent.lives():
             kills.append(("agent", self.phases()))
             self.lose_agent()
-        if drawn.victim == "both" and self.agent_lives():
-            self.agent.send_signal(signal.SIGSTOP)  # it must not see the program die
+        if drawn.victim == "both" and self.agent.lives():
+            self.agent.freeze()  # it must not see the program die
         phases = self.phases()
         lost = self.kill_program()
         if drawn.victim == "both":
-            self.kill_agent()
+            self.agent.kill()
         kills.append((drawn.victim if lost or drawn.victim == "both" else "program", phases))
         self.judge.note_layout(self.said())
         fact = {"restored": self.judge.check_restored()}
         self.judge.check_committed()
         fact["protected"] = 0 if lost else self.judge.check_kept()
         self.lose(drawn.lost)
-        fact["beside"] = drawn.after == "restart" and self.agent_lives()
+        fact["beside"] = drawn.after == "restart" and self.agent.lives()
         more, fact["finished"] = ([], 0) if drawn.after == "restart" else self.finish_captured()
         self.judge.find_bound()
         return fact | {"kills": kills + more, "longest_s": self.watch.longest_s}
@@ -340,6 +322,4 @@ class Job:
             status, text = self.command("verify", self.shared, epoch, "--run", run)
             if status != 0:
                 self.fail(f"epoch {epoch} of run {run} is not whole: {text}")
-        if self.agent_lives():
-            self.agent.send_signal(signal.SIGTERM)
-            self.watch.until(lambda: not self.agent_lives(), "the end of an agent told to end")
+        self.agent.end()

@@ -16,6 +16,7 @@ class Round:
     cap_mib: int
     agent: bool  # starts one if none lives
     agent_cap: str
+    carries: bool  # the agent, if one is started, while the program lives
     aim: str  # instant, start, rebuild, restore, capture, protection, flush, drain
     victim: str  # program, agent, both, node
     way: str  # how a program dies: all, one, launcher
@@ -56,6 +57,7 @@ def draw(chance, agents):
         cap_mib=chance.choice([4, 8, 16, 40] if layout.redundancy == "none" else [8, 16, 40]),
         agent=agent,
         agent_cap=chance.choice(["0", "0", "0", "8MiB"]),
+        carries=agent and chance.random() < 0.3,
         aim=aim,
         victim=chance.choice(victims),
         way=chance.choice(["all", "all", "one", "launcher"]),
