@@ -43,7 +43,8 @@ help:
 	@echo '  make bench-llm     checkpoints of a language model: tailrace beside torch.save, DCP and safetensors'
 	@echo '  make bench-peers   tailrace beside a file per process, MPI-IO, HDF5 and fio'
 	@echo '  make bench-collective   collective I/O against the MPI library'"'"'s own two-phase I/O'
-	@echo '  make test-cluster  the demo and a kill test on four simulated nodes with MooseFS (root)'
+	@echo '  make test-cluster  on four simulated nodes with MooseFS: kills, nodes powered off in every phase, a server'
+	@echo '                     frozen, tailrace run; and jobs of a real Slurm (root)'
 	@echo '  make simulate      SEEDS=100000 histories of whole jobs in virtual time, each decided by its seed'
 	@echo '  make chaos         KILLS=10000 of an MPI program, its agent, both, or a node with its tier, in every phase;'
 	@echo '                     SEED=N begins with that seed, as the line says that is printed for a failure'
@@ -102,6 +103,7 @@ test-cluster:
 	@scripts/setup build cluster
 	@scripts/build --without-tests
 	@python3 tests/testbed/cluster_test.py --build "$(BUILD)" --mpi "$(MPI)"
+	@scripts/test_slurm
 
 simulate:
 	@scripts/setup build test

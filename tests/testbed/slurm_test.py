@@ -70,8 +70,12 @@ class Slurm:
         self.daemons = []
 
     def run(self, *words, check=True):
-        return subprocess.run([str(word) for word in words], env=self.environment, check=check, text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120).stdout
+        done = subprocess.run([str(word) for word in words], env=self.environment, check=False, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
+        if check and done.returncode != 0:
+            jobs = "".join(f"--- {path.name}\n{path.read_text(errors='replace')}" for path in self.top.glob("job.[0-9]*"))
+            raise Failure(f"{words}: status {done.returncode}: {done.stdout}{jobs}")
+        return done.stdout
 
     def testbed(self, *words, check=True):
         return self.run(HERE / "testbed", *words, check=check)
@@ -180,6 +184,7 @@ def test(slurm):
     found = slurm.need(job, r"attempt 2: .* on 2 nodes; not started again: it was asked to end; it would go on from epoch (\d+)")
     not_older(found[1], newest, "the job was asked to end")
 
+    newest = slurm.newest()  # with what the drain has committed
     job = slurm.submit(2)
     slurm.wait(lambda: slurm.newest() > newest + 400, "an epoch of the second job")
     newest = slurm.newest()
@@ -191,7 +196,8 @@ def test(slurm):
     if len(went_on) == 0:
         raise Failure(f"the job does not say where it went on from:\n{slurm.said(job)}")
     not_older(went_on[-1], newest, "the job was requeued")
-    if slurm.need(job, r"sum up to (\w+)")[1] != expected_sum(slurm):
+    # A start that is asked to stop says the sum as well, of the step that it has come to.
+    if slurm.need(job, rf"after {STEPS} steps the plate's bits sum up to (\w+)")[1] != expected_sum(slurm):
         raise Failure("the bits are not those of a run that nobody disturbed")
 
 
