@@ -134,9 +134,9 @@ void NodeAgent::deliver_posts() {
     }
 }
 
-// When the last epoch has ended everywhere, two kinds of messages may still be on their way: other
-// nodes' numbers for the record, and SavesEnded of ranks that close. Messages that nobody takes
-// stay in the transport's queues.
+// When the last epoch has ended everywhere, messages may still be on their way: other nodes' numbers for
+// the record, SavesEnded of ranks that close, and plans of epochs that have failed. Messages that nobody
+// takes stay in the transport's queues.
 void NodeAgent::hear_late_messages() {
     const size_t of_node = context_.ranks_of_own_node().size();
     const size_t closings = root_ ? static_cast<size_t>(context_.rank_count()) - 1 : of_node - 1;
@@ -149,6 +149,9 @@ void NodeAgent::hear_late_messages() {
             context_.transport->wait(1ms, true);
         } else if (auto news = decode_agent_message((*message)->bytes); news.ok()) {
             if (recorder_) recorder_->hear(*news);
+            const auto* plan = std::get_if<PlanToKeep>(&*news);
+            if (plan != nullptr && check_sender((*message)->source, *news).ok())
+                on_plan_to_keep(*plan, (*message)->source);
             if (const auto* saves = std::get_if<SavesEnded>(&*news)) {
                 ++closings_heard_;
                 if (!root_) post_at_best(root, *saves);
@@ -209,8 +212,10 @@ Result<bool> NodeAgent::step() {
 
 void NodeAgent::forget_old() {
     if (epochs_.size() <= 2 * max_remembered) return;
-    for (auto epoch = epochs_.begin(); epochs_.size() > max_remembered && epoch != epochs_.end();)
+    for (auto epoch = epochs_.begin(); epochs_.size() > max_remembered && epoch != epochs_.end();) {
+        if (epoch->second.final()) plans_.forget(epoch->first);
         epoch = epoch->second.final() ? epochs_.erase(epoch) : std::next(epoch);
+    }
 }
 
 // ---- news ---------------------------------------------------------------------------------------
@@ -253,9 +258,7 @@ Status NodeAgent::on_message(const Message& message) {
     } else if (const auto* safe = std::get_if<EpochProtected>(&news)) {
         on_epoch_protected(*safe);
     } else if (const auto* plan = std::get_if<PlanToKeep>(&news)) {
-        const int node = context_.topology.node_of_rank[static_cast<size_t>(message.source)];
-        if (!has_ended(plan->key) && node_with_copy_here(context_) == node)
-            plans_.planned_for(plan->key, node, plan->offers);
+        on_plan_to_keep(*plan, message.source);
     } else if (const auto* announced = std::get_if<Announced>(&news)) {
         TAILRACE_TRY(on_announced(*announced));
     } else if (const auto* answers = std::get_if<AnswersEnded>(&news)) {
@@ -410,6 +413,14 @@ void NodeAgent::on_planned(const FlushPlan& plan) {
     const auto keeper = copy_keeper_of_node(context_);
     if (keeper && !in_one_group(context_, context_.node, *keeper) && epochs_[plan.key].is_protected)
         post_to_node(*keeper, PlanToKeep{plan.key, plan.offers});
+}
+
+// It may come after the news that the epoch has ended.
+void NodeAgent::on_plan_to_keep(const PlanToKeep& plan, int source) {
+    const int node = context_.topology.node_of_rank[static_cast<size_t>(source)];
+    const auto& ended = epochs_[plan.key].ended;
+    if ((!ended || ended->parts_stay()) && node_with_copy_here(context_) == node)
+        plans_.planned_for(plan.key, node, plan.offers);
 }
 
 // Ranks may hear of the epoch's end first.

@@ -158,6 +158,7 @@ class NodeAgent final : private CommitChecks::Agent {
     void on_result(const FlushResult& result);
     void on_protected(const ProtectResult& result);
     void on_epoch_protected(const EpochProtected& news);
+    void on_plan_to_keep(const PlanToKeep& plan, int source);
     void on_planned(const FlushPlan& plan);
     Status on_message(const Message& message);
     Status check_sender(int source, const AgentMessage& news) const;

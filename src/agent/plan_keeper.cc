@@ -120,16 +120,20 @@ Status PlanKeeper::write(EpochKey key, int node, std::vector<NodeOffer> offers) 
     return {};
 }
 
+// While the parts stay, other nodes' plans are still taken. They come from other nodes than this news, and
+// may be later.
 void PlanKeeper::ended(const EpochEnded& news) {
+    const auto pending = pending_.find(news.key);
+    const bool fit = pending != pending_.end() && pending->second.arrays_fit;
     pending_.erase(news.key);
+    if (news.parts_stay() && fit) pending_[news.key].arrays_fit = true;
     auto nodes = written_[news.key];
     written_.erase(news.key);
     if (recovered_.erase(news.key) > 0) {
         nodes.insert(context_.node);
         if (const auto other = node_with_copy_here(context_)) nodes.insert(*other);
     }
-    const bool parts_stay = news.state == EpochState::failed && news.captured_everywhere && !news.refused;
-    if (nodes.empty() || parts_stay) return;
+    if (nodes.empty() || news.parts_stay()) return;
     for (const int node : nodes)
         writing_.add([this, path = path_of(news.key, node)] { remove_or_warn(*context_.local, path); });
 }

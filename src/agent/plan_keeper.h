@@ -48,6 +48,11 @@ class PlanKeeper {
     void planned_for(EpochKey key, int node, std::vector<NodeOffer> offers);
     void arrays_fit(EpochKey key);
     void ended(const EpochEnded& news);
+    // Nothing more comes of an epoch that has ended.
+    void forget(EpochKey key) {
+        pending_.erase(key);
+        written_.erase(key);
+    }
 
   private:
     struct Pending {

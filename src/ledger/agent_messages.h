@@ -114,6 +114,8 @@ struct EpochEnded {
     double seconds = 0;
     // Every rank's part exists, so the epoch can be restored from the node-local tiers.
     bool captured_everywhere = false;
+    // It has failed, and can still be finished from its captured parts.
+    bool parts_stay() const { return state == EpochState::failed && captured_everywhere && !refused; }
     std::string note = {};  // for kept_local: which setting or queue kept it there
     bool refused = false;   // its arrays cannot be restored: captured parts are removed
 };

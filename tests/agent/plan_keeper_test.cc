@@ -154,6 +154,38 @@ TEST_F(PlanKeeperTest, AnEpochThatEndedFirstGetsNoRecord) {
     EXPECT_THAT(names(), IsEmpty());
 }
 
+// The message that brings the plan of another node's group may come after the news that the epoch has failed.
+TEST_F(PlanKeeperTest, AKeptRecordMayComeAfterAFailureThatLeavesTheParts) {
+    context_.config.files = 2;
+    context_.sets = make_sets(std::vector<std::string>{"a", "b"}, {Scheme::partner, 1}, 2);
+    const std::string kept = "job.e000000005.r0002.n00000.kept-plan";
+    struct Case {
+        EpochState state;
+        bool everywhere, refused, fit, stays;
+    };
+    for (const auto& [state, everywhere, refused, fit, stays] :
+         {Case{EpochState::failed, true, false, true, true},
+          Case{EpochState::failed, true, false, false, false},
+          Case{EpochState::failed, false, false, true, false},
+          Case{EpochState::failed, true, true, true, false},
+          Case{EpochState::committed, true, false, true, false}}) {
+        PlanKeeper keeper(context_);
+        keeper.begin({});
+        keeper.planned({5, 2}, {{1, {}}});
+        if (fit) keeper.arrays_fit({5, 2});
+        EpochEnded ended{{5, 2}, state, {}, 0, everywhere};
+        ended.refused = refused;
+        keeper.ended(ended);
+        keeper.planned_for({5, 2}, 0, {{0, {{0, 8192, 4096, 1}}}});
+        keeper.finish();
+        if (stays)
+            EXPECT_THAT(names(), ElementsAre(kept, epoch_5));
+        else
+            EXPECT_THAT(names(), IsEmpty()) << static_cast<int>(state) << everywhere << refused << fit;
+        for (const auto& name : names()) (void)local_->remove(join_path(directory_, name));
+    }
+}
+
 TEST_F(PlanKeeperTest, APathThatMayHaveBeenCutIsNotRecorded) {
     context_.tier.shared_text = local_tier("/local", "/" + std::string(8000, 'd'), "job").shared_text;
     PlanKeeper keeper(context_);
