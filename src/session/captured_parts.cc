@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "agent/node_protection.h"
 #include "base/invariant.h"
 #include "base/log.h"
 #include "format/plan_record.h"
@@ -61,11 +62,14 @@ void CapturedParts::remove_old(EpochKey key) {
 }
 
 // An epoch that has failed, or that nobody has heard of since the background ended, still has its
-// record.
+// record, and the one that this node keeps for another.
 void CapturedParts::remove_plan(EpochKey key) {
     if (!context_.is_representative()) return;
-    const PlanFileName name{context_.config.name, key, static_cast<uint32_t>(context_.node), false};
-    remove(join_path(context_.tier.directory(context_.node), to_string(name)));
+    const auto& job = context_.config.name;
+    const auto directory = context_.tier.directory(context_.node);
+    remove(join_path(directory, to_string(PlanFileName{job, key, static_cast<uint32_t>(context_.node)})));
+    if (const auto other = node_with_copy_here(context_))
+        remove(join_path(directory, to_string(KeptPlanFileName{job, key, static_cast<uint32_t>(*other)})));
 }
 
 void CapturedParts::find_objects() {

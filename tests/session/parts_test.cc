@@ -369,6 +369,8 @@ TEST(LocalTierTest, ThePlanRecordOfAFailedEpochGoesWithItsParts) {
     Machines machines;
     auto job = job_on(machines, hosts_of(2, 1));
     job.config.keep_local = 1;
+    job.config.redundancy = "partner";
+    job.config.files = 2;  // so each node also keeps the other's record
     auto faulty = std::make_shared<FaultyStorage>(machines.shared, 1);
     job.shared = faulty;
     std::atomic<int> arrived{0};
@@ -381,7 +383,10 @@ TEST(LocalTierTest, ThePlanRecordOfAFailedEpochGoesWithItsParts) {
         for (const auto& node : *machines.local_of(host)->list(job.config.local_dir))
             for (const auto& file :
                  *machines.local_of(host)->list(join_path(job.config.local_dir, node.name)))
-                if (const auto name = parse_plan_file_name(file.name)) epochs.push_back(name->key.epoch);
+                if (const auto name = parse_plan_file_name(file.name))
+                    epochs.push_back(name->key.epoch);
+                else if (const auto kept = parse_kept_plan_file_name(file.name))
+                    epochs.push_back(kept->key.epoch);
         return epochs;
     };
     FaultPlan fails;
@@ -393,7 +398,7 @@ TEST(LocalTierTest, ThePlanRecordOfAFailedEpochGoesWithItsParts) {
         EXPECT_FALSE(session.wait(1, for_ever).ok());
         meet(1, [&] { faulty->set_plan({}); });
         const auto& host = job.hosts[static_cast<size_t>(session.rank())];
-        EXPECT_THAT(plans(host), ElementsAre(1));
+        EXPECT_THAT(plans(host), ElementsAre(1, 1));
         for (uint64_t epoch = 2; epoch <= 4; ++epoch) {
             ASSERT_TRUE(save(session, state, epoch).ok());
             ASSERT_TRUE(session.wait(epoch, for_ever).ok());
