@@ -22,20 +22,24 @@ class FaultyStorage::Fate {
     // operation is the last one.
     Status begin(std::string_view doing, const std::string& path, bool* dies_here = nullptr) {
         std::chrono::microseconds delay{0};
+        bool dead = false;
+        std::function<void(const std::string&)> before_death;
         {
             MutexLock lock(mutex_);
             ++operations_;
             const bool first = !dead_ && plan_.die_at_operation != 0 && operations_ >= plan_.die_at_operation;
             if (first) dead_ = true;
             if (dies_here != nullptr) *dies_here = first;
-            if (dead_) {
-                return Status(Code::aborted,
-                              fmt::format("{} '{}': the process died (injected)", doing, path));
-            }
-            if (plan_.delay.count() > 0) {
+            dead = dead_;
+            if (dead) {
+                before_death = plan_.before_death;
+            } else if (plan_.delay.count() > 0) {
                 delay = std::chrono::microseconds(random_() % static_cast<uint64_t>(plan_.delay.count() + 1));
             }
         }
+        if (before_death) before_death(path);
+        if (dead)
+            return Status(Code::aborted, fmt::format("{} '{}': the process died (injected)", doing, path));
         if (delay.count() > 0) sleep_for(delay);
         return Status();
     }

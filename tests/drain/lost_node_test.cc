@@ -28,9 +28,6 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using State = DrainedEpoch::State;
 
-// An instant at which two epochs are captured, and not all of one is in the shared directory.
-constexpr uint64_t early_death = 12;
-
 class LostNodeTest : public NodeDrainFixture {
   protected:
     LostNodeTest() { config_.redundancy = "partner"; }
@@ -75,7 +72,7 @@ TEST_F(LostNodeTest, AnEpochThatWasProtectedIsCommittedWithoutItsNode) {
                 SCOPED_TRACE(testing::Message() << files << " files, " << concurrent << ", node " << lost);
                 machines_ = {};
                 config_.files = files;
-                run_and_die(2, early_death, concurrent);
+                run_and_die_planned(2, concurrent);
                 EXPECT_THAT(committed(), IsEmpty());
                 ASSERT_THAT(planned_everywhere(), ElementsAre(1, 2));
                 (void)lose(lost);
@@ -104,7 +101,7 @@ TEST_F(LostNodeTest, ParityOverASingleNodeIsACopy) {
         machines_ = {};
         config_.redundancy = level.redundancy;
         config_.redundancy_set = level.set;
-        run_and_die(1, early_death);
+        run_and_die_planned(1);
         (void)lose(1);
         drain_all_but(1);
         if (!level.copies) {
@@ -117,7 +114,7 @@ TEST_F(LostNodeTest, ParityOverASingleNodeIsACopy) {
 }
 
 TEST_F(LostNodeTest, NothingIsWrittenForANodeThatIsOnlyLate) {
-    run_and_die(1, early_death);
+    run_and_die_planned(1);
     const auto late = lose(1);
     drain_all_but(1);
     auto pass = drain(0);
@@ -140,7 +137,7 @@ TEST_F(LostNodeTest, NothingIsWrittenForANodeThatIsOnlyLate) {
 }
 
 TEST_F(LostNodeTest, WhatANodeDidForAnotherIsSaid) {
-    run_and_die(1, early_death);
+    run_and_die_planned(1);
     (void)lose(1);
     drain_all_but(1);
     take_for_lost_at_once();
@@ -199,7 +196,7 @@ TEST_F(LostNodeTest, TwoProcessesNeverWriteOneShare) {
         SCOPED_TRACE(node_first);
         machines_ = {};
         lost_.reset();
-        run_and_die(1, early_death);
+        run_and_die_planned(1);
         for (const int node : {0, 2, 3}) ASSERT_TRUE(drain(node).ok());
         take_for_lost_at_once();
         const int first = node_first ? 1 : 2, second = node_first ? 2 : 1;
@@ -229,7 +226,7 @@ TEST_F(LostNodeTest, TwoProcessesNeverWriteOneShare) {
 
 // The lost node comes back and commits the epoch just before its keeper gets the lock.
 TEST_F(LostNodeTest, AShareThatIsWrittenIsNotBegunAgain) {
-    run_and_die(1, early_death);
+    run_and_die_planned(1);
     for (const int node : {0, 2, 3}) ASSERT_TRUE(drain(node).ok());
     take_for_lost_at_once();
     const auto shared = std::make_shared<Meanwhile>(machines_.shared, Meanwhile::When::before_the_lock, [&] {
@@ -249,7 +246,7 @@ TEST_F(LostNodeTest, AShareThatIsWrittenIsNotBegunAgain) {
 // The same, but a newer epoch is committed as well, and this one was removed in its favour.
 TEST_F(LostNodeTest, AShareThatHasBecomePointlessIsNotBegun) {
     config_.keep_shared = 1;
-    run_and_die(2, early_death);
+    run_and_die_planned(2);
     for (const int node : {0, 2, 3}) ASSERT_TRUE(drain(node).ok());
     take_for_lost_at_once();
     const auto shared = std::make_shared<Meanwhile>(machines_.shared, Meanwhile::When::before_the_lock, [&] {
@@ -267,7 +264,7 @@ TEST_F(LostNodeTest, AShareThatHasBecomePointlessIsNotBegun) {
 
 TEST_F(LostNodeTest, WithoutLocksOnlyANodeItselfWritesItsShare) {
     machines_.shared = std::make_shared<MemoryStorage>(MemoryStorageOptions{.offer_number_locks = false});
-    run_and_die(1, early_death);
+    run_and_die_planned(1);
     const auto back = lose(1);
     take_for_lost_at_once();
     int warnings = 0;
@@ -286,7 +283,7 @@ TEST_F(LostNodeTest, WithoutLocksOnlyANodeItselfWritesItsShare) {
 
 TEST_F(LostNodeTest, ACopyThatIsDamagedIsNotUsed) {
     take_for_lost_at_once();
-    run_and_die(1, early_death);
+    run_and_die_planned(1);
     (void)lose(1);
     const auto head = ObjectReader::read_head(local(2), object_of(2));
     ASSERT_TRUE(head.ok());
@@ -305,7 +302,7 @@ class KeptShareTest : public LostNodeTest {
   protected:
     void SetUp() override {
         config_.files = 2;  // nodes 0 and 1, nodes 2 and 3
-        run_and_die(1, early_death);
+        run_and_die_planned(1);
     }
     Result<std::optional<KeptShare>> find(
         int node, std::function<void(PlanRecord&)> change = [](auto&) {}) {
@@ -407,7 +404,7 @@ TEST_F(KeptShareTest, AKeptPlanIsBelievedOnlyForItsNodeAndEpoch) {
 }
 
 TEST_F(LostNodeTest, KeptPlansGoWithTheirEpochs) {
-    run_and_die(2, early_death);
+    run_and_die_planned(2);
     EXPECT_EQ(kept_plans(2), 2);
     EXPECT_EQ(kept_plans(1), 0) << "of one group";
     Job job = job_on(machines_, hosts_);

@@ -13,7 +13,10 @@
 #include "capture/local_tier.h"
 #include "catalog/catalog.h"
 #include "drain/node_drain.h"
+#include "flush/plan.h"
+#include "protect/sets.h"
 #include "session/sample_program.h"
+#include "threads/executor.h"
 
 namespace tailrace::internal::testing_support {
 
@@ -26,10 +29,27 @@ class NodeDrainFixture : public testing::Test {
     void run_and_die(uint64_t epochs, uint64_t die_at, bool concurrent = true) {
         FaultPlan faults;
         faults.die_at_operation = die_at;
+        run_and_die(epochs, faults, concurrent);
+    }
+    // Dies early in the flush of each epoch, when all nodes have its plan.
+    void run_and_die_planned(uint64_t epochs, bool concurrent = true) {
+        FaultPlan faults;
+        faults.die_at_operation = 12;
+        faults.before_death = [&](const std::string& path) {
+            const auto name = parse_shared_file_name(path.substr(path.rfind('/') + 1));
+            if (!concurrent || !name) return;
+            const auto deadline = SteadyClock::now() + std::chrono::seconds(20);
+            while (!planned_everywhere(name->key.epoch) && SteadyClock::now() < deadline)
+                sleep_for(std::chrono::milliseconds(1));
+        };
+        run_and_die(epochs, faults, concurrent);
+        for (uint64_t epoch = 1; epoch <= epochs; ++epoch) ASSERT_TRUE(planned_everywhere(epoch)) << epoch;
+    }
+    void run_and_die(uint64_t epochs, const FaultPlan& faults, bool concurrent) {
         Job job = job_on(machines_, hosts_);
         job.concurrent = concurrent;
         job.config = config_;
-        job.shared = std::make_shared<FaultyStorage>(machines_.shared, die_at, faults);
+        job.shared = std::make_shared<FaultyStorage>(machines_.shared, faults.die_at_operation, faults);
         run_job(job, [&](int, Checkpointer* session, const Status&) {
             if (session == nullptr) return;
             State_ state;
@@ -64,15 +84,33 @@ class NodeDrainFixture : public testing::Test {
                 if (parse_plan_file_name(entry.name)) names.push_back(entry.name);
         return names;
     }
-    // The epochs for which every node has a record.
+    // Whether every node has its record, and every node that keeps a copy also the one that belongs to it.
+    bool planned_everywhere(uint64_t epoch) {
+        const std::vector<std::string> domains{"m0", "m1", "m2", "m3"};
+        const auto sets = make_sets(domains, *parse_redundancy(config_.redundancy), config_.redundancy_set);
+        for (int node = 0; node < node_count; ++node) {
+            const auto id = static_cast<uint32_t>(node);
+            if (!has(node, to_string(PlanFileName{config_.name, {epoch, 1}, id, false}))) return false;
+            if (sets.sets.empty()) continue;
+            const auto& set = sets.set_of(node);
+            const auto position = copy_keeper(set, sets.position_of(node));
+            if (!position) continue;
+            const int keeper = set.nodes[*position];
+            const auto group = [&](int of) { return group_of_node(of, node_count, config_.files).index; };
+            if (group(keeper) != group(node) &&
+                !has(keeper, to_string(KeptPlanFileName{config_.name, {epoch, 1}, id, false})))
+                return false;
+        }
+        return true;
+    }
     std::vector<uint64_t> planned_everywhere() {
-        std::map<uint64_t, int> nodes;
-        for (int node = 0; node < node_count; ++node)
-            for (const auto& name : records_of(node)) ++nodes[parse_plan_file_name(name)->key.epoch];
         std::vector<uint64_t> epochs;
-        for (const auto& [epoch, count] : nodes)
-            if (count == node_count) epochs.push_back(epoch);
+        for (uint64_t epoch = 1; epoch <= 2; ++epoch)
+            if (planned_everywhere(epoch)) epochs.push_back(epoch);
         return epochs;
+    }
+    bool has(int node, const std::string& name) {
+        return machines_.local_of(host_of(node))->open(join_path(directory_of(node), name), {}).ok();
     }
     std::vector<uint64_t> committed() {
         std::vector<uint64_t> epochs;

@@ -27,14 +27,11 @@ using State = DrainedEpoch::State;
 
 class NodeDrainTest : public NodeDrainFixture {};
 
-// An instant at which the two epochs are captured, and not all of it is in the shared directory.
-constexpr uint64_t early_death = 12;
-
 TEST_F(NodeDrainTest, TheNodesFinishWhatTheProgramHasCapturedInAnyOrder) {
     for (const bool concurrent : {true, false}) {
         SCOPED_TRACE(concurrent);
         machines_ = {};
-        run_and_die(2, early_death, concurrent);
+        run_and_die_planned(2, concurrent);
         EXPECT_THAT(committed(), IsEmpty());
         ASSERT_THAT(planned_everywhere(), ElementsAre(1, 2));
         for (const int node : {2, 0, 3, 1}) {
@@ -63,7 +60,7 @@ TEST_F(NodeDrainTest, TheNodesFinishWhatTheProgramHasCapturedInAnyOrder) {
 }
 
 TEST_F(NodeDrainTest, ANodeSaysForWhomItWaits) {
-    run_and_die(1, early_death);
+    run_and_die_planned(1);
     auto pass = drain(0);
     ASSERT_TRUE(pass.ok() && pass->epochs.size() == 1);
     EXPECT_THAT(pass->epochs[0].waiting_for, ElementsAre("node 1 (m1)", "some of nodes 2 to 3"));
@@ -168,7 +165,7 @@ TEST_F(NodeDrainTest, AFlushInOtherGroupsIsNotMixedWithThatOfTheRecords) {
     for (uint64_t dies = 30; dies < 90; ++dies) {
         SCOPED_TRACE(testing::Message() << "operation " << dies);
         machines_ = {};
-        run_and_die(1, early_death);
+        run_and_die_planned(1);
         ASSERT_THAT(planned_everywhere(), ElementsAre(1));
         std::reverse(hosts_.begin(), hosts_.end());
         run_and_die(0, dies);
@@ -191,7 +188,7 @@ TEST_F(NodeDrainTest, AFlushInOtherGroupsIsNotMixedWithThatOfTheRecords) {
 }
 
 TEST_F(NodeDrainTest, AWatcherHearsHowFarAShareIs) {
-    run_and_die(2, early_death);
+    run_and_die_planned(2);
     NodeDrain drain(config_, machines_.local_of("m0"), machines_.shared);
     std::map<uint64_t, std::vector<uint64_t>> heard;  // bytes, by epoch
     drain.watch([&](const DrainedEpoch& epoch, uint64_t bytes) { heard[epoch.key.epoch].push_back(bytes); });
@@ -210,7 +207,7 @@ TEST_F(NodeDrainTest, AWatcherHearsHowFarAShareIs) {
 }
 
 TEST_F(NodeDrainTest, ASessionThatLivesIsNotDisturbed) {
-    run_and_die(1, early_death);
+    run_and_die_planned(1);
     Job job = job_on(machines_, hosts_);
     job.config = config_;
     // Its shared directory is another one, so it uses other directories of the node-local tier.
@@ -230,7 +227,7 @@ TEST_F(NodeDrainTest, ASessionThatLivesIsNotDisturbed) {
 }
 
 TEST_F(NodeDrainTest, ADrainExcludesSessionsAndNotOtherDrains) {
-    run_and_die(1, early_death);
+    run_and_die_planned(1);
     NodeDrain first(config_, machines_.local_of("m0"), machines_.shared);
     int asked = 0;
     // While the first node works, another one works as well, but no session, and not the same node twice.
@@ -252,7 +249,7 @@ TEST_F(NodeDrainTest, ADrainExcludesSessionsAndNotOtherDrains) {
 TEST_F(NodeDrainTest, ADamagedOrMissingPartIsNotCommitted) {
     for (const bool missing : {true, false}) {
         machines_ = {};
-        run_and_die(1, early_death);
+        run_and_die_planned(1);
         const auto part = join_path(directory_of(2), to_string(PartFileName{config_.name, {1, 1}, 5, false}));
         auto& local = *machines_.local_of("m2");
         if (missing) {
@@ -275,7 +272,7 @@ TEST_F(NodeDrainTest, ADamagedOrMissingPartIsNotCommitted) {
 }
 
 TEST_F(NodeDrainTest, APartOfAnotherRunIsNotTaken) {
-    run_and_die(1, early_death);
+    run_and_die_planned(1);
     auto& local = *machines_.local_of("m2");
     const auto part = join_path(directory_of(2), to_string(PartFileName{config_.name, {1, 1}, 5, false}));
     const auto file = local.open(part, {Access::write, DirectIo::off});
@@ -294,7 +291,7 @@ TEST_F(NodeDrainTest, APartOfAnotherRunIsNotTaken) {
 TEST_F(NodeDrainTest, TheNextSessionGoesOnFromWhereTheNodesAre) {
     for (const auto& nodes : std::vector<std::vector<int>>{{0}, {0, 1}, {2, 3, 0}, {0, 1, 2, 3}}) {
         machines_ = {};
-        run_and_die(2, early_death);
+        run_and_die_planned(2);
         for (const int node : nodes) ASSERT_TRUE(drain(node).ok());
         Job job = job_on(machines_, hosts_);
         job.config = config_;
@@ -311,7 +308,7 @@ TEST_F(NodeDrainTest, TheNextSessionGoesOnFromWhereTheNodesAre) {
 }
 
 TEST_F(NodeDrainTest, TheNewestEpochGoesFirstWhereTimeIsShort) {
-    run_and_die(2, early_death);
+    run_and_die_planned(2);
     NodeDrain drain(config_, machines_.local_of("m0"), machines_.shared);
     bool first = true;
     const auto pass = drain.pass(
@@ -325,7 +322,7 @@ TEST_F(NodeDrainTest, TheNewestEpochGoesFirstWhereTimeIsShort) {
 
 TEST_F(NodeDrainTest, WhatANewerEpochHasMadePointlessIsDropped) {
     config_.keep_shared = 1;
-    run_and_die(2, early_death);
+    run_and_die_planned(2);
     for (int node = 0; node < node_count; ++node)
         ASSERT_TRUE(machines_.local_of(host_of(node))
                         ->rename(join_path(directory_of(node), records_of(node).front()),
@@ -348,7 +345,7 @@ TEST_F(NodeDrainTest, WhatANewerEpochHasMadePointlessIsDropped) {
 }
 
 TEST_F(NodeDrainTest, OlderEpochsAreCommittedAfterTheNewest) {
-    run_and_die(2, early_death);
+    run_and_die_planned(2);
     for (int node = 0; node < node_count; ++node)
         ASSERT_TRUE(drain(node, nullptr, NodeDrain::Order::newest_first).ok());
     EXPECT_THAT(committed(), ElementsAre(1, 2));
@@ -367,7 +364,7 @@ TEST_F(NodeDrainTest, WhatIsLeftToDoFollowsFromTheCompleteEpochs) {
 }
 
 TEST_F(NodeDrainTest, DirectoriesAreFoundByTheirRecords) {
-    run_and_die(1, early_death);
+    run_and_die_planned(1);
     auto& local = *machines_.local_of("m1");
     const auto found = directories_to_drain(local, config_.local_dir);
     ASSERT_TRUE(found.ok());
