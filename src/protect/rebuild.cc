@@ -13,6 +13,7 @@
 #include "format/manifest.h"
 #include "protect/protect_object.h"
 #include "protect/rebuild_run.h"
+#include "read/array_judge.h"
 #include "read/epoch_reader.h"
 
 namespace tailrace::internal {
@@ -98,10 +99,9 @@ Status share_objects(const RebuildContext& context, const std::vector<FoundObjec
 
 // ---- 2. is it sound -----------------------------------------------------------------------------
 
-Status verify_part(Storage& storage, const CapturedPart& part) {
-    EpochSources sources{part.header.key, part.header.rank_count, {part}, std::nullopt};
-    TAILRACE_ASSIGN(const auto reader, EpochReader::open(storage, storage, std::move(sources)));
-    return reader->verify(part.header.stream.rank, [](uint64_t) {});
+Status verify_part(const RebuildContext& context, EpochKey key, const std::string& path) {
+    const PartPlace place{key, path};
+    return verify_parts(context.local, std::span(&place, 1), EpochReader::verify_memory_bytes);
 }
 
 // The parts and objects at this node that cannot be read back, of those that the plan may use.
@@ -119,7 +119,7 @@ std::vector<std::string> damaged_sources(const RebuildContext& context, const Re
             for (const auto& member : set.parts)
                 for (const auto& part : member)
                     if (part && part->node == node)
-                        check(part->path, verify_part(context.local, {part->path, part->header}));
+                        check(part->path, verify_part(context, part->header.key, part->path));
             for (const auto& object : set.objects) {
                 if (!object || object->node != node) continue;
                 const auto own = std::find_if(mine.begin(), mine.end(), [&](const FoundObject& candidate) {
@@ -169,7 +169,7 @@ Result<PartHeader> check_rebuilt(const RebuildContext& context, const EpochIdent
                       fmt::format("{}: what was rebuilt is a part of rank {} of {}, not of rank {} of {}",
                                   path, header.stream.rank, to_string(header.key), lost.stream.rank,
                                   to_string(identity.key)));
-    TAILRACE_TRY(verify_part(context.local, part));
+    TAILRACE_TRY(verify_part(context, header.key, path));
     return header;
 }
 
@@ -188,7 +188,10 @@ class OwnRebuilt {
         }
     }
 
+    // The directory may have been lost after the session was opened.
     Status create() {
+        if (!parts_.empty())
+            TAILRACE_TRY(context_.local.make_directories(context_.tier.directory(own_node(context_))));
         for (auto& [lost, part] : parts_) {
             TAILRACE_ASSIGN(part.file, context_.local.open(part.unfinished, {Access::write, DirectIo::off}));
             TAILRACE_TRY(part.file->truncate(0));
@@ -307,8 +310,8 @@ Result<Rebuilt> rebuild_lost_parts(const RebuildContext& context, KnownParts kno
             std::move(of_node.parts.begin(), of_node.parts.end(), std::back_inserter(rebuilt.added));
         }
         tell(context, LogLevel::info,
-             fmt::format("{}: {} of {} lost captured parts were rebuilt from what other nodes kept",
-                         to_string(epoch.identity.key), epoch.lost.size(), epoch.lost.size()));
+             fmt::format("{}: lost captured parts were rebuilt from what other nodes kept, {} in all",
+                         to_string(epoch.identity.key), epoch.lost.size()));
     }
     // A damaged part whose rank has a sound one again must not be found first.
     for (const auto& part : damaged) {
