@@ -144,7 +144,22 @@ Status Session::flush_left_epochs() {
     rest->end();
     for (const auto& epoch : old.to_flush)
         epochs_.ended({epoch.key, closed.ok() ? EpochState::committed : EpochState::failed, closed, 0, true});
-    return closed;
+    return closed.ok() ? check_newest() : closed;
+}
+
+// Older epochs may stay on the nodes, or give way to newer ones. If the newest one cannot be flushed, that
+// must not go unsaid.
+Status Session::check_newest() {
+    const auto all = epochs_.all();
+    if (all.empty() || is_final(all.back().info.state)) return {};
+    const EpochKey key{all.back().info.epoch, all.back().info.run};
+    const Status why(
+        Code::failed_state,
+        fmt::format("{} could not be flushed, because parts of it were not captured, or are lost, "
+                    "or because it is not sound (the log says more)",
+                    to_string(key)));
+    epochs_.ended({key, EpochState::failed, why, 0, false});
+    return why;
 }
 
 // ---- save ---------------------------------------------------------------------------------------

@@ -96,6 +96,7 @@ class Session : public Checkpointer {
     void look_after_agent() REQUIRES(save_mutex_);
     Status ask_agent_to_let_go(std::unique_ptr<AgentLink>& link);
     Status flush_left_epochs();
+    Status check_newest();
     Status capture_epoch(uint64_t epoch, const Status& failure, Captured& capture) REQUIRES(save_mutex_);
     Status epoch_status(uint64_t epoch) const;
     // Common to wait and wait_all. Returns the first failure among `epochs`.

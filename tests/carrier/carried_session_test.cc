@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <barrier>
+#include <filesystem>
 #include <latch>
 #include <thread>
 
@@ -139,6 +140,15 @@ class CarriedSessionTest : public testing::Test {
         serving_ = {};
     }
 
+    // At once, whatever they are doing.
+    void end_agents() {
+        for (size_t node = 0; node < serving_.size(); ++node) {
+            auto agent = connect_to_agent(local_dir(static_cast<int>(node)));
+            EXPECT_TRUE(agent.ok() && agent->send(EndAsked{0}).ok());
+        }
+        stop_agents();
+    }
+
     using Body = std::function<void(Checkpointer&, int rank)>;
     void run(AgentDoor& door, const Body& body, bool concurrent = false, Config* changed = nullptr) {
         const Config& config = changed != nullptr ? *changed : config_;
@@ -177,6 +187,7 @@ class CarriedSessionTest : public testing::Test {
         while (!done() && SteadyClock::now() < deadline) sleep_for(5ms);
         EXPECT_TRUE(done());
     }
+    void lose(int node) const { std::filesystem::remove_all(local_dir(node)); }
     // The flush of an epoch takes about a second.
     void slow() { config_.bandwidth_cap = 300000; }
 
@@ -291,7 +302,7 @@ TEST_F(CarriedSessionTest, WhatARankHadNotCapturedIsDropped) {
             EXPECT_THAT(committed(), ElementsAre(1));
         }
         saved.arrive_and_wait();
-        EXPECT_TRUE(session.close().ok());
+        EXPECT_EQ(session.close().ok(), rank == 2) << "an epoch of the others has failed";
     });
     EXPECT_THAT(committed(), ElementsAre(1));
 }
@@ -411,6 +422,73 @@ TEST_F(CarriedSessionTest, TwoJobsSideBySideHaveTheSameAgents) {
     beside.join();
     EXPECT_THAT(committed(), ElementsAre(1, 2, 3, 4, 5));
     EXPECT_THAT(committed(other), ElementsAre(1, 2, 3, 4, 5));
+}
+
+TEST_F(CarriedSessionTest, TheAgentsProtectWhatTheyCarry) {
+    config_.shared_every = 100;
+    config_.keep_local = 3;
+    for (const std::string redundancy : {"partner", "xor", "rs:2"}) {
+        SCOPED_TRACE(redundancy);
+        config_.redundancy = redundancy;
+        config_.name = redundancy.substr(0, 2);
+        start_agents();
+        run(door_, [&](Checkpointer& session, int) {
+            State state;
+            for (uint64_t epoch = 1; epoch <= 3; ++epoch) {
+                EXPECT_TRUE(save(session, state, epoch).ok());
+                EXPECT_TRUE(session.wait(epoch, for_ever).ok());
+                EXPECT_EQ(session.state(epoch)->losses_survived, 1u);
+            }
+            EXPECT_EQ(session.state(3)->state, EpochState::kept_local);
+            EXPECT_TRUE(session.close().ok());
+        });
+        EXPECT_EQ(door_.lines_made.exchange(0), ranks);
+        stop_agents();
+        lose(1);
+        start_agents();
+        run(door_, [&](Checkpointer& session, int) {
+            expect_restored(session, std::nullopt, 3);
+            EXPECT_TRUE(session.close().ok());
+        });
+        EXPECT_EQ(door_.lines_made.exchange(0), ranks);
+        EXPECT_THAT(committed(), ElementsAre(1, 3)) << "what was rebuilt is flushed by the agents";
+        stop_agents();
+    }
+}
+
+// The agents end in the middle of a flush, and a node's directory is gone. The program still has all its
+// ranks.
+TEST_F(CarriedSessionTest, WhatTheAgentsLeftIsRebuiltAndFlushedAtCloseOrSaidToBeLost) {
+    config_.bandwidth_cap = 60000;
+    for (const bool is_protected : {true, false}) {
+        SCOPED_TRACE(is_protected);
+        config_.redundancy = is_protected ? "partner" : "none";
+        config_.name = config_.redundancy;
+        start_agents();
+        std::barrier all(ranks);
+        run(door_, [&](Checkpointer& session, int rank) {
+            State state;
+            EXPECT_TRUE(save(session, state, 1).ok());
+            if (is_protected) wait_until([&] { return session.state(1)->losses_survived == 1; });
+            all.arrive_and_wait();
+            if (rank == 0) {
+                EXPECT_THAT(committed(), IsEmpty());
+                end_agents();
+                lose(1);
+            }
+            all.arrive_and_wait();
+            EXPECT_FALSE(session.wait(1, for_ever).ok());
+            const Status closed = session.close();
+            EXPECT_EQ(closed.ok(), is_protected) << closed.to_string();
+            if (!is_protected) {
+                EXPECT_THAT(closed.message(), HasSubstr("epoch 1 of run 1 could not be flushed"));
+            }
+            EXPECT_EQ(session.state(1)->state, is_protected ? EpochState::committed : EpochState::failed);
+        });
+        EXPECT_EQ(committed().size(), is_protected ? 1u : 0u);
+        if (is_protected)
+            run(door_, [&](Checkpointer& session, int) { expect_restored(session, std::nullopt, 1); });
+    }
 }
 
 TEST_F(CarriedSessionTest, AllRanksStopAtTheSameCall) {
