@@ -10,7 +10,9 @@ Then rounds with a program that is killed. In each round
   - or an agent dies: the program goes on saving, and dies later;
   - or both die at once;
   - or the program dies, and is started again while the agents are at work;
-  - or an agent dies and the program closes its session: it has committed everything then.
+  - or an agent dies and the program closes its session: it has committed everything then;
+  - or both die, and a node is lost with all that it had captured (redundancy = partner): an agent that reaches
+    nobody writes its share, too, and every epoch whose plan was on all nodes is committed.
 The program's next start checks every byte, and that nothing older comes back than what was saved.
 
 Last, thousands of saves: neither the program nor an agent grows.
@@ -22,6 +24,8 @@ import json
 import os
 import pathlib
 import random
+import re
+import shutil
 import signal
 import subprocess
 import time
@@ -31,6 +35,7 @@ from kill_rounds import EXTRA_LIFE_S, RANKS, KillTest
 
 LONGEST_S = 60
 MOST_GROWTH_KIB = 16 << 10
+PLAN = re.compile(r"\.e(\d+)\.r\d+\.n\d+\.plan$")
 
 
 def agent_pids():
@@ -185,14 +190,16 @@ class CarriedKills(KillTest):
         super().__init__(workspace, program, chance)
         self.tool = tool
         self.agents = Agents(workspace, tool, [os.path.join(self.directory, "local")])
+        self.for_lost = 0  # rounds in which a share was written for a lost node
         self.finished = 0  # rounds in which agents committed after the program's death
         self.environment = dict(workspace.environment, TAILRACE_AGENT_CARRIES="yes", TAILRACE_AGENT="required")
 
-    def launch(self, epochs=0):
+    def launch(self, epochs=0, protected=False):
         self.start_number += 1
-        files = self.chance.choice([1, 2])
-        ranks_per_node = self.chance.choice([1, 2, 4])
-        cap = 0 if epochs else self.chance.choice([1, 4, 16]) << 20
+        files = 1 if protected else self.chance.choice([1, 2])
+        ranks_per_node = 1 if protected else self.chance.choice([1, 2, 4])
+        cap = 0 if epochs else 1 << 20 if protected else self.chance.choice([1, 4, 16]) << 20
+        self.environment["TAILRACE_REDUNDANCY"] = "partner" if protected else "none"
         command = [*self.workspace.mpiexec, str(RANKS), self.program, self.directory, str(self.start_number), str(files),
                    "1", str(ranks_per_node), str(cap), str(epochs)]
         with open(os.path.join(self.workspace.path, "output"), "wb") as output:
@@ -222,7 +229,7 @@ class CarriedKills(KillTest):
         if not self.agents.serve():
             self.agents.wait_for_end()
             self.agents.start()
-        process = self.launch(epochs=12 if way == "close" else 0)
+        process = self.launch(epochs=12 if way == "close" else 0, protected=way == "node")
         if not (self.wait_until_going(process) and
                 self.sleep(process, self.chance.uniform(0, 0.1 if way == "close" else 2 * EXTRA_LIFE_S))):
             self.fail(f"{way}: it ended by itself; {self.said().sentences('failed')}")
@@ -230,7 +237,9 @@ class CarriedKills(KillTest):
             self.agents.kill_one(self.chance)
         if way == "agent":
             self.saved_more(process)
-        if way == "both":
+        if way == "node":
+            self.agents.until(self.planned, "a plan on every node")
+        if way in ("both", "node"):
             self.agents.kill_all()
         if way == "close":
             self.end_well(process)
@@ -242,6 +251,34 @@ class CarriedKills(KillTest):
             self.agents.until(lambda: self.newest_complete() >= saved, f"the commit of epoch {saved}")
             self.agents.until(lambda: not self.agents.carried(), "the end of the carried session")
             self.finished += 1
+
+        if way == "node":
+            self.lose_a_node()
+
+    def nodes(self):
+        return sorted(pathlib.Path(self.directory, "local").glob("*.node*"))
+
+    def planned(self):
+        """The epochs of this start whose plan every node has."""
+        plans = [{int(match[1]) for path in node.glob("*.plan") if (match := PLAN.search(path.name))}
+                 for node in self.nodes()]
+        return set.intersection(*plans) if len(plans) == RANKS else set()
+
+    def lose_a_node(self):
+        self.agents.wait_for_end()
+        planned = self.planned()
+        shutil.rmtree(self.chance.choice(self.nodes()))
+        self.captured = 0
+        with open(os.path.join(self.workspace.path, "agents"), "ab") as output:
+            agent = subprocess.Popen([self.tool, "agent", "--for-lost", "0s", "--local-dir", self.agents.directories[0]],
+                                     env=self.workspace.environment, stdin=subprocess.DEVNULL, stdout=output,
+                                     stderr=subprocess.STDOUT)
+        self.agents.until(lambda: self.newest_complete() >= max(planned), f"the commit of {sorted(planned)}")
+        self.committed = self.newest_complete()
+        self.for_lost += 1
+        self.agents.ask("stop", self.agents.directories[0])
+        if agent.wait(timeout=LONGEST_S) not in (0, 5):
+            self.fail(f"the agent's exit status is {agent.returncode}")
 
     def end_well(self, process):
         try:
@@ -271,7 +308,7 @@ def test():
             run_with_plain_init(workspace, arguments.program, arguments.tool, two_agents)
         two_jobs(workspace, arguments.program, arguments.tool)
         job = CarriedKills(workspace, arguments.loop, arguments.tool, random.Random(int(seed)))
-        ways = ["program", "close", "both", "agent", "restart", "program"]
+        ways = ["program", "close", "both", "node", "agent", "restart", "program"]
         for kill in range(arguments.kills):
             job.round(ways[kill % len(ways)])
         job.agents.wait_for_end() if not job.agents.alive() else None
