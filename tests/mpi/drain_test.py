@@ -64,6 +64,11 @@ class DrainTest:
         found = [RECORD.search(path.name) for path in machine.rglob("*.plan")]
         return {(int(match[1]), int(match[2])) for match in found if match}
 
+    def everywhere(self):
+        """The epochs whose plan every node has just now."""
+        nodes = [self.records(node) for node in (self.directory / "local").iterdir()]
+        return set.intersection(*nodes) if len(nodes) == NODES else set()
+
     def machines(self):
         """What lies on this one machine is moved onto four."""
         machines = []
@@ -116,7 +121,11 @@ class DrainTest:
         self.written = []
         enough = self.chance.choice([1, 2, 2, 3])
         self.wait_until(lambda: sum(line[0] == "saved" for line in self.said()) >= NODES * enough, "saving")
-        time.sleep(self.chance.uniform(0, 1.5))
+        if number % 4 == 0:
+            time.sleep(self.chance.uniform(0, 1.5))
+        else:
+            self.wait_until(self.everywhere, "a plan on every node")
+            time.sleep(self.chance.uniform(0, 0.1))
         mpi_driver.kill_all_descendants()
         process.poll()
         if lose:
