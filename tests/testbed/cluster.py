@@ -25,6 +25,8 @@ import tiers  # noqa: E402
 NODES, RANKS, FILES = 4, 8, 2
 PARTICLES = 500000  # x 38 bytes = 18 MiB per epoch, a second or two on these links
 NIC_MB, OSTS, OST_MB = 20, 2, 6
+# MooseFS wants 64 MiB of free space for each chunk that is being written, by the dead as well.
+OST_SIZE_MB = 8192
 LOCAL = "/dev/shm/tailrace"
 FILE_NAME = re.compile(r"^\w+\.e(\d+)\.r(\d+)\.(\d+)of(\d+)\.tailrace(\.unfinished)?$")
 
@@ -81,7 +83,7 @@ class Cluster:
 
     def up(self):
         said = self.testbed("up", "--nodes", NODES, "--nic", NIC_MB, "--osts", OSTS,
-                            "--ost-rate", OST_MB, "--ost-size", 1024)  # fmt: skip
+                            "--ost-rate", OST_MB, "--ost-size", OST_SIZE_MB)  # fmt: skip
         say("%s: %d nodes with %d MB/s each, MooseFS with %d servers of %d MB/s"
             % (said.strip(), NODES, NIC_MB, OSTS, OST_MB))  # fmt: skip
 
