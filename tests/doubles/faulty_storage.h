@@ -35,7 +35,7 @@ struct FaultPlan {
     std::chrono::microseconds delay{0};  // up to so long before each read, write and sync
     uint64_t die_at_operation = 0;       // 0: never
     // Called by every operation that finds the process dead, before it fails. It may wait.
-    std::function<void(const std::string& path)> before_death;
+    std::function<void(const std::string& path)> before_death = {};
     // The n-th sync of a file or directory from set_plan() on is not done, and everything fails from there
     // on. With a power cut, that is the moment that tells whether the sync was needed. 0: never.
     uint64_t die_at_sync = 0;
