@@ -27,22 +27,6 @@ Result<std::chrono::milliseconds> time_of(const std::string& text, const char* o
     return std::chrono::milliseconds(std::min<uint64_t>(*seconds, uint64_t{1} << 32) * 1000);
 }
 
-const char* state_name(DrainedEpoch::State state) {
-    switch (state) {
-        case DrainedEpoch::State::committed:
-            return "committed";
-        case DrainedEpoch::State::waiting:
-            return "waiting";
-        case DrainedEpoch::State::superseded:
-            return "superseded";
-        case DrainedEpoch::State::failed:
-            return "failed";
-        case DrainedEpoch::State::stopped:
-            return "stopped";
-    }
-    return "";
-}
-
 bool all_done(const AgentStatus& status) {
     return status.left == 0 && status.busy.empty() && status.failed.empty();
 }
@@ -179,7 +163,7 @@ Exit run_agent(const AgentRun& options, const Config& config, std::shared_ptr<Ag
     for (const auto& epoch : left->epochs)
         if (epoch.state != DrainedEpoch::State::committed && epoch.state != DrainedEpoch::State::superseded)
             log(LogLevel::warning, "{} of {} in {} is left: {}{}", to_string(epoch.key), epoch.job,
-                epoch.shared_dir, state_name(epoch.state),
+                epoch.shared_dir, name_of(epoch.state),
                 epoch.waiting_for.empty() ? "" : fmt::format(" for {}", fmt::join(epoch.waiting_for, ", ")));
     return all_done(*left) ? exit_ok : exit_damaged;
 }

@@ -32,7 +32,6 @@ Exit become_mpi_agent(const AgentRun& options);
 
 // The value of a time option.
 Result<std::chrono::milliseconds> time_of(const std::string& text, const char* option);
-const char* state_name(DrainedEpoch::State state);
 // Whether everything that this node can do for the epochs is done.
 bool all_done(const AgentStatus& status);
 

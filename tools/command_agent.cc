@@ -39,12 +39,9 @@ constexpr std::chrono::seconds patience(10);
 nlohmann::json to_json(const AgentStatus& status) {
     auto epochs = nlohmann::json::array();
     for (const auto& epoch : status.epochs) {
-        nlohmann::json entry = {{"job", printable(epoch.job)},
-                                {"epoch", epoch.key.epoch},
-                                {"run", epoch.key.run},
-                                {"shared_dir", printable(epoch.shared_dir)},
-                                {"state", state_name(epoch.state)},
-                                {"bytes", epoch.bytes}};
+        nlohmann::json entry = {{"job", printable(epoch.job)},   {"epoch", epoch.key.epoch},
+                                {"run", epoch.key.run},          {"shared_dir", printable(epoch.shared_dir)},
+                                {"state", name_of(epoch.state)}, {"bytes", epoch.bytes}};
         if (!epoch.why.ok()) entry["why"] = printable(epoch.why.message());
         if (!epoch.waiting_for.empty()) entry["waiting_for"] = epoch.waiting_for;
         epochs.push_back(std::move(entry));
@@ -91,7 +88,7 @@ void show(const AgentStatus& status, const Options& options) {
                           counted(node.epochs, "epoch")));
     for (const auto& epoch : status.epochs) {
         std::string line = fmt::format("{} of {} in {}: {}", to_string(epoch.key), printable(epoch.job),
-                                       printable(epoch.shared_dir), state_name(epoch.state));
+                                       printable(epoch.shared_dir), name_of(epoch.state));
         if (!epoch.waiting_for.empty()) line += fmt::format(" for {}", fmt::join(epoch.waiting_for, ", "));
         if (!epoch.why.ok()) line += ": " + printable(epoch.why.message());
         print(line + "\n");

@@ -23,22 +23,6 @@ constexpr std::chrono::seconds between_tries(1);
 // How long nodes of sessions that are given up may take to end, when the agent ends.
 constexpr std::chrono::seconds longest_farewell(10);
 
-const char* name_of(DrainedEpoch::State state) {
-    switch (state) {
-        case DrainedEpoch::State::committed:
-            return "committed";
-        case DrainedEpoch::State::waiting:
-            return "waiting for other nodes";
-        case DrainedEpoch::State::superseded:
-            return "superseded by a newer epoch";
-        case DrainedEpoch::State::failed:
-            return "failed";
-        case DrainedEpoch::State::stopped:
-            return "given up for now";
-    }
-    return "";
-}
-
 // Where several nodes' directories lie on one machine, an epoch may be committed after a directory's
 // turn.
 void tell_of_commits(std::vector<DrainedEpoch>& epochs) {
@@ -300,8 +284,10 @@ void AgentProcess::take_pass_result() {
                    other.state == epoch.state;
         };
         if (std::any_of(last_.epochs.begin(), last_.epochs.end(), same)) continue;
+        const auto& waits_for = epoch.waiting_for;
         log(epoch.state == DrainedEpoch::State::failed ? LogLevel::warning : LogLevel::info,
-            "{} of {} in {}: {}{}", to_string(epoch.key), epoch.job, epoch.shared_dir, name_of(epoch.state),
+            "{} of {} in {}: {}{}{}{}", to_string(epoch.key), epoch.job, epoch.shared_dir,
+            name_of(epoch.state), waits_for.empty() ? "" : " for ", fmt::join(waits_for, ", "),
             epoch.why.ok() ? "" : ": " + epoch.why.message());
     }
     if (!passed->failed.empty() && passed->failed != last_.failed)
@@ -317,6 +303,8 @@ void AgentProcess::begin_pass() {
     book_.pass_begun();
     wait_for_pass_.swap(wait_for_next_pass_);
     give_up_ = false;
+    // Who asks, or has little time, wants each epoch to be tried.
+    if (book_.stopping() || !wait_for_pass_.empty()) failed_.end_rests();
     const auto order = book_.stopping() ? NodeDrain::Order::newest_first : NodeDrain::Order::oldest_first;
     passing_ = Worker("tailrace drain", background_priority(options_.config),
                       [this, order](const std::stop_token&) { pass(order); });
@@ -327,6 +315,7 @@ void AgentProcess::pass(NodeDrain::Order order) {
     const Status failed = catching([&]() -> Status {
         NodeDrain drain(options_.config, local_, shared_);
         if (options_.for_lost) drain.write_for(lost_);
+        drain.rest_after_failures(failed_);
         TAILRACE_ASSIGN(const auto directories, directories_to_drain(*local_, options_.config.local_dir));
         for (const auto& directory : directories) {
             auto pass = drain.pass(

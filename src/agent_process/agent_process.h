@@ -92,7 +92,9 @@ class AgentProcess {
     Descriptor listening_;
     Descriptor wake_read_, wake_write_;  // a pipe: stop() and the passing thread write to it
 
-    LostNodes lost_;  // only the passing thread uses it
+    // The passing thread uses them, and the serving one before it begins a pass.
+    LostNodes lost_;
+    FailedShares failed_;
 
     // Only the serving thread uses these.
     AgentBook book_;

@@ -11,17 +11,17 @@ constexpr size_t most_shares = 4096;
 
 }  // namespace
 
-bool LostNodes::is_lost(const LostShare& share, Time now) {
+bool LostNodes::is_lost(const ShareId& share, Time now) {
     if (missing_.size() >= most_shares && !missing_.contains(share)) missing_.erase(missing_.begin());
     const auto& missing = missing_.try_emplace(share, Missing{now}).first->second;
     return !missing.given_up && now - missing.since >= patience_;
 }
 
-void LostNodes::failed(const LostShare& share, bool for_good, Time now) {
+void LostNodes::failed(const ShareId& share, bool for_good, Time now) {
     missing_[share] = {now, for_good};
 }
 
-bool LostNodes::given_up(const LostShare& share) const {
+bool LostNodes::given_up(const ShareId& share) const {
     const auto missing = missing_.find(share);
     return missing != missing_.end() && missing->second.given_up;
 }

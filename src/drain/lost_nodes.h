@@ -9,24 +9,11 @@
 #include <chrono>
 #include <map>
 #include <optional>
-#include <string>
-#include <tuple>
 
-#include "base/status.h"
-#include "format/epoch_key.h"
+#include "drain/share_id.h"
 #include "threads/executor.h"
 
 namespace tailrace::internal {
-
-struct LostShare {
-    std::string shared_dir, job;
-    EpochKey key;
-    uint32_t node = 0;
-    bool operator<(const LostShare& other) const {
-        return std::tie(shared_dir, job, key, node) <
-               std::tie(other.shared_dir, other.job, other.key, other.node);
-    }
-};
 
 class LostNodes {
   public:
@@ -35,12 +22,12 @@ class LostNodes {
     explicit LostNodes(SteadyClock::duration patience) : patience_(patience) {}
 
     // The share is missing. Whether its node is taken for lost by now.
-    bool is_lost(const LostShare& share, Time now);
+    bool is_lost(const ShareId& share, Time now);
     // It could not be written. If `for_good`, a later try would not change that, and there is none;
     // otherwise the time begins anew.
-    void failed(const LostShare& share, bool for_good, Time now);
-    bool given_up(const LostShare& share) const;
-    void forget(const LostShare& share) { missing_.erase(share); }
+    void failed(const ShareId& share, bool for_good, Time now);
+    bool given_up(const ShareId& share) const;
+    void forget(const ShareId& share) { missing_.erase(share); }
 
     // When the next share that is missing has been so for long enough. Empty: there is none.
     std::optional<Time> next(Time now) const;
@@ -51,7 +38,7 @@ class LostNodes {
         bool given_up = false;
     };
     const SteadyClock::duration patience_;
-    std::map<LostShare, Missing> missing_;
+    std::map<ShareId, Missing> missing_;
 };
 
 }  // namespace tailrace::internal

@@ -29,7 +29,9 @@
 
 #include "base/status.h"
 #include "config/config.h"
+#include "drain/failed_shares.h"
 #include "drain/lost_nodes.h"
+#include "drain/recorded_epochs.h"
 #include "format/epoch_key.h"
 #include "format/plan_record.h"
 #include "storage/storage.h"
@@ -61,6 +63,8 @@ struct DrainedEpoch {
     bool may_write_more = false;
 };
 
+const char* name_of(DrainedEpoch::State state);  // "committed"
+
 struct DrainPass {
     std::vector<DrainedEpoch> epochs;  // oldest first
     // Why nothing was done although there is something to do: a session uses one of the two
@@ -78,6 +82,9 @@ class NodeDrain {
     // Without a lock that the file system keeps, no such share is written.
     void write_for(LostNodes& lost) { lost_ = &lost; }
 
+    // Shares that have failed rest (drain/failed_shares.h). It must outlive the drain.
+    void rest_after_failures(FailedShares& failed) { failed_ = &failed; }
+
     // Hears of a share while it is written: when it begins, several times a second, and when it has
     // ended. `written_bytes` is at most epoch.bytes.
     using Watcher = std::function<void(const DrainedEpoch& epoch, uint64_t written_bytes)>;
@@ -94,10 +101,15 @@ class NodeDrain {
     Result<DrainPass> look(const std::string& node_directory);
 
   private:
+    // Steps 2 to 6 for one epoch. Adds to `pass`.
+    void finish(const std::string& node_directory, const RecordedEpoch& recorded,
+                const std::function<bool()>& stop, DrainPass& pass);
+
     Config config_;
     const std::shared_ptr<Storage> local_, shared_;
     Watcher watcher_ = [](const DrainedEpoch&, uint64_t) {};
     LostNodes* lost_ = nullptr;
+    FailedShares* failed_ = nullptr;
 };
 
 // The nodes' directories in `local_dir`, of any job: those with a plan record. Empty if local_dir

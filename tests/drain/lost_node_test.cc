@@ -419,7 +419,7 @@ TEST_F(LostNodeTest, KeptPlansGoWithTheirEpochs) {
 
 TEST(LostNodesTest, ANodeIsLostWhenItsShareWasMissingLongEnough) {
     LostNodes lost(10s);
-    const LostShare share{"/shared", "job", {1, 1}, 3}, other{"/shared", "job", {1, 1}, 4};
+    const ShareId share{"/shared", "job", {1, 1}, 3}, other{"/shared", "job", {1, 1}, 4};
     const SteadyClock::time_point start{100s};
     EXPECT_FALSE(lost.is_lost(share, start));
     EXPECT_EQ(lost.next(start), start + 10s);

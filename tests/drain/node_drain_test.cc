@@ -1,10 +1,12 @@
 // Epochs whose program died: the nodes finish them, each on its own, from what lies in their directories.
 #include "drain/node_drain.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <set>
 
@@ -13,6 +15,7 @@
 #include "drain/node_drain_fixture.h"
 #include "drain/recorded_epochs.h"
 #include "shared/takeover.h"
+#include "storage/forwarding_storage.h"
 
 namespace tailrace::internal {
 namespace {
@@ -361,6 +364,99 @@ TEST_F(NodeDrainTest, WhatIsLeftToDoFollowsFromTheCompleteEpochs) {
     EXPECT_EQ(epoch_need({6, 1}, 1, whole), EpochNeed::superseded);
     EXPECT_EQ(epoch_need({6, 1}, 0, {{5, 2}}), EpochNeed::superseded) << "a later run went on from 5";
     EXPECT_EQ(epoch_need({4, 1}, 0, {{5, 2}}), EpochNeed::flush);
+}
+
+// Counts how often captured parts are opened, or does not find a file that is to be written.
+class WatchedStorage final : public test::ForwardingStorage {
+  public:
+    using ForwardingStorage::ForwardingStorage;
+    Result<std::unique_ptr<File>> open(const std::string& path, const OpenOptions& options) override {
+        parts_opened += path.ends_with(".capture");
+        if (lacks_files && options.access != Access::read)
+            return Status(Code::not_found, fmt::format("opening '{}': it is not there (injected)", path));
+        return ForwardingStorage::open(path, options);
+    }
+    std::atomic<int> parts_opened{0};
+    std::atomic<bool> lacks_files{false};
+};
+
+// It may have been moved away for a while. What was captured is sound.
+TEST_F(NodeDrainTest, AFileThatIsMissingInTheSharedDirectoryIsNoReasonToGiveUp) {
+    run_and_die_planned(2);
+    for (int node = 0; node < node_count; ++node) {  // epoch 2 alone
+        auto& local = *machines_.local_of(host_of(node));
+        const auto first = join_path(directory_of(node), records_of(node).front());
+        ASSERT_TRUE(local.rename(first, join_path(directory_of(node), "kept")).ok());
+    }
+    for (const int node : {1, 2, 3, 0}) ASSERT_TRUE(drain(node).ok());
+    ASSERT_THAT(committed(), ElementsAre(2));
+    ASSERT_THAT(records_of(0), IsEmpty());
+    const auto record = to_string(PlanFileName{config_.name, {1, 1}, 0, false});
+    ASSERT_TRUE(machines_.local_of("m0")
+                    ->rename(join_path(directory_of(0), "kept"), join_path(directory_of(0), record))
+                    .ok());
+    const auto shared = std::make_shared<WatchedStorage>(machines_.shared);
+    shared->lacks_files = true;
+    const auto pass = drain(0, shared);
+    ASSERT_TRUE(pass.ok() && pass->epochs.size() == 1);
+    EXPECT_EQ(pass->epochs[0].state, State::failed);
+    EXPECT_EQ(pass->epochs[0].why.code(), Code::not_found);
+    EXPECT_THAT(records_of(0), ElementsAre(record));
+    // A missing part is one.
+    const auto part = join_path(directory_of(0), to_string(PartFileName{config_.name, {1, 1}, 1, false}));
+    ASSERT_TRUE(machines_.local_of("m0")->remove(part).ok());
+    const auto again = drain(0);
+    ASSERT_TRUE(again.ok() && again->epochs.size() == 1);
+    EXPECT_EQ(again->epochs[0].state, State::superseded);
+    EXPECT_THAT(records_of(0), IsEmpty());
+}
+
+// Other shares of the epoch are written meanwhile, and an epoch that is complete gets its names.
+TEST_F(NodeDrainTest, AShareThatHasFailedIsNotReadAgainUntilItHasRested) {
+    run_and_die_planned(1);
+    const auto part = join_path(directory_of(0), to_string(PartFileName{config_.name, {1, 1}, 1, false}));
+    const auto file = machines_.local_of("m0")->open(part, {Access::write, DirectIo::off});
+    ASSERT_TRUE(file.ok() && (*file)->write_at(std::vector<std::byte>(64), 20000).ok());
+    const auto local = std::make_shared<WatchedStorage>(machines_.local_of("m0"));
+    FailedShares failed;
+    NodeDrain drain(config_, local, machines_.shared);
+    drain.rest_after_failures(failed);
+    std::string why;
+    for (int pass = 0; pass < 5; ++pass) {
+        if (pass == 4) failed.end_rests();
+        local->parts_opened = 0;
+        const auto done = drain.pass(directory_of(0), never);
+        ASSERT_TRUE(done.ok() && done->epochs.size() == 1);
+        EXPECT_EQ(done->epochs[0].state, State::failed);
+        EXPECT_EQ(local->parts_opened > 0, pass == 0 || pass == 4) << pass;
+        if (pass == 0) why = done->epochs[0].why.message();
+        EXPECT_THAT(done->epochs[0].why.message(), HasSubstr("checksum"));
+        EXPECT_EQ(done->epochs[0].why.message(), why);
+    }
+}
+
+TEST(FailedSharesTest, ARestIsTwiceAsLongAfterEachFurtherFailure) {
+    using namespace std::chrono_literals;
+    FailedShares failed;
+    const ShareId share{"/shared", "job", {1, 1}, 3}, other{"/shared", "job", {2, 1}, 3};
+    SteadyClock::time_point now{100s};
+    for (const auto rest : {10s, 20s, 40s, 80s, 160s, 300s, 300s}) {
+        EXPECT_FALSE(failed.resting(share, now).has_value());
+        failed.failed(share, {Status(Code::corrupt, "bad"), true}, now);
+        EXPECT_FALSE(failed.resting(other, now).has_value());
+        ASSERT_TRUE(failed.resting(share, now + rest - 1s).has_value());
+        EXPECT_EQ(failed.resting(share, now + rest - 1s)->why.message(), "bad");
+        EXPECT_TRUE(failed.resting(share, now + rest - 1s)->parts_unusable);
+        now += rest;
+    }
+    failed.failed(share, {Status(Code::io_error, "worse"), false}, now);
+    failed.end_rests();
+    EXPECT_FALSE(failed.resting(share, now).has_value());
+    failed.failed(share, {Status(Code::io_error, "worse"), false}, now);
+    EXPECT_TRUE(failed.resting(share, now + 299s).has_value()) << "it goes on from there";
+    failed.forget(share);
+    failed.failed(share, {Status(Code::io_error, "anew"), false}, now);
+    EXPECT_FALSE(failed.resting(share, now + 10s).has_value());
 }
 
 TEST_F(NodeDrainTest, DirectoriesAreFoundByTheirRecords) {

@@ -1,0 +1,22 @@
+// ShareId: a node's share of an epoch, by which a process remembers what it has tried.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <tuple>
+
+#include "format/epoch_key.h"
+
+namespace tailrace::internal {
+
+struct ShareId {
+    std::string shared_dir, job;
+    EpochKey key;
+    uint32_t node = 0;
+    bool operator<(const ShareId& other) const {
+        return std::tie(shared_dir, job, key, node) <
+               std::tie(other.shared_dir, other.job, other.key, other.node);
+    }
+};
+
+}  // namespace tailrace::internal
