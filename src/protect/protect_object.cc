@@ -118,6 +118,36 @@ std::string protect_path(const std::string& directory, const std::string& job, E
     return join_path(directory, to_string(ProtectFileName{job, key, static_cast<uint32_t>(node), false}));
 }
 
+namespace {
+
+constexpr std::string_view spare_suffix = ".spare";
+
+// The paths of a job's spares.
+std::vector<std::string> list_spares(Storage& storage, const std::string& directory, const std::string& job) {
+    std::vector<std::string> spares;
+    const auto entries = storage.list(directory);
+    if (!entries.ok()) return spares;
+    for (const auto& entry : *entries) {
+        if (!entry.name.ends_with(spare_suffix)) continue;
+        const std::string_view text = entry.name;
+        const auto name = parse_protect_file_name(text.substr(0, text.size() - spare_suffix.size()));
+        if (name && name->job == job) spares.push_back(join_path(directory, entry.name));
+    }
+    return spares;
+}
+
+}  // namespace
+
+Status make_spare(Storage& storage, const std::string& protect_path) {
+    return storage.rename(protect_path, protect_path + std::string(spare_suffix));
+}
+
+bool remove_spares(Storage& storage, const std::string& directory, const std::string& job) {
+    bool any = false;
+    for (const auto& path : list_spares(storage, directory, job)) any |= storage.remove(path).ok();
+    return any;
+}
+
 ObjectWriter::ObjectWriter(Storage& storage, ProtectHead head, bool sync)
     : storage_(storage),
       head_(std::move(head)),
@@ -136,8 +166,12 @@ Result<std::unique_ptr<ObjectWriter>> ObjectWriter::create(Storage& storage, con
     writer->path_ = join_path(directory, to_string(name));
     name.unfinished = true;
     writer->unfinished_path_ = join_path(directory, to_string(name));
+    // Every byte of it is written, so a file of this name that a crash has left would do as well.
+    const auto spares = list_spares(storage, directory, own.identity.job);
+    if (!spares.empty()) (void)storage.rename(spares.front(), writer->unfinished_path_);
     TAILRACE_ASSIGN(writer->file_, storage.open(writer->unfinished_path_, {Access::write, DirectIo::off}));
-    TAILRACE_TRY(writer->file_->truncate(0));  // a crash may have left a file of this name
+    TAILRACE_ASSIGN(const uint64_t old_bytes, writer->file_->size());
+    if (old_bytes > file_bytes(own)) TAILRACE_TRY(writer->file_->truncate(file_bytes(own)));
     auto reserved = writer->file_->reserve(file_bytes(own));
     if (!reserved.ok() && reserved.code() != Code::unsupported) {
         writer->discard();

@@ -74,6 +74,13 @@ class ObjectWriter {
 // The path of the object that `node` keeps for an epoch.
 std::string protect_path(const std::string& directory, const std::string& job, EpochKey key, int node);
 
+// An object that nobody needs any more gives its space to a later one: the memory of a tmpfs is given back
+// and taken again at half the speed of a copy, and by whoever removes the file, which would be a save.
+// Renames it to a spare, of which only these functions know. not_found if there is none.
+Status make_spare(Storage& storage, const std::string& protect_path);
+// Removes what no object has used. Returns whether there was some.
+bool remove_spares(Storage& storage, const std::string& directory, const std::string& job);
+
 class ObjectReader {
   public:
     // The head of the object in that file; corrupt if it is not one, or is cut off.

@@ -55,6 +55,7 @@ std::vector<FoundObject> own_objects(const RebuildContext& context, const Findin
         directories_of_node(context.local, context.tier, node, context.topology, context.hosts);
     if (!directories.ok()) return found;  // gather_parts has said so
     for (const auto& directory : *directories) {
+        (void)remove_spares(context.local, directory, context.job);
         const auto listed = list_objects(context.local, directory, context.job);
         for (const auto& object : listed.ok() ? *listed : std::vector<ListedObject>()) {
             if (object.name.unfinished) {

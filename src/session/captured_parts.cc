@@ -89,9 +89,21 @@ void CapturedParts::remove_objects(EpochKey key) {
     for (const auto& [of_key, path] : old_objects_)
         if (of_key == key) remove(path);
     std::erase_if(old_objects_, [&](const auto& object) { return object.first == key; });
-    if (key.run == context_.run && !context_.sets.sets.empty())
-        remove(
-            protect_path(context_.tier.directory(context_.node), context_.config.name, key, context_.node));
+    if (key.run != context_.run || context_.sets.sets.empty()) return;
+    const auto path =
+        protect_path(context_.tier.directory(context_.node), context_.config.name, key, context_.node);
+    const auto made = make_spare(*context_.local, path);
+    if (!made.ok() && made.code() != Code::not_found) remove(path);
+}
+
+bool CapturedParts::give_spares_back() {
+    return !context_.sets.sets.empty() &&
+           remove_spares(*context_.local, context_.tier.directory(context_.node), context_.config.name);
+}
+
+void CapturedParts::clear() {
+    own_.clear();
+    if (context_.is_representative()) give_spares_back();
 }
 
 // The newest of the removed epochs gives its space away.

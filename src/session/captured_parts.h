@@ -36,8 +36,10 @@ class CapturedParts {
     // whose space can be used again is returned instead of removed.
     std::optional<OwnPart> retire(uint32_t keep, bool recycle);
     void remove(const std::string& path);
+    // Frees what waits to be used by the next protect object. Returns whether there was something.
+    bool give_spares_back();
     // Forgets the parts. They stay where they are.
-    void clear() { own_.clear(); }
+    void clear();
 
     // The epochs of earlier runs that could be restored when the session began, and are still kept.
     const std::vector<EpochKey>& safe_old_epochs() const { return safe_; }

@@ -243,9 +243,11 @@ Status Session::capture_epoch(uint64_t epoch, const Status& failure, Captured& c
     auto part = [&]() REQUIRES(save_mutex_) -> Result<OwnPart> {
         if (!failure.ok()) return failure;
         const FileSizeSignalBlocked blocked;
-        return capture_->capture(
-            // One epoch less, because the new one is kept, too.
-            header, sources, parts_->retire(context_.config.keep_local - 1, may_recycle()));
+        // One epoch less, because the new one is kept, too.
+        auto captured =
+            capture_->capture(header, sources, parts_->retire(context_.config.keep_local - 1, may_recycle()));
+        if (captured.status().code() != Code::no_space || !parts_->give_spares_back()) return captured;
+        return capture_->capture(header, sources, std::nullopt);
     }();
 
     capture.seconds = seconds_since(start);

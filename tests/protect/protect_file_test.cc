@@ -173,6 +173,38 @@ TEST(ProtectObjectTest, ADiscardedObjectLeavesNothing) {
     EXPECT_TRUE(storage.files.empty());
 }
 
+// A spare has the bytes of an older and larger object, whose head is sound.
+TEST(ProtectObjectTest, ASpareGivesItsSpaceToTheNextObjectAndNothingElse) {
+    MapStorage storage;
+    const auto write = [&](const ProtectHead& head, std::byte value, const std::string& directory) {
+        auto writer = ObjectWriter::create(storage, directory, head, false);
+        ASSERT_TRUE(writer.ok());
+        for (uint32_t piece = 0; piece < piece_count(head); ++piece)
+            ASSERT_TRUE((*writer)->write(piece, 0, Bytes(piece_bytes(head), value)).ok());
+        ASSERT_TRUE((*writer)->finish().ok());
+    };
+    auto older = sample_head(), newer = sample_head();
+    for (auto& member : older.members)
+        for (auto& part : member.parts) part.stream_bytes += 4096;
+    newer.identity.key.epoch += 1;
+    const auto path = [&](const ProtectHead& head, const std::string& directory) {
+        return protect_path(directory, head.identity.job, head.identity.key,
+                            static_cast<int>(head.members[head.position].node));
+    };
+    ASSERT_GT(file_bytes(older), file_bytes(newer));
+    write(newer, std::byte{7}, "fresh");
+    write(older, std::byte{9}, "d");
+    ASSERT_TRUE(make_spare(storage, path(older, "d")).ok());
+    EXPECT_EQ(make_spare(storage, path(older, "d")).code(), Code::not_found);
+    EXPECT_FALSE(remove_spares(storage, "d", "another")) << "of another job";
+    write(newer, std::byte{7}, "d");
+    EXPECT_EQ(storage.files.size(), 2u) << "the spare was used";
+    EXPECT_EQ(storage.files[path(newer, "d")], storage.files[path(newer, "fresh")]);
+    ASSERT_TRUE(make_spare(storage, path(newer, "d")).ok());
+    EXPECT_TRUE(remove_spares(storage, "d", newer.identity.job));
+    EXPECT_EQ(storage.files.size(), 1u);
+}
+
 TEST(LogicalPartTest, PartsFollowEachOther) {
     MapStorage storage;
     storage.files["d/a"] = Bytes(10, std::byte{1});

@@ -165,6 +165,7 @@ TEST_P(RedundancyTest, ObjectsGoWithThePartsOfTheirEpoch) {
     EXPECT_LE(count(".protect"), 3);
     EXPECT_EQ(count(".protect"), count(".capture"));
     EXPECT_EQ(count(".unfinished"), 0);
+    EXPECT_EQ(count(".spare"), 0);
     // A later session removes what it finds of older runs with the first epochs that replace them.
     few.config.redundancy = "none";
     run(few, [](Checkpointer& session) {
