@@ -8,6 +8,9 @@
 // as there are processors read each source in blocks, copy it once (the way between two nodes), sum up,
 // make the checksum and write. In the end one node's directory is emptied and rebuilt, again and again, as a
 // session does when it opens: against reading, copying and writing as many bytes, and reading them again.
+//
+// Before that, sessions with and without redundancy save in turn, when nothing is under way: how long does
+// the slowest rank's save take? (`save`; a ratio above 1 means that redundancy makes it shorter.)
 #include <fmt/format.h>
 #include <isa-l/erasure_code.h>
 
@@ -90,6 +93,7 @@ class Bench {
         config_.keep_local = 1;
         config_.record = false;
         config_.agent = AgentUse::none;
+        config_.bandwidth_cap = 0;
         must(complete_config(config_, static_cast<int>(level.nodes)));
         for (uint32_t node = 0; node < level.nodes; ++node) hosts_.push_back(fmt::format("n{}", node));
         storage_ =
@@ -101,6 +105,49 @@ class Bench {
     }
 
     void run(int rounds) {
+        save(rounds);
+        protect(rounds);
+        rebuild(rounds);
+    }
+
+  private:
+    void save(int rounds) {
+        Config plain = config_;
+        plain.redundancy = "none";
+        plain.shared_dir += "-plain";
+        auto others = make_in_process_transports(hosts_);
+        std::vector<double> blocked(level_.nodes), ours, alone, ratios;
+        each_rank([&](int rank, Checkpointer& session, std::vector<std::byte>& state) {
+            const std::shared_ptr<Transport> transport = std::move(others[static_cast<size_t>(rank)]);
+            auto without = must(Checkpointer::open(plain, transport, storage_, storage_));
+            must(without->register_region("state", state.data(), state.size()));
+            const auto time = [&](Checkpointer& one, uint64_t epoch) {
+                meet();
+                const auto start = Clock::now();
+                must(one.save(epoch));
+                blocked[static_cast<size_t>(rank)] = seconds_since(start);
+                must(one.wait(epoch, std::chrono::milliseconds(0)));
+                meet();
+                return *std::max_element(blocked.begin(), blocked.end());
+            };
+            for (int round = 0; round <= 2 * rounds; ++round) {
+                const auto epoch = static_cast<uint64_t>(round) + 1;
+                double with = 0, plainly = 0;
+                if (round % 2 == 0) with = time(session, epoch);
+                plainly = time(*without, epoch);
+                if (round % 2 != 0) with = time(session, epoch);
+                meet();
+                if (rank != 0 || round == 0) continue;
+                ours.push_back(with);
+                alone.push_back(plainly);
+                ratios.push_back(plainly / with);
+            }
+            must(without->close());
+        });
+        print("save", ours, alone, ratios, bytes_ * level_.nodes);
+    }
+
+    void protect(int rounds) {
         std::vector<double> ours, alone, ratios;
         each_rank([&](int rank, Checkpointer& session, std::vector<std::byte>& state) {
             for (int round = 0; round <= rounds; ++round) {
@@ -122,10 +169,8 @@ class Bench {
             }
         });
         print("protect", ours, alone, ratios, bytes_ * level_.nodes);
-        rebuild(rounds);
     }
 
-  private:
     using Body = std::function<void(int rank, Checkpointer& session, std::vector<std::byte>& state)>;
     void each_rank(const Body& body) {
         auto transports = make_in_process_transports(hosts_);
