@@ -115,8 +115,13 @@ Result<Halt> decode_halt(std::string_view text) {
     return halt;
 }
 
-Result<std::optional<Halt>> read_halt(Storage& storage, const std::string& directory) {
-    const std::string path = join_path(directory, std::string(halt_file_name));
+namespace {
+
+std::string path_in(const std::string& directory) {
+    return join_path(directory, std::string(halt_file_name));
+}
+
+Result<std::optional<Halt>> read_file(Storage& storage, const std::string& path) {
     auto file = storage.open(path, trusted(Access::read));
     if (!file.ok() && file.status().code() == Code::not_found) return std::optional<Halt>();
     TAILRACE_TRY(file.status());
@@ -127,8 +132,14 @@ Result<std::optional<Halt>> read_halt(Storage& storage, const std::string& direc
     return std::optional<Halt>(std::move(*halt));
 }
 
+}  // namespace
+
+Result<std::optional<Halt>> read_halt(Storage& storage, const std::string& directory) {
+    return read_file(storage, path_in(directory));
+}
+
 Status write_halt(Storage& storage, const std::string& directory, const Halt& halt) {
-    const std::string path = join_path(directory, std::string(halt_file_name));
+    const std::string path = path_in(directory);
     const std::string unfinished = fmt::format("{}.{:016x}", path, random_number());
     const std::string text = encode(halt);
     const Status written = [&]() -> Status {
@@ -143,7 +154,22 @@ Status write_halt(Storage& storage, const std::string& directory, const Halt& ha
 }
 
 Status remove_halt(Storage& storage, const std::string& directory) {
-    return storage.remove(join_path(directory, std::string(halt_file_name)));
+    return storage.remove(path_in(directory));
+}
+
+Status remove_this_halt(Storage& storage, const std::string& directory, const Halt& halt) {
+    const std::string path = path_in(directory);
+    const auto found = read_file(storage, path);
+    if (!found.ok() || *found != halt) return {};
+    const std::string taken = fmt::format("{}.{:016x}", path, random_number());
+    TAILRACE_TRY(storage.rename(path, taken));
+    const auto held = read_file(storage, taken);
+    const bool is_another = held.ok() && *held && **held != halt;
+    if (is_another) {  // it came in between; one that is newer still is at the path by now
+        const auto newest = read_file(storage, path);
+        if (newest.ok() && !*newest) return storage.rename(taken, path);
+    }
+    return storage.remove(taken);
 }
 
 std::string when_text(const Halt& halt) {

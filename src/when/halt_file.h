@@ -47,6 +47,8 @@ Result<std::optional<Halt>> read_halt(Storage& storage, const std::string& direc
 Status write_halt(Storage& storage, const std::string& directory, const Halt& halt);
 // Removes the file, whatever it holds. not_found if there is none.
 Status remove_halt(Storage& storage, const std::string& directory);
+// Removes the file if it holds this order. One that takes its place meanwhile stays.
+Status remove_this_halt(Storage& storage, const std::string& directory, const Halt& halt);
 
 // "now", "after 3 saves", "at 2026-11-24T17:00:00Z".
 std::string when_text(const Halt& halt);

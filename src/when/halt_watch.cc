@@ -48,9 +48,7 @@ void HaltWatch::look() {
 
 void HaltWatch::obeyed(const Halt& halt) {
     looking_.add([this, halt] {
-        const auto read = read_halt(storage_, directory_);
-        if (!read.ok() || *read != halt) return;
-        if (const Status removed = remove_halt(storage_, directory_); !removed.ok())
+        if (const Status removed = remove_this_halt(storage_, directory_, halt); !removed.ok())
             log(LogLevel::warning, "a halt file was obeyed, but holds for the next run as well: {}",
                 removed.message());
     });

@@ -7,8 +7,11 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <random>
+#include <utility>
 
+#include "doubles/memory_storage.h"
 #include "when/halt_watch.h"
 
 namespace tailrace::internal {
@@ -54,6 +57,35 @@ TEST(HaltFileTest, BytesThatAreFlippedOrCutNeverGiveAnOrderThatDoesNotComeBack) 
         if (!decoded.ok()) continue;
         EXPECT_EQ(decode_halt(encode(*decoded)).value(), *decoded) << text;
     }
+}
+
+// Somebody else acts just before the next name changes.
+class CrowdedStorage : public MemoryStorage {
+  public:
+    std::function<void()> before_change;
+
+    Status rename(const std::string& from, const std::string& to) override {
+        if (auto act = std::exchange(before_change, nullptr)) act();
+        return MemoryStorage::rename(from, to);
+    }
+    Status remove(const std::string& path) override {
+        if (auto act = std::exchange(before_change, nullptr)) act();
+        return MemoryStorage::remove(path);
+    }
+};
+
+TEST(HaltFileTest, AnOrderThatComesWhileAnOlderOneIsRemovedStays) {
+    CrowdedStorage storage;
+    ASSERT_TRUE(storage.make_directories("/s").ok());
+    ASSERT_TRUE(write_halt(storage, "/s", orders[0]).ok());
+    storage.before_change = [&] { ASSERT_TRUE(write_halt(storage, "/s", orders[1]).ok()); };
+    EXPECT_TRUE(remove_this_halt(storage, "/s", orders[0]).ok());
+    EXPECT_EQ(read_halt(storage, "/s").value(), orders[1]);
+    EXPECT_TRUE(remove_this_halt(storage, "/s", orders[0]).ok());
+    EXPECT_EQ(read_halt(storage, "/s").value(), orders[1]) << "it is another";
+    EXPECT_TRUE(remove_this_halt(storage, "/s", orders[1]).ok());
+    EXPECT_EQ(read_halt(storage, "/s").value(), std::nullopt);
+    EXPECT_EQ(storage.list("/s").value().size(), 0u);
 }
 
 class HaltDirectoryTest : public testing::Test {
