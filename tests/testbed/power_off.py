@@ -14,6 +14,7 @@ from cluster import LOCAL, NODES, RANKS, Failure, Job, say, wait_for
 
 EVERY, STEPS = 3, 100000  # a job goes on until it is hit
 TRIES = 6
+LOCKED_S = 120  # for so long MooseFS keeps others from a chunk that a lost node was writing
 
 
 class PowerOff:
@@ -90,7 +91,7 @@ class PowerOff:
             answers.update((each, self.bed.on(each, *status, check=False)) for each in others)
             return all(waits.search(answer) for answer in answers.values())
 
-        wait_for(all_wait, lambda: "agents that wait for n%d: %s" % (node, answers))
+        wait_for(all_wait, lambda: "agents that wait for n%d: %s" % (node, answers), LOCKED_S + 60)
         say("agents of the other nodes wait for n%d" % node)
         self.bed.power_on(node)
 
