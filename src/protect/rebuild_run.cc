@@ -10,12 +10,6 @@
 
 namespace tailrace::internal {
 
-namespace {
-
-using Bytes = std::vector<std::byte>;
-
-}  // namespace
-
 RebuildRun::RebuildRun(const RebuildContext& context, const EpochRebuild& epoch, int node,
                        const std::vector<FoundObject>& objects, Write write)
     : context_(context), epoch_(epoch), node_(node), objects_(objects), write_(std::move(write)) {}
@@ -70,14 +64,22 @@ std::vector<RebuildRun::Fragment> RebuildRun::fragments_of(const SetRemains& set
     return fragments;
 }
 
+// The memory of earlier rounds: new memory would cost more than the bytes that go through it.
+std::span<std::byte> RebuildRun::take(uint64_t bytes) {
+    if (taken_ == stock_.size()) stock_.emplace_back();
+    auto& memory = stock_[taken_++];
+    if (memory.size() < bytes) memory.resize(bytes);
+    return std::span(memory).first(bytes);
+}
+
 Status RebuildRun::round(std::map<int, Cursor>& cursors) {
     struct Source {
         uint8_t factor = 1;
-        Bytes bytes;
+        std::span<std::byte> bytes;
     };
+    taken_ = 0;
     std::vector<Run> own_runs;
     std::vector<std::vector<Source>> own_sources;  // by run, then term
-    std::vector<std::unique_ptr<Bytes>> sent;
     std::vector<Transport::Outgoing> sends;
     std::vector<Transport::Incoming> receives;
     // Every rank goes through all of it in the same order, and takes part in what concerns it.
@@ -90,35 +92,43 @@ Status RebuildRun::round(std::map<int, Cursor>& cursors) {
                 own_sources.emplace_back();
             }
             for (const auto& term : terms_of(set, lost, run.offset, run.bytes)) {
-                if (target == node_) own_sources.back().push_back({term.factor, Bytes(term.bytes)});
+                if (target == node_) own_sources.back().push_back({term.factor, take(term.bytes)});
                 for (const auto& fragment : fragments_of(set, term)) {
                     if (fragment.node == node_) {
-                        sent.push_back(std::make_unique<Bytes>(fragment.bytes));
-                        read(fragment, *sent.back());
-                        sends.push_back({context_.topology.representative(target), *sent.back()});
+                        const auto sent = take(fragment.bytes);
+                        read(fragment, sent);
+                        sends.push_back({context_.topology.representative(target), sent});
                     }
                     if (target == node_)
-                        receives.push_back({context_.topology.representative(fragment.node),
-                                            std::span(own_sources.back().back().bytes)
-                                                .subspan(fragment.term_offset, fragment.bytes)});
+                        receives.push_back(
+                            {context_.topology.representative(fragment.node),
+                             own_sources.back().back().bytes.subspan(fragment.term_offset, fragment.bytes)});
                 }
             }
         }
     TAILRACE_TRY(context_.transport.exchange(sends, receives));
     for (size_t i = 0; i < own_runs.size() && failure_.ok(); ++i) {
+        const auto& run = own_runs[i];
         std::vector<Product> products;
         for (const auto& source : own_sources[i]) products.push_back({source.factor, source.bytes});
-        Bytes sum(own_runs[i].bytes);
-        set_to_sum(products, sum);
-        failure_ = write_(own_runs[i].lost, own_runs[i].offset, sum);
+        const bool copy =
+            products.size() == 1 && products[0].factor == 1 && products[0].source.size() == run.bytes;
+        if (!copy) {
+            const auto sum = take(run.bytes);
+            set_to_sum(products, sum);
+            failure_ = write_(run.lost, run.offset, sum);
+        } else {
+            failure_ = write_(run.lost, run.offset, products[0].source);
+        }
     }
     return {};
 }
 
 // After a failure the others get zeros, so that they do not wait. Nothing of the epoch is used then.
 void RebuildRun::read(const Fragment& fragment, std::span<std::byte> target) {
-    if (!failure_.ok()) return;
-    failure_ = fragment.from_object ? read_object(fragment, target) : read_part(fragment, target);
+    if (failure_.ok())
+        failure_ = fragment.from_object ? read_object(fragment, target) : read_part(fragment, target);
+    if (!failure_.ok()) std::fill(target.begin(), target.end(), std::byte{0});
 }
 
 Status RebuildRun::read_object(const Fragment& fragment, std::span<std::byte> target) {
@@ -134,10 +144,11 @@ Status RebuildRun::read_object(const Fragment& fragment, std::span<std::byte> ta
     const uint64_t begin = fragment.file_offset / check_block_bytes * check_block_bytes;
     const uint64_t bytes = std::min<uint64_t>(check_block_bytes, piece_bytes(reader->head()) - begin);
     INVARIANT(fragment.file_offset + fragment.bytes <= begin + bytes);
-    Bytes block(bytes);
+    if (bytes == target.size()) return reader->read(fragment.piece, begin, target);
+    const auto block = take(bytes);
     TAILRACE_TRY(reader->read(fragment.piece, begin, block));
-    const auto first = block.begin() + static_cast<ptrdiff_t>(fragment.file_offset - begin);
-    std::copy_n(first, fragment.bytes, target.begin());
+    std::copy_n(block.begin() + static_cast<ptrdiff_t>(fragment.file_offset - begin), fragment.bytes,
+                target.begin());
     return {};
 }
 

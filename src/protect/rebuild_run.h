@@ -3,6 +3,7 @@
 // them up and writes. Memory: about rebuild_bytes for what comes in, and as much for what goes out.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -61,6 +62,7 @@ class RebuildRun {
     Status read_object(const Fragment& fragment, std::span<std::byte> target);
     Status read_part(const Fragment& fragment, std::span<std::byte> target);
     Status round(std::map<int, Cursor>& cursors);
+    std::span<std::byte> take(uint64_t bytes);  // until the end of the round
 
     const RebuildContext& context_;
     const EpochRebuild& epoch_;
@@ -68,6 +70,8 @@ class RebuildRun {
     const std::vector<FoundObject>& objects_;
     const Write write_;
     Status failure_;
+    std::deque<std::vector<std::byte>> stock_;  // the first `taken_` are in use
+    size_t taken_ = 0;
     std::map<std::string, std::unique_ptr<File>> files_;
     std::map<std::string, std::unique_ptr<ObjectReader>> readers_;
 };
