@@ -22,7 +22,7 @@ ifeq ($(filter $(MPI),mpich openmpi none),)
 $(error MPI=$(MPI) is not known; choose MPI=mpich, MPI=openmpi or MPI=none)
 endif
 
-.PHONY: help setup build demo test test-python bench bench-llm bench-peers bench-collective test-cluster simulate chaos asan \
+.PHONY: help setup build demo test test-python bench bench-llm bench-peers bench-collective bench-levels test-cluster simulate chaos asan \
     tsan fuzz release-check format check-format install clean
 .NOTPARALLEL:
 
@@ -43,6 +43,7 @@ help:
 	@echo '  make bench-llm     checkpoints of a language model: tailrace beside torch.save, DCP and safetensors'
 	@echo '  make bench-peers   tailrace beside a file per process, MPI-IO, HDF5 and fio'
 	@echo '  make bench-collective   collective I/O against the MPI library'"'"'s own two-phase I/O'
+	@echo '  make bench-levels  redundancy: encoding against ISA-L, copies, rebuilding and save against the same work alone'
 	@echo '  make test-cluster  on four simulated nodes with MooseFS: kills, nodes powered off in every phase, a server'
 	@echo '                     frozen, tailrace run; and jobs of a real Slurm (root)'
 	@echo '  make simulate      SEEDS=100000 histories of whole jobs in virtual time, each decided by its seed'
@@ -98,6 +99,12 @@ bench-collective:
 	@scripts/setup build bench
 	@scripts/build --without-tests
 	@scripts/with_mpi python3 benchmarks/collective_bench.py --build "$(BUILD)" $(BENCH_ARGS)
+
+bench-levels:
+	@scripts/setup build bench
+	@scripts/build --without-tests
+	@"$(BUILD)/benchmarks/protect_bench"
+	@"$(BUILD)/benchmarks/protect_levels" $(BENCH_ARGS)
 
 test-cluster:
 	@scripts/setup build cluster
