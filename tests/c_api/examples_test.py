@@ -59,7 +59,8 @@ class ExamplesTest(unittest.TestCase):
         spec = importlib.util.spec_from_file_location("demo", path)
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-        demo = module.Demo(argparse.Namespace(build=build, mpiexec="none", dir=self.fresh.name, keep=True))
+        demo = module.Demo(argparse.Namespace(build=build, mpiexec="none", dir=self.fresh.name, keep=True,
+                                              particles=1000))
         self.run_program(SINGLE, demo.shared("undisturbed"), "3000000")
         said = io.StringIO()
         with contextlib.redirect_stdout(said):
