@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <span>
+#include <utility>
 
 #include "agent/node_aggregator.h"
 #include "agent/node_protection.h"
@@ -22,7 +23,8 @@ namespace {
 
 constexpr uint32_t max_message_bytes = 1 << 22;
 
-// Warns once in a program, because the message is true of every session.
+// Warns once in a program, because the message is true of every session that saves in this way. One that
+// only restores, or that flushes what lost agents have left, has nothing to gain from another start of MPI.
 void warn_of_collective_saves() {
     static std::atomic<bool> said{false};
     if (said.exchange(true)) return;
@@ -46,7 +48,6 @@ CollectiveBackground::CollectiveBackground(const JobContext& context, RankEpochs
 
 Result<std::unique_ptr<Background>> CollectiveBackground::create(const JobContext& context,
                                                                  RankEpochs& epochs) {
-    if (context.is_root() && context.rank_count() > 1) warn_of_collective_saves();
     std::unique_ptr<CollectiveBackground> background(new CollectiveBackground(context, epochs));
     if (context.is_root()) background->finisher_ = std::make_unique<EpochFinisher>(context);
     if (context.is_representative()) {
@@ -94,6 +95,12 @@ Status CollectiveBackground::wait_for_room() {
         return RankEpochs::unfinished_for_shared(entries) < room;
     };
     return exchange_until([&] { return rank_epochs_.wait_until(has_room, Clock::now()); }, std::nullopt);
+}
+
+Status CollectiveBackground::captured(Captured news) {
+    if (over_) return {};
+    if (context_.is_root() && context_.rank_count() > 1) warn_of_collective_saves();
+    return exchange(std::move(news), true).status();
 }
 
 Status CollectiveBackground::save_refused() {
