@@ -46,7 +46,7 @@ Result<ProtectHead> believable_head(const RebuildContext& context, const ListedO
     return head;
 }
 
-// The objects that this node looks after, of epochs that it would be worth to rebuild. Those that
+// The objects that this node looks after, of epochs that may be worth a rebuild. Those that
 // were never finished are removed.
 std::vector<FoundObject> own_objects(const RebuildContext& context, const Findings& findings) {
     std::vector<FoundObject> found;
@@ -66,7 +66,7 @@ std::vector<FoundObject> own_objects(const RebuildContext& context, const Findin
             if (!head.ok()) {
                 log(LogLevel::warning, "what this node keeps for others cannot be used: {}",
                     head.status().message());
-            } else if (worth_rebuilding(findings, head->identity)) {
+            } else if (worth_keeping(findings, head->identity)) {
                 found.push_back({node, object.path, std::move(*head)});
             }
         }
@@ -105,41 +105,58 @@ Status verify_part(const RebuildContext& context, EpochKey key, const std::strin
     return verify_parts(context.local, std::span(&place, 1), EpochReader::verify_memory_bytes);
 }
 
-// The parts and objects at this node that cannot be read back, of those that the plan may use.
-std::vector<std::string> damaged_sources(const RebuildContext& context, const RebuildPlan& plan,
-                                         const std::vector<FoundObject>& mine) {
-    std::vector<std::string> damaged;
-    const auto check = [&](const std::string& path, const Status& status) {
+// The paths of parts and objects that cannot be read back.
+class Damaged {
+  public:
+    void check(const std::string& path, const Status& status) {
         if (status.ok()) return;
         log(LogLevel::warning, "{} is passed over: {}", path, status.message());
-        damaged.push_back(path);
+        paths_.push_back(path);
+    }
+    const std::vector<std::string>& paths() const { return paths_; }
+
+  private:
+    std::vector<std::string> paths_;
+};
+
+// Of this node's parts of the epochs that the objects could give back, whether anything is lost yet or not.
+Damaged damaged_parts(const RebuildContext& context, const Findings& findings) {
+    Damaged damaged;
+    const auto kept = [&](const PartHeader& header) {
+        return std::any_of(findings.objects.begin(), findings.objects.end(), [&](const auto& object) {
+            const auto& identity = object.head.identity;
+            return identity.key == header.key && identity.run_uid == header.run_uid;
+        });
     };
-    const int node = own_node(context);
+    for (const auto& part : findings.parts)
+        if (part.node == own_node(context) && kept(part.header))
+            damaged.check(part.path, verify_part(context, part.header.key, part.path));
+    return damaged;
+}
+
+// Of this node's objects that the plan may use.
+Damaged damaged_objects(const RebuildContext& context, const RebuildPlan& plan,
+                        const std::vector<FoundObject>& mine) {
+    Damaged damaged;
     for (const auto& epoch : plan.epochs)
-        for (const auto& set : epoch.sets) {
-            for (const auto& member : set.parts)
-                for (const auto& part : member)
-                    if (part && part->node == node)
-                        check(part->path, verify_part(context, part->header.key, part->path));
+        for (const auto& set : epoch.sets)
             for (const auto& object : set.objects) {
-                if (!object || object->node != node) continue;
+                if (!object || object->node != own_node(context)) continue;
                 const auto own = std::find_if(mine.begin(), mine.end(), [&](const FoundObject& candidate) {
                     return candidate.path == object->path;
                 });
                 INVARIANT(own != mine.end());
                 auto reader = ObjectReader::open(context.local, own->path, own->head);
-                check(own->path, reader.ok() ? (*reader)->verify() : reader.status());
+                damaged.check(own->path, reader.ok() ? (*reader)->verify() : reader.status());
             }
-        }
     return damaged;
 }
 
-// Takes damaged sources out of the findings. Returns the parts among them. Collective.
-Result<std::vector<KnownPart>> pass_over_damaged(const RebuildContext& context, const RebuildPlan& plan,
-                                                 const std::vector<FoundObject>& mine, Findings& findings) {
+// Takes what every node has found damaged out of the findings. Returns the parts among it. Collective.
+Result<std::vector<KnownPart>> pass_over(const RebuildContext& context, const Damaged& mine,
+                                         Findings& findings) {
     ByteWriter out;
-    if (represents(context))
-        for (const auto& path : damaged_sources(context, plan, mine)) out.put_string(path);
+    for (const auto& path : mine.paths()) out.put_string(path);
     TAILRACE_ASSIGN(const auto all, context.transport.allgather(out.bytes()));
     std::set<std::pair<int, std::string>> damaged;
     for (int node = 0; node < context.topology.node_count(); ++node) {
@@ -286,24 +303,27 @@ Result<Rebuilt> rebuild_lost_parts(const RebuildContext& context, KnownParts kno
     const auto mine = represents(context) ? own_objects(context, findings) : std::vector<FoundObject>();
     TAILRACE_TRY(share_objects(context, mine, findings));
     if (findings.objects.empty()) return rebuilt;
+    const auto own = [&](auto find) { return represents(context) ? find() : Damaged(); };
+    TAILRACE_ASSIGN(const auto damaged,
+                    pass_over(context, own([&] { return damaged_parts(context, findings); }), findings));
     auto plan = plan_rebuild(findings, context.topology);
-    std::vector<KnownPart> damaged;
     if (!plan.epochs.empty()) {
-        TAILRACE_ASSIGN(damaged, pass_over_damaged(context, plan, mine, findings));
+        TAILRACE_TRY(
+            pass_over(context, own([&] { return damaged_objects(context, plan, mine); }), findings).status());
         plan = plan_rebuild(findings, context.topology);
     }
     for (const auto& refusal : plan.refusals) tell(context, LogLevel::warning, refusal);
 
     for (const auto& epoch : plan.epochs) {
-        OwnRebuilt own(context, epoch);
-        const Status done = rebuild_epoch(context, epoch, mine, own);
+        OwnRebuilt written(context, epoch);
+        const Status done = rebuild_epoch(context, epoch, mine, written);
         if (!done.ok()) {
             tell(context, LogLevel::warning,
                  fmt::format("{} is left as it is, because its lost parts could not be rebuilt: {}",
                              to_string(epoch.identity.key), done.message()));
             continue;
         }
-        TAILRACE_ASSIGN(const auto all, context.transport.allgather(encode_parts(own.offered())));
+        TAILRACE_ASSIGN(const auto all, context.transport.allgather(encode_parts(written.offered())));
         for (int node = 0; node < context.topology.node_count(); ++node) {
             TAILRACE_ASSIGN(
                 auto of_node,

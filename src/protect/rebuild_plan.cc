@@ -185,13 +185,10 @@ bool SetRemains::lost_any() const {
     return false;
 }
 
-bool worth_rebuilding(const Findings& findings, const EpochIdentity& identity) {
+bool worth_keeping(const Findings& findings, const EpochIdentity& identity) {
     std::vector<EpochKey> whole = findings.committed;
-    for (const auto& epoch : gather_local_epochs(findings.parts)) {
-        if (!epoch.complete()) continue;
-        if (epoch.key == identity.key) return false;
-        whole.push_back(epoch.key);
-    }
+    for (const auto& epoch : gather_local_epochs(findings.parts))
+        if (epoch.complete()) whole.push_back(epoch.key);
     whole.push_back(identity.key);
     const Lineage lineage(whole);
     if (lineage.left_behind(identity.key)) return false;
@@ -199,6 +196,19 @@ bool worth_rebuilding(const Findings& findings, const EpochIdentity& identity) {
         return !lineage.left_behind(key) && key >= identity.key;
     });
 }
+
+namespace {
+
+// It is worth keeping, and not complete.
+bool worth_rebuilding(const Findings& findings, const EpochIdentity& identity) {
+    const auto epochs = gather_local_epochs(findings.parts);
+    const bool complete = std::any_of(epochs.begin(), epochs.end(), [&](const LocalEpoch& epoch) {
+        return epoch.complete() && epoch.key == identity.key;
+    });
+    return !complete && worth_keeping(findings, identity);
+}
+
+}  // namespace
 
 RebuildPlan plan_rebuild(const Findings& findings, const Topology& topology) {
     const auto newer = [](const EpochIdentity& a, const EpochIdentity& b) {

@@ -64,9 +64,9 @@ struct RebuildPlan {
     std::vector<std::string> refusals;  // of epochs that have protect objects and cannot be completed
 };
 
-// Whether a rebuild of this epoch could be of use: it is not complete, is newer than the newest
-// committed epoch, and would not be one that was left behind (catalog/lineage.h).
-bool worth_rebuilding(const Findings& findings, const EpochIdentity& identity);
+// Whether a rebuild of this epoch could be of use, now or when parts of it turn out to be damaged: it is
+// newer than the newest committed epoch, and is none that was left behind (catalog/lineage.h).
+bool worth_keeping(const Findings& findings, const EpochIdentity& identity);
 
 RebuildPlan plan_rebuild(const Findings& findings, const Topology& topology);
 

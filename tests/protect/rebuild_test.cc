@@ -303,6 +303,21 @@ TEST(RebuildTest, ADamagedPartOfASurvivorIsRebuiltTooIfTheLevelAllowsIt) {
     }
 }
 
+TEST(RebuildTest, ADamagedPartComesBackAlthoughNothingElseIsLost) {
+    Random random(1);
+    const auto job = job_of({1, 1, 1, 1});
+    for (const auto* level : {"partner", "xor", "rs:2"}) {
+        SCOPED_TRACE(level);
+        World world;
+        world.capture(job, key, uid, {5000, 700000, 30000, 12}, random);
+        ASSERT_TRUE(world.protect(job, make_sets(domains_of(job), scheme(level), 8), key, uid).ok());
+        world.change("m2", world.path(2, key, 2), [](Bytes& bytes) { bytes.back() ^= std::byte{1}; });
+        const auto rebuilt = world.rebuild(job);
+        EXPECT_TRUE(world.check(rebuilt, job, key, uid, 4).empty());
+        EXPECT_EQ(rebuilt.added.size(), 1u);
+    }
+}
+
 // The object vouches for bytes that are not those of the part: only the part itself tells.
 TEST(RebuildTest, APartThatComesOutWrongGetsNoName) {
     const auto spoil_and_rebuild = [&](const std::function<void(std::span<std::byte> copy)>& spoil) {
