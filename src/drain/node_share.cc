@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "agent/node_flusher.h"
+#include "catalog/catalog.h"
 #include "drain/recorded_epochs.h"
 #include "flush/recorded_plan.h"
 #include "shared/retention.h"
@@ -50,7 +51,16 @@ JobContext context_of(const Config& config, const PlanRecord& record, std::share
 
 Result<std::vector<EpochKey>> whole_in(Storage& shared, const PlanRecord& record) {
     TAILRACE_ASSIGN(const auto epochs, list_shared(shared, record.shared_dir, record.job));
-    return whole_epochs(shared, epochs, {}, {});
+    auto whole = whole_epochs(shared, epochs, {}, {});
+    for (const auto& files : epochs) {
+        const auto found = std::find(whole.begin(), whole.end(), files.key);
+        if (found == whole.end() || files.key < record.key) continue;
+        const Status loaded = load_shared_epoch(shared, files).status();
+        if (loaded.ok()) continue;
+        if (!is_loss(loaded)) return loaded;
+        whole.erase(found);
+    }
+    return whole;
 }
 
 Result<NodeShare> NodeShare::create(const Config& config, const PlanRecord& record,

@@ -16,7 +16,8 @@
 
 namespace tailrace::internal {
 
-// The epochs in the shared directory that are complete.
+// The epochs in the shared directory that are complete. Of those that are not older than the record's, heads
+// and indices were read, because captured parts are given up for them.
 Result<std::vector<EpochKey>> whole_in(Storage& shared, const PlanRecord& record);
 
 // What is to be read is missing or damaged.

@@ -92,11 +92,22 @@ Status remove_takeovers(Storage& storage, const std::vector<SharedFileEntry>& ta
     return {};
 }
 
-// Step 2. `complete` are the takeovers that count.
-Status take_their_places(Storage& storage, const std::string& directory,
+// Step 2. `complete` are the takeovers that count, `files` what lies there under other names. A file with its
+// final name is one that is damaged, or the epoch would need no takeover. It is replaced at once: if it was
+// removed first, that could hit a good file, which another node has named meanwhile.
+Status take_their_places(Storage& storage, const std::string& directory, const SharedEpochFiles& files,
                          const std::vector<SharedFileEntry>& complete) {
-    for (const auto& takeover : complete)
-        TAILRACE_TRY(storage.rename(takeover.path, join_path(directory, unfinished_name(takeover.name))));
+    for (const auto& takeover : complete) {
+        const bool in_the_way =
+            std::any_of(files.files.begin(), files.files.end(), [&](const SharedFileEntry& file) {
+                return !file.name.unfinished && file.name.index == takeover.name.index &&
+                       file.name.count == takeover.name.count;
+            });
+        auto name = takeover.name;
+        name.unfinished = false;
+        TAILRACE_TRY(storage.rename(
+            takeover.path, join_path(directory, in_the_way ? to_string(name) : unfinished_name(name))));
+    }
     return storage.sync_directory(directory);
 }
 
@@ -149,7 +160,7 @@ Result<bool> name_once(Storage& storage, const std::string& directory, const std
         if (!attempt.takeovers.empty()) {
             // Under the names that readers know there must not be files of two K's that could both be whole.
             TAILRACE_TRY(remove_other_attempts(storage, files, epoch->paths.size()));
-            TAILRACE_TRY(take_their_places(storage, directory, attempt.takeovers));
+            TAILRACE_TRY(take_their_places(storage, directory, files, attempt.takeovers));
         }
         TAILRACE_ASSIGN(files, files_of(storage, directory, job, key));
         // The slots were seen, but their writers' syncs may not have ended.

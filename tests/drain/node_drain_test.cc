@@ -381,6 +381,32 @@ class WatchedStorage final : public test::ForwardingStorage {
 };
 
 // It may have been moved away for a while. What was captured is sound.
+// As a file server may leave it after a crash, or somebody else may have put it there.
+TEST_F(NodeDrainTest, AFileThatHasNothingButItsNameIsReplaced) {
+    for (const size_t bytes : {0, 5000}) {
+        SCOPED_TRACE(bytes);
+        machines_ = {};
+        run_and_die_planned(2);
+        ASSERT_THAT(planned_everywhere(), ElementsAre(1, 2));
+        for (uint32_t file = 0; file < config_.files; ++file) {
+            const SharedFileName name{config_.name, {2, 1}, file, config_.files, false};
+            const auto path = join_path(config_.shared_dir, to_string(name));
+            auto opened = machines_.shared->open(path, {Access::write, DirectIo::off});
+            ASSERT_TRUE(opened.ok());
+            ASSERT_TRUE((*opened)->write_at(std::vector<std::byte>(bytes, std::byte{'x'}), 0).ok());
+        }
+        EXPECT_THAT(complete(), IsEmpty());
+        for (const int node : {2, 0, 3, 1}) {
+            const auto pass = drain(node);
+            ASSERT_TRUE(pass.ok()) << pass.status().to_string();
+            for (const auto& epoch : pass->epochs)
+                EXPECT_EQ(epoch.state, node == 1 ? State::committed : State::waiting) << epoch.key.epoch;
+        }
+        EXPECT_THAT(committed(), ElementsAre(1, 2));
+        expect_in_shared(2);
+    }
+}
+
 TEST_F(NodeDrainTest, AFileThatIsMissingInTheSharedDirectoryIsNoReasonToGiveUp) {
     run_and_die_planned(2);
     for (int node = 0; node < node_count; ++node) {  // epoch 2 alone
