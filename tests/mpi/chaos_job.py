@@ -224,11 +224,13 @@ class Job:
             kills.append((drawn.after, ["drain"]))
         if drawn.after == "agent":
             self.agent.start(drawn.agent_cap, drawn.carries)
-            # A program that was killed disappears a moment before its locks and connections do.
+            # A program that was killed disappears a moment before its locks and connections do. Agents that
+            # carried its epochs finish these then, and answer before they have.
             deadline = time.monotonic() + DISAPPEARS_S
             while True:
                 status, text = self.agent.ask("drain")
-                if '"busy"' not in text or time.monotonic() > deadline:
+                at_work = '"busy"' in text or '"ending": true' in text
+                if not at_work or time.monotonic() > deadline:
                     break
                 time.sleep(0.1)
         else:
