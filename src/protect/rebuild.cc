@@ -303,13 +303,13 @@ Result<Rebuilt> rebuild_lost_parts(const RebuildContext& context, KnownParts kno
     const auto mine = represents(context) ? own_objects(context, findings) : std::vector<FoundObject>();
     TAILRACE_TRY(share_objects(context, mine, findings));
     if (findings.objects.empty()) return rebuilt;
-    const auto own = [&](auto find) { return represents(context) ? find() : Damaged(); };
-    TAILRACE_ASSIGN(const auto damaged,
-                    pass_over(context, own([&] { return damaged_parts(context, findings); }), findings));
+    TAILRACE_ASSIGN(
+        const auto damaged,
+        pass_over(context, represents(context) ? damaged_parts(context, findings) : Damaged(), findings));
     auto plan = plan_rebuild(findings, context.topology);
     if (!plan.epochs.empty()) {
-        TAILRACE_TRY(
-            pass_over(context, own([&] { return damaged_objects(context, plan, mine); }), findings).status());
+        const auto objects = represents(context) ? damaged_objects(context, plan, mine) : Damaged();
+        TAILRACE_TRY(pass_over(context, objects, findings).status());
         plan = plan_rebuild(findings, context.topology);
     }
     for (const auto& refusal : plan.refusals) tell(context, LogLevel::warning, refusal);
