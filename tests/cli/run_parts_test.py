@@ -5,6 +5,7 @@ and how an epoch is set aside.   run_parts_test.py TOOLS_DIRECTORY
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -17,7 +18,6 @@ import unittest.mock
 TOOLS = pathlib.Path(sys.argv[1])
 sys.path.insert(0, str(TOOLS / "run"))
 
-import agents  # noqa: E402
 import epochs  # noqa: E402
 import launchers  # noqa: E402
 import placement  # noqa: E402
@@ -72,6 +72,48 @@ class DecisionTest(unittest.TestCase):
         self.assertIs(action(early, early), Action.END)
         self.assertIs(action(died(), early), Action.RESTART)
 
+    def test_a_health_check_without_nodes_is_refused(self):
+        done = subprocess.run([sys.executable, "-B", str(TOOLS / "run"), "--health", "false", "--", "true"],
+                              capture_output=True, text=True, env={"PATH": os.environ["PATH"]})
+        self.assertEqual((done.returncode, "name them with --nodes" in done.stderr), (2, True), done)
+
+    def test_a_wrong_value_is_named_with_its_option_and_what_is_allowed(self):
+        for option, value, sentence in (("--restarts", "1000000", "'1000000' is not a whole number from 0 to 999999"),
+                                        ("--restarts", "-1", "'-1' is not a whole number from 0 to 999999"),
+                                        ("--restarts", "x", "'x' is not a whole number from 0 to 999999"),
+                                        ("--watch", "1", None), ("--grace", "1y", "such as 90s or 5min"),
+                                        ("--grace", "", "'' is not a length of time"),
+                                        *((name, "", "'' is empty: leave it out, or give it a value") for name in (
+                                            "--nodes", "--health", "--dir", "--local-dir", "--name"))):
+            done = subprocess.run([sys.executable, "-B", str(TOOLS / "run"), "--agents", "none", option, value, "--",
+                                   "true"], capture_output=True, text=True, env={"PATH": os.environ["PATH"]})
+            if sentence is None:
+                self.assertEqual(done.returncode, 0, done)
+                continue
+            self.assertRegex(done.stderr, f"argument {option}: .*{re.escape(sentence)}")
+            self.assertEqual(done.returncode, 2)
+
+    def test_words_that_a_shell_cannot_read_are_refused(self):
+        for option in (["--health", "check '"], ["--agents", "carry", "--agents-launcher", "mpiexec '"]):
+            done = subprocess.run([sys.executable, "-B", str(TOOLS / "run"), *option, "--", "true"],
+                                  capture_output=True, text=True, env={"PATH": os.environ["PATH"]})
+            self.assertEqual((done.returncode, "cannot be split into words" in done.stderr), (2, True), done)
+
+    def test_a_check_that_hangs_does_not_keep_it_from_ending(self):
+        with tempfile.TemporaryDirectory() as top:
+            hosts, began = pathlib.Path(top, "hosts"), pathlib.Path(top, "began")
+            hosts.write_text("a\nb\n")
+            process = subprocess.Popen(
+                [sys.executable, "-B", str(TOOLS / "run"), "--nodes", str(hosts), "--launcher", "local",
+                 "--agents", "none", "--health", f"sh -c 'touch {began}; sleep 100'", "--", "true"],
+                stderr=subprocess.PIPE, text=True, env={"PATH": os.environ["PATH"]})
+            while not began.exists():
+                time.sleep(0.02)
+            process.terminate()
+            _, said = process.communicate(timeout=30)
+            self.assertEqual((process.returncode, "not started: it was asked to end" in said), (143, True), said)
+            self.assertNotIn("left out", said)
+
     def test_where_nobody_knows_the_epochs_none_is_set_aside(self):
         unknown = Attempt(-9, 61, None, None, known=False)
         self.assertIs(action(*[unknown] * 5), Action.RESTART)
@@ -112,9 +154,31 @@ class PlacementTest(unittest.TestCase):
         self.assertEqual(placement.host_file(nodes, "openmpi"), "a slots=4\nb slots=2\nc\n")
 
     def test_what_is_no_host_file_is_refused(self):
-        for text in ("", "# only\n", "a\na\n", "-oProxyCommand=evil\n", "a;b\n"):
+        for text in ("", "# only\n", "a\na\n", "-oProxyCommand=evil\n", "a;b\n", "a:0\n", "a:many\n", "a:\n", "a slots=0\n",
+                     "a slots=\n", "a:99999999999999999999\n", "a\0b\n", "\u0663:4\n", "a:\u0663\n"):
             with self.assertRaises(ValueError, msg=text):
                 placement.parse_nodes(text)
+        self.assertEqual(placement.parse_nodes("fe80::1\n"), [placement.Node("fe80::1")])
+
+    def run_with(self, nodes, *command):
+        """tailrace run on a host file with these bytes, or without one."""
+        directory = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, directory)
+        path = pathlib.Path(directory, "hosts")
+        path.write_bytes(nodes or b"")
+        plain = {key: value for key, value in os.environ.items() if not key.startswith(("TAILRACE_", "SLURM_"))}
+        return subprocess.run([sys.executable, "-B", str(TOOLS / "run"), *(["--nodes", path] if nodes else []), "--",
+                               *command], capture_output=True, text=True, timeout=60, check=False, env=plain)
+
+    def test_a_host_file_of_bytes_is_refused_with_a_sentence(self):
+        done = self.run_with(b"\xff\xfe\x00", "true")
+        self.assertEqual(done.returncode, 2, done)
+        self.assertIn("it is not a text file", done.stderr)
+
+    def test_where_no_nodes_are_known_a_command_cannot_name_them(self):
+        done = self.run_with(None, "echo", "-n", "{slots}", "{hosts}")
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn("{hosts}, {slots} in the command", done.stderr)
 
     def test_slurms_counts_are_read(self):
         self.assertEqual(placement.counts("4(x2),3"), [4, 4, 3])
@@ -141,6 +205,24 @@ class PlacementTest(unittest.TestCase):
                          ["mpiexec", "-f", "/t/f", "-n", "6", "./x", "2"])
 
 
+    def test_a_launcher_starts_one_agent_on_each_node(self):
+        nodes = [placement.Node("a", 1), placement.Node("b", 1)]
+        settings = {"TAILRACE_LOG": "info", "HOME": "/", "XDG_STATE_HOME": "/s"}
+
+        def words(family, *command):
+            return placement.one_per_node(command, family, nodes, "/t/f", settings)
+        self.assertEqual(words("mpich", "/m/mpiexec", "-n", "9", "./x"),
+                         ["/m/mpiexec", "-f", "/t/f", "-ppn", "1", "-n", "2"])
+        self.assertEqual(words("openmpi", "mpirun", "./x"),
+                         ["mpirun", "--hostfile", "/t/f", "--map-by", "ppr:1:node", "--bind-to", "none",
+                          "-x", "TAILRACE_LOG", "-x", "XDG_STATE_HOME", "-n", "2"])
+        self.assertEqual(words("srun", "srun", "-n", "9", "--mpi=pmix", "./x"),
+                         ["srun", "--overlap", "--nodes=2", "--nodelist=a,b", "--mpi=pmix", "--ntasks=2",
+                          "--ntasks-per-node=1", "--kill-on-bad-exit=1"])
+        alone = placement.one_per_node(["mpiexec", "./x"], "mpich", [], "/t/f", settings)
+        self.assertEqual(alone, ["mpiexec", "-n", "1"])
+
+
 class LauncherTest(unittest.TestCase):
     def test_words_reach_a_host_as_they_are(self):
         with unittest.mock.patch.dict(os.environ, {"TAILRACE_LOCAL_DIR": "/a b/'c'"}):
@@ -150,95 +232,15 @@ class LauncherTest(unittest.TestCase):
         self.assertTrue(words[-1].endswith("echo '$(id)' 'a b'"))
         self.assertIn("--nodelist=n1", launchers.command_on("srun", "n1", ["true"]))
 
+    def test_an_ssh_whose_host_says_nothing_more_ends(self):
+        words = launchers.command_on("ssh", "n1", ["true"])
+        self.assertLessEqual({"ServerAliveInterval=10", "ServerAliveCountMax=3"}, set(words))
+
     def test_the_users_check_decides_who_is_well(self):
         sick = launchers.sick("local", ["good", "bad"], "sh -c 'test $0 = good || { echo no fan >&2; exit 1; }'")
         self.assertEqual(sick, {"bad": "no fan"})
         self.assertEqual(launchers.sick("local", ["a"], ""), {})
-        self.assertIn("did not end", launchers.sick("local", ["a"], "sh -c 'sleep 60'", 0.2)["a"])
-
-
-class AgentTest(unittest.TestCase):
-    """With a stand-in for the command, which writes down what it is asked."""
-
-    def tool(self, top, stop_status=0):
-        path = pathlib.Path(top, "tailrace")
-        path.write_text(f'''#!/bin/sh
-echo "$*" >> "{top}/asked"
-case "$*" in
-"agent stop"*) test {stop_status} = 0 && touch "{top}/stop"; exit {stop_status};;
-agent*) sleep 0.2; test -e "{top}/served" && exit 4
-    echo "agent process 1 serves /l"; while test ! -e "{top}/stop"; do sleep 0.02; done;;
-ls*) echo '{{"epochs": [], "node_local": []}}';;
-drain*) test -e "{top}/slow" && exec sleep 100
-    echo \'{{"local_dir": "/l", "epochs": [{{"epoch": 7, "state": "failed", "why": "torn"}}]}}\'; exit 1;;
-esac
-''')
-        path.chmod(0o755)
-        return str(path)
-
-    def test_agents_are_started_and_stopped_for_each_directory(self):
-        with tempfile.TemporaryDirectory() as top:
-            there = agents.Agents(self.tool(top), "local")
-            there.start(["a", "b"], ["/x", "/y"])
-            there.stop(lambda: 20)
-            asked = sorted(pathlib.Path(top, "asked").read_text().splitlines())
-            self.assertEqual(asked, [f"agent --idle-exit 1h --local-dir {place}" for place in ("/x", "/y")]
-                             + [f"agent stop --local-dir {place} --grace 20s" for place in ("/x", "/y")])
-
-    def test_an_agent_that_does_not_listen_yet_is_ended_all_the_same(self):
-        with tempfile.TemporaryDirectory() as top:
-            there = agents.Agents(self.tool(top, stop_status=3), "local")
-            there.start(["a"], [])
-            with unittest.mock.patch.object(agents, "LISTENS_S", 0.1):
-                there.stop(lambda: 20)
-            self.assertEqual(pathlib.Path(top, "asked").read_text().splitlines(), ["agent --idle-exit 1h"])
-
-    def test_the_agent_of_somebody_else_is_not_told_to_stop(self):
-        with tempfile.TemporaryDirectory() as top:
-            pathlib.Path(top, "served").touch()
-            there = agents.Agents(self.tool(top), "local")
-            there.start(["a"], [])
-            there.stop(lambda: 20)
-            self.assertEqual(pathlib.Path(top, "asked").read_text().splitlines(), ["agent --idle-exit 1h"])
-
-    def test_a_program_that_cannot_be_executed_leaves_no_agent(self):
-        with tempfile.TemporaryDirectory() as top:
-            program = pathlib.Path(top, "program")
-            program.write_text("no program")
-            program.chmod(0o755)
-            done = subprocess.run(
-                [sys.executable, "-B", TOOLS / "run" / "__main__.py", "--tailrace", self.tool(top), "--launcher", "local",
-                 "--dir", f"{top}/shared", "--", program], capture_output=True, text=True, timeout=60, check=False)
-            self.assertEqual((done.returncode, done.stderr), (4, f"tailrace run: {program}: Exec format error\n"))
-            self.assertIn("agent stop --grace 10s", pathlib.Path(top, "asked").read_text().splitlines())
-
-    def test_an_end_that_is_asked_for_in_a_drain_is_heard(self):
-        with tempfile.TemporaryDirectory() as top:
-            asked = pathlib.Path(top, "asked")
-            pathlib.Path(top, "slow").touch()
-            began = time.monotonic()
-            with subprocess.Popen(
-                [sys.executable, "-B", TOOLS / "run" / "__main__.py", "--tailrace", self.tool(top), "--launcher", "local",
-                 "--dir", f"{top}/shared", "--grace", "1s", "--", "sh", "-c", f"echo program >> {top}/asked; exit 3"],
-                stderr=subprocess.PIPE, text=True) as run:
-                while "drain" not in (asked.read_text() if asked.exists() else ""):
-                    self.assertIsNone(run.poll())
-                    time.sleep(0.05)
-                run.terminate()
-                said = run.communicate(timeout=60)[1]
-            self.assertEqual(run.returncode, 3, said)
-            self.assertIn("not started again: it was asked to end", said)
-            self.assertEqual(asked.read_text().splitlines().count("program"), 1)
-            self.assertLess(time.monotonic() - began, 60)
-
-    def test_what_a_drain_could_not_finish_is_said(self):
-        with tempfile.TemporaryDirectory() as top:
-            tool = self.tool(top)
-            said = agents.drain(tool, "local", ["a"], ["/x", "/y"], "j", lambda: 20)
-            self.assertEqual([text.split(": ", 1)[1] for text in said], ["epoch 7: failed: torn"])
-            asked = pathlib.Path(top, "asked").read_text()
-            self.assertIn("drain --json --newest-first --local-dir /y --name j", asked)
-            self.assertEqual(agents.local_directories(tool, "local", ["a"]), ("/l",))
+        self.assertIn("did not end", launchers.sick("local", ["a"], "sh -c 'sleep 60'", timeout_s=0.2)["a"])
 
 
 class ListingTest(unittest.TestCase):
@@ -270,6 +272,33 @@ class ListingTest(unittest.TestCase):
         self.assertEqual((both.newest, both.in_shared, both.older_exists), (Epoch(20, 1), False, True))
         self.assertEqual(both.waiting, {"epoch 20 (run 1)": ["node 0 (a)"]})
 
+    def kept(self, node, scheme, survives, members=(0, 1, 2, 3), directory=None, keeper=True):
+        protection = {"redundancy": scheme, "losses_survived": survives, "nodes": list(members),
+                      "keepers_here": [node] if keeper else []}
+        return self.listing([self.complete(10)], [self.captured(20, 1, directory=directory or f"/l/j-1.node000{node}",
+                                                                protection=[protection])], f"n{node}")
+
+    def test_what_lost_nodes_had_captured_counts_if_the_others_give_it_back(self):
+        def survey(nodes, scheme, survives, **more):
+            return epochs.judge([self.kept(node, scheme, survives, **more) for node in nodes], "")
+        for nodes, scheme, survives, whole in (
+            ((0, 1, 3), "partner", 1, True),
+            ((1, 3), "partner", 1, True),  # both partners are there
+            ((0, 3), "partner", 1, False),  # node 1 is kept by node 2
+            ((0, 1, 3), "xor", 1, True),
+            ((0, 3), "xor", 1, False),
+            ((0, 3), "rs:2", 2, True),
+            ((3,), "rs:2", 2, False),
+        ):
+            found = survey(nodes, scheme, survives)
+            expected = (Epoch(20, 1), True) if whole else (Epoch(10, 1), False)
+            self.assertEqual((found.newest, found.given_back), expected, (nodes, scheme))
+        self.assertFalse(survey((0, 1, 3), "xor", 1, members=(1, 3, 5)).given_back)  # the set of nodes 2, 4 is gone
+        # A node whose object is missing counts as lost with parity, and does not matter with partner.
+        for scheme, whole in (("partner", True), ("xor", False)):
+            listings = [self.kept(0, scheme, 1), self.kept(1, scheme, 1, keeper=False), self.kept(3, scheme, 1)]
+            self.assertIs(epochs.judge(listings, "").given_back, whole)
+
     def test_what_a_session_would_not_find_does_not_count(self):
         shared = [self.complete(10)]
         for entry in (self.captured(20, 4, captured_for="/elsewhere"), self.captured(20, 0)):
@@ -284,18 +313,21 @@ class ListingTest(unittest.TestCase):
 class RecordTest(unittest.TestCase):
     def test_sessions_of_an_attempt_are_found_in_the_records(self):
         with tempfile.TemporaryDirectory() as top:
-            line = {"record": "session", "began_unix_ms": 5000, "run": 3, "shared_dir": "/s", "job": "j",
+            line = {"record": "session", "run_uid": "a", "began_unix_ms": 5000, "run": 3, "shared_dir": "/s", "job": "j",
                     "settings": {"local_dir": "/l"}}
             later = dict(line, began_unix_ms=6000, shared_dir="/t")
             text = "\n".join(map(json.dumps, (line, later, {"record": "epoch"}))) + '\n{"record": "sess'
             pathlib.Path(top, "j-1.jsonl").write_text(text)
-            there = epochs.Session(5000, 3, epochs.Place("/s", "j", ("/l",)))
-            self.assertEqual(epochs.sessions_in_records(top, 4)[0], there)
-            self.assertEqual([one.place.directory for one in epochs.sessions_in_records(top, 0)], ["/s", "/t"])
-            self.assertEqual(epochs.sessions_in_records(top, 7), [])
-            self.assertEqual(epochs.sessions_on(top, epochs.Place("/s"), 5), [there])
-            self.assertEqual(epochs.sessions_on(top, epochs.Place("/s"), 5.5), [])
-            self.assertIsNone(epochs.sessions_on(top, epochs.Place("/u"), 0))
+            there = epochs.Session(5000, 3, epochs.Place("/s", "j", ("/l",)), "a")
+            known = epochs.sessions_in_records(top)
+            self.assertEqual(known[0], there)
+            self.assertEqual([one.place.directory for one in known], ["/s", "/t"])
+            self.assertEqual(epochs.new_sessions_on(top, epochs.Place("/s"), ()), [there])
+            self.assertEqual(epochs.new_sessions_on(top, epochs.Place("/s"), known), [])
+            self.assertIsNone(epochs.new_sessions_on(top, epochs.Place("/u"), ()))
+            # Rank 0's machine may have a clock that is behind: the session of a later attempt is new all the same.
+            pathlib.Path(top, "j-2.jsonl").write_text(json.dumps(dict(line, began_unix_ms=4000, run=4)) + "\n")
+            self.assertEqual([one.run for one in epochs.new_sessions_on(top, epochs.Place("/s"), known)], [4])
 
     def test_the_directory_is_found_in_the_settings(self):
         self.assertEqual(epochs.directory_in_settings({"TAILRACE_SHARED_DIR": "/s"}), "/s")
@@ -325,7 +357,7 @@ class SetAsideTest(unittest.TestCase):
         return sorted(path.name for path in directory.iterdir())
 
     def test_the_files_of_one_epoch_go_and_can_come_back(self):
-        self.assertEqual(set_aside.shared_files(str(self.shared), "j", 1200, 3), 2)
+        self.assertEqual(set_aside.shared_files(str(self.shared), "j", 1200, 3), (2, "set-aside"))
         self.assertEqual(self.names(self.shared), ["j.e000001200.r0002.1of1.tailrace",
                                                    "jj.e000001200.r0003.1of1.tailrace", "set-aside"])
         self.assertEqual(self.names(self.shared / "set-aside"),
@@ -343,8 +375,12 @@ class SetAsideTest(unittest.TestCase):
     def test_nothing_that_was_set_aside_is_replaced(self):
         set_aside.shared_files(str(self.shared), "j", 1200, 3)
         (self.shared / "j.e000001200.r0003.1of2.tailrace").write_text("another")
-        with self.assertRaises(FileExistsError):
-            set_aside.shared_files(str(self.shared), "j", 1200, 3)
+        (self.shared / "j.e000001200.r0003.2of2.tailrace").write_text("another")
+        self.assertEqual(set_aside.shared_files(str(self.shared), "j", 1200, 3), (2, "set-aside-2"))
+        self.assertEqual(self.names(self.shared / "set-aside-2"),
+                         ["HOW-TO-BRING-THEM-BACK", "j.e000001200.r0003.1of2.tailrace",
+                          "j.e000001200.r0003.2of2.tailrace"])
+        self.assertIn("mv -n set-aside-2/*.", (self.shared / "set-aside-2" / "HOW-TO-BRING-THEM-BACK").read_text())
         self.assertEqual((self.shared / "set-aside" / "j.e000001200.r0003.1of2.tailrace").read_text(),
                          "j.e000001200.r0003.1of2.tailrace")
 

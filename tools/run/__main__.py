@@ -8,7 +8,7 @@ The loop, for each attempt:
   1. Check the nodes' health, and write a host file of those that are well.
   2. Start agents, and the program. Signals are passed on to it. It is ended when a node is lost
      and the launcher does not notice (watching.py).
-  3. When it has ended, stop the agents and drain the nodes.
+  3. When it has ended, let the agents finish, stop them, and drain the nodes.
   4. See which epoch the program would go on from, and decide (decisions.py).
 """
 
@@ -17,18 +17,21 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shlex
 import shutil
+import signal
 import sys
-import tempfile
-import time
+from collections.abc import Collection, Mapping, Sequence
 
 import agents
+import carrying
 import epochs
 import launchers
 import placement
 import set_aside
 from decisions import DEATHS_BEFORE_STEP_BACK, Action, Attempt, Decision, Rules, decide, describe, exit_status
 from program import Ended, Program
+from scratch import Scratch
 from watching import Watch
 
 DESCRIPTION = """Run a program that saves with tailrace, and start it again when it dies: by a signal, with a status
@@ -43,28 +46,54 @@ When the program has died twice from the same epoch without reaching a newer one
 set aside: its files go to set-aside/ in the shared directory, with a note how to bring them back. The program then
 goes on from the epoch before it.
 
+Each node has an agent while the program runs. With --agents carry they are one MPI job, with one agent per node, which
+the launcher of COMMAND starts. They also carry the epochs of a program that called plain MPI_Init while it lives, and
+those of other programs if agent_carries = yes. When a node is lost, MPI ends them all; the next start has new ones.
+
 SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2 are passed on to COMMAND. After the first three it is not started again.
+If tailrace run itself is killed (SIGKILL), COMMAND goes on, and nobody starts it again.
 
 examples:
   tailrace run -- mpiexec -n 16 ./simulation
   tailrace run --nodes hosts --health ./check -- mpirun -n {slots} ./simulation
+  tailrace run --agents carry -- srun -n 64 ./simulation
   tailrace run --restarts 20 -- srun -n 64 ./simulation        in a job with `#SBATCH --no-kill`"""
+# Options whose value is a text. None may be empty: that is most often a variable of a script that is not set.
+TEXTS = ("nodes", "health", "agents_launcher", "dir", "local_dir", "name")
+MOST_RESTARTS = 999_999
+INTERRUPTED = 130
 DRAIN_S = 3600
 LEAVE_S = 10
 WATCH_S = 60
 
 
 def seconds(text: str) -> float:
-    match = re.fullmatch(r"(\d{1,9})(s|min|m|h|d|)", text)
+    match = re.fullmatch(r"(\d{1,9})(s|min|m|h|d|)", text, re.ASCII)
     if not match:
         raise argparse.ArgumentTypeError(f"{text!r} is not a length of time, such as 90s or 5min")
     return float(match[1]) * {"": 1, "s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400}[match[2]]
 
 
 def count(text: str) -> int:
-    if not re.fullmatch(r"\d{1,6}", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number")
+    if not re.fullmatch(r"\d{1,6}", text, re.ASCII) or int(text) > MOST_RESTARTS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 to {MOST_RESTARTS}")
     return int(text)
+
+
+def filled(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError("'' is empty: leave it out, or give it a value")
+    return text
+
+
+def words(text: str) -> str:
+    """The text, if a shell can split it into words."""
+    filled(text)
+    try:
+        shlex.split(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be split into words: {error}") from error
+    return text
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -78,9 +107,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--restarts", type=count, default=10, metavar="N", help="start it again N times at most (default: 10)")
-    add("--nodes", default="", metavar="FILE",
+    add("--nodes", type=filled, metavar="FILE",
         help="host file of MPICH or Open MPI (default: the nodes of the Slurm job, or this machine)")  # fmt: skip
-    add("--health", default="", metavar="COMMAND",
+    add("--health", type=words, metavar="COMMAND",
         help="is run with a host's name as its last argument before each start, and leaves the host out if it fails "
         "(default: whether the host runs commands)")  # fmt: skip
     add("--watch", type=seconds, metavar="TIME",
@@ -88,24 +117,35 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "0, which is never, where Slurm does it)")  # fmt: skip
     add("--launcher", default="auto", choices=["auto", "ssh", "srun", "local"],
         help="how commands are run on nodes; local: all on this machine")  # fmt: skip
-    add("--dir", default="", metavar="DIR",
+    add("--agents", default="plain", choices=["plain", "carry", "none"],
+        help="plain (default): agents that finish what a program leaves when it dies; carry: one MPI job of agents, "
+        "which can also carry epochs while the program lives; none")  # fmt: skip
+    add("--agents-launcher", type=words, metavar="WORDS",
+        help="what starts the MPI job of --agents carry, if COMMAND's own launcher does not do, with {nodes}, {hosts} "
+        "and {count} as in COMMAND: 'mpiexec -f {nodes} -ppn 1 -n {count}'")  # fmt: skip
+    add("--dir", type=filled, metavar="DIR",
         help="the program's shared directory (default: from the settings, or the records of its sessions)")  # fmt: skip
-    add("--local-dir", default="", metavar="DIR", help="the node-local tier, if the program sets it")
-    add("--name", default="", metavar="JOB", help="the job's name, if the shared directory holds several jobs")
+    add("--local-dir", type=filled, metavar="DIR", help="the node-local tier, if the program sets it")
+    add("--name", type=filled, metavar="JOB", help="the job's name, if the shared directory holds several jobs")
     add("--no-step-back", action="store_true", help="never set an epoch aside, and only stop at --restarts")
     add("--grace", type=seconds, default=60.0, metavar="TIME",
         help="how long the program and the drain may take after SIGTERM, SIGINT or SIGHUP (default: 60s)")  # fmt: skip
     add("--tailrace", default="tailrace", help=argparse.SUPPRESS)
     add("command", nargs=argparse.REMAINDER, metavar="COMMAND", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
+    for name in TEXTS:
+        setattr(options, name, getattr(options, name) or "")
     options.command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not options.command:
         parser.error("a program is missing: tailrace run -- COMMAND...")
+    if options.agents_launcher and options.agents != "carry":
+        parser.error("--agents-launcher is for --agents carry")
     return options
 
 
 def say(sentence: str) -> None:
-    print(f"tailrace run: {sentence}", file=sys.stderr, flush=True)
+    sys.stderr.write(f"tailrace run: {sentence}\n")  # one call: threads say things, too
+    sys.stderr.flush()
 
 
 def complain(sentence: str, status: int) -> int:
@@ -130,25 +170,48 @@ def nodes_of_job() -> list[placement.Node]:
 class Runner:
     """One call of tailrace run."""
 
-    def __init__(self, options: argparse.Namespace, nodes: list[placement.Node], scratch: str) -> None:
+    def __init__(self, options: argparse.Namespace, nodes: list[placement.Node], scratch: Scratch) -> None:
         self.options = options
         self.tool: str = options.tailrace
         self.nodes = nodes
         self.family = placement.family_of(options.command[0])
         self.launcher = launchers.choose(options.launcher, [node.host for node in nodes])
-        self.scratch = scratch
-        self.program = Program(options.grace)
-        self.agents = agents.Agents(self.tool, self.launcher)
+        self.scratch = scratch.path
+        self.program = Program(options.grace, [scratch.lock] if scratch.lock >= 0 else [])
+        self.agents = self.make_agents()
         self.place: epochs.Place | None = None
         self.attempts: list[Attempt] = []
         self.sick: dict[str, str] = {}
         self.headline = ""
 
+    def make_agents(self) -> agents.Agents | carrying.CarryingAgents | None:
+        if self.options.agents == "none":
+            return None
+        if self.options.agents == "plain":
+            return agents.Agents(self.tool, self.launcher, say)
+        return carrying.CarryingAgents(self.tool, self.launcher, self.agents_command, say)
+
+    def agents_command(self, hosts: Sequence[str], agent: Sequence[str]) -> list[str]:
+        """What starts an agent on each of them, as one MPI job."""
+        nodes = [placement.Node(host, 1) for host in hosts]
+        file = os.path.join(self.scratch, f"agents-{len(self.attempts) + 1}")
+        if own := shlex.split(self.options.agents_launcher):
+            family = placement.family_of(own[0])
+            launcher = placement.place(own, family, nodes, "", file)
+        else:
+            family = self.family
+            nodes = [] if self.launcher == "local" else nodes
+            launcher = placement.one_per_node(self.options.command, family, nodes, file, os.environ)
+        with open(file, "w", encoding="utf-8") as out:
+            out.write(placement.host_file(nodes, family))
+        return [*launcher, *agent]
+
     def run(self) -> int:
         try:
             return self.attempts_until_the_end()
         finally:
-            self.agents.stop(self.program.at_most(LEAVE_S))  # whatever was raised, none is left behind
+            if self.agents is not None:
+                self.agents.stop(self.program.at_most(LEAVE_S))  # whatever was raised, none is left behind
 
     def attempts_until_the_end(self) -> int:
         rules = Rules(self.options.restarts, not self.options.no_step_back)
@@ -158,9 +221,10 @@ class Runner:
         well = self.healthy()
         survey = self.survey(well)
         while True:
-            if self.attempts and self.program.asked_to_end:  # since the program has ended
-                say("not started again: it was asked to end")
-                return exit_status(self.attempts[-1].status)
+            if self.program.asked_to_end:  # since the program has ended, or before it was started
+                again = " again" if self.attempts else ""
+                say(f"not started{again}: it was asked to end")
+                return exit_status(self.attempts[-1].status if self.attempts else -self.program.asked_by)
             if self.nodes and not well:
                 return complain("no node is well; the program is not started", 4)
             attempt, survey, well = self.attempt(well, survey)
@@ -176,7 +240,9 @@ class Runner:
     def healthy(self) -> list[placement.Node]:
         """The nodes that are well. Says what has changed."""
         hosts = [node.host for node in self.nodes]
-        sick = launchers.sick(self.launcher, hosts, self.options.health)
+        sick = launchers.sick(self.launcher, hosts, self.options.health, self.program.unless_asked_to_end())
+        if self.program.asked_to_end:  # checks that were cut short say nothing of their nodes
+            return []
         for host in hosts:
             if host in sick and host not in self.sick:
                 say(f"node {host} is left out: {sick[host]}")
@@ -222,11 +288,13 @@ class Runner:
         command = list(self.options.command)
         if nodes:
             command = placement.place(command, self.family, nodes, self.options.nodes, file)
-        self.agents.start(hosts, self.place.local_dirs if self.place else [])
-        began = time.time()
+        if self.agents is not None:
+            local_dirs = self.place.local_dirs if self.place else ()
+            self.agents.start(hosts, local_dirs, self.program.unless_asked_to_end())
+        known = set(epochs.sessions_in_records(epochs.record_directory(os.environ)))
         ended, lost = self.run_program(command, hosts)
-        self.agents.stop(self.program.at_most(DRAIN_S))
-        self.learn_place(began)
+        self.stop_agents(ended, hosts, lost)
+        self.learn_place(known)
         well, after = nodes, survey
         # MPICH's mpiexec ends with status 0 after SIGTERM, whatever its ranks did.
         if ended.status != 0 or self.program.asked_to_end:
@@ -235,13 +303,14 @@ class Runner:
             after = self.survey(well)
         on = f" on {len(nodes)} node{'s' if len(nodes) > 1 else ''}" if nodes else ""
         number = len(self.attempts) + 1
-        self.headline = f"attempt {number}: the program {describe(ended.status)} after {ended.seconds:.1f} s{on}"
-        sessions = self.sessions(began)
+        sessions = self.sessions(known)
+        status, how = self.outcome(ended, sessions or [])
+        self.headline = f"attempt {number}: the program {how} after {ended.seconds:.1f} s{on}"
         before = survey.newest
         if survey.why_unknown and after.newest and not any(one.run == after.newest.run for one in sessions or []):
             before = after.newest  # it was there before, because no session of this attempt has saved it
         attempt = Attempt(
-            status=ended.status,
+            status=status,
             seconds=ended.seconds,
             before=before,
             after=after.newest,
@@ -252,9 +321,29 @@ class Runner:
         )
         return attempt, after, well
 
-    def learn_place(self, began: float) -> None:
+    def outcome(self, ended: Ended, sessions: Sequence[epochs.Session]) -> tuple[int, str]:
+        """The status of an attempt with these sessions, and what is said of it. MPICH's mpiexec ends with 0 after a
+        signal, whether its ranks ended well or were killed by it. That they have closed their session tells."""
+        unsure = ended.status == 0 and self.program.asked_to_end and self.family == "mpich"
+        if not unsure or (sessions and all(session.closed for session in sessions)):
+            return ended.status, describe(ended.status)
+        name = signal.Signals(self.program.asked_by).name
+        return -self.program.asked_by, f"was ended by {name} (mpiexec does not say how, and its session was not closed)"
+
+    def stop_agents(self, ended: Ended, hosts: Sequence[str], lost: Mapping[str, str]) -> None:
+        """None waits for an agent whose node is lost. Those of one MPI job would, so they are ended."""
+        if self.agents is None:
+            return
+        if isinstance(self.agents, carrying.CarryingAgents) and ended.status != 0 and not self.program.asked_to_end:
+            lost = lost or launchers.sick(self.launcher, hosts, self.options.health)
+            if lost:
+                self.agents.abandon()
+        self.agents.stop(self.program.at_most(DRAIN_S), lost)
+
+    def learn_place(self, known: Collection[epochs.Session]) -> None:
         """From the sessions of the attempt, as far as the user has not said it."""
-        found = epochs.sessions_in_records(epochs.record_directory(os.environ), began)
+        records = epochs.sessions_in_records(epochs.record_directory(os.environ))
+        found = [session for session in records if session not in known]
         if not found:
             return
         place = found[-1].place
@@ -263,11 +352,11 @@ class Runner:
         own = (self.options.local_dir,) if self.options.local_dir else ()
         self.place = epochs.Place(place.directory, self.options.name or place.job, own or place.local_dirs)
 
-    def sessions(self, began: float) -> list[epochs.Session] | None:
+    def sessions(self, known: Collection[epochs.Session]) -> list[epochs.Session] | None:
         """Those of an attempt. None: nobody keeps records of them."""
         if self.place is None:
             return None
-        return epochs.sessions_on(epochs.record_directory(os.environ), self.place, began)
+        return epochs.new_sessions_on(epochs.record_directory(os.environ), self.place, known)
 
     def drain(self, nodes: list[placement.Node]) -> None:
         time_left = self.program.at_most(DRAIN_S)
@@ -293,7 +382,11 @@ class Runner:
         elif survey.newest is None:
             where = "there is no epoch" if ends else "it begins anew, because there is no epoch"
         else:
-            where = f"it {goes_on} from {survey.newest}{'' if survey.in_shared else ', which lies on the nodes'}"
+            where = f"it {goes_on} from {survey.newest}"
+            if not survey.in_shared:
+                where += ", which lies on the nodes"
+            if survey.given_back:
+                where += "; what lost nodes had captured of it comes back from the others"
         for epoch, nodes in survey.waiting.items():
             where += f"; {epoch} waits for {', '.join(nodes)}"
         why = decision.why or ("it was asked to end" if attempt.asked_to_end else "")
@@ -305,7 +398,7 @@ class Runner:
         epoch, directory, job = survey.newest, self.place.directory, survey.job
         hosts = [node.host for node in nodes]
         try:
-            set_aside.shared_files(directory, job, epoch.number, epoch.run)
+            _, name = set_aside.shared_files(directory, job, epoch.number, epoch.run)
         except OSError as error:
             why = f"{epoch} cannot be set aside: {error.filename}: {error.strerror}"
             return survey, Decision(Action.END, why)
@@ -319,7 +412,7 @@ class Runner:
         now = self.survey(nodes)
         if now.newest == epoch:
             return now, Decision(Action.END, f"{epoch} cannot be set aside completely")
-        aside = os.path.join(directory if survey.in_shared else "the nodes' directories", set_aside.NAME)
+        aside = os.path.join(directory if survey.in_shared else "the nodes' directories", name)
         say(
             f"the program died {DEATHS_BEFORE_STEP_BACK} times from {epoch} without reaching a newer one, so that "
             f"epoch is set aside: its files are in {aside}, with a note how to bring them back"
@@ -337,14 +430,31 @@ def main(arguments: list[str]) -> int:
         return complain(f"--nodes {options.nodes}: {error.strerror}", 3)
     except ValueError as error:
         return complain(f"--nodes {options.nodes}: {error}", 2)
-    scratch = tempfile.mkdtemp(prefix="tailrace-run-")
+    if not nodes and options.health:
+        return complain("--health: the nodes are not known; name them with --nodes FILE", 2)
+    if not nodes and (places := placement.places_in(options.command)):
+        return complain(f"{', '.join(places)} in the command: the nodes are not known; name them with --nodes FILE", 2)
+    if options.agents == "carry" and not options.agents_launcher and not placement.family_of(options.command[0]):
+        return complain(
+            f"--agents carry: {options.command[0]} is no launcher of MPICH, Open MPI or Slurm: name the one for the "
+            "agents with --agents-launcher",
+            2,
+        )
     try:
-        return Runner(options, nodes, scratch).run()
+        with Scratch() as scratch:
+            return Runner(options, nodes, scratch).run()
     except OSError as error:
         return complain(f"{error.filename}: {error.strerror}" if error.filename else str(error), 4)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def end_quietly_when_interrupted() -> None:
+    """Until there is a program to end. The tailrace command has blocked the signal, because Python answers it with a
+    traceback while it starts."""
+    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+        signal.signal(signal.SIGINT, lambda _number, _frame: sys.exit(INTERRUPTED))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
 
 
 if __name__ == "__main__":
+    end_quietly_when_interrupted()
     sys.exit(main(sys.argv[1:]))

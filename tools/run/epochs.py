@@ -10,8 +10,8 @@ import glob
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import launchers
@@ -36,14 +36,18 @@ class Session:
     began_unix_ms: float
     run: int
     place: Place
+    uid: str
+    closed: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True)
 class Survey:
-    """What a restore would find. in_shared: the newest one is complete in the shared directory."""
+    """What a restore would find. in_shared: the newest one is complete in the shared directory. given_back: some of its
+    parts are lost, and redundancy gives them back."""
 
     newest: Epoch | None = None
     in_shared: bool = False
+    given_back: bool = False
     older_exists: bool = False
     job: str = ""
     why_unknown: str = ""
@@ -76,31 +80,66 @@ def session_of(line: str) -> Session | None:
         if record["record"] != "session":
             return None
         place = Place(str(record["shared_dir"]), str(record["job"]), (str(record["settings"]["local_dir"]),))
-        return Session(float(record["began_unix_ms"]), int(record["run"]), place)
+        return Session(float(record["began_unix_ms"]), int(record["run"]), place, str(record["run_uid"]))
     except (ValueError, KeyError, TypeError):
         return None
 
 
-def sessions_in_records(directory: str, since_unix: float) -> list[Session]:
-    """The sessions that this user's programs began since then, oldest first."""
+def closed_session(line: str) -> str:
+    """The uid of the session of whose end a line of a record tells. Empty: it does not."""
+    try:
+        record: Any = json.loads(line)
+        return str(record["run_uid"]) if record["record"] == "end" else ""
+    except (ValueError, KeyError, TypeError):
+        return ""
+
+
+def sessions_in_records(directory: str) -> list[Session]:
+    """The sessions of this user's programs, in the order in which they say that they began."""
     found: list[Session] = []
     for path in glob.glob(os.path.join(glob.escape(directory), "*.jsonl")):
         try:
-            if os.path.getmtime(path) < since_unix - 2:
-                continue
             with open(path, encoding="utf-8", errors="replace") as file:
-                sessions = [session_of(line) for line in file if '"session"' in line]
+                lines = [line for line in file if '"session"' in line or '"end"' in line]
         except OSError:
             continue
-        found += [session for session in sessions if session and session.began_unix_ms >= 1000 * since_unix]
+        closed = {closed_session(line) for line in lines}
+        sessions = [session for line in lines if (session := session_of(line))]
+        found += [replace(session, closed=session.uid in closed) for session in sessions]
     return sorted(found, key=lambda session: session.began_unix_ms)
 
 
-def sessions_on(directory: str, place: Place, since_unix: float) -> list[Session] | None:
-    """Those that used the place. None: nobody keeps records of it."""
+def new_sessions_on(directory: str, place: Place, known: Collection[Session]) -> list[Session] | None:
+    """Those that used the place, but for the known ones: no clock of another machine decides which are of an attempt.
+    None: nobody keeps records of the place."""
     own = os.path.realpath(place.directory)
-    all_times = [one for one in sessions_in_records(directory, 0) if os.path.realpath(one.place.directory) == own]
-    return [one for one in all_times if one.began_unix_ms >= 1000 * since_unix] if all_times else None
+    there = [one for one in sessions_in_records(directory) if os.path.realpath(one.place.directory) == own]
+    return [one for one in there if one not in known] if there else None
+
+
+def gives_back(entries: Sequence[dict[str, Any]]) -> bool:
+    """Whether the nodes that are there can write again what the others had captured of an epoch. `entries`: what they
+    list of it."""
+    paths = [path for entry in entries for path in entry["directories"]]
+    there = {int(match[1]) for path in paths if (match := re.search(r"\.node(\d+)$", path))}
+    sets: dict[tuple[int, ...], dict[str, Any]] = {}
+    keepers: set[int] = set()
+    for entry in entries:
+        for kept in entry.get("protection", []):
+            sets[tuple(kept["nodes"])] = kept
+            keepers.update(kept["keepers_here"])
+    known = {node for members in sets for node in members}
+    if not known or known != set(range(max(known) + 1)):
+        return False  # all of a set are lost
+    for members, kept in sets.items():
+        lost = set(members) - there
+        if kept["redundancy"] == "partner":  # each is kept by the next one (src/protect/sets.cc)
+            next_one = dict(zip(members, (*members[1:], members[0]), strict=True))
+            if any(next_one[node] not in keepers & there for node in lost):
+                return False
+        elif lost and len(lost | (set(members) - keepers)) > kept["losses_survived"]:
+            return False
+    return True
 
 
 def judge(listings: Sequence[dict[str, Any]], job: str) -> Survey:
@@ -120,6 +159,7 @@ def judge(listings: Sequence[dict[str, Any]], job: str) -> Survey:
     counts: dict[Epoch, int] = {}
     ranks: dict[Epoch, int] = {}
     waiting: dict[str, list[str]] = {}
+    entries: dict[Epoch, list[dict[str, Any]]] = {}
     for listing in listings:
         for entry in listing["node_local"]:
             if entry["job"] != job or entry["ranks_here"] == 0 or entry.get("captured_for"):
@@ -129,14 +169,17 @@ def judge(listings: Sequence[dict[str, Any]], job: str) -> Survey:
             if places & ranks_here.setdefault(epoch, set()):
                 continue  # a tier that several nodes see
             ranks_here[epoch] |= places
+            entries.setdefault(epoch, []).append(entry)
             counts[epoch] = counts.get(epoch, 0) + entry["ranks_here"]
             ranks[epoch] = entry["ranks"]
             waiting.setdefault(str(epoch), []).extend(entry.get("waiting_for", []))
     whole = [epoch for epoch, count in counts.items() if count >= ranks[epoch]]
-    newest = max([*in_line, *whole], default=None)
+    given_back = [epoch for epoch in counts if epoch not in (*in_line, *whole) and gives_back(entries[epoch])]
+    newest = max([*in_line, *whole, *given_back], default=None)
     return Survey(
         newest=newest,
         in_shared=newest in in_line,
+        given_back=newest in given_back,
         older_exists=any(Epoch(entry["epoch"], entry["run"]) != newest for entry in complete),
         job=job,
         waiting={epoch: sorted(set(nodes)) for epoch, nodes in waiting.items() if nodes},

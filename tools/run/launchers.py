@@ -18,6 +18,8 @@ from dataclasses import dataclass
 
 MOST_AT_ONCE = 32
 POLL_S = 0.5
+# A node that loses power says no goodbye: without the last two, an ssh to it would live on for hours.
+SSH_OPTIONS = ("BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=10", "ServerAliveCountMax=3")
 
 TimeLeft = Callable[[], float]  # seconds; may become less at any time, when the user asks for an end
 
@@ -53,7 +55,7 @@ def command_on(launcher: str, host: str, words: Sequence[str]) -> list[str]:
         return ["srun", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={host}", *words]
     settings = [f"{key}={value}" for key, value in os.environ.items() if key.startswith(("TAILRACE_", "XDG_STATE_"))]
     line = f"cd {shlex.quote(os.getcwd())} && exec {shlex.join(['env', *settings, *words])}"
-    return ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", host, line]
+    return ["ssh", *(word for option in SSH_OPTIONS for word in ("-o", option)), host, line]
 
 
 def run(words: Sequence[str], timeout_s: float, time_left: TimeLeft = unlimited) -> Done:
@@ -89,17 +91,19 @@ def everywhere(
         return dict(zip(places, ended, strict=True))
 
 
-def sick(launcher: str, hosts: Sequence[str], health: str, timeout_s: float = 60) -> dict[str, str]:
+def sick(
+    launcher: str, hosts: Sequence[str], health: str, time_left: TimeLeft = unlimited, timeout_s: float = 60
+) -> dict[str, str]:
     """The hosts on which the program must not run, and why. `health`: a command that gets the host's name
     as its last argument, and succeeds if the host is well. Empty: a host is well if it runs commands."""
 
     def why(host: str) -> str:
         if health:
-            done = run([*shlex.split(health), host], timeout_s)
+            done = run([*shlex.split(health), host], timeout_s, time_left)
         elif launcher == "local":
             return ""
         else:
-            done = run(command_on(launcher, host, ["true"]), timeout_s)
+            done = run(command_on(launcher, host, ["true"]), timeout_s, time_left)
         if done.status == 0:
             return ""
         said = done.complaints.strip().splitlines()[-1:]

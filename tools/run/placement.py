@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -28,13 +28,13 @@ def parse_nodes(text: str) -> list[Node]:
         if not words:
             continue
         host, slots = words[0], None
-        if match := re.fullmatch(r"([^:\s]+):(\d+)", host):
-            host, slots = match[1], int(match[2])
+        if match := re.fullmatch(r"([^:\s]+):([^:\s]*)", host):  # IPv6 has more colons
+            host, slots = match[1], _slots(number, match[2])
         for word in words[1:]:
-            if match := re.fullmatch(r"slots=(\d+)", word):
-                slots = int(match[1])
-        if host.startswith("-") or not re.fullmatch(r"[\w.:%-]+", host):
-            raise ValueError(f"line {number}: {host!r} is no host name")
+            if word.startswith("slots="):
+                slots = _slots(number, word[6:])
+        if host.startswith("-") or not re.fullmatch(r"[\w.:%-]+", host, re.ASCII):
+            raise ValueError(f"line {number}: {host[:100]!r} is no host name")
         if any(node.host == host for node in nodes):
             raise ValueError(f"line {number}: {host} is there twice")
         nodes.append(Node(host, slots))
@@ -43,9 +43,26 @@ def parse_nodes(text: str) -> list[Node]:
     return nodes
 
 
+def _slots(line: int, text: str) -> int:
+    if not re.fullmatch(r"\d{1,6}", text, re.ASCII) or int(text) == 0:
+        raise ValueError(f"line {line}: {text[:100]!r} is no number of slots from 1 to 999999")
+    return int(text)
+
+
 def read_nodes(path: str) -> list[Node]:
     with open(path, encoding="utf-8") as file:
-        return parse_nodes(file.read())
+        try:
+            return parse_nodes(file.read())
+        except UnicodeDecodeError:
+            raise ValueError("it is not a text file") from None
+
+
+PLACES = ("{nodes}", "{hosts}", "{count}", "{slots}")
+
+
+def places_in(command: Sequence[str]) -> list[str]:
+    """What place() would replace."""
+    return [name for name in PLACES if any(name in word for word in command)]
 
 
 def counts(text: str) -> list[int]:
@@ -87,7 +104,7 @@ def place(command: Sequence[str], family: str, nodes: Sequence[Node], given_file
     does not name the file that the user gave, the launcher gets an option in front of all others."""
     slots = sum(node.slots if node.slots is not None else 1 for node in nodes)
     hosts = ",".join(node.host for node in nodes)
-    values = {"{nodes}": new_file, "{hosts}": hosts, "{count}": str(len(nodes)), "{slots}": str(slots)}
+    values = dict(zip(PLACES, (new_file, hosts, str(len(nodes)), str(slots)), strict=True))
     placed = list(command)
     told = False
     for index, word in enumerate(command):
@@ -114,3 +131,31 @@ def place(command: Sequence[str], family: str, nodes: Sequence[Node], given_file
         ],
     }
     return [placed[0], *options.get(family, []), *placed[1:]]
+
+
+def one_per_node(
+    command: Sequence[str], family: str, nodes: Sequence[Node], file: str, environment: Mapping[str, str]
+) -> list[str]:
+    """What comes before a program so that the launcher of `command` starts it once on each node. `file` will be the
+    host file. Without nodes: once on this machine."""
+    count = max(1, len(nodes))
+    hosts = ",".join(node.host for node in nodes)
+    if family == "mpich":
+        return [command[0], *(["-f", file, "-ppn", "1"] if nodes else []), "-n", str(count)]
+    if family == "openmpi":
+        # It binds to cores, and keeps the environment to itself, unless told otherwise.
+        settings = [name for name in sorted(environment) if name.startswith(("TAILRACE_", "XDG_STATE_"))]
+        exported = [word for name in settings for word in ("-x", name)]
+        where = ["--hostfile", file, "--map-by", "ppr:1:node"] if nodes else []
+        return [command[0], *where, "--bind-to", "none", *exported, "-n", str(count)]
+    plugin = [word for word in command if word.startswith("--mpi=")]
+    where = [f"--nodes={len(nodes)}", f"--nodelist={hosts}"] if nodes else []
+    return [
+        command[0],
+        "--overlap",
+        *where,
+        *plugin,
+        f"--ntasks={count}",
+        "--ntasks-per-node=1",
+        "--kill-on-bad-exit=1",
+    ]

@@ -27,9 +27,12 @@ class Ended:
 class Program:
     """One at a time. From its making on, signals do not end this process any more."""
 
-    def __init__(self, grace_s: float) -> None:
+    def __init__(self, grace_s: float, inherited: Sequence[int] = ()) -> None:
+        """The program inherits these descriptors."""
         self.grace_s = grace_s
+        self.inherited = inherited
         self.asked_at: float | None = None  # by the steady clock, when the first signal that ends came
+        self.asked_by = 0  # that signal's number
         self._process: subprocess.Popen[bytes] | None = None
         for number in PASSED_ON:
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # as nohup sets it
@@ -37,7 +40,7 @@ class Program:
 
     def _take(self, number: int, _frame: FrameType | None) -> None:
         if number in ENDING and self.asked_at is None:
-            self.asked_at = time.monotonic()
+            self.asked_at, self.asked_by = time.monotonic(), number
         process = self._process
         if process is not None and process.returncode is None:
             process.send_signal(number)
@@ -51,6 +54,10 @@ class Program:
         spent = 0.0 if self.asked_at is None else time.monotonic() - self.asked_at
         return max(0.0, self.grace_s - spent)
 
+    def unless_asked_to_end(self) -> Callable[[], float]:
+        """No limit, until somebody asks for an end; then no time is left."""
+        return lambda: 0.0 if self.asked_to_end else math.inf
+
     def at_most(self, longest_s: float) -> Callable[[], float]:
         """How many seconds are left of so many, counted from now. Less, when somebody asks for an end meanwhile."""
         deadline = time.monotonic() + longest_s
@@ -62,7 +69,7 @@ class Program:
         began = time.monotonic()
         cut_short_at: float | None = None
         # A session of its own: Ctrl-C comes to us alone, and reaches it once.
-        self._process = process = subprocess.Popen(command, start_new_session=True)
+        self._process = process = subprocess.Popen(command, start_new_session=True, pass_fds=self.inherited)
         if self.asked_at is not None:  # in between
             process.send_signal(signal.SIGTERM)
         while True:

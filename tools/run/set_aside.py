@@ -1,8 +1,9 @@
 """Sets an epoch aside, so that no restore and no drain finds it any more, and nothing is lost.
 
-The shared files go to DIR/set-aside by rename. What nodes have captured of the epoch would bring it
-back, so it goes as well. If the epoch is complete in the shared directory, the captured parts are
-copies in the node's memory and are removed. Otherwise they go to set-aside in the node's directory.
+The shared files go to DIR/set-aside by rename, or to set-aside-2 and so on, if files of these names
+lie there. What nodes have captured of the epoch would bring it back, so it goes as well. If the epoch
+is complete in the shared directory, the captured parts are copies in the node's memory and are
+removed. Otherwise they go to set-aside in the node's directory.
 This file is also the program that does the latter on a node:
 
     set_aside.py LOCAL_DIR... -- DIR JOB EPOCH RUN move|remove
@@ -13,10 +14,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import itertools
 import os
 import stat
 import sys
 import time
+from collections.abc import Sequence
 
 NAME = "set-aside"
 NOTE = "HOW-TO-BRING-THEM-BACK"
@@ -24,7 +27,7 @@ TEXT = """The epochs in this directory were set aside by `tailrace run`, because
 again and again without reaching a newer one. No restore finds them here. To bring one back, while no program uses
 the directory, move its files to the directory above. For epoch 1200 of run 3:
 
-    mv -n set-aside/*.e000001200.r0003.* .
+    mv -n {name}/*.e000001200.r0003.* .
 
 If nobody needs them, remove this directory.
 """
@@ -43,24 +46,33 @@ def node_prefix(shared_dir: str, job: str) -> str:
     return f"{job}-{value:016x}.node"
 
 
-def _move(source: int, beginning: str) -> int:
-    """Moves the files of the open directory whose names begin so. Never replaces anything."""
+def _room(source: int, names: Sequence[str]) -> tuple[str, int]:
+    """The first of set-aside, set-aside-2, ... that has no files of these names, made if it is missing: its name, and
+    the directory. A later run may have the number, and so the names, of one whose epochs were all set aside."""
+    for number in itertools.count(1):
+        name = NAME if number == 1 else f"{NAME}-{number}"
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(name, 0o777 if stat.S_IMODE(os.fstat(source).st_mode) & 0o070 else 0o700, dir_fd=source)
+        target = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=source)
+        if not set(names) & set(os.listdir(target)):
+            return name, target
+        os.close(target)
+    raise AssertionError("unreachable")
+
+
+def _move(source: int, beginning: str) -> tuple[int, str]:
+    """Moves the files of the open directory whose names begin so. Never replaces anything. Returns how many, and to
+    which directory."""
     names = [name for name in os.listdir(source) if name.startswith(beginning)]
     if not names:
-        return 0
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(NAME, 0o777 if stat.S_IMODE(os.fstat(source).st_mode) & 0o070 else 0o700, dir_fd=source)
-    target = os.open(NAME, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=source)
+        return 0, NAME
+    room, target = _room(source, names)
     try:
         for name in names:
-            try:
-                os.lstat(name, dir_fd=target)
-                raise FileExistsError(errno.EEXIST, "an epoch of this name was set aside before", f"{NAME}/{name}")
-            except FileNotFoundError:
-                os.rename(name, name, src_dir_fd=source, dst_dir_fd=target)
+            os.rename(name, name, src_dir_fd=source, dst_dir_fd=target)
         try:
             note = os.open(NOTE, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=target)
-            os.write(note, TEXT.encode())
+            os.write(note, TEXT.format(name=room).encode())
             os.close(note)
         except FileExistsError:
             pass
@@ -68,12 +80,12 @@ def _move(source: int, beginning: str) -> int:
         os.fsync(source)
     finally:
         os.close(target)
-    return len(names)
+    return len(names), room
 
 
-def shared_files(shared_dir: str, job: str, epoch: int, run: int, patience_s: float = 30) -> int:
-    """Moves the shared files, and returns how many. Raises OSError; BlockingIOError if a session still uses the
-    directory after `patience_s`."""
+def shared_files(shared_dir: str, job: str, epoch: int, run: int, patience_s: float = 30) -> tuple[int, str]:
+    """Moves the shared files. Returns how many, and the name of their new directory. Raises OSError; BlockingIOError if
+    a session still uses the directory after `patience_s`."""
     directory = os.open(shared_dir, os.O_RDONLY | os.O_DIRECTORY)
     try:
         deadline = time.monotonic() + patience_s
@@ -109,9 +121,9 @@ def captured_parts(local_dir: str, shared_dir: str, job: str, epoch: int, run: i
             if os.fstat(node).st_uid != os.geteuid():
                 continue
             # The plan record goes first: without it no drain brings the epoch back.
-            names = sorted(os.listdir(node), key=lambda name: (not name.endswith(".plan"), name))
+            names = sorted(os.listdir(node), key=lambda name: (not name.endswith("plan"), name))
             if not remove:
-                count += _move(node, beginning)
+                count += _move(node, beginning)[0]
                 continue
             for name in names:
                 if name.startswith(beginning):
