@@ -16,6 +16,8 @@ every core:
 
   added     to the time between two checkpoints, by save and the slower steps, or by a peer's blocking write
 
+--only carried compares flushes by a thread of that program with flushes by an agent process.
+
 Each line is the median of the repeats with (least..most). Restored bytes are compared after the
 timed part. The exit status says whether everything worked, not how fast it was. Uses only the
 standard library.
@@ -28,6 +30,7 @@ import mmap
 import os
 import platform
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -247,38 +250,77 @@ class Computing:
         self.launch, self.particles, self.ranks = launch, particles, ranks
         self.seconds, self.settings = seconds, settings
         self.title = f"{ranks} ranks of the particle code"
+        self.ways = ADDED
         self.rounds = []
 
     # Rounds in a repeat. Four ways come in four orders, so two repeats have them all.
     ROUNDS = 2
 
     def repeat(self, local_base, shared_base, _options, turn):
-        local, shared, peers = (tempfile.mkdtemp(prefix="tailrace-bench-", dir=base)
-                                for base in (local_base, shared_base, shared_base))
+        local, shared, others = (tempfile.mkdtemp(prefix="tailrace-bench-", dir=base)
+                                 for base in (local_base, shared_base, shared_base))
         try:
-            settings = [f"{key}={value}" for key, value in self.settings.items()]
-            self.rounds += json_lines(run([*self.launch, "--particles", str(self.particles), "--seconds",
-                                           str(self.seconds), "--rounds", str(self.ROUNDS),
-                                           "--first", str(turn * self.ROUNDS), "--peers", peers,
-                                           f"local_dir={local}", f"shared_dir={shared}", *settings]))
+            self.measure(local, shared, others, turn)
         finally:
-            for directory in (local, shared, peers):
+            for directory in (local, shared, others):
                 shutil.rmtree(directory, ignore_errors=True)
+
+    def measure(self, local, shared, others, turn, option="--peers"):
+        settings = [f"{key}={value}" for key, value in self.settings.items()]
+        self.rounds += json_lines(run([*self.launch, "--particles", str(self.particles), "--seconds",
+                                       str(self.seconds), "--rounds", str(self.ROUNDS),
+                                       "--first", str(turn * self.ROUNDS), option, others,
+                                       f"local_dir={local}", f"shared_dir={shared}", *settings]))
 
     def print(self):
         first = self.rounds[0]
         alone = statistics.median(line["ways"]["none"]["seconds"] for line in self.rounds)
         print(f"\n{self.title}, {os.cpu_count()} cores: {first['bytes'] / MIB:,.0f} MiB into one file every "
               f"{first['steps']} steps, {alone:.1f} s; {len(self.rounds)} rounds")
-        for name in sorted(first["ways"], key=list(ADDED).index):
+        for name in self.ways:
             if name == "none":
                 continue
             sections = [line["ways"][name] for line in self.rounds]
             added = [100 * (section["seconds"] / line["ways"]["none"]["seconds"] - 1)
                      for section, line in zip(sections, self.rounds)]
             saving, flush = (statistics.median(section[key] for section in sections) for key in ("saving", "flush"))
-            print(f"  added     {statistics.median(added):5.1f} % ({min(added):.1f}..{max(added):.1f}) {ADDED[name]}  {name}: "
+            print(f"  added     {statistics.median(added):5.1f} % ({min(added):.1f}..{max(added):.1f}) {self.ways[name]}  {name}: "
                   f"blocked {saving:.3f} s" + (f", flush {flush:.2f} s" if flush else ""))
+
+
+class Carried(Computing):
+    """The same, with flushes by a thread of the program and by an agent process, in turn."""
+
+    ROUNDS = 3  # three ways come in three orders
+
+    def __init__(self, tool, launch_agent, *computing):
+        super().__init__(*computing)
+        self.tool, self.launch_agent = tool, launch_agent
+        self.title += ", carried by its thread or by an agent"
+        self.ways = {"none": "", "tailrace": "", "tailrace, carried": ""}
+
+    def measure(self, local, shared, others, turn, option="--carried"):
+        with tempfile.TemporaryFile("w+") as log:  # an agent tells of its progress
+            agent = subprocess.Popen([*self.launch_agent, self.tool, "agent", "--mpi", "--local-dir", local],
+                                     stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+            try:
+                self.wait_for_agent(agent, local, log)
+                super().measure(local, shared, others, turn, option)
+                run([self.tool, "agent", "stop", "--local-dir", local])
+                agent.wait(60)
+            finally:
+                if agent.poll() is None:
+                    os.killpg(agent.pid, signal.SIGKILL)
+                    agent.wait()
+
+    def wait_for_agent(self, agent, local, log):
+        deadline = time.monotonic() + 60
+        status = [self.tool, "agent", "status", "--local-dir", local]
+        while subprocess.run(status, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode != 0:
+            if agent.poll() is not None or time.monotonic() > deadline:
+                log.seek(0)
+                sys.exit(f"bench: the agent does not answer:\n{log.read()}")
+            time.sleep(0.05)
 
 
 # The ways of particles_bench, in the order in which they are printed.
@@ -330,7 +372,8 @@ def main():
     parser.add_argument("--particles", type=int, default=5_000_000, help="38 bytes each (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=10,
                         help="between two checkpoints of the particle code (default: %(default)s)")
-    parser.add_argument("--only", choices=["mpi", "single", "particles"])
+    parser.add_argument("--only", choices=["mpi", "single", "particles", "carried"],
+                        help="one case; carried, which compares the thread with an agent, runs only then")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE",
                         help="a setting of tailrace; may be given several times")
     options = parser.parse_args()
@@ -357,6 +400,11 @@ def main():
         launch = [build["mpiexec"], build["mpiexec_ranks"], "2", build["particles_program"]]
         cases.append(Computing(launch, options.particles, 2, options.seconds,
                                {"files": 1, "ranks_per_node": 1, **settings}))
+    if options.only == "carried" and with_mpi:
+        launch = [build["mpiexec"], build["mpiexec_ranks"]]
+        cases.append(Carried(os.path.abspath(os.path.join(options.build, "tools", "tailrace")), [*launch, "1"],
+                             [*launch, "2", build["particles_program"]], options.particles, 2, options.seconds,
+                             {"files": 1, "ranks_per_node": 2, **settings}))
     if options.only != "single" and not with_mpi:
         print("The cases with several ranks are left out, because this build has no MPI.")
     if options.only in (None, "single"):

@@ -1,20 +1,24 @@
 // Protection and rebuilding as sessions do them, against the same copies and sums without any protocol.
 //
-//   protect_levels [--rounds N] [--mib N] [--dir DIR]     one JSON object per line
+//   protect_levels [--rounds N] [--mib N] [--dir DIR] [--link MIB_PER_S]     one JSON object per line
+//
+// First, sessions with and without redundancy save in turn, when nothing is under way: how long does
+// the slowest rank's save take? (`save`; a ratio above 1 means that redundancy makes it shorter.)
 //
 // The ranks of a job are threads of this process, one per node, and all nodes' tiers lie in DIR (default
 // /dev/shm). In each round every rank saves MIB. The time counts from the last rank's return from save until
 // all ranks know that the epoch is protected. Then `alone` does the same to as many bytes: as many threads
 // as there are processors read each source in blocks, copy it once (the way between two nodes), sum up,
-// make the checksum and write. In the end one node's directory is emptied and rebuilt, again and again, as a
+// make the checksum and write. Then one node's directory is emptied and rebuilt, again and again, as a
 // session does when it opens: against reading, copying and writing as many bytes, and reading them again.
 //
-// Before that, sessions with and without redundancy save in turn, when nothing is under way: how long does
-// the slowest rank's save take? (`save`; a ratio above 1 means that redundancy makes it shorter.)
+// In the end nodes protect over links that carry MIB_PER_S in each direction (default 500;
+// linked_transport.h): against the time in which the link carries what a node sends (`protect_over_link`).
 #include <fmt/format.h>
 #include <isa-l/erasure_code.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -30,6 +34,7 @@
 #include "base/units.h"
 #include "capture/local_tier.h"
 #include "catalog/catalog.h"
+#include "linked_transport.h"
 #include "protect/coding.h"
 #include "protect/rebuild.h"
 #include "session/checkpointer.h"
@@ -90,6 +95,7 @@ class Bench {
         config_.redundancy = level.redundancy;
         config_.redundancy_set = level.nodes;
         config_.shared_every = 1000000;
+        config_.flush_at_close = false;  // what is measured stays on the nodes
         config_.keep_local = 1;
         config_.record = false;
         config_.agent = AgentUse::none;
@@ -106,8 +112,15 @@ class Bench {
 
     void run(int rounds) {
         save(rounds);
-        protect(rounds);
+        print("protect", protect(rounds, [this] { return protect_alone(); }), bytes_ * level_.nodes);
         rebuild(rounds);
+    }
+    void run_over_link(int rounds, double bytes_per_second) {
+        link_bytes_per_second_ = bytes_per_second;
+        // Of every part that it helps to protect, a node sends 1/sources, `pieces` times.
+        const double sent = static_cast<double>(bytes_) * level_.pieces;
+        print("protect_over_link", protect(rounds, [&] { return sent / bytes_per_second; }),
+              bytes_ * level_.nodes);
     }
 
   private:
@@ -116,7 +129,8 @@ class Bench {
         plain.redundancy = "none";
         plain.shared_dir += "-plain";
         auto others = make_in_process_transports(hosts_);
-        std::vector<double> blocked(level_.nodes), ours, alone, ratios;
+        std::vector<double> blocked(level_.nodes);
+        Times times;
         each_rank([&](int rank, Checkpointer& session, std::vector<std::byte>& state) {
             const std::shared_ptr<Transport> transport = std::move(others[static_cast<size_t>(rank)]);
             auto without = must(Checkpointer::open(plain, transport, storage_, storage_));
@@ -138,17 +152,25 @@ class Bench {
                 if (round % 2 != 0) with = time(session, epoch);
                 meet();
                 if (rank != 0 || round == 0) continue;
-                ours.push_back(with);
-                alone.push_back(plainly);
-                ratios.push_back(plainly / with);
+                times.add(with, plainly);
             }
             must(without->close());
         });
-        print("save", ours, alone, ratios, bytes_ * level_.nodes);
+        print("save", times, bytes_ * level_.nodes);
     }
 
-    void protect(int rounds) {
+    struct Times {
         std::vector<double> ours, alone, ratios;
+        void add(double seconds, double alone_seconds) {
+            ours.push_back(seconds);
+            alone.push_back(alone_seconds);
+            ratios.push_back(alone_seconds / seconds);
+        }
+    };
+
+    template <class Alone>
+    Times protect(int rounds, const Alone& alone) {
+        Times times;
         each_rank([&](int rank, Checkpointer& session, std::vector<std::byte>& state) {
             for (int round = 0; round <= rounds; ++round) {
                 std::fill_n(state.begin(), 4096, static_cast<std::byte>(round));
@@ -160,15 +182,11 @@ class Bench {
                     std::this_thread::sleep_for(std::chrono::microseconds(200));
                 meet();
                 const double seconds = seconds_since(start);
-                if (rank == 0 && round > 0) {  // the first one touches new memory
-                    ours.push_back(seconds);
-                    alone.push_back(protect_alone());
-                    ratios.push_back(alone.back() / seconds);
-                }
+                if (rank == 0 && round > 0) times.add(seconds, alone());  // the first one touches new memory
                 meet();
             }
         });
-        print("protect", ours, alone, ratios, bytes_ * level_.nodes);
+        return times;
     }
 
     using Body = std::function<void(int rank, Checkpointer& session, std::vector<std::byte>& state)>;
@@ -176,15 +194,19 @@ class Bench {
         auto transports = make_in_process_transports(hosts_);
         std::vector<std::thread> threads;
         for (uint32_t rank = 0; rank < level_.nodes; ++rank)
-            threads.emplace_back(
-                [&, rank, transport = std::shared_ptr<Transport>(std::move(transports[rank]))] {
-                    auto session = must(Checkpointer::open(config_, transport, storage_, storage_));
-                    std::vector<std::byte> state(bytes_, static_cast<std::byte>(rank + 1));
-                    must(session->register_region("state", state.data(), state.size()));
-                    body(static_cast<int>(rank), *session, state);
-                    must(session->close());
-                });
+            threads.emplace_back([&, rank, transport = linked(std::move(transports[rank]))] {
+                auto session = must(Checkpointer::open(config_, transport, storage_, storage_));
+                std::vector<std::byte> state(bytes_, static_cast<std::byte>(rank + 1));
+                must(session->register_region("state", state.data(), state.size()));
+                body(static_cast<int>(rank), *session, state);
+                must(session->close());
+            });
         for (auto& thread : threads) thread.join();
+    }
+
+    std::shared_ptr<Transport> linked(std::unique_ptr<Transport> transport) const {
+        if (link_bytes_per_second_ == 0) return transport;
+        return std::make_shared<LinkedTransport>(std::move(transport), link_bytes_per_second_);
     }
 
     // All ranks wait for each other.
@@ -237,16 +259,15 @@ class Bench {
     }
 
     void rebuild(int rounds) {
-        std::vector<double> ours, alone, ratios;
+        Times times;
         const auto lost = tier().directory(1);
         for (int round = 0; round < rounds; ++round) {
             std::filesystem::remove_all(lost);
             must(storage_->make_own_directories(lost));
-            ours.push_back(rebuild_once());
-            alone.push_back(rebuild_alone());
-            ratios.push_back(alone.back() / ours.back());
+            const double seconds = rebuild_once();
+            times.add(seconds, rebuild_alone());
         }
-        print("rebuild", ours, alone, ratios, bytes_);
+        print("rebuild", times, bytes_);
     }
 
     LocalTier tier() const { return local_tier(config_.local_dir, config_.shared_dir, config_.name); }
@@ -312,18 +333,17 @@ class Bench {
         fail(Status(Code::not_found, directory + " has no captured part"));
     }
 
-    void print(const char* what, const std::vector<double>& ours, const std::vector<double>& alone,
-               const std::vector<double>& ratios, uint64_t bytes) const {
+    void print(const char* what, const Times& times, uint64_t bytes) const {
         const double mib = static_cast<double>(bytes) / static_cast<double>(MiB);
         std::vector<double> rates, alone_rates;
-        for (const double seconds : ours) rates.push_back(mib / seconds);
-        for (const double seconds : alone) alone_rates.push_back(mib / seconds);
+        for (const double seconds : times.ours) rates.push_back(mib / seconds);
+        for (const double seconds : times.alone) alone_rates.push_back(mib / seconds);
         std::printf(
             "{\"what\": \"%s\", \"level\": \"%s\", \"nodes\": %u, \"mib_per_node\": %.0f, %s, %s, %s}\n",
             what, level_.redundancy, level_.nodes, static_cast<double>(bytes_) / static_cast<double>(MiB),
             json_of("mib_per_s", spread_of(rates)).c_str(),
             json_of("alone_mib_per_s", spread_of(alone_rates)).c_str(),
-            json_of("ratio", spread_of(ratios)).c_str());
+            json_of("ratio", spread_of(times.ratios)).c_str());
         std::fflush(stdout);
     }
 
@@ -333,6 +353,7 @@ class Bench {
     Config config_;
     std::vector<std::string> hosts_;
     std::shared_ptr<Storage> storage_;
+    double link_bytes_per_second_ = 0;  // 0: no link
     std::atomic<uint32_t> waiting_{0}, turn_{0};
     std::atomic<uint64_t> checksums_{0};  // so that nothing is left out as useless
 };
@@ -341,18 +362,21 @@ class Bench {
 
 int main(int count, char** arguments) {
     int rounds = 9;
-    uint64_t mib = 256;
+    uint64_t mib = 256, link = 500;
     std::string directory = "/dev/shm";
     for (int i = 1; i + 1 < count; i += 2) {
         const std::string_view option = arguments[i];
         if (option == "--rounds") rounds = std::max(1, std::atoi(arguments[i + 1]));
         if (option == "--mib") mib = std::max<uint64_t>(8, std::strtoull(arguments[i + 1], nullptr, 10));
+        if (option == "--link") link = std::max<uint64_t>(1, std::strtoull(arguments[i + 1], nullptr, 10));
         if (option == "--dir") directory = arguments[i + 1];
     }
     set_log_level(LogLevel::warning);
-    for (const Level& level : {Level{"partner", 2, 1, 1}, Level{"partner", 4, 1, 1}, Level{"xor", 4, 3, 1},
-                               Level{"rs:2", 4, 2, 2}})
-        Bench(level, mib * MiB, fmt::format("{}/tailrace-protect-levels-{}", directory, getpid()))
-            .run(rounds);
+    const std::string own = fmt::format("{}/tailrace-protect-levels-{}", directory, getpid());
+    const std::array levels = {Level{"partner", 2, 1, 1}, Level{"partner", 4, 1, 1}, Level{"xor", 4, 3, 1},
+                               Level{"rs:2", 4, 2, 2}};
+    for (const Level& level : levels) Bench(level, mib * MiB, own).run(rounds);
+    for (const Level& level : levels)
+        Bench(level, mib * MiB, own).run_over_link(rounds, static_cast<double>(link * MiB));
     return 0;
 }

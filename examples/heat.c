@@ -45,8 +45,18 @@ static void exchange_edges(double* u, size_t rows, size_t size) {
 #endif
 }
 
+/* 0 if it is no number, or too large a one. */
+static uint64_t number(const char* text) {
+    char* end;
+    const unsigned long long value = strtoull(text, &end, 10);
+    return text[0] < '0' || text[0] > '9' || *end != '\0' || value > 1000000000 ? 0 : value;
+}
+
 int main(int argc, char** argv) {
-    if (argc > 1 && argv[1][0] == '-') return fprintf(stderr, "usage: heat [DIRECTORY [STEPS [SIZE]]]\n"), 2;
+    const uint64_t steps = argc > 2 ? number(argv[2]) : 2000;
+    const size_t size = argc > 3 ? number(argv[3]) : 512;
+    if ((argc > 1 && argv[1][0] == '-') || argc > 4 || steps == 0 || size == 0 || size > 1000000)
+        return fprintf(stderr, "usage: heat [DIRECTORY [STEPS [SIZE]]]\n"), 2;
 #ifdef HEAT_MPI
     int provided;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
@@ -54,8 +64,6 @@ int main(int argc, char** argv) {
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
 #endif
     const char* directory = argc > 1 ? argv[1] : "heat-checkpoints";
-    const uint64_t steps = argc > 2 ? strtoull(argv[2], NULL, 10) : 2000;
-    const size_t size = argc > 3 ? strtoull(argv[3], NULL, 10) : 512;
     const size_t first = size * (size_t)rank / (size_t)ranks;
     const size_t rows = size * ((size_t)rank + 1) / (size_t)ranks - first;
     double* u = calloc((rows + 2) * size, sizeof *u);

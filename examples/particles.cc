@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -161,6 +162,12 @@ constexpr const char* usage =
     "  --dump FILE       write the end state, which is the same for every number of ranks\n"
     "  --report          print a line of JSON for every step and epoch\n";
 
+bool read_number(const std::string& text, uint64_t& number) {
+    const char* const end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, number);
+    return error == std::errc() && stop == end && number <= 1000000000000;
+}
+
 std::optional<Arguments> parse(int argc, char** argv) {
     Arguments arguments;
     for (int i = 1; i < argc; ++i) {
@@ -172,11 +179,11 @@ std::optional<Arguments> parse(int argc, char** argv) {
         if (i + 1 == argc) return std::nullopt;
         const std::string value = argv[++i];
         if (option == "--particles") {
-            arguments.particles = std::strtoull(value.c_str(), nullptr, 10);
+            if (!read_number(value, arguments.particles)) return std::nullopt;
         } else if (option == "--steps") {
-            arguments.steps = std::strtoull(value.c_str(), nullptr, 10);
+            if (!read_number(value, arguments.steps)) return std::nullopt;
         } else if (option == "--every") {
-            arguments.every = std::strtoull(value.c_str(), nullptr, 10);
+            if (!read_number(value, arguments.every)) return std::nullopt;
         } else if (option == "--dump") {
             arguments.dump = value;
         } else if (const size_t equals = value.find('='); option == "--set" && equals != std::string::npos) {

@@ -68,6 +68,6 @@ int main(int argc, char** argv) {
     if (why != NULL) printf("stopping after %" PRIu64 " rounds: %s\n", round, why);
 
     if (tailrace_close(session) != TAILRACE_OK) return failed("closing the session");
-    printf("pi is about %.9f\n", 4.0 * (double)inside / ((double)rounds * ROUND));
+    if (round > 0) printf("pi is about %.9f\n", 4.0 * (double)inside / ((double)round * ROUND));
     return 0;
 }

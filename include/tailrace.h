@@ -22,8 +22,8 @@
  *
  * Threads: a session may be used from several threads. Calls marked "collective" must be made by every
  * rank of the session's communicator, in the same order. If the MPI library provides less than
- * MPI_THREAD_MULTIPLE, save, wait, wait_all, should_save and should_stop are collective too, unless the
- * nodes' agent processes carry the epochs (setting agent_carries).
+ * MPI_THREAD_MULTIPLE, save, capture, give_up, wait, wait_all, should_save and should_stop are collective
+ * too, unless the nodes' agent processes carry the epochs (setting agent_carries).
  *
  * Misuse: NULL where an argument is needed gives TAILRACE_INVALID_ARGUMENT. A session, reader or options
  * object that has been closed or freed is recognised and gives TAILRACE_FAILED_STATE.
@@ -120,8 +120,9 @@ typedef struct tailrace_session tailrace_session;
  * defaults, environment, and the file that TAILRACE_CONFIG names. On failure *session is NULL. */
 TAILRACE_API tailrace_code tailrace_open(const tailrace_options* options, tailrace_session** session);
 
-/* Waits for all flushes and returns the first failure among them. The session is freed in any case.
- * Collective. NULL is allowed. */
+/* Waits for all flushes and returns the first failure among them. If the newest epoch was kept in the
+ * node-local tier (shared_every, queue_policy), it is flushed as well (unless flush_at_close = no). The
+ * session is freed in any case. Collective. NULL is allowed. */
 TAILRACE_API tailrace_code tailrace_close(tailrace_session* session);
 
 /* This rank, counted from 0, and the number of ranks. They are -1 and 0 if there is no session. */
@@ -161,6 +162,8 @@ typedef enum tailrace_type {
 /* Several ranks' pieces may contain the same element. The value of the lowest rank counts. A rank
  * that restores exactly the piece it saved gets its own values back. */
 #define TAILRACE_ARRAY_OVERLAP 2u
+/* In tailrace_region_info only: the array is a list (tailrace_register_list). */
+#define TAILRACE_ARRAY_LIST 4u
 
 /* A rank's piece of a global array, row-major (C order): element i of dimension d of the piece is element
  * offset[d] + i of the whole array. Each pointer leads to `dimensions` numbers, which are copied.
@@ -204,7 +207,35 @@ TAILRACE_API tailrace_code tailrace_register(tailrace_session* session, const ch
                                              uint64_t bytes);
 TAILRACE_API tailrace_code tailrace_register_array(tailrace_session* session, const char* name, void* memory,
                                                    const tailrace_array* array);
-/* Gives a registered name a new place and size. Possible at any time between saves. */
+
+/* Memory that the program moves and resizes by itself, such as a buffer. tailrace_register_resizable takes
+ * two functions of the program. Both are called in the thread that calls tailrace_save or a restore, with the
+ * `user` that was registered, and must not call tailrace or throw. */
+/* Returns where the memory begins, and sets *bytes to its size. May be NULL if that is 0. */
+typedef void* (*tailrace_find_function)(void* user, uint64_t* bytes);
+/* Makes the memory so large, for a restore; what it held need not be kept. Returns 0, or another number if
+ * that is not possible: the restore then gives TAILRACE_OUT_OF_MEMORY. */
+typedef int (*tailrace_resize_function)(void* user, uint64_t bytes);
+/* Registers such memory under a name, as plain bytes: each save takes it as it is then, and a restore makes
+ * it as large as it was in the epoch. */
+TAILRACE_API tailrace_code tailrace_register_resizable(tailrace_session* session, const char* name,
+                                                       tailrace_find_function find,
+                                                       tailrace_resize_function resize, void* user);
+/* A list, such as particles: each rank has as many items as it has, and the whole is the ranks' items one
+ * after another, those of rank 0 first. An item is `width` elements of `type`: 3 of TAILRACE_FLOAT64 for a
+ * position, sizeof(struct particle) of TAILRACE_BYTES for a struct. find and resize work as above, in bytes:
+ * a whole number of items. All ranks register the list, also those that have no items.
+ *
+ * A restore on as many ranks as saved the epoch gives each its own items back. On another number of ranks
+ * each gets an even share, in the order of the whole; the program then moves items to the ranks where it
+ * wants them, as it does after a time step. A reader of the epoch sees the whole as an array
+ * (tailrace_reader_array, tailrace_reader_read_box) of one dimension, or of two if `width` is not 1. */
+TAILRACE_API tailrace_code tailrace_register_list(tailrace_session* session, const char* name,
+                                                  tailrace_type type, uint64_t width,
+                                                  tailrace_find_function find,
+                                                  tailrace_resize_function resize, void* user);
+/* Gives a registered name a new place and size. Possible at any time between saves. Not for memory that is
+ * resizable, or a list: TAILRACE_INVALID_ARGUMENT. */
 TAILRACE_API tailrace_code tailrace_update(tailrace_session* session, const char* name, void* memory,
                                            uint64_t bytes);
 TAILRACE_API tailrace_code tailrace_update_array(tailrace_session* session, const char* name, void* memory,
@@ -221,6 +252,20 @@ TAILRACE_API tailrace_code tailrace_unregister(tailrace_session* session, const 
  * other ranks may have captured their part. The number stays free only with one rank, if nothing
  * was saved (TAILRACE_INVALID_ARGUMENT). */
 TAILRACE_API tailrace_code tailrace_save(tailrace_session* session, uint64_t epoch);
+
+/* Saves in two steps, for a program that decides after the copy whether it wants the epoch.
+ * tailrace_capture copies what is registered, as tailrace_save does, and tells nobody: the program may change
+ * its memory, and the epoch does not exist yet. tailrace_save with the same number then takes this copy, or
+ * tailrace_give_up drops it. Another tailrace_capture, a save of another number, and tailrace_close drop it,
+ * too. If the capture fails there is no copy, and the number may be tried again. A rank without a copy
+ * calls tailrace_give_up: tailrace_save would take its memory as it is then, beside the others' copies. Like
+ * a save, a capture may remove the oldest epoch from the node-local tier (keep_local). (If the program dies
+ * when every rank has captured the epoch, it counts as saved.) */
+TAILRACE_API tailrace_code tailrace_capture(tailrace_session* session, uint64_t epoch);
+/* Takes the place of tailrace_save on a rank that has nothing to save as `epoch`, or does not want it. The
+ * epoch fails on all ranks with the sentence `why`; otherwise they would wait for this rank. The number is
+ * used up. Both functions are collective where tailrace_save is. */
+TAILRACE_API tailrace_code tailrace_give_up(tailrace_session* session, uint64_t epoch, const char* why);
 
 /* Where an epoch is on its way. Later versions may add states, so wait for the end of an epoch by
  * tailrace_wait, and compare for equality only. */
@@ -301,7 +346,7 @@ TAILRACE_API tailrace_code tailrace_should_save(tailrace_session* session, int* 
  * order by `tailrace halt`. Rank 0 looks for the latter about once a second, and removes it when it is
  * obeyed.
  *
- * tailrace_close waits for the flush of the last save. */
+ * tailrace_close waits for the flush of the last save, and flushes it whatever shared_every says. */
 TAILRACE_API tailrace_code tailrace_should_stop(tailrace_session* session, const char** why);
 
 /* ---- restoring ------------------------------------------------------------------------------------ */
@@ -323,7 +368,8 @@ TAILRACE_API void tailrace_list_free(tailrace_epoch_info* epochs);
  * can read and verify. *restored is set to the epoch; `restored` may be NULL. Collective.
  *
  * Arrays are assembled for the piece that is registered now, whatever the number of ranks was when they
- * were saved. Plain regions come from the same rank number, and must have the registered size.
+ * were saved. Plain regions come from the same rank number, and must have the registered size, unless they
+ * are resizable.
  *
  * TAILRACE_NOT_FOUND means that there is no epoch at all: a first run. TAILRACE_INVALID_ARGUMENT means that
  * `epoch` is missing while others are there, or that a registered name is missing from the epoch or has
@@ -333,6 +379,95 @@ TAILRACE_API tailrace_code tailrace_restore(tailrace_session* session, uint64_t 
 TAILRACE_API tailrace_code tailrace_restore_some(tailrace_session* session, uint64_t epoch,
                                                  const char* const* names, size_t name_count,
                                                  uint64_t* restored);
+
+/* ---- files of the program ------------------------------------------------------------------------- */
+
+/* A program that writes checkpoint files by itself, with any library, saves them as follows: it asks for a
+ * path for each of its files, writes there, and saves. The files of all ranks then travel as an epoch, with
+ * their names and rights. Registered memory travels beside them.
+ *
+ *     char path[TAILRACE_MAX_PATH_BYTES];
+ *     tailrace_files_begin(session);
+ *     tailrace_files_route(session, "fields.h5", path, sizeof path);
+ *     int whole = write_fields(path);                        // and close the file
+ *     tailrace_files_save(session, step, whole);
+ *
+ * After a restart:
+ *
+ *     if (tailrace_files_restore(session, TAILRACE_NEWEST, 0, &step) == TAILRACE_OK) {
+ *         tailrace_files_find(session, TAILRACE_ANY_RANK, "fields.h5", path, sizeof path);
+ *         read_fields(path);
+ *         tailrace_files_release(session);
+ *     }
+ *
+ * The paths lead into the node-local tier. A file's name is a path below the directory that tailrace gives,
+ * such as "fields.h5" or "fields/u.h5". It must not be absolute, nor have components that are empty, "." or
+ * "..". It belongs to its rank: several ranks may use the same. An epoch has the files that were routed for
+ * it, so each epoch may have others, and a rank may have none.
+ *
+ * Of a file its bytes are saved, and who may read, write and execute it (the bits 0777), and nothing else.
+ * Links are neither followed nor saved.
+ *
+ * These calls may be made from several threads; one waits for the other. (tailrace_file_open and its
+ * relatives in tailrace_mpi_collective.h are another thing: one file of many ranks.) */
+
+#define TAILRACE_MAX_PATH_BYTES 4096 /* with the zero at the end; no path that is given is longer */
+
+/* Begins this rank's files for one save. TAILRACE_FAILED_STATE if files were begun and not saved yet. Not
+ * collective. */
+TAILRACE_API tailrace_code tailrace_files_begin(tailrace_session* session);
+/* Writes to `path`, which has room for `path_bytes` bytes, where the program is to write its file `name`. The
+ * directory is there, and the file is not. The same name gives the same path until the save.
+ * TAILRACE_INVALID_ARGUMENT if the name is not possible, or if the path needs more room. */
+TAILRACE_API tailrace_code tailrace_files_route(tailrace_session* session, const char* name, char* path,
+                                                uint64_t path_bytes);
+/* Does what tailrace_save does, and saves the files that were routed, too. It is collective if tailrace_save
+ * is, and other ranks may call either. Close the files before, and do not touch them until it returns. After
+ * that they are gone, also after a failure: begin anew for the next epoch.
+ *
+ * If `whole` is 0, the program could not write its files. The call then gives TAILRACE_ABORTED, and nothing
+ * of the epoch is kept: tailrace_wait gives its failure on all ranks. This also happens if this rank's files
+ * cannot be saved, for example because one was routed and not written (TAILRACE_INVALID_ARGUMENT). Earlier
+ * epochs stay. A file that lies in the directory and was not routed is not saved, and the log says so.
+ *
+ * Until the save returns, the node-local tier has room for the files and their copy. */
+TAILRACE_API tailrace_code tailrace_files_save(tailrace_session* session, uint64_t epoch, int whole);
+
+#define TAILRACE_FILES_OF_ALL_RANKS 1u /* every rank may ask for every rank's files */
+#define TAILRACE_ANY_RANK UINT32_MAX
+
+/* Does what tailrace_restore does, and also brings this rank's files of the epoch back into the node-local
+ * tier, with their rights. An epoch in which a rank's own files are damaged is not taken. `flags` is 0 or
+ * TAILRACE_FILES_OF_ALL_RANKS: then all ranks together first read and check every byte. Without it, other
+ * ranks' files can be out of reach, on other nodes. `epoch` and `flags` are the same on all ranks. `restored`
+ * may be NULL. Collective.
+ *
+ * The files are there until tailrace_files_release, the next tailrace_files_restore, or tailrace_close. Until
+ * then the program may do with them what it likes. */
+TAILRACE_API tailrace_code tailrace_files_restore(tailrace_session* session, uint64_t epoch, unsigned flags,
+                                                  uint64_t* restored);
+/* Writes to `path`, which has room for `path_bytes` bytes, where the restored file `name` of a rank is.
+ * `rank` is one of the ranks that saved the epoch. TAILRACE_ANY_RANK is this rank if it has saved such a
+ * file, otherwise the only rank that has; TAILRACE_INVALID_ARGUMENT if several have. TAILRACE_NOT_FOUND if
+ * there is no such file. Another rank's file is brought back when it is first asked for. Not collective. */
+TAILRACE_API tailrace_code tailrace_files_find(tailrace_session* session, uint32_t rank, const char* name,
+                                               char* path, uint64_t path_bytes);
+
+typedef struct tailrace_files_info {
+    const char* name; /* lives as long as the restored files */
+    uint64_t bytes;
+    uint32_t rank;        /* that saved it */
+    uint32_t rights;      /* of these: 0777 */
+    uint64_t reserved[8]; /* for later versions; 0 */
+} tailrace_files_info;
+
+/* The files that a rank saved in the epoch that was restored: their number, and each by its index (from 0),
+ * in the order in which they were routed. Not collective. */
+TAILRACE_API tailrace_code tailrace_files_count(tailrace_session* session, uint32_t rank, size_t* count);
+TAILRACE_API tailrace_code tailrace_files_at(tailrace_session* session, uint32_t rank, size_t index,
+                                             tailrace_files_info* info);
+/* Removes the files that were restored from the node-local tier. The epoch stays. Not collective. */
+TAILRACE_API tailrace_code tailrace_files_release(tailrace_session* session);
 
 /* ---- readers -------------------------------------------------------------------------------------- */
 
@@ -386,7 +521,8 @@ typedef struct tailrace_region_info {
     uint64_t global_shape[TAILRACE_MAX_DIMENSIONS];
     uint64_t offset[TAILRACE_MAX_DIMENSIONS];
     uint64_t local_shape[TAILRACE_MAX_DIMENSIONS];
-    uint64_t flags;       /* TAILRACE_ARRAY_... as the array was saved with */
+    uint64_t flags;       /* TAILRACE_ARRAY_... as the array was saved with; of a list, the shapes and the
+                             offset of a rank's piece count the rank's own items from 0 */
     uint64_t reserved[8]; /* for later versions; 0 */
 } tailrace_region_info;
 
@@ -398,6 +534,11 @@ TAILRACE_API tailrace_code tailrace_reader_region_at(tailrace_reader* reader, ui
                                                      tailrace_region_info* info);
 TAILRACE_API tailrace_code tailrace_reader_region(tailrace_reader* reader, uint32_t rank, const char* name,
                                                   tailrace_region_info* info);
+/* A global array as all ranks together saved it: offset is 0, and local_shape is global_shape. Of a list the
+ * first extent is the number of items. bytes is the size of the whole. TAILRACE_INVALID_ARGUMENT if it is
+ * too large for 64 bits, or if the ranks' pieces do not fit together. */
+TAILRACE_API tailrace_code tailrace_reader_array(tailrace_reader* reader, const char* name,
+                                                 tailrace_region_info* info);
 /* Reads a whole region. `bytes` must be its size. */
 TAILRACE_API tailrace_code tailrace_reader_read(tailrace_reader* reader, uint32_t rank, const char* name,
                                                 void* memory, uint64_t bytes);

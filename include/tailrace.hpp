@@ -6,7 +6,7 @@
 //     std::vector<double> u = initial_state();
 //     uint64_t step = 0;
 //     tailrace::Session session({{"shared_dir", "checkpoints"}, {"files", "2"}});
-//     session.add("u", std::span(u));
+//     session.add("u", u);
 //     if (auto epoch = session.try_restore()) step = *epoch;   // nothing on a first run
 //     while (step < last) {
 //         advance(u);
@@ -30,219 +30,24 @@
 #error "tailrace.hpp needs C++20 (-std=c++20); tailrace.h, the C interface, can be used from any C++"
 #else
 
-#include <array>
 #include <chrono>
-#include <complex>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
-#include "tailrace.h"
+#include "tailrace_types.hpp"
 
 namespace tailrace {
-// The version keeps these names apart from those inside the library, which share the outer
-// namespace.
 inline namespace v0 {
-
-class Error : public std::runtime_error {
-  public:
-    Error(tailrace_code code, const std::string& sentence) : std::runtime_error(sentence), code_(code) {}
-    // The kind of failure, such as TAILRACE_NO_SPACE. what() is the sentence.
-    tailrace_code code() const noexcept { return code_; }
-
-  private:
-    tailrace_code code_;
-};
-
-namespace detail {
-
-inline void check(tailrace_code code) {
-    if (code != TAILRACE_OK) throw Error(code, tailrace_last_error());
-}
-
-// The C interface takes NUL-terminated text; a NUL inside would cut it silently.
-inline std::string c_text(std::string_view text) {
-    if (text.find('\0') != std::string_view::npos)
-        throw Error(TAILRACE_INVALID_ARGUMENT, "a name or value with a NUL byte; nothing was done");
-    return std::string(text);
-}
-
-template <class T>
-constexpr tailrace_type element_type() {
-    using Value = std::remove_cv_t<T>;
-    if constexpr (std::same_as<Value, std::byte>) {
-        return TAILRACE_BYTES;
-    } else if constexpr (std::same_as<Value, bool>) {
-        static_assert(sizeof(bool) == 1);
-        return TAILRACE_BOOL;
-    } else if constexpr (std::same_as<Value, float>) {
-        return TAILRACE_FLOAT32;
-    } else if constexpr (std::same_as<Value, double>) {
-        return TAILRACE_FLOAT64;
-    } else if constexpr (std::same_as<Value, std::complex<float>>) {
-        return TAILRACE_COMPLEX64;
-    } else if constexpr (std::same_as<Value, std::complex<double>>) {
-        return TAILRACE_COMPLEX128;
-    } else {
-        static_assert(std::integral<Value>, "no tailrace_type stands for this element type");
-        static_assert(sizeof(Value) <= 8);
-        constexpr bool is_signed = std::is_signed_v<Value>;
-        switch (sizeof(Value)) {
-            case 1:
-                return is_signed ? TAILRACE_INT8 : TAILRACE_UINT8;
-            case 2:
-                return is_signed ? TAILRACE_INT16 : TAILRACE_UINT16;
-            case 4:
-                return is_signed ? TAILRACE_INT32 : TAILRACE_UINT32;
-            default:
-                return is_signed ? TAILRACE_INT64 : TAILRACE_UINT64;
-        }
-    }
-}
-
-}  // namespace detail
-
-// A session's settings. docs/settings.md lists the keys. Later sources win, in this order:
-// defaults, files loaded, environment variables TAILRACE_<KEY>, keys set in code. An unknown key or
-// a bad value throws at once, and the message names the nearest right one.
-class Options {
-  public:
-    Options() : options_(tailrace_options_new()) {
-        if (!options_) throw Error(TAILRACE_OUT_OF_MEMORY, "memory for the options could not be had");
-    }
-    Options(std::initializer_list<std::pair<std::string_view, std::string_view>> settings) : Options() {
-        for (const auto& [key, value] : settings) set(key, value);
-    }
-
-    // Reads a TOML file.
-    Options& load(std::string_view toml_path) {
-        detail::check(tailrace_options_load(get(), detail::c_text(toml_path).c_str()));
-        return *this;
-    }
-    Options& set(std::string_view key, std::string_view value) {
-        detail::check(
-            tailrace_options_set(get(), detail::c_text(key).c_str(), detail::c_text(value).c_str()));
-        return *this;
-    }
-    template <std::integral Value>
-    Options& set(std::string_view key, Value value) {
-        if constexpr (std::same_as<Value, bool>) {
-            return set(key, std::string_view(value ? "yes" : "no"));
-        } else {
-            return set(key, std::string_view(std::to_string(value)));
-        }
-    }
-
-    // For calls of the C interface. This object keeps ownership.
-    tailrace_options* get() const noexcept { return options_.get(); }
-
-  private:
-    struct Free {
-        void operator()(tailrace_options* options) const noexcept { tailrace_options_free(options); }
-    };
-    std::unique_ptr<tailrace_options, Free> options_;
-};
-
-// The shape or offset of an array: {rows, columns}, or a span, or a vector. It has at most
-// TAILRACE_MAX_DIMENSIONS numbers.
-class Extents {
-  public:
-    Extents() = default;  // no dimensions
-    Extents(std::initializer_list<uint64_t> values) : Extents(std::span(values.begin(), values.size())) {}
-    Extents(std::span<const uint64_t> values) {
-        if (values.size() > TAILRACE_MAX_DIMENSIONS)
-            throw Error(TAILRACE_INVALID_ARGUMENT,
-                        "an array of more dimensions than TAILRACE_MAX_DIMENSIONS");
-        for (uint64_t value : values) values_[count_++] = value;
-    }
-    Extents(const std::vector<uint64_t>& values) : Extents(std::span<const uint64_t>(values)) {}
-
-    const uint64_t* data() const noexcept { return values_.data(); }
-    size_t size() const noexcept { return count_; }
-    const uint64_t* begin() const noexcept { return data(); }
-    const uint64_t* end() const noexcept { return data() + size(); }
-    uint64_t operator[](size_t dimension) const noexcept { return values_[dimension]; }
-    uint64_t elements() const noexcept {
-        uint64_t product = 1;
-        for (uint64_t value : *this) product *= value;
-        return product;
-    }
-    friend bool operator==(const Extents& a, const Extents& b) noexcept {
-        return a.count_ == b.count_ && a.values_ == b.values_;
-    }
-
-  private:
-    std::array<uint64_t, TAILRACE_MAX_DIMENSIONS> values_{};
-    size_t count_ = 0;
-};
-
-enum class State : int {
-    unknown = TAILRACE_STATE_UNKNOWN,
-    captured = TAILRACE_STATE_CAPTURED,      // in the node-local tier, waiting
-    flushing = TAILRACE_STATE_FLUSHING,      // on its way to the shared directory
-    committed = TAILRACE_STATE_COMMITTED,    // durable in the shared directory: K files
-    kept_local = TAILRACE_STATE_KEPT_LOCAL,  // stays in the node-local tier
-    failed = TAILRACE_STATE_FAILED,          // not in the shared directory; see `why`
-    protected_ = TAILRACE_STATE_PROTECTED,   // as captured, and safe from the loss of nodes
-};
-
-struct Epoch {
-    uint64_t epoch = 0;
-    uint32_t run = 0;  // which session saved it, counted from 1 in its directory
-    State state = State::unknown;
-    tailrace_code why_code = TAILRACE_OK;
-    std::string why;                           // the sentence of a failure, or what kept it local
-    uint64_t captured_bytes = 0;               // of this rank
-    double blocked_seconds = 0;                // how long save kept this rank
-    double flush_seconds = 0;                  // from the flush's start to the commit
-    bool in_local = false, in_shared = false;  // where a restore could take it from (list only)
-    // How many nodes of each set may be lost and a restore still has the captured epoch; 0: none.
-    uint64_t losses_survived = 0;
-};
-
-struct RegionInfo {
-    std::string name;
-    uint64_t bytes = 0;
-    // For arrays: the piece that the rank saved, and the declarations about the whole array
-    // (ArrayOptions).
-    struct Array {
-        tailrace_type type;
-        Extents global_shape, offset, local_shape;
-        bool may_have_gaps = false, may_overlap = false;
-    };
-    std::optional<Array> array;
-};
-
-// Declarations about a global array, and a description of this rank's memory.
-//
-// All ranks declare the same. Without a declaration the ranks' pieces must cover every element
-// exactly once; otherwise the epoch is not committed.
-//
-// Without a description the memory is exactly the piece. A description says that the memory is a
-// block of memory_shape elements in which the piece begins at memory_offset, for example because
-// ghost cells surround it. Or it says that the elements lie memory_stride_bytes from their
-// neighbours in each dimension (tailrace_array in tailrace.h). Only the piece is read and written:
-//
-//     session.add_array("u", std::span(u), {rows, columns}, {first, 0}, {own, columns},
-//                       {.memory_shape = {own + 2, columns}, .memory_offset = {1, 0}});
-struct ArrayOptions {
-    bool may_have_gaps = false;  // some elements may be in no rank's piece; they cannot be read
-    // Several ranks' pieces may contain the same element. The value of the lowest rank counts. A
-    // rank that restores exactly the piece it saved gets its own values back.
-    bool may_overlap = false;
-    Extents memory_shape = {}, memory_offset = {}, memory_stride_bytes = {};
-};
 
 // An epoch that can be read: sizes first, then any rank's regions and any box of a global array.
 class Reader {
@@ -275,6 +80,12 @@ class Reader {
     RegionInfo region(uint32_t rank, std::string_view name) const {
         tailrace_region_info info;
         detail::check(tailrace_reader_region(get(), rank, detail::c_text(name).c_str(), &info));
+        return convert(info);
+    }
+    // A global array or list as all ranks together saved it: offset is 0, local_shape is global_shape.
+    RegionInfo array(std::string_view name) const {
+        tailrace_region_info info;
+        detail::check(tailrace_reader_array(get(), detail::c_text(name).c_str(), &info));
         return convert(info);
     }
     std::vector<RegionInfo> regions(uint32_t rank) const {
@@ -343,7 +154,8 @@ class Reader {
                                              std::span(info.offset, dimensions),
                                              std::span(info.local_shape, dimensions),
                                              (info.flags & TAILRACE_ARRAY_GAPS) != 0,
-                                             (info.flags & TAILRACE_ARRAY_OVERLAP) != 0};
+                                             (info.flags & TAILRACE_ARRAY_OVERLAP) != 0,
+                                             (info.flags & TAILRACE_ARRAY_LIST) != 0};
         }
         return region;
     }
@@ -371,8 +183,9 @@ class Session {
     Session(Session&&) noexcept = default;
     Session& operator=(Session&&) noexcept = default;
 
-    // Waits for all flushes and throws the first failure among them. The session is gone in any
-    // case. Collective.
+    // Waits for all flushes and throws the first failure among them. If the newest epoch was kept in
+    // the node-local tier, it is flushed as well (flush_at_close). The session is gone in any case.
+    // Collective.
     void close() { detail::check(tailrace_close(session_.release())); }
 
     int rank() const noexcept { return tailrace_rank(get()); }
@@ -408,6 +221,39 @@ class Session {
     requires(std::is_trivially_copyable_v<T> && !std::is_const_v<T>) void add(std::string_view name,
                                                                               std::span<T> memory) {
         add(name, memory.data(), memory.size_bytes());
+    }
+    // A scalar, or any other value whose bytes are all of it (not a pointer).
+    template <class T>
+    requires(detail::plain_value<T>) void add(std::string_view name, T& value) {
+        add(name, static_cast<void*>(&value), sizeof value);
+    }
+    // Follows the vector: each save takes it as it is then, and a restore makes it as large as it was. The
+    // vector must live, and stay where it is, until it is removed or the session is closed; its elements may
+    // move.
+    template <class T, class Allocator>
+    requires(detail::plain_value<T> && !std::same_as<T, bool>) void add(std::string_view name,
+                                                                        std::vector<T, Allocator>& values) {
+        using Vector = std::vector<T, Allocator>;
+        detail::check(tailrace_register_resizable(get(), detail::c_text(name).c_str(), find_vector<Vector>,
+                                                  resize_vector<Vector>, &values));
+    }
+    // A list of all ranks, of which `items` are this rank's: each has as many as it has. The vector is
+    // followed as above. A restore on as many ranks as saved gives each its own items back; on another number
+    // each gets an even share, in the order of ranks. T is a number, a std::array of numbers, or a struct.
+    template <class T, class Allocator>
+    requires(detail::plain_value<T> &&
+             !std::same_as<T, bool>) void add_list(std::string_view name, std::vector<T, Allocator>& items) {
+        using Vector = std::vector<T, Allocator>;
+        constexpr detail::Item item = detail::item_of<T>::value();
+        detail::check(tailrace_register_list(get(), detail::c_text(name).c_str(), item.type, item.width,
+                                             find_vector<Vector>, resize_vector<Vector>, &items));
+    }
+    // A value that all ranks have alike, such as the time step. Any number of ranks may restore it. If they
+    // differ, a rank that was there gets its own back, and the others rank 0's.
+    template <class T>
+    requires(detail::plain_value<T>) void add_replicated(std::string_view name, T& value) {
+        const auto bytes = std::as_writable_bytes(std::span(&value, 1));
+        add_array(name, bytes, {bytes.size()}, {0}, {bytes.size()}, {.may_overlap = true});
     }
     // Gives a name added before a new place and size, at any time between saves.
     void update(std::string_view name, void* memory, uint64_t bytes) {
@@ -448,6 +294,13 @@ class Session {
     // Returns when the node-local copy is complete. The program may then change its memory. `epoch`
     // must grow from save to save and be the same on all ranks.
     void save(uint64_t epoch) { detail::check(tailrace_save(get(), epoch)); }
+    // Saves in two steps: copies what was added and tells nobody. save() of the same epoch then takes
+    // the copy, or give_up() drops it (see tailrace.h).
+    void capture(uint64_t epoch) { detail::check(tailrace_capture(get(), epoch)); }
+    // In place of save(): this rank does not save the epoch, which fails on all ranks with this sentence.
+    void give_up(uint64_t epoch, std::string_view why) {
+        detail::check(tailrace_give_up(get(), epoch, detail::c_text(why).c_str()));
+    }
 
     // Never blocks.
     Epoch state(uint64_t epoch) const {
@@ -508,6 +361,60 @@ class Session {
         return restored;
     }
 
+    // ---- files that the program writes by itself (see tailrace.h) -------------------------------
+
+    // Begins this rank's files for one save.
+    void begin_files() { detail::check(tailrace_files_begin(get())); }
+    // The path to write the file to; `name` is relative, such as "fields/u.h5".
+    std::string route_file(std::string_view name) {
+        std::string path(TAILRACE_MAX_PATH_BYTES, '\0');
+        detail::check(tailrace_files_route(get(), detail::c_text(name).c_str(), path.data(), path.size()));
+        return path.c_str();
+    }
+    // As save(), and saves the files that were routed. They are gone afterwards. Not `whole`: the program
+    // could not write them; nothing of the epoch is kept, on any rank, and an Error says so.
+    void save_files(uint64_t epoch, bool whole = true) {
+        detail::check(tailrace_files_save(get(), epoch, whole ? 1 : 0));
+    }
+    // As restore(), and brings this rank's files back. With `of_all_ranks` every rank may ask for every
+    // rank's files. Collective.
+    uint64_t restore_files(uint64_t epoch = TAILRACE_NEWEST, bool of_all_ranks = false) {
+        uint64_t restored = 0;
+        detail::check(tailrace_files_restore(get(), epoch, files_flags(of_all_ranks), &restored));
+        return restored;
+    }
+    // As restore_files(), but returns nothing, instead of throwing, on a first run.
+    [[nodiscard]] std::optional<uint64_t> try_restore_files(uint64_t epoch = TAILRACE_NEWEST,
+                                                            bool of_all_ranks = false) {
+        uint64_t restored = 0;
+        const tailrace_code code = tailrace_files_restore(get(), epoch, files_flags(of_all_ranks), &restored);
+        if (code == TAILRACE_NOT_FOUND) return std::nullopt;
+        detail::check(code);
+        return restored;
+    }
+    // The path of a restored file: of that rank, or without one of this rank, or of the only rank that has
+    // it.
+    std::string find_file(std::string_view name, uint32_t rank = TAILRACE_ANY_RANK) {
+        std::string path(TAILRACE_MAX_PATH_BYTES, '\0');
+        detail::check(
+            tailrace_files_find(get(), rank, detail::c_text(name).c_str(), path.data(), path.size()));
+        return path.c_str();
+    }
+    // What a rank saved in the epoch whose files are restored.
+    std::vector<FileInfo> files(uint32_t rank) {
+        size_t count = 0;
+        detail::check(tailrace_files_count(get(), rank, &count));
+        std::vector<FileInfo> all;
+        for (size_t i = 0; i < count; ++i) {
+            tailrace_files_info info;
+            detail::check(tailrace_files_at(get(), rank, i, &info));
+            all.push_back({info.name, info.bytes, info.rank, info.rights});
+        }
+        return all;
+    }
+    // Removes the restored files from the node-local tier.
+    void release_files() { detail::check(tailrace_files_release(get())); }
+
     // Opens an epoch for reading: `epoch`, or the newest, or the newest below `before`. With
     // `verify` all ranks together first read and check every byte. Destroy the reader before the
     // session.
@@ -527,6 +434,25 @@ class Session {
         detail::check(tailrace_open(options, &session));
         return session;
     }
+
+    template <class Vector>
+    static void* find_vector(void* user, uint64_t* bytes) noexcept {
+        auto& vector = *static_cast<Vector*>(user);
+        *bytes = vector.size() * sizeof(typename Vector::value_type);
+        return vector.data();
+    }
+    template <class Vector>
+    static int resize_vector(void* user, uint64_t bytes) noexcept {
+        constexpr size_t each = sizeof(typename Vector::value_type);
+        if (bytes % each != 0) return 1;
+        try {
+            static_cast<Vector*>(user)->resize(bytes / each);
+        } catch (...) {
+            return 1;
+        }
+        return 0;
+    }
+    static unsigned files_flags(bool of_all_ranks) { return of_all_ranks ? TAILRACE_FILES_OF_ALL_RANKS : 0u; }
 
     template <class T>
     static tailrace_array piece(std::span<T> memory, const Extents& global_shape, const Extents& offset,

@@ -10,10 +10,11 @@
 #include "tailrace.h"
 
 /* The communicators of the MPICH family and of Open MPI are different types. A program compiled for
- * one family would crash in a tailrace built for the other. So the function has a different name
+ * one family would crash in a tailrace built for the other. So the functions have different names
  * for each, and such a program does not link. */
 #ifdef OPEN_MPI
 #define tailrace_open_mpi tailrace_open_mpi_for_open_mpi
+#define tailrace_open_mpi_f tailrace_open_mpi_f_for_open_mpi
 #endif
 
 #ifdef __cplusplus
@@ -34,6 +35,10 @@ extern "C" {
  * flushes and can report failures in the log only. */
 TAILRACE_API tailrace_code tailrace_open_mpi(MPI_Comm communicator, const tailrace_options* options,
                                              tailrace_session** session);
+/* The same for a communicator as Fortran's modules mpi and mpif.h have it. For bindings to other languages;
+ * the module tailrace (docs/fortran.md) uses it. */
+TAILRACE_API tailrace_code tailrace_open_mpi_f(MPI_Fint communicator, const tailrace_options* options,
+                                               tailrace_session** session);
 
 #ifdef __cplusplus
 }

@@ -66,6 +66,11 @@ PAGES = (
         "bring back what was saved",
         (("tailrace.h", "restoring"),),
     ),
+    Page(
+        "tailrace_files",
+        "save and restore files that the program writes by itself",
+        (("tailrace.h", "files of the program"),),
+    ),
     Page("tailrace_readers", "look into what was saved", (("tailrace.h", "readers"),)),
     Page(
         "tailrace_collective_files",

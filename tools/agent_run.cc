@@ -2,11 +2,11 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -27,22 +27,32 @@ Result<std::chrono::milliseconds> time_of(const std::string& text, const char* o
     return std::chrono::milliseconds(std::min<uint64_t>(*seconds, uint64_t{1} << 32) * 1000);
 }
 
-bool all_done(const AgentStatus& status) {
+bool nothing_is_left(const AgentStatus& status) {
     return status.left == 0 && status.busy.empty() && status.failed.empty();
 }
 
 namespace {
 
-AgentProcess* serving = nullptr;
+// Whatever the reason.
+Exit could_not_start(const Status& why) {
+    (void)report(why);
+    return exit_failed;
+}
+
+std::atomic<AgentProcess*> serving = nullptr;
 
 void stop_serving(int) {
-    if (serving != nullptr) serving->stop();
+    if (AgentProcess* const agent = serving.load()) agent->stop();
+}
+
+void on_end_signals(void (*handler)(int)) {
+    struct sigaction action {};
+    action.sa_handler = handler;
+    for (const int signal : {SIGTERM, SIGINT, SIGHUP}) (void)sigaction(signal, &action, nullptr);
 }
 
 void catch_signals() {
-    struct sigaction action {};
-    action.sa_handler = stop_serving;
-    for (const int signal : {SIGTERM, SIGINT, SIGHUP}) (void)sigaction(signal, &action, nullptr);
+    on_end_signals(stop_serving);
     (void)std::signal(SIGPIPE, SIG_IGN);
 }
 
@@ -54,6 +64,9 @@ struct Detached {
     Descriptor tell;  // the child's end of the pipe
 };
 Result<Detached> detach(const std::string& log_file) {
+    const Descriptor log =
+        open_descriptor(log_file, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, AT_FDCWD, 0600);
+    if (!log.valid()) return path_error(errno, "opening the log", log_file).with_context("--log");
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) return errno_status(errno, "making a pipe");
     Descriptor hear(ends[0]);
@@ -79,9 +92,8 @@ Result<Detached> detach(const std::string& log_file) {
     }
     (void)setsid();
     const Descriptor null = open_descriptor("/dev/null", O_RDWR);
-    Descriptor log = open_descriptor(log_file, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, AT_FDCWD, 0600);
     for (const int standard : {0, 1}) (void)dup2(null.get(), standard);
-    (void)dup2(log.valid() ? log.get() : null.get(), 2);
+    (void)dup2(log.get(), 2);
     if (chdir("/") != 0) return errno_status(errno, "leaving the working directory");
     return detached;
 }
@@ -110,7 +122,8 @@ Exit run_agent(const AgentRun& options, const Config& config, std::shared_ptr<Ag
     how.for_lost.reset();
     if (options.for_lost != "never") {
         const auto for_lost = time_of(options.for_lost, "--for-lost");
-        if (!for_lost.ok()) return report(for_lost.status());
+        if (!for_lost.ok())
+            return report(Status(for_lost.status().code(), for_lost.status().message() + "; or never"));
         how.for_lost = *for_lost;
     }
     SystemStorageOptions local_options;
@@ -126,7 +139,7 @@ Exit run_agent(const AgentRun& options, const Config& config, std::shared_ptr<Ag
         const auto log_file =
             options.log_file.empty() ? std::string("/dev/null") : std::string(options.log_file);
         auto result = detach(log_file);
-        if (!result.ok()) return report(result.status());
+        if (!result.ok()) return could_not_start(result.status());
         detached = std::move(*result);
         if (detached.parent) return detached.exit;
     }
@@ -144,7 +157,7 @@ Exit run_agent(const AgentRun& options, const Config& config, std::shared_ptr<Ag
             tell(agent.status().message());
             return exit_failed;
         }
-        return report(agent.status());
+        return could_not_start(agent.status());
     }
     serving = agent->get();
     catch_signals();
@@ -158,14 +171,16 @@ Exit run_agent(const AgentRun& options, const Config& config, std::shared_ptr<Ag
         by_mpi ? fmt::format(", as agent {} of {}", how.world->place().agent, how.world->place().agents)
                : "");
     const auto left = (*agent)->serve();
+    // From here on nothing is left to finish: a signal ends the process, which may wait for other agents.
+    on_end_signals(SIG_DFL);
     serving = nullptr;
     if (!left.ok()) return report(left.status());
     for (const auto& epoch : left->epochs)
         if (epoch.state != DrainedEpoch::State::committed && epoch.state != DrainedEpoch::State::superseded)
             log(LogLevel::warning, "{} of {} in {} is left: {}{}", to_string(epoch.key), epoch.job,
                 epoch.shared_dir, name_of(epoch.state),
-                epoch.waiting_for.empty() ? "" : fmt::format(" for {}", fmt::join(epoch.waiting_for, ", ")));
-    return all_done(*left) ? exit_ok : exit_damaged;
+                epoch.waiting_for.empty() ? "" : " for " + to_string(epoch.waiting_for));
+    return nothing_is_left(*left) ? exit_ok : exit_damaged;
 }
 
 Exit become_mpi_agent(const AgentRun& options) {
@@ -181,10 +196,10 @@ Exit become_mpi_agent(const AgentRun& options) {
     for (std::string& word : words) pointers.push_back(word.data());
     pointers.push_back(nullptr);
     ::execv(program.c_str(), pointers.data());
-    return report(Status(Code::not_found,
-                         fmt::format("--mpi: {} cannot be started ({}); this tailrace may have been built "
-                                     "without MPI",
-                                     program, std::strerror(errno))));
+    return could_not_start(
+        Status(Code::not_found, fmt::format("--mpi: {} cannot be started ({}); this tailrace may have been "
+                                            "built without MPI",
+                                            program, std::strerror(errno))));
 }
 
 }  // namespace tailrace::internal::tool

@@ -32,7 +32,7 @@ Exit become_mpi_agent(const AgentRun& options);
 
 // The value of a time option.
 Result<std::chrono::milliseconds> time_of(const std::string& text, const char* option);
-// Whether everything that this node can do for the epochs is done.
-bool all_done(const AgentStatus& status);
+// Whether every epoch that lay here is finished, as far as the agent knows: none waits or has failed.
+bool nothing_is_left(const AgentStatus& status);
 
 }  // namespace tailrace::internal::tool

@@ -2,7 +2,6 @@
 // (agent_process/agent_process.h), and the commands that talk to it.
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -33,6 +32,9 @@ struct Options : AgentRun {
 };
 
 constexpr std::chrono::milliseconds longest_answer(10000);
+// How much longer than the grace an agent may take to end: for what its pass is at, and to part from the
+// programs that it carries.
+constexpr std::chrono::milliseconds longest_end(30000);
 // For locks of programs that have just been killed.
 constexpr std::chrono::seconds patience(10);
 
@@ -41,14 +43,14 @@ nlohmann::json to_json(const AgentStatus& status) {
     for (const auto& epoch : status.epochs) {
         nlohmann::json entry = {{"job", printable(epoch.job)},   {"epoch", epoch.key.epoch},
                                 {"run", epoch.key.run},          {"shared_dir", printable(epoch.shared_dir)},
-                                {"state", name_of(epoch.state)}, {"bytes", epoch.bytes}};
+                                {"state", name_of(epoch.state)}, {"bytes", epoch.own_bytes}};
         if (!epoch.why.ok()) entry["why"] = printable(epoch.why.message());
-        if (!epoch.waiting_for.empty()) entry["waiting_for"] = epoch.waiting_for;
+        if (!epoch.waiting_for.empty()) entry["waiting_for"] = texts_of(epoch.waiting_for);
         epochs.push_back(std::move(entry));
     }
     nlohmann::json document = {{"ok", true},
                                {"process", status.process},
-                               {"started", time_text(static_cast<uint64_t>(status.started_unix_ms))},
+                               {"started", time_text(status.started_unix_ms)},
                                {"sessions", status.sessions},
                                {"working", status.working},
                                {"stopping", status.stopping},
@@ -75,11 +77,11 @@ nlohmann::json to_json(const AgentStatus& status) {
 void show(const AgentStatus& status, const Options& options) {
     if (options.json) return print_json(to_json(status));
     print(fmt::format("agent process {}, since {}: {}, {}\n", status.process,
-                      time_text(static_cast<uint64_t>(status.started_unix_ms)),
-                      counted(status.sessions, "session"),
+                      time_text(status.started_unix_ms),
+                      counted(status.sessions + status.carried.size(), "session"),
                       status.stopping  ? "ending"
-                      : status.working ? "finishing epochs"
-                                       : "nothing under way"));
+                      : status.working ? "finishing what programs have left"
+                                       : "nothing to finish for programs that have ended"));
     for (const auto& node : status.carried)
         print(fmt::format("carries {}, run {}, node {} of {}, in {}: {}, {} under way\n", printable(node.job),
                           node.run, node.node, node.nodes, printable(node.shared_dir),
@@ -89,7 +91,7 @@ void show(const AgentStatus& status, const Options& options) {
     for (const auto& epoch : status.epochs) {
         std::string line = fmt::format("{} of {} in {}: {}", to_string(epoch.key), printable(epoch.job),
                                        printable(epoch.shared_dir), name_of(epoch.state));
-        if (!epoch.waiting_for.empty()) line += fmt::format(" for {}", fmt::join(epoch.waiting_for, ", "));
+        if (!epoch.waiting_for.empty()) line += " for " + printable(to_string(epoch.waiting_for));
         if (!epoch.why.ok()) line += ": " + printable(epoch.why.message());
         print(line + "\n");
     }
@@ -124,7 +126,7 @@ Exit ask_agent(const Options& options, const Config& config) {
     }
     if (options.action == "stop") {
         question = EndAsked{static_cast<uint64_t>(grace->count())};
-        longest += *grace;
+        longest = *grace + longest_end;
     }
     auto status = answer_to(config, question, longest);
     // A program that was killed disappears a moment before its locks do.
@@ -136,7 +138,7 @@ Exit ask_agent(const Options& options, const Config& config) {
     }
     if (!status.ok()) return report(status.status());
     show(*status, options);
-    return options.action == "status" || all_done(*status) ? exit_ok : exit_damaged;
+    return options.action == "status" || nothing_is_left(*status) ? exit_ok : exit_damaged;
 }
 
 constexpr const char* about = R"(Start one agent on each node before the program:
@@ -154,7 +156,8 @@ bandwidth_cap and background_nice. With redundancy = partner it also writes the 
   tailrace agent stop      finish within --grace, then end; SIGTERM does the same
 
 Exit status: 0 all is done; 1 epochs are left (they wait for other nodes, or have failed);
-3 no agent runs; 4 it could not start, for example because another agent serves the directory.)";
+2 an option or a setting makes no sense; 3 no agent runs (status, drain, stop); 4 it could not start,
+for example because another agent serves the directory or --log cannot be written.)";
 
 }  // namespace
 
@@ -171,7 +174,7 @@ Command add_agent(CLI::App& program) {
         "run: reach the agents of other nodes by MPI, and carry the epochs of programs that live");
     command->add_flag("--background", options->background, "run: return as soon as the agent listens");
     command->add_option("--log", options->log_file,
-                        "run --background: write messages there; default: nowhere");
+                        "run --background: append messages to that file; default: nowhere");
     command->add_option("--idle-exit", options->idle_exit,
                         "run: end after that long without a session and without work, such as 10min");
     command

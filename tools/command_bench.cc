@@ -19,6 +19,7 @@
 #include "command.h"
 #include "progress.h"
 #include "text.h"
+#include "whole_number.h"
 
 namespace tailrace::internal::tool {
 
@@ -35,12 +36,13 @@ struct Options {
 };
 
 template <class Value>
-Result<std::vector<Value>> parse_all(const std::vector<std::string>& texts,
+Result<std::vector<Value>> parse_all(std::string_view option, const std::vector<std::string>& texts,
                                      Result<Value> (*parse)(const std::string&)) {
     std::vector<Value> values;
     for (const std::string& text : texts) {
-        TAILRACE_ASSIGN(const Value value, parse(text));
-        values.push_back(value);
+        const auto value = parse(text);
+        if (!value.ok()) return value.status().with_context(option);
+        values.push_back(*value);
     }
     return values;
 }
@@ -51,14 +53,12 @@ Result<std::vector<BenchCase>> cases_of(Options& options) {
     TAILRACE_TRY(options.load.complete());
     TAILRACE_ASSIGN(grid.buffer_bytes, parse_sizes("--buffer", options.buffer_bytes));
     TAILRACE_ASSIGN(grid.block_bytes, parse_sizes("--block", options.block_bytes));
-    TAILRACE_ASSIGN(grid.placements, parse_all(options.placements, parse_placement));
-    TAILRACE_ASSIGN(grid.engines, parse_all(options.engines, parse_engine));
-    TAILRACE_ASSIGN(grid.directs, parse_all(options.directs, parse_direct));
+    TAILRACE_ASSIGN(grid.placements, parse_all("--placement", options.placements, parse_placement));
+    TAILRACE_ASSIGN(grid.engines, parse_all("--engine", options.engines, parse_engine));
+    TAILRACE_ASSIGN(grid.directs, parse_all("--direct", options.directs, parse_direct));
     grid.common = options.load.common;
     auto cases = make_grid(grid);
     for (const BenchCase& bench : cases) TAILRACE_TRY(check_case(bench));
-    if (options.repetitions == 0 || options.repetitions > 1000)
-        return Status(Code::invalid_argument, "--repeat takes 1 to 1000");
     return cases;
 }
 
@@ -246,21 +246,27 @@ Command add_bench(CLI::App& program) {
         "bench", "Measure how fast one leader writes to a file system, with each combination of settings");
     options->load.add_to(*command);
     auto list = [command](const std::string& name, auto& values, const std::string& help) {
-        command->add_option(name, values, help)->delimiter(',')->capture_default_str();
+        return command->add_option(name, values, help)->delimiter(',')->capture_default_str();
     };
-    list("--followers", options->grid.followers, "Number of nodes whose data the leader has received");
-    list("--writers", options->grid.writers, "Number of writer threads");
-    list("--files", options->grid.files, "Number of files that the leader writes");
+    auto numbers = [list](const std::string& name, auto& values, CountRange range, const std::string& help) {
+        list(name, values, help)->transform(whole_number(range.least, range.most));
+    };
+    numbers("--followers", options->grid.followers, follower_range,
+            "Number of nodes whose data the leader has received");
+    numbers("--writers", options->grid.writers, writer_range, "Number of writer threads");
+    numbers("--files", options->grid.files, file_range, "Number of files that the leader writes");
     list("--placement", options->placements,
          "append (the library does this), contiguous (eq. 1), interleaved (eq. 2)");
     list("--buffer", options->buffer_bytes, "Size of a buffer; a chunk has the same size");
-    list("--buffers", options->grid.buffers, "Number of buffers");
+    numbers("--buffers", options->grid.buffers, buffer_range, "Number of buffers");
     list("--block", options->block_bytes, "Alignment of extents; 0: as the file system prefers");
     list("--engine", options->engines, "auto, posix or io_uring");
-    list("--queue-depth", options->grid.queue_depths, "Requests in flight per writer (io_uring)");
+    numbers("--queue-depth", options->grid.queue_depths, queue_depth_range,
+            "Requests in flight per writer (io_uring)");
     list("--direct", options->directs,
          "Direct I/O: off, auto or on; or uncached: written through the page cache, and not kept there");
     command->add_option("--repeat", options->repetitions, "Number of runs of each configuration, interleaved")
+        ->transform(whole_number(1, 1000))
         ->capture_default_str();
     command->add_option("-o,--output", options->output, "Write the results to PREFIX.json and PREFIX.csv")
         ->capture_default_str()

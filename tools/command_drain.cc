@@ -3,13 +3,14 @@
 //
 //   1  find the directories with plan records
 //   2  one pass over each of them
-//   3  if several directories lie here, go back to 1 until no pass writes anything more: the node
+//   3  if several directories lie here, go back to 1 until no pass writes or finishes anything: the node
 //      that writes the last share finishes the epoch, and the others hear of it in their next pass
 //   4  with --wait, go back to 1 every few seconds while other nodes are missing
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -18,6 +19,7 @@
 #include <thread>
 #include <tuple>
 
+#include "base/log.h"
 #include "base/units.h"
 #include "bench/interrupt.h"
 #include "catalog/catalog.h"
@@ -25,11 +27,13 @@
 #include "config/config.h"
 #include "drain/node_drain.h"
 #include "drain/recorded_epochs.h"
+#include "drain/tier_pass.h"
+#include "forget.h"
 #include "progress.h"
 #include "shared/retention.h"
 #include "text.h"
+#include "threads/mutex.h"
 #include "tier_settings.h"
-#include "waiting.h"
 
 namespace tailrace::internal::tool {
 
@@ -48,6 +52,7 @@ struct Options {
     std::string job;
     std::string wait;
     std::string for_lost;
+    ForgetOptions forget;
     bool newest_first = false;
     bool dry_run = false;
     bool json = false;
@@ -93,7 +98,7 @@ Fate fate_of(DrainedEpoch::State state) {
 struct Share {
     Fate fate = Fate::waiting;
     std::string why;
-    std::vector<std::string> waiting_for;
+    std::vector<AwaitedNodes> waiting_for;
     int round = 0;      // in which its record was last seen
     bool more = false;  // a later pass may write the share of a lost node
 };
@@ -118,11 +123,11 @@ struct Summary {
             ->second;
     }
     Fate fate() const { return decisive().fate; }
-    std::vector<std::string> waiting_for() const {
-        std::vector<std::string> all;
+    std::vector<AwaitedNodes> waiting_for() const {
+        std::vector<AwaitedNodes> all;
         for (const auto& [directory, share] : shares)
             all.insert(all.end(), share.waiting_for.begin(), share.waiting_for.end());
-        return merge_waiting(all);
+        return merge_awaited(all);
     }
     std::string text(bool with_bytes = true) const {
         std::string said;
@@ -143,7 +148,7 @@ struct Summary {
                 said = "stopped before its share was written";
                 break;
             case Fate::waiting:
-                said = fmt::format("waiting for {}", fmt::join(waiting_for(), ", "));
+                said = "waiting for " + to_string(waiting_for());
                 break;
         }
         if (with_bytes && written_bytes > 0)
@@ -154,13 +159,28 @@ struct Summary {
     }
 };
 
-// <job>-<hash>.node<number>
-bool is_of_job(const std::string& directory, const std::string& job) {
-    const std::string name = directory.substr(directory.rfind('/') + 1);
-    const auto end = name.rfind(".node");
-    const auto hash = end == std::string::npos ? end : name.rfind('-', end);
-    return job.empty() || (hash != std::string::npos && name.substr(0, hash) == job);
-}
+// Each round finds the same things again. What the library warns of is printed once.
+class WarnOnce {
+  public:
+    WarnOnce() {
+        set_log_callback([this](LogLevel level, std::string_view message) { hear(level, message); });
+    }
+    ~WarnOnce() { set_log_callback({}); }
+    WarnOnce(const WarnOnce&) = delete;
+    WarnOnce& operator=(const WarnOnce&) = delete;
+
+  private:
+    void hear(LogLevel level, std::string_view message) {
+        static constexpr std::array<const char*, 4> names = {"debug", "info", "warning", "error"};
+        MutexLock lock(mutex_);
+        if (level >= LogLevel::warning && !said_.emplace(message).second) return;
+        std::fprintf(stderr, "tailrace: %s: %s\n", names[static_cast<size_t>(level)],
+                     std::string(message).c_str());
+    }
+
+    Mutex mutex_;
+    std::set<std::string> said_ GUARDED_BY(mutex_);
+};
 
 class Drain {
   public:
@@ -172,7 +192,8 @@ class Drain {
           local_(local),
           shared_(shared),
           drain_(config, std::move(local), std::move(shared)) {
-        drain_.watch([this](const DrainedEpoch& epoch, uint64_t bytes) { show(epoch, bytes); });
+        drain_.watch(
+            [this](const DrainedEpoch& epoch, uint64_t share, uint64_t bytes) { show(epoch, share, bytes); });
         if (for_lost) drain_.write_for(lost_.emplace(*for_lost));
     }
 
@@ -180,7 +201,7 @@ class Drain {
     Status run(std::chrono::seconds wait) {
         const auto begun = Clock::now(), deadline = begun + wait;
         Clock::duration nap = first_nap;
-        std::string said;
+        std::set<std::string> said;
         while (true) {
             TAILRACE_ASSIGN(const bool moved, round());
             if (stopped() || options_.dry_run) return {};
@@ -195,16 +216,16 @@ class Drain {
             if (const auto next = next_lost()) until = std::max(until, *next);
             if (any_in_use()) until = std::max(until, begun + patience);
             if (Clock::now() >= until) return {};
-            if (missing != said && (Clock::now() < deadline || next_lost()))
+            if ((Clock::now() < deadline || next_lost()) && said.insert(missing).second)
                 std::fprintf(stderr, "tailrace: drain: %s; looking again for %s\n",
                              printable(missing).c_str(), age_text(seconds_until(until)).c_str());
-            said = missing;
             sleep_until(std::min(until, Clock::now() + nap));
             nap = std::min<Clock::duration>(nap * 2, longest_nap);
         }
     }
 
     const std::map<EpochId, Summary>& epochs() const { return epochs_; }
+    const std::set<std::string>& skipped() const { return skipped_; }
     bool stopped() const { return interrupt_.flag(); }
 
   private:
@@ -231,55 +252,50 @@ class Drain {
         while (!stopped() && Clock::now() < when) std::this_thread::sleep_for(50ms);
     }
 
-    // Returns whether another round could find more, because a share was written in this one.
+    // Returns whether another round could find more, because a share was written or an epoch finished in
+    // this one.
     Result<bool> round() {
         ++round_;
-        TAILRACE_ASSIGN(auto directories, directories_to_drain(*local_, local_dir_));
-        std::erase_if(directories, [&](const auto& path) { return !is_of_job(path, options_.job); });
         bool moved = false;
-        for (const auto& directory : directories) moved |= visit(directory);
+        size_t directories = 0;
+        const auto pass = [this](const std::string& directory) {
+            return options_.dry_run ? drain_.look(directory)
+                                    : drain_.pass(
+                                          directory, [this] { return stopped(); },
+                                          options_.newest_first ? NodeDrain::Order::newest_first
+                                                                : NodeDrain::Order::oldest_first);
+        };
+        TAILRACE_ASSIGN(const auto skipped, pass_over_tier(*local_, local_dir_, options_.job, pass,
+                                                           [&](const DirectoryPass& passed) {
+                                                               ++directories;
+                                                               moved |= hear(passed);
+                                                           }));
+        for (const auto& sentence : skipped)
+            if (skipped_.insert(sentence).second)
+                std::fprintf(stderr, "tailrace: drain: %s\n", printable(sentence).c_str());
         ask_about_the_gone();
-        return moved && directories.size() > 1;
+        return moved && directories > 1;
     }
 
-    bool visit(const std::string& directory) {
-        const auto pass = options_.dry_run ? drain_.look(directory)
-                                           : drain_.pass(
-                                                 directory, [this] { return stopped(); },
-                                                 options_.newest_first ? NodeDrain::Order::newest_first
-                                                                       : NodeDrain::Order::oldest_first);
+    bool hear(const DirectoryPass& passed) {
         progress_.reset();
         bool moved = false;
-        std::string shared_dir;
-        std::set<EpochKey> heard;
-        Share rest{Fate::failed, "its plan record cannot be used", {}, round_};
-        if (!pass.ok()) {
-            rest.why = pass.status().message();
-        } else {
-            for (const auto& epoch : pass->epochs) {
-                Summary& summary = epochs_[{epoch.shared_dir, epoch.job, epoch.key}];
-                summary.shares[directory] = {fate_of(epoch.state), epoch.why.message(), epoch.waiting_for,
-                                             round_, epoch.may_write_more};
-                summary.written_bytes += epoch.written_bytes;
-                summary.written_for.insert(epoch.wrote_for.begin(), epoch.wrote_for.end());
-                moved |= epoch.written_bytes > 0 || epoch.state == DrainedEpoch::State::committed;
-                heard.insert(epoch.key);
-                shared_dir = epoch.shared_dir;
-            }
-            if (!pass->busy.ok()) {
-                rest.fate = Fate::in_use;
-                rest.why = pass->busy.message();
-                const auto records = list_plan_records(*local_, directory);
-                if (records.ok() && !records->empty()) shared_dir = records->front().record.shared_dir;
-            }
+        for (const auto& epoch : passed.pass.epochs) {
+            Summary& summary = epochs_[{epoch.shared_dir, epoch.job, epoch.key}];
+            Share& share = summary.shares[passed.directory];
+            // A record that cannot be removed tells of a committed epoch in every round.
+            const bool finished =
+                epoch.state == DrainedEpoch::State::committed && share.fate != Fate::committed;
+            share = {fate_of(epoch.state), epoch.why.message(), epoch.waiting_for, round_,
+                     epoch.may_write_more};
+            summary.written_bytes += epoch.written_bytes;
+            summary.written_for.insert(epoch.wrote_for.begin(), epoch.wrote_for.end());
+            moved |= epoch.written_bytes > 0 || finished;
         }
-        // Records that the pass says nothing of.
-        const auto files = local_->list(directory);
-        if (!files.ok()) return moved;
-        for (const auto& file : *files) {
-            const auto name = parse_plan_file_name(file.name);
-            if (!name || name->unfinished || heard.contains(name->key)) continue;
-            epochs_[{shared_dir, name->job, name->key}].shares[directory] = rest;
+        for (const auto& record : passed.untold) {
+            const auto fate = record.why.code() == Code::busy ? Fate::in_use : Fate::failed;
+            epochs_[{record.shared_dir, record.name.job, record.name.key}].shares[passed.directory] = {
+                fate, record.why.message(), {}, round_};
         }
         return moved;
     }
@@ -313,26 +329,28 @@ class Drain {
         return fmt::format("{}", fmt::join(missing, "; "));
     }
 
-    void show(const DrainedEpoch& epoch, uint64_t bytes) {
+    void show(const DrainedEpoch& epoch, uint64_t share_bytes, uint64_t bytes) {
         if (bytes == 0) {
             progress_.emplace(
                 fmt::format("tailrace: drain: writing {} of {}", to_string(epoch.key), epoch.job),
-                epoch.bytes);
+                share_bytes);
             shown_bytes_ = 0;
         }
         if (!progress_ || bytes < shown_bytes_) return;
         progress_->add(bytes - shown_bytes_);
         shown_bytes_ = bytes;
-        if (bytes == epoch.bytes) progress_->finished("written");
+        if (bytes == share_bytes) progress_->finished("written");
     }
 
     const Options& options_;
     const std::string local_dir_;
     const std::shared_ptr<Storage> local_, shared_;
     const Interrupt interrupt_;
+    const WarnOnce warn_once_;
     std::optional<LostNodes> lost_;
     NodeDrain drain_;
     std::map<EpochId, Summary> epochs_;
+    std::set<std::string> skipped_;  // sentences about directories
     int round_ = 0;
     std::optional<Progress> progress_;
     uint64_t shown_bytes_ = 0;
@@ -344,7 +362,7 @@ nlohmann::ordered_json to_json(const EpochId& id, const Summary& summary) {
     const auto fate = summary.fate();
     json["state"] = name_of(fate);
     if (fate == Fate::failed || fate == Fate::in_use) json["why"] = summary.decisive().why;
-    if (fate == Fate::waiting) json["waiting_for"] = summary.waiting_for();
+    if (fate == Fate::waiting) json["waiting_for"] = texts_of(summary.waiting_for());
     json["written_bytes"] = summary.written_bytes;
     if (!summary.written_for.empty()) json["written_for"] = summary.written_for;
     json["directories"] = nlohmann::ordered_json::array();
@@ -383,6 +401,12 @@ Exit run(const Options& options) {
         make_system_storage({.engine = config->io_engine, .queue_depth = config->queue_depth});
     if (!shared_storage.ok()) return report(shared_storage.status());
 
+    if (!options.forget.shared_dir.empty()) {
+        auto forget_options = options.forget;
+        forget_options.job = options.job;
+        forget_options.json = options.json;
+        return forget(forget_options, config->local_dir, **local_storage, **shared_storage);
+    }
     Drain drain(options, *config, for_lost, std::move(*local_storage), std::move(*shared_storage));
     if (const Status done = drain.run(wait); !done.ok()) return report(done);
     const Exit exit = exit_of(drain);
@@ -390,6 +414,7 @@ Exit run(const Options& options) {
         nlohmann::ordered_json json{{"local_dir", config->local_dir}, {"ok", exit == exit_ok}};
         json["epochs"] = nlohmann::ordered_json::array();
         for (const auto& [id, summary] : drain.epochs()) json["epochs"].push_back(to_json(id, summary));
+        if (!drain.skipped().empty()) json["skipped"] = drain.skipped();
         print_json(json);
         return exit;
     }
@@ -412,17 +437,26 @@ Command add_drain(CLI::App& program) {
     command->add_option("--local-dir,--local", options->local_dir,
                         "The node-local tier (default: as a session finds it)");
     command->add_option("--name", options->job, "Only this job's epochs (the setting `name`)");
-    command->add_option(
+    auto* wait = command->add_option(
         "--wait", options->wait,
         "Go on until other nodes have written their share too, or a session has ended, for this "
         "long at most: 90s, 5min");
-    command->add_option(
+    auto* for_lost = command->add_option(
         "--for-lost", options->for_lost,
         "Also write the share of a node that has not begun to after this time (0s, 30s), from "
         "the copy that lies here of what it captured (redundancy = partner)");
-    command->add_flag("--newest-first", options->newest_first,
-                      "Write the newest epoch first, for when time is short");
-    command->add_flag("--dry-run", options->dry_run, "Only say what there is, and for whom it waits");
+    auto* newest_first = command->add_flag("--newest-first", options->newest_first,
+                                           "Write the newest epoch first, for when time is short");
+    auto* dry_run =
+        command->add_flag("--dry-run", options->dry_run, "Only say what there is, and for whom it waits");
+    auto* forget = command->add_option(
+        "--forget", options->forget.shared_dir,
+        "Write nothing: remove what lies here for this shared directory, which is gone for good (without "
+        "--yes: only say what)");
+    forget->excludes(wait)->excludes(for_lost)->excludes(newest_first)->excludes(dry_run);
+    command->add_flag("--yes", options->forget.yes, "With --forget: remove it")->needs(forget);
+    command->add_flag("--force", options->forget.force, "With --forget: also if the directory is there")
+        ->needs(forget);
     command->add_flag("--json", options->json, "Print one JSON document");
     command->footer(
         "For a job script, after the program has died: an epoch that all ranks had captured is committed\n"
@@ -433,17 +467,24 @@ Command add_drain(CLI::App& program) {
         "nodes; drain does it before these nodes are gone.\n\n"
         "It needs the node-local tier (as TAILRACE_LOCAL_DIR or the configuration file says, if the program\n"
         "was told so) and the shared directory under its path. Everything else is in the plan records\n"
-        "beside the captured parts. An epoch without a plan record is left to the next session.\n\n"
+        "beside the captured parts. An epoch without a plan record is left to the next session. Of epochs\n"
+        "that the program has kept on the nodes (shared_every, queue_policy) only the newest is committed.\n"
+        "A node's directory of another user is not trusted: it is skipped, and named.\n\n"
         "If a node is lost, its epochs wait for it. Where nodes keep copies of each other's captured parts,\n"
         "the node with the copy writes the share of the lost one, if told to (--for-lost). It locks that\n"
         "share, so nothing is harmed if the node was only late. The shared file system must have locks.\n\n"
+        "What was captured for a shared directory that is gone for good stays on the nodes, and fails, "
+        "until\n"
+        "--forget removes it, on each node. No session restores it then. It is refused while a session, an\n"
+        "agent or another drain uses what is to go.\n\n"
         "Exit status: 0 nothing is left to do, every epoch is committed or superseded by a newer one;\n"
         "1 an epoch failed; 4 a session uses the directory; 5 this node has written its share, and other\n"
         "nodes have to write theirs; 130 interrupted, the next drain goes on.\n\n"
         "  srun --ntasks-per-node=1 tailrace drain --wait 5min     in a Slurm job, after the program\n"
         "  srun ... tailrace drain --for-lost 30s                  ... if a node may be lost\n"
         "  mpiexec -ppn 1 tailrace drain --newest-first            with MPICH\n"
-        "  tailrace drain --dry-run                                what is there?");
+        "  tailrace drain --dry-run                                what is there?\n"
+        "  tailrace drain --forget /scratch/run7 --yes             /scratch/run7 will not come back");
     return [options](Storage&) { return run(*options); };
 }
 

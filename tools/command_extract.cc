@@ -1,5 +1,5 @@
-// tailrace extract: writes one rank's region as raw bytes, or a global array (or a box of it) as a
-// .npy file.
+// tailrace extract: writes one rank's region as raw bytes, a global array (or a box of it) as a .npy
+// file, or the files of the program into a directory.
 //
 // The reader fills the output file's memory directly. So what is extracted need not fit into RAM.
 #include <fmt/format.h>
@@ -12,10 +12,12 @@
 #include "box_text.h"
 #include "command.h"
 #include "epoch_directory.h"
+#include "extract_files.h"
 #include "npy.h"
 #include "output_file.h"
 #include "read/epoch_reader.h"
 #include "text.h"
+#include "whole_number.h"
 
 namespace tailrace::internal::tool {
 
@@ -27,6 +29,8 @@ struct Options {
     std::string region;
     std::string array;
     std::string box;
+    bool files = false;
+    bool by_rank = false;
     std::string output;
     bool force = false;
     bool json = false;
@@ -60,7 +64,9 @@ Result<Extracted> extract_array(EpochReader& reader, const Options& options) {
     }
     Box box{std::vector<uint64_t>(found->shape.size(), 0), found->shape};
     if (!options.box.empty()) {
-        TAILRACE_ASSIGN(box, parse_box(options.box, found->shape));
+        auto given = parse_box(options.box, found->shape);
+        if (!given.ok()) return given.status().with_context("--box");
+        box = std::move(*given);
     }
     const uint64_t bytes = box.elements() * element_bytes(found->type);
     const std::string header = npy_header(found->type, box.shape);
@@ -101,18 +107,60 @@ void print_result(const Options& options, const EpochKey& key, const Extracted& 
             "(a.astype('u4') << 16).view('f4')\n");
 }
 
-Exit run(const Options& options, Storage& storage) {
+void print_files(const Options& options, const EpochKey& key, const std::vector<ExtractedFile>& files) {
+    uint64_t bytes = 0;
+    auto listed = nlohmann::ordered_json::array();
+    for (const auto& file : files) {
+        bytes += file.bytes;
+        listed.push_back(
+            {{"rank", file.rank}, {"name", file.name}, {"path", file.path}, {"bytes", file.bytes}});
+    }
+    if (options.json)
+        return print_json({{"epoch", key.epoch},
+                           {"run", key.run},
+                           {"output", options.output},
+                           {"data_bytes", bytes},
+                           {"files", listed}});
+    print(fmt::format("{} of {}: {} in {}{}\n", counted(files.size(), "file"), to_string(key),
+                      format_bytes(bytes), printable(options.output),
+                      files.front().path == files.front().name ? "" : ", in a directory for each rank"));
+}
+
+Exit extract_all_files(const Options& options, EpochReader& reader) {
+    const auto files = extract_files(reader, options.output, options.rank, options.by_rank);
+    if (!files.ok()) return report(files.status());
+    print_files(options, reader.key(), *files);
+    return exit_ok;
+}
+
+// What of the options does not fit together.
+Status check_files_options(const Options& options) {
+    if (!options.region.empty() || !options.array.empty() || !options.box.empty())
+        return Status(Code::invalid_argument, "--files goes with neither --region, --array nor --box");
+    if (options.force)
+        return Status(
+            Code::invalid_argument,
+            "--force replaces a file, and --files writes a directory: name one that does not exist");
+    return {};
+}
+
+Status check_options(const Options& options) {
+    if (options.files) return check_files_options(options);
+    if (options.by_rank) return Status(Code::invalid_argument, "--by-rank needs --files");
     if (options.region.empty() == options.array.empty())
-        return report(Status(Code::invalid_argument, "give either --rank and --region, or --array"));
+        return Status(Code::invalid_argument, "give either --rank and --region, or --array, or --files");
     if (!options.region.empty() && !options.rank)
-        return report(
-            Status(Code::invalid_argument,
-                   fmt::format("--region '{}' needs --rank, the rank that saved it", options.region)));
+        return Status(Code::invalid_argument,
+                      fmt::format("--region '{}' needs --rank, the rank that saved it", options.region));
     if (options.array.empty() && !options.box.empty())
-        return report(Status(Code::invalid_argument, "--box needs --array"));
+        return Status(Code::invalid_argument, "--box needs --array");
     if (!options.array.empty() && options.rank)
-        return report(
-            Status(Code::invalid_argument, "--array is assembled from all ranks: leave --rank out"));
+        return Status(Code::invalid_argument, "--array is assembled from all ranks: leave --rank out");
+    return {};
+}
+
+Exit run(const Options& options, Storage& storage) {
+    if (const Status checked = check_options(options); !checked.ok()) return report(checked);
     auto epoch = choose_epoch(storage, options.choice);
     if (!epoch.ok()) return report(epoch.status());
     if (!epoch->why.ok()) {
@@ -121,6 +169,7 @@ Exit run(const Options& options, Storage& storage) {
     }
     auto reader = EpochReader::open(storage, storage, epoch->sources());
     if (!reader.ok()) return report(reader.status());
+    if (options.files) return extract_all_files(options, **reader);
     auto extracted =
         options.array.empty() ? extract_region(**reader, options) : extract_array(**reader, options);
     if (!extracted.ok()) return report(extracted.status());
@@ -132,22 +181,30 @@ Exit run(const Options& options, Storage& storage) {
 
 Command add_extract(CLI::App& program) {
     auto options = std::make_shared<Options>();
-    CLI::App* command =
-        program.add_subcommand("extract", "Write a rank's region, or a global array as .npy, to a file");
+    CLI::App* command = program.add_subcommand(
+        "extract", "Write a rank's region, a global array as .npy, or the program's files");
     options->choice.add_to(*command, true);
-    command->add_option("--rank", options->rank, "Rank whose region to write")->check(CLI::NonNegativeNumber);
+    command->add_option("--rank", options->rank, "Rank whose region, or whose files, to write")
+        ->transform(whole_number());
     command->add_option("--region", options->region, "Region to write, as raw bytes");
     command->add_option("--array", options->array, "Global array to write, as a NumPy .npy file");
     command->add_option("--box", options->box, "Part of the array: FROM:TO for each dimension");
-    command->add_option("-o,--output", options->output, "File to write")->required();
+    command->add_flag("--files", options->files, "Write the files of the program, of all ranks or of one");
+    command->add_flag("--by-rank", options->by_rank, "With --files: a directory for each rank");
+    command->add_option("-o,--output", options->output, "File to write; with --files, directory to make")
+        ->required();
     command->add_flag("--force", options->force, "Replace the file if it exists");
     command->add_flag("--json", options->json, "Print one JSON document about what was written");
     command->footer(
         "`tailrace show` lists the names. The file appears complete and checked, or not at all. Either end\n"
-        "of a box's range may be left out (:10, 5:, :). One number selects one index.\n\n"
+        "of a box's range may be left out (:10, 5:, :). One number selects one index. With --files a new\n"
+        "directory has the files under their names; if ranks used the same, each rank's are in rank00000 "
+        "and\n"
+        "so on.\n\n"
         "  tailrace extract /scratch/run7 1200 --array density -o density.npy\n"
         "  tailrace extract /scratch/run7 newest --array density --box 0:64,:,32 -o slice.npy\n"
-        "  tailrace extract /scratch/run7 newest --rank 3 --region particles -o particles.bin");
+        "  tailrace extract /scratch/run7 newest --rank 3 --region particles -o particles.bin\n"
+        "  tailrace extract /scratch/run7 newest --files -o restart");
     return [options](Storage& storage) { return run(*options, storage); };
 }
 

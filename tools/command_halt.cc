@@ -18,16 +18,19 @@
 #include "text.h"
 #include "threads/executor.h"
 #include "when/halt_file.h"
+#include "whole_number.h"
 
 namespace tailrace::internal::tool {
 
 namespace {
 
+constexpr uint64_t most_saves = 999'999'999'999'999;
+
 struct Options {
     std::string directory;
     bool now = false;
     std::optional<uint64_t> after;
-    std::string at;
+    std::optional<std::string> at;
     bool cancel = false;
     bool json = false;
 };
@@ -40,11 +43,15 @@ std::string own_name() {
     return fmt::format("{}@{}", user != nullptr ? user->pw_name : std::to_string(geteuid()), host.data());
 }
 
-// Whether a session holds the directory. Nothing if that cannot be known here.
+// Whether a session holds the directory. Nothing if that cannot be known here. Drains share it, and obey
+// nobody.
 std::optional<bool> in_use(Storage& storage, const std::string& directory) {
-    const auto lock = storage.lock_directory(directory);
-    if (lock.ok()) return false;
-    return lock.status().code() == Code::busy ? std::optional(true) : std::nullopt;
+    for (const auto kind : {LockKind::exclusive, LockKind::shared}) {
+        const auto lock = storage.lock_directory(directory, kind);
+        if (lock.ok()) return false;
+        if (lock.status().code() != Code::busy) return std::nullopt;
+    }
+    return true;
 }
 
 // A session obeys only its own user's file.
@@ -90,9 +97,11 @@ Result<Halt> order_of(const Options& options) {
     if (options.after) {
         halt.kind = HaltKind::after;
         halt.after_saves = *options.after;
-    } else if (!options.at.empty()) {
+    } else if (options.at) {
         halt.kind = HaltKind::at;
-        TAILRACE_ASSIGN(halt.at_unix, parse_moment(options.at, static_cast<int64_t>(std::time(nullptr))));
+        const auto at = parse_moment(*options.at, static_cast<int64_t>(std::time(nullptr)));
+        if (!at.ok()) return at.status().with_context("--at");
+        halt.at_unix = *at;
     }
     return halt;
 }
@@ -101,7 +110,7 @@ Exit run(const Options& options, Storage& storage) {
     // Also says so where it is no directory.
     if (const auto listed = storage.list(options.directory); !listed.ok()) return report(listed.status());
     if (options.cancel) return cancel(options, storage);
-    if (!options.now && !options.after && options.at.empty()) return show(options, storage);
+    if (!options.now && !options.after && !options.at) return show(options, storage);
     const auto halt = order_of(options);
     if (!halt.ok()) return report(halt.status());
     if (const Status written = write_halt(storage, options.directory, *halt); !written.ok())
@@ -131,7 +140,7 @@ Command add_halt(CLI::App& program) {
     command->add_option("DIR", options->directory, "The job's shared directory")->required();
     auto* now = command->add_flag("--now", options->now, "At its next steps");
     auto* after = command->add_option("--after", options->after, "After this many saves from now on")
-                      ->check(CLI::NonNegativeNumber);
+                      ->transform(whole_number(0, most_saves));
     auto* at = command->add_option(
         "--at", options->at, "At this time: 18:00, 2026-11-24T18:00 (with a Z: UTC), or seconds since 1970");
     auto* cancel = command->add_flag("--cancel", options->cancel, "Take the order back");

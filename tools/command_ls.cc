@@ -83,7 +83,7 @@ nlohmann::ordered_json to_json(const NodeLocalEpoch& epoch) {
     }
     if (!epoch.host.empty()) json["host"] = epoch.host;
     json["directories"] = epoch.directories;
-    if (!epoch.waiting_for.empty()) json["waiting_for"] = epoch.waiting_for;
+    if (!epoch.waiting_for.empty()) json["waiting_for"] = texts_of(epoch.waiting_for);
     if (!epoch.captured_for.empty()) json["captured_for"] = epoch.captured_for;
     return json;
 }
@@ -129,9 +129,9 @@ void print_table(const std::vector<ListedEpoch>& epochs, const std::vector<Lefto
 }
 
 Exit run(const Options& options, Storage& storage) {
-    auto found = find_epochs(storage, options.directory, options.job);
-    if (!found.ok()) return report(found.status());
-    const auto epochs = judge_listed(storage, std::move(found->epochs));
+    const auto listed = list_epochs(storage, options.directory, options.job);
+    if (!listed.ok()) return report(listed.status());
+    const auto& epochs = listed->epochs;
     // If the directory is a node-local tier itself, or one file, only what lies there is listed.
     const bool shared =
         storage.list(options.directory).ok() &&
@@ -143,7 +143,7 @@ Exit run(const Options& options, Storage& storage) {
         elsewhere = find_node_local(storage, options.directory, options.job, epochs, options.local_dirs);
     if (!options.json) {
         if (epochs.empty()) say_that_none_is_there(options, storage);
-        print_table(epochs, found->leftovers, kept);
+        print_table(epochs, listed->leftovers, kept);
         for (const NodeLocalEpoch& epoch : elsewhere)
             print(fmt::format("note: {}\n", printable(epoch.text())));
         if (const auto halt = halt_note(storage, options.directory); shared && halt)
@@ -154,7 +154,7 @@ Exit run(const Options& options, Storage& storage) {
     json["epochs"] = nlohmann::ordered_json::array();
     for (const ListedEpoch& epoch : epochs) json["epochs"].push_back(to_json(epoch, kept));
     json["leftovers"] = nlohmann::ordered_json::array();
-    for (const Leftover& leftover : found->leftovers)
+    for (const Leftover& leftover : listed->leftovers)
         json["leftovers"].push_back({{"path", leftover.path}, {"why", leftover.why.message()}});
     json["node_local"] = nlohmann::ordered_json::array();
     for (const NodeLocalEpoch& epoch : elsewhere) json["node_local"].push_back(to_json(epoch));
@@ -189,9 +189,9 @@ Command add_ls(CLI::App& program) {
         "run's. FILES: files that exist / files that belong to the epoch. A directory without epochs is not\n"
         "an error: standard error says so, and the exit status is 0.\n\n"
         "A note names each newer epoch that lies only in a node-local tier, as far as this node and the\n"
-        "records of sessions tell. A copy of the directory does not contain such an epoch. If the nodes can\n"
-        "finish it without its program (tailrace drain), the note says which of them it waits for. Another\n"
-        "note says that somebody has asked the job to stop (tailrace halt).\n\n"
+        "records of sessions tell, and how to bring it here. A copy of the directory does not contain such "
+        "an\n"
+        "epoch. Another note says that somebody has asked the job to stop (tailrace halt).\n\n"
         "  tailrace ls /scratch/run7\n"
         "  tailrace ls --json /scratch/run7 | jq '.epochs[] | select(.state == \"complete\") | .epoch'");
     return [options](Storage& storage) { return run(*options, storage); };

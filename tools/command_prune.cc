@@ -22,6 +22,7 @@
 #include "shared/epoch_files.h"
 #include "shared/pruning.h"
 #include "text.h"
+#include "whole_number.h"
 
 namespace tailrace::internal::tool {
 
@@ -136,9 +137,6 @@ Exit run(const Options& options, Storage& storage) {
     if (!options.keep && options.older_than.empty() && !options.leftovers)
         return report(Status(Code::invalid_argument,
                              "no rule says what to remove: give --keep, --older-than or --leftovers"));
-    if (options.keep && *options.keep == 0)
-        return report(
-            Status(Code::invalid_argument, "--keep 0 would leave nothing: at least 1 epoch is kept"));
 
     const std::string& directory = options.choice.directory;
     auto lock = storage.lock_directory(directory);
@@ -156,9 +154,9 @@ Exit run(const Options& options, Storage& storage) {
                 "nothing was removed: this file system cannot tell whether a session is writing, and an "
                 "incomplete epoch may still be on its way"));
     }
-    auto found = find_job(storage, options.choice);
-    if (!found.ok()) return report(found.status());
-    const auto epochs = judge_listed(storage, std::move(*found));
+    const auto listed = list_job(storage, options.choice);
+    if (!listed.ok()) return report(listed.status());
+    const auto& epochs = *listed;
     rule.nobody_writes = lock.ok();
     const auto removals = choose(storage, epochs, rule);
 
@@ -193,7 +191,7 @@ Command add_prune(CLI::App& program) {
     command->add_option("--job", options->choice.job,
                         "Job name, where the directory holds several jobs' files");
     command->add_option("--keep", options->keep, "Number of complete epochs to keep, the newest ones")
-        ->check(CLI::NonNegativeNumber);
+        ->transform(whole_number(1, UINT32_MAX));
     command->add_option("--older-than", options->older_than,
                         "Remove only older epochs: 90s, 15min, 12h, 7d, 2w");
     command->add_flag("--leftovers", options->leftovers, "Also remove epochs that were never completed");

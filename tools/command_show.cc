@@ -15,6 +15,7 @@
 #include "halt_note.h"
 #include "read/epoch_reader.h"
 #include "text.h"
+#include "whole_number.h"
 
 namespace tailrace::internal::tool {
 
@@ -39,6 +40,7 @@ Json to_json(const Region& region) {
         json["local_shape"] = region.array->local_shape;
         json["may_have_gaps"] = region.array->may_have_gaps;
         json["may_overlap"] = region.array->may_overlap;
+        json["is_list"] = region.array->is_list;
     }
     return json;
 }
@@ -52,9 +54,12 @@ Json to_json(const PartManifest& manifest) {
     return json;
 }
 
-std::string declared_text(bool may_have_gaps, bool may_overlap) {
-    if (may_have_gaps) return may_overlap ? "gaps, overlap" : "gaps";
-    return may_overlap ? "overlap" : "-";
+// Of a rank's piece, or of a whole array.
+template <class Array>
+std::string declared_text(const Array& array) {
+    if (array.is_list) return "list";
+    if (array.may_have_gaps) return array.may_overlap ? "gaps, overlap" : "gaps";
+    return array.may_overlap ? "overlap" : "-";
 }
 
 std::string table_of(const PartManifest& manifest) {
@@ -68,8 +73,7 @@ std::string table_of(const PartManifest& manifest) {
         for (uint64_t at : region.array->offset) offset += (offset.empty() ? "" : ", ") + std::to_string(at);
         table.add({printable(region.name), std::to_string(region.bytes),
                    std::string(element_type_name(region.array->type)), shape_text(region.array->global_shape),
-                   offset, shape_text(region.array->local_shape),
-                   declared_text(region.array->may_have_gaps, region.array->may_overlap)});
+                   offset, shape_text(region.array->local_shape), declared_text(*region.array)});
     }
     return table.text();
 }
@@ -180,6 +184,7 @@ Exit show_all_ranks(const Options& options, const ListedEpoch& epoch, EpochReade
                                       {"complete", array.complete},
                                       {"may_have_gaps", array.may_have_gaps},
                                       {"may_overlap", array.may_overlap},
+                                      {"is_list", array.is_list},
                                       {"fault", array.fault ? Json(array.fault->sentence) : Json()}});
         json["regions"] = Json::array();
         for (const RegionSummary& region : regions)
@@ -196,8 +201,7 @@ Exit show_all_ranks(const Options& options, const ListedEpoch& epoch, EpochReade
         Table table({"ARRAY", "TYPE", "GLOBAL SHAPE", "COMPLETE", "DECLARED"});
         for (const GlobalArray& array : arrays)
             table.add({printable(array.name), std::string(element_type_name(array.type)),
-                       shape_text(array.shape), completeness_text(array),
-                       declared_text(array.may_have_gaps, array.may_overlap)});
+                       shape_text(array.shape), completeness_text(array), declared_text(array)});
         print("\n" + table.text());
     }
     if (!regions.empty()) {
@@ -383,10 +387,10 @@ Command add_show(CLI::App& program) {
         ->required();
     command->add_option("EPOCH", options->choice.epoch, "Epoch number, or 'newest' (the default)");
     command->add_option("--rank", options->rank, "Show this rank's regions, one by one")
-        ->check(CLI::NonNegativeNumber);
+        ->transform(whole_number());
     command->add_option("--job", options->choice.job, "Job name, if the directory holds several jobs' files");
     command->add_option("--run", options->choice.run, "Run number, if several runs saved the epoch")
-        ->check(CLI::NonNegativeNumber);
+        ->transform(whole_number());
     command->add_flag("--json", options->json, "Print one JSON document");
     command->footer(
         "  tailrace show /scratch/run7\n"

@@ -15,6 +15,7 @@
 #include "command.h"
 #include "config/config.h"
 #include "text.h"
+#include "whole_number.h"
 
 namespace tailrace::internal::tool {
 
@@ -173,16 +174,18 @@ Exit run(Options& options, Storage& storage) {
     if (const Status status = options.load.complete(); !status.ok()) return report(status);
     const auto budget = parse_age(options.budget);
     if (!budget.ok()) return report(budget.status().with_context("--time"));
+    if (*budget == 0)
+        return report(
+            Status(Code::invalid_argument, fmt::format("--time takes 1s or more, not {}", options.budget)));
     TuneLimits limits;
     limits.most_writers = options.most_writers;
     const auto memory = parse_bytes(options.memory);
     if (!memory.ok()) return report(memory.status().with_context("--memory"));
     limits.most_memory_bytes = *memory;
-    if (limits.most_writers == 0)
-        return report(Status(Code::invalid_argument, "--most-writers takes 1 or more"));
     if (limits.most_memory_bytes < least_tuned_memory_bytes)
-        return report(Status(Code::invalid_argument, fmt::format("--memory takes {} or more",
-                                                                 format_bytes(least_tuned_memory_bytes))));
+        return report(Status(Code::invalid_argument,
+                             fmt::format("--memory takes {} or more, not {}",
+                                         format_bytes(least_tuned_memory_bytes), options.memory)));
     const auto defaults = default_case(options.load);
     if (!defaults.ok()) return report(defaults.status());
     Status named = check_file_name("--output", options.output);
@@ -248,12 +251,15 @@ Command add_tune(CLI::App& program) {
     command
         ->add_option("--followers", options->load.common.followers,
                      "Number of nodes whose data the leader has received")
+        ->transform(whole_number(follower_range.least, follower_range.most))
         ->capture_default_str();
     command->add_option("--files", options->load.common.files, "Number of files that the leader writes")
+        ->transform(whole_number(file_range.least, file_range.most))
         ->capture_default_str();
     command->add_option("--time", options->budget, "How long to search, such as 90s or 5min")
         ->capture_default_str();
     command->add_option("--most-writers", options->most_writers, "Greatest number of writer threads")
+        ->transform(whole_number(writer_range.least, writer_range.most))
         ->capture_default_str();
     command->add_option("--memory", options->memory, "Most memory for buffers")
         ->capture_default_str()

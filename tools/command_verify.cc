@@ -155,12 +155,7 @@ Result<std::vector<ListedEpoch>> chosen(Storage& storage, const EpochChoice& cho
         epochs.push_back(std::move(one));
         return epochs;
     }
-    TAILRACE_ASSIGN(auto found, find_job(storage, choice));
-    std::erase_if(found, [&](const FoundEpoch& epoch) { return choice.run && epoch.key.run != *choice.run; });
-    if (found.empty())
-        return Status(Code::not_found,
-                      fmt::format("there is no epoch of run {} in '{}'", *choice.run, choice.directory));
-    return judge_listed(storage, std::move(found));
+    return list_job(storage, choice);
 }
 
 Exit run(const Options& options, Storage& storage) {

@@ -7,9 +7,11 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <functional>
 #include <set>
 
 #include "text.h"
+#include "whole_number.h"
 
 namespace tailrace::internal::tool {
 
@@ -22,7 +24,7 @@ Result<uint64_t> parse_epoch(std::string_view text) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
     if (error != std::errc() || end != text.data() + text.size())
         return Status(Code::invalid_argument,
-                      fmt::format("'{}' is no epoch: give its number, or 'newest'", text));
+                      fmt::format("EPOCH: '{}' is no epoch: give its number, or 'newest'", text));
     return number;
 }
 
@@ -39,15 +41,53 @@ uint64_t disk_bytes_of(const FoundEpoch& epoch) {
     return bytes;
 }
 
-}  // namespace
+using Select = std::function<Status(std::vector<FoundEpoch>&)>;
 
-std::vector<ListedEpoch> judge_listed(Storage& storage, std::vector<FoundEpoch> epochs) {
-    std::vector<ListedEpoch> listed;
-    for (JudgedEpoch& epoch : judge_all(storage, std::move(epochs))) {
+Result<ListedDirectory> list_selected(Storage& storage, const std::string& directory, const std::string& job,
+                                      const Select& select) {
+    TAILRACE_ASSIGN(auto judged, judge_directory(storage, directory, job, select));
+    ListedDirectory listed;
+    listed.leftovers = std::move(judged.leftovers);
+    for (JudgedEpoch& epoch : judged.epochs) {
         const uint64_t disk_bytes = disk_bytes_of(epoch.found);
-        listed.push_back({std::move(epoch), disk_bytes});
+        listed.epochs.push_back({std::move(epoch), disk_bytes});
     }
     return listed;
+}
+
+// Refuses unless there are epochs of one job.
+Status must_be_one_job(const std::vector<FoundEpoch>& epochs, const EpochChoice& choice) {
+    if (epochs.empty()) {
+        const std::string of_job = choice.job.empty() ? "" : fmt::format(" of job '{}'", choice.job);
+        return Status(Code::not_found, fmt::format("there is no epoch{} in '{}'", of_job, choice.directory));
+    }
+    std::set<std::string> jobs;
+    for (const FoundEpoch& epoch : epochs) jobs.insert(epoch.job);
+    if (jobs.size() > 1)
+        return Status(Code::invalid_argument,
+                      fmt::format("'{}' holds epochs of {} jobs ({}): choose with --job", choice.directory,
+                                  jobs.size(), fmt::join(jobs, ", ")));
+    return Status();
+}
+
+// The epochs of the one job meant: of that run and number, if there are any.
+Result<std::vector<ListedEpoch>> list_chosen(Storage& storage, const EpochChoice& choice,
+                                             std::optional<uint64_t> number) {
+    const auto select = [&](std::vector<FoundEpoch>& epochs) {
+        TAILRACE_TRY(must_be_one_job(epochs, choice));
+        std::erase_if(epochs, [&](const FoundEpoch& epoch) {
+            return (number && epoch.key.epoch != *number) || (choice.run && epoch.key.run != *choice.run);
+        });
+        return Status();
+    };
+    TAILRACE_ASSIGN(auto listed, list_selected(storage, choice.directory, choice.job, select));
+    return std::move(listed.epochs);
+}
+
+}  // namespace
+
+Result<ListedDirectory> list_epochs(Storage& storage, const std::string& directory, const std::string& job) {
+    return list_selected(storage, directory, job, [](const auto&) { return Status(); });
 }
 
 void EpochChoice::add_to(CLI::App& command, bool epoch_required) {
@@ -59,34 +99,23 @@ void EpochChoice::add_to(CLI::App& command, bool epoch_required) {
     if (epoch_required) option->required();
     command.add_option("--job", job, "Job name, if the directory holds several jobs' files");
     command.add_option("--run", run, "Run number, if several runs saved the epoch (default: the latest)")
-        ->check(CLI::NonNegativeNumber);
+        ->transform(whole_number());
 }
 
-Result<std::vector<FoundEpoch>> find_job(Storage& storage, const EpochChoice& choice) {
-    TAILRACE_ASSIGN(auto found, find_epochs(storage, choice.directory, choice.job));
-    if (found.epochs.empty()) {
-        const std::string of_job = choice.job.empty() ? "" : fmt::format(" of job '{}'", choice.job);
-        return Status(Code::not_found, fmt::format("there is no epoch{} in '{}'", of_job, choice.directory));
-    }
-    std::set<std::string> jobs;
-    for (const FoundEpoch& epoch : found.epochs) jobs.insert(epoch.job);
-    if (jobs.size() > 1)
-        return Status(Code::invalid_argument,
-                      fmt::format("'{}' holds epochs of {} jobs ({}): choose with --job", choice.directory,
-                                  jobs.size(), fmt::join(jobs, ", ")));
-    return std::move(found.epochs);
+Result<std::vector<ListedEpoch>> list_job(Storage& storage, const EpochChoice& choice) {
+    TAILRACE_ASSIGN(auto epochs, list_chosen(storage, choice, std::nullopt));
+    if (epochs.empty())
+        return Status(Code::not_found,
+                      fmt::format("there is no epoch of run {} in '{}'", *choice.run, choice.directory));
+    return epochs;
 }
 
 Result<ListedEpoch> choose_epoch(Storage& storage, const EpochChoice& choice) {
-    TAILRACE_ASSIGN(auto epochs, find_job(storage, choice));
     std::optional<uint64_t> number;
     if (!choice.epoch.empty() && choice.epoch != newest) {
         TAILRACE_ASSIGN(number, parse_epoch(choice.epoch));
     }
-    std::erase_if(epochs, [&](const FoundEpoch& epoch) {
-        return (number && epoch.key.epoch != *number) || (choice.run && epoch.key.run != *choice.run);
-    });
-    auto all = judge_listed(storage, std::move(epochs));
+    TAILRACE_ASSIGN(auto all, list_chosen(storage, choice, number));
     std::sort(all.begin(), all.end(), goes_first);
     std::vector<ListedEpoch> passed_over;
     for (ListedEpoch& judged : all) {

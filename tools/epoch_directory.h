@@ -17,8 +17,13 @@ struct ListedEpoch : JudgedEpoch {
     uint64_t disk_bytes = 0;
 };
 
-// Judges all of them (read/judged_epoch.h), and asks the file system for their space.
-std::vector<ListedEpoch> judge_listed(Storage& storage, std::vector<FoundEpoch> epochs);
+struct ListedDirectory {
+    std::vector<ListedEpoch> epochs;  // ascending by (job, key)
+    std::vector<Leftover> leftovers;
+};
+
+// All of a directory's epochs, or those of one job: judged (read/judged_epoch.h), and with their space.
+Result<ListedDirectory> list_epochs(Storage& storage, const std::string& directory, const std::string& job);
 
 // How a user points at epochs.
 struct EpochChoice {
@@ -31,9 +36,9 @@ struct EpochChoice {
     void add_to(CLI::App& command, bool epoch_required);
 };
 
-// The directory's epochs of the one job meant. invalid_argument when several jobs are there and none was
-// named, not_found when there is no epoch.
-Result<std::vector<FoundEpoch>> find_job(Storage& storage, const EpochChoice& choice);
+// The directory's epochs of the one job meant; of the run, if the choice names one. choice.epoch does not
+// matter. invalid_argument when several jobs are there and none was named, not_found when there is no epoch.
+Result<std::vector<ListedEpoch>> list_job(Storage& storage, const EpochChoice& choice);
 
 // The one epoch meant: `newest` (or nothing) is what a restore of the newest takes (catalog/lineage.h), a
 // number the latest run's attempt that is. What had to be passed over is said on stderr. When the number's

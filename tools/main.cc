@@ -1,6 +1,7 @@
 // tailrace: lists, shows, verifies, extracts and prunes checkpoints, asks jobs to stop, and measures file
 // systems. See
 // docs/man/tailrace.1.
+#include <fmt/format.h>
 #include <tailrace.h>
 
 #include <CLI/Config.hpp>
@@ -69,6 +70,18 @@ Exit report(const Status& failure) {
 
 namespace {
 
+// Nothing takes an empty value. It is most often a variable of a script that is not set.
+Status check_no_value_is_empty(const CLI::App& command) {
+    for (const CLI::Option* option : command.get_options())
+        for (const std::string& value : option->results())
+            if (value.empty())
+                return Status(Code::invalid_argument,
+                              fmt::format("{} \"\" is empty: {}give it a value ({})", option->get_name(),
+                                          option->get_required() ? "" : "leave it out, or ",
+                                          option->get_description()));
+    return Status();
+}
+
 int run(int argc, char** argv) {
     CLI::App program(
         "Looks into directories of tailrace checkpoints, asks their jobs to stop, and measures file systems.",
@@ -110,7 +123,8 @@ int run(int argc, char** argv) {
     if (!storage.ok()) return report(storage.status());
     for (const auto& [app, command] : commands)
         if (app->parsed()) {
-            const Exit exit = command(**storage);
+            const Status given = check_no_value_is_empty(*app);
+            const Exit exit = given.ok() ? command(**storage) : report(given);
             const CLI::Option* json = app->get_option_no_throw("--json");
             if (exit != exit_ok && json != nullptr && json->count() > 0 && !last_reported.empty() &&
                 !printed_json())

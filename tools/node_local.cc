@@ -17,7 +17,6 @@
 #include "config/config.h"
 #include "drain/node_drain.h"
 #include "record/record_file.h"
-#include "waiting.h"
 
 namespace tailrace::internal::tool {
 
@@ -100,7 +99,7 @@ void look_into(Storage& storage, const std::string& local_dir, const std::string
         find_kept_sets(storage, directory, job, kept);
     }
     for (auto& [key, epoch] : found) {
-        epoch.waiting_for = merge_waiting(epoch.waiting_for);
+        epoch.waiting_for = merge_awaited(epoch.waiting_for);
         if (const auto sets = kept.find({key, epoch.run_uid}); sets != kept.end())
             epoch.kept.insert(epoch.kept.end(), sets->second.begin(), sets->second.end());
     }
@@ -183,29 +182,24 @@ void read_records(Storage& storage, const Config& config, const std::string& job
 
 }  // namespace
 
+// One sentence, with what to do about it. `tailrace ls --json` has the rest.
 std::string NodeLocalEpoch::text() const {
-    std::string sentence =
-        fmt::format("{} of job {} is newer and not in this directory: ", to_string(key), job);
+    std::string sentence = fmt::format("{} of job {} is newer and lies only on nodes", to_string(key), job);
     if (ranks_here > 0)
-        sentence += fmt::format("{} of its {} ranks lie in the node-local tier of this node, {}", ranks_here,
-                                rank_count, fmt::join(directories, ", "));
+        sentence += fmt::format(" (here: {} of {} ranks{}{})", ranks_here, rank_count,
+                                kept.empty() ? "" : ", protected by ",
+                                kept.empty() ? "" : to_string(kept.front().redundancy));
     else
-        sentence += fmt::format("it stayed in the node-local tier of a job whose first node was {}", host);
-    sentence += "; a copy of this directory does not contain it";
+        sentence += fmt::format(", those of a job that began on {}", host);
     if (!captured_for.empty())
-        sentence += fmt::format(
-            ", and a session on this directory does not find it, because it was captured for {}. To restore "
-            "it, put the directory, or a link to it, back there",
-            captured_for);
-    else if (!waiting_for.empty())
-        sentence += fmt::format(
-            " until the next session on the directory, or `tailrace drain` on the epoch's nodes, has "
-            "brought it here: waiting for {}",
-            fmt::join(waiting_for, ", "));
-    else if (ranks_here > 0 && for_shared)
-        sentence += " until the next session on the directory has brought it here";
-    if (!kept.empty()) sentence += ". It is " + kept_text(kept);
-    return sentence;
+        return sentence +
+               fmt::format("; it belongs to {}: to restore it, put the directory, or a link, back there",
+                           captured_for);
+    if (!waiting_for.empty())
+        return sentence +
+               fmt::format("; to bring it here, run `tailrace drain` on {}", to_string(waiting_for));
+    if (ranks_here == 0) return sentence + "; to bring it here, run `tailrace drain` on them";
+    return sentence + "; a session on the same nodes finds it";
 }
 
 std::vector<NodeLocalEpoch> find_node_local(Storage& storage, const std::string& shared_dir,
@@ -214,15 +208,17 @@ std::vector<NodeLocalEpoch> find_node_local(Storage& storage, const std::string&
     std::error_code error;
     const std::string absolute = std::filesystem::absolute(shared_dir, error).lexically_normal().string();
     const Config config = paths_here(error ? shared_dir : absolute);
-    std::set<std::string> places(local_dirs.begin(), local_dirs.end());
-    places.insert(config.local_dir);
+    std::set<std::string> named(local_dirs.begin(), local_dirs.end());
+    named.insert(config.local_dir);
     ByEpoch found, remembered;
-    read_records(storage, config, job, places, remembered);
+    read_records(storage, config, job, named, remembered);
+    std::set<std::string> places;  // each once, whatever it is called
+    for (const std::string& place : named)
+        if (!place.empty()) places.insert(std::filesystem::weakly_canonical(place, error).string());
     std::set<uint64_t> runs;
     for (const ListedEpoch& epoch : there)
         if (epoch.shared) runs.insert(epoch.shared->run_uid);
-    for (const std::string& place : places)
-        if (!place.empty()) look_into(storage, place, config.shared_dir, job, runs, found);
+    for (const std::string& place : places) look_into(storage, place, config.shared_dir, job, runs, found);
     keep_newest_of_other_nodes(remembered);
     found.merge(remembered);
 

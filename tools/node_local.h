@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "drain/awaited_nodes.h"
 #include "epoch_directory.h"
 #include "kept_sets.h"
 
@@ -22,7 +23,7 @@ struct NodeLocalEpoch {
     std::vector<std::string> directories;  // that hold the parts
     std::string captured_for;  // another path, if the directory was moved or copied from there; else empty
     // The nodes that have to run `tailrace drain`, if the epoch has a plan record here; else empty.
-    std::vector<std::string> waiting_for;
+    std::vector<AwaitedNodes> waiting_for;
     std::vector<KeptSet> kept;  // what protect objects on this node say of it
     std::string host;           // of the session whose record tells of the epoch; empty: no record does
 

@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <cstdio>
 
+#include "storage/system_path.h"
+
 namespace tailrace::internal::tool {
 
 Result<std::unique_ptr<OutputFile>> OutputFile::create(const std::string& path, uint64_t bytes,
@@ -36,7 +38,7 @@ Result<std::unique_ptr<OutputFile>> OutputFile::create(const std::string& path, 
         return Status(Code::io_error, failure.message());
     }
     if (bytes == 0) return file;
-    if (const int error = posix_fallocate(file->descriptor_, 0, static_cast<off_t>(bytes)); error != 0)
+    if (const int error = reserve_or_fill(file->descriptor_, bytes); error != 0)
         return errno_status(error, fmt::format("reserving {} bytes for '{}'", bytes, file->partial_));
     void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file->descriptor_, 0);
     if (memory == MAP_FAILED)

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -36,7 +37,7 @@ const std::vector<PythonProgram>& python_programs() {
         // Python, because it starts and watches other programs, and users may want to read what it
         // does.
         {"run", "Run a program, and start it again on the nodes that are left when it dies",
-         "Python 3.10 or newer", true},
+         "Python 3.10 or newer", true, true},
         // Python, because the plotting libraries are Python's.
         {"report", "Draw results of bench, tune and profile, and records of sessions, as an HTML page",
          "Python 3.10 or newer with matplotlib"},
@@ -52,6 +53,12 @@ Exit become(const PythonProgram& program, const std::vector<std::string>& argume
     if (program.calls_tailrace) {
         std::error_code error;
         words.insert(words.end(), {"--tailrace", std::filesystem::read_symlink("/proc/self/exe", error)});
+    }
+    if (program.takes_interrupts) {
+        sigset_t interrupt;
+        sigemptyset(&interrupt);
+        sigaddset(&interrupt, SIGINT);
+        (void)pthread_sigmask(SIG_BLOCK, &interrupt, nullptr);
     }
     words.insert(words.end(), arguments.begin(), arguments.end());
     std::vector<char*> pointers;

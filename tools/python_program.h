@@ -18,6 +18,9 @@ struct PythonProgram {
     std::string needs;  // packages that it needs
     // It calls this command, and so gets its path as `--tailrace PATH` in front of the arguments.
     bool calls_tailrace = false;
+    // It is started with SIGINT blocked, and takes the signal when it has begun. Before that Python would
+    // answer with a traceback.
+    bool takes_interrupts = false;
 };
 
 const std::vector<PythonProgram>& python_programs();

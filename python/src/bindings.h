@@ -63,7 +63,8 @@ using TargetTuple = std::tuple<std::string, uintptr_t, uint64_t>;
 inline std::optional<PieceTuple> to_tuple(const std::optional<ArrayPiece>& piece) {
     if (!piece) return std::nullopt;
     const unsigned flags = (piece->may_have_gaps ? TAILRACE_ARRAY_GAPS : 0u) |
-                           (piece->may_overlap ? TAILRACE_ARRAY_OVERLAP : 0u);
+                           (piece->may_overlap ? TAILRACE_ARRAY_OVERLAP : 0u) |
+                           (piece->is_list ? TAILRACE_ARRAY_LIST : 0u);
     return PieceTuple{static_cast<int>(piece->type), piece->global_shape, piece->offset, piece->local_shape,
                       flags};
 }

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -211,6 +213,57 @@ def test_a_rank_that_raises_neither_waits_nor_is_waited_for(tmp_path: Path) -> N
     assert distributed.exit_codes(3, raise_before_close, str(tmp_path)) == [0, 0, 0]
     with tailrace.read(tmp_path / "shared") as checkpoint:
         assert checkpoint.step == 1
+
+
+# ---- a lost node -------------------------------------------------------------------------------------------
+
+
+def open_on_four_nodes(place: str, redundancy: str, **settings: Any) -> tailrace.Session:
+    # All in domains of their own. Otherwise this machine is one, and its nodes are dealt to sets of two.
+    domain = f"command:echo {dist.get_rank()}"
+    return open_session(place, redundancy=redundancy, ranks_per_node=1, failure_domain=domain, **settings)
+
+
+def die_when_protected(place: str, redundancy: str) -> None:
+    session = open_on_four_nodes(place, redundancy, shared_every=100)
+    session.save(1, state_of(1))
+    assert session.wait(1)
+    session.save(2, state_of(2))
+    deadline = time.monotonic() + distributed.PATIENCE_SECONDS / 4
+    if redundancy == "none":
+        assert session.wait(2)
+    while redundancy != "none" and session.state(2).losses_survived < LOSSES[redundancy]:
+        assert time.monotonic() < deadline, session.state(2)
+        time.sleep(0.01)
+    dist.barrier()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def restore_what_is_left(place: str, redundancy: str, step: int) -> None:
+    with open_on_four_nodes(place, redundancy) as session:
+        into = empty(state_of(step))
+        assert session.restore_latest(into=into) == step
+        assert_same(into, state_of(step))
+        session.wait()  # what was rebuilt is flushed
+
+
+LOSSES = {"none": 0, "partner": 1, "xor": 1, "rs:2": 2}
+
+
+@pytest.mark.parametrize("redundancy", LOSSES)
+def test_what_a_lost_node_had_captured_comes_back_from_the_others(redundancy: str, tmp_path: Path) -> None:
+    """Only epoch 1 is in the shared directory. Without redundancy it is all that is left."""
+    newest = 1 if redundancy == "none" else 2
+    killed = distributed.exit_codes(4, die_when_protected, str(tmp_path), redundancy)
+    assert killed == [-signal.SIGKILL] * 4
+    assert files_of(str(tmp_path), 1) and not files_of(str(tmp_path), 2)
+    nodes = sorted((tmp_path / "local").glob("*.node*"))
+    assert len(nodes) == 4
+    for lost in nodes[1 : 1 + max(1, LOSSES[redundancy])]:
+        shutil.rmtree(lost)
+    distributed.run(4, restore_what_is_left, str(tmp_path), redundancy, newest)
+    with tailrace.read(tmp_path / "shared", rank=1) as checkpoint:  # of the lost node
+        assert checkpoint.tree()["meta"] == {"step": newest, "rank": 1}
 
 
 class Unspeakable(Exception):

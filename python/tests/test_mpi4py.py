@@ -45,6 +45,37 @@ with opened() as session:
     assert into["step"] == 2 and into["rank"] == world.rank and (into["own"] == state_of(2)["own"]).all()
 """
 
+# Only epoch 1 is in the shared directory. Two ranks have a node.
+PROTECT = """
+import os, signal, time
+import numpy as np
+import tailrace
+place, redundancy, what, *newest = arguments
+def state_of(step):
+    random = np.random.default_rng([step, world.rank])
+    return {"own": random.standard_normal(100_000 + world.rank), "step": step}
+def opened(**settings):
+    # Nodes in domains of their own. Otherwise this machine is one, and its nodes are dealt to sets of two.
+    return tailrace.open(shared_dir=f"{place}/shared", local_dir=f"{place}/local", ranks_per_node=2, comm=world,
+                         redundancy=redundancy, failure_domain=f"command:echo {world.rank // 2}", **settings)
+if what == "save":
+    session = opened(shared_every=100)
+    for step in (1, 2):
+        session.save(step, state_of(step))
+    session.wait(1)
+    deadline = time.monotonic() + 60
+    while redundancy != "none" and not session.state(2).losses_survived:
+        assert time.monotonic() < deadline, session.state(2)
+        time.sleep(0.01)
+    world.Barrier()
+    os.kill(os.getpid(), signal.SIGKILL)
+with opened() as session:
+    into = {"own": np.zeros(100_000 + world.rank), "step": 0}
+    step = session.restore_latest(into=into)
+    assert step == int(newest[0]), step
+    assert into["step"] == step and (into["own"] == state_of(step)["own"]).all()
+"""
+
 # What fails on one rank ends the program, as in any MPI program.
 START = """
 import sys, traceback
@@ -91,11 +122,12 @@ def run(request: pytest.FixtureRequest, mpi4py: Path, tmp_path: Path):
         allowed = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "OMPI_MCA_rmaps_base_oversubscribe")
         environment.update(dict.fromkeys(allowed, "1"))
 
-    def run_program(ranks: int, program: str, *arguments: str, threads: str = "multiple") -> None:
+    def run_program(ranks: int, program: str, *arguments: str, threads: str = "multiple", killed: bool = False) -> None:
         start = START.format(program=program)
         command = [launcher, "-n", str(ranks), sys.executable, "-c", start, threads, *arguments]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert (done.returncode != 0) == killed, done.stdout + done.stderr
+        assert not killed or "Traceback" not in done.stderr, done.stderr
 
     return run_program
 
@@ -136,3 +168,22 @@ def test_each_rank_gets_its_own_back_from_so_many_files(run, threads: str, files
     run(4, SAVE, str(tmp_path), str(files), threads=threads)
     with tailrace.read(tmp_path / "shared", rank=3) as checkpoint:
         assert checkpoint.tree()["rank"] == 3
+
+
+@pytest.mark.parametrize(
+    ("redundancy", "threads", "ranks"),
+    [("none", "multiple", 4), ("partner", "multiple", 4), ("partner", "funneled", 4), ("xor", "multiple", 6)],
+)
+def test_what_a_lost_node_had_captured_comes_back_from_the_others(
+    run, redundancy: str, threads: str, ranks: int, tmp_path: Path
+) -> None:
+    """Only epoch 1 is in the shared directory. Without redundancy it is all that is left."""
+    run(ranks, PROTECT, str(tmp_path), redundancy, "save", threads=threads, killed=True)
+    nodes = sorted((tmp_path / "local").glob("*.node*"))
+    assert len(nodes) == ranks // 2
+    assert not list((tmp_path / "shared").glob("*.e000000002.*"))
+    shutil.rmtree(nodes[1])
+    newest = "1" if redundancy == "none" else "2"
+    for _ in range(2):  # the second time from the shared directory
+        run(ranks, PROTECT, str(tmp_path), redundancy, "restore", newest, threads=threads)
+        shutil.rmtree(tmp_path / "local")

@@ -53,6 +53,13 @@ class AgentLine {
     // Sleeps until something may have come, until wake() is called, or for `longest`.
     virtual void wait(std::chrono::microseconds longest) = 0;
     virtual void wake() = 0;
+    // The agent's process; 0 if it is not known.
+    virtual int process() const { return 0; }
+    // How long the agent may owe a sign of life until that is said, and until it counts as gone.
+    struct Patience {
+        std::chrono::milliseconds until_said{10000}, until_gone{60000};
+    };
+    virtual Patience patience() const { return {}; }
 };
 
 // How a session reaches the agent of a node-local directory.

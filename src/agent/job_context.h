@@ -38,7 +38,10 @@ struct JobContext {
     uint64_t stripe_align = 0;
     ArrayPoints points{0};                       // drawn from run_uid
     WorkingName working_name = unfinished_name;  // of shared files
-    std::shared_ptr<StopSignals> signals;        // null: none are watched
+    // Of shared files: the permission bits that the program's umask leaves. An agent or a drain writes
+    // with these. 0: not known.
+    uint32_t file_rights = 0;
+    std::shared_ptr<StopSignals> signals;  // null: none are watched
 
     int rank() const { return transport->rank(); }
     int rank_count() const { return transport->size(); }

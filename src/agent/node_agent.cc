@@ -186,12 +186,17 @@ Result<bool> NodeAgent::step() {
         if (!message) break;
         moved = true;
         TAILRACE_TRY(on_message(*message));
+        // What the aggregator has given up for that reason must not fail: it stays captured.
+        if (!end_reason_.ok()) return true;
     }
     moved |= step_answers();
     moved |= commit_checks_.step();
     moved |= aggregator_->step();
     for (const auto& plan : aggregator_->take_plans())
-        if (!has_ended(plan->key)) on_planned(*plan);
+        if (!has_ended(plan->key)) {
+            plans_.planned(plan->key, plan->offers);
+            on_planned(plan->key, plan->offers);
+        }
     for (const auto& result : aggregator_->take_results()) {
         on_result(result);
         moved = true;
@@ -259,6 +264,10 @@ Status NodeAgent::on_message(const Message& message) {
         on_epoch_protected(*safe);
     } else if (const auto* plan = std::get_if<PlanToKeep>(&news)) {
         on_plan_to_keep(*plan, message.source);
+    } else if (const auto* offered = std::get_if<NodeOffered>(&news)) {
+        on_offered(*offered);
+    } else if (const auto* group = std::get_if<GroupOffered>(&news)) {
+        on_group_offered(*group);
     } else if (const auto* announced = std::get_if<Announced>(&news)) {
         TAILRACE_TRY(on_announced(*announced));
     } else if (const auto* answers = std::get_if<AnswersEnded>(&news)) {
@@ -282,6 +291,8 @@ Status NodeAgent::check_sender(int source, const AgentMessage& news) const {
     if (const auto* captured = std::get_if<NodeCaptured>(&news)) named = captured->node;
     if (const auto* safe = std::get_if<NodeProtected>(&news)) named = safe->node.node;
     if (const auto* flushed = std::get_if<NodeFlushed>(&news)) named = flushed->node.node;
+    if (const auto* offered = std::get_if<NodeOffered>(&news)) named = offered->offer.node;
+    if (std::holds_alternative<GroupOffered>(news)) named = own_group().first_node;
     if (named != node)
         return Status(Code::transport, fmt::format("rank {} of node {} sent a message that is about node {}",
                                                    source, node, named));
@@ -328,6 +339,7 @@ void NodeAgent::on_node_complete(const NodeLedger::Complete& complete) {
             protector_->start(protect_job_of(context_, key, complete.captures));
         }
         if (context_.config.queue_policy == QueuePolicy::wait) epoch.flush = complete.news.for_shared;
+        offer_local(key, epoch);  // the next step may end the epoch
         NodeCaptured news = complete.news;
         news.arrays = arrays_of_node(context_.points, complete.captures);
         to_root(news);
@@ -344,6 +356,7 @@ void NodeAgent::on_decision(const Decision& decision) {
 }
 
 void NodeAgent::maybe_start(EpochKey key, Epoch& epoch) {
+    offer_local(key, epoch);
     if (!epoch.complete || !epoch.flush || !*epoch.flush || epoch.queued || epoch.ended) return;
     epoch.queued = true;
     to_start_.push_back(key);
@@ -403,24 +416,9 @@ void NodeAgent::on_protected(const ProtectResult& result) {
     auto& epoch = epochs_[result.key];
     epoch.protecting = false;
     epoch.is_protected = result.status.ok();
+    offer_local(result.key, epoch);
     start_queued();
     if (epoch.final()) finish(result.key, epoch);
-}
-
-// A node of the same group has this plan already.
-void NodeAgent::on_planned(const FlushPlan& plan) {
-    plans_.planned(plan.key, plan.offers);
-    const auto keeper = copy_keeper_of_node(context_);
-    if (keeper && !in_one_group(context_, context_.node, *keeper) && epochs_[plan.key].is_protected)
-        post_to_node(*keeper, PlanToKeep{plan.key, plan.offers});
-}
-
-// It may come after the news that the epoch has ended.
-void NodeAgent::on_plan_to_keep(const PlanToKeep& plan, int source) {
-    const int node = context_.topology.node_of_rank[static_cast<size_t>(source)];
-    const auto& ended = epochs_[plan.key].ended;
-    if ((!ended || ended->parts_stay()) && node_with_copy_here(context_) == node)
-        plans_.planned_for(plan.key, node, plan.offers);
 }
 
 // Ranks may hear of the epoch's end first.
@@ -451,7 +449,7 @@ void NodeAgent::finish(EpochKey key, Epoch& epoch) {
     if (epoch.recovered) own_rank_.recovered(*epoch.ended);
     epoch.captures = {};
     MutexLock lock(mutex_);
-    open_.erase(key);
+    if (!epoch.awaits_plan()) open_.erase(key);  // else on_group_offered() does
     recovering_.erase(key);
     if (epoch.recovered && epoch.ended->state == EpochState::failed && recovery_failure_.ok())
         recovery_failure_ =

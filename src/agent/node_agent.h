@@ -104,11 +104,14 @@ class NodeAgent final : private CommitChecks::Agent {
         FlushJob job;               // only for a recovered epoch
         std::optional<bool> flush;  // empty: not decided yet
         bool queued = false;        // its turn to start comes, or has come
+        bool offered = false;       // it is kept local, and the group hears what this node brings
+        bool planned = false;       // and this node knows what all nodes of the group bring
         bool started = false;       // the aggregator has the job
         bool let_go = false;        // the aggregator reads no captured part of it any more
         bool protecting = false;    // the protector reads its captured parts
         bool is_protected = false;  // by this node's set
         std::optional<EpochEnded> ended;
+        bool awaits_plan() const { return ended->state == EpochState::kept_local && !planned; }
         bool final() const { return ended && (!started || let_go) && !protecting; }
     };
 
@@ -158,8 +161,15 @@ class NodeAgent final : private CommitChecks::Agent {
     void on_result(const FlushResult& result);
     void on_protected(const ProtectResult& result);
     void on_epoch_protected(const EpochProtected& news);
+
+    // ---- node_agent_plans.cc
+    Group own_group() const;
     void on_plan_to_keep(const PlanToKeep& plan, int source);
-    void on_planned(const FlushPlan& plan);
+    void on_planned(EpochKey key, const std::vector<NodeOffer>& offers);
+    void offer_local(EpochKey key, Epoch& epoch);
+    void on_offered(const NodeOffered& news);
+    void on_group_offered(const GroupOffered& news);
+
     Status on_message(const Message& message);
     Status check_sender(int source, const AgentMessage& news) const;
     void maybe_start(EpochKey key, Epoch& epoch);

@@ -46,16 +46,43 @@ void PlanKeeper::remove_old(const std::set<EpochKey>& spared) const {
     }
 }
 
-std::string PlanKeeper::path_of(EpochKey key, int of_node) const {
-    const auto node = static_cast<uint32_t>(of_node);
+// An older epoch that was kept in the node-local tier is not finished any more.
+void PlanKeeper::remove_local_before(EpochKey committed) const {
+    const auto directory = context_.tier.directory(context_.node);
+    const auto entries = context_.local->list(directory);
+    if (!entries.ok()) return;
+    for (const auto& entry : *entries) {
+        const auto name = parse_plan_file_name(entry.name);
+        if (name && name->local && name->job == context_.config.name && name->key < committed)
+            remove_or_warn(*context_.local, join_path(directory, entry.name));
+    }
+}
+
+std::string PlanKeeper::path_of(const Record& record) const {
+    const auto node = static_cast<uint32_t>(record.node);
     const auto& job = context_.config.name;
     return join_path(context_.tier.directory(context_.node),
-                     of_node == context_.node ? to_string(PlanFileName{job, key, node, false})
-                                              : to_string(KeptPlanFileName{job, key, node, false}));
+                     record.node == context_.node
+                         ? to_string(PlanFileName{job, record.key, node, false, record.local})
+                         : to_string(KeptPlanFileName{job, record.key, node, false}));
 }
 
 void PlanKeeper::planned(EpochKey key, std::vector<NodeOffer> offers) {
     planned_for(key, context_.node, std::move(offers));
+}
+
+void PlanKeeper::planned_local(EpochKey key, std::vector<NodeOffer> offers) {
+    pending_[key].local = true;
+    planned(key, std::move(offers));
+}
+
+std::optional<std::vector<NodeOffer>> PlanKeeper::offered(EpochKey key, NodeOffer offer, size_t nodes) {
+    auto& offers = offered_[key];
+    offers.push_back(std::move(offer));
+    if (offers.size() < nodes) return std::nullopt;
+    auto all = std::move(offers);
+    offered_.erase(key);
+    return all;
 }
 
 void PlanKeeper::planned_for(EpochKey key, int node, std::vector<NodeOffer> offers) {
@@ -72,28 +99,30 @@ void PlanKeeper::arrays_fit(EpochKey key) {
 void PlanKeeper::write_if_known(EpochKey key) {
     auto& pending = pending_[key];
     if (!pending.arrays_fit) return;
+    any_local_ |= pending.local;
     for (auto& [node, offers] : std::exchange(pending.offers, {})) {
         written_[key].insert(node);
-        writing_.add([this, key, of_node = node, its_offers = std::move(offers)] {
-            const Status written = write(key, of_node, its_offers);
+        writing_.add([this, record = Record{key, node, pending.local}, its_offers = std::move(offers)] {
+            const Status written = write(record, its_offers);
             if (written.ok() || failed_) return;
             failed_ = true;
             log(LogLevel::warning,
                 "the plan record of {} could not be written, so the epoch can be finished only by this "
                 "program or the next session: {}",
-                to_string(key), written.message());
+                to_string(record.key), written.message());
         });
     }
 }
 
-Status PlanKeeper::write(EpochKey key, int node, std::vector<NodeOffer> offers) const {
+Status PlanKeeper::write(const Record& record, std::vector<NodeOffer> offers) const {
+    const auto& [key, node, local] = record;
     const auto& config = context_.config;
     const auto settings = plan_settings(context_);
     TAILRACE_ASSIGN(const auto plan, make_solo_plan(config.name, key, context_.run_uid,
                                                     static_cast<uint32_t>(context_.rank_count()),
                                                     group_of_node(node, context_.node_count(), config.files),
                                                     std::move(offers), settings));
-    NodePlace place{node, {}, context_.tier.shared_text, config.keep_shared};
+    NodePlace place{node, {}, context_.tier.shared_text, config.keep_shared, context_.file_rights};
     if (place.shared_dir.empty())
         return Status(Code::unsupported, "the shared directory has no absolute path");
     // It may have been cut (capture/local_tier.h), and would lead to another directory.
@@ -103,7 +132,7 @@ Status PlanKeeper::write(EpochKey key, int node, std::vector<NodeOffer> offers) 
         place.hosts.push_back(context_.hosts[static_cast<size_t>(context_.topology.representative(other))]);
     const auto bytes = encode(record_plan(plan, settings.chunk_bytes, place));
 
-    const auto path = path_of(key, node);
+    const auto path = path_of(record);
     const auto unfinished = path + ".unfinished";
     {
         OpenOptions how{Access::write, DirectIo::off};
@@ -124,18 +153,28 @@ Status PlanKeeper::write(EpochKey key, int node, std::vector<NodeOffer> offers) 
 // may be later.
 void PlanKeeper::ended(const EpochEnded& news) {
     const auto pending = pending_.find(news.key);
-    const bool fit = pending != pending_.end() && pending->second.arrays_fit;
+    Pending rest;
+    if (pending != pending_.end()) {
+        rest.arrays_fit = pending->second.arrays_fit;
+        rest.local = pending->second.local || news.state == EpochState::kept_local;
+    }
     pending_.erase(news.key);
-    if (news.parts_stay() && fit) pending_[news.key].arrays_fit = true;
+    if (!news.parts_stay()) offered_.erase(news.key);
+    if (news.parts_stay() && rest.arrays_fit) pending_[news.key] = rest;
     auto nodes = written_[news.key];
     written_.erase(news.key);
-    if (recovered_.erase(news.key) > 0) {
+    const bool recovered = recovered_.erase(news.key) > 0;
+    if (recovered) {
         nodes.insert(context_.node);
         if (const auto other = node_with_copy_here(context_)) nodes.insert(*other);
     }
-    if (nodes.empty() || news.parts_stay()) return;
+    if (news.parts_stay()) return;
     for (const int node : nodes)
-        writing_.add([this, path = path_of(news.key, node)] { remove_or_warn(*context_.local, path); });
+        for (const bool local : {false, true})
+            writing_.add(
+                [this, path = path_of({news.key, node, local})] { remove_or_warn(*context_.local, path); });
+    if (news.state == EpochState::committed && (recovered || any_local_))
+        writing_.add([this, key = news.key] { remove_local_before(key); });
 }
 
 }  // namespace tailrace::internal

@@ -2,10 +2,14 @@
 // captured parts. With its record, the node's share of an epoch can be written although the program
 // has died.
 //
-// A record is written when three things are known: this node flushes the epoch, what every node of
-// its group brings, and that the epoch's arrays fit together. It is removed when the epoch has been
+// A record is written when three things are known: whether this node flushes the epoch, what every node
+// of its group brings, and that the epoch's arrays fit together. It is removed when the epoch has been
 // committed, or can never be. It stays if the epoch has failed while all of its parts lie in the
 // node-local tiers.
+//
+// An epoch that is kept in the node-local tier gets a record, too, by another name: it counts if it is
+// the newest one when the program has died (drain/recorded_epochs.h). It is removed when a newer epoch is
+// committed, and by the session when the captured parts go.
 //
 // Where this node keeps a copy of what another node has captured (setting redundancy), it can write that
 // node's share as well, if it knows the other's record. That follows from its own if both nodes are of
@@ -46,29 +50,44 @@ class PlanKeeper {
     void planned(EpochKey key, std::vector<NodeOffer> offers);  // of every node of the group
     // The same for the group of another node, of which this node keeps a copy.
     void planned_for(EpochKey key, int node, std::vector<NodeOffer> offers);
+    // The same as planned() for an epoch that is kept in the node-local tier.
+    void planned_local(EpochKey key, std::vector<NodeOffer> offers);
+    // One node of a group whose first node is this one brings this to an epoch that is kept in the
+    // node-local tier. Returns what all of its `nodes` bring when the last one has said so.
+    std::optional<std::vector<NodeOffer>> offered(EpochKey key, NodeOffer offer, size_t nodes);
     void arrays_fit(EpochKey key);
     void ended(const EpochEnded& news);
     // Nothing more comes of an epoch that has ended.
     void forget(EpochKey key) {
         pending_.erase(key);
         written_.erase(key);
+        offered_.erase(key);
     }
 
   private:
     struct Pending {
         std::map<int, std::vector<NodeOffer>> offers;  // by the node whose record is to be written
+        bool local = false;                            // kept in the node-local tier
         bool arrays_fit = false;
     };
+    struct Record {
+        EpochKey key;
+        int node = 0;  // whose record it is
+        bool local = false;
+    };
     void write_if_known(EpochKey key);
-    Status write(EpochKey key, int node, std::vector<NodeOffer> offers) const;
+    Status write(const Record& record, std::vector<NodeOffer> offers) const;
     void remove_old(const std::set<EpochKey>& spared) const;
-    std::string path_of(EpochKey key, int node) const;
+    void remove_local_before(EpochKey committed) const;
+    std::string path_of(const Record& record) const;
 
     const JobContext& context_;
     std::set<EpochKey> recovered_;
     std::map<EpochKey, Pending> pending_;
     std::map<EpochKey, std::set<int>> written_;  // or about to be: by epoch, of which nodes
-    bool failed_ = false;                        // only the thread uses it
+    std::map<EpochKey, std::vector<NodeOffer>> offered_;
+    bool any_local_ = false;  // a record of an epoch that was kept may lie there
+    bool failed_ = false;     // only the thread uses it
     WorkQueue writing_;
 };
 

@@ -11,6 +11,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto longest_opening = 60s;
+constexpr auto longest_death = 60s;         // of a session, from when its agent is told to end
 constexpr auto between_looks = 5s;          // when there is nothing to do
 constexpr auto between_busy_looks = 2s;     // when a session holds a directory
 constexpr auto between_waiting_looks = 1s;  // when other nodes have not written their share
@@ -35,13 +36,14 @@ void AgentBook::client_gone(int client, Time now) {
     idle_since_ = now;
 }
 
-void AgentBook::set_carried(size_t nodes, Time now) {
+void AgentBook::set_carried(const CarriedNodes& nodes, Time now) {
     if (nodes != carried_) idle_since_ = now;
     carried_ = nodes;
 }
 
 void AgentBook::stop_asked(Time now, Duration grace) {
     const Time deadline = now + grace;
+    if (!deadline_) busy_until_ = now + longest_death;
     deadline_ = deadline_ ? std::min(*deadline_, deadline) : deadline;
     next_pass_ = now;
     passed_since_stop_ = false;
@@ -52,10 +54,12 @@ void AgentBook::pass_ended(const PassSummary& summary, Time now) {
     working_ = false;
     last_ = summary;
     // A pass that was under way when the agent was told to end has not gone newest first.
-    passed_since_stop_ = deadline_.has_value() && summary.stopped == 0;
-    // What has failed, or waits for a node that may never come back, is no work.
-    if (summary.written + summary.busy + summary.stopped > 0) idle_since_ = now;
-    const Duration pause = summary.stopped > 0   ? Duration::zero()
+    passed_since_stop_ = newest_first_ && summary.stopped == 0;
+    // What has failed, or waits for a node that may never come back, is no work. The share of a lost node is,
+    // as soon as it is old enough.
+    if (summary.written + summary.busy + summary.stopped + summary.lost > 0) idle_since_ = now;
+    const bool at_once = summary.stopped > 0 || (stopping() && !newest_first_);
+    const Duration pause = at_once               ? Duration::zero()
                            : summary.waiting > 0 ? Duration(between_waiting_looks)
                            : summary.busy > 0    ? Duration(between_busy_looks)
                            : summary.failed > 0  ? Duration(between_failures)
@@ -90,8 +94,12 @@ bool AgentBook::pass_must_stop(Time now) const {
 
 bool AgentBook::must_end(Time now) const {
     if (working_) return false;
-    if (deadline_) return now >= *deadline_ || (carried_ == 0 && passed_since_stop_ && last_.all_done());
-    return idle_exit_ && sessions_.empty() && carried_ == 0 && now - idle_since_ >= *idle_exit_;
+    if (deadline_) {
+        const bool others = last_.busy > 0 || carried_.living > 0;
+        const bool done = last_.only_busy() && carried_.ending == 0 && (!others || now >= busy_until_);
+        return now >= *deadline_ || (passed_since_stop_ && done);
+    }
+    return idle_exit_ && sessions_.empty() && carried_ == CarriedNodes() && now - idle_since_ >= *idle_exit_;
 }
 
 AgentBook::Time AgentBook::next_look(Time now) const {

@@ -7,7 +7,8 @@
 //   - A session that ends, perhaps because its program has died, leads to a pass at once.
 //   - Otherwise there is a pass now and then: often while nodes wait for each other.
 //   - An agent that is to end makes passes, newest epoch first, until all that it can do is done or
-//     its time is over.
+//     its time is over. For directories that others hold, and for programs that live, it waits a minute at
+//     most: these may be dying, but may also go on for long.
 #pragma once
 
 #include <chrono>
@@ -28,8 +29,8 @@ struct PassSummary {
     size_t stopped = 0;  // given up, because stop() said so
     size_t written = 0;  // own share written in this pass
     size_t lost = 0;     // those waiting for a node whose share the agent itself will write
-    // Whether the agent has nothing left that it could do by itself.
-    bool all_done() const { return stopped == 0 && busy == 0 && lost == 0; }
+    // Whether the agent has nothing left that it could do by itself, but for directories that others hold.
+    bool only_busy() const { return stopped == 0 && lost == 0; }
 };
 
 class AgentBook {
@@ -47,11 +48,19 @@ class AgentBook {
     void pass_asked(Time now) { next_pass_ = now; }
     void stop_asked(Time now, Duration grace);
 
-    // How many nodes of sessions are carried now. The agent does not end while there are some, unless
-    // its time is over.
-    void set_carried(size_t nodes, Time now);
+    // How many nodes of sessions are carried now. If it is to end, the agent waits for those that end, and
+    // for those that live as for directories that others hold.
+    struct CarriedNodes {
+        size_t living = 0;  // more may be captured
+        size_t ending = 0;  // their epochs are being finished
+        auto operator<=>(const CarriedNodes&) const = default;
+    };
+    void set_carried(const CarriedNodes& nodes, Time now);
 
-    void pass_begun() { working_ = true; }
+    void pass_begun() {
+        working_ = true;
+        newest_first_ = stopping();
+    }
     void pass_ended(const PassSummary& summary, Time now);
 
     // Sessions that have asked the agent to let go. They may be told as soon as no pass runs.
@@ -63,6 +72,8 @@ class AgentBook {
     bool pass_is_due(Time now) const;
     // Whether the pass under way is to be given up.
     bool pass_must_stop(Time now) const;
+    // Whether it is to begin no other epoch: there is less time than it thought, and the newest goes first.
+    bool pass_must_yield() const { return working_ && stopping() && !newest_first_; }
     bool must_end(Time now) const;
     // When to ask again at the latest, if nothing happens.
     Time next_look(Time now) const;
@@ -76,11 +87,13 @@ class AgentBook {
 
     std::map<int, Session> sessions_;
     Time next_pass_;
-    size_t carried_ = 0;
+    CarriedNodes carried_;
     bool working_ = false;
+    bool newest_first_ = false;  // the pass under way, or the last one
     bool passed_since_stop_ = false;
     PassSummary last_;
     std::optional<Time> deadline_;
+    Time busy_until_;  // if it is to end: how long it waits for what others hold
     const std::optional<Duration> idle_exit_;
     Time idle_since_;
 };

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <pthread.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -10,10 +9,8 @@
 #include <array>
 #include <cerrno>
 #include <deque>
-#include <set>
 
 #include "agent_process/agent_socket.h"
-#include "threads/mutex.h"
 
 namespace tailrace::internal {
 
@@ -42,21 +39,10 @@ class SocketLink final : public AgentLink {
     const std::optional<CarrierPlace> place_;
 };
 
-// To the agent a rank is dead when nobody has its end of the line any more. So a child that the program
-// forks must not keep it.
 class SocketLine final : public AgentLine {
   public:
     SocketLine(AgentConnection connection, Descriptor wake)
-        : connection_(std::move(connection)), wake_(std::move(wake)) {
-        static const int registered = pthread_atfork(before_fork, after_fork, close_in_child);
-        (void)registered;  // if there is no memory for that, children keep the line
-        MutexLock lock(all().mutex);
-        all().lines.insert(this);
-    }
-    ~SocketLine() override {
-        MutexLock lock(all().mutex);
-        all().lines.erase(this);
-    }
+        : connection_(std::move(connection)), wake_(std::move(wake)) {}
 
     Status post(std::span<const std::byte> message, std::span<const int> descriptors) override {
         LineBytes bytes{{message.begin(), message.end()}};
@@ -89,6 +75,8 @@ class SocketLine final : public AgentLine {
         (void)!write(wake_.get(), &one, sizeof one);
     }
 
+    int process() const override { return connection_.process(); }
+
   private:
     Status send_waiting() {
         while (!waiting_.empty()) {
@@ -97,22 +85,6 @@ class SocketLine final : public AgentLine {
             waiting_.pop_front();
         }
         return {};
-    }
-
-    struct All {
-        Mutex mutex;
-        std::set<SocketLine*> lines GUARDED_BY(mutex);
-    };
-    static All& all() {
-        static All& lines = *new All;  // never destroyed: a program may fork while it exits
-        return lines;
-    }
-    // The forking thread holds the mutex from the first of these to the last, in parent and child.
-    static void before_fork() ACQUIRE(all().mutex) { all().mutex.lock(); }
-    static void after_fork() RELEASE(all().mutex) { all().mutex.unlock(); }
-    static void close_in_child() RELEASE(all().mutex) {
-        for (SocketLine* line : all().lines) line->connection_.hang_up();
-        all().mutex.unlock();
     }
 
     AgentConnection connection_;
@@ -130,11 +102,11 @@ class SocketDoor final : public AgentDoor {
         if (!answer)
             return Status(Code::busy, fmt::format("the agent of {} has not let go of its locks within {} s",
                                                   local_dir, longest_wait.count()));
-        const auto* let_go = std::get_if<LetGo>(&*answer);
-        if (let_go == nullptr)
+        const auto* may_open = std::get_if<MayOpen>(&*answer);
+        if (may_open == nullptr)
             return Status(Code::transport, fmt::format("the agent of {} gave a wrong answer", local_dir));
         return std::unique_ptr<AgentLink>(
-            std::make_unique<SocketLink>(std::move(connection), let_go->carries));
+            std::make_unique<SocketLink>(std::move(connection), may_open->carries));
     }
 
     Result<std::unique_ptr<AgentLine>> line(const std::string& local_dir) override {

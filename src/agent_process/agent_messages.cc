@@ -6,6 +6,7 @@
 
 #include "base/bytes.h"
 #include "base/status_codec.h"
+#include "base/text.h"
 #include "format/codec.h"
 
 namespace tailrace::internal {
@@ -13,158 +14,146 @@ namespace tailrace::internal {
 namespace {
 
 constexpr uint32_t mark = 0x67415254;  // "TRAg"
-constexpr uint32_t protocol_version = 2;
-constexpr uint32_t max_text_bytes = 4096;
+constexpr uint32_t protocol_version = 3;
+constexpr uint32_t max_path_bytes = 4096;
+constexpr size_t longest_text_bytes = most_sentence_bytes / 2;
 constexpr size_t max_waiting = 5;
+constexpr uint64_t least_bytes = 30;  // of what lists hold
 
-std::string_view cut(std::string_view text) {
-    return text.substr(0, 200);
+}  // namespace
+
+template <class Codec>
+void fields(Codec& codec, AwaitedNodes& nodes) {
+    codec(nodes.first, nodes.last);
+    codec.sentence(nodes.host, most_sentence_bytes);
 }
 
-void put_epoch(ByteWriter& out, const DrainedEpoch& epoch) {
-    out.put_string(cut(epoch.job));
-    put(out, epoch.key);
-    out.put_string(cut(epoch.shared_dir));
-    out.put(static_cast<uint8_t>(epoch.state));
-    put(out, Status(epoch.why.code(), std::string(cut(epoch.why.message()))));
-    const size_t waiting = std::min(epoch.waiting_for.size(), max_waiting);
-    out.put(static_cast<uint64_t>(waiting));
-    for (size_t i = 0; i < waiting; ++i) out.put_string(cut(epoch.waiting_for[i]));
-    out.put(epoch.bytes);
-    out.put(static_cast<uint8_t>(epoch.wrote));
+template <class Codec>
+void fields(Codec& codec, DrainedEpoch& epoch) {
+    codec.sentence(epoch.job, most_sentence_bytes);
+    codec(epoch.key);
+    codec.sentence(epoch.shared_dir, most_sentence_bytes);
+    codec.choice(epoch.state, DrainedEpoch::State::stopped);
+    codec.sentence(epoch.why, most_sentence_bytes);
+    codec.list(epoch.waiting_for, 3 * sizeof(uint32_t));
+    codec(epoch.own_bytes, epoch.wrote);
 }
 
-DrainedEpoch get_epoch(ByteReader& in) {
-    DrainedEpoch epoch;
-    epoch.job = in.get_string(max_text_bytes);
-    epoch.key = get_key(in);
-    epoch.shared_dir = in.get_string(max_text_bytes);
-    const auto state = in.get<uint8_t>();
-    if (state > static_cast<uint8_t>(DrainedEpoch::State::stopped)) in.set_failed();
-    epoch.state = static_cast<DrainedEpoch::State>(state);
-    epoch.why = get_status(in);
-    const uint64_t waiting = in.get_count(sizeof(uint32_t));
-    for (uint64_t i = 0; i < waiting && in.ok(); ++i)
-        epoch.waiting_for.push_back(in.get_string(max_text_bytes));
-    epoch.bytes = in.get<uint64_t>();
-    epoch.wrote = in.get<uint8_t>() != 0;
-    return epoch;
+template <class Codec>
+void fields(Codec& codec, CarriedStatus& status) {
+    codec.sentence(status.job, most_sentence_bytes);
+    codec.sentence(status.shared_dir, most_sentence_bytes);
+    codec(status.run, status.node, status.nodes, status.ranks, status.connected, status.epochs);
+    codec(status.ending);
 }
 
-void put_carried(ByteWriter& out, const CarriedStatus& status) {
-    out.put_string(cut(status.job));
-    out.put_string(cut(status.shared_dir));
-    for (const uint32_t number : {status.run, status.node, status.nodes, status.ranks, status.connected,
-                                  status.epochs, static_cast<uint32_t>(status.ending)})
-        out.put(number);
+template <class Codec>
+void fields(Codec& codec, SessionOpens& message) {
+    codec.text(message.shared_dir, max_path_bytes);
 }
 
-CarriedStatus get_carried(ByteReader& in) {
-    CarriedStatus status;
-    status.job = in.get_string(max_text_bytes);
-    status.shared_dir = in.get_string(max_text_bytes);
-    for (uint32_t* number :
-         {&status.run, &status.node, &status.nodes, &status.ranks, &status.connected, &status.epochs})
-        *number = in.get<uint32_t>();
-    status.ending = in.get<uint32_t>() != 0;
-    return status;
+template <class Codec>
+void fields(Codec& codec, EndAsked& message) {
+    codec(message.grace_ms);
 }
 
-void put_status(ByteWriter& out, const AgentStatus& status) {
-    out.put(status.process);
-    out.put(static_cast<uint64_t>(status.started_unix_ms));
-    out.put(status.sessions);
-    out.put(static_cast<uint8_t>(status.working));
-    out.put(static_cast<uint8_t>(status.stopping));
-    out.put(status.left);
-    out.put_string(cut(status.busy));
-    out.put_string(cut(status.failed));
-    const size_t count = std::min(status.epochs.size(), max_status_epochs);
-    out.put(static_cast<uint64_t>(count));
-    for (size_t i = status.epochs.size() - count; i < status.epochs.size(); ++i)
-        put_epoch(out, status.epochs[i]);
-    out.put(static_cast<uint8_t>(status.carries));
-    const size_t carried = std::min(status.carried.size(), max_status_epochs);
-    out.put(static_cast<uint64_t>(carried));
-    for (size_t i = 0; i < carried; ++i) put_carried(out, status.carried[i]);
+template <class Codec>
+void fields(Codec& codec, CarrierPlace& place) {
+    codec(place.world, place.agent, place.agents);
+    codec.check(place.agent < place.agents);
 }
 
-AgentStatus get_agent_status(ByteReader& in) {
-    AgentStatus status;
-    status.process = in.get<uint32_t>();
-    status.started_unix_ms = static_cast<int64_t>(in.get<uint64_t>());
-    status.sessions = in.get<uint32_t>();
-    status.working = in.get<uint8_t>() != 0;
-    status.stopping = in.get<uint8_t>() != 0;
-    status.left = in.get<uint32_t>();
-    status.busy = in.get_string(max_text_bytes);
-    status.failed = in.get_string(max_text_bytes);
-    const uint64_t count = in.get_count(30);
-    for (uint64_t i = 0; i < count && in.ok(); ++i) status.epochs.push_back(get_epoch(in));
-    status.carries = in.get<uint8_t>() != 0;
-    const uint64_t carried = in.get_count(30);
-    for (uint64_t i = 0; i < carried && in.ok(); ++i) status.carried.push_back(get_carried(in));
-    return status;
+template <class Codec>
+void fields(Codec& codec, MayOpen& message) {
+    codec(message.carries);
 }
 
-void put_let_go(ByteWriter& out, const LetGo& message) {
-    out.put(static_cast<uint8_t>(message.carries.has_value()));
-    const auto place = message.carries.value_or(CarrierPlace{});
-    out.put(place.world);
-    out.put(place.agent);
-    out.put(place.agents);
+template <class Codec>
+void fields(Codec& codec, AgentStatus& status) {
+    codec(status.process, status.started_unix_ms, status.sessions, status.working, status.stopping);
+    codec(status.left);
+    codec.sentence(status.busy, most_sentence_bytes);
+    codec.sentence(status.failed, most_sentence_bytes);
+    codec.list(status.epochs, least_bytes);
+    codec(status.carries);
+    codec.list(status.carried, least_bytes);
 }
 
-LetGo get_let_go(ByteReader& in) {
-    const bool carries = in.get<uint8_t>() != 0;
-    CarrierPlace place;
-    place.world = in.get<uint64_t>();
-    place.agent = in.get<uint32_t>();
-    place.agents = in.get<uint32_t>();
-    if (carries && place.agent >= place.agents) in.set_failed();
-    return {carries ? std::optional(place) : std::nullopt};
+template <class Codec>
+void fields(Codec& codec, LineBytes& message) {
+    codec.bytes(message.bytes);
 }
 
-AgentProcessMessage get_message(uint8_t type, ByteReader& in) {
-    switch (type) {
-        case 0:
-            return SessionOpens{in.get_string(max_text_bytes)};
-        case 1:
-            return SessionOpened{};
-        case 2:
-            return StatusAsked{};
-        case 3:
-            return DrainAsked{};
-        case 4:
-            return EndAsked{in.get<uint64_t>()};
-        case 5:
-            return get_let_go(in);
-        case 6:
-            return get_agent_status(in);
-        case 7: {
-            const auto bytes = in.get_bytes(in.get<uint32_t>());
-            return LineBytes{{bytes.begin(), bytes.end()}};
-        }
-        default:
-            in.set_failed();
-            return StatusAsked{};
+namespace {
+
+// The first nodes, and a range that the others lie in.
+void cut_waiting(std::vector<AwaitedNodes>& waiting) {
+    if (waiting.size() <= max_waiting) return;
+    AwaitedNodes rest = waiting[max_waiting - 1];
+    rest.host.clear();
+    for (size_t i = max_waiting; i < waiting.size(); ++i) {
+        rest.first = std::min(rest.first, waiting[i].first);
+        rest.last = std::max(rest.last, waiting[i].last);
     }
+    waiting.resize(max_waiting - 1);
+    waiting.push_back(std::move(rest));
+}
+
+// The newest epochs, and the first of what each waits for.
+AgentStatus with_shorter_lists(AgentStatus status) {
+    auto& epochs = status.epochs;
+    if (epochs.size() > max_status_epochs) epochs.erase(epochs.begin(), epochs.end() - max_status_epochs);
+    if (status.carried.size() > max_status_epochs) status.carried.resize(max_status_epochs);
+    for (auto& epoch : epochs) cut_waiting(epoch.waiting_for);
+    return status;
+}
+
+void cut(std::string& text, size_t most_bytes) {
+    if (text.size() > most_bytes) text = std::string(cut_text(text, most_bytes)) + "...";
+}
+
+void cut(Status& status, size_t most_bytes) {
+    if (status.message().size() <= most_bytes) return;
+    std::string sentence = status.message();
+    cut(sentence, most_bytes);
+    status = Status(status.code(), std::move(sentence));
+}
+
+void cut_texts(AgentStatus& status, size_t most_bytes) {
+    cut(status.busy, most_bytes);
+    cut(status.failed, most_bytes);
+    for (auto& epoch : status.epochs) {
+        cut(epoch.job, most_bytes);
+        cut(epoch.shared_dir, most_bytes);
+        cut(epoch.why, most_bytes);
+        for (auto& nodes : epoch.waiting_for) cut(nodes.host, most_bytes);
+    }
+    for (auto& carried : status.carried) {
+        cut(carried.job, most_bytes);
+        cut(carried.shared_dir, most_bytes);
+    }
+}
+
+std::vector<std::byte> encode_whole(const AgentProcessMessage& message) {
+    ByteWriter out;
+    out.put(mark);
+    out.put(protocol_version);
+    put_alternative(out, message);
+    return out.take();
 }
 
 }  // namespace
 
 std::vector<std::byte> encode(const AgentProcessMessage& message) {
-    ByteWriter out;
-    out.put(mark);
-    out.put(protocol_version);
-    out.put(static_cast<uint8_t>(message.index()));
-    if (const auto* opens = std::get_if<SessionOpens>(&message)) out.put_string(opens->shared_dir);
-    if (const auto* let_go = std::get_if<LetGo>(&message)) put_let_go(out, *let_go);
-    if (const auto* line = std::get_if<LineBytes>(&message))
-        out.put_string({reinterpret_cast<const char*>(line->bytes.data()), line->bytes.size()});
-    if (const auto* stop = std::get_if<EndAsked>(&message)) out.put(stop->grace_ms);
-    if (const auto* status = std::get_if<AgentStatus>(&message)) put_status(out, *status);
-    return out.take();
+    const auto* status = std::get_if<AgentStatus>(&message);
+    if (status == nullptr) return encode_whole(message);
+    auto shorter = with_shorter_lists(*status);
+    // Texts are whole unless the status would not fit in a packet. Then the longest are cut, and marked.
+    for (size_t most_bytes = longest_text_bytes;; most_bytes /= 2) {
+        cut_texts(shorter, most_bytes);
+        auto bytes = encode_whole(shorter);
+        if (bytes.size() <= max_agent_message_bytes) return bytes;
+    }
 }
 
 Result<AgentProcessMessage> decode_agent_process_message(std::span<const std::byte> bytes) {
@@ -177,7 +166,7 @@ Result<AgentProcessMessage> decode_agent_process_message(std::span<const std::by
                                   "the same version of tailrace for both",
                                   version, protocol_version));
     const auto type = in.get<uint8_t>();
-    auto message = get_message(type, in);
+    auto message = get_alternative<AgentProcessMessage>(in, type);
     if (!ours || !in.at_end())
         return Status(Code::transport,
                       fmt::format("a message of {} bytes at the agent's socket is damaged", bytes.size()));

@@ -20,23 +20,24 @@
 namespace tailrace::internal {
 
 // ---- from clients
-struct SessionOpens {  // let go of all locks; answered by LetGo
+struct SessionOpens {  // let go of all locks; answered by MayOpen
     std::string shared_dir;
 };
 struct SessionOpened {};  // go on
 struct StatusAsked {};    // answered by AgentStatus
-struct DrainAsked {};     // make a pass now; answered by AgentStatus when it is over
-struct EndAsked {         // end, but first finish what can be finished; answered by AgentStatus at the end
+// Finish the sessions whose programs have ended, and make a pass; answered by AgentStatus then.
+struct DrainAsked {};
+struct EndAsked {  // end, but first finish what can be finished; answered by AgentStatus at the end
     uint64_t grace_ms = 0;
 };
 
 // ---- from the agent
-struct LetGo {
+struct MayOpen {                          // it has let go
     std::optional<CarrierPlace> carries;  // the agent can carry the session's epochs
 };
 struct AgentStatus {
     uint32_t process = 0;
-    int64_t started_unix_ms = 0;
+    uint64_t started_unix_ms = 0;
     uint32_t sessions = 0;  // connected now
     bool working = false;   // a pass is under way
     bool stopping = false;
@@ -55,10 +56,10 @@ struct LineBytes {  // a message of carrier/line_messages.h
 };
 
 using AgentProcessMessage = std::variant<SessionOpens, SessionOpened, StatusAsked, DrainAsked, EndAsked,
-                                         LetGo, AgentStatus, LineBytes>;
+                                         MayOpen, AgentStatus, LineBytes>;
 
-// A message about an epoch has two sentences and a path, of 64 KiB at most. Linux lets a socket have
-// packets of 208 KiB.
+// A message about an epoch has two sentences and a path, of 64 KiB at most. The texts of a status are cut
+// where it would be longer. Linux lets a socket have packets of 208 KiB.
 inline constexpr size_t max_agent_message_bytes = size_t{200} << 10;
 
 std::vector<std::byte> encode(const AgentProcessMessage& message);

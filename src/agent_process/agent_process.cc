@@ -11,7 +11,7 @@
 #include "agent/node_aggregator.h"
 #include "base/caught.h"
 #include "base/log.h"
-#include "drain/recorded_epochs.h"
+#include "drain/tier_pass.h"
 #include "threads/wall_clock.h"
 
 namespace tailrace::internal {
@@ -20,8 +20,11 @@ namespace {
 
 // After a client could not be taken for want of a descriptor.
 constexpr std::chrono::seconds between_tries(1);
+constexpr std::chrono::seconds between_looks_for_directory(1);
 // How long nodes of sessions that are given up may take to end, when the agent ends.
 constexpr std::chrono::seconds longest_farewell(10);
+// Of directories that are skipped. Other users may make some without an end, where everybody may write.
+constexpr size_t most_said = 100;
 
 // Where several nodes' directories lie on one machine, an epoch may be committed after a directory's
 // turn.
@@ -71,7 +74,7 @@ Result<std::unique_ptr<AgentProcess>> AgentProcess::create(Options options, std:
     agent->wake_read_ = Descriptor(ends[0]);
     agent->wake_write_ = Descriptor(ends[1]);
     agent->make_carrier();
-    agent->started_unix_ms_ = static_cast<int64_t>(unix_ms_now());
+    agent->started_unix_ms_ = unix_ms_now();
     return agent;
 }
 
@@ -112,6 +115,10 @@ void AgentProcess::stop() noexcept {
 }
 
 Result<AgentStatus> AgentProcess::serve() {
+    return catching([&] { return serve_clients(); });
+}
+
+Result<AgentStatus> AgentProcess::serve_clients() {
     while (!book_.must_end(SteadyClock::now())) TAILRACE_TRY(step());
     end_carrier();
     const auto left = status();
@@ -125,7 +132,7 @@ void AgentProcess::end_carrier() {
     carrier_->give_up(Status(Code::failed_state, "the agent process was told to end"));
     const auto deadline = SteadyClock::now() + longest_farewell;
     while (carrier_->node_count() > 0 && SteadyClock::now() < deadline) {
-        step_carrier();
+        attempt([&] { step_carrier(); });
         sleep_for(std::chrono::milliseconds(5));
     }
 }
@@ -133,8 +140,10 @@ void AgentProcess::end_carrier() {
 Status AgentProcess::step() {
     const auto now = SteadyClock::now();
     if (stop_asked_.exchange(false)) book_.stop_asked(now, options_.grace);
+    end_if_out_of_reach(now);
     if (book_.pass_is_due(now)) begin_pass();
     give_up_ = book_.pass_must_stop(now);
+    yield_ = book_.pass_must_yield();
 
     const short listen = now < listen_again_ ? 0 : POLLIN;
     std::vector<pollfd> waiting{{wake_read_.get(), POLLIN, 0}, {listening_.get(), listen, 0}};
@@ -152,10 +161,29 @@ Status AgentProcess::step() {
     take_pass_result();
     if (waiting[1].revents != 0) TAILRACE_TRY(take_clients());
     for (size_t i = 0; i < ids.size(); ++i)
-        if (waiting[i + 2].revents != 0) hear(ids[i]);
-    step_carrier();
-    answer_those_who_wait();
+        if (waiting[i + 2].revents != 0 && !attempt([&] { hear(ids[i]); })) attempt([&] { drop(ids[i]); });
+    attempt([&] { step_carrier(); });
+    attempt([&] { answer_those_who_wait(); });
     return {};
+}
+
+void AgentProcess::end_if_out_of_reach(SteadyClock::time_point now) {
+    if (book_.stopping() || now - looked_for_directory_ < between_looks_for_directory) return;
+    looked_for_directory_ = now;
+    if (lease_->still_in_place()) return;
+    log(LogLevel::warning, "the agent ends, because its directory was removed and nobody can reach it: {}",
+        agent_directory(options_.config.local_dir));
+    book_.stop_asked(now, options_.grace);
+}
+
+// What is thrown for one client, or one session, must not end the agent, which others need. With MPI it would
+// end all agents.
+bool AgentProcess::attempt(const std::function<void()>& work) {
+    const Status done = catching(work);
+    if (done.ok()) return true;
+    if (std::exchange(thrown_, done.code()) != done.code())
+        log(LogLevel::warning, "the agent has failed in something, and goes on: {}", done.message());
+    return false;
 }
 
 // Sessions whose programs have died, and which have ended now, may have left something to a pass.
@@ -165,7 +193,8 @@ void AgentProcess::step_carrier() {
     const size_t before = carrier_->node_count();
     for (const int client : carrier_->step()) drop(client);
     if (carrier_->node_count() < before) book_.pass_asked(now);
-    book_.set_carried(carrier_->node_count(), now);
+    const size_t ending = carrier_->ending_count();
+    book_.set_carried({.living = carrier_->node_count() - ending, .ending = ending}, now);
 }
 
 Status AgentProcess::take_clients() {
@@ -185,7 +214,7 @@ Status AgentProcess::take_clients() {
 void AgentProcess::tell(int client, const AgentProcessMessage& message) {
     const auto found = clients_.find(client);
     if (found == clients_.end()) return;
-    const auto sent = found->second->try_send(message);
+    const auto sent = catching([&] { return found->second->try_send(message); });
     if (!sent.ok() || !*sent) drop(client);
 }
 
@@ -196,9 +225,11 @@ void AgentProcess::drop(int client) {
     book_.client_gone(client, SteadyClock::now());
 }
 
+// It may have been dropped since its connection was looked at.
 void AgentProcess::hear(int client) {
-    auto& connection = *clients_.at(client);
-    const auto message = connection.receive(std::chrono::milliseconds(0));
+    const auto found = clients_.find(client);
+    if (found == clients_.end()) return;
+    const auto message = found->second->receive(std::chrono::milliseconds(0));
     if (!message.ok()) {
         if (message.status().code() == Code::unsupported)
             log(LogLevel::warning, "a client of the agent is turned away: {}", message.status().message());
@@ -230,8 +261,10 @@ void AgentProcess::hear(int client) {
 }
 
 void AgentProcess::hear_line(int client, const LineBytes& message) {
-    const auto connection = clients_.at(client);
+    const auto found = clients_.find(client);
+    if (found == clients_.end()) return;
     if (!carrier_) return drop(client);
+    const auto connection = found->second;
     const std::weak_ptr<AgentConnection> weak = connection;
     const auto send = [weak](std::span<const std::byte> bytes) -> Result<bool> {
         const auto alive = weak.lock();
@@ -249,12 +282,12 @@ void AgentProcess::hear_line(int client, const LineBytes& message) {
 void AgentProcess::answer_those_who_wait() {
     if (carrier_) {
         bool all = true;
-        for (const auto& [client, shared_dir] : opening_) all &= carrier_->let_go(shared_dir);
+        for (const auto& [client, shared_dir] : opening_) all &= carrier_->make_way(shared_dir);
         if (!all) return;
     }
     for (const int client : book_.take_to_let_in()) {
         const auto place = carrier_ && !book_.stopping() ? std::optional(carrier_->place()) : std::nullopt;
-        tell(client, LetGo{place});
+        tell(client, MayOpen{place});
     }
 }
 
@@ -287,7 +320,7 @@ void AgentProcess::take_pass_result() {
         const auto& waits_for = epoch.waiting_for;
         log(epoch.state == DrainedEpoch::State::failed ? LogLevel::warning : LogLevel::info,
             "{} of {} in {}: {}{}{}{}", to_string(epoch.key), epoch.job, epoch.shared_dir,
-            name_of(epoch.state), waits_for.empty() ? "" : " for ", fmt::join(waits_for, ", "),
+            name_of(epoch.state), waits_for.empty() ? "" : " for ", to_string(waits_for),
             epoch.why.ok() ? "" : ": " + epoch.why.message());
     }
     if (!passed->failed.empty() && passed->failed != last_.failed)
@@ -296,18 +329,34 @@ void AgentProcess::take_pass_result() {
     book_.pass_ended(summary_of(last_), SteadyClock::now());
     const auto now = status();
     for (const int client : std::exchange(wait_for_pass_, {})) tell(client, now);
-    if (!wait_for_next_pass_.empty()) book_.pass_asked(SteadyClock::now());
+    if (!wait_for_next_pass_.empty() && !carried_end()) book_.pass_asked(SteadyClock::now());
+}
+
+bool AgentProcess::carried_end() const {
+    return carrier_ && carrier_->ending_count() > 0;
 }
 
 void AgentProcess::begin_pass() {
     book_.pass_begun();
-    wait_for_pass_.swap(wait_for_next_pass_);
+    // What a program has left is known only when its sessions have ended here (step_carrier).
+    if (!carried_end()) wait_for_pass_.swap(wait_for_next_pass_);
     give_up_ = false;
+    yield_ = false;
     // Who asks, or has little time, wants each epoch to be tried.
     if (book_.stopping() || !wait_for_pass_.empty()) failed_.end_rests();
     const auto order = book_.stopping() ? NodeDrain::Order::newest_first : NodeDrain::Order::oldest_first;
     passing_ = Worker("tailrace drain", background_priority(options_.config),
                       [this, order](const std::stop_token&) { pass(order); });
+}
+
+void AgentProcess::say_skipped(const std::vector<std::string>& sentences) {
+    for (const auto& sentence : sentences) {
+        if (said_.size() >= most_said) return;
+        if (!said_.insert(sentence).second) continue;
+        log(LogLevel::info, "{}", sentence);
+        if (said_.size() == most_said)
+            log(LogLevel::info, "directories that are skipped are not named any more, after {}", most_said);
+    }
 }
 
 void AgentProcess::pass(NodeDrain::Order order) {
@@ -316,22 +365,30 @@ void AgentProcess::pass(NodeDrain::Order order) {
         NodeDrain drain(options_.config, local_, shared_);
         if (options_.for_lost) drain.write_for(lost_);
         drain.rest_after_failures(failed_);
-        TAILRACE_ASSIGN(const auto directories, directories_to_drain(*local_, options_.config.local_dir));
-        for (const auto& directory : directories) {
-            auto pass = drain.pass(
-                directory, [this] { return give_up_.load(); }, order);
-            if (!pass.ok()) {
-                found.failed = fmt::format("{}: {}", directory, pass.status().message());
-                continue;
+        drain.yield_if([this] { return yield_.load(); });
+        const auto hear = [&](const DirectoryPass& passed) {
+            if (!passed.failed.ok()) {
+                found.failed = fmt::format("{}: {}", passed.directory, passed.failed.message());
+                return;
             }
-            for (auto& epoch : pass->epochs) found.epochs.push_back(std::move(epoch));
-            if (!pass->busy.ok() && found.busy.empty()) found.busy = pass->busy.message();
-            const auto unusable = list_unusable_records(*local_, directory);
-            if (unusable.ok() && !unusable->empty())
-                found.failed = fmt::format(
-                    "{} cannot be used{}", unusable->front(),
-                    unusable->size() > 1 ? fmt::format(", nor {} more", unusable->size() - 1) : "");
-        }
+            const auto& [epochs, busy] = passed.pass;
+            found.epochs.insert(found.epochs.end(), epochs.begin(), epochs.end());
+            if (!busy.ok() && found.busy.empty()) found.busy = busy.message();
+            std::vector<std::string> unusable;
+            for (const auto& record : passed.untold)
+                if (record.why.code() != Code::busy) unusable.push_back(record.path);
+            if (unusable.empty()) return;
+            const size_t more = unusable.size() - 1;
+            found.failed = fmt::format("{} cannot be used{}", unusable.front(),
+                                       more > 0 ? fmt::format(", nor {} more", more) : "");
+        };
+        const auto pass_over = [&](const std::string& directory) {
+            return drain.pass(
+                directory, [this] { return give_up_.load(); }, order);
+        };
+        TAILRACE_ASSIGN(const auto skipped,
+                        pass_over_tier(*local_, options_.config.local_dir, "", pass_over, hear));
+        say_skipped(skipped);
         tell_of_commits(found.epochs);
         return {};
     });

@@ -8,6 +8,7 @@
 //     agent passes over them. When the session's connection ends, it looks at once.
 //   - If it reaches the agents of other nodes, it also carries the epochs of sessions that live, and
 //     goes on when their programs have died (carrier/carried_node.h).
+//   - It ends when its directory is removed, because nobody finds its socket then.
 //   - It never holds the only copy of anything. If it is killed, the next agent, or the next session,
 //     finds the captured parts and plan records where they were.
 //
@@ -20,6 +21,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -70,12 +72,17 @@ class AgentProcess {
     void wake() noexcept;
 
     // ---- the serving thread
+    Result<AgentStatus> serve_clients();
     Status step();
+    void end_if_out_of_reach(SteadyClock::time_point now);
+    // Whether nothing was thrown.
+    bool attempt(const std::function<void()>& work);
     Status take_clients();
     void hear(int client);
     void hear_line(int client, const LineBytes& message);
     void step_carrier();
     void end_carrier();
+    bool carried_end() const;  // sessions whose programs have ended are still being finished
     void drop(int client);
     void tell(int client, const AgentProcessMessage& message);
     void answer_those_who_wait();
@@ -85,6 +92,7 @@ class AgentProcess {
     // ---- the passing thread
     void begin_pass();
     void pass(NodeDrain::Order order);
+    void say_skipped(const std::vector<std::string>& sentences);
 
     const Options options_;
     const std::shared_ptr<Storage> local_, shared_;
@@ -95,22 +103,27 @@ class AgentProcess {
     // The passing thread uses them, and the serving one before it begins a pass.
     LostNodes lost_;
     FailedShares failed_;
+    std::set<std::string> said_;  // of directories that are skipped
 
     // Only the serving thread uses these.
     AgentBook book_;
     std::map<int, std::shared_ptr<AgentConnection>> clients_;
     std::map<int, std::string> opening_;  // the shared directories of sessions that wait to be let in
     std::unique_ptr<Carrier> carrier_;    // null without a world
-    // Clients that have asked for a pass: for the one under way, or for the one after it, because it
-    // was under way already. And those that have told the agent to end.
+    // Clients that have asked for a pass: for the one under way, or for a later one, because it was
+    // under way already, or because carried sessions were ending. And those that have told the agent to
+    // end.
     std::vector<int> wait_for_pass_, wait_for_next_pass_, wait_for_end_;
     int next_client_ = 0;
     SteadyClock::time_point listen_again_;
+    SteadyClock::time_point looked_for_directory_;
+    Code thrown_ = Code::ok;  // what attempt() has said last
     AgentStatus last_;
-    int64_t started_unix_ms_ = 0;
+    uint64_t started_unix_ms_ = 0;
 
     std::atomic<bool> stop_asked_ = false;
-    std::atomic<bool> give_up_ = false;  // the pass under way
+    std::atomic<bool> give_up_ = false;  // the pass under way, at once
+    std::atomic<bool> yield_ = false;    // the same, after the epoch under way
     Mutex mutex_;
     std::optional<AgentStatus> passed_ GUARDED_BY(mutex_);  // what the pass has found
     Worker passing_;

@@ -60,6 +60,12 @@ std::string agent_directory(const std::string& local_dir) {
     return join_path(local_dir, "agent");
 }
 
+int AgentConnection::process() const {
+    ucred peer{};
+    socklen_t size = sizeof peer;
+    return getsockopt(socket_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 ? peer.pid : 0;
+}
+
 Result<bool> AgentConnection::send(std::span<const std::byte> bytes, std::span<const int> descriptors,
                                    int flags) {
     iovec piece{const_cast<std::byte*>(bytes.data()), bytes.size()};
@@ -80,9 +86,14 @@ Result<bool> AgentConnection::send(std::span<const std::byte> bytes, std::span<c
     }
     while (sendmsg(socket_.get(), &packet, MSG_NOSIGNAL | flags) < 0) {
         if (errno == EINTR) continue;
-        if ((flags & MSG_DONTWAIT) != 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
-        if (errno == EPIPE || errno == ECONNRESET) return gone();
-        return errno_status(errno, "sending to the other end of the agent's socket");
+        const int error = errno;
+        // The kernel may have no memory for a message now.
+        const bool no_room = error == EAGAIN || error == EWOULDBLOCK || error == ENOBUFS || error == ENOMEM;
+        if ((flags & MSG_DONTWAIT) != 0 && no_room) return false;
+        // Both ends must learn that a message is missing.
+        (void)shutdown(socket_.get(), SHUT_RDWR);
+        if (error == EPIPE || error == ECONNRESET) return gone();
+        return errno_status(error, "sending to the other end of the agent's socket");
     }
     return true;
 }
@@ -105,7 +116,10 @@ Result<size_t> AgentConnection::receive_packet(std::span<std::byte> bytes) {
     packet.msg_control = space.data();
     packet.msg_controllen = space.size();
     ssize_t got = 0;
-    while ((got = recvmsg(socket_.get(), &packet, MSG_TRUNC | MSG_CMSG_CLOEXEC)) < 0 && errno == EINTR) {
+    // The kernel says once that the other end has gone without reading everything (ECONNRESET). What that
+    // one had sent before comes after it, and counts: a program's last saves may be among it.
+    while ((got = recvmsg(socket_.get(), &packet, MSG_TRUNC | MSG_CMSG_CLOEXEC)) < 0 &&
+           (errno == EINTR || errno == ECONNRESET)) {
     }
     if (got <= 0) return gone();
     descriptors_.clear();

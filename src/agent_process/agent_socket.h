@@ -16,14 +16,15 @@
 
 #include "agent_process/agent_messages.h"
 #include "base/status.h"
-#include "storage/system_path.h"
+#include "storage/parents_descriptor.h"
 
 namespace tailrace::internal {
 
 // The directory of the agent's lease and socket.
 std::string agent_directory(const std::string& local_dir);
 
-// One end of a connection. One thread at a time sends, and one at a time receives.
+// One end of a connection. One thread at a time sends, and one at a time receives. Children that the program
+// forks close it.
 class AgentConnection {
   public:
     explicit AgentConnection(Descriptor socket) : socket_(std::move(socket)) {}
@@ -37,15 +38,15 @@ class AgentConnection {
     // What came beside the last message.
     std::vector<Descriptor> take_descriptors() { return std::exchange(descriptors_, {}); }
     int descriptor() const { return socket_.get(); }
-    // Closes this process's end; nothing can be sent or received afterwards.
-    void hang_up() { (void)socket_.close(); }
+    // The process at the other end: of a connection that this process has made, the one that listens.
+    int process() const;
 
   private:
     Result<bool> send(std::span<const std::byte> bytes, std::span<const int> descriptors, int flags);
     Result<size_t> receive_packet(std::span<std::byte> bytes);
 
     std::vector<Descriptor> descriptors_;
-    Descriptor socket_;
+    ParentsDescriptor socket_;
 };
 
 // Listens; replaces a socket that an agent has left which is dead. Call it only with the agent's lease

@@ -19,6 +19,7 @@ struct AggregatorOptions {
     DirectIo direct = DirectIo::automatic;
     Priority priority;
     uint64_t bandwidth_cap = 0;  // bytes per second this node writes; 0: no cap
+    uint32_t file_rights = 0;    // of shared files; 0: what the umask leaves
     WorkingName working_name = unfinished_name;
     bool trace = false;  // results bring FlushStatistics::events
 };

@@ -14,6 +14,12 @@ double seconds_between(Clock::time_point from, Clock::time_point to) {
     return std::chrono::duration<double>(to - from).count();
 }
 
+OpenOptions opening(const AggregatorOptions& options) {
+    OpenOptions how{Access::write, options.direct};
+    how.rights = options.file_rights;
+    return how;
+}
+
 }  // namespace
 
 Leader::Leader(NodeServices& services, std::shared_ptr<const FlushPlan> plan,
@@ -23,7 +29,7 @@ Leader::Leader(NodeServices& services, std::shared_ptr<const FlushPlan> plan,
       reader_(std::move(reader)),
       segment_(std::make_shared<SegmentWriter>(
           plan_, static_cast<uint32_t>(plan_->leader_index(services.node)), services.shared,
-          services.options.shared_dir, services.options.direct, services.throttle,
+          services.options.shared_dir, opening(services.options), services.throttle,
           services.options.working_name)),
       credit_counter_(credit_counter) {
     statistics_.leader = true;

@@ -4,6 +4,7 @@
 
 #include "base/bytes.h"
 #include "base/status_codec.h"
+#include "flush/plan_fields.h"
 #include "format/codec.h"
 
 namespace tailrace::internal {
@@ -11,7 +12,6 @@ namespace tailrace::internal {
 namespace {
 
 constexpr uint32_t max_job_bytes = 100;
-constexpr uint64_t min_offer_bytes = 4 + 8;
 
 constexpr std::string_view names[] = {"OFFER",   "PLAN",   "CREDIT", "CHUNK", "EMPTY",
                                       "SEGMENT", "FAILED", "ABORT",  "RESULT"};
@@ -20,18 +20,10 @@ static_assert(std::size(names) == std::variant_size_v<AggregatorMessage>);
 }  // namespace
 
 template <class Codec>
-void fields(Codec& codec, NodeOffer& offer) {
-    codec.number(offer.node);
-    codec.list(offer.streams, stream_info_bytes, [&](StreamInfo& stream) { codec(stream); });
-}
-
-template <class Codec>
 void fields(Codec& codec, OfferMessage& message) {
     codec(message.key);
     codec.text(message.job, max_job_bytes);
-    codec(message.run_uid, message.rank_count);
-    fields(codec, message.offer);
-    codec(message.refused);
+    codec(message.run_uid, message.rank_count, message.offer, message.refused);
 }
 
 template <class Codec>
@@ -45,7 +37,7 @@ void fields(Codec& codec, PlanMessage& message) {
     codec.number(plan.group.last_node);
     codec(plan.group.first_file, plan.group.last_file);
     codec.list(plan.leaders, sizeof(uint32_t), [&](int& leader) { codec.number(leader); });
-    codec.list(plan.offers, min_offer_bytes, [&](NodeOffer& offer) { fields(codec, offer); });
+    codec.list(plan.offers, least_offer_bytes);
     codec(plan.chunk_bytes, plan.block_bytes, plan.stripe_align);
     codec.choice(plan.placement, Placement::contiguous);
 }
@@ -88,8 +80,7 @@ void fields(Codec& codec, ResultMessage& message) {
 std::vector<std::byte> encode(const AggregatorMessage& message) {
     ByteWriter out;
     out.put(std::to_integer<uint8_t>(aggregator_message_mark));
-    out.put(static_cast<uint8_t>(message.index()));
-    std::visit([&](const auto& body) { put_fields(out, body); }, message);
+    put_alternative(out, message);
     return out.take();
 }
 

@@ -13,13 +13,13 @@
 namespace tailrace::internal {
 
 SegmentWriter::SegmentWriter(std::shared_ptr<const FlushPlan> plan, uint32_t leader, Storage& storage,
-                             std::string directory, DirectIo direct, Throttle& throttle,
+                             std::string directory, OpenOptions how, Throttle& throttle,
                              WorkingName working_name)
     : plan_(std::move(plan)),
       leader_(leader),
       storage_(storage),
       directory_(std::move(directory)),
-      direct_(direct),
+      how_(how),
       throttle_(throttle),
       allocator_(*plan_, leader) {
     for (uint32_t k = plan_->group.first_file; k < plan_->group.last_file; ++k) {
@@ -33,8 +33,8 @@ Status SegmentWriter::prepare(uint32_t file) {
     OutputFile& output = files_[file];
     TAILRACE_TRY(check_not_abandoned(output));
     const uint32_t number = plan_->group.first_file + file;
-    TAILRACE_ASSIGN(output.segment, Segment::begin(storage_, directory_, output.path, plan_->header(number),
-                                                   leader_, {Access::write, direct_}));
+    TAILRACE_ASSIGN(output.segment,
+                    Segment::begin(storage_, directory_, output.path, plan_->header(number), leader_, how_));
     const uint64_t length = expected_file_bytes(*plan_, number);
     // Reserving takes space for holes, too. So it is done only if holes are at most a quarter of
     // the data.

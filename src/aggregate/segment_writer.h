@@ -23,7 +23,7 @@ class SegmentWriter {
   public:
     // Storage and throttle must outlive the writer.
     SegmentWriter(std::shared_ptr<const FlushPlan> plan, uint32_t leader, Storage& storage,
-                  std::string directory, DirectIo direct, Throttle& throttle,
+                  std::string directory, OpenOptions how, Throttle& throttle,
                   WorkingName working_name = unfinished_name);
 
     // `file` counts from 0 within the group. Different files may be prepared, sealed and committed
@@ -58,7 +58,7 @@ class SegmentWriter {
     const uint32_t leader_;
     Storage& storage_;
     const std::string directory_;
-    const DirectIo direct_;
+    const OpenOptions how_;
     Throttle& throttle_;
     std::atomic<bool> abandoned_ = false;
 

@@ -15,13 +15,17 @@ bool is_empty(const Box& box) {
 }
 
 std::string type_and_shape(const ArrayPiece& piece) {
+    if (piece.is_list)
+        return fmt::format("a list of {} [{}]", element_type_name(piece.type),
+                           fmt::join(std::span(piece.global_shape).subspan(1), ", "));
     return fmt::format("{} [{}]", element_type_name(piece.type), fmt::join(piece.global_shape, ", "));
 }
 
 std::optional<ArrayFault> first_difference(std::string_view name, std::span<const RankPiece> pieces) {
     const RankPiece& first = pieces.front();
     for (const RankPiece& other : pieces)
-        if (other.piece->type != first.piece->type || other.piece->global_shape != first.piece->global_shape)
+        if (other.piece->type != first.piece->type || other.piece->is_list != first.piece->is_list ||
+            common_shape(*other.piece) != common_shape(*first.piece))
             return ArrayFault{
                 ArrayFault::Kind::differing,
                 fmt::format("array '{}' cannot be put together: rank {} saves {} of {}, and rank "
@@ -47,6 +51,17 @@ std::optional<ArrayFault> first_declared_otherwise(std::string_view name, std::s
                 name, with->rank, box_text(box_of(*with->piece)), gaps ? "have gaps" : "overlap",
                 without->rank, box_text(box_of(*without->piece)))};
     }
+    return std::nullopt;
+}
+
+// The items of all ranks are counted, and addressed, in 64 bits.
+std::optional<ArrayFault> list_too_long(std::string_view name, std::span<const RankPiece> pieces) {
+    uint64_t items = 0, bytes = 0;
+    for (const RankPiece& one : pieces)
+        if (__builtin_add_overflow(items, one.piece->local_shape.front(), &items) ||
+            __builtin_add_overflow(bytes, array_bytes(*one.piece), &bytes))
+            return ArrayFault{ArrayFault::Kind::differing,
+                              fmt::format("list '{}' has more items or bytes than 64 bits can count", name)};
     return std::nullopt;
 }
 
@@ -87,6 +102,12 @@ std::string gap_sentence(std::string_view name, std::span<const RankPiece> piece
 
 }  // namespace
 
+std::vector<uint64_t> common_shape(const ArrayPiece& piece) {
+    auto shape = piece.global_shape;
+    if (piece.is_list) shape.front() = 0;
+    return shape;
+}
+
 std::string box_text(const Box& box) {
     std::vector<std::string> ranges;
     for (size_t d = 0; d < box.shape.size(); ++d)
@@ -104,6 +125,7 @@ std::optional<ArrayFault> check_array(std::string_view name, std::span<const Ran
     if (pieces.empty()) return std::nullopt;
     if (auto difference = first_difference(name, pieces)) return difference;
     const ArrayPiece& first = *pieces.front().piece;
+    if (first.is_list) return list_too_long(name, pieces);
     const auto all_declare = [&](bool ArrayPiece::*declaration) {
         return std::all_of(pieces.begin(), pieces.end(),
                            [&](const RankPiece& one) { return one.piece->*declaration; });

@@ -6,6 +6,9 @@
 // cover each element exactly once. There are two exceptions. `may_have_gaps` declares that some
 // elements are in no piece. `may_overlap` declares that some are in several pieces; the lowest
 // rank's then counts.
+//
+// A list has another rule, because its pieces are put one after another: all ranks declare a list,
+// with the same type and the same extents of all dimensions but the first.
 #pragma once
 
 #include <cstdint>
@@ -42,6 +45,10 @@ struct ArrayFault {
     // The failure of an epoch that is refused for this fault.
     Status refusal() const;
 };
+
+// What all ranks' pieces have in common: the global shape. Of a list it has 0 as its first extent,
+// because the ranks' counts of items differ.
+std::vector<uint64_t> common_shape(const ArrayPiece& piece);
 
 // The first fault of an array. `pieces` are all pieces of it that `rank_count` ranks have,
 // ascending by rank.

@@ -81,10 +81,9 @@ class Hash {
         }
     }
     void put_traits(const ArrayPiece& piece) {
-        put_word(1 + static_cast<uint64_t>(piece.type) * 4 + (piece.may_have_gaps ? 2u : 0u) +
-                 (piece.may_overlap ? 1u : 0u));
+        put_word(1 + static_cast<uint64_t>(piece.type) * 8 + array_flags(piece));
         put_word(piece.global_shape.size());
-        for (const uint64_t extent : piece.global_shape) put_number(extent);
+        for (const uint64_t extent : common_shape(piece)) put_number(extent);
     }
     Residues value() const { return value_; }
 
@@ -203,14 +202,15 @@ void ArraySummary::add(const ArrayPoints& points, std::span<const NamedPiece> pi
         Entry& entry = of_rank.entries.emplace_back();
         entry.name = points.hash_name(name);
         entry.traits = points.hash_traits(*piece);
-        entry.may_have_gaps = piece->may_have_gaps;
-        entry.may_overlap = piece->may_overlap;
+        // Of a list nothing is left to check but the traits, as of an array with both declarations.
+        entry.may_have_gaps = piece->may_have_gaps || piece->is_list;
+        entry.may_overlap = piece->may_overlap || piece->is_list;
         const Box box = box_of(*piece);
-        if (!piece->may_have_gaps && !piece->may_overlap) {
+        if (!entry.may_have_gaps && !entry.may_overlap) {
             entry.covered = points.fingerprint(box);
             entry.whole = points.fingerprint(
                 Box{std::vector<uint64_t>(piece->global_shape.size(), 0), piece->global_shape});
-        } else if (piece->may_have_gaps != piece->may_overlap) {
+        } else if (entry.may_have_gaps != entry.may_overlap) {
             entry.shape = piece->global_shape;
             if (!is_empty(box)) entry.boxes.push_back(box);
         }

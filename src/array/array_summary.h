@@ -16,7 +16,8 @@
 // 2^-78. A good array is never taken for a bad one.
 //
 // For an array that is declared to have gaps, or to overlap, a summary holds the distinct boxes.
-// With both declarations there is nothing to check except that all ranks declare the same.
+// With both declarations, and for a list, there is nothing to check except that all ranks declare the
+// same. (A list of more than 2^64 bytes is found by array_check only: nobody has saved one.)
 //
 // Names and types travel as hashes of 122 bits, which are again polynomials at two random points.
 // All points follow from the run's random number. So every rank has the same points, and nobody can

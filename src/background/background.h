@@ -107,6 +107,9 @@ class Background {
     // After close(): whether captured epochs are left that nobody has flushed, because the agents are
     // gone. The same on every rank.
     virtual bool left_epochs() const { return false; }
+    // After close(): whether the background has come to its end on all ranks, and nobody is still at work on
+    // the session's epochs. Then another one may flush more of them. The same on every rank.
+    virtual bool may_flush_more() const = 0;
 };
 
 // Functions that several kinds use.

@@ -296,7 +296,10 @@ void CollectiveBackground::end_epoch(const EpochEnded& ended) {
             log(LogLevel::warning, "a captured part of {}, which was refused, could not be removed: {}",
                 to_string(ended.key), removed.message());
     }
-    if (plans_) plans_->ended(ended);
+    if (plans_) {
+        plans_->ended(ended);
+        plans_->forget(ended.key);  // no plan comes later
+    }
     if (ended.refused && context_.is_representative()) remove_protection(context_, ended.key);
     rank_epochs_.ended(ended);
     record(ended);
@@ -339,7 +342,10 @@ Status CollectiveBackground::carry_out_orders() {
     for (auto orders = ledger_.take_orders(); !orders.empty(); orders = ledger_.take_orders())
         for (const auto& order : orders) {
             if (const auto* decision = std::get_if<Decision>(&order)) {
-                if (decision->flush) to_start.push_back(decision->key);
+                if (decision->flush)
+                    to_start.push_back(decision->key);
+                else
+                    keep_plans(decision->key, true);
             } else if (const auto* to_judge = std::get_if<JudgeArrays>(&order)) {
                 TAILRACE_TRY(judge(*to_judge));
             } else if (const auto* ended = std::get_if<EpochEnded>(&order)) {
@@ -371,17 +377,28 @@ void CollectiveBackground::start_flush(EpochKey key) {
     job.run_uid = epoch.run_uid;
     job.rank_count = epoch.rank_count;
     job.streams = epoch.streams;
-    const auto offers_of_group = [&](int node) {
-        const auto group = group_of_node(node, context_.node_count(), context_.config.files);
-        return std::vector<NodeOffer>(epoch.offers.begin() + group.first_node,
-                                      epoch.offers.begin() + group.last_node);
-    };
-    job.offers = offers_of_group(context_.node);
-    plans_->planned(key, *job.offers);
+    job.offers = offers_of_group(epoch, context_.node);
+    keep_plans(key, false);
+    flusher_->start(std::move(job));
+}
+
+std::vector<NodeOffer> CollectiveBackground::offers_of_group(const Epoch& epoch, int node) const {
+    const auto group = group_of_node(node, context_.node_count(), context_.config.files);
+    return {epoch.offers.begin() + group.first_node, epoch.offers.begin() + group.last_node};
+}
+
+// `local`: the epoch is kept in the node-local tier.
+void CollectiveBackground::keep_plans(EpochKey key, bool local) {
+    if (!plans_) return;
+    const auto& epoch = epochs_[key];
+    auto own = offers_of_group(epoch, context_.node);
+    if (local)
+        plans_->planned_local(key, std::move(own));
+    else
+        plans_->planned(key, std::move(own));
     const auto other = node_with_copy_here(context_);
     if (other && epoch.is_protected && !in_one_group(context_, *other, context_.node))
-        plans_->planned_for(key, *other, offers_of_group(*other));
-    flusher_->start(std::move(job));
+        plans_->planned_for(key, *other, offers_of_group(epoch, *other));
 }
 
 Status CollectiveBackground::exchange_until(const std::function<bool()>& done, Deadline deadline) {
@@ -489,7 +506,9 @@ Status CollectiveBackground::close() {
             failure = epoch.ended->why.with_context(
                 fmt::format("flushing {}, left by an earlier run", to_string(key)));
     if (failure.ok() && over_) failure = broken_;
-    return agree(*context_.transport, failure);
+    const Status agreed = agree(*context_.transport, failure);
+    may_flush_more_ = !over_ && agreed.code() != Code::transport;
+    return agreed;
 }
 
 void CollectiveBackground::end() {

@@ -53,6 +53,7 @@ class CollectiveBackground : public Background {
     Status close() override;
     void end() override;
     uint64_t buffer_bytes_used() const override;
+    bool may_flush_more() const override { return may_flush_more_; }
 
   private:
     struct Epoch {
@@ -85,6 +86,8 @@ class CollectiveBackground : public Background {
     Status judge(const JudgeArrays& order);
     void end_epoch(const EpochEnded& ended);
     void start_flush(EpochKey key);
+    std::vector<NodeOffer> offers_of_group(const Epoch& epoch, int node) const;
+    void keep_plans(EpochKey key, bool local);
     // Takes collective steps until done() is true, which is the same on every rank. Returns timeout
     // if some rank's time runs out.
     Status exchange_until(const std::function<bool()>& done, Deadline deadline);
@@ -95,6 +98,7 @@ class CollectiveBackground : public Background {
     uint64_t sequence_ = 0;
     Status broken_;      // why this rank cannot go on
     bool over_ = false;  // no rank can go on; the same on every rank
+    bool may_flush_more_ = false;
     // The next three are the same on every rank.
     RootLedger ledger_;
     std::optional<Residues> good_arrays_;  // the digest of the last epoch that was found good

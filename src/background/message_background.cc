@@ -199,7 +199,12 @@ Status MessageBackground::close() {
     if (failure.ok() && agent_) failure = agent_->recovery_failure();
     if (failure.ok() && agent_) failure = agent_->why_ended();
     all_ended_ = true;
-    return agree(*context_.transport, failure);
+    const Status agreed = agree(*context_.transport, failure);
+    may_flush_more_ = agreed.ok();
+    if (agreed.ok() || agreed.code() == Code::transport) return agreed;
+    // An epoch has failed, or the background has.
+    may_flush_more_ = agree(*context_.transport, agent_ ? agent_->why_ended() : epochs_.broken()).ok();
+    return agreed;
 }
 
 void MessageBackground::end() {

@@ -39,6 +39,7 @@ class MessageBackground final : public Background, private RankMail::Reader, pri
     Status close() override;
     void end() override;
     uint64_t buffer_bytes_used() const override;
+    bool may_flush_more() const override { return may_flush_more_; }
 
   private:
     MessageBackground(const JobContext& context, RankEpochs& epochs);
@@ -58,6 +59,7 @@ class MessageBackground final : public Background, private RankMail::Reader, pri
     const JobContext& context_;
     RankEpochs& epochs_;
     uint64_t sequence_ = 0;
+    bool may_flush_more_ = false;
     bool all_ended_ = false;  // every rank has come to the last step of close()
     RankAnswers answers_;
     // Threads that use the agent share it; end() takes it exclusively. (`agent_` is not annotated:

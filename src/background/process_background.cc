@@ -22,6 +22,12 @@ using namespace std::chrono_literals;
 constexpr auto longest_for_answer = 30s;
 // A flush that is given up ends with the writes under way.
 constexpr auto longest_for_end = 60s;
+// How long a rank that closes its session waits until it asks how the others are.
+constexpr auto between_meetings = 1s;
+
+double seconds_of(std::chrono::milliseconds time) {
+    return std::chrono::duration<double>(time).count();
+}
 
 }  // namespace
 
@@ -34,6 +40,7 @@ ProcessBackground::ProcessBackground(const JobContext& context, RankEpochs& epoc
       answers_(context.rank_count() == 1, context.config.save_every),
       line_(std::move(line)),
       mail_(*this, *this),
+      watch_(line_->patience()),
       asking_(context, epochs, answers_, *this, true) {}
 
 // The representatives come first, because the agents learn of the session from them.
@@ -137,8 +144,9 @@ Result<std::optional<std::vector<std::byte>>> ProcessBackground::poll() {
         const auto& bytes = *polled;
         if (!bytes) return std::optional<std::vector<std::byte>>();
         TAILRACE_ASSIGN(auto message, line::decode(*bytes));
-        if (auto* mail = std::get_if<line::Mail>(&message)) return std::optional(std::move(mail->bytes));
         MutexLock lock(mutex_);
+        watch_.heard();
+        if (auto* mail = std::get_if<line::Mail>(&message)) return std::optional(std::move(mail->bytes));
         if (const auto* answer = std::get_if<line::Answer>(&message)) answer_ = answer->status;
         if (const auto* idle = std::get_if<line::Idle>(&message)) idle_ = *idle;
         if (std::holds_alternative<line::Ended>(message)) agent_ended_ = true;
@@ -177,11 +185,56 @@ void ProcessBackground::lose(const Status& why) {
         lost_ = why;
     }
     log(context_.is_representative() ? LogLevel::warning : LogLevel::info,
-        "the agent process of node {} carries the epochs no more ({}). They stay in {} until the session is "
-        "closed, which flushes the newest",
-        context_.node, why.message(), context_.config.local_dir);
+        "the agent process of node {} carries the epochs no more ({}). They stay in {} {}", context_.node,
+        why.message(), context_.config.local_dir,
+        why.code() == Code::timeout ? "for the next session, unless that agent goes on"
+                                    : "until the session is closed, which flushes the newest");
     epochs_.uncarried();
     answers_.fail_all(why.with_context("nobody carries answers any more"));
+}
+
+void ProcessBackground::look_after_agent() {
+    auto turn = SilenceWatch::Turn::nothing;
+    {
+        MutexLock lock(mutex_);
+        if (lost_.ok() && !said_goodbye_) turn = watch_.look(SteadyClock::now());
+    }
+    const auto patience = line_->patience();
+    if (turn == SilenceWatch::Turn::ask) (void)line_->post(line::encode(line::Ping{}));
+    if (turn == SilenceWatch::Turn::say && context_.is_representative())
+        log(LogLevel::warning,
+            "the agent process of node {} ({}, process {}) has given no sign of life for {} s, and the "
+            "session waits for it; it may be stopped, or its machine overloaded. After {} s it counts as "
+            "gone",
+            context_.node, context_.hosts[static_cast<size_t>(context_.rank())], line_->process(),
+            seconds_of(patience.until_said), seconds_of(patience.until_gone));
+    if (turn == SilenceWatch::Turn::give_up)
+        take_for_gone(Status(Code::timeout, fmt::format("it has given no sign of life for {} s",
+                                                        seconds_of(patience.until_gone))));
+}
+
+// If the agent goes on, it reads this after what it has been told of. Then no rank waits for saves that it is
+// not told of any more. When the session is being closed, it may as well finish: there are no more saves.
+void ProcessBackground::take_for_gone(const Status& why) {
+    lose(why);
+    {
+        MutexLock lock(mutex_);
+        if (closing_) return;
+    }
+    const Status told(Code::failed_state,
+                      fmt::format("rank {} has taken the agent process of node {} for gone: {}",
+                                  context_.rank(), context_.node, why.message()));
+    (void)post(tailrace::internal::encode(AgentMessage(BackgroundEnded{told})));
+}
+
+Status ProcessBackground::silence() const {
+    MutexLock lock(mutex_);
+    if (!watch_.silent()) return {};
+    return Status(
+        Code::timeout,
+        fmt::format("the agent process of node {} ({}, process {}) gives no sign of life, but it "
+                    "may go on; end it before the next session is opened",
+                    context_.node, context_.hosts[static_cast<size_t>(context_.rank())], line_->process()));
 }
 
 // ---- save and wait ------------------------------------------------------------------------------
@@ -289,35 +342,65 @@ Status ProcessBackground::failure() const {
 // A rank that saved less often than others would leave them waiting for ever, some of them in save. So
 // an epoch that not all ranks have saved fails as soon as the first rank closes.
 Status ProcessBackground::close() {
+    {
+        MutexLock lock(mutex_);
+        closing_ = true;
+    }
     if (context_.is_root() && context_.rank_count() > 1)
         end_answers(Status(Code::failed_state, "rank 0 has closed its session"));
     if (!lost())
         (void)mail_.post(SavesEnded{sequence_}, "telling the node's agent that the session is closed");
+    TAILRACE_ASSIGN(left_epochs_, wait_for_end());
+    const char* const left = "what was captured and not flushed is left to the next session";
+    // An agent that is stopped may still write, and has the session's locks.
+    if (const Status silent = agree(*context_.transport, silence()); !silent.ok()) {
+        left_epochs_ = false;
+        MutexLock lock(mutex_);
+        said_goodbye_ = true;
+        return silent.with_context(left);
+    }
+    const Status gone = agree(*context_.transport, say_goodbye(left_epochs_));
+    may_flush_more_ = gone.ok();
+    if (!gone.ok() && left_epochs_) {
+        left_epochs_ = false;
+        return gone.with_context(left);
+    }
+    return agree(*context_.transport, failure());
+}
+
+// A node whose agent is silent never tells the others that it has ended. So the ranks meet now and then.
+Result<bool> ProcessBackground::wait_for_end() {
+    enum class State : uint8_t { waits, done, lost };
     const auto all_final = [](const RankEpochs::Entries& entries) {
         return std::all_of(entries.begin(), entries.end(),
                            [](const auto& entry) { return is_final(entry.second.info.state); });
     };
-    mail_.wait_for([&] { return lost() || epochs_.wait_until(all_final, Clock::now()); }, std::nullopt);
-    if (context_.is_representative() && !lost()) {
-        (void)mail_.use([&] { return line_->post(line::encode(line::Close{})); }, "closing the session");
-        mail_.wait_for(
-            [&] {
-                MutexLock lock(mutex_);
-                return !lost_.ok() || idle_.has_value();
-            },
-            std::nullopt);
+    bool asked = false;
+    auto mine = State::waits;
+    const auto look = [&] {
+        if (lost()) mine = State::lost;
+        if (mine != State::waits || !epochs_.wait_until(all_final, Clock::now())) return mine != State::waits;
+        // This is called by the thread that uses the line.
+        if (context_.is_representative() && !std::exchange(asked, true))
+            (void)line_->post(line::encode(line::Close{}));
+        MutexLock lock(mutex_);
+        if (!context_.is_representative() || idle_) mine = State::done;
+        return mine == State::done;
+    };
+    while (true) {
+        (void)mail_.wait_for(look, Clock::now() + between_meetings);
+        if (lost()) mine = State::lost;
+        ByteWriter out;
+        out.put(static_cast<uint8_t>(mine));
+        TAILRACE_ASSIGN(const auto all, context_.transport->allgather(out.bytes()));
+        const auto any = [&](State state) {
+            return std::any_of(all.begin(), all.end(), [&](const auto& bytes) {
+                return bytes.at(0) == static_cast<std::byte>(state);
+            });
+        };
+        if (any(State::lost)) return true;
+        if (!any(State::waits)) return false;
     }
-    ByteWriter out;
-    out.put(static_cast<uint8_t>(lost()));
-    TAILRACE_ASSIGN(const auto all, context_.transport->allgather(out.bytes()));
-    left_epochs_ = std::any_of(all.begin(), all.end(),
-                               [](const auto& bytes) { return bytes != std::vector<std::byte>(1); });
-    const Status gone = agree(*context_.transport, say_goodbye(left_epochs_));
-    if (!gone.ok() && left_epochs_) {
-        left_epochs_ = false;
-        return gone.with_context("what was captured and not flushed is left to the next session");
-    }
-    return agree(*context_.transport, failure());
 }
 
 // The representative waits until the agent has let go of the locks. Then another session may open, or
@@ -329,11 +412,11 @@ Status ProcessBackground::say_goodbye(bool give_up) {
     }
     (void)mail_.use([&] { return line_->post(line::encode(line::Goodbye{give_up})); }, "saying goodbye");
     if (!context_.is_representative()) return {};
-    const auto let_go = [&] {
+    const auto has_let_go = [&] {
         MutexLock lock(mutex_);
         return agent_ended_ || line_ended_;
     };
-    if (mail_.wait_for(let_go, Clock::now() + longest_for_end)) return {};
+    if (mail_.wait_for(has_let_go, Clock::now() + longest_for_end)) return {};
     return Status(Code::timeout,
                   fmt::format("the agent process of node {} has not let go of the session within {} s",
                               context_.node, std::chrono::seconds(longest_for_end).count()));

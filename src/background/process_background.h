@@ -6,6 +6,11 @@
 // If an agent dies, MPI ends the others. Then every rank finds the end of its line, at its next call. It
 // is said once on each node. The session goes on: saves capture, their epochs stay captured, and wait
 // fails with a sentence. What is left of them is flushed when the session is closed (session.cc).
+//
+// An agent that is stopped is not dead: it may go on at any time, and write. A rank that waits for it asks
+// for signs of life (silence_watch.h), says when there are none, and takes it for gone after a while. If it
+// then goes on, it ends the background for all ranks, as the death of agents does. If it is still silent when
+// the session is closed, nothing is flushed, and close fails.
 #pragma once
 
 #include <memory>
@@ -18,6 +23,7 @@
 #include "background/asking.h"
 #include "background/background.h"
 #include "background/rank_mail.h"
+#include "background/silence_watch.h"
 #include "carrier/line_messages.h"
 #include "flush/flush_job.h"
 #include "ledger/rank_answers.h"
@@ -55,6 +61,7 @@ class ProcessBackground final : public Background,
     uint64_t buffer_bytes_used() const override { return 0; }
     bool needs_agent() const override { return true; }
     bool left_epochs() const override { return left_epochs_; }
+    bool may_flush_more() const override { return may_flush_more_; }
 
   private:
     ProcessBackground(const JobContext& context, RankEpochs& epochs, std::unique_ptr<AgentLine> line);
@@ -63,6 +70,12 @@ class ProcessBackground final : public Background,
     Status asks(const std::function<Status()>& send, const char* what);
     bool lost() const;
     void lose(const Status& why);
+    void look_after_agent();
+    void take_for_gone(const Status& why);
+    // Waits until no rank's epochs are under way any more. Returns whether some rank has lost its agent.
+    // Collective.
+    Result<bool> wait_for_end();
+    Status silence() const;
     Status say_goodbye(bool give_up);
     Status failure() const;
 
@@ -71,7 +84,10 @@ class ProcessBackground final : public Background,
         return line_->post(line::encode(line::Mail{{message.begin(), message.end()}}));
     }
     Result<std::optional<std::vector<std::byte>>> poll() override;
-    void wait(std::chrono::microseconds longest) override { line_->wait(longest); }
+    void wait(std::chrono::microseconds longest) override {
+        look_after_agent();
+        line_->wait(longest);
+    }
     void wake() override { line_->wake(); }
     // ---- the mail
     Status hear(const AgentMessage& news) override;
@@ -88,6 +104,7 @@ class ProcessBackground final : public Background,
     RankEpochs& epochs_;
     uint64_t sequence_ = 0;
     bool left_epochs_ = false;
+    bool may_flush_more_ = false;
     std::vector<FlushJob> to_recover_;  // until begin()
     RankAnswers answers_;
     const std::unique_ptr<AgentLine> line_;
@@ -95,11 +112,12 @@ class ProcessBackground final : public Background,
 
     mutable Mutex mutex_;
     Status lost_ GUARDED_BY(mutex_);  // why the agent carries no more
+    SilenceWatch watch_ GUARDED_BY(mutex_);
     std::set<EpochKey> recovering_ GUARDED_BY(mutex_);
     std::optional<std::string> asked_to_stop_ GUARDED_BY(mutex_);  // at rank 0: why some rank was
     std::optional<Status> answer_ GUARDED_BY(mutex_);
     std::optional<line::Idle> idle_ GUARDED_BY(mutex_);
-    bool said_goodbye_ GUARDED_BY(mutex_) = false;
+    bool closing_ GUARDED_BY(mutex_) = false, said_goodbye_ GUARDED_BY(mutex_) = false;
     bool agent_ended_ GUARDED_BY(mutex_) = false, line_ended_ GUARDED_BY(mutex_) = false;
 
     Asking asking_;

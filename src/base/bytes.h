@@ -6,15 +6,19 @@
 // reserved for them; the functions here do so. Not thread-safe; cheap to make.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
 #include <variant>
 #include <vector>
+
+#include "base/text.h"
 
 namespace tailrace::internal {
 
@@ -108,9 +112,15 @@ class ByteReader {
 //         codec(message.key, message.credit);
 //     }
 //
-// put_fields() and get_fields() carry it out. `fields` stands in the record's namespace. Besides
-// unsigned numbers and bool, fields may be of any type with put(ByteWriter&, const T&) and
-// get(ByteReader&, T&).
+// put_fields() and get_fields() carry it out. `fields` stands in the record's namespace. A field may
+// be an unsigned number, bool, double, another record with `fields`, an array or an optional of
+// these, or of any type with put(ByteWriter&, const T&) and get(ByteReader&, T&). A record without
+// members needs no list.
+template <class Codec, class T>
+concept has_fields = requires(Codec& codec, T& record) {
+    fields(codec, record);
+};
+
 class FieldWriter {
   public:
     explicit FieldWriter(ByteWriter& out) : out_(out) {}
@@ -120,6 +130,20 @@ class FieldWriter {
         (put_one(values), ...);
     }
     void text(const std::string& text, uint32_t /*most_bytes*/) { out_.put_string(text); }
+    // A text for people, which is cut to that length, or a type with put(out, value, most_bytes).
+    template <class Sentence>
+    void sentence(const Sentence& sentence, uint32_t most_bytes) {
+        if constexpr (std::is_same_v<Sentence, std::string>)
+            out_.put_string(cut_text(sentence, most_bytes));
+        else
+            put(out_, sentence, most_bytes);
+    }
+    void bytes(const std::vector<std::byte>& bytes) {
+        out_.put(static_cast<uint32_t>(bytes.size()));
+        out_.put_bytes(bytes);
+    }
+    // A reader fails where that is not so.
+    void check(bool /*sound*/) {}
     void number(int value) { out_.put(static_cast<uint32_t>(value)); }  // not negative
     template <class Enum>
     void choice(Enum value, Enum /*last*/) {
@@ -131,14 +155,33 @@ class FieldWriter {
         out_.put(static_cast<uint64_t>(elements.size()));
         for (T& element : elements) each(element);
     }
+    // The elements as they are.
+    template <class T>
+    void list(const std::vector<T>& elements, uint64_t /*least_bytes*/) {
+        out_.put(static_cast<uint64_t>(elements.size()));
+        for (const T& element : elements) put_one(element);
+    }
 
   private:
     template <class T>
     void put_one(const T& value) {
         if constexpr (std::is_unsigned_v<T>)
             out_.put(value);
-        else
+        else if constexpr (std::is_same_v<T, double>)
+            out_.put(std::bit_cast<uint64_t>(value));
+        else if constexpr (has_fields<FieldWriter, T>)
+            fields(*this, const_cast<T&>(value));  // a FieldWriter changes nothing
+        else if constexpr (!std::is_empty_v<T>)
             put(out_, value);
+    }
+    template <class T, size_t count>
+    void put_one(const std::array<T, count>& values) {
+        for (const T& value : values) put_one(value);
+    }
+    template <class T>
+    void put_one(const std::optional<T>& value) {
+        put_one(value.has_value());
+        if (value) put_one(*value);
     }
     ByteWriter& out_;
 };
@@ -153,6 +196,20 @@ class FieldReader {
         (get_one(values), ...);
     }
     void text(std::string& text, uint32_t most_bytes) { text = in_.get_string(most_bytes); }
+    template <class Sentence>
+    void sentence(Sentence& sentence, uint32_t most_bytes) {
+        if constexpr (std::is_same_v<Sentence, std::string>)
+            text(sentence, most_bytes);
+        else
+            get(in_, sentence);
+    }
+    void bytes(std::vector<std::byte>& bytes) {
+        const auto found = in_.get_bytes(in_.get<uint32_t>());
+        bytes.assign(found.begin(), found.end());
+    }
+    void check(bool sound) {
+        if (!sound) in_.set_failed();
+    }
     void number(int& value) {
         const auto found = in_.get<uint32_t>();
         if (found > static_cast<uint32_t>(INT32_MAX)) in_.set_failed();
@@ -169,14 +226,40 @@ class FieldReader {
         elements.resize(in_.get_count(least_bytes));
         for (T& element : elements) each(element);
     }
+    template <class T>
+    void list(std::vector<T>& elements, uint64_t least_bytes) {
+        list(elements, least_bytes, [this](T& element) { get_one(element); });
+    }
 
   private:
     template <class T>
     void get_one(T& value) {
-        if constexpr (std::is_unsigned_v<T>)
+        if constexpr (std::is_same_v<T, bool>)
+            get_flag(value);
+        else if constexpr (std::is_unsigned_v<T>)
             value = in_.get<T>();
-        else
+        else if constexpr (std::is_same_v<T, double>)
+            value = std::bit_cast<double>(in_.get<uint64_t>());
+        else if constexpr (has_fields<FieldReader, T>)
+            fields(*this, value);
+        else if constexpr (!std::is_empty_v<T>)
             get(in_, value);
+    }
+    template <class T, size_t count>
+    void get_one(std::array<T, count>& values) {
+        for (T& value : values) get_one(value);
+    }
+    template <class T>
+    void get_one(std::optional<T>& value) {
+        bool any = false;
+        get_one(any);
+        value.reset();
+        if (any) get_one(value.emplace());
+    }
+    void get_flag(bool& value) {
+        const auto found = in_.get<uint8_t>();
+        check(found <= 1);
+        value = found == 1;
     }
     ByteReader& in_;
 };
@@ -184,14 +267,20 @@ class FieldReader {
 template <class Record>
 void put_fields(ByteWriter& out, const Record& record) {
     FieldWriter codec(out);
-    fields(codec, const_cast<Record&>(record));  // a FieldWriter changes nothing
+    codec(record);
 }
 template <class Record>
 void get_fields(ByteReader& in, Record& record) {
     FieldReader codec(in);
-    fields(codec, record);
+    codec(record);
 }
 
+// ---- one of several records: its index in a variant, and its fields
+template <class Variant>
+void put_alternative(ByteWriter& out, const Variant& variant) {
+    out.put(static_cast<uint8_t>(variant.index()));
+    std::visit([&](const auto& record) { put_fields(out, record); }, variant);
+}
 // Reads the fields of the alternative with that index. Fails the reader if there is none.
 template <class Variant, size_t candidate = 0>
 Variant get_alternative(ByteReader& in, size_t index) {

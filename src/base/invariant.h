@@ -27,7 +27,9 @@ class BrokenInvariant : public std::logic_error {
 // none. Not thread-safe.
 void on_broken_invariant(void (*handler)(const std::string& sentence));
 
-[[noreturn]] void broken_invariant(const char* condition, const char* file, int line);
+// Also called by libraries that see nothing else of this part (tailrace_mpi).
+[[noreturn, gnu::visibility("default")]] void broken_invariant(const char* condition, const char* file,
+                                                               int line);
 // Does all of that but the throw. Returns false.
 bool report_broken_invariant(const char* condition, const char* file, int line) noexcept;
 

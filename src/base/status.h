@@ -5,7 +5,6 @@
 // expected failure. Values are immutable after construction and may be passed between threads.
 #pragma once
 
-#include <cassert>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +12,7 @@
 #include <utility>
 #include <variant>
 
+#include "base/invariant.h"
 #include "tailrace_status.h"
 
 namespace tailrace::internal {
@@ -41,7 +41,7 @@ class [[nodiscard]] Status {
   public:
     Status() = default;  // ok
     Status(Code code, std::string sentence) : code_(code), sentence_(std::move(sentence)) {
-        assert(code != Code::ok);
+        INVARIANT(code != Code::ok);
     }
 
     bool ok() const { return code_ == Code::ok; }
@@ -66,7 +66,7 @@ class [[nodiscard]] Result {
   public:
     Result(T value) : content_(std::in_place_index<1>, std::move(value)) {}
     Result(Status status) : content_(std::in_place_index<0>, std::move(status)) {
-        assert(!std::get<0>(content_).ok());
+        INVARIANT(!std::get<0>(content_).ok());
     }
 
     bool ok() const { return content_.index() == 1; }
@@ -76,16 +76,16 @@ class [[nodiscard]] Result {
     Status status() const { return ok() ? Status() : std::get<0>(content_); }
 
     T& value() & {
-        assert(ok());
+        INVARIANT(ok());
         return std::get<1>(content_);
     }
     const T& value() const& {
-        assert(ok());
+        INVARIANT(ok());
         return std::get<1>(content_);
     }
     // Returns by value, so that a call's result may be used directly in the head of a loop.
     T value() && {
-        assert(ok());
+        INVARIANT(ok());
         return std::get<1>(std::move(content_));
     }
     T* operator->() { return &value(); }

@@ -48,12 +48,16 @@ Status all_zero(std::span<const uint64_t> reserved, const char* what) {
 
 }  // namespace
 
+Result<ElementType> to_type(const tailrace_type& given) {
+    const int type = number_of(given);
+    if (type >= TAILRACE_BYTES && type <= TAILRACE_BOOL) return static_cast<ElementType>(type);
+    return Status(Code::invalid_argument,
+                  fmt::format("array type {} is not a tailrace_type; nothing was done", type));
+}
+
 Result<ArrayPiece> to_piece(const tailrace_array* array) {
     TAILRACE_TRY(not_null(array, "array"));
-    const int type = number_of(array->type);
-    if (type < TAILRACE_BYTES || type > TAILRACE_BOOL)
-        return Status(Code::invalid_argument,
-                      fmt::format("array type {} is not a tailrace_type; nothing was done", type));
+    TAILRACE_ASSIGN(const auto type, to_type(array->type));
     if (array->dimensions < 1 || array->dimensions > TAILRACE_MAX_DIMENSIONS)
         return Status(Code::invalid_argument,
                       fmt::format("an array of {} dimensions: 1 to {} are possible; nothing was done",
@@ -70,7 +74,7 @@ Result<ArrayPiece> to_piece(const tailrace_array* array) {
     auto vector_of = [&](const uint64_t* values) {
         return std::vector<uint64_t>(values, values + array->dimensions);
     };
-    ArrayPiece piece{static_cast<ElementType>(type), vector_of(array->global_shape), vector_of(array->offset),
+    ArrayPiece piece{type, vector_of(array->global_shape), vector_of(array->offset),
                      vector_of(array->local_shape)};
     piece.may_have_gaps = (array->flags & TAILRACE_ARRAY_GAPS) != 0;
     piece.may_overlap = (array->flags & TAILRACE_ARRAY_OVERLAP) != 0;
@@ -127,8 +131,9 @@ void to_c(const Region& region, tailrace_region_info& out) {
     std::copy(piece.global_shape.begin(), piece.global_shape.end(), out.global_shape);
     std::copy(piece.offset.begin(), piece.offset.end(), out.offset);
     std::copy(piece.local_shape.begin(), piece.local_shape.end(), out.local_shape);
-    out.flags =
-        (piece.may_have_gaps ? TAILRACE_ARRAY_GAPS : 0u) | (piece.may_overlap ? TAILRACE_ARRAY_OVERLAP : 0u);
+    out.flags = (piece.may_have_gaps ? TAILRACE_ARRAY_GAPS : 0u) |
+                (piece.may_overlap ? TAILRACE_ARRAY_OVERLAP : 0u) |
+                (piece.is_list ? TAILRACE_ARRAY_LIST : 0u);
 }
 
 }  // namespace tailrace::internal

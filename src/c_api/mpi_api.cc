@@ -88,6 +88,16 @@ tailrace_code tailrace_open_mpi(MPI_Comm communicator, const tailrace_options* o
     return set_last_error(Status(Code::out_of_memory, "opening a session: out of memory"));
 }
 
+tailrace_code tailrace_open_mpi_f(MPI_Fint communicator, const tailrace_options* options,
+                                  tailrace_session** session) {
+    int initialized = 0, finalized = 0;
+    MPI_Initialized(&initialized);
+    MPI_Finalized(&finalized);
+    // Without MPI nothing may be converted, and opening says that MPI is missing.
+    const bool usable = initialized != 0 && finalized == 0;
+    return tailrace_open_mpi(usable ? MPI_Comm_f2c(communicator) : MPI_COMM_NULL, options, session);
+}
+
 // Replaces the MPI library's MPI_Finalize, which runs when this one calls it. This is the last
 // moment at which background threads may use MPI. (Attributes of MPI_COMM_SELF, which are deleted
 // first, come too late: MPICH has released its locks by then.)

@@ -14,6 +14,7 @@
 #include "c_api/call.h"
 #include "c_api/handles.h"
 #include "config/config.h"
+#include "files/own_files.h"
 #include "session/checkpointer.h"
 #include "tailrace.h"
 #include "threads/mutex.h"
@@ -57,6 +58,7 @@ struct tailrace_session {
     std::shared_ptr<tailrace::internal::Transport> transport;
     std::shared_ptr<tailrace::internal::Storage> local, shared;
     std::unique_ptr<tailrace::internal::Checkpointer> checkpointer;
+    std::unique_ptr<tailrace::internal::OwnFiles> files;
     tailrace::internal::Mutex mutex;  // guards the readers that end with the session, and the reason to stop
     std::vector<std::weak_ptr<tailrace_reader>> readers GUARDED_BY(mutex);
     bool closed GUARDED_BY(mutex) = false;  // if set, no reader is added any more
@@ -103,6 +105,8 @@ Result<tailrace_reader*> reader_of(tailrace_session& session, std::unique_ptr<Ep
 // The settings of a session: defaults, files, environment, code, completed for that many ranks.
 Result<Config> settings_of(const tailrace_options* options, int rank_count);
 
+// invalid_argument if it is no tailrace_type.
+Result<ElementType> to_type(const tailrace_type& given);
 Result<ArrayPiece> to_piece(const tailrace_array* array);
 // The layout of an array that to_piece has accepted.
 MemoryLayout to_layout(const tailrace_array& array);

@@ -186,6 +186,32 @@ tailrace_code tailrace_reader_region(tailrace_reader* reader, uint32_t rank, con
     });
 }
 
+tailrace_code tailrace_reader_array(tailrace_reader* reader, const char* name, tailrace_region_info* info) {
+    return on_reader(reader, [&](EpochReader& epoch) -> Status {
+        TAILRACE_TRY(not_null(name, "name"));
+        TAILRACE_TRY(not_null(info, "info"));
+        TAILRACE_ASSIGN(const auto array, epoch.array(name));
+        if (array.fault && array.fault->unrestorable())
+            return Status(Code::invalid_argument, array.fault->sentence);
+        Region whole;
+        whole.array = {array.type,   array.shape,         std::vector<uint64_t>(array.shape.size(), 0),
+                       array.shape,  array.may_have_gaps, array.may_overlap,
+                       array.is_list};
+        TAILRACE_TRY(check_array_piece(*whole.array));
+        whole.bytes = array_bytes(*whole.array);
+        to_c(whole, *info);
+        // The name is the reader's, which lives as long as the program may use it.
+        for (uint32_t rank = 0; rank < epoch.rank_count(); ++rank) {
+            TAILRACE_ASSIGN(const auto* manifest, epoch.manifest(rank));
+            if (const Region* piece = find_region(*manifest, name)) {
+                info->name = piece->name.c_str();
+                break;
+            }
+        }
+        return {};
+    });
+}
+
 tailrace_code tailrace_reader_read(tailrace_reader* reader, uint32_t rank, const char* name, void* memory,
                                    uint64_t bytes) {
     return on_reader(reader, [&](EpochReader& epoch) -> Status {

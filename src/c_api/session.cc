@@ -15,6 +15,19 @@ namespace tailrace::internal {
 
 namespace {
 
+Result<ResizableMemory> resizable(tailrace_find_function find, tailrace_resize_function resize, void* user) {
+    TAILRACE_TRY(not_null(reinterpret_cast<const void*>(find), "find"));
+    TAILRACE_TRY(not_null(reinterpret_cast<const void*>(resize), "resize"));
+    ResizableMemory memory;
+    memory.find = [find, user] {
+        uint64_t bytes = 0;
+        void* const begin = find(user, &bytes);
+        return std::span(static_cast<std::byte*>(begin), bytes);
+    };
+    memory.resize = [resize, user](uint64_t bytes) { return resize(user, bytes) == 0; };
+    return memory;
+}
+
 struct Prepared {
     Config config;
     std::shared_ptr<Storage> local, shared;
@@ -57,6 +70,7 @@ Status open(const tailrace_options* options, std::shared_ptr<Transport> transpor
     TAILRACE_ASSIGN(opened->checkpointer,
                     Checkpointer::open(std::move(prepared.config), std::move(transport), prepared.local,
                                        prepared.shared, &system_agent_door()));
+    opened->files = std::make_unique<OwnFiles>(*opened->checkpointer, *opened->local);
     *session = HandleTable<tailrace_session>::instance().add(std::move(opened));
     return {};
 }
@@ -128,6 +142,7 @@ tailrace_code tailrace_close(tailrace_session* handle) {
         for (const auto& weak : readers) {
             if (auto reader = weak.lock()) reader->end();
         }
+        session->files->end();
         return session->checkpointer->close();
     });
 }
@@ -190,6 +205,32 @@ tailrace_code tailrace_register_array(tailrace_session* session, const char* nam
     });
 }
 
+tailrace_code tailrace_register_resizable(tailrace_session* session, const char* name,
+                                          tailrace_find_function find, tailrace_resize_function resize,
+                                          void* user) {
+    return on_session(session, [&](Checkpointer& checkpointer) -> Status {
+        TAILRACE_TRY(not_null(name, "name"));
+        TAILRACE_ASSIGN(auto memory, resizable(find, resize, user));
+        return checkpointer.register_resizable(name, std::move(memory));
+    });
+}
+
+tailrace_code tailrace_register_list(tailrace_session* session, const char* name, tailrace_type type,
+                                     uint64_t width, tailrace_find_function find,
+                                     tailrace_resize_function resize, void* user) {
+    return on_session(session, [&](Checkpointer& checkpointer) -> Status {
+        TAILRACE_TRY(not_null(name, "name"));
+        TAILRACE_ASSIGN(const auto element, to_type(type));
+        if (width == 0 || width > max_stream_bytes / element_bytes(element))
+            return Status(Code::invalid_argument,
+                          fmt::format("list \"{}\": an item of {} elements: 1 to {} are possible; nothing "
+                                      "was done",
+                                      name, width, max_stream_bytes / element_bytes(element)));
+        TAILRACE_ASSIGN(auto memory, resizable(find, resize, user));
+        return checkpointer.register_list(name, {element, width}, std::move(memory));
+    });
+}
+
 tailrace_code tailrace_update(tailrace_session* session, const char* name, void* memory, uint64_t bytes) {
     return on_session(session, [&](Checkpointer& checkpointer) -> Status {
         TAILRACE_TRY(not_null(name, "name"));
@@ -215,6 +256,20 @@ tailrace_code tailrace_unregister(tailrace_session* session, const char* name) {
 
 tailrace_code tailrace_save(tailrace_session* session, uint64_t epoch) {
     return on_session(session, [&](Checkpointer& checkpointer) { return checkpointer.save(epoch); });
+}
+
+tailrace_code tailrace_capture(tailrace_session* session, uint64_t epoch) {
+    return on_session(session, [&](Checkpointer& checkpointer) { return checkpointer.capture(epoch); });
+}
+
+tailrace_code tailrace_give_up(tailrace_session* session, uint64_t epoch, const char* why) {
+    return on_session(session, [&](Checkpointer& checkpointer) -> Status {
+        // The other ranks wait for this one, whatever the arguments.
+        const Status reason(Code::aborted, why == nullptr || *why == '\0' ? "no reason was given" : why);
+        const Status done = checkpointer.give_up(epoch, reason);
+        const bool as_asked = done.code() == reason.code() && done.message() == reason.message();
+        return as_asked ? not_null(why, "why") : done;
+    });
 }
 
 tailrace_code tailrace_epoch_state(tailrace_session* session, uint64_t epoch, tailrace_epoch_info* info) {

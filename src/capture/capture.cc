@@ -40,7 +40,7 @@ PartManifest Capture::manifest_of(const PartHeader& header, std::span<const Regi
     for (const auto& region : regions) {
         auto& entry = manifest.regions.emplace_back();
         entry.name = region.name;
-        entry.bytes = region.memory.size();
+        entry.bytes = region.bytes();
         entry.array = region.array;
     }
     return manifest;

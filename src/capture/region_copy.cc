@@ -1,5 +1,7 @@
 #include "capture/region_copy.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -30,7 +32,7 @@ RegionCopy::RegionCopy(PartManifest& manifest, std::span<const RegionSource> reg
 
 uint32_t RegionCopy::useful_threads(uint32_t most) const {
     uint64_t total = 0;
-    for (const auto& region : regions_) total += region.memory.size();
+    for (const auto& region : regions_) total += region.bytes();
     return static_cast<uint32_t>(std::min<uint64_t>(most, total / worth_a_thread_bytes));
 }
 
@@ -47,7 +49,11 @@ Status RegionCopy::run(CopyTeam* team) {
     else
         for (size_t i = 0; i < all.size() && failure().ok(); ++i) copy_one(i);
     zero_gaps();
-    return failure();
+    TAILRACE_TRY(failure());
+    // A file that was written to since it was read has bytes of two times in the copy.
+    for (const auto& region : regions_)
+        if (region.file) TAILRACE_TRY(region.file->open().status());
+    return {};
 }
 
 Status RegionCopy::failure() {
@@ -59,7 +65,7 @@ Status RegionCopy::failure() {
 std::vector<RegionCopy::Piece> RegionCopy::pieces() const {
     std::vector<Piece> all;
     for (size_t i = 0; i < regions_.size();) {
-        const uint64_t bytes = regions_[i].memory.size();
+        const uint64_t bytes = regions_[i].bytes();
         if (bytes >= large_region_bytes) {
             for (uint64_t at = 0; at < bytes; at += piece_bytes)
                 all.push_back({i, i + 1, at, std::min(piece_bytes, bytes - at)});
@@ -68,8 +74,8 @@ std::vector<RegionCopy::Piece> RegionCopy::pieces() const {
         }
         Piece small{i, i, 0, 0};
         const uint64_t start = manifest_.regions[i].stream_offset;
-        while (i < regions_.size() && regions_[i].memory.size() < large_region_bytes &&
-               manifest_.regions[i].stream_offset + regions_[i].memory.size() - start <= piece_bytes)
+        while (i < regions_.size() && regions_[i].bytes() < large_region_bytes &&
+               manifest_.regions[i].stream_offset + regions_[i].bytes() - start <= piece_bytes)
             ++i;
         small.last_region = i;
         all.push_back(small);
@@ -86,46 +92,72 @@ Status RegionCopy::copy(const Piece& piece) {
         large ? first.stream_offset + piece.region_offset + piece.bytes : last.stream_offset + last.bytes;
     INVARIANT(part_header_bytes + end <= sink_.mapping.size());
     std::byte* const start = sink_.mapping.data() + part_header_bytes + first.stream_offset;
-    if (large)
-        copy_region(piece.first_region, piece.region_offset, piece.bytes, start + piece.region_offset);
-    else
-        copy_small(piece, start);
-    return {};
+    return large ? copy_region(piece.first_region, piece.region_offset, piece.bytes,
+                               start + piece.region_offset)
+                 : copy_small(piece, start);
 }
 
-void RegionCopy::copy_region(size_t index, uint64_t from, uint64_t bytes, std::byte* target) {
+Status RegionCopy::copy_region(size_t index, uint64_t from, uint64_t bytes, std::byte* target) {
+    if (regions_[index].file) return read_file(index, from, bytes, target);
     auto& crcs = manifest_.regions[index].block_crcs;
     const std::byte* const memory = regions_[index].memory.data();
     const Strides& strides = regions_[index].strides;
     if (!manifest_.has_checksums) {
         stream_gather(memory, strides, from, {target, bytes}, nullptr);
-        return;
+        return {};
     }
     for (uint64_t at = 0; at < bytes; at += check_block_bytes) {
         const auto block =
             std::span(target, bytes).subspan(at).first(std::min<uint64_t>(check_block_bytes, bytes - at));
         stream_gather(memory, strides, from + at, block, &crcs[(from + at) / check_block_bytes]);
     }
+    return {};
+}
+
+// The file is read and not mapped: if somebody cuts it short meanwhile, that is an error, and not the end
+// of the program. The checksum follows each block while the caches hold it.
+Status RegionCopy::read_file(size_t index, uint64_t from, uint64_t bytes, std::byte* target) {
+    auto& region = manifest_.regions[index];
+    if (bytes == 0) return {};
+    TAILRACE_ASSIGN(const auto file, regions_[index].file->open());
+    for (uint64_t at = 0; at < bytes; at += check_block_bytes) {
+        const auto block =
+            std::span(target, bytes).subspan(at).first(std::min<uint64_t>(check_block_bytes, bytes - at));
+        TAILRACE_ASSIGN(const size_t got, file->read_at(block, from + at));
+        if (got < block.size())
+            return Status(Code::io_error,
+                          fmt::format("'{}' ends after {} bytes while its {} bytes are captured; nothing may "
+                                      "change it before the save returns",
+                                      file->path(), from + at + got, region.bytes));
+        if (manifest_.has_checksums) region.block_crcs[(from + at) / check_block_bytes] = crc32c(block);
+    }
+    return {};
 }
 
 // Copies small regions side by side, with zeros between them. `target` stands for the stream from
 // the first region on.
-void RegionCopy::copy_small(const Piece& piece, std::byte* target) {
+Status RegionCopy::copy_small(const Piece& piece, std::byte* target) {
     const uint64_t start = manifest_.regions[piece.first_region].stream_offset;
     uint64_t at = start;
     for (size_t i = piece.first_region; i < piece.last_region; ++i) {
         const auto& region = manifest_.regions[i];
         zero({target + (at - start), static_cast<size_t>(region.stream_offset - at)});
-        copy_region(i, 0, region.bytes, target + (region.stream_offset - start));
+        TAILRACE_TRY(copy_region(i, 0, region.bytes, target + (region.stream_offset - start)));
         at = region.stream_offset + region.bytes;
     }
+    return {};
 }
 
 Status RegionCopy::write_large(const Piece& piece) {
     const auto& region = regions_[piece.first_region];
     auto& entry = manifest_.regions[piece.first_region];
-    auto source = region.memory.subspan(piece.region_offset, piece.bytes);
     std::vector<std::byte> gathered;
+    if (region.file) {
+        gathered.resize(piece.bytes);
+        TAILRACE_TRY(read_file(piece.first_region, piece.region_offset, piece.bytes, gathered.data()));
+        return sink_.file->write_at(gathered, part_header_bytes + entry.stream_offset + piece.region_offset);
+    }
+    auto source = region.memory.subspan(piece.region_offset, piece.bytes);
     if (!region.strides.one_block()) {
         gathered.resize(piece.bytes);
         gather(region.memory.data(), region.strides, piece.region_offset, gathered);
@@ -143,7 +175,7 @@ Status RegionCopy::write_small(const Piece& piece) {
     const auto& last = manifest_.regions[piece.last_region - 1];
     std::vector<std::byte> staged(last.stream_offset + last.bytes - start);
     if (staged.empty()) return {};
-    copy_small(piece, staged.data());
+    TAILRACE_TRY(copy_small(piece, staged.data()));
     return sink_.file->write_at(staged, part_header_bytes + start);
 }
 

@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -18,14 +20,24 @@
 
 namespace tailrace::internal {
 
+// The bytes of a region that lie in a file. `open` may be called by several threads at once, and opens
+// the file at its first byte; it fails if the file has changed since it was found. It is called once more
+// after the copy.
+struct FileBytes {
+    uint64_t bytes = 0;
+    std::function<Result<std::unique_ptr<File>>()> open;
+};
+
 // A region of the program's memory, as it is registered now. `memory` begins at the region's first
 // byte, and its size is the number of the region's bytes. With strides, these bytes do not lie one
-// after another, but as the strides say.
+// after another, but as the strides say. With `file` they lie there, and not in memory.
 struct RegionSource {
     std::string name;
     std::span<const std::byte> memory;
     std::optional<ArrayPiece> array;
     Strides strides = {};
+    std::optional<FileBytes> file = std::nullopt;
+    uint64_t bytes() const { return file ? file->bytes : memory.size(); }
 };
 
 // Where a part's header and stream go: into the mapping, or into the file if it cannot be mapped.
@@ -57,8 +69,9 @@ class RegionCopy {
     std::vector<Piece> pieces() const;
     Status failure();
     Status copy(const Piece& piece);
-    void copy_region(size_t index, uint64_t from, uint64_t bytes, std::byte* target);
-    void copy_small(const Piece& piece, std::byte* target);
+    Status copy_region(size_t index, uint64_t from, uint64_t bytes, std::byte* target);
+    Status read_file(size_t index, uint64_t from, uint64_t bytes, std::byte* target);
+    Status copy_small(const Piece& piece, std::byte* target);
     Status write_large(const Piece& piece);
     Status write_small(const Piece& piece);
     void zero_gaps();

@@ -19,8 +19,9 @@ enum class Kind : uint8_t { message, data, done, all_done, leaving };
 
 // Transports tell that many transfers between two ranks apart.
 constexpr uint32_t world_tags = 1 << 14;
-// Larger than any buffer of a session. Data that nobody wants is received in memory of this size at most.
-constexpr uint64_t most_data_bytes = uint64_t{1} << 40;
+// The largest buffer that a session may have (config.cc). Data that nobody wants is received in memory of
+// this size at most.
+constexpr uint64_t most_data_bytes = uint64_t{1} << 30;
 // How long a transfer that was given up is driven on, so that its memory is free again.
 constexpr auto longest_take_back = 5s;
 
@@ -337,10 +338,22 @@ Result<bool> AgentWorld::all_done(Mailbox& mailbox, const CarriedAddress& own,
     if (own.node != 0 || mailbox.all_done || mailbox.done.size() < agent_of_node.size())
         return mailbox.all_done;
     mailbox.all_done = true;
+    TAILRACE_TRY(tell_all_done(own.session, agent_of_node));
+    return true;
+}
+
+Status AgentWorld::tell_all_done(uint64_t session, std::span<const uint32_t> agent_of_node) {
     for (uint32_t node = 1; node < agent_of_node.size(); ++node)
         TAILRACE_TRY(transport_->post(static_cast<int>(agent_of_node[node]),
-                                      frame(Kind::all_done, {own.session, node}, 0)));
-    return true;
+                                      frame(Kind::all_done, {session, node}, 0)));
+    return {};
+}
+
+Status AgentWorld::say_not_begun(const CarriedAddress& own, std::span<const uint32_t> agent_of_node) {
+    if (own.node != 0) return say_done(agent_of_node.front(), own);
+    MutexLock lock(mutex_);
+    TAILRACE_TRY(tell_all_done(own.session, agent_of_node));
+    return pump();
 }
 
 void AgentWorld::wait_for_all_agents() {

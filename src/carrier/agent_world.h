@@ -78,6 +78,8 @@ class AgentWorld : public std::enable_shared_from_this<AgentWorld> {
     // The end of a session in all its agents: each node says that it is done. When all are, every node
     // hears it (all_done).
     Status say_done(uint32_t agent_of_node_0, const CarriedAddress& own);
+    // The node has never begun, and ends. If it is node 0, nobody waits for the others any more.
+    Status say_not_begun(const CarriedAddress& own, std::span<const uint32_t> agent_of_node);
     // At node 0: tells all if all are done. Elsewhere: whether all are.
     Result<bool> all_done(Mailbox& mailbox, const CarriedAddress& own,
                           std::span<const uint32_t> agent_of_node);
@@ -117,6 +119,7 @@ class AgentWorld : public std::enable_shared_from_this<AgentWorld> {
     AgentWorld(std::shared_ptr<Transport> transport, CarrierPlace place)
         : place_(place), transport_(std::move(transport)) {}
     Status pump() REQUIRES(mutex_);
+    Status tell_all_done(uint64_t session, std::span<const uint32_t> agent_of_node) REQUIRES(mutex_);
     void take_frame(const Message& message) REQUIRES(mutex_);
     void take_announced(const Channel& channel, Announced announced) REQUIRES(mutex_);
     void begin(Side& side, const Channel& channel, const Announced& announced) REQUIRES(mutex_);

@@ -59,6 +59,7 @@ CarriedNode::~CarriedNode() {
         MutexLock lock(mutex_);
         background_ended_ = true;
         woken_.notify_all();
+        if (transport_ && !begun_ && !ended_) end_before_begin();
     }
     life_.join();
     MutexLock lock(mutex_);
@@ -164,7 +165,7 @@ Status CarriedNode::connect(int rank, std::shared_ptr<LineSender> line) {
     return {};
 }
 
-Status CarriedNode::hear(int rank, std::span<const std::byte> mail) {
+Status CarriedNode::mail_from(int rank, std::span<const std::byte> mail) {
     TAILRACE_ASSIGN(const auto news, decode_agent_message(mail));
     const auto* captured = std::get_if<Captured>(&news);
     const bool of_any_rank = captured != nullptr || std::holds_alternative<SavesEnded>(news) ||
@@ -227,8 +228,27 @@ void CarriedNode::left(int rank, bool goodbye) {
                 transport_->heard(rank, encode(AgentMessage(ended)));
         }
     }
-    if (!begun_) ended_ = connected_.empty();
+    if (!begun_ && connected_.empty()) end_before_begin();
     woken_.notify_all();
+}
+
+// Nodes begin when all have been made (ProcessBackground::create). So each one that has begun hears this.
+void CarriedNode::end_before_begin() {
+    ended_ = true;
+    const Status told = catching([&]() -> Status {
+        const Status why(Code::failed_state,
+                         fmt::format("the program has ended on node {} before its session "
+                                     "had begun there",
+                                     context_.node));
+        const auto bytes = encode(AgentMessage(BackgroundEnded{why}));
+        for (int node = 0; node < context_.node_count(); ++node)
+            if (node != context_.node)
+                TAILRACE_TRY(transport_->post(context_.topology.representative(node), bytes));
+        return transport_->say_not_begun();
+    });
+    if (!told.ok())
+        log(LogLevel::info, "{}, run {}: other nodes could not be told that node {} has not begun: {}",
+            context_.config.name, context_.run, context_.node, told.message());
 }
 
 void CarriedNode::give_up(const Status& why) {
@@ -244,6 +264,11 @@ bool CarriedNode::has_ended() const {
 bool CarriedNode::program_lives() const {
     MutexLock lock(mutex_);
     return !connected_.empty();
+}
+
+bool CarriedNode::ends() const {
+    MutexLock lock(mutex_);
+    return over();
 }
 
 CarriedStatus CarriedNode::status() const {

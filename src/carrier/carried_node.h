@@ -9,7 +9,8 @@
 //      node's agent ends while another one needs it.)
 //   4. It lets go of the session's locks, and tells the representative, if that is still there.
 // If the background ends (node_agent_failed.cc), or is given up, 3 and 4 follow at once. The captured
-// parts and plan records stay.
+// parts and plan records stay. A program that dies in 1 may have begun on other nodes. So the background
+// ends there, and nobody waits for this node.
 //
 // The session's locks are held by the program and here, so the kernel frees them when both are gone.
 //
@@ -63,8 +64,8 @@ class CarriedNode final : private OwnRank {
     // A rank of the node joins. Refused if it is none, or has joined already.
     Status connect(int rank, std::shared_ptr<LineSender> line);
     Status begin(std::vector<FlushJob> recovered);
-    // Fails if a rank may not say that.
-    Status hear(int rank, std::span<const std::byte> mail);
+    // A rank has sent mail. Fails if a rank may not say that.
+    Status mail_from(int rank, std::span<const std::byte> mail);
     void found_damaged(EpochKey key);
     void close_asked();
     // The line has ended, after a goodbye or by death.
@@ -73,6 +74,8 @@ class CarriedNode final : private OwnRank {
 
     bool has_ended() const;
     bool program_lives() const;
+    // Whether nobody will capture more: the program has ended, or its epochs have been given up.
+    bool ends() const;
     CarriedStatus status() const;
 
   private:
@@ -86,6 +89,7 @@ class CarriedNode final : private OwnRank {
 
     // ---- the life
     void live();
+    void end_before_begin() REQUIRES(mutex_);
     bool over() const REQUIRES(mutex_);
     void tell_idle();
     void wait_for_other_nodes();

@@ -55,6 +55,7 @@ class CarriedTransport final : public Transport {
 
     // See AgentWorld.
     Status say_done() { return world_->say_done(agent_of_node_.front(), own_); }
+    Status say_not_begun() { return world_->say_not_begun(own_, agent_of_node_); }
     Result<bool> all_done() { return world_->all_done(*mailbox_, own_, agent_of_node_); }
 
   private:

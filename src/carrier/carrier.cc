@@ -20,6 +20,10 @@ Status Carrier::hear(int client, LineSender::Send send, std::span<const std::byt
 }
 
 Status Carrier::hear(Line& line, const line::Message& message) {
+    if (std::holds_alternative<line::Ping>(message)) {
+        line.sender->send(line::Pong{});
+        return {};
+    }
     if (const auto* piece = std::get_if<line::JobPiece>(&message)) {
         if (line.node != nullptr) return Status(Code::transport, "a line has joined already");
         TAILRACE_TRY(take_piece(line, piece->bytes));
@@ -44,7 +48,8 @@ Status Carrier::hear(Line& line, const line::Message& message) {
     }
     if (line.node == nullptr) return Status(Code::transport, "a line speaks before it has joined");
     const bool represents = line.rank == line.node->representative();
-    if (const auto* mail = std::get_if<line::Mail>(&message)) return line.node->hear(line.rank, mail->bytes);
+    if (const auto* mail = std::get_if<line::Mail>(&message))
+        return line.node->mail_from(line.rank, mail->bytes);
     if (const auto* goodbye = std::get_if<line::Goodbye>(&message)) {
         line.goodbye = true;
         if (goodbye->give_up) line.node->give_up(Status(Code::failed_state, "the session has given up"));
@@ -152,7 +157,7 @@ std::vector<int> Carrier::step() {
     return clients;
 }
 
-bool Carrier::let_go(const std::string& shared_dir) {
+bool Carrier::make_way(const std::string& shared_dir) {
     bool none = true;
     for (const auto& node : nodes_) {
         if (node->shared_dir() != shared_dir || node->program_lives()) continue;
@@ -166,8 +171,9 @@ void Carrier::give_up(const Status& why) {
     for (const auto& node : nodes_) node->give_up(why);
 }
 
-bool Carrier::any_program_lives() const {
-    return std::any_of(nodes_.begin(), nodes_.end(), [](const auto& node) { return node->program_lives(); });
+size_t Carrier::ending_count() const {
+    return static_cast<size_t>(
+        std::count_if(nodes_.begin(), nodes_.end(), [](const auto& node) { return node->ends(); }));
 }
 
 std::vector<CarriedStatus> Carrier::status() const {

@@ -37,11 +37,12 @@ class Carrier {
     std::vector<int> step();
     // A session wants to open on this shared directory. If sessions whose programs have died are carried
     // there, they give up. Returns whether none is left.
-    bool let_go(const std::string& shared_dir);
+    bool make_way(const std::string& shared_dir);
     void give_up(const Status& why);
 
     size_t node_count() const { return nodes_.size(); }
-    bool any_program_lives() const;
+    // Of sessions that have ended, but not all of their epochs, or whose locks are still held.
+    size_t ending_count() const;
     std::vector<CarriedStatus> status() const;
 
   private:

@@ -5,6 +5,7 @@
 //      directories beside the first one. The other ranks then join. Each is answered.
 //   2. The representative sends the recovered epochs in pieces, and the agent begins. That is answered, too.
 //   3. Mail: messages about epochs and questions (ledger/agent_messages.h), both ways.
+//      A rank that waits asks for a sign of life (Ping), which the agent gives at once (Pong).
 //   4. When the session is closed, the representative asks when the node has nothing more to do (Close,
 //      answered by Idle). Every rank says goodbye. When the node's work has ended on all nodes, and the
 //      agent has let go of the locks, the representative hears Ended.
@@ -44,6 +45,7 @@ struct Close {};
 struct Goodbye {
     bool give_up = false;  // whatever is under way is given up
 };
+struct Ping {};
 
 // ---- both ways
 struct Mail {
@@ -58,8 +60,10 @@ struct Idle {
     Status recovery_failure, why_ended;
 };
 struct Ended {};
+struct Pong {};
 
-using Message = std::variant<JobPiece, Join, BeginPiece, Damaged, Close, Goodbye, Mail, Answer, Idle, Ended>;
+using Message =
+    std::variant<JobPiece, Join, BeginPiece, Damaged, Close, Goodbye, Mail, Answer, Idle, Ended, Ping, Pong>;
 
 // A piece has at most this many bytes, and all of them together at most that many.
 inline constexpr size_t piece_bytes = size_t{1} << 16;

@@ -43,6 +43,10 @@ struct SharedEpochFiles {
 Result<std::vector<SharedEpochFiles>> list_shared(Storage& storage, const std::string& directory,
                                                   const std::string& job);
 
+// The files of all of them. Two listings with the same paths: no epoch was completed or removed
+// between them.
+std::vector<std::string> paths_of(const std::vector<SharedEpochFiles>& epochs);
+
 // The files of the epoch that the shared file `path` belongs to, by its header. If that is the only
 // file, its name does not matter. Otherwise it and the others lie in the same directory under their
 // own names (not_found under another name).

@@ -344,6 +344,13 @@ Result<std::vector<SharedEpochFiles>> list_shared(Storage& storage, const std::s
     return listed;
 }
 
+std::vector<std::string> paths_of(const std::vector<SharedEpochFiles>& epochs) {
+    std::vector<std::string> paths;
+    for (const auto& files : epochs)
+        for (const auto& file : files.files) paths.push_back(file.path);
+    return paths;
+}
+
 Result<SharedEpochFiles> epoch_of_file(Storage& storage, const std::string& path) {
     TAILRACE_ASSIGN(auto reader, HeadReader::open(storage, path));
     const auto header = read_header(reader, false);

@@ -156,7 +156,11 @@ const std::vector<Key>& keys() {
          "How many epochs stay in the shared directory; 0 keeps all."},
         {"shared_every", Number{&Config::shared_every, 1, UINT32_MAX},
          "n: the first save of a session and every n-th after it go to the shared directory; the others stay "
-         "in the node-local tier."},
+         "in the node-local tier, but for the newest one when the program ends (flush_at_close) or has "
+         "died."},
+        {"flush_at_close", YesNo{&Config::flush_at_close},
+         "Whether closing a session brings its newest epoch to the shared directory, if shared_every or "
+         "queue_policy has kept it in the node-local tier."},
         {"queue_epochs", Number{&Config::queue_epochs, 1, 1u << 20},
          "How many captured epochs may wait for their flush or be in it."},
         {"queue_policy", choice<&Config::queue_policy>({"wait", "skip", "drop_oldest"}),
@@ -172,8 +176,8 @@ const std::vector<Key>& keys() {
          "How many nodes a set of redundancy has, as nearly as possible."},
         {"failure_domain", Text{&Config::failure_domain, check_failure_domain},
          "What may be lost at once: file:PATH (lines of a host name and its domain), or command:CMD (its "
-         "first "
-         "line of output, on each node). Empty: each machine. Sets have nodes of different domains."},
+         "first line of output, on each node, within 30 s). Empty: each machine. Sets have nodes of "
+         "different domains."},
         {"redundancy_every", Number{&Config::redundancy_every, 1, UINT32_MAX},
          "n: the first save of a session and every n-th after it are kept safe by redundancy."},
         {"bandwidth_cap", Size{&Config::bandwidth_cap},
@@ -575,11 +579,12 @@ std::string shared_settings(const Config& config) {
     // every rank answers by itself.
     // Paths of the node-local tier, threads and priorities may differ from node to node. shared_dir
     // comes last, because a path may hold spaces.
-    static constexpr std::array<std::string_view, 20> names = {
+    static constexpr std::array<std::string_view, 21> names = {
         "name",         "files",          "leaders_per_file", "buffer_bytes",   "buffers",
         "block_bytes",  "stripe_align",   "placement",        "keep_shared",    "keep_local",
         "shared_every", "queue_epochs",   "queue_policy",     "ranks_per_node", "record",
-        "redundancy",   "redundancy_set", "redundancy_every", "save_every",     "shared_dir"};
+        "redundancy",   "redundancy_set", "redundancy_every", "save_every",     "flush_at_close",
+        "shared_dir"};
     std::string text;
     for (std::string_view name : names) {
         if (!text.empty()) text += ' ';

@@ -54,11 +54,12 @@ struct Config {
     IoEngine io_engine = IoEngine::automatic;
     uint32_t queue_depth = 32;  // io_uring requests in flight per thread
     bool checksum = true;
-    uint32_t copy_threads = 0;  // per rank, for large regions; 0: chosen from the machine
-    uint32_t keep_local = 2;    // epochs in the node-local tier, at least 1
-    uint32_t keep_shared = 0;   // epochs in the shared tier; 0: all
-    uint32_t shared_every = 1;  // saves 0, n, 2n, ... of a session go to the shared tier
-    uint32_t queue_epochs = 2;  // captured epochs that may wait for their flush or be in it
+    uint32_t copy_threads = 0;   // per rank, for large regions; 0: chosen from the machine
+    uint32_t keep_local = 2;     // epochs in the node-local tier, at least 1
+    uint32_t keep_shared = 0;    // epochs in the shared tier; 0: all
+    uint32_t shared_every = 1;   // saves 0, n, 2n, ... of a session go to the shared tier
+    bool flush_at_close = true;  // the newest epoch, if it was kept in the node-local tier
+    uint32_t queue_epochs = 2;   // captured epochs that may wait for their flush or be in it
     QueuePolicy queue_policy = QueuePolicy::wait;
     std::string redundancy = "none";  // parse_redundancy() takes it
     uint32_t redundancy_set = 8;      // nodes

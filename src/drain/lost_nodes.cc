@@ -11,7 +11,7 @@ constexpr size_t most_shares = 4096;
 
 }  // namespace
 
-bool LostNodes::is_lost(const ShareId& share, Time now) {
+bool LostNodes::note_missing(const ShareId& share, Time now) {
     if (missing_.size() >= most_shares && !missing_.contains(share)) missing_.erase(missing_.begin());
     const auto& missing = missing_.try_emplace(share, Missing{now}).first->second;
     return !missing.given_up && now - missing.since >= patience_;

@@ -21,8 +21,8 @@ class LostNodes {
 
     explicit LostNodes(SteadyClock::duration patience) : patience_(patience) {}
 
-    // The share is missing. Whether its node is taken for lost by now.
-    bool is_lost(const ShareId& share, Time now);
+    // The share is missing. Returns whether its node is taken for lost by now.
+    bool note_missing(const ShareId& share, Time now);
     // It could not be written. If `for_good`, a later try would not change that, and there is none;
     // otherwise the time begins anew.
     void failed(const ShareId& share, bool for_good, Time now);

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "base/log.h"
+#include "capture/file_sets.h"
 #include "catalog/catalog.h"
 #include "drain/kept_share.h"
 #include "drain/node_share.h"
@@ -17,8 +19,9 @@ namespace tailrace::internal {
 
 namespace {
 
-std::string node_text(const PlanRecord& record, uint32_t node) {
-    return fmt::format("node {} ({})", node, record.nodes[node - record.first_node].host);
+// A node of the record's group.
+AwaitedNodes node_of(const PlanRecord& record, uint32_t node) {
+    return {node, node, record.nodes[node - record.first_node].host};
 }
 
 // One epoch, from this node's record of it.
@@ -38,7 +41,7 @@ class EpochDrain {
         epoch_.job = record_.job;
         epoch_.key = record_.key;
         epoch_.shared_dir = record_.shared_dir;
-        for (const auto& stream : record_.own().streams) epoch_.bytes += stream.stream_bytes;
+        for (const auto& stream : record_.own().streams) epoch_.own_bytes += stream.stream_bytes;
     }
 
     DrainedEpoch run(const std::function<bool()>& stop, const NodeDrain::Watcher& watcher) {
@@ -75,8 +78,8 @@ class EpochDrain {
         const auto own = try_own_share(stop, watcher);
         if (own.ok() && *own == NodeShare::End::stopped) return State::stopped;
         if (lost_ != nullptr) {
-            TAILRACE_ASSIGN(const auto other, write_kept_share(stop, watcher));
-            if (other == NodeShare::End::stopped) return State::stopped;
+            TAILRACE_ASSIGN(const bool stopped, write_kept_share(stop, watcher));
+            if (stopped) return State::stopped;
         }
         TAILRACE_ASSIGN(complete, name_files());
         if (complete) return State::committed;
@@ -91,10 +94,9 @@ class EpochDrain {
 
     Result<NodeShare::End> write(NodeShare& share, const NodeShare::Streams& streams, NodeShare::Lock lock,
                                  const std::function<bool()>& stop, const NodeDrain::Watcher& watcher) {
-        auto shown = epoch_;
-        shown.bytes = share.bytes();
-        const auto end = share.write(streams, lock, stop, [&](uint64_t bytes) { watcher(shown, bytes); });
-        if (end.ok() && *end == NodeShare::End::written) epoch_.written_bytes += shown.bytes;
+        const auto end =
+            share.write(streams, lock, stop, [&](uint64_t bytes) { watcher(epoch_, share.bytes(), bytes); });
+        if (end.ok() && *end == NodeShare::End::written) epoch_.written_bytes += share.bytes();
         return end;
     }
 
@@ -126,41 +128,45 @@ class EpochDrain {
 
     ShareId id_of(uint32_t node) const { return {record_.shared_dir, record_.job, record_.key, node}; }
 
-    // Fails only with the shared directory. A copy that cannot be used is passed over.
-    Result<NodeShare::End> write_kept_share(const std::function<bool()>& stop,
-                                            const NodeDrain::Watcher& watcher) {
+    // Fails only with the shared directory. A copy that cannot be used is passed over. Returns whether
+    // stop() said so.
+    Result<bool> write_kept_share(const std::function<bool()>& stop, const NodeDrain::Watcher& watcher) {
         // What is wrong with all that this node keeps stands under its own number.
         auto id = id_of(record_.node);
-        if (lost_->given_up(id)) return NodeShare::End::not_needed;
+        auto copy = id;
+        copy.kept = true;
+        if (lost_->given_up(id) || (failed_ && failed_->resting(copy, SteadyClock::now()))) return false;
         const auto kept = find_kept_share(*local_, directory_, record_);
+        if (failed_ && kept.ok()) failed_->forget(copy);
+        if (failed_ && !kept.ok()) failed_->failed(copy, {kept.status()}, SteadyClock::now());
         if (!kept.ok()) return pass_over(id, kept.status(), is_loss(kept.status()));
-        if (!*kept) return NodeShare::End::not_needed;
+        if (!*kept) return false;
         id.node = (*kept)->record.node;
         auto share = NodeShare::create(config_, (*kept)->record, local_, shared_);
         if (!share.ok()) return pass_over(id, share.status(), is_loss(share.status()));
         TAILRACE_ASSIGN(const bool written, share->is_written());
         if (written) {
             lost_->forget(id);
-            return NodeShare::End::not_needed;
+            return false;
         }
-        if (!lost_->is_lost(id, SteadyClock::now())) {
+        if (!lost_->note_missing(id, SteadyClock::now())) {
             epoch_.may_write_more = !lost_->given_up(id);
-            return NodeShare::End::not_needed;
+            return false;
         }
         const auto end = write(
             *share, [&] { return (*kept)->streams; }, NodeShare::Lock::must, stop, watcher);
         if (!end.ok()) return pass_over(id, end.status(), share->parts_unusable());
         epoch_.may_write_more = *end == NodeShare::End::elsewhere;
-        if (*end != NodeShare::End::written) return end;
+        if (*end != NodeShare::End::written) return *end == NodeShare::End::stopped;
         lost_->forget(id);
-        epoch_.wrote_for.push_back(node_text(share->record(), id.node));
+        epoch_.wrote_for.push_back(to_string(node_of(share->record(), id.node)));
         log(LogLevel::info, "{} of {}: node {} has written the share of {}, of which it keeps a copy",
             to_string(record_.key), record_.job, record_.node, epoch_.wrote_for.back());
-        return end;
+        return false;
     }
 
-    // `unusable`: the copy, or what is known of it.
-    NodeShare::End pass_over(const ShareId& share, const Status& why, bool unusable) {
+    // `unusable`: the copy, or what is known of it. Returns false: nobody has stopped it.
+    bool pass_over(const ShareId& share, const Status& why, bool unusable) {
         const bool own = share.node == record_.node;
         lost_->failed(share, unusable || why.code() == Code::unsupported, SteadyClock::now());
         log(LogLevel::warning, "{} of {}: node {} cannot write {}: {}", to_string(record_.key), record_.job,
@@ -168,7 +174,7 @@ class EpochDrain {
             own ? std::string("the share of another node of which it keeps a copy")
                 : fmt::format("the share of node {}, of which it keeps a copy", share.node),
             why.message());
-        return NodeShare::End::not_needed;
+        return false;
     }
 
     // Fills waiting_for.
@@ -179,7 +185,8 @@ class EpochDrain {
             TAILRACE_ASSIGN(const auto file,
                             takeover_progress(*shared_, record_.shared_dir, header, plan.streams()));
             if (file.complete()) continue;
-            for (const uint32_t leader : file.missing) add_missing(plan.leaders[leader]);
+            for (const uint32_t leader : file.missing)
+                add_missing(node_of(record_, static_cast<uint32_t>(plan.leaders[leader])));
         }
         for (uint32_t file = 0; file < record_.file_count; ++file) {
             if (file >= plan.group.first_file && file < plan.group.last_file) continue;
@@ -188,12 +195,10 @@ class EpochDrain {
         return {};
     }
 
-    void add_missing(int node) { add_once(node_text(record_, static_cast<uint32_t>(node))); }
-
-    void add_once(std::string text) {
+    void add_missing(AwaitedNodes nodes) {
         auto& waiting = epoch_.waiting_for;
-        if (std::find(waiting.begin(), waiting.end(), text) == waiting.end())
-            waiting.push_back(std::move(text));
+        if (std::find(waiting.begin(), waiting.end(), nodes) == waiting.end())
+            waiting.push_back(std::move(nodes));
     }
 
     // The layout of another group's file is not known here, but a complete file is recognised.
@@ -205,9 +210,8 @@ class EpochDrain {
         for (int node = 0; node < static_cast<int>(record_.node_count); ++node) {
             const auto group = group_of_node(node, static_cast<int>(record_.node_count), record_.file_count);
             if (file < group.first_file || file >= group.last_file) continue;
-            add_once(group.node_count() == 1
-                         ? fmt::format("node {}", group.first_node)
-                         : fmt::format("some of nodes {} to {}", group.first_node, group.last_node - 1));
+            add_missing(
+                {static_cast<uint32_t>(group.first_node), static_cast<uint32_t>(group.last_node - 1)});
             break;
         }
         return {};
@@ -234,13 +238,47 @@ DrainedEpoch without_work(const RecordedEpoch& recorded, DrainedEpoch::State sta
 
 DrainedEpoch failed(const RecordedEpoch& recorded, const Status& why) {
     auto epoch = without_work(recorded, DrainedEpoch::State::failed);
-    epoch.why = why;
+    epoch.why =
+        why.code() == Code::not_found
+            ? why.with_context("the shared directory is missing (if for good: tailrace drain --forget)")
+            : why;
     return epoch;
 }
 
 // Of an epoch that needs no flush.
 DrainedEpoch::State state_of(EpochNeed need) {
     return need == EpochNeed::committed ? DrainedEpoch::State::committed : DrainedEpoch::State::superseded;
+}
+
+// The keys of the records of the same job.
+std::vector<EpochKey> keys_beside(const RecordedEpoch& recorded, const std::vector<RecordedEpoch>& records,
+                                  const std::set<std::string>& unusable) {
+    std::vector<EpochKey> keys;
+    for (const auto& other : records)
+        if (other.record.job == recorded.record.job &&
+            other.record.shared_dir == recorded.record.shared_dir && !unusable.contains(other.path))
+            keys.push_back(other.record.key);
+    return keys;
+}
+
+Result<EpochNeed> find_need(Storage& shared, const RecordedEpoch& recorded,
+                            const std::vector<EpochKey>& usable, const std::vector<EpochKey>& whole) {
+    const auto& record = recorded.record;
+    std::vector<EpochKey> begun;
+    if (recorded.local) {
+        TAILRACE_ASSIGN(begun, begun_takeovers(shared, record.shared_dir, record.job));
+    }
+    return need_of(recorded, usable, begun, whole);
+}
+
+// Epochs that were kept in the node-local tier come last, and the newest of them first, because it decides
+// about the others.
+void put_in_order(std::vector<RecordedEpoch>& records, NodeDrain::Order order) {
+    const bool newest_first = order == NodeDrain::Order::newest_first;
+    std::sort(records.begin(), records.end(), [&](const RecordedEpoch& a, const RecordedEpoch& b) {
+        if (!newest_first && a.local != b.local) return b.local;
+        return newest_first || a.local ? b.record.key < a.record.key : a.record.key < b.record.key;
+    });
 }
 
 bool newer_is_there(EpochKey key, const std::vector<EpochKey>& whole) {
@@ -314,51 +352,61 @@ Result<DrainPass> NodeDrain::pass(const std::string& node_directory, const std::
         return pass;
     }
     TAILRACE_TRY(own_lock.status());
+    if (*own_lock != nullptr) remove_file_sets(*local_, node_directory);
     TAILRACE_ASSIGN(auto records, list_plan_records(*local_, node_directory));
-    if (order == Order::newest_first) std::reverse(records.begin(), records.end());
+    put_in_order(records, order);
 
+    std::set<std::string> unusable;
     for (const auto& recorded : records) {
-        if (stop())
-            pass.epochs.push_back(without_work(recorded, DrainedEpoch::State::stopped));
-        else
-            finish(node_directory, recorded, stop, pass);
+        const auto usable = keys_beside(recorded, records, unusable);
+        if (stop() || yield_()) {
+            if (need_of(recorded, usable, {}, {}) != EpochNeed::stays)
+                pass.epochs.push_back(without_work(recorded, DrainedEpoch::State::stopped));
+        } else if (!finish(node_directory, recorded, usable, stop, pass)) {
+            unusable.insert(recorded.path);
+        }
     }
     std::sort(pass.epochs.begin(), pass.epochs.end(),
               [](const DrainedEpoch& a, const DrainedEpoch& b) { return a.key < b.key; });
     return pass;
 }
 
-void NodeDrain::finish(const std::string& node_directory, const RecordedEpoch& recorded,
-                       const std::function<bool()>& stop, DrainPass& pass) {
+bool NodeDrain::finish(const std::string& node_directory, const RecordedEpoch& recorded,
+                       const std::vector<EpochKey>& usable, const std::function<bool()>& stop,
+                       DrainPass& pass) {
     const auto& record = recorded.record;
     const auto shared_lock = lock_if_possible(*shared_, record.shared_dir, LockKind::shared);
     if (shared_lock.status().code() == Code::busy) {
         pass.busy = shared_lock.status();
-        return;
+        return true;
     }
     const auto whole = shared_lock.ok() ? whole_in(*shared_, record) : shared_lock.status();
-    if (!whole.ok()) {
-        pass.epochs.push_back(failed(recorded, whole.status()));
-        return;
+    const auto need = whole.ok() ? find_need(*shared_, recorded, usable, *whole) : whole.status();
+    if (!need.ok()) {
+        pass.epochs.push_back(failed(recorded, need.status()));
+        return true;
     }
-    const auto need = epoch_need(record.key, record.keep_shared, *whole);
-    if (need == EpochNeed::flush) {
+    if (*need == EpochNeed::stays) return true;
+    bool is_usable = true;
+    if (*need == EpochNeed::flush) {
         EpochDrain drain(config_, node_directory, recorded, local_, shared_, lost_, failed_);
         pass.epochs.push_back(drain.run(stop, watcher_));
         auto& epoch = pass.epochs.back();
         if (epoch.state == DrainedEpoch::State::committed) keep_newest(*shared_, record);
-        if (drain.can_never_be() && newer_is_there(record.key, *whole)) {
+        is_usable = !drain.can_never_be();
+        if (!is_usable && newer_is_there(record.key, *whole)) {
             log(LogLevel::warning, "{} is given up, since a newer epoch is committed: {}",
                 to_string(record.key), epoch.why.message());
             epoch.state = DrainedEpoch::State::superseded;
         }
     } else {
         (void)remove_share_locks(*shared_, record.shared_dir, record.job, record.key);
-        pass.epochs.push_back(without_work(recorded, state_of(need)));
+        pass.epochs.push_back(without_work(recorded, state_of(*need)));
     }
     const auto state = pass.epochs.back().state;
     if (state == DrainedEpoch::State::committed || state == DrainedEpoch::State::superseded)
         remove_records(*local_, node_directory, recorded);
+    return is_usable;
 }
 
 Result<DrainPass> NodeDrain::look(const std::string& node_directory) {
@@ -366,30 +414,32 @@ Result<DrainPass> NodeDrain::look(const std::string& node_directory) {
     TAILRACE_ASSIGN(const auto records, list_plan_records(*local_, node_directory));
     for (const auto& recorded : records) {
         const auto whole = whole_in(*shared_, recorded.record);
-        if (!whole.ok()) {
-            pass.epochs.push_back(failed(recorded, whole.status()));
-            continue;
-        }
-        const auto need = epoch_need(recorded.record.key, recorded.record.keep_shared, *whole);
-        pass.epochs.push_back(
-            need == EpochNeed::flush
-                ? EpochDrain(config_, node_directory, recorded, local_, shared_, nullptr, nullptr).look()
-                : without_work(recorded, state_of(need)));
+        const auto need = whole.ok()
+                              ? find_need(*shared_, recorded, keys_beside(recorded, records, {}), *whole)
+                              : whole.status();
+        if (!need.ok())
+            pass.epochs.push_back(failed(recorded, need.status()));
+        else if (*need == EpochNeed::flush)
+            pass.epochs.push_back(
+                EpochDrain(config_, node_directory, recorded, local_, shared_, nullptr, nullptr).look());
+        else if (*need != EpochNeed::stays)
+            pass.epochs.push_back(without_work(recorded, state_of(*need)));
     }
     return pass;
 }
 
-Result<std::vector<std::string>> directories_to_drain(Storage& local, const std::string& local_dir) {
+Result<std::vector<std::string>> directories_to_drain(Storage& local, const std::string& local_dir,
+                                                      std::vector<std::string>& skipped) {
     std::vector<std::string> directories;
     const auto entries = local.list(local_dir);
     if (entries.status().code() == Code::not_found) return directories;
     TAILRACE_TRY(entries.status());
     for (const auto& entry : *entries) {
-        if (!entry.is_directory || entry.name.find(".node") == std::string::npos) continue;
+        if (entry.name.find(".node") == std::string::npos) continue;
         const auto directory = join_path(local_dir, entry.name);
         const auto files = local.list(directory);
         if (!files.ok()) {
-            log(LogLevel::info, "{} is passed over: {}", directory, files.status().message());
+            skipped.push_back(fmt::format("{} is skipped: {}", directory, files.status().message()));
             continue;
         }
         const bool any = std::any_of(files->begin(), files->end(), [](const DirectoryEntry& file) {

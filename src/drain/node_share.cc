@@ -43,6 +43,7 @@ JobContext context_of(const Config& config, const PlanRecord& record, std::share
     context.run_uid = record.run_uid;
     context.block_bytes = record.block_bytes;
     context.stripe_align = record.stripe_align;
+    context.file_rights = record.file_rights;
     context.working_name = takeover_name;
     return context;
 }

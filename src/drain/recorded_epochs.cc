@@ -28,6 +28,10 @@ Result<PlanRecord> read_plan_record(Storage& storage, const std::string& path) {
 
 namespace {
 
+bool contains(const std::vector<EpochKey>& keys, EpochKey key) {
+    return std::find(keys.begin(), keys.end(), key) != keys.end();
+}
+
 // One that is what its name says.
 Result<PlanRecord> read_named(Storage& storage, const std::string& path, const PlanFileName& name) {
     TAILRACE_ASSIGN(auto record, read_plan_record(storage, path));
@@ -51,7 +55,7 @@ Result<std::vector<RecordedEpoch>> list_plan_records(Storage& storage, const std
         const auto path = join_path(directory, entry.name);
         auto record = read_named(storage, path, *name);
         if (record.ok())
-            found.push_back({path, std::move(*record)});
+            found.push_back({path, std::move(*record), name->local});
         else if (record.status().code() != Code::not_found)
             log(LogLevel::warning, "a plan record cannot be used and is left as it is: {}",
                 record.status().message());
@@ -97,7 +101,7 @@ Result<std::vector<LocalStream>> captured_streams(Storage& storage, const std::s
 }
 
 EpochNeed epoch_need(EpochKey key, uint32_t keep_shared, const std::vector<EpochKey>& whole) {
-    if (std::find(whole.begin(), whole.end(), key) != whole.end()) return EpochNeed::committed;
+    if (contains(whole, key)) return EpochNeed::committed;
     const Lineage lineage(whole);
     if (lineage.left_behind(key)) return EpochNeed::superseded;
     const auto newer = std::count_if(whole.begin(), whole.end(), [&](EpochKey other) {
@@ -105,6 +109,31 @@ EpochNeed epoch_need(EpochKey key, uint32_t keep_shared, const std::vector<Epoch
     });
     const bool room = keep_shared == 0 || static_cast<uint64_t>(newer) < keep_shared;
     return room ? EpochNeed::flush : EpochNeed::superseded;
+}
+
+EpochNeed need_of(const RecordedEpoch& recorded, const std::vector<EpochKey>& usable,
+                  const std::vector<EpochKey>& begun, const std::vector<EpochKey>& whole) {
+    const EpochKey key = recorded.record.key;
+    const auto need = epoch_need(key, recorded.record.keep_shared, whole);
+    if (!recorded.local || need != EpochNeed::flush) return need;
+    // The program may have gone back, and what it had saved before that is not newer.
+    auto all = whole;
+    all.insert(all.end(), usable.begin(), usable.end());
+    const Lineage lineage(all);
+    const auto is_newer = [&](EpochKey other) { return key < other && !lineage.left_behind(other); };
+    if (std::any_of(whole.begin(), whole.end(), is_newer)) return EpochNeed::superseded;
+    if (contains(begun, key)) return EpochNeed::flush;
+    if (lineage.left_behind(key)) return EpochNeed::stays;
+    const auto newest_of = [&](const auto& counts) {
+        return std::none_of(usable.begin(), usable.end(),
+                            [&](EpochKey other) { return is_newer(other) && counts(other); });
+    };
+    const bool newest_below_others = std::any_of(begun.begin(), begun.end(), [&](EpochKey other) {
+        return key < other && !contains(usable, other) &&
+               newest_of([&](EpochKey mine) { return mine < other; });
+    });
+    const bool newest = newest_of([](EpochKey) { return true; });
+    return newest || newest_below_others ? EpochNeed::flush : EpochNeed::stays;
 }
 
 }  // namespace tailrace::internal

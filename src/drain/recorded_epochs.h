@@ -15,6 +15,7 @@ namespace tailrace::internal {
 struct RecordedEpoch {
     std::string path;  // of the record
     PlanRecord record;
+    bool local = false;  // the program has kept the epoch in the node-local tier
 };
 
 // The records of one directory, ascending by key. A record that is damaged, or belongs to another
@@ -35,9 +36,34 @@ Result<std::vector<LocalStream>> captured_streams(Storage& storage, const std::s
                                                   const PlanRecord& record);
 
 // What the shared directory says of an epoch by names and heads.
-enum class EpochNeed { flush, committed, superseded };
-// superseded: a later run has gone on from an earlier epoch, or retention would remove the epoch at
-// once. `whole`: the complete epochs.
+enum class EpochNeed {
+    flush,
+    committed,
+    // A later run has gone on from an earlier epoch, or retention would remove the epoch at once. Or the
+    // program has kept it in the node-local tier, and a newer one is committed.
+    superseded,
+    // The program has kept it in the node-local tier, and a newer one is to be finished.
+    stays,
+};
+// Of an epoch that was meant for the shared directory. `whole`: the complete epochs.
 EpochNeed epoch_need(EpochKey key, uint32_t keep_shared, const std::vector<EpochKey>& whole);
+
+// The rule for what a program that has died leaves on a node, in one place. Every epoch that was meant for
+// the shared directory is finished. Of those that the program has kept in the node-local tier, the newest
+// one is finished, because the node may go away with the job.
+//
+// Nodes do not talk to each other, and the program may have died when some of them had the record of the
+// newest epoch and others not yet. They see which epochs others have begun (`begun`: takeovers of them lie in
+// the shared directory). So a node finishes
+//   - its own newest epoch,
+//   - what another one has begun,
+//   - where another one has begun an epoch that this node cannot finish, its own newest one before that.
+// So the newest epoch that all nodes can finish is finished: the least epoch after it that somebody has
+// begun is one that some node cannot finish, and that node begins this one.
+//
+// `usable`: the keys of this node's records of the job, but for those of epochs whose captured parts are
+// damaged.
+EpochNeed need_of(const RecordedEpoch& recorded, const std::vector<EpochKey>& usable,
+                  const std::vector<EpochKey>& begun, const std::vector<EpochKey>& whole);
 
 }  // namespace tailrace::internal

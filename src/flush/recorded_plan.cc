@@ -35,6 +35,7 @@ PlanRecord record_plan(const FlushPlan& solo_plan, uint64_t buffer_bytes, const 
     record.node_count = static_cast<uint32_t>(place.hosts.size());
     record.file_count = solo_plan.file_count;
     record.keep_shared = place.keep_shared;
+    record.file_rights = place.file_rights;
     record.block_bytes = solo_plan.block_bytes;
     record.buffer_bytes = buffer_bytes;
     record.stripe_align = solo_plan.stripe_align;

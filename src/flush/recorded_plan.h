@@ -23,6 +23,7 @@ struct NodePlace {
     std::vector<std::string> hosts;  // of every node of the job
     std::string shared_dir;
     uint32_t keep_shared = 0;
+    uint32_t file_rights = 0;
 };
 
 // `buffer_bytes` is the PlanSettings::chunk_bytes that the plan was made with. A host's name is cut

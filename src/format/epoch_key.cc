@@ -16,6 +16,8 @@ namespace {
 constexpr size_t max_job_name_bytes = 100;
 constexpr std::string_view unfinished_suffix = ".unfinished";
 constexpr std::string_view takeover_suffix = ".takeover";
+constexpr std::string_view plan_suffix = ".plan";
+constexpr std::string_view local_plan_suffix = ".local-plan";
 
 bool job_character(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
@@ -152,14 +154,17 @@ std::optional<PartFileName> parse_part_file_name(std::string_view text) {
 }
 
 std::string to_string(const PlanFileName& name) {
-    return fmt::format("{}.e{:09}.r{:04}.n{:05}.plan{}", name.job, name.key.epoch, name.key.run, name.node,
+    return fmt::format("{}.e{:09}.r{:04}.n{:05}{}{}", name.job, name.key.epoch, name.key.run, name.node,
+                       name.local ? local_plan_suffix : plan_suffix,
                        name.unfinished ? unfinished_suffix : "");
 }
 
 std::optional<PlanFileName> parse_plan_file_name(std::string_view text) {
-    auto fields = take_apart(text, ".plan");
+    auto fields = take_apart(text, plan_suffix);
+    const bool local = !fields;
+    if (local) fields = take_apart(text, local_plan_suffix);
     if (!fields) return std::nullopt;
-    PlanFileName name{fields->job, fields->key, 0, fields->unfinished};
+    PlanFileName name{fields->job, fields->key, 0, fields->unfinished, local};
     if (!remove_prefix(fields->rest, "n") || !read_number(fields->rest, name.node) || name.node >= max_ranks)
         return std::nullopt;
     if (to_string(name) != text) return std::nullopt;

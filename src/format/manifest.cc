@@ -23,6 +23,7 @@ constexpr uint8_t kind_plain = 0;
 constexpr uint8_t kind_array = 1;
 constexpr uint8_t flag_gaps = 1;      // for arrays, since version 1.1
 constexpr uint8_t flag_overlaps = 2;  // for arrays, since version 1.1
+constexpr uint8_t flag_list = 4;      // for arrays, since version 1.1
 
 struct TypeRow {
     std::string_view name;
@@ -51,11 +52,6 @@ uint64_t alignment_of(uint64_t region_bytes) {
 
 uint64_t block_count(uint64_t region_bytes) {
     return region_bytes / check_block_bytes + (region_bytes % check_block_bytes != 0 ? 1 : 0);
-}
-
-uint8_t array_flags(const ArrayPiece& piece) {
-    return static_cast<uint8_t>((piece.may_have_gaps ? flag_gaps : 0) |
-                                (piece.may_overlap ? flag_overlaps : 0));
 }
 
 // Number of elements times their size. Nothing if it does not fit 64 bits.
@@ -142,7 +138,22 @@ Status check_array_piece(const ArrayPiece& piece) {
     // so is the piece.
     if (!shape_bytes(piece.global_shape, element))
         return Status(Code::invalid_argument, "an array's size in bytes does not fit 64 bits");
+    if (piece.is_list &&
+        (piece.local_shape != piece.global_shape || piece.may_have_gaps || piece.may_overlap))
+        return Status(Code::invalid_argument,
+                      "a rank's piece of a list is declared to be a part, to have gaps or to overlap");
     return Status();
+}
+
+uint8_t array_flags(const ArrayPiece& piece) {
+    return static_cast<uint8_t>((piece.may_have_gaps ? flag_gaps : 0) |
+                                (piece.may_overlap ? flag_overlaps : 0) | (piece.is_list ? flag_list : 0));
+}
+
+void set_array_flags(ArrayPiece& piece, uint8_t flags) {
+    piece.may_have_gaps = (flags & flag_gaps) != 0;
+    piece.may_overlap = (flags & flag_overlaps) != 0;
+    piece.is_list = (flags & flag_list) != 0;
 }
 
 uint64_t array_bytes(const ArrayPiece& piece) {
@@ -251,8 +262,7 @@ Status read_region(ByteReader& reader, const PartManifest& manifest, Region& reg
     if (kind == kind_array) {
         auto& piece = region.array.emplace();
         piece.type = static_cast<ElementType>(type);
-        piece.may_have_gaps = (flags & flag_gaps) != 0;
-        piece.may_overlap = (flags & flag_overlaps) != 0;
+        set_array_flags(piece, flags);
         for (auto* numbers : {&piece.global_shape, &piece.offset, &piece.local_shape})
             for (unsigned d = 0; d < dimensions; ++d) numbers->push_back(reader.get<uint64_t>());
     } else if (kind != kind_plain || type != 0 || dimensions != 0) {

@@ -54,7 +54,7 @@ inline constexpr uint32_t check_block_bytes = 256 * 1024;        // data under o
 
 // A rank's piece of a global array, row-major (C order). The three vectors have one entry per
 // dimension, of which there are 1 to max_dimensions. offset + local <= global holds in each. The
-// last two fields are declarations about the whole array, so all ranks make the same ones. Without
+// last three fields are declarations about the whole array, so all ranks make the same ones. Without
 // them the ranks' pieces cover each element exactly once.
 struct ArrayPiece {
     ElementType type = ElementType::bytes;
@@ -63,8 +63,16 @@ struct ArrayPiece {
     std::vector<uint64_t> local_shape;
     bool may_have_gaps = false;  // some elements may be in no rank's piece
     bool may_overlap = false;    // several pieces may contain an element; the lowest rank's counts
+    // A list: the whole array is the ranks' pieces one after another along dimension 0, in the order of
+    // ranks. No rank knows where its piece begins, so offset is 0 and global_shape is local_shape. Only
+    // dimension 0 may differ between ranks. Never together with the two above.
+    bool is_list = false;
     bool operator==(const ArrayPiece&) const = default;
 };
+
+// The declarations as the bits of the format, and back. Bits that this version does not know are ignored.
+uint8_t array_flags(const ArrayPiece& piece);
+void set_array_flags(ArrayPiece& piece, uint8_t flags);
 
 // invalid_argument if dimensions disagree, offset + local exceeds global, or the size overflows 64
 // bits.

@@ -15,6 +15,7 @@ namespace tailrace::internal {
 namespace {
 
 constexpr std::string_view what = "plan record";
+constexpr uint64_t most_rights = 0777;
 constexpr uint64_t min_node_bytes = 4 + 4 + 1 + 8;  // leader, host of one character, stream count
 
 void put_node(ByteWriter& writer, const PlannedNode& node) {
@@ -96,6 +97,7 @@ std::vector<std::byte> encode(const PlanRecord& record) {
     writer.put(record.stripe_align);
     writer.put(record.index_area_bytes);
     writer.put(record.stripe_bytes);
+    writer.put(uint64_t{record.file_rights});
     format::put_job(writer, record.job);
     writer.put_string(record.shared_dir);
     writer.put(static_cast<uint64_t>(record.nodes.size()));
@@ -121,11 +123,14 @@ Result<PlanRecord> decode_plan_record(std::span<const std::byte> bytes) {
     record.stripe_align = reader.get<uint64_t>();
     record.index_area_bytes = reader.get<uint64_t>();
     record.stripe_bytes = reader.get<uint64_t>();
+    const auto rights = reader.get<uint64_t>();
     record.job = format::get_job(reader, job_bytes);
     record.shared_dir = reader.get_string(max_part_directory_bytes);
     const uint64_t count = reader.get_count(min_node_bytes);
     for (uint64_t i = 0; i < count && reader.ok(); ++i) record.nodes.push_back(get_node(reader));
     if (!reader.at_end()) return wrong("it ends too early or too late");
+    if (rights > most_rights) return wrong(fmt::format("its files' permission bits are {:o}", rights));
+    record.file_rights = static_cast<uint32_t>(rights);
     TAILRACE_TRY(check_numbers(record));
     TAILRACE_TRY(check_nodes(record));
     return record;

@@ -43,6 +43,7 @@ struct PlanRecord {
     uint32_t node_count = 1;  // of the job
     uint32_t file_count = 1;  // K
     uint32_t keep_shared = 0;
+    uint32_t file_rights = 0;  // permission bits of the shared files; 0: not known
     // The layout of the group's files. All but the first three follow from the rest of the record.
     uint64_t block_bytes = 4096;
     uint64_t buffer_bytes = 0;
@@ -66,12 +67,14 @@ std::vector<std::byte> encode(const PlanRecord& record);
 Result<PlanRecord> decode_plan_record(std::span<const std::byte> bytes);
 
 // NAME.e000000012.r0003.n00005.plan: the plan record of node 5. While it is written, ".unfinished"
-// is added.
+// is added. With .local-plan in place of .plan, the program has kept the epoch in the node-local tier, so
+// it is finished only as the newest one.
 struct PlanFileName {
     std::string job;
     EpochKey key;
     uint32_t node = 0;
     bool unfinished = false;
+    bool local = false;
     bool operator==(const PlanFileName&) const = default;
 };
 std::string to_string(const PlanFileName& name);

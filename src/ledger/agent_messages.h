@@ -13,6 +13,10 @@
 //   EpochProtected   root -> agents -> ranks   all sets have
 //   PlanToKeep       agent -> agent            what the group of the sender's node brings: the receiver keeps
 //                                              a copy of what that node has captured
+//   NodeOffered      agent -> first agent of its group
+//                                              what this node brings to an epoch that is kept local
+//   GroupOffered     first agent of a group -> its agents
+//                                              what all nodes of the group bring to it
 //   GroupResult      coordinator -> root       how a group's flush ended
 //   NodeFlushed      agent -> root             what a flush has cost this node, for the record
 //   EpochEnded       root -> agents -> ranks   how the epoch ended
@@ -95,6 +99,16 @@ struct PlanToKeep {
     std::vector<NodeOffer> offers;  // of every node of the group
 };
 
+struct NodeOffered {
+    EpochKey key;
+    NodeOffer offer;
+};
+
+struct GroupOffered {
+    EpochKey key;
+    std::vector<NodeOffer> offers;  // of every node of the group
+};
+
 struct GroupResult {
     EpochKey key;
     int party = 0;  // the group; or the node, where every node reports for itself
@@ -114,8 +128,8 @@ struct EpochEnded {
     double seconds = 0;
     // Every rank's part exists, so the epoch can be restored from the node-local tiers.
     bool captured_everywhere = false;
-    // It has failed, and can still be finished from its captured parts.
-    bool parts_stay() const { return state == EpochState::failed && captured_everywhere && !refused; }
+    // It is not in the shared directory, and can still be brought there from its captured parts.
+    bool parts_stay() const { return state != EpochState::committed && captured_everywhere && !refused; }
     std::string note = {};  // for kept_local: which setting or queue kept it there
     bool refused = false;   // its arrays cannot be restored: captured parts are removed
 };
@@ -169,10 +183,10 @@ struct StopAsked {
     std::string why;
 };
 
-using AgentMessage =
-    std::variant<Captured, NodeCaptured, Decision, GroupResult, EpochEnded, EpochFlushing, BackgroundEnded,
-                 NodeFlushed, SavesEnded, ArraysAsked, ArraysAnswered, MayCommit, PartsVerified, ArraysFit,
-                 Announced, AnswersEnded, StopAsked, NodeProtected, EpochProtected, PlanToKeep>;
+using AgentMessage = std::variant<Captured, NodeCaptured, Decision, GroupResult, EpochEnded, EpochFlushing,
+                                  BackgroundEnded, NodeFlushed, SavesEnded, ArraysAsked, ArraysAnswered,
+                                  MayCommit, PartsVerified, ArraysFit, Announced, AnswersEnded, StopAsked,
+                                  NodeProtected, EpochProtected, PlanToKeep, NodeOffered, GroupOffered>;
 
 std::vector<std::byte> encode(const AgentMessage& message);
 Result<AgentMessage> decode_agent_message(std::span<const std::byte> bytes);

@@ -3,6 +3,7 @@
 //   captured -> protected -> (queued) -> flushing -> committed
 //          \-> kept local (by shared_every or queue policy)     \-> failed, and why
 //
+// The newest epoch, if it was kept local, is committed when the session is closed (flush_at_close).
 // protected is left out where setting redundancy does not ask for it, or where it does not succeed.
 // A flush may begin on one node while others still protect the epoch, so what an epoch survives is
 // also said beside its state.
@@ -29,7 +30,8 @@ inline bool is_final(EpochState state) {
     return state == EpochState::committed || state == EpochState::kept_local || state == EpochState::failed;
 }
 
-// No epoch moves to a state with a lower number of these, and none from one final state to another.
+// No epoch moves to a state with a lower number of these. None moves from one final state to another, but
+// for one that was kept local and is committed when the session is closed.
 inline int stage_of(EpochState state) {
     switch (state) {
         case EpochState::unknown:

@@ -123,6 +123,15 @@ void RankEpochs::ended(const EpochEnded& news) {
     tell_of_change();
 }
 
+void RankEpochs::flushed_at_close(EpochKey key) {
+    MutexLock lock(mutex_);
+    Entry* entry = entry_of(key);
+    if (entry == nullptr || entry->info.state != EpochState::kept_local) return;
+    entry->info.state = EpochState::committed;
+    entry->info.note.clear();
+    tell_of_change();
+}
+
 void RankEpochs::fail_all(const Status& why, bool let_go) {
     MutexLock lock(mutex_);
     if (let_go || broken_.ok()) let_go_ = let_go;
@@ -151,6 +160,11 @@ void RankEpochs::uncarried() {
         entry.unheard = true;
     }
     changed_.notify_all();
+}
+
+bool RankEpochs::is_uncarried() const {
+    MutexLock lock(mutex_);
+    return uncarried_;
 }
 
 std::optional<RankEpochs::Entry> RankEpochs::find(uint64_t epoch) const {

@@ -45,13 +45,17 @@ class RankEpochs {
     // Nodes may be lost, `losses` of each set, and the captured epoch comes back.
     void protected_from(EpochKey key, uint32_t losses);
     void ended(const EpochEnded& news);
+    // The session has flushed, at its end, an epoch that had been kept in the node-local tier.
+    void flushed_at_close(EpochKey key);
     // Every epoch that has not ended fails with `why`, because no more news of it can come.
     // `let_go`: the node's agent itself says so, and no longer reads captured parts.
     void fail_all(const Status& why, bool let_go);
 
-    // The agent process that carried the epochs is gone, and nobody brings news or reads captured parts.
-    // Epochs that have not ended stay captured, and so do later ones.
+    // The agent process that carried the epochs is gone, or only its line: nobody brings news any more.
+    // Epochs that have not ended stay captured, and so do later ones. An agent that lives may still have
+    // captured parts open, so their files must not get other bytes.
     void uncarried();
+    bool is_uncarried() const;
 
     std::optional<Entry> find(uint64_t epoch) const;
     std::vector<Entry> all() const;  // ascending

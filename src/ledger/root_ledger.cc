@@ -85,7 +85,7 @@ void RootLedger::judged(EpochKey key, const Status& verdict) {
         return;
     }
     epoch.judged = true;
-    if (!epoch.flush || *epoch.flush) orders_.emplace_back(std::in_place_type<ArraysFit>, ArraysFit{key});
+    orders_.emplace_back(std::in_place_type<ArraysFit>, ArraysFit{key});
     allow_if_sound(key);
     end_if_whole(key);
 }

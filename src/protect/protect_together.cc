@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "aggregate/throttle.h"
+#include "base/caught.h"
 #include "base/units.h"
 #include "protect/coding.h"
 #include "protect/set_layout.h"
@@ -49,40 +50,50 @@ class Together {
         failure_ = open(local, work, settings);
     }
 
-    // A failure of the transport is returned. A failure of the disk is kept, and the others get what
-    // they wait for all the same.
-    Status round(uint64_t number) {
-        if (number >= rounds_.count) return transport_.exchange({}, {});
+    // Makes ready what goes out in a round, and room for what comes in. A failure of the disk is
+    // kept, and the others get what they wait for all the same.
+    void prepare(uint64_t number) {
+        memory_.clear();
+        sends_.clear();
+        receives_.clear();
+        products_.clear();
+        if (number >= rounds_.count) return;
         const auto piece = static_cast<uint32_t>(number / rounds_.per_piece);
         const uint64_t offset = number % rounds_.per_piece * rounds_.block_bytes;
-        std::vector<Bytes> memory;
-        memory.reserve(2 * size_t{layout_.members()});  // spans point into it
-        std::vector<Transport::Outgoing> sends;
-        std::vector<Transport::Incoming> receives;
-        std::vector<Product> products;
+        memory_.reserve(2 * size_t{layout_.members()});  // spans point into it
         for (uint32_t peer = 0; peer < layout_.members(); ++peer) {
             const int rank = topology_.representative(layout_.node_at(peer));
             if (const auto out = layout_.share(position_, peer, piece, offset, block_at(peer, offset));
                 out.bytes > 0) {
-                auto& bytes = memory.emplace_back(out.bytes);
+                auto& bytes = memory_.emplace_back(out.bytes);
                 if (failure_.ok()) failure_ = read(out.offset, bytes);
-                sends.push_back({rank, bytes});
+                sends_.push_back({rank, bytes});
                 sent_bytes_ += out.bytes;
             }
             if (const auto in = layout_.share(peer, position_, piece, offset, block_at(position_, offset));
                 in.bytes > 0) {
-                auto& bytes = memory.emplace_back(in.bytes);
-                receives.push_back({rank, bytes});
-                products.push_back({in.factor, bytes});
+                auto& bytes = memory_.emplace_back(in.bytes);
+                receives_.push_back({rank, bytes});
+                products_.push_back({in.factor, bytes});
             }
         }
-        TAILRACE_TRY(transport_.exchange(sends, receives));
+    }
+
+    // Only the transport fails here.
+    Status exchange() { return transport_.exchange(sends_, receives_); }
+
+    // Writes what came in. A failure is kept.
+    void write(uint64_t number) {
+        if (number >= rounds_.count || !failure_.ok()) return;
+        const auto piece = static_cast<uint32_t>(number / rounds_.per_piece);
+        const uint64_t offset = number % rounds_.per_piece * rounds_.block_bytes;
         const uint64_t bytes = block_at(position_, offset);
-        if (bytes == 0 || !failure_.ok()) return {};
-        Bytes sum(bytes);
-        set_to_sum(products, sum);
-        failure_ = writer_->write(piece, offset, sum);
-        return {};
+        if (bytes == 0) return;
+        failure_ = catching([&] {
+            Bytes sum(bytes);
+            set_to_sum(products_, sum);
+            return writer_->write(piece, offset, sum);
+        });
     }
 
     const Status& failure() const { return failure_; }
@@ -117,6 +128,11 @@ class Together {
     Throttle throttle_;
     Status failure_;
     uint64_t sent_bytes_ = 0;
+    // Of the round: what goes out and comes in, and its memory.
+    std::vector<Bytes> memory_;
+    std::vector<Transport::Outgoing> sends_;
+    std::vector<Transport::Incoming> receives_;
+    std::vector<Product> products_;
     std::shared_ptr<LogicalPart> part_;
     std::unique_ptr<ObjectWriter> writer_;
 };
@@ -144,23 +160,31 @@ ProtectedTogether protect_together(Transport& transport, Storage& local, const T
     const bool represents = topology.representative(node) == transport.rank();
     uint64_t rounds = 0;
     std::unique_ptr<Together> own;
-    for (const auto& set : sets.sets) {
-        if (set.redundancy.scheme == Scheme::none) continue;
-        SetLayout layout = layout_of(set, work);
-        rounds = std::max(rounds, Rounds(layout).count);
-        if (represents && &set == &sets.set_of(node))
-            own = std::make_unique<Together>(transport, local, topology, std::move(layout),
-                                             sets.position_of(node), work, settings);
+    const auto begin = [&] {
+        for (const auto& set : sets.sets) {
+            if (set.redundancy.scheme == Scheme::none) continue;
+            SetLayout layout = layout_of(set, work);
+            rounds = std::max(rounds, Rounds(layout).count);
+            if (represents && &set == &sets.set_of(node))
+                own = std::make_unique<Together>(transport, local, topology, std::move(layout),
+                                                 sets.position_of(node), work, settings);
+        }
+    };
+    // 1. The blocks go round. A rank without the memory for a round says so before anybody waits for
+    // it. Whoever fails otherwise goes on taking part.
+    Status moved = agree(transport, catching(begin));
+    for (uint64_t round = 0; round < rounds && moved.ok(); ++round) {
+        moved = agree(transport, catching([&] {
+                          if (own) own->prepare(round);
+                      }));
+        if (moved.ok()) moved = own ? own->exchange() : transport.exchange({}, {});
+        if (moved.ok() && own) own->write(round);
     }
-    // 1. The blocks go round. Whoever fails goes on taking part.
-    Status moved;
-    for (uint64_t round = 0; round < rounds && moved.ok(); ++round)
-        moved = own ? own->round(round) : transport.exchange({}, {});
     // 2. No object gets its name before every node knows that nobody sent anything wrong.
     const auto here = [&](const Status& status) { return status.with_context(fmt::format("node {}", node)); };
     Status all = agree(transport, moved.ok() && own ? here(own->failure()) : moved);
     // 3. All objects get their names, or none stays.
-    if (all.ok()) all = agree(transport, own ? here(own->finish()) : Status());
+    if (all.ok()) all = agree(transport, own ? here(catching([&] { return own->finish(); })) : Status());
     if (!all.ok() && own) own->discard();
     ProtectedTogether done{all};
     if (own) done.sent_bytes = own->sent_bytes();

@@ -231,8 +231,14 @@ class OwnRebuilt {
         return {};
     }
     Status name() {
-        for (const auto& [lost, part] : parts_)
-            TAILRACE_TRY(context_.local.rename(part.unfinished, part.path));
+        for (const auto& [lost, part] : parts_) {
+            Status named = context_.local.rename(part.unfinished, part.path);
+            // A directory can be there, and is nobody's captured part.
+            if (named.code() == Code::invalid_argument &&
+                context_.local.rename(part.path, part.path + ".in-the-way").ok())
+                named = context_.local.rename(part.unfinished, part.path);
+            TAILRACE_TRY(named);
+        }
         if (!context_.sync || parts_.empty()) return {};
         return context_.local.sync_directory(context_.tier.directory(own_node(context_)));
     }

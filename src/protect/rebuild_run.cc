@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/caught.h"
 #include "base/invariant.h"
 #include "format/manifest.h"
 #include "protect/rebuild.h"
@@ -16,9 +17,17 @@ RebuildRun::RebuildRun(const RebuildContext& context, const EpochRebuild& epoch,
 
 Status RebuildRun::run() {
     std::map<int, Cursor> cursors;  // by node, the same on every rank
-    for (size_t i = 0; i < epoch_.lost.size(); ++i) cursors[epoch_.lost[i].target].lost.push_back(i);
+    TAILRACE_TRY(agree(context_.transport, catching([&] {
+                           for (size_t i = 0; i < epoch_.lost.size(); ++i)
+                               cursors[epoch_.lost[i].target].lost.push_back(i);
+                       })));
     const auto at_end = [](const auto& entry) { return entry.second.next == entry.second.lost.size(); };
-    while (!std::all_of(cursors.begin(), cursors.end(), at_end)) TAILRACE_TRY(round(cursors));
+    while (!std::all_of(cursors.begin(), cursors.end(), at_end)) {
+        // A rank without the memory for a round says so before anybody waits for it.
+        TAILRACE_TRY(agree(context_.transport, catching([&] { prepare(cursors); })));
+        TAILRACE_TRY(context_.transport.exchange(sends_, receives_));
+        if (failure_.ok()) failure_ = catching([&] { return write_runs(); });
+    }
     return failure_;
 }
 
@@ -72,53 +81,51 @@ std::span<std::byte> RebuildRun::take(uint64_t bytes) {
     return std::span(memory).first(bytes);
 }
 
-Status RebuildRun::round(std::map<int, Cursor>& cursors) {
-    struct Source {
-        uint8_t factor = 1;
-        std::span<std::byte> bytes;
-    };
+void RebuildRun::prepare(std::map<int, Cursor>& cursors) {
     taken_ = 0;
-    std::vector<Run> own_runs;
-    std::vector<std::vector<Source>> own_sources;  // by run, then term
-    std::vector<Transport::Outgoing> sends;
-    std::vector<Transport::Incoming> receives;
+    own_runs_.clear();
+    own_sources_.clear();
+    sends_.clear();
+    receives_.clear();
     // Every rank goes through all of it in the same order, and takes part in what concerns it.
     for (auto& [target, cursor] : cursors)
         for (const auto& run : next_runs(cursor)) {
             const LostPart& lost = epoch_.lost[run.lost];
             const auto& set = epoch_.sets[lost.set];
             if (target == node_) {
-                own_runs.push_back(run);
-                own_sources.emplace_back();
+                own_runs_.push_back(run);
+                own_sources_.emplace_back();
             }
             for (const auto& term : terms_of(set, lost, run.offset, run.bytes)) {
-                if (target == node_) own_sources.back().push_back({term.factor, take(term.bytes)});
+                if (target == node_) own_sources_.back().push_back({term.factor, take(term.bytes)});
                 for (const auto& fragment : fragments_of(set, term)) {
                     if (fragment.node == node_) {
                         const auto sent = take(fragment.bytes);
                         read(fragment, sent);
-                        sends.push_back({context_.topology.representative(target), sent});
+                        sends_.push_back({context_.topology.representative(target), sent});
                     }
                     if (target == node_)
-                        receives.push_back(
+                        receives_.push_back(
                             {context_.topology.representative(fragment.node),
-                             own_sources.back().back().bytes.subspan(fragment.term_offset, fragment.bytes)});
+                             own_sources_.back().back().bytes.subspan(fragment.term_offset, fragment.bytes)});
                 }
             }
         }
-    TAILRACE_TRY(context_.transport.exchange(sends, receives));
-    for (size_t i = 0; i < own_runs.size() && failure_.ok(); ++i) {
-        const auto& run = own_runs[i];
+}
+
+Status RebuildRun::write_runs() {
+    for (size_t i = 0; i < own_runs_.size(); ++i) {
+        const auto& run = own_runs_[i];
         std::vector<Product> products;
-        for (const auto& source : own_sources[i]) products.push_back({source.factor, source.bytes});
+        for (const auto& source : own_sources_[i]) products.push_back({source.factor, source.bytes});
         const bool copy =
             products.size() == 1 && products[0].factor == 1 && products[0].source.size() == run.bytes;
         if (!copy) {
             const auto sum = take(run.bytes);
             set_to_sum(products, sum);
-            failure_ = write_(run.lost, run.offset, sum);
+            TAILRACE_TRY(write_(run.lost, run.offset, sum));
         } else {
-            failure_ = write_(run.lost, run.offset, products[0].source);
+            TAILRACE_TRY(write_(run.lost, run.offset, products[0].source));
         }
     }
     return {};

@@ -61,7 +61,10 @@ class RebuildRun {
     void read(const Fragment& fragment, std::span<std::byte> target);
     Status read_object(const Fragment& fragment, std::span<std::byte> target);
     Status read_part(const Fragment& fragment, std::span<std::byte> target);
-    Status round(std::map<int, Cursor>& cursors);
+    // A round: what goes out is made ready, with room for what comes in; then all exchange; then
+    // what came in is written.
+    void prepare(std::map<int, Cursor>& cursors);
+    Status write_runs();
     std::span<std::byte> take(uint64_t bytes);  // until the end of the round
 
     const RebuildContext& context_;
@@ -70,6 +73,15 @@ class RebuildRun {
     const std::vector<FoundObject>& objects_;
     const Write write_;
     Status failure_;
+    struct Source {
+        uint8_t factor = 1;
+        std::span<std::byte> bytes;
+    };
+    // Of the round.
+    std::vector<Run> own_runs_;
+    std::vector<std::vector<Source>> own_sources_;  // by run, then term
+    std::vector<Transport::Outgoing> sends_;
+    std::vector<Transport::Incoming> receives_;
     std::deque<std::vector<std::byte>> stock_;  // the first `taken_` are in use
     size_t taken_ = 0;
     std::map<std::string, std::unique_ptr<File>> files_;

@@ -1,7 +1,7 @@
 // The method: nodes are sorted by domain, domains with most nodes first, and dealt to the sets in
 // turn. So two nodes of a domain meet in a set only if the domain has more nodes than there are sets.
 // That is why there are as many sets as the largest domain has nodes, if the sets are then still
-// large enough.
+// large enough (set_count).
 //
 // The node at position i is kept by the one at position i + 1. These are of the same domain only if
 // more than half of the set is: with sets of two, a domain meets itself only if it has more than half
@@ -34,14 +34,25 @@ std::vector<std::vector<int>> by_domain(Domains domains, const std::vector<int>&
     return groups;
 }
 
-size_t set_count(size_t nodes, size_t set_nodes, size_t least, size_t largest_domain) {
+size_t set_count(size_t nodes, size_t set_nodes, Redundancy redundancy, size_t largest_domain) {
+    const size_t least = size_t{redundancy.losses} + 1;
     const size_t wanted = std::clamp<size_t>(set_nodes, least, max_set_nodes);
-    // The nearest number of sets, then as many as the largest domain needs, but no set too small or
-    // too large.
+    // The nearest number of sets, but no set too small or too large.
     const size_t nearest = std::max<size_t>(1, (nodes + wanted / 2) / wanted);
     const size_t most = std::max<size_t>(1, nodes / least);
     const size_t fewest = (nodes + max_set_nodes - 1) / max_set_nodes;
-    return std::max(fewest, std::min(std::max(nearest, largest_domain), most));
+    // Better as many as the largest domain has nodes. If there cannot be so many, then so many that
+    // the loss of the domain is survived. If there cannot even be those, more sets gain nothing and
+    // cost memory, but for partners: with these, fewer nodes of the domain meet each other.
+    const size_t needed = (largest_domain + redundancy.losses - 1) / redundancy.losses;
+    size_t apart = nearest;
+    if (largest_domain <= most)
+        apart = largest_domain;
+    else if (needed <= most)
+        apart = needed;
+    else if (redundancy.scheme == Scheme::partner)
+        apart = most;
+    return std::max(fewest, std::min(std::max(nearest, apart), most));
 }
 
 // The sentence about a set that protects from less than it should.
@@ -101,8 +112,7 @@ Sets make_sets(Domains domains, Redundancy redundancy, uint32_t set_nodes) {
     std::vector<int> nodes;
     for (size_t node = 0; node < domains.size(); ++node) nodes.push_back(static_cast<int>(node));
     const auto groups = by_domain(domains, nodes);
-    const size_t least = size_t{redundancy.losses} + 1;
-    const size_t count = set_count(nodes.size(), set_nodes, least, groups.front().size());
+    const size_t count = set_count(nodes.size(), set_nodes, redundancy, groups.front().size());
 
     std::vector<std::vector<int>> dealt(count);
     size_t turn = 0;

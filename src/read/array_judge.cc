@@ -30,7 +30,7 @@ void put_piece(ByteWriter& out, const SavedPiece& saved) {
     out.put(saved.rank);
     out.put_string(saved.name);
     out.put(static_cast<uint8_t>(piece.type));
-    out.put(static_cast<uint8_t>((piece.may_have_gaps ? 1 : 0) | (piece.may_overlap ? 2 : 0)));
+    out.put(array_flags(piece));
     out.put(static_cast<uint8_t>(piece.global_shape.size()));
     put_numbers(out, piece.global_shape);
     put_numbers(out, piece.offset);
@@ -42,9 +42,8 @@ SavedPiece get_piece(ByteReader& in) {
     saved.name = in.get_string(max_region_name_bytes);
     saved.piece.type = static_cast<ElementType>(in.get<uint8_t>());
     const auto flags = in.get<uint8_t>();
-    if (flags > 3) in.set_failed();
-    saved.piece.may_have_gaps = (flags & 1) != 0;
-    saved.piece.may_overlap = (flags & 2) != 0;
+    set_array_flags(saved.piece, flags);
+    if (array_flags(saved.piece) != flags) in.set_failed();
     const size_t dimensions = in.get<uint8_t>();
     if (dimensions > max_dimensions) in.set_failed();
     if (!in.ok()) return saved;

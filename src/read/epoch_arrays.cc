@@ -69,6 +69,7 @@ Result<const EpochArrays::Table*> EpochArrays::table() {
                                    piece.global_shape,
                                    piece.may_have_gaps,
                                    piece.may_overlap,
+                                   piece.is_list,
                                    false,
                                    {}},
                                   {}});
@@ -88,6 +89,16 @@ Status EpochArrays::judge(Array& array) {
         pieces.push_back({from.rank, &*saved->manifest.regions[from.region].array});
     }
     array.global.fault = check_array(array.global.name, pieces, streams_.rank_count());
+    if (array.global.is_list) {
+        uint64_t items = 0;
+        for (size_t i = 0; i < pieces.size() && !array.global.fault; ++i) {
+            array.pieces[i].list_offset = items;
+            items += pieces[i].piece->local_shape.front();
+        }
+        array.global.shape.front() = items;
+        array.global.complete = !array.global.fault;
+        return {};
+    }
     std::vector<Box> boxes;
     for (const RankPiece& one : pieces) boxes.push_back(box_of(*one.piece));
     const bool gaps_declared = pieces.front().piece->may_have_gaps;
@@ -96,11 +107,23 @@ Status EpochArrays::judge(Array& array) {
     return {};
 }
 
+Result<Box> EpochArrays::box_of_piece(const PieceRef& piece) {
+    TAILRACE_ASSIGN(const SavedRank* saved, streams_.saved(piece.rank));
+    Box box = box_of(*saved->manifest.regions[piece.region].array);
+    box.offset.front() += piece.list_offset;
+    return box;
+}
+
 Result<std::vector<GlobalArray>> EpochArrays::list() {
     TAILRACE_ASSIGN(const Table* arrays, table());
     std::vector<GlobalArray> found;
     for (const Array& array : *arrays) found.push_back(array.global);
     return found;
+}
+
+Result<GlobalArray> EpochArrays::one(std::string_view name) {
+    TAILRACE_ASSIGN(const Array* array, find(name));
+    return array->global;
 }
 
 Result<const EpochArrays::Array*> EpochArrays::find(std::string_view name) {
@@ -166,8 +189,7 @@ Result<std::vector<EpochArrays::Part>> EpochArrays::assign_parts(const Array& ar
     std::vector<Box> open{box};
     for (const PieceRef& from : array.pieces) {
         if (open.empty()) break;
-        TAILRACE_ASSIGN(const SavedRank* saved, streams_.saved(from.rank));
-        const Box piece = box_of(*saved->manifest.regions[from.region].array);
+        TAILRACE_ASSIGN(const Box piece, box_of_piece(from));
         const auto common = intersect(box, piece);
         if (!common) continue;
         std::vector<Box> still_open;
@@ -197,8 +219,8 @@ Status EpochArrays::add_part(const Part& part, const Box& box, const BoxTarget& 
     TAILRACE_ASSIGN(const SavedRank* saved, streams_.saved(part.from.rank));
     if (batch.saved != saved) TAILRACE_TRY(flush(batch));
     batch.saved = saved;
-    const uint32_t number = part.from.region;
-    const Piece piece{*saved, number, box_of(*saved->manifest.regions[number].array)};
+    TAILRACE_ASSIGN(Box where, box_of_piece(part.from));
+    const Piece piece{*saved, part.from.region, std::move(where)};
     const uint64_t run_elements = common_run_elements(part.box, piece.box, box);
     const bool single = run_elements == part.box.elements();
     if (single || run_elements * piece.element_width() >= long_row_bytes)

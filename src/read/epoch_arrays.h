@@ -36,14 +36,16 @@ class EpochArrays {
     // `streams` must outlive this object.
     explicit EpochArrays(EpochStreams& streams) : streams_(streams) {}
 
-    // These do what EpochReader::arrays and EpochReader::read_boxes promise.
+    // These do what EpochReader::arrays, array and read_boxes promise.
     Result<std::vector<GlobalArray>> list();
+    Result<GlobalArray> one(std::string_view name);
     Status read_boxes(std::span<const BoxTarget> boxes);
 
   private:
     struct PieceRef {
         uint32_t rank = 0;
         uint32_t region = 0;
+        uint64_t list_offset = 0;  // of a list: how many items lower ranks have
     };
     struct Array {
         GlobalArray global;
@@ -82,7 +84,8 @@ class EpochArrays {
     };
 
     Result<const Table*> table();
-    Status judge(Array& array);  // sets `complete` and `fault`
+    Status judge(Array& array);                       // sets `complete` and `fault`, and lays a list out
+    Result<Box> box_of_piece(const PieceRef& piece);  // in the whole array
     Result<const Array*> find(std::string_view name);
     Result<std::vector<Part>> assign_parts(const Array& array, const Box& box);
     Status add_part(const Part& part, const Box& box, const BoxTarget& target, Batch& batch);

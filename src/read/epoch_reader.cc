@@ -40,6 +40,7 @@ class Reader final : public EpochReader {
     Result<uint64_t> region_bytes(uint32_t rank, std::string_view name) override;
     Status read_regions(uint32_t rank, std::span<const RegionTarget> targets) override;
     Result<std::vector<GlobalArray>> arrays() override { return arrays_.list(); }
+    Result<GlobalArray> array(std::string_view name) override { return arrays_.one(name); }
     Status read_boxes(std::span<const BoxTarget> boxes) override { return arrays_.read_boxes(boxes); }
     Status verify(uint32_t rank, const std::function<void(uint64_t)>& progress,
                   uint64_t memory_bytes) override;

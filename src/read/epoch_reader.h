@@ -66,6 +66,7 @@ struct GlobalArray {
     // As the first rank declared it that saved the array. If another rank declares otherwise, that
     // is a fault.
     bool may_have_gaps = false, may_overlap = false;
+    bool is_list = false;             // then shape[0] counts the items of all ranks
     bool complete = false;            // the pieces cover the whole shape
     std::optional<ArrayFault> fault;  // why it would be refused at a save, or cannot be restored
 };
@@ -114,6 +115,9 @@ class EpochReader {
 
     // All global arrays of the epoch. Reads every rank's manifest.
     virtual Result<std::vector<GlobalArray>> arrays() = 0;
+
+    // One of them. not_found names the nearest.
+    virtual Result<GlobalArray> array(std::string_view name) = 0;
 
     // Fills the boxes, each from all pieces that overlap it. Goes rank by rank in file order, and
     // reads in one call what lies near each other, whichever box it is for. Where pieces overlap,

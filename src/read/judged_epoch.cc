@@ -23,6 +23,13 @@ Result<FoundEpoch> epoch_of_one_file(Storage& storage, const std::string& path) 
     return FoundEpoch{files.job, files.key, std::move(files), {}};
 }
 
+std::vector<std::string> paths_of(const std::vector<FoundEpoch>& epochs) {
+    std::vector<SharedEpochFiles> shared;
+    for (const FoundEpoch& epoch : epochs)
+        if (epoch.files) shared.push_back(*epoch.files);
+    return paths_of(shared);
+}
+
 }  // namespace
 
 Result<Found> find_epochs(Storage& storage, const std::string& directory, const std::string& job) {
@@ -161,6 +168,20 @@ std::vector<JudgedEpoch> judge_all(Storage& storage, std::vector<FoundEpoch> epo
     for (JudgedEpoch& epoch : judged)
         epoch.left_behind = !epoch.replaced && Lineage(whole[epoch.found.job]).left_behind(epoch.found.key);
     return judged;
+}
+
+Result<JudgedDirectory> judge_directory(Storage& storage, const std::string& directory,
+                                        const std::string& job,
+                                        const std::function<Status(std::vector<FoundEpoch>&)>& select) {
+    constexpr int most_looks = 5;
+    for (int look = 1;; ++look) {
+        TAILRACE_ASSIGN(auto found, find_epochs(storage, directory, job));
+        const auto before = paths_of(found.epochs);
+        TAILRACE_TRY(select(found.epochs));
+        JudgedDirectory judged{judge_all(storage, std::move(found.epochs)), std::move(found.leftovers)};
+        const auto again = list_shared(storage, directory, job);
+        if (look == most_looks || !again.ok() || paths_of(*again) == before) return judged;
+    }
 }
 
 bool goes_first(const JudgedEpoch& a, const JudgedEpoch& b) {

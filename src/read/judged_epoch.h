@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -64,6 +65,19 @@ JudgedEpoch judge(Storage& storage, FoundEpoch epoch);
 // All of them, with `replaced` and `left_behind` set. `epochs` ascends by (job, key), and so does
 // the result.
 std::vector<JudgedEpoch> judge_all(Storage& storage, std::vector<FoundEpoch> epochs);
+
+struct JudgedDirectory {
+    std::vector<JudgedEpoch> epochs;  // as judge_all() returns them
+    std::vector<Leftover> leftovers;
+};
+
+// find_epochs(), then `select`, then judge_all(). `select` takes out what is not to be judged, or
+// refuses; its failure is returned. A session may complete an epoch meanwhile, and then remove an
+// older one. If the shared files' names are others afterwards, all is done again, a few times at
+// most. So the answer is true of one moment, unless the directory changes faster than it can be read.
+Result<JudgedDirectory> judge_directory(Storage& storage, const std::string& directory,
+                                        const std::string& job,
+                                        const std::function<Status(std::vector<FoundEpoch>&)>& select);
 
 // Whether a restore of the newest tries `a` before `b` (catalog/lineage.h). Both are of one job.
 bool goes_first(const JudgedEpoch& a, const JudgedEpoch& b);

@@ -71,13 +71,6 @@ Result<std::unique_ptr<EpochReader>> open_first(Storage& storage, const std::vec
     return newest_failure.with_context(what);
 }
 
-std::vector<std::string> paths_of(const std::vector<SharedEpochFiles>& found) {
-    std::vector<std::string> paths;
-    for (const auto& files : found)
-        for (const auto& file : files.files) paths.push_back(file.path);
-    return paths;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<EpochReader>> open_newest_epoch(Storage& storage, const std::string& directory,

@@ -67,7 +67,9 @@ void CapturedParts::remove_plan(EpochKey key) {
     if (!context_.is_representative()) return;
     const auto& job = context_.config.name;
     const auto directory = context_.tier.directory(context_.node);
-    remove(join_path(directory, to_string(PlanFileName{job, key, static_cast<uint32_t>(context_.node)})));
+    const auto node = static_cast<uint32_t>(context_.node);
+    for (const bool local : {false, true})
+        remove(join_path(directory, to_string(PlanFileName{job, key, node, false, local})));
     if (const auto other = node_with_copy_here(context_))
         remove(join_path(directory, to_string(KeptPlanFileName{job, key, static_cast<uint32_t>(*other)})));
 }

@@ -64,6 +64,14 @@ bool EpochSearch::local_serves_any_rank(const Candidate& candidate) const {
     return true;
 }
 
+// Parts of this run whose epoch this rank has not saved: copies of Checkpointer::capture.
+std::vector<EpochKey> EpochSearch::held_copies(const std::map<EpochKey, Candidate>& found) const {
+    std::vector<EpochKey> held;
+    for (const auto& [key, candidate] : found)
+        if (key.run == context_.run && !epochs_.find(key.epoch)) held.push_back(key);
+    return held;
+}
+
 Result<EpochSearch::Candidates> EpochSearch::find() {
     TAILRACE_ASSIGN(auto known, gather_parts(context_));
     Candidates candidates;
@@ -80,6 +88,9 @@ Result<EpochSearch::Candidates> EpochSearch::find() {
         background_.wait_named();
         auto listed = list_shared(*context_.shared, context_.config.shared_dir, context_.config.name);
         put(out, listed.status());
+        const auto undecided = held_copies(found);
+        out.put(static_cast<uint64_t>(undecided.size()));
+        for (const EpochKey& key : undecided) put(out, key);
         if (!listed.ok())
             log(LogLevel::warning, "the shared directory cannot be listed and is passed over: {}",
                 listed.status().message());
@@ -99,6 +110,7 @@ Result<EpochSearch::Candidates> EpochSearch::find() {
     TAILRACE_ASSIGN(const auto from_root, context_.transport->broadcast(0, out.bytes()));
     ByteReader in(from_root);
     candidates.unlisted = get_status(in);
+    for (uint64_t left = in.get<uint64_t>(); in.ok() && left > 0; --left) found.erase(get_key(in));
     while (in.ok() && in.remaining() > 0) {
         const EpochKey key = get_key(in);
         auto& candidate = found[key];
@@ -194,7 +206,7 @@ EpochSearch::Attempt EpochSearch::try_candidate(const Candidate& candidate, bool
     // No other source would help, nor an older epoch, and the epoch is not damaged.
     auto is_own_fault = [](const Status& status) {
         return status.code() == Code::invalid_argument || status.code() == Code::failed_state ||
-               status.code() == Code::out_of_memory;
+               status.code() == Code::out_of_memory || status.code() == Code::no_space;
     };
     // Or the epoch does not have what the caller asked for.
     auto is_refusal = [&](const Status& status) {
@@ -266,17 +278,20 @@ Status EpochSearch::no_such_epoch(uint64_t epoch, const std::vector<Candidate>& 
 // Ranks that ask for different epochs would go through different candidates. They would return with
 // different epochs, or wait for each other for ever. Collective; the outcome is the same
 // everywhere.
-Status EpochSearch::agree_on_request(std::optional<uint64_t> epoch, std::optional<uint64_t> before) const {
+Status EpochSearch::agree_on_request(std::optional<uint64_t> epoch, std::optional<uint64_t> before,
+                                     bool any_rank) const {
     ByteWriter out;
     out.put(epoch.value_or(UINT64_MAX));
     out.put(before.value_or(UINT64_MAX));
+    out.put(static_cast<uint8_t>(any_rank));
     TAILRACE_ASSIGN(const auto all, context_.transport->allgather(out.bytes()));
     auto in_words = [](const std::vector<std::byte>& request) {
         ByteReader in(request);
         const auto wanted = in.get<uint64_t>(), limit = in.get<uint64_t>();
-        if (wanted != UINT64_MAX) return fmt::format("epoch {}", wanted);
-        if (limit != UINT64_MAX) return fmt::format("the newest epoch before {}", limit);
-        return std::string("the newest epoch");
+        const std::string whose = in.get<uint8_t>() != 0 ? "what any rank saved of " : "";
+        if (wanted != UINT64_MAX) return fmt::format("{}epoch {}", whose, wanted);
+        if (limit != UINT64_MAX) return fmt::format("{}the newest epoch before {}", whose, limit);
+        return whose + "the newest epoch";
     };
     for (size_t r = 1; r < all.size(); ++r)
         if (all[r] != all[0])
@@ -290,7 +305,7 @@ Status EpochSearch::agree_on_request(std::optional<uint64_t> epoch, std::optiona
 Result<EpochKey> EpochSearch::use_newest(std::optional<uint64_t> epoch, std::optional<uint64_t> before,
                                          bool any_rank, const Use& use,
                                          std::unique_ptr<EpochReader>& reader) {
-    TAILRACE_TRY(agree_on_request(epoch, before));
+    TAILRACE_TRY(agree_on_request(epoch, before, any_rank));
     TAILRACE_ASSIGN(const auto candidates, find());
     Status damage, incomplete;  // why the newest damaged and the newest incomplete epoch failed
     std::string passed_over;    // all damaged epochs, and why

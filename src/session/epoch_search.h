@@ -15,6 +15,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -48,9 +49,11 @@ class EpochSearch {
     using Use = std::function<Status(EpochReader&)>;
 
     // `refused`: captured epochs that are not candidates, because their arrays cannot be put
-    // together.
-    EpochSearch(const JobContext& context, Background& background, std::vector<EpochKey> refused)
-        : context_(context), background_(background), refused_(std::move(refused)) {}
+    // together. `epochs`: those that this session has saved. A copy that a rank holds until the program
+    // has decided (Checkpointer::capture) is no candidate either.
+    EpochSearch(const JobContext& context, const RankEpochs& epochs, Background& background,
+                std::vector<EpochKey> refused)
+        : context_(context), epochs_(epochs), background_(background), refused_(std::move(refused)) {}
 
     Result<Candidates> find();
     // Whether captured parts serve every rank: with what it saved itself, or with all that was
@@ -74,18 +77,21 @@ class EpochSearch {
         Status why;
     };
     bool reachable(const KnownPart& part, int rank) const;
+    std::vector<EpochKey> held_copies(const std::map<EpochKey, Candidate>& found) const;
     Result<SharedEpoch> load_here(EpochKey key) const;
     Attempt try_candidate(const Candidate& candidate, bool any_rank, const Use& use,
                           std::unique_ptr<EpochReader>& reader);
     Status try_sources(const Candidate& candidate, bool any_rank, std::optional<SharedEpoch> shared,
                        const Use& use, std::unique_ptr<EpochReader>& reader);
-    Status agree_on_request(std::optional<uint64_t> epoch, std::optional<uint64_t> before) const;
+    Status agree_on_request(std::optional<uint64_t> epoch, std::optional<uint64_t> before,
+                            bool any_rank) const;
     Status no_such_epoch(uint64_t epoch, const std::vector<Candidate>& candidates) const;
     Status nothing_to_restore(std::optional<uint64_t> epoch, std::optional<uint64_t> before,
                               const Candidates& candidates) const;
     std::string both_tiers() const;  // for sentences
 
     const JobContext& context_;
+    const RankEpochs& epochs_;
     Background& background_;
     const std::vector<EpochKey> refused_;
 };

@@ -10,7 +10,6 @@
 #include "read/array_judge.h"
 #include "read/epoch_reader.h"
 #include "session/recovery.h"
-#include "shared/epoch_files.h"
 
 namespace tailrace::internal {
 
@@ -117,8 +116,8 @@ Status make_room(const JobContext& context, OldEpochs& old) {
     auto& epochs = old.to_flush;
     ByteWriter out;
     for (const auto& epoch : epochs) {
-        auto removed = context.rank() == 0 ? remove_shared_epoch(*context.shared, context.config.shared_dir,
-                                                                 context.config.name, epoch.key)
+        auto removed = context.rank() == 0 ? remove_for_rewrite(*context.shared, context.config.shared_dir,
+                                                                context.config.name, epoch.key, epoch.run_uid)
                                            : Status();
         if (!removed.ok())
             log(LogLevel::warning, "captured {} stays in the node-local tier: {}", to_string(epoch.key),

@@ -12,12 +12,14 @@
 #include "base/caught.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "capture/file_sets.h"
 #include "config/failure_domain.h"
 #include "config/signal_names.h"
 #include "format/codec.h"
 #include "format/redundancy.h"
 #include "storage/lock_pieces.h"
 #include "threads/executor.h"
+#include "when/halt_file.h"
 
 namespace tailrace::internal {
 
@@ -162,6 +164,9 @@ Status take_shared_directory(Opening& opening) {
     else
         return lock.status();
     TAILRACE_ASSIGN(opening.inventory, clean_shared(*context.shared, directory, context.config.name));
+    if (const Status cleared = clear_halt_remains(*context.shared, directory); !cleared.ok())
+        log(LogLevel::warning, "what is left of a halt file stays in {}: {}", directory, cleared.message());
+    context.file_rights = usual_file_rights();
     context.block_bytes = context.config.block_bytes;
     if (context.block_bytes == 0) {
         TAILRACE_ASSIGN(const auto space, context.shared->space(directory));
@@ -188,6 +193,17 @@ Status watch_signals(JobContext& context) {
     return {};
 }
 
+// Other nodes' directories, which lie here too, may be in use. This session has not locked them.
+void remove_left_file_sets(Storage& local, const std::string& directory, const std::string& own,
+                           bool own_is_locked) {
+    std::unique_ptr<DirectoryLock> lock;
+    if (directory != own) {
+        auto locked = local.lock_directory(directory);
+        if (locked.ok()) lock = std::move(*locked);
+    }
+    if (lock != nullptr || (directory == own && own_is_locked)) remove_file_sets(local, directory);
+}
+
 Status take_local_directory(Opening& opening, uint32_t& greatest_run) {
     auto& context = opening.context;
     TAILRACE_TRY(watch_signals(context));
@@ -205,6 +221,7 @@ Status take_local_directory(Opening& opening, uint32_t& greatest_run) {
     TAILRACE_ASSIGN(const auto directories, directories_of_node(*context.local, context.tier, context.node,
                                                                 context.topology, context.hosts));
     for (const auto& directory : directories) {
+        remove_left_file_sets(*context.local, directory, own, opening.local_lock != nullptr);
         TAILRACE_ASSIGN(const auto listing,
                         list_tier(*context.local, context.tier, directory, context.config.name));
         for (const auto& part : listing.parts) {
@@ -262,12 +279,14 @@ Status agree_on_run(Opening& opening, uint32_t greatest_local_run) {
     mine.put(random_number());
     mine.put(context.block_bytes);
     mine.put(context.stripe_align);
+    mine.put(context.file_rights);
     put(mine, opening.inventory);
     TAILRACE_ASSIGN(const auto from_root, context.transport->broadcast(0, mine.bytes()));
     ByteReader in(from_root);
     context.run_uid = in.get<uint64_t>();
     context.block_bytes = in.get<uint64_t>();
     context.stripe_align = in.get<uint64_t>();
+    context.file_rights = in.get<uint32_t>();
     opening.inventory = get_inventory(in);
     if (!in.at_end())
         return Status(Code::transport, "rank 0's message about the shared directory could not be decoded");

@@ -4,9 +4,26 @@
 
 #include <algorithm>
 
+#include "format/file_table.h"
 #include "threads/mutex.h"
 
 namespace tailrace::internal {
+
+namespace {
+
+Result<ArrayPiece> list_piece(std::string_view name, const ListItem& item, uint64_t bytes) {
+    if (bytes % item.bytes() != 0)
+        return Status(Code::invalid_argument,
+                      fmt::format("list \"{}\": the program found {} bytes, which are no whole number of "
+                                  "items of {} bytes",
+                                  name, bytes, item.bytes()));
+    auto shape = item.shape(bytes / item.bytes());
+    ArrayPiece piece{item.type, shape, std::vector<uint64_t>(shape.size(), 0), shape};
+    piece.is_list = true;
+    return piece;
+}
+
+}  // namespace
 
 std::vector<Registered>::const_iterator Regions::find(std::string_view name) const {
     return std::find_if(regions_.begin(), regions_.end(), [&](const auto& r) { return r.name == name; });
@@ -18,6 +35,10 @@ Status Regions::put(Registered region, bool exists) {
         return Status(Code::invalid_argument,
                       fmt::format("a region's name must have 1 to {} bytes; this one has {}",
                                   max_region_name_bytes, name.size()));
+    if (name == file_table_region)
+        return Status(
+            Code::invalid_argument,
+            fmt::format("the name \"{}\" is that of the table of a program's files; choose another", name));
     if (region.bytes > 0 && region.memory == nullptr)
         return Status(Code::invalid_argument,
                       fmt::format("region \"{}\": {} bytes at a null pointer", name, region.bytes));
@@ -25,6 +46,11 @@ Status Regions::put(Registered region, bool exists) {
     const auto found = find(name);
     if (exists && found == regions_.end())
         return Status(Code::not_found, fmt::format("region \"{}\" is not registered", name));
+    if (exists && found->resizable)
+        return Status(Code::invalid_argument,
+                      fmt::format("region \"{}\" follows the program's memory by itself; to register other "
+                                  "memory, unregister it first",
+                                  name));
     if (!exists && found != regions_.end())
         return Status(Code::already_exists,
                       fmt::format("region \"{}\" is registered already and was left as it is; to change it, "
@@ -52,6 +78,10 @@ Status Regions::put_array(std::string_view name, void* memory, const ArrayPiece&
     return put({std::string(name), first, array_bytes(piece), piece, std::move(place->strides)}, exists);
 }
 
+Status Regions::put_resizable(std::string_view name, ResizableMemory memory, std::optional<ListItem> list) {
+    return put({std::string(name), nullptr, 0, std::nullopt, {}, std::move(memory), list}, false);
+}
+
 Status Regions::remove(std::string_view name) {
     MutexLock lock(mutex_);
     const auto found = find(name);
@@ -75,11 +105,23 @@ Result<std::vector<Registered>> Regions::choose(std::span<const std::string> nam
     return chosen;
 }
 
-std::vector<RegionSource> Regions::sources() const {
-    MutexLock lock(mutex_);
+Result<std::vector<RegionSource>> Regions::sources() const {
+    // The program is asked without the lock: it may register something meanwhile, in another thread.
+    TAILRACE_ASSIGN(auto regions, choose({}));
     std::vector<RegionSource> sources;
-    for (const auto& region : regions_)
-        sources.push_back({region.name, {region.memory, region.bytes}, region.array, region.strides});
+    for (auto& region : regions) {
+        std::span<const std::byte> memory{region.memory, region.bytes};
+        if (region.resizable) memory = region.resizable->find();
+        if (memory.data() == nullptr && !memory.empty())
+            return Status(Code::invalid_argument,
+                          fmt::format("region \"{}\": the program found {} bytes at a null pointer",
+                                      region.name, memory.size()));
+        if (region.list) {
+            TAILRACE_ASSIGN(region.array, list_piece(region.name, *region.list, memory.size()));
+        }
+        sources.push_back(
+            {std::move(region.name), memory, std::move(region.array), std::move(region.strides)});
+    }
     return sources;
 }
 

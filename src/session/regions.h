@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "capture/region_copy.h"
 #include "format/manifest.h"
+#include "session/resizable_memory.h"
 #include "threads/mutex.h"
 
 namespace tailrace::internal {
@@ -25,6 +26,9 @@ struct Registered {
     uint64_t bytes = 0;
     std::optional<ArrayPiece> array;
     Strides strides = {};
+    // If it is set, `memory` and `bytes` are not used: the program is asked.
+    std::optional<ResizableMemory> resizable = std::nullopt;
+    std::optional<ListItem> list = std::nullopt;  // of resizable memory
 };
 
 class Regions {
@@ -34,13 +38,15 @@ class Regions {
     Status put(std::string_view name, void* memory, uint64_t bytes, bool exists);
     Status put_array(std::string_view name, void* memory, const ArrayPiece& piece, const MemoryLayout& layout,
                      bool exists);
+    Status put_resizable(std::string_view name, ResizableMemory memory,
+                         std::optional<ListItem> list = std::nullopt);
     Status remove(std::string_view name);
 
     // The regions with these names, or all if there are no names. invalid_argument for a name that
     // is not registered.
     Result<std::vector<Registered>> choose(std::span<const std::string> names) const;
-    // All regions, in the form that a capture takes.
-    std::vector<RegionSource> sources() const;
+    // All regions, in the form that a capture takes. Resizable memory is asked where it lies.
+    Result<std::vector<RegionSource>> sources() const;
 
   private:
     Status put(Registered region, bool exists);

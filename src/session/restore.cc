@@ -1,7 +1,12 @@
 // Session: restore and open_epoch. EpochSearch decides which epoch is taken, and from where.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <utility>
 
 #include "base/log.h"
+#include "format/file_table.h"
 #include "session/session.h"
 #include "threads/mutex.h"
 
@@ -12,52 +17,130 @@ namespace {
 // Declarations about the whole array are not compared, because a program may add them between two
 // runs.
 bool is_same_piece(const ArrayPiece& a, const ArrayPiece& b) {
-    return a.type == b.type && a.global_shape == b.global_shape && a.offset == b.offset &&
-           a.local_shape == b.local_shape;
+    return a.is_list == b.is_list && a.type == b.type && a.global_shape == b.global_shape &&
+           a.offset == b.offset && a.local_shape == b.local_shape;
+}
+
+std::string array_text(const ArrayPiece& array) {
+    return fmt::format("{} of {}", element_type_name(array.type), fmt::join(array.global_shape, " x "));
+}
+
+Result<std::span<std::byte>> make_room(const Registered& region, uint64_t bytes) {
+    if (!region.resizable->resize(bytes))
+        return Status(Code::out_of_memory,
+                      fmt::format("region \"{}\": the program could not make room for its {} bytes",
+                                  region.name, bytes));
+    const auto memory = region.resizable->find();
+    if (memory.size() != bytes)
+        return Status(Code::invalid_argument,
+                      fmt::format("region \"{}\": the program was asked for room for {} bytes and has {}",
+                                  region.name, bytes, memory.size()));
+    return memory;
+}
+
+// Where the region goes that was saved as `before` (null: it was not saved, which the reader tells).
+Result<std::span<std::byte>> memory_for(const Registered& region, const Region* before) {
+    if (!region.resizable || !before) return std::span(region.memory, region.bytes);
+    return make_room(region, before->bytes);
+}
+
+std::string item_text(ElementType type, std::span<const uint64_t> shape) {
+    return shape.size() == 1
+               ? fmt::format("{}", element_type_name(type))
+               : fmt::format("{} x {}", fmt::join(shape.subspan(1), " x "), element_type_name(type));
+}
+
+Status check_list(const Registered& region, bool is_list, ElementType type, std::span<const uint64_t> shape) {
+    if (!is_list)
+        return Status(
+            Code::invalid_argument,
+            fmt::format("region \"{}\" is registered as a list, and was not saved as one", region.name));
+    const auto wanted = region.list->shape(0);
+    if (type == region.list->type && std::ranges::equal(shape.subspan(1), std::span(wanted).subspan(1)))
+        return {};
+    return Status(Code::invalid_argument,
+                  fmt::format("list \"{}\" was saved with items of {} and is registered with items of {}",
+                              region.name, item_text(type, shape), item_text(region.list->type, wanted)));
+}
+
+// This rank's even share of a list, with room for it. The first ranks get one item more.
+Result<BoxTarget> list_share(const Registered& region, EpochReader& reader, uint64_t rank,
+                             uint64_t rank_count) {
+    TAILRACE_ASSIGN(const auto whole, reader.array(region.name));
+    TAILRACE_TRY(check_list(region, whole.is_list, whole.type, whole.shape));
+    const uint64_t each = whole.shape.front() / rank_count, more = whole.shape.front() % rank_count;
+    const uint64_t items = each + (rank < more ? 1 : 0);
+    BoxTarget box{region.name, std::vector<uint64_t>(whole.shape.size(), 0), region.list->shape(items), {}};
+    box.offset.front() = rank * each + std::min(rank, more);
+    TAILRACE_ASSIGN(box.memory, make_room(region, items * region.list->bytes()));
+    return box;
+}
+
+struct Targets {
+    std::vector<RegionTarget> whole;  // this rank's own, as it saved them
+    std::vector<BoxTarget> boxes;
+};
+
+// `before` is what this rank saved under the name; null if nothing.
+Status add_target(const Registered& region, const Region* before, EpochReader& reader, uint32_t own,
+                  Targets& targets) {
+    if (!region.list && before && before->array && before->array->is_list)
+        return Status(Code::invalid_argument,
+                      fmt::format("region \"{}\" was saved as a list; register it as one", region.name));
+    const bool same_piece = before && before->array.has_value() == region.array.has_value() &&
+                            (!region.array || is_same_piece(*before->array, *region.array));
+    if (region.array && !same_piece) {
+        if (before && before->array &&
+            (before->array->type != region.array->type ||
+             before->array->global_shape != region.array->global_shape))
+            return Status(Code::invalid_argument,
+                          fmt::format("array \"{}\" was saved as {} and is registered as {}", region.name,
+                                      array_text(*before->array), array_text(*region.array)));
+        if (region.bytes > 0)
+            targets.boxes.push_back({region.name,
+                                     region.array->offset,
+                                     region.array->local_shape,
+                                     {region.memory, region.bytes},
+                                     region.strides});
+        return {};
+    }
+    if (own >= reader.rank_count())
+        return Status(Code::not_found,
+                      fmt::format("region \"{}\" belongs to a rank, and rank {} did not exist when {} was "
+                                  "saved by {} ranks",
+                                  region.name, own, to_string(reader.key()), reader.rank_count()));
+    if (region.list && before) {
+        const bool is_list = before->array && before->array->is_list;
+        TAILRACE_TRY(is_list ? check_list(region, true, before->array->type, before->array->local_shape)
+                             : check_list(region, false, {}, {}));
+    }
+    TAILRACE_ASSIGN(const auto memory, memory_for(region, before));
+    targets.whole.push_back({region.name, memory, region.strides});
+    return {};
 }
 
 }  // namespace
 
 Status Session::restore_regions(EpochReader& reader, const std::vector<Registered>& regions) const {
     if (regions.empty()) return {};
-    const auto own = static_cast<uint32_t>(rank());
+    const auto own = static_cast<uint32_t>(rank()), ranks = static_cast<uint32_t>(rank_count());
     const PartManifest* saved = nullptr;
     if (own < reader.rank_count()) {
         TAILRACE_ASSIGN(saved, reader.manifest(own));
     }
-    std::vector<RegionTarget> whole;
-    std::vector<BoxTarget> boxes;
+    const bool shares_lists = reader.rank_count() != ranks;
+    Targets targets;
     for (const auto& region : regions) {
-        const auto* before = saved ? find_region(*saved, region.name) : nullptr;
-        const bool same_piece = before && before->array.has_value() == region.array.has_value() &&
-                                (!region.array || is_same_piece(*before->array, *region.array));
-        if (region.array && !same_piece) {
-            if (before && before->array &&
-                (before->array->type != region.array->type ||
-                 before->array->global_shape != region.array->global_shape))
-                return Status(
-                    Code::invalid_argument,
-                    fmt::format("array \"{}\" was saved with another element type or global shape than "
-                                "is registered now",
-                                region.name));
-            if (region.bytes > 0)
-                boxes.push_back({region.name,
-                                 region.array->offset,
-                                 region.array->local_shape,
-                                 {region.memory, region.bytes},
-                                 region.strides});
-        } else if (!saved) {
-            return Status(
-                Code::not_found,
-                fmt::format("region \"{}\" belongs to a rank, and rank {} did not exist when {} was "
-                            "saved by {} ranks",
-                            region.name, own, to_string(reader.key()), reader.rank_count()));
-        } else {
-            whole.push_back({region.name, {region.memory, region.bytes}, region.strides});
+        if (region.list && shares_lists) {
+            TAILRACE_ASSIGN(auto share, list_share(region, reader, own, ranks));
+            targets.boxes.push_back(std::move(share));
+            continue;
         }
+        const auto* before = saved ? find_region(*saved, region.name) : nullptr;
+        TAILRACE_TRY(add_target(region, before, reader, own, targets));
     }
-    if (!whole.empty()) TAILRACE_TRY(reader.read_regions(own, whole));
-    return boxes.empty() ? Status() : reader.read_boxes(boxes);
+    if (!targets.whole.empty()) TAILRACE_TRY(reader.read_regions(own, targets.whole));
+    return targets.boxes.empty() ? Status() : reader.read_boxes(targets.boxes);
 }
 
 Result<uint64_t> Session::restore(std::optional<uint64_t> epoch, std::span<const std::string> names) {
@@ -84,7 +167,7 @@ void Session::warn_of_unread_regions(EpochReader& reader) const {
     const auto manifest = reader.manifest(first);
     if (!manifest.ok()) return;  // the restore did not need it
     for (const auto& region : (*manifest)->regions) {
-        if (region.array || region.bytes == 0) continue;
+        if (region.array || region.bytes == 0 || region.name.starts_with(file_table_region)) continue;
         log(LogLevel::warning,
             "{} was saved by {} ranks and is restored by {}: what ranks from {} on saved beside arrays, "
             "such as region \"{}\", was not read; any rank can read it with a reader of the epoch",
@@ -112,17 +195,38 @@ Result<std::unique_ptr<EpochReader>> Session::open_epoch(std::optional<uint64_t>
 Result<std::unique_ptr<EpochReader>> Session::open_and_use(std::optional<uint64_t> epoch,
                                                            std::optional<uint64_t> before,
                                                            const UseEpoch& use) {
-    {
-        // Under the lock no save is running. So no save recycles a part that this reader may find:
-        // later ones see that a reader was opened.
-        MutexLock lock(save_mutex_);
-        reader_was_opened_ = true;
-    }
-    if (closed_) return Status(Code::failed_state, "the session is closed");
+    TAILRACE_TRY(expect_reader());
     std::unique_ptr<EpochReader> reader;
     auto used = search_->use_newest(epoch, before, true, use, reader);
     if (!used.ok()) return used.status();
     return reader;
+}
+
+Result<std::unique_ptr<EpochReader>> Session::restore_and_use(std::optional<uint64_t> epoch, bool any_rank,
+                                                              const UseEpoch& use) {
+    TAILRACE_TRY(expect_reader());
+    TAILRACE_ASSIGN(const auto regions, regions_.choose({}));
+    std::unique_ptr<EpochReader> reader;
+    const auto restore = [&](EpochReader& opened) -> Status {
+        if (any_rank) TAILRACE_TRY(verify_share(opened));
+        TAILRACE_TRY(restore_regions(opened, regions));
+        return use(opened);
+    };
+    TAILRACE_ASSIGN(const auto key, search_->use_newest(epoch, std::nullopt, any_rank, restore, reader));
+    if (rank() == 0) {
+        log(LogLevel::info, "{} is restored", to_string(key));
+        warn_of_unread_regions(*reader);
+    }
+    return reader;
+}
+
+Status Session::expect_reader() {
+    {
+        // Under the lock no save is running. Later ones see that a reader was opened.
+        MutexLock lock(save_mutex_);
+        reader_was_opened_ = true;
+    }
+    return closed_ ? Status(Code::failed_state, "the session is closed") : Status();
 }
 
 }  // namespace tailrace::internal

@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <set>
 
+#include "base/bytes.h"
 #include "base/caught.h"
 #include "base/log.h"
+#include "format/codec.h"
 #include "session/opening.h"
 #include "storage/file_size_signal.h"
 #include "threads/executor.h"
@@ -70,7 +72,7 @@ Status Session::begin(const SharedInventory& inventory) {
         parts_.emplace(context_, epochs_, *background_);
         parts_->take_over(std::move(old_parts_), old);
     }
-    search_.emplace(context_, *background_, old.refused);
+    search_.emplace(context_, epochs_, *background_, old.refused);
     TAILRACE_TRY(background_->begin());
     began_ = true;
     return {};
@@ -87,9 +89,13 @@ Session::~Session() {
 Status Session::close() {
     MutexLock lock(save_mutex_);
     if (closed_) return close_status_;
+    drop_held();
     close_status_ = background_->close();
     if (background_->left_epochs()) {
         const Status flushed = flush_left_epochs();
+        if (close_status_.ok()) close_status_ = flushed;
+    } else if (background_->may_flush_more()) {
+        const Status flushed = flush_newest();
         if (close_status_.ok()) close_status_ = flushed;
     }
     // Epochs may have ended since the last save.
@@ -136,15 +142,66 @@ Status Session::flush_left_epochs() {
             epochs_.ended({key, EpochState::committed, Status(), 0, true});
     }
     TAILRACE_ASSIGN(const auto old, judge_old_epochs(context_, inventory));
-    RankEpochs none;
-    TAILRACE_ASSIGN(const auto rest, Background::create(context_, none));
-    for (const auto& epoch : old.to_flush) rest->recover(epoch);
-    TAILRACE_TRY(rest->begin());
-    const Status closed = rest->close();
-    rest->end();
+    const Status closed = flush_again(context_, old.to_flush);
     for (const auto& epoch : old.to_flush)
         epochs_.ended({epoch.key, closed.ok() ? EpochState::committed : EpochState::failed, closed, 0, true});
     return closed.ok() ? check_newest() : closed;
+}
+
+// The background of the session has ended.
+Status Session::flush_again(const JobContext& context, const std::vector<LocalEpoch>& epochs) {
+    RankEpochs none;
+    TAILRACE_ASSIGN(const auto rest, Background::create(context, none));
+    for (const auto& epoch : epochs) rest->recover(epoch);
+    TAILRACE_TRY(rest->begin());
+    const Status closed = rest->close();
+    rest->end();
+    if (!closed.ok()) return closed;
+    for (const auto& epoch : epochs) epochs_.flushed_at_close(epoch.key);
+    return {};
+}
+
+// The newest epoch that has not failed, if it is one.
+std::optional<EpochKey> Session::newest_kept_local() const {
+    std::optional<EpochKey> newest;
+    for (const auto& entry : epochs_.all()) {
+        if (entry.info.state == EpochState::failed) continue;
+        newest.reset();
+        if (entry.info.state == EpochState::kept_local) newest = EpochKey{entry.info.epoch, entry.info.run};
+    }
+    return newest;
+}
+
+// The program has ended, so its nodes may go away with what they have. The newest epoch is flushed as a new
+// session would, if it was kept in the node-local tier.
+Status Session::flush_newest() {
+    const auto& config = context_.config;
+    const bool any_kept = config.shared_every > 1 || config.queue_policy != QueuePolicy::wait;
+    if (!config.flush_at_close || !any_kept) return {};
+    // All ranks have saved it. One that has saved more often than others has an epoch that has failed.
+    ByteWriter mine;
+    const auto newest = newest_kept_local();
+    put(mine, newest.value_or(EpochKey{}));
+    TAILRACE_ASSIGN(const auto all, context_.transport->allgather(mine.bytes()));
+    if (!newest ||
+        std::any_of(all.begin(), all.end(), [&](const auto& bytes) { return bytes != all.front(); }))
+        return {};
+    background_->end();
+    TAILRACE_ASSIGN(const auto inventory, look_into_shared(context_));
+    TAILRACE_ASSIGN(auto old, judge_old_epochs(context_, inventory));
+    std::erase_if(old.to_flush, [&](const LocalEpoch& epoch) { return epoch.key != *newest; });
+    if (old.to_flush.empty())
+        return Status(
+            Code::failed_state,
+            fmt::format("{}, the newest, was kept in the node-local tier and cannot be flushed, because "
+                        "parts of it are lost, or because it is not sound (the log says more)",
+                        to_string(*newest)));
+    // The record of the session has ended with its background, and says that the epoch was kept.
+    auto context = context_;
+    context.config.record = false;
+    context.config.trace_dir.clear();
+    return flush_again(context, old.to_flush)
+        .with_context(fmt::format("flushing {}, which was kept in the node-local tier", to_string(*newest)));
 }
 
 // Older epochs may stay on the nodes, or give way to newer ones. If the newest one cannot be flushed, that
@@ -181,9 +238,10 @@ Status Session::check_epoch(uint64_t epoch) const {
 }
 
 // A reader of this rank or another may still have a part's file open. Without checksums it could
-// not tell that the file now holds another epoch's bytes.
+// not tell that the file now holds another epoch's bytes. Nor could an agent that writes the part and has
+// lost only its line to this rank.
 bool Session::may_recycle() const {
-    return context_.config.checksum || !reader_was_opened_;
+    return (context_.config.checksum || !reader_was_opened_) && !epochs_.is_uncarried();
 }
 
 // At the first save, warns of epochs that a restore of the newest would take now, but not once this
@@ -223,17 +281,26 @@ PartHeader Session::part_header(uint64_t epoch) const {
 
 // A single rank learns before the epoch's number is used that its regions cannot be captured. With
 // several ranks, others may have captured theirs, so the epoch fails for all.
-Status Session::check_regions(uint64_t epoch) {
+Status Session::check_regions(uint64_t epoch, const std::vector<RegionSource>& more) {
     if (rank_count() > 1) return {};
-    return capture_->check(part_header(epoch), regions_.sources())
-        .with_context(fmt::format("epoch {}; nothing was saved, and it can be tried again", epoch));
+    const auto context = fmt::format("epoch {}; nothing was saved, and it can be tried again", epoch);
+    const auto sources = sources_with(more);
+    if (!sources.ok()) return sources.status().with_context(context);
+    return capture_->check(part_header(epoch), *sources).with_context(context);
 }
 
-Status Session::capture_epoch(uint64_t epoch, const Status& failure, Captured& capture) {
+Result<std::vector<RegionSource>> Session::sources_with(const std::vector<RegionSource>& more) const {
+    TAILRACE_ASSIGN(auto sources, regions_.sources());
+    sources.insert(sources.end(), more.begin(), more.end());
+    return sources;
+}
+
+Status Session::copy_regions(uint64_t epoch, const Result<std::vector<RegionSource>>& found, Copy& copy) {
     const auto start = Background::Clock::now();
     const auto header = part_header(epoch);
     if (!newest_saved_) warn_of_newer_epochs(epoch);
-    const auto sources = regions_.sources();
+    const std::vector<RegionSource> nothing;
+    const auto& sources = found.ok() ? *found : nothing;
     std::vector<NamedPiece> arrays;
     for (const auto& source : sources)
         if (source.array) arrays.push_back({source.name, &*source.array});
@@ -241,7 +308,7 @@ Status Session::capture_epoch(uint64_t epoch, const Status& failure, Captured& c
     // elsewhere.
     background_->read_news();
     auto part = [&]() REQUIRES(save_mutex_) -> Result<OwnPart> {
-        if (!failure.ok()) return failure;
+        if (!found.ok()) return found.status();
         const FileSizeSignalBlocked blocked;
         // One epoch less, because the new one is kept, too.
         auto captured =
@@ -250,23 +317,45 @@ Status Session::capture_epoch(uint64_t epoch, const Status& failure, Captured& c
         return capture_->capture(header, sources, std::nullopt);
     }();
 
-    capture.seconds = seconds_since(start);
-    capture.arrays = context_.points.digest(arrays);
-    EpochInfo info;
-    info.epoch = epoch;
-    info.run = context_.run;
-    info.state = part.ok() ? EpochState::captured : EpochState::failed;
-    info.why = part.status();
-    if (failure.ok())
-        for (const auto& source : sources) info.captured_bytes += source.memory.size();
-    info.blocked_seconds = seconds_since(start);
-    epochs_.add(info, header.for_shared);
-    newest_saved_ = epoch;
+    copy.news.seconds = seconds_since(start);
+    copy.news.arrays = context_.points.digest(arrays);
+    copy.info.epoch = epoch;
+    copy.info.run = context_.run;
+    copy.info.state = part.ok() ? EpochState::captured : EpochState::failed;
+    copy.info.why = part.status();
+    for (const auto& source : sources) copy.info.captured_bytes += source.bytes();
+    copy.info.blocked_seconds = seconds_since(start);
     if (!part.ok()) return part.status();
-    capture.stream = part->stream;
-    capture.path = part->path;
-    parts_->add(std::move(*part));
+    copy.part = std::move(*part);
+    copy.news.stream = copy.part->stream;
+    copy.news.path = copy.part->path;
     return {};
+}
+
+Status Session::enter(Copy copy, Captured& news) {
+    news = std::move(copy.news);
+    epochs_.add(copy.info, news.for_shared);
+    newest_saved_ = copy.info.epoch;
+    if (!copy.part) return copy.info.why;
+    parts_->add(std::move(*copy.part));
+    return {};
+}
+
+Status Session::enter_held(const Status& failure, Captured& news) {
+    Copy copy = std::move(*held_);
+    held_.reset();
+    if (!failure.ok()) {
+        parts_->remove(copy.part->path);
+        copy.part.reset();
+        copy.info.state = EpochState::failed;
+        copy.info.why = failure;
+    }
+    return enter(std::move(copy), news);
+}
+
+void Session::drop_held() {
+    if (held_ && held_->part) parts_->remove(held_->part->path);
+    held_.reset();
 }
 
 // The background of this session does not need the agent. So if the agent is gone, that is said once.
@@ -279,31 +368,77 @@ void Session::look_after_agent() {
     agent_.reset();
 }
 
-Status Session::save_or_fail(uint64_t epoch, const Status& failure) {
+Status Session::wait_for_room(double& seconds) {
+    const auto since = Background::Clock::now();
+    TAILRACE_TRY(background_->wait_for_room());
+    seconds = seconds_since(since);
+    return {};
+}
+
+Status Session::capture(uint64_t epoch) {
+    MutexLock lock(save_mutex_);
+    if (closed_) return Status(Code::failed_state, "the session is closed; nothing was captured");
+    drop_held();
+    // Also if the epoch is refused: other ranks may wait for this one here.
+    double waited = 0;
+    TAILRACE_TRY(wait_for_room(waited));
+    TAILRACE_TRY(check_epoch(epoch));
+    TAILRACE_TRY(check_regions(epoch, {}));
+    Status copied;
+    try {
+        held_.emplace().news = news_of(epoch);
+        held_->news.wait_seconds = waited;
+        copied = copy_regions(epoch, regions_.sources(), *held_);
+    } catch (...) {
+        copied = caught_status();
+    }
+    if (!copied.ok()) drop_held();
+    return copied;
+}
+
+Status Session::save_or_fail(uint64_t epoch, Status failure, std::vector<RegionSource> more) {
     MutexLock lock(save_mutex_);
     if (closed_) return Status(Code::failed_state, "the session is closed; nothing was saved");
     look_after_agent();
     const auto start = Background::Clock::now();
-    Status refused = check_epoch(epoch);
-    if (refused.ok()) refused = check_regions(epoch);
-    if (!refused.ok()) {
-        TAILRACE_TRY(background_->save_refused());
-        return refused;
+    if (held_ && held_->info.epoch != epoch) drop_held();
+    // The other ranks may save the copies that they hold, of another time than the files.
+    if (held_ && !more.empty())
+        failure = Status(Code::failed_state,
+                         fmt::format("epoch {} was captured before its files were saved; save files without "
+                                     "capturing first",
+                                     epoch));
+    const double before = held_ ? held_->info.blocked_seconds : 0;
+    double waited = 0;
+    if (!held_) {
+        Status refused = check_epoch(epoch);
+        if (refused.ok()) refused = check_regions(epoch, more);
+        if (!refused.ok()) {
+            TAILRACE_TRY(background_->save_refused());
+            return refused;
+        }
+        TAILRACE_TRY(wait_for_room(waited));
     }
-    const auto waiting_since = Background::Clock::now();
-    TAILRACE_TRY(background_->wait_for_room());
     Captured news = news_of(epoch);
-    news.wait_seconds = seconds_since(waiting_since);
+    news.wait_seconds = waited;
     Status captured;
     try {
-        captured = capture_epoch(epoch, failure, news);
+        if (held_) {
+            captured = enter_held(failure, news);
+        } else {
+            Copy copy;
+            copy.news = news;
+            const auto found = failure.ok() ? sources_with(more) : Result<std::vector<RegionSource>>(failure);
+            (void)copy_regions(epoch, found, copy);
+            captured = enter(std::move(copy), news);
+        }
     } catch (...) {
         captured = caught_status();
     }
     // Also if something was thrown: the others must hear that this rank has not captured the epoch.
     news.status = captured;
     TAILRACE_TRY(background_->captured(std::move(news)));
-    epochs_.set_blocked(epoch, seconds_since(start));
+    epochs_.set_blocked(epoch, before + seconds_since(start));
     return captured;
 }
 

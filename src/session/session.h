@@ -9,6 +9,9 @@
 //      Then the part is renamed.
 //   4. The background hears of the capture. From here on the memory is the program's again.
 //
+// capture() takes steps 1 to 3 and holds the copy. save() of the same epoch then takes step 4 alone, and
+// give_up() removes the copy and tells of the failure instead.
+//
 // Locks, in the order in which they may be taken: save_mutex_ (one save at a time), then those of
 // the parts.
 #pragma once
@@ -45,6 +48,12 @@ class Session : public Checkpointer {
                           const MemoryLayout& layout) override {
         return regions_.put_array(name, memory, piece, layout, false);
     }
+    Status register_resizable(std::string_view name, ResizableMemory memory) override {
+        return regions_.put_resizable(name, std::move(memory));
+    }
+    Status register_list(std::string_view name, const ListItem& item, ResizableMemory memory) override {
+        return regions_.put_resizable(name, std::move(memory), item);
+    }
     Status update_region(std::string_view name, void* memory, uint64_t bytes) override {
         return regions_.put(name, memory, bytes, true);
     }
@@ -54,8 +63,11 @@ class Session : public Checkpointer {
     }
     Status unregister(std::string_view name) override { return regions_.remove(name); }
 
-    Status save(uint64_t epoch) override { return save_or_fail(epoch, {}); }
-    Status give_up(uint64_t epoch, const Status& why) override { return save_or_fail(epoch, why); }
+    Status save_with(uint64_t epoch, std::vector<RegionSource> more) override {
+        return save_or_fail(epoch, {}, std::move(more));
+    }
+    Status capture(uint64_t epoch) override;
+    Status give_up(uint64_t epoch, const Status& why) override { return save_or_fail(epoch, why, {}); }
     Result<EpochInfo> state(uint64_t epoch) override;
     Status wait(uint64_t epoch, std::chrono::milliseconds longest) override;
     Status wait_all(std::chrono::milliseconds longest) override;
@@ -71,11 +83,15 @@ class Session : public Checkpointer {
     Result<std::unique_ptr<EpochReader>> open_and_use(std::optional<uint64_t> epoch,
                                                       std::optional<uint64_t> before,
                                                       const UseEpoch& use) override;
+    Result<std::unique_ptr<EpochReader>> restore_and_use(std::optional<uint64_t> epoch, bool any_rank,
+                                                         const UseEpoch& use) override;
     Status close() override;
 
     const Config& config() const override { return context_.config; }
     int rank() const override { return context_.rank(); }
     int rank_count() const override { return context_.rank_count(); }
+    uint32_t run() const override { return context_.run; }
+    std::string node_directory() const override { return context_.tier.directory(context_.node); }
     uint64_t agent_bytes() const override { return background_->buffer_bytes_used(); }
 
     // What this rank knows at present. Nothing is read for it, so that a look changes nothing.
@@ -84,7 +100,9 @@ class Session : public Checkpointer {
   private:
     static Background::Deadline deadline_of(std::chrono::milliseconds longest);
     Status check_epoch(uint64_t epoch) const REQUIRES(save_mutex_);
-    Status check_regions(uint64_t epoch) REQUIRES(save_mutex_);
+    // What a capture takes: what is registered, and `more`.
+    Result<std::vector<RegionSource>> sources_with(const std::vector<RegionSource>& more) const;
+    Status check_regions(uint64_t epoch, const std::vector<RegionSource>& more) REQUIRES(save_mutex_);
     // What the others hear of this rank's next save, before anything was captured. It needs no
     // memory, so they hear of it whatever fails.
     Captured news_of(uint64_t epoch) const noexcept;
@@ -92,12 +110,27 @@ class Session : public Checkpointer {
     void warn_of_newer_epochs(uint64_t epoch) const REQUIRES(save_mutex_);
     bool may_recycle() const REQUIRES(save_mutex_);
     // If `failure` is not ok, nothing is captured, and the others are told of the failure instead.
-    Status save_or_fail(uint64_t epoch, const Status& failure);
+    Status save_or_fail(uint64_t epoch, Status failure, std::vector<RegionSource> more);
     void look_after_agent() REQUIRES(save_mutex_);
     Status ask_agent_to_let_go(std::unique_ptr<AgentLink>& link);
     Status flush_left_epochs();
     Status check_newest();
-    Status capture_epoch(uint64_t epoch, const Status& failure, Captured& capture) REQUIRES(save_mutex_);
+    std::optional<EpochKey> newest_kept_local() const;
+    Status flush_newest();
+    Status flush_again(const JobContext& context, const std::vector<LocalEpoch>& epochs);
+    // A copy of the regions. Without a part it has failed, and the info says why.
+    struct Copy {
+        Captured news;
+        EpochInfo info;
+        std::optional<OwnPart> part;
+    };
+    Status copy_regions(uint64_t epoch, const Result<std::vector<RegionSource>>& found, Copy& copy)
+        REQUIRES(save_mutex_);
+    // From here on the epoch is one of this session. `news` gets what the others are to hear.
+    Status enter(Copy copy, Captured& news) REQUIRES(save_mutex_);
+    Status enter_held(const Status& failure, Captured& news) REQUIRES(save_mutex_);
+    Status wait_for_room(double& seconds) REQUIRES(save_mutex_);
+    void drop_held() REQUIRES(save_mutex_);
     Status epoch_status(uint64_t epoch) const;
     // Common to wait and wait_all. Returns the first failure among `epochs`.
     Status wait_for(std::span<const uint64_t> epochs, std::chrono::milliseconds longest);
@@ -106,6 +139,8 @@ class Session : public Checkpointer {
     Status restore_regions(EpochReader& reader, const std::vector<Registered>& regions) const;
     void warn_of_unread_regions(EpochReader& reader) const;
     Status verify_share(EpochReader& reader) const;
+    // No save recycles a part any more that a reader may find.
+    Status expect_reader();
 
     AgentDoor* const door_;
     Mutex save_mutex_;    // held during a save
@@ -119,6 +154,7 @@ class Session : public Checkpointer {
 
     std::optional<Capture> capture_ GUARDED_BY(save_mutex_);  // empty once the session is closed
     std::optional<CapturedParts> parts_ GUARDED_BY(save_mutex_);
+    std::optional<Copy> held_ GUARDED_BY(save_mutex_);  // of capture(), until it is saved or dropped
     std::optional<uint64_t> newest_saved_ GUARDED_BY(save_mutex_);
     bool reader_was_opened_ GUARDED_BY(save_mutex_) = false;
     Status close_status_ GUARDED_BY(save_mutex_);

@@ -1,5 +1,7 @@
 #include "shared/inventory.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -34,6 +36,16 @@ Writing look_at(Storage& storage, const SharedFileEntry& file) {
         writing = Writing::begun;
     }
     return writing;
+}
+
+bool is_damage(const Status& why) {
+    return why.code() == Code::corrupt || why.code() == Code::not_found;
+}
+
+bool any_foreign(Storage& storage, const SharedEpochFiles& files) {
+    return std::any_of(files.files.begin(), files.files.end(), [&](const SharedFileEntry& file) {
+        return look_at(storage, file) == Writing::foreign;
+    });
 }
 
 // Whether these files, which are no complete epoch, are the remains of a flush or a removal that
@@ -108,9 +120,10 @@ class Cleaning {
     }
 
     void left_as_it_is(const SharedEpochFiles& files, const Status& why) {
-        log(LogLevel::warning, "{} in {} cannot be used and is left as it is: {}", to_string(files.key),
-            directory_, why.message());
-        if (has_unfinished(files) || why.code() != Code::not_found) inventory_.unclean.push_back(files.key);
+        const bool damaged = is_damage(why) && !any_foreign(storage_, files);
+        log(LogLevel::warning, "{} in {} cannot be used and is left as it is{}: {}", to_string(files.key),
+            directory_, damaged ? ", unless all of it is still captured" : "", why.message());
+        if (!damaged) inventory_.unclean.push_back(files.key);
     }
 
     // Opens an epoch with unfinished names, and either gives it its final names or removes it.
@@ -190,6 +203,29 @@ Result<SharedInventory> clean_shared(Storage& storage, const std::string& direct
     TAILRACE_TRY(clear_takeovers(storage, directory, job));
     TAILRACE_ASSIGN(auto epochs, list_shared(storage, directory, job));
     return Cleaning(storage, directory, job, std::move(epochs)).run();
+}
+
+Status remove_for_rewrite(Storage& storage, const std::string& directory, const std::string& job,
+                          EpochKey key, uint64_t run_uid) {
+    TAILRACE_ASSIGN(const auto epochs, list_shared(storage, directory, job));
+    const auto found = std::find_if(epochs.begin(), epochs.end(),
+                                    [&](const SharedEpochFiles& files) { return files.key == key; });
+    if (found == epochs.end()) return {};
+    const Status loaded = load_shared_epoch(storage, *found).status();
+    if (loaded.ok())
+        return Status(Code::already_exists, fmt::format("{} is complete in {}", to_string(key), directory));
+    if (!is_damage(loaded)) return loaded;
+    for (const auto& file : found->files) {
+        const auto head = read_shared_head(storage, file.path);
+        const bool of_others = head.ok() && head->header.run_uid != run_uid;
+        if (of_others || look_at(storage, file) == Writing::foreign)
+            return Status(Code::failed_state,
+                          fmt::format("{} is not a file that this program has written, and is left as it is",
+                                      file.path));
+    }
+    log(LogLevel::warning, "{} is removed from {} and written again from its captured parts: {}",
+        to_string(key), directory, loaded.message());
+    return remove_epoch_files(storage, directory, *found);
 }
 
 }  // namespace tailrace::internal

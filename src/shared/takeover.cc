@@ -17,6 +17,14 @@ bool belongs_to(const SharedHeader& header, const SharedHeader& expected) {
            header.file_index == expected.file_index && header.file_count == expected.file_count;
 }
 
+// A directory or pipe under the name of a file of ours. Whoever opens a session must not have to guess.
+Status with_advice(const Status& why) {
+    if (why.code() != Code::invalid_argument) return why;
+    return Status(
+        why.code(),
+        why.message() + "; only tailrace gives files this name, and something else has it: remove that");
+}
+
 // The leaders whose slot or index is not valid.
 std::vector<uint32_t> missing_leaders(const SharedFileHead& head) {
     std::vector<uint32_t> missing;
@@ -36,7 +44,7 @@ Result<bool> complete_under_any(Storage& storage, const std::string& directory,
         const auto head = read_shared_head(storage, join_path(directory, name));
         const auto code = head.status().code();
         if (code == Code::not_found || code == Code::corrupt) continue;
-        TAILRACE_TRY(head.status());
+        TAILRACE_TRY(with_advice(head.status()));
         if (!belongs_to(head->header, expected) || !missing_leaders(*head).empty()) continue;
         // Each segment names all streams of the group.
         if (streams == nullptr || head->indexes.front()->value().streams == *streams) return true;
@@ -69,7 +77,7 @@ Result<bool> is_complete(Storage& storage, const SharedFileEntry& takeover) {
     const auto head = read_shared_head(storage, takeover.path);
     const auto code = head.status().code();
     if (code == Code::not_found || code == Code::corrupt) return false;
-    TAILRACE_TRY(head.status());
+    TAILRACE_TRY(with_advice(head.status()));
     const auto& header = head->header;
     const auto& name = takeover.name;
     return header.job == name.job && header.key == name.key && header.file_index == name.index &&
@@ -87,7 +95,7 @@ Result<SharedEpochFiles> files_of(Storage& storage, const std::string& directory
 Status remove_takeovers(Storage& storage, const std::vector<SharedFileEntry>& takeovers) {
     for (const auto& takeover : takeovers) {
         const Status removed = storage.remove(takeover.path);
-        if (!removed.ok() && removed.code() != Code::not_found) return removed;
+        if (!removed.ok() && removed.code() != Code::not_found) return with_advice(removed);
     }
     return {};
 }
@@ -175,6 +183,14 @@ Result<bool> name_once(Storage& storage, const std::string& directory, const std
 
 }  // namespace
 
+Result<std::vector<EpochKey>> begun_takeovers(Storage& storage, const std::string& directory,
+                                              const std::string& job) {
+    TAILRACE_ASSIGN(const auto takeovers, list_takeovers(storage, directory, job));
+    std::vector<EpochKey> begun;
+    for (const auto& [key, files] : takeovers) begun.push_back(key);
+    return begun;
+}
+
 Result<TakeoverProgress> takeover_progress(Storage& storage, const std::string& directory,
                                            const SharedHeader& header,
                                            const std::vector<StreamInfo>& streams) {
@@ -187,7 +203,7 @@ Result<TakeoverProgress> takeover_progress(Storage& storage, const std::string& 
     if (head.ok() && head->header == header)
         progress.missing = missing_leaders(*head);
     else if (!head.ok() && code != Code::not_found && code != Code::corrupt)
-        return head.status();
+        return with_advice(head.status());
     TAILRACE_ASSIGN(
         progress.complete_under_its_name,
         complete_under_any(storage, directory, {unfinished_name(name), to_string(name)}, header, &streams));
@@ -208,13 +224,15 @@ Result<bool> share_is_written(Storage& storage, const std::string& directory,
 
 Result<std::unique_ptr<NumberLock>> lock_share(Storage& storage, const std::string& directory,
                                                const std::string& job, EpochKey key, uint32_t node) {
-    return storage.lock_number(join_path(directory, to_string(TakeoverLockName{job, key})), node);
+    auto lock = storage.lock_number(join_path(directory, to_string(TakeoverLockName{job, key})), node);
+    if (!lock.ok()) return with_advice(lock.status());
+    return lock;
 }
 
 Status remove_share_locks(Storage& storage, const std::string& directory, const std::string& job,
                           EpochKey key) {
     const Status removed = storage.remove(join_path(directory, to_string(TakeoverLockName{job, key})));
-    return removed.code() == Code::not_found ? Status() : removed;
+    return removed.code() == Code::not_found ? Status() : with_advice(removed);
 }
 
 Result<bool> file_is_complete(Storage& storage, const std::string& directory, const SharedHeader& header) {

@@ -68,6 +68,10 @@ Result<std::unique_ptr<NumberLock>> lock_share(Storage& storage, const std::stri
 Status remove_share_locks(Storage& storage, const std::string& directory, const std::string& job,
                           EpochKey key);
 
+// The epochs of which takeovers lie there: nodes write them now, or have written their share.
+Result<std::vector<EpochKey>> begun_takeovers(Storage& storage, const std::string& directory,
+                                              const std::string& job);
+
 // Whether a file of the epoch that `header` is of is complete under any of its names. The layout may
 // be another one.
 Result<bool> file_is_complete(Storage& storage, const std::string& directory, const SharedHeader& header);

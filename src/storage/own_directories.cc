@@ -18,6 +18,7 @@ namespace {
 constexpr mode_t others_write = S_IWGRP | S_IWOTH, others_rights = S_IRWXG | S_IRWXO;
 constexpr mode_t all_rights = 07777;
 constexpr mode_t own_rights = S_IRWXU;
+constexpr size_t max_opened = 64;
 
 // Without superfluous slashes.
 std::string normal(const std::string& path) {
@@ -98,23 +99,25 @@ bool OwnDirectories::holds(const std::string& path) const {
 Result<std::shared_ptr<Descriptor>> OwnDirectories::open(const std::string& path, bool make) {
     const std::string plain = normal(path);
     MutexLock lock(mutex_);
-    auto& opened = opened_[plain];
+    const auto known = opened_.find(plain);
+    const auto opened = known == opened_.end() ? nullptr : known->second;
     struct stat kept {
     }, found{};
     if (opened && fstat(opened->get(), &kept) == 0 && lstat(plain.c_str(), &found) == 0 && same(kept, found))
         return opened;
-    opened.reset();
-    TAILRACE_ASSIGN(opened, take(plain, make));
-    return opened;
+    opened_.erase(plain);
+    TAILRACE_ASSIGN(auto fresh, take(plain, make));
+    // Who goes through all directories there ever were (an agent) must not keep a descriptor of each.
+    if (opened_.size() >= max_opened) opened_.clear();
+    return opened_[plain] = std::move(fresh);
 }
 
 // The user chose the base, so links in its path are followed.
-Result<Descriptor> OwnDirectories::open_base(bool make) const {
+Result<Descriptor> OwnDirectories::open_base(std::string_view doing) const {
     Descriptor base = open_descriptor(base_, O_RDONLY | O_DIRECTORY);
     struct stat info {};
-    if (!base.valid() || fstat(base.get(), &info) != 0)
-        return path_error(errno, "opening the directory", base_);
-    if (const auto why = why_no_common_directory(info); make && !why.empty())
+    if (!base.valid() || fstat(base.get(), &info) != 0) return path_error(errno, doing, base_);
+    if (const auto why = why_no_common_directory(info); !why.empty())
         return refused(base_, why,
                        "take that right away (chmod o-w), set the bit (chmod +t), or name a directory in it, "
                        "which is then made for you alone");
@@ -124,7 +127,7 @@ Result<Descriptor> OwnDirectories::open_base(bool make) const {
 Result<std::shared_ptr<Descriptor>> OwnDirectories::take(const std::string& path, bool make) const {
     constexpr int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW;
     const std::string name = path.substr(path.rfind('/') + 1);
-    TAILRACE_ASSIGN(const Descriptor base, open_base(make));
+    TAILRACE_ASSIGN(const Descriptor base, open_base("opening the directory"));
     if (make && mkdirat(base.get(), name.c_str(), own_rights) == 0)
         (void)fsync(base.get());  // a file system that cannot do this keeps names in its own way
     else if (make && errno != EEXIST)

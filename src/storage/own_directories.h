@@ -15,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "base/status.h"
 #include "storage/system_path.h"
@@ -50,10 +51,12 @@ class OwnDirectories {
     // The directory at `path`, for which holds() is true. not_found if it is missing, unless `make`
     // says to make it. invalid_argument if it is not trusted.
     Result<std::shared_ptr<Descriptor>> open(const std::string& path, bool make);
+    // The base itself, anew. invalid_argument if anybody may replace its entries. `doing`: what for, for a
+    // sentence.
+    Result<Descriptor> open_base(std::string_view doing) const;
 
   private:
     Result<std::shared_ptr<Descriptor>> take(const std::string& path, bool make) const;
-    Result<Descriptor> open_base(bool make) const;
 
     const std::string base_;
     Mutex mutex_;

@@ -111,14 +111,9 @@ class PosixFile : public File {
     Status reserve(uint64_t bytes) override {
         TAILRACE_TRY(check_range("reserving", bytes, 0));
         if (bytes == 0) return Status();
-        // Linux's own call. The C library's posix_fallocate would write zeros if the file system
-        // cannot reserve.
-        while (fallocate(plain_.get(), 0, 0, static_cast<off_t>(bytes)) != 0) {
-            const int error = errno;
-            if (error == EINTR) continue;
-            return errno_status(error, fmt::format("reserving {} bytes for '{}'", bytes, path_));
-        }
-        return Status();
+        const int error = reserve_space(plain_.get(), bytes);
+        if (error == 0) return Status();
+        return errno_status(error, fmt::format("reserving {} bytes for '{}'", bytes, path_));
     }
 
     Status truncate(uint64_t bytes) override {

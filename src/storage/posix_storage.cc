@@ -10,7 +10,6 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <pthread.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -21,12 +20,12 @@
 #include <array>
 #include <bit>
 #include <cerrno>
-#include <set>
 
 #include "base/log.h"
 #include "base/units.h"
 #include "storage/lock_owner.h"
 #include "storage/own_directories.h"
+#include "storage/parents_descriptor.h"
 #include "storage/posix_file.h"
 #include "storage/system_path.h"
 #include "threads/mutex.h"
@@ -39,7 +38,7 @@ constexpr long tmpfs_magic = 0x01021994, ramfs_magic = static_cast<long>(0x85845
 // If a directory is made anew each time between our open and our lock, waiting does not help.
 constexpr int most_lock_tries = 10;
 constexpr mode_t usual_file_mode = 0666, sole_writer_mode = 0644, own_file_mode = 0600,
-                 all_file_rights = 07777;
+                 all_file_rights = 07777, permission_bits = 0777;
 
 long file_system_magic(int descriptor) {
     struct statfs info {};
@@ -59,44 +58,6 @@ bool leads_to(const std::string& path, const Descriptor& directory) {
     return found.st_dev == opened.st_dev && found.st_ino == opened.st_ino;
 }
 
-// A lock belongs to an open file or directory and ends when its last descriptor is closed. A child
-// that the program forks must not keep it when the program dies. So children close theirs.
-class LockedDescriptor {
-  public:
-    explicit LockedDescriptor(Descriptor locked) : locked_(std::move(locked)) {
-        static const int registered = pthread_atfork(before_fork, after_fork, close_in_child);
-        (void)registered;  // if there is no memory for that, children keep the lock
-        MutexLock lock(all().mutex);
-        all().locks.insert(this);
-    }
-    ~LockedDescriptor() {
-        MutexLock lock(all().mutex);
-        all().locks.erase(this);
-    }
-    LockedDescriptor(const LockedDescriptor&) = delete;
-    LockedDescriptor& operator=(const LockedDescriptor&) = delete;
-    const Descriptor& descriptor() const { return locked_; }
-
-  private:
-    struct All {
-        Mutex mutex;
-        std::set<LockedDescriptor*> locks GUARDED_BY(mutex);
-    };
-    static All& all() {
-        static All& locks = *new All;  // never destroyed: a program may fork while it exits
-        return locks;
-    }
-    // The forking thread holds the mutex from the first of these to the last, in parent and child.
-    static void before_fork() ACQUIRE(all().mutex) { all().mutex.lock(); }
-    static void after_fork() RELEASE(all().mutex) { all().mutex.unlock(); }
-    static void close_in_child() RELEASE(all().mutex) {
-        for (LockedDescriptor* lock : all().locks) (void)lock->locked_.close();
-        all().mutex.unlock();
-    }
-
-    Descriptor locked_;
-};
-
 class PosixDirectoryLock : public DirectoryLock {
   public:
     PosixDirectoryLock(Descriptor directory, std::string path)
@@ -105,7 +66,7 @@ class PosixDirectoryLock : public DirectoryLock {
     int descriptor() const override { return locked_.descriptor().get(); }
 
   private:
-    const LockedDescriptor locked_;
+    const ParentsDescriptor locked_;
     const std::string path_;
 };
 
@@ -114,7 +75,7 @@ class PosixNumberLock : public NumberLock {
     explicit PosixNumberLock(Descriptor file) : locked_(std::move(file)) {}
 
   private:
-    const LockedDescriptor locked_;
+    const ParentsDescriptor locked_;
 };
 
 // "process 1234 on node7 holds it", or "another process holds it" if nothing is known.
@@ -163,6 +124,22 @@ std::string_view file_system_name(long magic) {
     return "unknown";
 }
 
+// A file that is written: in a directory of our own it is closed to others, elsewhere it gets `rights`
+// (0: it keeps those it has). On a file system that has no permissions of its own (FAT, CIFS with fixed
+// ones), files have those that the program's would have had.
+Status settle_rights(int descriptor, mode_t has, bool own, uint32_t rights, const std::string& path) {
+    if (own) {
+        if ((has & all_file_rights) == own_file_mode || fchmod(descriptor, own_file_mode) == 0) return {};
+        return path_error(errno, "closing to others", path);
+    }
+    if (rights == 0 || (has & permission_bits) == rights || fchmod(descriptor, rights) == 0) return {};
+    if (errno != EPERM && errno != EOPNOTSUPP && errno != ENOSYS)
+        return path_error(errno, "giving the permissions of the program's files to", path);
+    log(LogLevel::info, "the file system gives {} the permissions {:o}, and does not let them change", path,
+        has & permission_bits);
+    return {};
+}
+
 class PosixStorage : public Storage {
   public:
     PosixStorage(std::shared_ptr<TransferEngine> engine, const FileRules& rules)
@@ -207,9 +184,7 @@ class PosixStorage : public Storage {
         }
         if (const auto why = why_not(place, options, info); !why.empty())
             return not_believed(doing, path, why);
-        if (place.own() && writes && (info.st_mode & all_file_rights) != own_file_mode &&
-            fchmod(plain.get(), own_file_mode) != 0)
-            return path_error(errno, "closing to others", path);
+        if (writes) TAILRACE_TRY(settle_rights(plain.get(), info.st_mode, place.own(), options.rights, path));
         (void)fcntl(plain.get(), F_SETFL, fcntl(plain.get(), F_GETFL) & ~O_NONBLOCK);
 
         const bool in_memory = is_in_memory(file_system_magic(plain.get()));
@@ -397,6 +372,7 @@ class PosixStorage : public Storage {
     // Each caller gets a descriptor of its own, because a lock belongs to it.
     Result<Descriptor> open_directory(std::string_view doing, const std::string& path) {
         constexpr int flags = O_RDONLY | O_DIRECTORY;
+        if (own_.is_base(path)) return own_.open_base(doing);
         std::shared_ptr<Descriptor> own;
         if (own_.holds(path)) {
             TAILRACE_ASSIGN(own, own_.open(path, false));

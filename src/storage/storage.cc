@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <fstream>
+
 #include "base/log.h"
 #include "storage/posix_storage.h"
 #if TAILRACE_HAVE_IO_URING
@@ -49,6 +51,14 @@ Result<std::unique_ptr<NumberLock>> Storage::lock_number(const std::string& path
 }
 void Storage::use_memory(std::span<std::byte>) {}
 void Storage::forget_memory() {}
+
+uint32_t usual_file_rights() {
+    // umask() tells only by changing it, which other threads would notice.
+    std::ifstream status("/proc/self/status");
+    for (std::string word; status >> word;)
+        if (uint32_t mask = 0; word == "Umask:" && status >> std::oct >> mask) return 0666 & ~mask;
+    return 0;
+}
 
 std::string join_path(const std::string& directory, const std::string& name) {
     if (directory.empty()) return name;

@@ -55,7 +55,13 @@ struct OpenOptions {
     bool unchanging = false;
     // With `own`: refuses a file that others than its owner may write to as well, and makes none.
     bool sole_writer = false;
+    // The permission bits of a file that is written, whatever this process's umask is. 0: those that
+    // the umask leaves. Storages without users, and node-local directories, have no choice.
+    uint32_t rights = 0;
 };
+
+// The permission bits that this process's umask leaves to a new file. 0 if the system does not say.
+uint32_t usual_file_rights();
 
 // A piece of memory that read_pieces fills.
 using Piece = std::span<std::byte>;

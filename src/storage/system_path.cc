@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <thread>
 
 #include "threads/executor.h"
@@ -16,6 +17,31 @@ Descriptor open_descriptor(const std::string& path, int flags, int above, mode_t
         number = ::openat(above, path.c_str(), flags | O_CLOEXEC, mode);
     } while (number < 0 && errno == EINTR);
     return Descriptor(number);
+}
+
+int reserve_space(int file, uint64_t bytes) {
+    constexpr uint64_t piece = uint64_t{64} << 20;
+    struct stat before {};
+    if (fstat(file, &before) != 0) return errno;
+    for (uint64_t at = 0; at < bytes;) {
+        const uint64_t length = std::min(piece, bytes - at);
+        // Linux's own call. The C library's posix_fallocate would write zeros if the file system cannot
+        // reserve.
+        if (fallocate(file, 0, static_cast<off_t>(at), static_cast<off_t>(length)) == 0) {
+            at += length;
+            continue;
+        }
+        const int error = errno;
+        if (error == EINTR) continue;
+        if (at > 0) (void)!ftruncate(file, before.st_size);
+        return error;
+    }
+    return 0;
+}
+
+int reserve_or_fill(int file, uint64_t bytes) {
+    const int error = reserve_space(file, bytes);
+    return error == EOPNOTSUPP ? posix_fallocate(file, 0, static_cast<off_t>(bytes)) : error;
 }
 
 Descriptor open_or_create(const std::string& path, int flags,

@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -52,6 +53,13 @@ Descriptor open_descriptor(const std::string& path, int flags, int above = AT_FD
 Descriptor open_or_create(const std::string& path, int flags,
                           const std::function<Descriptor(const std::string&, int)>& open,
                           std::chrono::milliseconds pause = std::chrono::milliseconds(1));
+
+// Reserves the space of the file's first bytes; the file is at least so long then. 0 or an errno value, and
+// the file's length is as before. In pieces, because a file system in memory begins a piece anew after each
+// signal.
+int reserve_space(int file, uint64_t bytes);
+// Where the file system cannot reserve, zeros are written.
+int reserve_or_fill(int file, uint64_t bytes);
 
 std::string parent_of(const std::string& path);
 

@@ -5,7 +5,8 @@
 //   message      post() copies it into the target's mailbox; the target's poll() moves it out
 //   transfer     a send and a receive meet in the target's mailbox; the later one copies straight from the
 //                sender's memory to the receiver's, outside the lock, and then tells both ranks
-//   collective   every rank puts its bytes into the current gathering; the last one completes it
+//   collective   every rank puts its bytes into the current gathering; the last one completes it. exchange
+//                gathers addresses, and each rank copies what is meant for it
 //
 // Locks: one per mailbox and one for collectives, never two at a time. No data is copied under a
 // lock.
@@ -287,7 +288,7 @@ class InProcessTransport final : public Transport {
     }
 
     Status exchange(std::span<const Outgoing> sends, std::span<const Incoming> receives) override {
-        return exchange_by_allgather(*this, sends, receives);
+        return exchange_by_address(*this, sends, receives);
     }
     Result<std::vector<std::byte>> broadcast(int root, std::span<const std::byte> bytes) override {
         TAILRACE_TRY(check_rank("broadcasting from", root));

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <string>
 
 #include "base/bytes.h"
@@ -26,15 +27,15 @@ Status decode(std::span<const std::byte> bytes) {
     return reader.at_end() ? status : Status(Code::transport, "sent something other than its status");
 }
 
-}  // namespace
-
-Status exchange_by_allgather(Transport& transport, std::span<const Transport::Outgoing> sends,
-                             std::span<const Transport::Incoming> receives) {
+// Every rank tells all others what it sends, with put(); each takes what is meant for it, with get().
+template <class Put, class Get>
+Status exchange_by(Transport& transport, std::span<const Transport::Outgoing> sends,
+                   std::span<const Transport::Incoming> receives, const Put& put, const Get& get) {
     ByteWriter out;
     for (const auto& send : sends) {
         out.put(static_cast<uint32_t>(send.target));
         out.put(static_cast<uint64_t>(send.bytes.size()));
-        out.put_bytes(send.bytes);
+        put(out, send.bytes);
     }
     TAILRACE_ASSIGN(const auto all, transport.allgather(out.bytes()));
     std::vector<ByteReader> from;
@@ -48,7 +49,7 @@ Status exchange_by_allgather(Transport& transport, std::span<const Transport::Ou
         bool found = false;
         while (!found && in.ok() && in.remaining() > 0) {
             const auto target = in.get<uint32_t>();
-            piece = in.get_bytes(in.get<uint64_t>());
+            piece = get(in, in.get<uint64_t>());
             found = in.ok() && target == static_cast<uint32_t>(transport.rank());
         }
         if (!found || piece.size() != receive.bytes.size())
@@ -56,9 +57,34 @@ Status exchange_by_allgather(Transport& transport, std::span<const Transport::Ou
                 Code::invalid_argument,
                 fmt::format("receiving {} bytes from rank {}: it sent {}", receive.bytes.size(),
                             receive.source, found ? fmt::format("{} bytes", piece.size()) : "nothing more"));
-        std::copy(piece.begin(), piece.end(), receive.bytes.begin());
+        if (!piece.empty()) std::memcpy(receive.bytes.data(), piece.data(), piece.size());
     }
     return {};
+}
+
+}  // namespace
+
+Status exchange_by_allgather(Transport& transport, std::span<const Transport::Outgoing> sends,
+                             std::span<const Transport::Incoming> receives) {
+    return exchange_by(
+        transport, sends, receives,
+        [](ByteWriter& out, std::span<const std::byte> bytes) { out.put_bytes(bytes); },
+        [](ByteReader& in, uint64_t bytes) { return in.get_bytes(bytes); });
+}
+
+Status exchange_by_address(Transport& transport, std::span<const Transport::Outgoing> sends,
+                           std::span<const Transport::Incoming> receives) {
+    const Status mine = exchange_by(
+        transport, sends, receives,
+        [](ByteWriter& out, std::span<const std::byte> bytes) {
+            out.put(reinterpret_cast<uint64_t>(bytes.data()));
+        },
+        [](ByteReader& in, uint64_t bytes) {
+            return std::span(reinterpret_cast<const std::byte*>(in.get<uint64_t>()), bytes);
+        });
+    // The others may still copy from this rank's memory.
+    TAILRACE_TRY(transport.allgather({}).status());
+    return mine;
 }
 
 Status agree(Transport& transport, const Status& mine) {

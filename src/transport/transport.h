@@ -111,6 +111,9 @@ class Transport {
 // exchange() for transports that have nothing better: everything goes to every rank.
 Status exchange_by_allgather(Transport& transport, std::span<const Transport::Outgoing> sends,
                              std::span<const Transport::Incoming> receives);
+// The same for ranks that are threads of one process: each copies straight from the others' memory.
+Status exchange_by_address(Transport& transport, std::span<const Transport::Outgoing> sends,
+                           std::span<const Transport::Incoming> receives);
 
 // The worst of all ranks' statuses, the same on every rank. It is ok only if all are. The sentence
 // names the lowest rank that failed. Collective.

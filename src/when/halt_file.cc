@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "base/crc32c.h"
 #include "base/text.h"
 #include "base/time_text.h"
 #include "threads/executor.h"
@@ -19,6 +20,8 @@ namespace {
 constexpr std::string_view first_line = "tailrace halt 1";
 constexpr size_t most_bytes = 4096;
 constexpr size_t most_name_bytes = 256;
+constexpr std::string_view obeyed_infix = ".obeyed.";
+constexpr int most_tries = 3;
 constexpr int64_t last_second = 253402300799;  // of the year 9999
 
 template <class Number>
@@ -140,16 +143,22 @@ Result<std::optional<Halt>> read_halt(Storage& storage, const std::string& direc
 
 Status write_halt(Storage& storage, const std::string& directory, const Halt& halt) {
     const std::string path = path_in(directory);
-    const std::string unfinished = fmt::format("{}.{:016x}", path, random_number());
     const std::string text = encode(halt);
-    const Status written = [&]() -> Status {
-        TAILRACE_ASSIGN(const auto file, storage.open(unfinished, trusted(Access::create_new)));
-        TAILRACE_TRY(file->write_at(std::as_bytes(std::span(text)), 0));
-        TAILRACE_TRY(file->sync());
-        TAILRACE_TRY(file->close());
-        return storage.rename(unfinished, path);
-    }();
-    if (!written.ok()) (void)storage.remove(unfinished);
+    Status written;
+    for (int tries = 0; tries < most_tries; ++tries) {
+        const std::string unfinished = fmt::format("{}.{:016x}", path, random_number());
+        written = [&]() -> Status {
+            TAILRACE_ASSIGN(const auto file, storage.open(unfinished, trusted(Access::create_new)));
+            TAILRACE_TRY(file->write_at(std::as_bytes(std::span(text)), 0));
+            TAILRACE_TRY(file->sync());
+            TAILRACE_TRY(file->close());
+            return storage.rename(unfinished, path);
+        }();
+        if (written.ok()) return written;
+        // A session that opens may have taken it for a dead writer's.
+        const Status removed = storage.remove(unfinished);
+        if (written.code() != Code::not_found || removed.code() != Code::not_found) return written;
+    }
     return written;
 }
 
@@ -157,19 +166,68 @@ Status remove_halt(Storage& storage, const std::string& directory) {
     return storage.remove(path_in(directory));
 }
 
-Status remove_this_halt(Storage& storage, const std::string& directory, const Halt& halt) {
-    const std::string path = path_in(directory);
-    const auto found = read_file(storage, path);
-    if (!found.ok() || *found != halt) return {};
-    const std::string taken = fmt::format("{}.{:016x}", path, random_number());
-    TAILRACE_TRY(storage.rename(path, taken));
+// A removal has two steps, and whoever dies between them leaves a file whose name says what it is:
+//   1. The file is renamed to tailrace.halt.obeyed.CHECKSUM.RANDOM, with the checksum of the order that was
+//      obeyed.
+//   2. If it holds that order, it is removed. Otherwise another order came just before step 1. It gets its
+//      name back, unless a newer one has that name by now.
+namespace {
+
+std::string checksum_of(const Halt& halt) {
+    const std::string text = encode(halt);
+    return fmt::format("{:08x}", crc32c(std::as_bytes(std::span(text))));
+}
+
+Status finish_removal(Storage& storage, const std::string& directory, const std::string& taken,
+                      std::string_view obeyed) {
     const auto held = read_file(storage, taken);
-    const bool is_another = held.ok() && *held && **held != halt;
-    if (is_another) {  // it came in between; one that is newer still is at the path by now
-        const auto newest = read_file(storage, path);
-        if (newest.ok() && !*newest) return storage.rename(taken, path);
+    // What is no order would not be obeyed. What cannot be read now may be one.
+    if (!held.ok() && held.status().code() != Code::invalid_argument) return held.status();
+    if (held.ok() && *held && checksum_of(**held) != obeyed) {
+        TAILRACE_ASSIGN(const auto newest, read_halt(storage, directory));
+        if (!newest) return storage.rename(taken, path_in(directory));
     }
     return storage.remove(taken);
+}
+
+bool is_hex(std::string_view text, size_t digits) {
+    return text.size() == digits && text.find_first_not_of("0123456789abcdef") == text.npos;
+}
+
+}  // namespace
+
+Status remove_this_halt(Storage& storage, const std::string& directory, const Halt& halt) {
+    const auto found = read_halt(storage, directory);
+    if (!found.ok() || *found != halt) return {};
+    const auto obeyed = checksum_of(halt);
+    const std::string path = path_in(directory);
+    const std::string taken = fmt::format("{}{}{}.{:016x}", path, obeyed_infix, obeyed, random_number());
+    TAILRACE_TRY(storage.rename(path, taken));
+    return finish_removal(storage, directory, taken, obeyed);
+}
+
+Status clear_halt_remains(Storage& storage, const std::string& directory) {
+    TAILRACE_ASSIGN(const auto entries, storage.list(directory));
+    Status first_failure;
+    const auto keep = [&](const Status& status) {
+        if (!status.ok() && status.code() != Code::not_found && first_failure.ok()) first_failure = status;
+    };
+    for (const auto& entry : entries) {
+        std::string_view name = entry.name;
+        if (entry.is_directory || !name.starts_with(halt_file_name)) continue;
+        name.remove_prefix(halt_file_name.size());
+        const auto path = join_path(directory, entry.name);
+        if (name.starts_with('.') && is_hex(name.substr(1), 16)) {
+            keep(storage.remove(path));
+        } else if (name.starts_with(obeyed_infix)) {
+            name.remove_prefix(obeyed_infix.size());
+            const auto obeyed = name.substr(0, 8);
+            const auto rest = name.substr(obeyed.size());
+            if (is_hex(obeyed, 8) && rest.starts_with('.') && is_hex(rest.substr(1), 16))
+                keep(finish_removal(storage, directory, path, obeyed));
+        }
+    }
+    return first_failure;
 }
 
 std::string when_text(const Halt& halt) {

@@ -47,8 +47,11 @@ Result<std::optional<Halt>> read_halt(Storage& storage, const std::string& direc
 Status write_halt(Storage& storage, const std::string& directory, const Halt& halt);
 // Removes the file, whatever it holds. not_found if there is none.
 Status remove_halt(Storage& storage, const std::string& directory);
-// Removes the file if it holds this order. One that takes its place meanwhile stays.
+// Removes the file if it holds this order, which has been obeyed. One that takes its place meanwhile stays.
 Status remove_this_halt(Storage& storage, const std::string& directory, const Halt& halt);
+// Puts in order what processes have left that died in write_halt or in remove_this_halt: an order that was
+// obeyed is removed, one that was not is found again. Who calls has the directory's lock.
+Status clear_halt_remains(Storage& storage, const std::string& directory);
 
 // "now", "after 3 saves", "at 2026-11-24T17:00:00Z".
 std::string when_text(const Halt& halt);

@@ -6,7 +6,9 @@
 #include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <utility>
 
+#include "base/log.h"
 #include "threads/mutex.h"
 
 namespace tailrace::internal {
@@ -43,6 +45,7 @@ struct Installed {
     struct sigaction previous {};
     size_t users = 0;
     bool left_behind = false;  // ours could not be taken out, because somebody has replaced it
+    bool warned = false;
 };
 
 struct Handlers {
@@ -67,11 +70,20 @@ Status install(int number, Installed& installed) {
     const auto index = static_cast<size_t>(number);
     struct sigaction current {};
     if (::sigaction(number, nullptr, &current) != 0) return failed(number);
-    // Still there from an earlier session, or called by the handler that has replaced it. If ours were
-    // put on top of that one, the two would call each other for ever.
-    if (is_ours(current) || installed.left_behind) return {};
+    if (is_ours(current)) return {};  // still there from an earlier session
     const bool has_info = (current.sa_flags & SA_SIGINFO) != 0;
     const bool calls = has_info || (current.sa_handler != SIG_DFL && current.sa_handler != SIG_IGN);
+    // The handler that has replaced ours may call it. If ours were put on top of that one, the two would
+    // call each other for ever.
+    if (calls && installed.left_behind) {
+        if (!std::exchange(installed.warned, true))
+            log(LogLevel::warning,
+                "stop_signals: the program has replaced the handler of signal {}; the signal is noticed only "
+                "if the new one calls the handler before it",
+                number);
+        return {};
+    }
+    installed.left_behind = false;
     before[index].with_info = calls && has_info ? current.sa_sigaction : nullptr;
     before[index].plain = calls && !has_info ? current.sa_handler : nullptr;
     struct sigaction ours {};

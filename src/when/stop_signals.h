@@ -8,7 +8,8 @@
 //
 // When the last object of a signal is gone, the handler that was there before is put back, unless
 // somebody has installed another one since. Then that one may still call ours, as the handler that it
-// has replaced, and ours goes on to call the one before. It is not installed a second time.
+// has replaced, and ours goes on to call the one before. It is not installed a second time while that
+// handler is there. Whether it does call ours cannot be known, so a warning says it, once for each signal.
 //
 // Any thread may call any member.
 #pragma once

@@ -118,6 +118,47 @@ TEST_F(PlanKeeperTest, ARecordGoesWithItsEpochUnlessThePartsStay) {
     }
 }
 
+// It counts if the epoch is the newest one when the program dies.
+TEST_F(PlanKeeperTest, AnEpochThatIsKeptHasARecordUntilANewerOneIsCommitted) {
+    const std::string local_5 = "job.e000000005.r0002.n00001.local-plan";
+    for (const bool plan_last : {false, true}) {
+        PlanKeeper keeper(context_);
+        keeper.begin({});
+        if (!plan_last) keeper.planned_local({5, 2}, offers());
+        keeper.arrays_fit({5, 2});
+        keeper.ended({{5, 2}, EpochState::kept_local, {}, 0, true});
+        if (plan_last) keeper.planned_local({5, 2}, offers());
+        keeper.planned({4, 2}, offers());
+        keeper.arrays_fit({4, 2});
+        keeper.ended({{4, 2}, EpochState::committed, {}, 0, true});
+        keeper.finish();
+        EXPECT_THAT(names(), ElementsAre(local_5)) << "an older one is committed";
+        const auto record = read(local_5);
+        ASSERT_TRUE(record.ok()) << record.status().to_string();
+        EXPECT_EQ(record->nodes[0].streams, offers()[0].streams);
+        if (!plan_last) (void)local_->remove(join_path(directory_, local_5));
+    }
+    PlanKeeper keeper(context_);
+    keeper.begin({});
+    keeper.planned_local({6, 2}, offers());
+    keeper.arrays_fit({6, 2});
+    keeper.ended({{6, 2}, EpochState::kept_local, {}, 0, true});
+    keeper.planned({7, 2}, offers());
+    keeper.arrays_fit({7, 2});
+    keeper.ended({{7, 2}, EpochState::committed, {}, 0, true});
+    keeper.finish();
+    EXPECT_THAT(names(), IsEmpty()) << "neither of 5 nor of 6";
+}
+
+TEST_F(PlanKeeperTest, WhatAGroupBringsIsKnownWithItsLastNode) {
+    PlanKeeper keeper(context_);
+    EXPECT_EQ(keeper.offered({5, 2}, offers()[1], 2), std::nullopt);
+    EXPECT_EQ(keeper.offered({6, 2}, offers()[0], 2), std::nullopt) << "another epoch";
+    const auto all = keeper.offered({5, 2}, offers()[0], 2);
+    ASSERT_TRUE(all.has_value());
+    EXPECT_THAT(*all, testing::UnorderedElementsAre(offers()[0], offers()[1]));
+}
+
 TEST_F(PlanKeeperTest, RecordsOfEarlierRunsGoUnlessTheirEpochIsFlushedAgain) {
     put("job.e000000003.r0001.n00001.plan");
     put("job.e000000004.r0001.n00001.plan");

@@ -100,6 +100,59 @@ TEST(AgentBookTest, AnAgentThatIsToEndFirstDoesWhatItCan) {
     EXPECT_TRUE(book.must_end(start + 2s)) << "nothing is left that it could do by itself";
 }
 
+TEST(AgentBookTest, APassThatKnewNothingOfTheEndYieldsToOneThatGoesNewestFirst) {
+    AgentBook book(start, std::nullopt);
+    book.pass_begun();
+    EXPECT_FALSE(book.pass_must_yield());
+    book.stop_asked(start, 30s);
+    EXPECT_TRUE(book.pass_must_yield());
+    EXPECT_FALSE(book.pass_must_stop(start)) << "the epoch under way is finished";
+    book.pass_ended({}, start + 1s);
+    EXPECT_FALSE(book.must_end(start + 1s)) << "shares that had failed rested in that pass";
+    ASSERT_TRUE(book.pass_is_due(start + 1s));
+    book.pass_begun();
+    EXPECT_FALSE(book.pass_must_yield());
+    book.pass_ended({}, start + 2s);
+    EXPECT_TRUE(book.must_end(start + 2s));
+}
+
+TEST(AgentBookTest, AnAgentThatIsToEndDoesNotWaitForAnotherJobForLong) {
+    AgentBook book(start, std::nullopt);
+    book.stop_asked(start, 1h);
+    book.pass_begun();
+    PassSummary busy;
+    busy.busy = 1;
+    book.pass_ended(busy, start + 1s);
+    EXPECT_FALSE(book.must_end(start + 59s));
+    EXPECT_TRUE(book.must_end(start + 60s));
+}
+
+// `tailrace agent stop` and the end of a job must not wait for a program that goes on.
+TEST(AgentBookTest, AnAgentThatIsToEndWaitsAMinuteForProgramsThatLiveAndLongerForWhatTheDeadHaveLeft) {
+    AgentBook book(start, std::nullopt);
+    book.set_carried({.living = 1, .ending = 1}, start);
+    book.stop_asked(start, 1h);
+    book.pass_begun();
+    PassSummary busy;
+    busy.busy = 1;
+    book.pass_ended(busy, start + 59s);
+    EXPECT_FALSE(book.must_end(start + 59s)) << "the program may be dying";
+    EXPECT_FALSE(book.must_end(start + 30min)) << "it finishes for a program that has died";
+    book.set_carried({.living = 1, .ending = 0}, start + 30min);
+    EXPECT_TRUE(book.must_end(start + 30min));
+}
+
+TEST(AgentBookTest, AnAgentThatCarriesIsNotIdle) {
+    AgentBook book(start, 10min);
+    book.set_carried({.living = 1, .ending = 0}, start);
+    EXPECT_FALSE(book.must_end(start + 1h));
+    book.set_carried({.living = 0, .ending = 1}, start + 1h);
+    EXPECT_FALSE(book.must_end(start + 2h));
+    book.set_carried({.living = 0, .ending = 0}, start + 2h);
+    EXPECT_FALSE(book.must_end(start + 2h + 9min));
+    EXPECT_TRUE(book.must_end(start + 2h + 10min));
+}
+
 TEST(AgentBookTest, AnAgentThatIsToEndWaitsForANodeWhoseShareItWouldWrite) {
     AgentBook book(start, std::nullopt);
     book.stop_asked(start, 30s);
@@ -127,6 +180,16 @@ TEST(AgentBookTest, AnIdleAgentEndsOnlyWithoutSessionsAndWork) {
     book.pass_ended(written, start + 100h + 9min);
     EXPECT_FALSE(book.must_end(start + 100h + 18min));
     EXPECT_TRUE(book.must_end(start + 100h + 19min));
+}
+
+TEST(AgentBookTest, AShareThatTheAgentWillWriteForALostNodeIsWork) {
+    AgentBook book(start, 30s);
+    book.pass_begun();
+    PassSummary lost;
+    lost.waiting = lost.lost = 1;
+    book.pass_ended(lost, start + 29s);
+    EXPECT_FALSE(book.must_end(start + 30s));
+    EXPECT_TRUE(book.must_end(start + 59s));
 }
 
 TEST(AgentBookTest, WhatCannotBeFinishedIsNoWork) {

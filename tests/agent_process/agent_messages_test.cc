@@ -20,8 +20,8 @@ AgentStatus sample_status() {
     epoch.shared_dir = "/shared";
     epoch.state = DrainedEpoch::State::failed;
     epoch.why = Status(Code::corrupt, "damaged");
-    epoch.waiting_for = {"node 1 (b)", "some of nodes 2 to 3"};
-    epoch.bytes = 99;
+    epoch.waiting_for = {{1, 1, "b"}, {2, 3}};
+    epoch.own_bytes = 99;
     epoch.wrote = true;
     status.epochs = {epoch, epoch};
     status.carries = true;
@@ -43,8 +43,8 @@ std::vector<AgentProcessMessage> samples() {
             StatusAsked{},
             DrainAsked{},
             EndAsked{1500},
-            LetGo{CarrierPlace{7, 1, 2}},
-            LetGo{},
+            MayOpen{CarrierPlace{7, 1, 2}},
+            MayOpen{},
             sample_status(),
             LineBytes{{std::byte{1}, std::byte{2}}}};
 }
@@ -67,7 +67,7 @@ TEST(AgentProcessMessageTest, AStatusOfAnyLengthFitsInAPacket) {
     auto status = sample_status();
     status.busy.assign(100000, 'b');
     status.epochs[0].shared_dir.assign(100000, 'd');
-    status.epochs[0].waiting_for.assign(1000, std::string(100, 'n'));
+    status.epochs[0].waiting_for.assign(1000, {1, 1, std::string(1000, 'n')});
     status.epochs.assign(1000, status.epochs[0]);
     status.epochs.back().key.epoch = 13;
     const auto bytes = encode(status);
@@ -75,6 +75,59 @@ TEST(AgentProcessMessageTest, AStatusOfAnyLengthFitsInAPacket) {
     const auto again = decode_agent_process_message(bytes);
     ASSERT_TRUE(again.ok());
     EXPECT_EQ(std::get<AgentStatus>(*again).epochs.back().key.epoch, 13u) << "the newest are told";
+}
+
+AgentStatus told(const AgentStatus& status) {
+    const auto bytes = encode(status);
+    EXPECT_LE(bytes.size(), max_agent_message_bytes);
+    const auto message = decode_agent_process_message(bytes);
+    EXPECT_TRUE(message.ok()) << message.status().to_string();
+    return message.ok() ? std::get<AgentStatus>(*message) : AgentStatus();
+}
+
+TEST(AgentProcessMessageTest, LongTextsAreToldWhole) {
+    const std::string path = "/" + std::string(4000, 'p');
+    auto status = sample_status();
+    status.busy = status.failed = path + " is busy";
+    status.epochs[0].job.assign(250, 'j');
+    status.epochs[0].shared_dir = path;
+    status.epochs[0].why = Status(Code::corrupt, path + " and " + path);
+    status.epochs[0].waiting_for = {{1, 1, std::string(250, 'h')}};
+    status.carried[0].job.assign(250, 'j');
+    status.carried[0].shared_dir = path;
+    const auto heard = told(status);
+    EXPECT_EQ(heard.busy, status.busy);
+    EXPECT_EQ(heard.failed, status.failed);
+    EXPECT_EQ(heard.epochs[0].job, status.epochs[0].job);
+    EXPECT_EQ(heard.epochs[0].shared_dir, path);
+    EXPECT_EQ(heard.epochs[0].why.message(), status.epochs[0].why.message());
+    EXPECT_EQ(heard.epochs[0].waiting_for, status.epochs[0].waiting_for);
+    EXPECT_EQ(heard.carried[0].job, status.carried[0].job);
+    EXPECT_EQ(heard.carried[0].shared_dir, path);
+}
+
+TEST(AgentProcessMessageTest, TextsThatDoNotFitAreMarkedAsCutAndShortOnesAreWhole) {
+    auto status = sample_status();
+    status.epochs[0].shared_dir.assign(3000, 'd');
+    status.epochs[0].why = Status(Code::corrupt, std::string(20000, 'w'));
+    status.epochs.assign(max_status_epochs, status.epochs[0]);
+    status.busy.assign(1000, 'b');
+    const auto heard = told(status);
+    EXPECT_TRUE(heard.epochs[0].why.message().ends_with("w..."));
+    EXPECT_TRUE(heard.epochs[0].shared_dir.ends_with("d..."));
+    EXPECT_EQ(heard.busy, status.busy);
+}
+
+TEST(AgentProcessMessageTest, NodesThatAreNotNamedLieInARange) {
+    auto status = sample_status();
+    auto& waiting = status.epochs[0].waiting_for;
+    waiting.clear();
+    for (uint32_t node = 1; node <= 5; ++node) waiting.push_back({node, node, "h"});
+    EXPECT_EQ(to_string(told(status).epochs[0].waiting_for),
+              "node 1 (h), node 2 (h), node 3 (h), node 4 (h), node 5 (h)");
+    for (uint32_t node = 6; node <= 40; ++node) waiting.push_back({node, node, "h"});
+    EXPECT_EQ(to_string(told(status).epochs[0].waiting_for),
+              "node 1 (h), node 2 (h), node 3 (h), node 4 (h), some of nodes 5 to 40");
 }
 
 TEST(AgentProcessMessageTest, DamagedBytesAreRefused) {
@@ -99,7 +152,7 @@ TEST(AgentProcessMessageTest, AnotherVersionIsNamed) {
     bytes[4] = std::byte{9};
     const auto decoded = decode_agent_process_message(bytes);
     EXPECT_EQ(decoded.status().code(), Code::unsupported);
-    EXPECT_NE(decoded.status().message().find("versions 9 and 2"), std::string::npos)
+    EXPECT_NE(decoded.status().message().find("versions 9 and 3"), std::string::npos)
         << decoded.status().message();
 }
 

@@ -7,14 +7,20 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <new>
 #include <thread>
 
 #include "agent_process/agent_door.h"
+#include "base/log.h"
 #include "capture/local_tier.h"
 #include "catalog/catalog.h"
 #include "session/sample_program.h"
 #include "storage/scratch.h"
+#include "transport/breaking_transport.h"
 #include "transport/in_process.h"
 
 namespace tailrace::internal {
@@ -223,6 +229,14 @@ TEST_F(AgentProcessTest, AnIdleAgentEnds) {
     serving_ = std::thread([] {});
 }
 
+TEST_F(AgentProcessTest, AnAgentWhoseDirectoryIsRemovedEnds) {
+    start();
+    std::filesystem::remove_all(config_.local_dir);
+    serving_.join();
+    EXPECT_TRUE(left_.ok());
+    serving_ = std::thread([] {});
+}
+
 TEST_F(AgentProcessTest, AProgramMayInsistOnAnAgent) {
     config_.agent = AgentUse::required;
     config_.ranks_per_node = 0;
@@ -250,6 +264,71 @@ TEST_F(AgentProcessTest, DamagedMessagesEndTheirClientAndNothingElse) {
         EXPECT_EQ(client->receive(10s).status().code(), Code::transport);
     }
     EXPECT_TRUE(ask(StatusAsked{}).ok());
+}
+
+// Those that wait for a pass are told that it is over while the ends of their connections are looked at.
+TEST_F(AgentProcessTest, ClientsThatLeaveBeforeTheirAnswerEndNothing) {
+    start();
+    for (int round = 0; round < 100; ++round) {
+        std::vector<AgentConnection> clients;
+        for (int i = 0; i < 20; ++i) {
+            auto client = connect_to_agent(config_.local_dir);
+            ASSERT_TRUE(client.ok()) << client.status().to_string();
+            ASSERT_TRUE(client->send(DrainAsked{}).ok());
+            clients.push_back(std::move(*client));
+        }
+    }
+    const auto status = ask(StatusAsked{});
+    EXPECT_TRUE(status.ok()) << status.status().to_string();
+}
+
+// As when memory is short for a moment. Programs on other nodes need this agent.
+TEST_F(AgentProcessTest, WhatIsThrownBesideTheClientsEndsNothing) {
+    class ThrowingTransport final : public BreakingTransport {
+      public:
+        explicit ThrowingTransport(Transport& inner)
+            : BreakingTransport(inner, [](TransportCall, uint64_t) { return false; }) {}
+        Result<std::optional<Message>> poll() override {
+            if (throws > 0 && throws-- > 0) throw std::bad_alloc();
+            return BreakingTransport::poll();
+        }
+        std::atomic<int> throws{0};
+    };
+    const auto inner = make_single_transport();
+    const auto transport = std::make_shared<ThrowingTransport>(*inner);
+    options_.world = *AgentWorld::create(transport);
+    start();
+    transport->throws = 3;
+    for (int i = 0; i < 5; ++i) {
+        const auto status = ask(StatusAsked{});
+        EXPECT_TRUE(status.ok()) << status.status().to_string();
+    }
+    EXPECT_EQ(transport->throws, 0);
+    stop();
+    EXPECT_TRUE(left_.ok()) << left_.status().to_string();
+    options_.world.reset();
+}
+
+// In a directory like /tmp another user may make names without an end.
+TEST_F(AgentProcessTest, DirectoriesThatAreSkippedAreNamedOnceAndNotWithoutAnEnd) {
+    std::mutex mutex;
+    size_t skipped = 0, others = 0;
+    set_log_level(LogLevel::info);
+    set_log_callback([&](LogLevel, std::string_view message) {
+        const std::lock_guard lock(mutex);
+        skipped += message.find(" is skipped: ") != message.npos;
+        others += message.find("are not named any more") != message.npos;
+    });
+    start();
+    for (int node = 0; node < 500; ++node) {
+        std::ofstream(config_.local_dir + "/x.node" + std::to_string(node)) << "no directory";
+        for (int pass = 0; pass < 2 && node % 99 == 0; ++pass) (void)ask(DrainAsked{});
+    }
+    stop();
+    set_log_callback({});
+    set_log_level(LogLevel::warning);
+    EXPECT_EQ(skipped, 100u);
+    EXPECT_EQ(others, 1u);
 }
 
 TEST_F(AgentProcessTest, AnotherUserReachesNeitherSocketNorDirectory) {

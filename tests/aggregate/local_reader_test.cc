@@ -101,7 +101,7 @@ TEST_F(LocalReaderTest, AChunkCutShortUnderItsViewFailsToBeWrittenAndTheReasonNa
     const auto plan = std::make_shared<const FlushPlan>(*made);
     test::ScratchDirectory shared;
     Throttle throttle{0};
-    SegmentWriter writer(plan, 0, *storage_, shared.path(), DirectIo::off, throttle);
+    SegmentWriter writer(plan, 0, *storage_, shared.path(), {Access::write, DirectIo::off}, throttle);
     TAILRACE_ASSERT_OK(writer.prepare(0));
     const LocalChunk first = *reader_->next(), second = *reader_->next();
     for (const LocalChunk& chunk : {first, second}) {

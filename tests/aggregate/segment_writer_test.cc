@@ -42,7 +42,8 @@ class SegmentWriterTest : public testing::Test {
     }
     std::unique_ptr<SegmentWriter> writer_of(const std::shared_ptr<const FlushPlan>& plan, uint32_t leader,
                                              Storage& storage) {
-        return std::make_unique<SegmentWriter>(plan, leader, storage, "/shared", DirectIo::off, throttle);
+        return std::make_unique<SegmentWriter>(plan, leader, storage, "/shared",
+                                               OpenOptions{Access::write, DirectIo::off}, throttle);
     }
     Status write(SegmentWriter& writer, uint32_t rank, uint64_t offset, uint64_t bytes) {
         std::vector<std::byte> buffer(8192, std::byte{0xee});

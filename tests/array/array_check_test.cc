@@ -69,6 +69,42 @@ TEST(ArrayCheckTest, SentencesNameArrayRankAndBox) {
     EXPECT_EQ(fault_of({piece_of({0, 3}, {0, 0}, {0, 3}), piece_of({0, 3}, {0, 0}, {0, 3})}), "");
 }
 
+ArrayPiece list_of(uint64_t items, ElementType type = ElementType::uint32, uint64_t width = 3) {
+    ArrayPiece piece{type, {items, width}, {0, 0}, {items, width}};
+    piece.is_list = true;
+    return piece;
+}
+
+// The exact rule and the summaries say the same.
+TEST(ArrayCheckTest, PiecesOfAListFitIfTheirItemsAreAlike) {
+    const ArrayPoints points(seed_of_this_run());
+    auto array = list_of(4);
+    array.is_list = false;
+    const auto check = [&](const std::vector<ArrayPiece>& pieces) {
+        ArraySummary summary;
+        for (const auto& piece : pieces) {
+            const NamedPiece named{"u", &piece};
+            summary.add(points, {&named, 1});
+        }
+        const auto fault = fault_of(pieces);
+        EXPECT_EQ(summary.faulty().empty(), fault.empty()) << fault;
+        return fault;
+    };
+    EXPECT_EQ(check({list_of(4), list_of(0), list_of(9)}), "");
+    EXPECT_EQ(check({list_of(0)}), "");
+    EXPECT_EQ(check({list_of(4), list_of(5, ElementType::float32)}),
+              "array 'u' cannot be put together: rank 0 saves [0:4, 0:3] of a list of uint32 [3], and rank 1 "
+              "saves [0:5, 0:3] of a list of float32 [3]");
+    EXPECT_THAT(check({list_of(4), list_of(4, ElementType::uint32, 2)}), HasSubstr("a list of uint32 [2]"));
+    EXPECT_THAT(check({list_of(4), array}), HasSubstr("rank 1 saves [0:4, 0:3] of uint32 [4, 3]"));
+    const uint64_t many = uint64_t{1} << 60;
+    EXPECT_EQ(fault_of({list_of(many), list_of(many)}),
+              "list 'u' has more items or bytes than 64 bits can count");
+    const uint64_t half = uint64_t{1} << 63;
+    EXPECT_THAT(fault_of({list_of(half, ElementType::uint32, 0), list_of(half, ElementType::uint32, 0)}),
+                HasSubstr("more items"));
+}
+
 // A summary of the nodes that `ranks` are dealt to, merged in any order, over the wire.
 ArraySummary summary_of(std::mt19937_64& random, const ArrayPoints& points,
                         const std::vector<RandomArray>& arrays, size_t ranks) {

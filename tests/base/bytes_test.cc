@@ -81,5 +81,91 @@ TEST(BytesTest, SetFailedMakesEverythingFail) {
     EXPECT_FALSE(reader.ok());
 }
 
+struct Inner {
+    double seconds = 0;
+    std::array<uint64_t, 2> residues = {};
+    bool operator==(const Inner&) const = default;
+};
+struct Outer {
+    bool flag = false;
+    Inner inner;
+    std::vector<Inner> list;
+    std::vector<std::byte> bytes;
+    std::string sentence;
+    std::optional<Inner> none, some;
+    bool operator==(const Outer&) const = default;
+};
+struct Nothing {};
+
+template <class Codec>
+void fields(Codec& codec, Inner& inner) {
+    codec(inner.seconds, inner.residues);
+}
+template <class Codec>
+void fields(Codec& codec, Outer& outer) {
+    codec(outer.flag, outer.inner);
+    codec.list(outer.list, 24);
+    codec.bytes(outer.bytes);
+    codec.sentence(outer.sentence, 5);
+    codec(outer.none, outer.some);
+    codec.check(outer.inner.seconds >= 0);
+}
+
+const Outer outer{true, {0.5, {1, 2}}, {{1.5, {3, 4}}, {}}, {std::byte{7}, std::byte{8}}, "words",
+                  {},   Inner{2.5, {}}};
+
+TEST(FieldsTest, EveryKindOfFieldSurvivesARoundTrip) {
+    ByteWriter writer;
+    put_fields(writer, outer);
+    ByteReader reader(writer.bytes());
+    Outer again;
+    get_fields(reader, again);
+    EXPECT_TRUE(reader.at_end());
+    EXPECT_EQ(again, outer);
+}
+
+TEST(FieldsTest, ASentenceIsCutWhereItsReaderWouldRefuseIt) {
+    auto longer = outer;
+    longer.sentence = "words and more";
+    ByteWriter writer;
+    put_fields(writer, longer);
+    ByteReader reader(writer.bytes());
+    Outer again;
+    get_fields(reader, again);
+    EXPECT_TRUE(reader.at_end());
+    EXPECT_EQ(again, outer);
+}
+
+TEST(FieldsTest, WhatAWriterDoesNotWriteFails) {
+    ByteWriter writer;
+    put_fields(writer, outer);
+    auto flag = writer.take();
+    flag[0] = std::byte{2};
+    auto negative = outer;
+    negative.inner.seconds = -1;
+    put_fields(writer, negative);
+    for (const auto& bytes : {flag, writer.take()}) {
+        ByteReader reader(bytes);
+        Outer again;
+        get_fields(reader, again);
+        EXPECT_FALSE(reader.ok());
+    }
+}
+
+TEST(FieldsTest, AnAlternativeIsReadAsWhatWasWritten) {
+    using Either = std::variant<Nothing, Inner>;
+    for (const Either& either : {Either(Nothing()), Either(outer.inner)}) {
+        ByteWriter writer;
+        put_alternative(writer, either);
+        ByteReader reader(writer.bytes());
+        const auto again = get_alternative<Either>(reader, reader.get<uint8_t>());
+        EXPECT_TRUE(reader.at_end());
+        EXPECT_EQ(again.index(), either.index());
+    }
+    ByteReader reader({});
+    (void)get_alternative<Either>(reader, 2);
+    EXPECT_FALSE(reader.ok());
+}
+
 }  // namespace
 }  // namespace tailrace::internal::test

@@ -36,6 +36,7 @@ MPI = """#pragma once
 typedef struct mpi_communicator* MPI_Comm;
 typedef struct mpi_info* MPI_Info;
 typedef struct mpi_datatype* MPI_Datatype;
+typedef int MPI_Fint;
 """
 
 

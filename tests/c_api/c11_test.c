@@ -79,6 +79,29 @@ static void save_and_restore(tailrace_session* session) {
     EXPECT(counter == 3 && field[11][9] == 4.5);
 }
 
+static void save_and_restore_files(tailrace_session* session) {
+    char path[TAILRACE_MAX_PATH_BYTES], read_back[8] = "";
+    tailrace_files_info info;
+    size_t count = 0;
+    uint64_t restored = 0;
+    EXPECT(tailrace_files_begin(session) == TAILRACE_OK);
+    EXPECT(tailrace_files_route(session, "log/a.txt", path, sizeof path) == TAILRACE_OK);
+    FILE* file = fopen(path, "w");
+    EXPECT(file != NULL && fputs("steps", file) >= 0 && fclose(file) == 0);
+    EXPECT(tailrace_files_save(session, 4, 1) == TAILRACE_OK);
+    EXPECT(fopen(path, "r") == NULL);
+
+    EXPECT(tailrace_files_restore(session, 4, TAILRACE_FILES_OF_ALL_RANKS, &restored) == TAILRACE_OK);
+    EXPECT(restored == 4 && tailrace_files_count(session, 0, &count) == TAILRACE_OK && count == 1);
+    EXPECT(tailrace_files_at(session, 0, 0, &info) == TAILRACE_OK && strcmp(info.name, "log/a.txt") == 0);
+    EXPECT(info.bytes == 5 && info.rank == 0 && (info.rights & 0400) != 0);
+    EXPECT(tailrace_files_find(session, TAILRACE_ANY_RANK, "log/a.txt", path, sizeof path) == TAILRACE_OK);
+    file = fopen(path, "r");
+    EXPECT(file != NULL && fgets(read_back, sizeof read_back, file) != NULL && fclose(file) == 0);
+    EXPECT(strcmp(read_back, "steps") == 0);
+    EXPECT(tailrace_files_release(session) == TAILRACE_OK);
+}
+
 static void read_epoch(tailrace_reader* reader, uint64_t epoch) {
     tailrace_region_info region;
     size_t count = 0;
@@ -115,11 +138,12 @@ int main(int argc, char** argv) {
     tailrace_reader* reader = NULL;
     EXPECT(tailrace_reader_open(session, TAILRACE_NEWEST, 3, TAILRACE_VERIFY, &reader) == TAILRACE_OK);
     read_epoch(reader, 2);
+    save_and_restore_files(session);
     EXPECT(tailrace_close(session) == TAILRACE_OK);
     EXPECT(tailrace_save(session, 9) == TAILRACE_FAILED_STATE && strlen(tailrace_last_error()) > 0);
 
     snprintf(path, sizeof path, "%s/shared", argv[1]);
-    EXPECT(tailrace_reader_open_directory(path, NULL, TAILRACE_NEWEST, &reader) == TAILRACE_OK);
+    EXPECT(tailrace_reader_open_directory(path, NULL, 3, &reader) == TAILRACE_OK);
     read_epoch(reader, 3);
     EXPECT(strcmp(message, "") == 0); /* nothing worth a warning has happened */
     return failures == 0 ? 0 : 1;

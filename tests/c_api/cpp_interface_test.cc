@@ -4,8 +4,10 @@
 
 #include <complex>
 #include <filesystem>
+#include <fstream>
 #include <numeric>
 #include <tailrace.hpp>
+#include <tuple>
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -19,6 +21,18 @@ concept CanBeAdded = requires(tailrace::Session& session, std::span<T> memory) {
 static_assert(CanBeAdded<double>);
 static_assert(!CanBeAdded<const double>, "restore writes into it");
 static_assert(!CanBeAdded<std::string>, "its bytes are not its value");
+template <class T>
+concept IsAValue = requires(tailrace::Session& session, T& value) {
+    session.add("x", value);
+    session.add_replicated("y", value);
+};
+static_assert(IsAValue<int>);
+static_assert(IsAValue<std::array<double, 3>>);
+static_assert(IsAValue<double[3]>);
+static_assert(!IsAValue<double*>, "its bytes are an address");
+static_assert(!IsAValue<std::span<const double>>, "its bytes are an address");
+static_assert(!IsAValue<std::string>);
+static_assert(!IsAValue<const int>);
 static_assert(std::is_nothrow_move_constructible_v<tailrace::Session>);
 static_assert(!std::is_copy_constructible_v<tailrace::Session>);
 static_assert(tailrace::detail::element_type<char>() == TAILRACE_INT8 ||
@@ -44,6 +58,20 @@ class CppInterfaceTest : public testing::Test {
         return made;
     }
 
+    struct State {
+        double time = 0;
+        std::array<int, 3> counts{};
+        std::vector<uint64_t> particles;
+        uint64_t step = 0;
+        void add_to(tailrace::Session& session) {
+            session.add("time", time);
+            session.add("counts", counts);
+            session.add("particles", particles);
+            session.add_replicated("step", step);
+        }
+        bool operator==(const State&) const = default;
+    };
+
     // The code of the tailrace::Error that `work` throws.
     template <class Work>
     static tailrace_code thrown(Work&& work, std::string* sentence = nullptr) {
@@ -58,6 +86,101 @@ class CppInterfaceTest : public testing::Test {
 
     std::string directory_;
 };
+
+TEST_F(CppInterfaceTest, ValuesAndVectorsAreSavedAsTheyAreThen) {
+    State state;
+    std::vector<State> saved;
+    {
+        tailrace::Session session(options());
+        state.add_to(session);
+        for (uint64_t epoch = 1; epoch <= 3; ++epoch) {
+            state.time = 0.5 * static_cast<double>(epoch);
+            state.counts = {1, static_cast<int>(epoch), 3};
+            state.particles.assign(epoch == 2 ? 0 : 1000 * epoch, epoch);
+            state.step = epoch;
+            saved.push_back(state);
+            session.save(epoch);
+        }
+        session.close();
+    }
+    State read;
+    read.particles.assign(17, 17);
+    tailrace::Session session(options());
+    read.add_to(session);
+    for (uint64_t epoch = 1; epoch <= 3; ++epoch) {
+        EXPECT_EQ(session.restore(epoch), epoch);
+        EXPECT_EQ(read, saved[epoch - 1]);
+    }
+    // What a restore has resized is saved as it is.
+    read.particles.resize(5);
+    session.save(4);
+    session.remove("particles");
+    session.add("particles", read.particles);
+    read.particles.clear();
+    EXPECT_EQ(session.restore(4), 4u);
+    EXPECT_EQ(read.particles, std::vector<uint64_t>(5, 3));
+    session.close();
+}
+
+TEST_F(CppInterfaceTest, AListIsRestoredWithItsItemsAndReadAsAWhole) {
+    struct Particle {
+        double position = 0;
+        int kind = 0, of_nothing = 0;
+        bool operator==(const Particle&) const = default;
+    };
+    std::vector<std::array<double, 3>> forces{{1, 2, 3}, {4, 5, 6}};
+    std::vector<int> kinds{7, 8, 9};
+    std::vector<Particle> particles{{0.5, 1}, {1.5, 2}};
+    const auto add_to = [&](tailrace::Session& session) {
+        session.add_list("forces", forces);
+        session.add_list("kinds", kinds);
+        session.add_list("particles", particles);
+    };
+    const auto saved = std::tuple(forces, kinds, particles);
+    {
+        tailrace::Session session(options());
+        add_to(session);
+        session.save(1);
+        session.close();
+    }
+    forces.clear();
+    kinds.resize(100);
+    particles.clear();
+    tailrace::Session session(options());
+    add_to(session);
+    EXPECT_EQ(session.restore(), 1u);
+    EXPECT_EQ(std::tuple(forces, kinds, particles), saved);
+    const auto reader = tailrace::Reader::open_directory(directory_ + "/shared");
+    const auto whole = reader.array("forces");
+    EXPECT_EQ(whole.name, "forces");
+    EXPECT_EQ(whole.bytes, 48u);
+    ASSERT_TRUE(whole.array);
+    EXPECT_TRUE(whole.array->is_list);
+    EXPECT_EQ(whole.array->type, TAILRACE_FLOAT64);
+    EXPECT_EQ(whole.array->local_shape.size(), 2u);
+    EXPECT_EQ(whole.array->global_shape.data()[0], 2u);
+    EXPECT_EQ(reader.array("particles").array->type, TAILRACE_BYTES);
+    EXPECT_EQ(reader.read_box<double>("forces", {1, 0}, {1, 3}), (std::vector<double>{4, 5, 6}));
+    std::string sentence;
+    EXPECT_EQ(thrown([&] { (void)reader.array("force"); }, &sentence), TAILRACE_NOT_FOUND);
+    EXPECT_THAT(sentence, HasSubstr("the nearest of its 3 arrays is 'forces'"));
+    session.close();
+}
+
+TEST_F(CppInterfaceTest, AVectorOfLargerElementsIsRefused) {
+    std::vector<char> bytes(7, 'x');
+    tailrace::Session session(options());
+    session.add("list", bytes);
+    session.save(1);
+    session.wait(1);
+    session.remove("list");
+    std::vector<double> numbers;
+    session.add("list", numbers);
+    std::string sentence;
+    EXPECT_EQ(thrown([&] { session.restore(); }, &sentence), TAILRACE_OUT_OF_MEMORY);
+    EXPECT_THAT(sentence, HasSubstr("\"list\": the program could not make room for its 7 bytes"));
+    session.close();
+}
 
 TEST_F(CppInterfaceTest, WhatWasSavedComesBack) {
     std::vector<double> u(1000);
@@ -236,6 +359,32 @@ TEST_F(CppInterfaceTest, WaitingForALimitedTimeTellsThatItIsOver) {
     EXPECT_FALSE(session.wait_for(1, std::chrono::seconds(0)));
     EXPECT_FALSE(session.wait_all_for(std::chrono::seconds(-3))) << "negative is no time, not for ever";
     EXPECT_TRUE(session.wait_for(1, std::chrono::minutes(1)));
+}
+
+TEST_F(CppInterfaceTest, FilesOfTheProgramComeBack) {
+    namespace fs = std::filesystem;
+    tailrace::Session session(options());
+    EXPECT_FALSE(session.try_restore_files());
+    EXPECT_THROW(session.route_file("x"), tailrace::Error);
+    session.begin_files();
+    std::ofstream(session.route_file("a/x")) << "text";
+    session.save_files(1);
+    session.begin_files();
+    try {
+        session.save_files(2, false);
+        FAIL() << "they are not whole";
+    } catch (const tailrace::Error& error) {
+        EXPECT_EQ(error.code(), TAILRACE_ABORTED);
+    }
+    EXPECT_EQ(session.restore_files(TAILRACE_NEWEST, true), 1u);
+    const auto files = session.files(0);
+    ASSERT_EQ(files.size(), 1u);
+    EXPECT_EQ(files[0].name, "a/x");
+    EXPECT_EQ(files[0].bytes, 4u);
+    const std::string path = session.find_file("a/x");
+    EXPECT_EQ(fs::file_size(path), 4u);
+    session.release_files();
+    EXPECT_FALSE(fs::exists(path));
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Examples that need no launcher: a run in two halves ends like a run in one. And what the demo says at its end.
 
-Usage: examples_test.py SINGLE HEAT
+Usage: examples_test.py SINGLE HEAT OWN_FILES
 """
 import argparse
 import contextlib
@@ -15,7 +15,7 @@ import sys
 import tempfile
 import unittest
 
-SINGLE, HEAT = sys.argv[1:3]
+SINGLE, HEAT, OWN_FILES = sys.argv[1:4]
 
 
 class ExamplesTest(unittest.TestCase):
@@ -50,6 +50,24 @@ class ExamplesTest(unittest.TestCase):
         second = self.run_program(HEAT, self.directory("halves"), "800", "64")
         self.assertTrue(re.search(r"bits sum up to [0-9a-f]{16}\n$", whole), whole)
         self.assertEqual(second, "going on from step 400\n" + whole)
+
+    def test_own_files_goes_on(self):
+        whole = self.run_program(OWN_FILES, self.directory("whole"), "900")
+        self.run_program(OWN_FILES, self.directory("halves"), "500")
+        second = self.run_program(OWN_FILES, self.directory("halves"), "900")
+        self.assertRegex(whole, r"^after 900 steps the squares sum up to \d+\.\d+\n$")
+        self.assertEqual(second, "going on from step 500\n" + whole)
+
+    def test_numbers_that_are_none_are_refused(self):
+        particles = os.path.join(os.path.dirname(HEAT), "particles")
+        tried = [(HEAT, self.directory("x"), *words) for words in (("many",), ("-1",), ("800", "0"), ("800", "9" * 20))]
+        if os.access(particles, os.X_OK):
+            tried += [(particles, "--steps", "-1"), (particles, "--particles", "9" * 20), (particles, "--every", "2x")]
+        for command in tried:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, 2, done)
+            self.assertIn("usage: ", done.stderr)
+        self.assertEqual(os.listdir(self.fresh.name), [])
 
     def test_the_demo_that_keeps_its_files_says_how_to_look_into_them(self):
         build = os.path.dirname(os.path.dirname(SINGLE))

@@ -52,7 +52,8 @@ TEST_F(LargeRegionTest, MoreThan4GiBComeBack) {
     const uint64_t shape[] = {array_bytes}, zero[] = {0};
     const tailrace_array array = array_of(TAILRACE_UINT8, 1, shape, zero, shape);
     // Every second save stays in the node-local tier; that one is a file of more than 4 GiB.
-    tailrace_session* session = open({{"local_dir", memory_directory_}, {"shared_every", "2"}});
+    tailrace_session* session =
+        open({{"local_dir", memory_directory_}, {"shared_every", "2"}, {"flush_at_close", "no"}});
     ASSERT_TRUE(ok(tailrace_save(session, 1)));
     ASSERT_TRUE(ok(tailrace_register_array(session, "large", bytes, &array)));
     tailrace_epoch_info info = {};

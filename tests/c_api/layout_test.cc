@@ -37,6 +37,12 @@ std::string layout() {
     FIELD(tailrace_epoch_info, losses_survived);
     FIELD(tailrace_epoch_info, reserved);
     WHOLE(tailrace_epoch_info);
+    FIELD(tailrace_files_info, name);
+    FIELD(tailrace_files_info, bytes);
+    FIELD(tailrace_files_info, rank);
+    FIELD(tailrace_files_info, rights);
+    FIELD(tailrace_files_info, reserved);
+    WHOLE(tailrace_files_info);
     FIELD(tailrace_region_info, name);
     FIELD(tailrace_region_info, bytes);
     FIELD(tailrace_region_info, is_array);

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 
 #include "c_api/fixture.h"
@@ -80,6 +81,21 @@ TEST_F(MisuseTest, AForkedChildIsRefusedAtOnceAndItsParentGoesOn) {
 }
 
 // Unwinding through the interface would end the program.
+// Statics of a program may close sessions, after its main thread's own variables have gone.
+TEST_F(MisuseTest, ACallInAnExitHandlerMayFail) {
+    const auto call_at_exit = [] {
+        for (int i = 0; i < 3; ++i)
+            if (tailrace_save(nullptr, 1) == TAILRACE_OK || std::strlen(tailrace_last_error()) < 20) _exit(3);
+    };
+    EXPECT_EXIT(
+        {
+            (void)tailrace_save(nullptr, 1);
+            std::atexit(call_at_exit);
+            std::exit(0);
+        },
+        testing::ExitedWithCode(0), "");
+}
+
 TEST_F(MisuseTest, ACancelledThreadEndsItsCallFirst) {
     tailrace_session* session = open();
     static char memory[1 << 20];

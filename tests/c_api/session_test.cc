@@ -2,6 +2,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -74,6 +75,28 @@ TEST_F(SessionTest, WhatWasSavedComesBack) {
     EXPECT_EQ(a, saved_a);
     EXPECT_EQ(b, saved_b);
     ASSERT_TRUE(ok(tailrace_close(session)));
+}
+
+TEST_F(SessionTest, ASaveInTwoStepsKeepsOrDropsWhatWasCaptured) {
+    std::vector<int> a = pattern(100000, 1);
+    tailrace_session* session = open();
+    ASSERT_TRUE(ok(add(session, "a", a)));
+    ASSERT_TRUE(ok(tailrace_capture(session, 1)));
+    const auto captured = std::exchange(a, pattern(a.size(), 5));
+    ASSERT_TRUE(ok(tailrace_update(session, "a", a.data(), a.size() * sizeof(int))));
+    ASSERT_TRUE(ok(tailrace_save(session, 1)));
+    ASSERT_TRUE(ok(tailrace_capture(session, 2)));
+    ASSERT_TRUE(ok(tailrace_give_up(session, 2, "not needed")));
+    EXPECT_TRUE(fails(TAILRACE_ABORTED, tailrace_wait(session, 2, -1), "not needed"));
+    EXPECT_TRUE(fails(TAILRACE_INVALID_ARGUMENT, tailrace_give_up(session, 3, nullptr), "why"));
+    EXPECT_TRUE(fails(TAILRACE_ABORTED, tailrace_wait(session, 3, -1), "no reason was given"));
+    EXPECT_TRUE(fails(TAILRACE_ALREADY_EXISTS, tailrace_give_up(session, 2, "again"), "epoch 2"));
+    EXPECT_TRUE(fails(TAILRACE_ALREADY_EXISTS, tailrace_capture(session, 2), "epoch 2"));
+    uint64_t epoch = 0;
+    ASSERT_TRUE(ok(tailrace_restore(session, TAILRACE_NEWEST, &epoch)));
+    EXPECT_EQ(epoch, 1u);
+    EXPECT_EQ(a, captured);
+    EXPECT_TRUE(fails(TAILRACE_ABORTED, tailrace_close(session), "not needed"));
 }
 
 // In a process of its own: a file size limit cannot be taken back.
@@ -149,6 +172,51 @@ TEST_F(SessionTest, SizesMayChangeBetweenSaves) {
     ASSERT_TRUE(ok(tailrace_close(session)));
 }
 
+TEST_F(SessionTest, ResizableMemoryThatIsNotThereIsRefused) {
+    struct Memory {
+        char letters[8] = "abcdefg";
+        void* begin = nullptr;
+        uint64_t bytes = 8, room = 8;
+    } memory;
+    const auto find = [](void* user, uint64_t* bytes) {
+        *bytes = static_cast<Memory*>(user)->bytes;
+        return static_cast<Memory*>(user)->begin;
+    };
+    const auto resize = [](void* user, uint64_t bytes) {
+        return bytes > static_cast<Memory*>(user)->room ? 1 : 0;
+    };
+    tailrace_session* session = open();
+    EXPECT_TRUE(fails(TAILRACE_INVALID_ARGUMENT,
+                      tailrace_register_resizable(session, "a", nullptr, resize, &memory), "find"));
+    EXPECT_TRUE(fails(TAILRACE_INVALID_ARGUMENT,
+                      tailrace_register_resizable(session, "a", find, nullptr, &memory), "resize"));
+    EXPECT_TRUE(fails(TAILRACE_INVALID_ARGUMENT,
+                      tailrace_register_list(session, "a", TAILRACE_INT32, 0, find, resize, &memory),
+                      "list \"a\": an item of 0 elements"));
+    EXPECT_TRUE(fails(
+        TAILRACE_INVALID_ARGUMENT,
+        tailrace_register_list(session, "a", std::bit_cast<tailrace_type>(99), 1, find, resize, &memory),
+        "99 is not a tailrace_type"));
+    ASSERT_TRUE(ok(tailrace_register_resizable(session, "a", find, resize, &memory)));
+    EXPECT_TRUE(
+        fails(TAILRACE_ALREADY_EXISTS, tailrace_register_resizable(session, "a", find, resize, &memory)));
+    EXPECT_TRUE(fails(TAILRACE_INVALID_ARGUMENT, tailrace_save(session, 1), "8 bytes at a null pointer"));
+    EXPECT_TRUE(fails(TAILRACE_INVALID_ARGUMENT, tailrace_update(session, "a", memory.letters, 8),
+                      "follows the program's memory by itself"));
+    memory.begin = memory.letters;
+    ASSERT_TRUE(ok(tailrace_save(session, 1)));
+    memory.bytes = 5;
+    EXPECT_TRUE(fails(TAILRACE_INVALID_ARGUMENT, tailrace_restore(session, 1, nullptr),
+                      "was asked for room for 8 bytes and has 5"));
+    memory.room = 7;
+    EXPECT_TRUE(fails(TAILRACE_OUT_OF_MEMORY, tailrace_restore(session, 1, nullptr), "its 8 bytes"));
+    memory.room = memory.bytes = 8;
+    memory.letters[0] = 'z';
+    ASSERT_TRUE(ok(tailrace_restore(session, 1, nullptr)));
+    EXPECT_EQ(std::string_view(memory.letters), "abcdefg");
+    ASSERT_TRUE(ok(tailrace_close(session)));
+}
+
 TEST_F(SessionTest, RestoreSomeFillsOnlyTheNamed) {
     std::vector<int> a = pattern(100, 1), b = pattern(100, 2);
     tailrace_session* session = open();
@@ -186,6 +254,20 @@ TEST_F(SessionTest, ArraysComeBackInAnyBox) {
         for (size_t j = 0; j < 4; ++j)
             EXPECT_EQ(part[i * 4 + j], whole[(i + 3) * 8 + j + 4]) << i << ", " << j;
     }
+    ASSERT_TRUE(ok(tailrace_close(session)));
+}
+
+TEST_F(SessionTest, AnArrayOfAnotherKindIsRefusedByBothKinds) {
+    std::vector<double> memory(6);
+    const uint64_t shape[2] = {2, 3}, turned[2] = {3, 2}, zero[2] = {0, 0};
+    tailrace_array array = array_of(TAILRACE_FLOAT64, 2, shape, zero, shape);
+    tailrace_session* session = open();
+    ASSERT_TRUE(ok(tailrace_register_array(session, "u", memory.data(), &array)));
+    ASSERT_TRUE(ok(tailrace_save(session, 1)));
+    array = array_of(TAILRACE_INT64, 2, turned, zero, turned);
+    ASSERT_TRUE(ok(tailrace_update_array(session, "u", memory.data(), &array)));
+    EXPECT_TRUE(fails(TAILRACE_INVALID_ARGUMENT, tailrace_restore(session, 1, nullptr),
+                      "was saved as float64 of 2 x 3 and is registered as int64 of 3 x 2"));
     ASSERT_TRUE(ok(tailrace_close(session)));
 }
 

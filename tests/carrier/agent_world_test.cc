@@ -2,9 +2,11 @@
 #include "carrier/agent_world.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <thread>
 
+#include "base/log.h"
 #include "threads/executor.h"
 #include "transport/in_process.h"
 
@@ -91,6 +93,27 @@ TEST_F(AgentWorldTest, WhatIsSentToANodeThatHasEndedHoldsNobodyUp) {
     const auto box = *worlds_[1]->open({6, 1});
     for (int i = 0; i < 10; ++i) (void)worlds_[1]->poll(*box);  // somebody looks
     EXPECT_TRUE(finish(early, late));
+}
+
+// No buffer is that large, so nobody sends it but in error. Memory for it is not even asked for.
+TEST_F(AgentWorldTest, DataThatNobodyWantsAndIsLargerThanAnyBufferIsRefused) {
+    constexpr size_t most = size_t{1} << 30;
+    void* const memory =
+        mmap(nullptr, most + 1, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    ASSERT_NE(memory, MAP_FAILED);
+    int refused = 0;
+    set_log_callback([&](LogLevel, std::string_view message) {
+        refused += message.find("could not be decoded and is dropped") != message.npos;
+    });
+    {
+        const auto send =
+            *worlds_[0]->start_send(1, {5, 1}, 0, 1, {static_cast<const std::byte*>(memory), most + 1});
+        worlds_[1]->look();
+    }
+    set_log_callback({});
+    EXPECT_EQ(refused, 1);
+    worlds_.clear();
+    EXPECT_EQ(munmap(memory, most + 1), 0);
 }
 
 TEST_F(AgentWorldTest, AReceiveThatIsGivenUpLeavesItsMemoryAlone) {

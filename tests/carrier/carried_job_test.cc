@@ -28,6 +28,7 @@ JobContext sample_context() {
     context.tier = local_tier("/l", "/s", context.config.name);
     context.run = 4;
     context.run_uid = 99;
+    context.file_rights = 0640;
     return context;
 }
 
@@ -49,6 +50,7 @@ TEST(CarriedJobTest, AnAgentKnowsOfTheSessionWhatItsRepresentativeKnows) {
     EXPECT_EQ(decoded.run, context.run);
     EXPECT_EQ(decoded.run_uid, context.run_uid);
     EXPECT_EQ(decoded.block_bytes, context.block_bytes);
+    EXPECT_EQ(decoded.file_rights, context.file_rights);
     EXPECT_EQ(decoded.tier.directory(1), context.tier.directory(1));
     for (const auto& key : config_keys())
         EXPECT_EQ(*get_config(decoded.config, key.name), *get_config(context.config, key.name)) << key.name;
@@ -68,6 +70,7 @@ TEST(CarriedJobTest, WhatDoesNotFitTogetherIsRefused) {
     EXPECT_TRUE(refused([](CarriedJob& j) { j.agent_of_node.pop_back(); }));
     EXPECT_TRUE(refused([](CarriedJob& j) { j.context.hosts.clear(); }));
     EXPECT_TRUE(refused([](CarriedJob& j) { j.context.domains.pop_back(); }));
+    EXPECT_TRUE(refused([](CarriedJob& j) { j.context.file_rights = 01000; }));
     EXPECT_TRUE(refused([](CarriedJob& j) { j.context.block_bytes = 0; }));
     EXPECT_TRUE(refused([](CarriedJob& j) { j.context.block_bytes = 4096 * 4096; }));
 }
@@ -97,6 +100,10 @@ TEST(CarriedJobTest, RecoveredEpochsSurviveARoundTrip) {
 
 TEST(CarriedJobTest, PartsAreTakenFromTheAgentsOwnTierOnly) {
     EXPECT_TRUE(check_part_path("/l/job.node0/part", "/l").ok());
+    EXPECT_TRUE(check_part_path("/l/job.node0/part", "/l/").ok());
+    EXPECT_FALSE(check_part_path("/l/part", "/l").ok()) << "in no node's directory";
+    EXPECT_FALSE(check_part_path("/l/a/job.node0/part", "/l").ok());
+    EXPECT_FALSE(check_part_path("/l/job.node0/..", "/l").ok());
     EXPECT_FALSE(check_part_path("/other/job.node0/part", "/l").ok());
     EXPECT_FALSE(check_part_path("/l/../etc/passwd", "/l").ok());
     EXPECT_FALSE(check_part_path("/l2/part", "/l").ok());

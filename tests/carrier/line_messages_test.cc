@@ -22,7 +22,9 @@ std::vector<line::Message> samples() {
             line::Mail{bytes(100)},
             line::Answer{failed},
             line::Idle{failed, Status()},
-            line::Ended{}};
+            line::Ended{},
+            line::Ping{},
+            line::Pong{}};
 }
 
 TEST(LineMessageTest, EveryKindSurvivesARoundTrip) {

@@ -8,17 +8,20 @@ import os
 import pathlib
 import resource
 import shutil
+import signal
 import socket
 import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 
 TAILRACE, SESSION = sys.argv[1:3]
-STATUS_ASKED = struct.pack("<IIB", 0x67415254, 1, 2)  # agent_process/agent_messages.cc
-EXIT_DAMAGED = 1
+MARK, PROTOCOL_VERSION, STATUS_ASKED = 0x67415254, 3, 2  # agent_process/agent_messages.cc
+ASK_STATUS = struct.pack("<IIB", MARK, PROTOCOL_VERSION, STATUS_ASKED)
+EXIT_DAMAGED, EXIT_USAGE, EXIT_NOT_FOUND, EXIT_FAILED = range(1, 5)
 
 
 class AgentTest(unittest.TestCase):
@@ -53,19 +56,19 @@ class AgentTest(unittest.TestCase):
         self.addCleanup(client.close)
         return client
 
-    def leave_epochs(self, epochs):
+    def leave_epochs(self, epochs, **more):
         """A session that dies when it has captured so many, with none committed."""
         settings = {"shared_dir": self.shared, "local_dir": self.local, "record": "no", "bandwidth_cap": "64KiB",
-                    "queue_epochs": 8, "keep_local": 8, "buffer_bytes": "256KiB"}
+                    "queue_epochs": 8, "keep_local": 8, "buffer_bytes": "256KiB", **more}
         with subprocess.Popen([SESSION, "save", str(epochs), *(f"{key}={value}" for key, value in settings.items())],
                               stdout=subprocess.PIPE, text=True, env=self.environment) as session:
             for epoch in range(epochs):
                 self.assertEqual(session.stdout.readline().strip(), f"saved {epoch + 1}")
             deadline = time.monotonic() + 60
-            while len(list(self.local.rglob("*.plan"))) < epochs and time.monotonic() < deadline:
+            while len(list(self.local.rglob("*plan"))) < epochs and time.monotonic() < deadline:
                 time.sleep(0.02)
             session.kill()
-        self.assertEqual(len(list(self.local.rglob("*.plan"))), epochs)
+        self.assertEqual(len(list(self.local.rglob("*plan"))), epochs)
 
     def part_of(self, epoch):
         [part] = [path for path in self.local.rglob(f"*e{epoch:09}*") if path.suffix != ".plan"]
@@ -79,12 +82,15 @@ class AgentTest(unittest.TestCase):
     def test_a_client_that_reads_no_answers_holds_nobody_up(self):
         with self.agent():
             greedy = self.connect()
+            greedy.settimeout(60)
+            greedy.send(ASK_STATUS)
+            self.assertEqual(greedy.recv(1 << 18)[:8], ASK_STATUS[:8], "its first question is answered")
             greedy.setblocking(False)
             deadline = time.monotonic() + 60
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it is dropped in the end
                 while time.monotonic() < deadline:
                     with contextlib.suppress(BlockingIOError):
-                        greedy.send(STATUS_ASKED)
+                        greedy.send(ASK_STATUS)
                 self.fail("it is still served")
             self.assertEqual(self.ask("status").returncode, 0)
 
@@ -109,6 +115,49 @@ class AgentTest(unittest.TestCase):
             self.assertEqual((status["left"], [epoch["state"] for epoch in status["epochs"]]), (1, ["failed"]))
             self.assertEqual(agent.wait(60), EXIT_DAMAGED)
         self.assertEqual(len(list(self.local.rglob("*.plan"))), 1, "it is left for the next one")
+
+    def test_the_newest_epoch_is_committed_though_it_was_kept_on_the_node(self):
+        with self.agent():
+            self.leave_epochs(3, shared_every=8)
+            done = self.ask("drain", "--json")
+            self.assertEqual(done.returncode, 0, done)
+            text = subprocess.run([TAILRACE, "ls", "--json", self.shared], capture_output=True, text=True, check=True,
+                                  env=self.environment).stdout
+            found = {epoch["epoch"]: epoch["state"] for epoch in json.loads(text)["epochs"]}
+            self.assertEqual(found, {1: "complete", 3: "complete"})
+
+    def test_an_agent_that_cannot_start_says_why_and_its_status_is_4(self):
+        (self.root / "file").write_text("")
+        (self.root / "link").symlink_to(self.root / "target")
+        for where, sentence in (("file", "file"), ("file/sub", "file"), ("x" * 300, "too long")):
+            for background in ((), ("--background",)):
+                done = self.ask(*background, "--idle-exit", "1s", "--local-dir", str(self.root / where))
+                self.assertEqual(done.returncode, EXIT_FAILED, done)
+                self.assertIn(sentence, done.stderr.lower())
+        for log in (".", "missing/log", "link"):
+            done = self.ask("--background", "--idle-exit", "1s", "--log", str(self.root / log))
+            self.assertEqual(done.returncode, EXIT_FAILED, done)
+            self.assertIn(f"opening the log '{self.root / log}'", done.stderr)
+            self.assertEqual(self.ask("status").returncode, EXIT_NOT_FOUND, "none runs")
+        self.assertFalse((self.root / "target").exists())
+        kept = self.root / "kept"
+        kept.write_text("what the agent before has said\n")
+        with self.agent():
+            done = self.ask("--background", "--log", str(kept))
+            self.assertEqual(done.returncode, EXIT_FAILED, done)
+        self.assertTrue(kept.read_text().startswith("what the agent before has said\n"))
+        self.assertEqual(self.ask("--idle-exit", "soon").returncode, EXIT_USAGE)
+
+    def test_an_end_that_takes_longer_than_the_grace_is_waited_for(self):
+        """As with what a pass is at, and with programs that the agent has to leave."""
+        with self.agent() as agent:
+            agent.send_signal(signal.SIGSTOP)
+            later = threading.Timer(12, agent.send_signal, [signal.SIGCONT])
+            later.start()
+            done = self.ask("stop", "--grace", "1s")
+            later.join()
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertEqual(agent.wait(10), 0)
 
     def test_a_plan_record_that_cannot_be_used_is_said(self):
         self.leave_epochs(2)

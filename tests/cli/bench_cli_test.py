@@ -244,10 +244,13 @@ class BenchTest(unittest.TestCase):
 
     def test_wrong_usage_says_what_is_right(self):
         for arguments, part in (
-            (["--writers", "0"], "tailrace: 0 writers: 1 to 1024 are possible"),
-            (["--placement", "random"], "append"),
-            (["--buffer", "1000"], "tailrace: a buffer of 1000 bytes: it must be a multiple of 256KiB"),
-            (["--repeat", "0"], "1 to 1000"),
+            (["--writers", "4,0"], "--writers: '0' is not a whole number from 1 to 1024"),
+            (["--seed", "x"], "--seed: 'x' is not a whole number from 0 to "),
+            (["--processes", "many"], "--processes: 'many' is not a whole number from 1 to 4096"),
+            (["--placement", "random"], '--placement: placement "random" is not known: use one of append'),
+            (["--buffer", "1000"], "tailrace: --buffer: a buffer of 1000 bytes: it must be a multiple of 256KiB"),
+            (["--repeat", "0"], "--repeat: '0' is not a whole number from 1 to 1000"),
+            (["--size", "1"], "--size: processes of 1 bytes: 4KiB to 1TiB"),
             (["--size", "much"], 'tailrace: --size: "much"'),
         ):
             self.assertIn(part, self.run_bench(*arguments, code=2).stderr)
@@ -344,11 +347,13 @@ class TuneTest(unittest.TestCase):
     def test_wrong_usage_says_what_is_right(self):
         self.assertIn("--time: 'long' is not a length of time", self.run_tune("--time", "long", code=2).stderr)
         self.assertIn("--results", self.run_tune("--results", "", code=2).stderr)
+        self.assertIn("--memory", self.run_tune("--memory", "lots", code=2).stderr)
+        self.assertIn("--memory takes 1 MiB or more, not 1000KiB", self.run_tune("--memory", "1000KiB", code=2).stderr)
+        self.assertIn("--time takes 1s or more, not 0s", self.run_tune("--time", "0s", code=2).stderr)
+        self.assertIn("--most-writers: '0' is not a whole number from 1 to 1024",
+                      self.run_tune("--most-writers", "0", code=2).stderr)
         self.toml = ""
         self.assertIn('--output ""', self.run_tune(code=2).stderr)
-        self.assertIn("--memory", self.run_tune("--memory", "lots", code=2).stderr)
-        self.assertIn("--memory takes 1 MiB", self.run_tune("--memory", "1000KiB", code=2).stderr)
-        self.assertIn("--most-writers", self.run_tune("--most-writers", "0", code=2).stderr)
 
 
 if __name__ == "__main__":

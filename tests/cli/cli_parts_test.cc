@@ -18,7 +18,6 @@
 #include "read/epoch_builder.h"
 #include "shared/inventory.h"
 #include "text.h"
-#include "waiting.h"
 
 namespace tailrace::internal::tool {
 
@@ -106,14 +105,6 @@ TEST(CountedTest, OneIsSingular) {
 TEST(TimeTest, AnyTimeHasAText) {
     EXPECT_EQ(time_text(1700000000000), "2023-11-14T22:13:20Z");
     EXPECT_EQ(time_text(UINT64_MAX), "after the year 9999");
-}
-
-TEST(WaitingTest, NodesAreNamedOnceAndInOrder) {
-    EXPECT_EQ(merge_waiting({"node 10 (b)", "some of nodes 0 to 3", "node 2", "node 9 (a)", "node 10"}),
-              (std::vector<std::string>{"node 2", "node 9 (a)", "node 10 (b)"}));
-    EXPECT_EQ(merge_waiting({"some of nodes 8 to 15", "node 7 (a)", "some of nodes 8 to 15"}),
-              (std::vector<std::string>{"node 7 (a)", "some of nodes 8 to 15"}));
-    EXPECT_TRUE(merge_waiting({}).empty());
 }
 
 class OutputFileTest : public testing::Test {

@@ -7,6 +7,7 @@ import os
 import pathlib
 import pty
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -129,7 +130,7 @@ class ShowTest(CommandTest):
         shown = run_json("show", self.dir, 7)
         self.assertEqual(shown["arrays"][0],
                          {"name": "density", "type": "int32", "shape": [12, 10], "complete": True,
-                          "may_have_gaps": False, "may_overlap": False, "fault": None})
+                          "may_have_gaps": False, "may_overlap": False, "is_list": False, "fault": None})
         regions = {r["name"]: r for r in shown["regions"]}
         self.assertEqual(regions["particles"],
                          {"name": "particles", "ranks": 3, "bytes": 3300, "least_bytes": 1000, "most_bytes": 1200})
@@ -466,8 +467,8 @@ class ExtractTest(CommandTest):
         run("extract", self.dir, -3, "--array", "density", *to, code=2)
         run("extract", self.dir, "three", "--array", "density", *to, code=2)
         run("extract", self.dir, 3, "--array", "density", "-o", self.root / "none" / "x", code=4)
-        for name in ("", f"{self.root}/"):
-            self.assertIn("the name of a file", run("extract", self.dir, 3, "--array", "density", "-o", name, code=2).stderr)
+        name = f"{self.root}/"
+        self.assertIn("the name of a file", run("extract", self.dir, 3, "--array", "density", "-o", name, code=2).stderr)
 
     def test_the_last_run_of_an_epoch_counts_unless_another_is_named(self):
         make(self.dir, epoch=3, run=1, ranks=2)
@@ -510,6 +511,39 @@ class ProgramTest(unittest.TestCase):
             self.assertRegex(text, rf"(?m)^ +{command} ")
             self.assertIn("--json", run(command, "--help").stdout)
         self.assertIn("Exit status", text)
+
+    def test_a_wrong_value_is_named_with_its_option_and_what_is_allowed(self):
+        number = "is not a whole number from 0 to 4294967295"
+        for arguments, sentence in (
+                (["show", ".", "--rank", "x"], f"--rank: 'x' {number}"),
+                (["show", ".", "--run", "4294967296"], f"--run: '4294967296' {number}"),
+                (["verify", ".", "--run", "-1"], f"--run: '-1' {number}"),
+                (["extract", ".", "1", "--rank", "0x1", "-o", "x"], f"--rank: '0x1' {number}"),
+                (["extract", ".", "1", "--array", "a", "-o", ""], '--output "" is empty: give it a value (File to write'),
+                (["prune", ".", "--keep", "x"], "--keep: 'x' is not a whole number from 1 to 4294967295"),
+                (["prune", ".", "--keep", "0"], "--keep: '0' is not a whole number from 1 to 4294967295"),
+                (["prune", ".", "--keep", "1", "--older-than", ""],
+                 '--older-than "" is empty: leave it out, or give it a value (Remove only older epochs: 90s'),
+                (["prune", ".", "--older-than", "7"], "--older-than: '7' is not a length of time: give a number and"),
+                (["ls", "--local-dir", "", "."], '--local-dir "" is empty'),
+                (["show", ".", ""], "EPOCH \"\" is empty: leave it out, or give it a value (Epoch number, or 'newest'"),
+                (["show", ".", "x"], "EPOCH: 'x' is no epoch: give its number, or 'newest'"),
+                (["drain", "--forget", "", "--yes"], '--forget "" is empty'),
+                (["drain", "--wait", ""], '--wait "" is empty'),
+                (["agent", "--for-lost", "x"], "--for-lost: 'x' is not a length of time: give a number and a unit"),
+                (["agent", "start"], "not in {run,status,drain,stop}"),
+                (["halt", ".", "--after", "x"], "--after: 'x' is not a whole number from 0 to 999999999999999"),
+                (["halt", ".", "--at", ""], '--at "" is empty: leave it out, or give it a value (At this time: 18:00')):
+            self.assertIn(sentence, run(*arguments, code=2).stderr)
+
+    def test_an_interrupt_waits_until_run_can_take_it(self):
+        with tempfile.TemporaryDirectory() as top:
+            python = pathlib.Path(top, "python")
+            python.write_text("#!/bin/sh\nexec grep SigBlk /proc/self/status\n")
+            python.chmod(0o755)
+            for command, blocked in (("run", 1 << (signal.SIGINT - 1)), ("report", 0)):
+                said = run(command, env={"TAILRACE_PYTHON": str(python)}).stdout
+                self.assertEqual(int(said.split()[1], 16), blocked, command)
 
     def test_wrong_usage_is_2(self):
         for arguments in ([], ["nonsense"], ["ls"], ["ls", "--nonsense", "x"], ["ls", "a", "b"]):

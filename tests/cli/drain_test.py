@@ -56,7 +56,7 @@ class DrainTest(unittest.TestCase):
                 said = [process.stdout.readline().strip() for _ in range(epochs)]
                 self.assertEqual(said, [f"saved {epoch + 1}" for epoch in range(epochs)])
                 deadline = time.monotonic() + 30
-                records = settings.get("name", "tailrace") + ".*.plan"
+                records = settings.get("name", "tailrace") + ".*plan"  # or .local-plan
                 while len(list(self.local.rglob(records))) < epochs and time.monotonic() < deadline:
                     time.sleep(0.01)
                 yield process
@@ -66,6 +66,14 @@ class DrainTest(unittest.TestCase):
     def killed(self, epochs=3, **settings):
         with self.living(epochs, **settings):
             pass
+
+    @contextlib.contextmanager
+    def umask(self, mask):
+        before = os.umask(mask)
+        try:
+            yield
+        finally:
+            os.umask(before)
 
     def drain(self, *arguments, code=0, timeout=60, **environment):
         done = subprocess.run([TAILRACE, "drain", *map(str, arguments)], capture_output=True, text=True,
@@ -97,6 +105,22 @@ class DrainTest(unittest.TestCase):
 
 
 class AfterDeathTest(DrainTest):
+    def test_of_epochs_that_were_kept_on_the_node_the_newest_is_committed(self):
+        self.killed(6, shared_every=3)
+        said = subprocess.run([TAILRACE, "ls", self.shared], capture_output=True, text=True, check=True,
+                              env=self.environment()).stdout
+        self.assertRegex(said, r"note: epoch 6 of run 1 of job tailrace is newer and lies only on nodes \(here: 1 of 1 "
+                               r"ranks\); to bring it here, run `tailrace drain` on node 0 \(.*\)\n")
+        self.assertRegex(said, r"note: epoch 5 .*; a session on the same nodes finds it\n")
+        self.assertLess(max(map(len, said.splitlines())), 200)
+        looked = self.states("--dry-run", code=5)
+        self.assertEqual({epoch for _, epoch in looked}, {1, 4, 6})
+        self.drain()
+        self.assertEqual(self.committed(), [1, 4, 6])
+        self.assertEqual(self.restored(), "restored 6")
+        self.drain()
+        self.assertEqual(list(self.local.rglob("*plan")), [], "records of older ones are not needed any more")
+
     def test_what_was_captured_is_committed_without_the_program(self):
         self.killed()
         self.assertEqual(self.committed(), [])
@@ -114,11 +138,22 @@ class AfterDeathTest(DrainTest):
         self.assertEqual(again.stdout, "")
         self.assertIn("nothing to drain", again.stderr)
 
+    def test_files_have_the_rights_that_the_program_would_give_them(self):
+        for program, drain in ((0o077, 0o022), (0o027, 0o077)):
+            with self.umask(program):
+                self.killed(epochs=1)
+            with self.umask(drain):
+                self.drain()
+            rights = {oct(file.stat().st_mode & 0o777) for file in self.shared.glob("*.tailrace")}
+            self.assertEqual(rights, {oct(0o666 & ~program)})
+            for file in self.shared.glob("*.tailrace"):
+                file.unlink()
+
     def test_ls_says_for_which_nodes_an_epoch_waits(self):
         self.killed(1)
         said = subprocess.run([TAILRACE, "ls", self.shared], capture_output=True, text=True, check=True,
                               env=self.environment()).stdout
-        self.assertRegex(said, r"note: epoch 1 .*`tailrace drain` on the epoch's nodes.*: waiting for node 0 \(")
+        self.assertRegex(said, r"note: epoch 1 .*to bring it here, run `tailrace drain` on node 0 \(")
         self.drain()
         said = subprocess.run([TAILRACE, "ls", self.shared], capture_output=True, text=True, check=True,
                               env=self.environment()).stdout
@@ -190,7 +225,110 @@ class AfterDeathTest(DrainTest):
         self.assertIn("its plan record cannot be used", said.stdout)
         self.assertIn(record.name, said.stderr)
 
+    def test_a_shared_directory_that_is_gone_can_be_forgotten(self):
+        self.killed(2, keep_local=8)
+        other = self.root / "other"
+        other.mkdir()
+        self.killed(1, shared_dir=other, name="other")
+        of_other = sorted(path for path in self.local.rglob("other.*"))
+        shutil.rmtree(self.shared)
+        said = self.drain("--name", "tailrace", code=1).stdout
+        self.assertIn("the shared directory is missing (if for good: tailrace drain --forget)", said)
+
+        files = sorted(path for path in self.local.rglob("tailrace.*"))
+        left = files[0].parent / "r0001.p00000.1.files"
+        (left / "fields").mkdir(parents=True)
+        (left / "fields/u.h5").write_bytes(b"half")
+        looked = self.drain("--forget", self.shared).stdout
+        self.assertIn(f"files that the program wrote or restored by itself: {left}", looked)
+        self.assertRegex(looked, r"tailrace +2 +1 +1 of 1 +2 ")
+        self.assertRegex(looked, f"would remove what lies here for {self.shared}: 2 epochs, 4 files, 8.*, 1 directory .* --yes")
+        document = json.loads(self.drain("--forget", self.shared, "--json").stdout)
+        self.assertEqual(sorted(path for epoch in document["epochs"] for path in epoch["files"]),
+                         [str(path) for path in files])
+        self.assertEqual(document["directories_of_files"], [str(left)])
+        self.assertFalse(document["removed"])
+        self.assertEqual(sorted(self.local.rglob("tailrace.*")), files)
+        self.assertTrue((left / "fields/u.h5").exists())
+
+        self.assertIn("2 epochs", self.drain("--forget", f"{self.shared}/", "--yes").stdout)
+        self.assertEqual(sorted(self.local.rglob("tailrace*")), [], "the node's directory goes, too")
+        self.assertEqual(sorted(self.local.rglob("other.*")), of_other)
+        self.assertIn("nothing lies in", self.drain("--forget", self.shared, "--yes").stdout)
+        self.assertEqual(self.states(), {("other", 1): "committed"})
+
+    def test_what_can_still_reach_its_directory_is_not_forgotten_by_mistake(self):
+        self.killed(1)
+        files = sorted(self.local.rglob("tailrace.*"))
+        self.assertIn("--yes will be refused: ", self.drain("--forget", self.shared).stderr)
+        self.assertIn("nothing was removed: ", self.drain("--forget", self.shared, "--yes", code=2).stderr)
+        self.assertEqual(sorted(self.local.rglob("tailrace.*")), files)
+        self.drain("--forget", self.shared, "--yes", "--force")
+        self.assertEqual(sorted(self.local.rglob("tailrace.*")), [])
+        self.assertIn("nothing to drain", self.drain().stderr)
+
+    def test_nothing_is_forgotten_while_a_session_holds_it(self):
+        with self.living(1):
+            files = sorted(self.local.rglob("*.capture"))
+            self.shared.rename(self.root / "away")
+            said = self.drain("--forget", self.shared, "--yes", code=4).stderr
+            self.assertIn("nothing was removed: a session, an agent or another drain may need it: ", said)
+            self.assertEqual(sorted(self.local.rglob("*.capture")), files)
+
+    def test_what_is_forgotten_is_found_by_the_path_that_drain_names(self):
+        """That is the path behind the link that the program used, and a link may lie there by now."""
+        place, link = self.root / "place", self.root / "link"
+        place.mkdir()
+        link.symlink_to(place)
+        self.killed(1, shared_dir=link / "shared")
+        link.unlink()
+        place.rename(self.root / "away")
+        place.symlink_to(self.local)
+        told, = json.loads(self.drain("--json", code=1).stdout)["epochs"]
+        self.assertEqual(told["shared_dir"], f"{place}/shared")
+        self.drain("--forget", told["shared_dir"], "--yes")
+        self.assertEqual(sorted(self.local.rglob("tailrace.*")), [])
+
+    def test_records_that_cannot_be_removed_are_no_work(self):
+        """Two directories lie here, so a pass that changes something is followed by another one."""
+        alone = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"])]
+        if subprocess.run([*alone, "true"], capture_output=True, check=False).returncode != 0:
+            self.skipTest("this machine gives no namespaces")
+        for name in ("a", "b"):
+            self.killed(1, name=name)
+        read_only = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && shift && exec "$@"'
+        done = subprocess.run([*alone, "sh", "-c", read_only, "sh", self.local, TAILRACE, "drain"], timeout=20,
+                              capture_output=True, text=True, env=self.environment(), check=False)
+        self.assertEqual((done.returncode, self.committed()), (0, [1, 1]), f"{done.stdout}\n{done.stderr}")
+        complaints = done.stderr.count("a plan record that is no longer needed could not be removed: ")
+        self.assertEqual(complaints, 2, done.stderr)
+        self.assertEqual(self.states(), {("a", 1): "committed", ("b", 1): "committed"})
+
+    def test_a_tier_that_anybody_may_rearrange_is_refused_as_by_a_session(self):
+        self.killed(1)
+        self.local.chmod(0o777)
+        refusal = f"the directory '{self.local}' is not trusted, .* \\(chmod \\+t\\), or name a directory in it"
+        done = subprocess.run(self.session("restore"), capture_output=True, text=True, timeout=60, check=False,
+                              env=self.environment())
+        self.assertRegex(done.stdout, refusal)
+        for words in ((), ("--dry-run",), ("--forget", self.root / "gone")):
+            self.assertRegex(self.drain(*words, code=2).stderr, refusal)
+        self.assertEqual(self.committed(), [])
+        self.local.chmod(0o755)
+        self.drain()
+        self.assertEqual(self.committed(), [1])
+
+    def test_a_warning_is_said_once_however_often_it_looks_again(self):
+        with self.living(2):
+            record, *_ = sorted(self.local.rglob("*.plan"))
+            record.write_bytes(record.read_bytes()[:-1])
+            said = self.drain("--wait", "3s", code=1).stderr
+        self.assertEqual(said.count("a plan record cannot be used and is left as it is"), 1, said)
+        self.assertEqual(said.count("looking again"), 1, said)
+
     def test_mistakes_are_named(self):
+        self.drain("--yes", code=2)
+        self.drain("--forget", self.shared, "--wait", "1s", code=2)
         self.assertIn("not a length of time", self.drain("--wait", "soon", code=2).stderr)
         self.assertIn("bandwidth_cap", self.drain(code=2, TAILRACE_BANDWIDTH_CAP="fast").stderr)
         self.assertIn("nothing to drain", self.drain("--local-dir", self.root / "nowhere").stderr)
@@ -214,7 +352,10 @@ class OtherUserTest(DrainTest):
         for path in node.iterdir():
             path.chmod(0o666)
         before = {path.name: path.read_bytes() for path in node.iterdir()}
-        self.assertIn("nothing to drain", self.drain().stderr)
+        said = self.drain().stderr
+        self.assertIn("nothing to drain", said)
+        self.assertRegex(said, f"{node} is skipped: .*is not trusted.*belongs to user {MALLORY}")
+        self.assertEqual(len(json.loads(self.drain("--json").stdout)["skipped"]), 1)
         self.assertEqual(self.committed(), [])
         self.assertEqual({path.name: path.read_bytes() for path in node.iterdir()}, before)
 

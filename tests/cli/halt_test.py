@@ -3,6 +3,7 @@
     halt_test.py TAILRACE MAKE_EPOCH SINGLE [unittest options]
 """
 
+import fcntl
 import os
 import re
 import signal
@@ -39,6 +40,13 @@ class HaltTest(CommandTest):
         self.assertIn("nobody", run("halt", self.dir, "--cancel").stdout)
         self.assertEqual(list(self.dir.iterdir()), [])
 
+    def test_a_drain_is_no_session(self):
+        held = os.open(self.dir, os.O_RDONLY)
+        self.addCleanup(os.close, held)
+        for kind, in_use in ((fcntl.LOCK_SH, False), (fcntl.LOCK_EX, True)):
+            fcntl.flock(held, kind)
+            self.assertEqual(run_json("halt", self.dir, "--now")["in_use"], in_use)
+
     def test_ls_and_show_mention_it(self):
         make(self.dir, epoch=1)
         self.assertIsNone(run_json("ls", self.dir)["halt"])
@@ -64,9 +72,13 @@ class HaltTest(CommandTest):
 
     def test_wrong_usage(self):
         for arguments in (("--now", "--after", 1), ("--at", "soon"), ("--after", -1), ("--after", "x"),
-                          ("--cancel", "--now")):
+                          ("--after", "99999999999999999999"), ("--cancel", "--now"), ("--at", "")):
             with self.subTest(arguments):
-                run("halt", self.dir, *arguments, code=2)
+                said = run("halt", self.dir, *arguments, code=2).stderr
+                if arguments[0] == "--after":
+                    self.assertIn(f"--after: '{arguments[1]}' is not a whole number from 0 to 999999999999999", said)
+                if arguments[0] == "--at":
+                    self.assertRegex(said, '--at.* (18:00|is empty)')
         run("halt", self.root / "missing", "--now", code=3)
         self.assertEqual(list(self.dir.iterdir()), [])
 

@@ -51,8 +51,8 @@ class NodeLocalTest(CommandTest):
                          ("built", 20, 1, 3, 3))
         self.assertEqual(epoch["directories"], [str(self.local / "job-1234.node0000")])
         said = run("ls", self.dir, "--local-dir", self.local).stdout
-        self.assertIn("note: epoch 20 of run 1 of job built is newer and not in this directory: 3 of its 3 ranks", said)
-        self.assertIn("a copy of this directory does not contain it", said)
+        self.assertIn("note: epoch 20 of run 1 of job built is newer and lies only on nodes (here: 3 of 3 ranks); a "
+                      "session on the same nodes finds it\n", said)
         self.assertEqual(self.newer(), [])
         os.environ["TAILRACE_LOCAL_DIR"] = str(self.local)  # as the program that saved it
         self.assertEqual(len(self.newer()), 1)
@@ -92,7 +92,7 @@ class NodeLocalTest(CommandTest):
         epoch, = self.newer("--local-dir", self.local, directory=moved)
         self.assertEqual((epoch["epoch"], epoch["captured_for"]), (20, str(self.dir)))
         said = run("ls", moved, "--local-dir", self.local).stdout
-        self.assertIn(f"does not find it, because it was captured for {self.dir}. To restore it, put the", said)
+        self.assertIn(f"; it belongs to {self.dir}: to restore it, put the", said)
 
     def test_a_link_to_the_directory_is_the_directory(self):
         self.capture(20)
@@ -117,7 +117,7 @@ class NodeLocalTest(CommandTest):
                 "nodes 0 and 1 keep")
         said = run("ls", self.dir, "--local-dir", self.local).stdout
         self.assertEqual(said.count("protected by"), 1)
-        self.assertIn(f"has brought it here. It is {text}", said)
+        self.assertIn("(here: 3 of 3 ranks, protected by partner); a session", said)
 
         tier = self.local / "job-1234.node0000"
         lines = run("ls", tier).stdout.splitlines()
@@ -149,8 +149,9 @@ class NodeLocalTest(CommandTest):
         self.assertEqual((here["epoch"], here["ranks_here"]), (20, 3))
         self.assertEqual((there["epoch"], there["ranks_here"], there["host"]), (30, 0, "node7"))
         said = run("ls", self.dir).stdout
-        self.assertIn("epoch 30 of run 1 of job built is newer and not in this directory: it stayed in the node-local "
-                      "tier of a job whose first node was node7", said)
+        self.assertIn("epoch 30 of run 1 of job built is newer and lies only on nodes, those of a job that began on "
+                      "node7; to bring it here, run `tailrace drain` on them\n", said)
+        self.assertLess(max(map(len, said.splitlines())), 200)
         # Of this node the tier tells, where 30 is not any more.
         record.write_text(text.replace("node7", socket.gethostname()))
         self.assertEqual([epoch["epoch"] for epoch in self.newer()], [20])

@@ -6,7 +6,10 @@
 // (that these name), gap=1 (no rank saved the array's last rows), shapes=1 (the last rank says that it has a
 // row more), overlap=1 (declares that its pieces may overlap), megabytes (adds a region of that size to each
 // rank), objects=N (with captured=1: also the protect objects of the first N nodes; rank r was on node r, and
-// each node keeps a copy of the one before it).
+// each node keeps a copy of the one before it), own_files=KIND (each rank r also saves files that it wrote:
+// `unique`: out/r.txt and, rank 0, an executable without bytes, run; `same`: state; `nested`: rank 0 a file
+// a, the others a/r; `hostile`: `unique`, and rank 1 also one that would lie outside). A file's text is
+// "NAME of rank r", its rights are 0640.
 //
 // Every rank r saves
 //   particles   1000 + 100 r bytes: byte i is (r * 31 + i * (7 + 2 r)) mod 256
@@ -18,10 +21,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <span>
 #include <string>
 
 #include "catalog/catalog.h"
 #include "config/config.h"
+#include "format/file_table.h"
 #include "protect/protect_object.h"
 #include "read/epoch_builder.h"
 #include "storage/storage.h"
@@ -30,6 +35,27 @@ namespace {
 
 using namespace tailrace::internal;
 using namespace tailrace::internal::testing_support;
+
+std::vector<std::byte> bytes_of(const std::string& text) {
+    const auto bytes = std::as_bytes(std::span(text));
+    return {bytes.begin(), bytes.end()};
+}
+
+void add_files(std::vector<BuiltRegion>& regions, uint32_t rank, const std::string& kind) {
+    const auto number = std::to_string(rank);
+    std::vector<SavedFile> files;
+    if (kind == "same") files.push_back({"state", 0640});
+    if (kind == "nested") files.push_back({rank == 0 ? "a" : "a/" + number, 0640});
+    if (kind == "unique" || kind == "hostile") files.push_back({"out/" + number + ".txt", 0640});
+    if (kind == "hostile" && rank == 1) files.push_back({"../outside", 0640});
+    for (const auto& file : files)
+        regions.push_back({file_region(file.name), bytes_of(file.name + " of rank " + number), {}});
+    if (kind == "unique" && rank == 0) {
+        files.push_back({"run", 0755});
+        regions.push_back({file_region("run"), {}, {}});
+    }
+    regions.push_back({std::string(file_table_region), encode_file_table(files), {}});
+}
 
 std::vector<BuiltRegion> regions_of(uint32_t rank, uint32_t rank_count, bool gap, bool shapes, bool overlap,
                                     uint64_t megabytes) {
@@ -119,6 +145,8 @@ int main(int argc, char** argv) {
     for (uint32_t rank = 0; rank < ranks; ++rank)
         epoch.ranks.push_back(regions_of(rank, ranks, number("gap", 0) != 0, number("shapes", 0) != 0,
                                          number("overlap", 0) != 0, number("megabytes", 0)));
+    for (uint32_t rank = 0; rank < ranks && given.count("own_files") > 0; ++rank)
+        add_files(epoch.ranks[rank], rank, given["own_files"]);
 
     auto storage = make_system_storage({.engine = IoEngine::posix});
     if (!storage.ok()) return 1;

@@ -25,6 +25,8 @@
 namespace tailrace::internal {
 namespace {
 
+using namespace std::chrono_literals;
+
 using ::testing::HasSubstr;
 
 // A value of each key that is not its default.
@@ -48,6 +50,7 @@ const std::map<std::string, std::string>& other_values() {
                                                               {"keep_local", "1"},
                                                               {"keep_shared", "9"},
                                                               {"shared_every", "4"},
+                                                              {"flush_at_close", "no"},
                                                               {"queue_epochs", "3"},
                                                               {"queue_policy", "drop_oldest"},
                                                               {"redundancy", "rs:2"},
@@ -150,7 +153,7 @@ TEST_F(ConfigTest, TheTableNamesEveryKeyOnceWithItsDefault) {
         EXPECT_TRUE(other_values().contains(std::string(key.name))) << key.name << " has no test value";
     }
     EXPECT_EQ(names.size(), other_values().size());
-    EXPECT_EQ(names.size(), 42u);
+    EXPECT_EQ(names.size(), 43u);
 }
 
 TEST_F(ConfigTest, EveryKeyRoundTripsThroughText) {
@@ -530,7 +533,7 @@ TEST_F(ConfigTest, SharedSettingsTellWhatRanksMustAgreeOn) {
     for (const char* key :
          {"name", "files", "leaders_per_file", "buffer_bytes", "block_bytes", "stripe_align", "placement",
           "shared_every", "queue_epochs", "queue_policy", "ranks_per_node", "record", "redundancy",
-          "redundancy_set", "redundancy_every", "save_every", "shared_dir"}) {
+          "redundancy_set", "redundancy_every", "save_every", "flush_at_close", "shared_dir"}) {
         Config other = config;
         ASSERT_TRUE(set_config(other, key, other_values().at(key)).ok());
         EXPECT_NE(shared_settings(other), before) << key;
@@ -558,12 +561,22 @@ TEST_F(ConfigTest, FailureDomainsComeFromHostFileOrCommand) {
     EXPECT_EQ(*find_failure_domain(file, "m1"), "rack-a");
     EXPECT_EQ(*find_failure_domain(file, "m3"), "rack-b");
     EXPECT_EQ(find_failure_domain(file, "m2").status().code(), Code::not_found);
+    EXPECT_THAT(find_failure_domain("file:/dev/zero", "m1").status().message(), HasSubstr("is no file"));
     std::filesystem::remove(path);
     EXPECT_EQ(find_failure_domain(file, "m1").status().code(), Code::not_found);
     EXPECT_EQ(*find_failure_domain("command:echo rack-c; echo more", "m1"), "rack-c");
     EXPECT_THAT(find_failure_domain("command:true", "m1").status().message(), HasSubstr("printed nothing"));
     EXPECT_THAT(find_failure_domain("command:echo x; exit 3", "m1").status().message(),
                 HasSubstr("status 3"));
+    EXPECT_EQ(*find_failure_domain("command:echo \"it's\" 'rack d'", "m1"), "it's rack d");
+    EXPECT_EQ(*find_failure_domain("command:yes", "m1"), "y") << "it ends by SIGPIPE";
+}
+
+TEST_F(ConfigTest, ACommandForAFailureDomainThatHangsOrIsKilledIsNotBelieved) {
+    EXPECT_THAT(find_failure_domain("command:echo x; sleep 1000", "m1", 1s).status().message(),
+                HasSubstr("not ended after 1 s"));
+    EXPECT_THAT(find_failure_domain("command:echo x; kill -TERM $$", "m1").status().message(),
+                HasSubstr("status 143"));
 }
 
 }  // namespace

@@ -120,7 +120,7 @@ TEST_F(LostNodeTest, NothingIsWrittenForANodeThatIsOnlyLate) {
     auto pass = drain(0);
     ASSERT_TRUE(pass.ok() && pass->epochs.size() == 1);
     EXPECT_EQ(pass->epochs[0].state, State::waiting) << "nobody has asked for it";
-    EXPECT_THAT(pass->epochs[0].waiting_for, ElementsAre("node 1 (m1)"));
+    EXPECT_THAT(texts_of(pass->epochs[0].waiting_for), ElementsAre("node 1 (m1)"));
     EXPECT_FALSE(pass->epochs[0].may_write_more);
     lost_.emplace(1h);
     pass = drain(2);  // keeps the copy
@@ -145,9 +145,9 @@ TEST_F(LostNodeTest, WhatANodeDidForAnotherIsSaid) {
     drain.write_for(*lost_);
     std::vector<uint64_t> heard;
     uint64_t share = 0;
-    drain.watch([&](const DrainedEpoch& epoch, uint64_t bytes) {
+    drain.watch([&](const DrainedEpoch&, uint64_t share_bytes, uint64_t bytes) {
         heard.push_back(bytes);
-        share = epoch.bytes;
+        share = share_bytes;
     });
     const auto pass = drain.pass(directory_of(2), never);
     ASSERT_TRUE(pass.ok() && pass->epochs.size() == 1);
@@ -297,6 +297,49 @@ TEST_F(LostNodeTest, ACopyThatIsDamagedIsNotUsed) {
     EXPECT_THAT(said, HasSubstr("checksum"));
 }
 
+class BadFile : public test::ForwardingStorage {
+  public:
+    BadFile(std::shared_ptr<Storage> inner, std::string path)
+        : ForwardingStorage(std::move(inner)), path_(std::move(path)) {}
+    bool bad = true;
+    Result<std::unique_ptr<File>> open(const std::string& path, const OpenOptions& options) override {
+        if (bad && path == path_) return Status(Code::io_error, "the disk is tired");
+        return ForwardingStorage::open(path, options);
+    }
+
+  private:
+    const std::string path_;
+};
+
+TEST_F(LostNodeTest, ACopyThatCannotBeReadNowIsTriedAgainWhenItHasRested) {
+    run_and_die_planned(1);
+    (void)lose(1);
+    for (const int node : {0, 3}) ASSERT_TRUE(drain(node).ok());
+    const auto keeper = std::make_shared<BadFile>(machines_.local_of("m2"), object_of(2));
+    LostNodes lost(0s);
+    FailedShares failed;
+    NodeDrain drain(config_, keeper, machines_.shared);
+    drain.write_for(lost);
+    drain.rest_after_failures(failed);
+    int warnings = 0;
+    set_log_callback(
+        [&](LogLevel, std::string_view line) { warnings += line.find("the disk is tired") != line.npos; });
+    const auto pass = [&] {
+        const auto done = drain.pass(directory_of(2), never);
+        return done.ok() && done->epochs.size() == 1 ? done->epochs[0].state : State::failed;
+    };
+    for (int round = 0; round < 3; ++round) EXPECT_EQ(pass(), State::waiting);
+    EXPECT_EQ(warnings, 1);
+    failed.end_rests();
+    EXPECT_EQ(pass(), State::waiting);
+    EXPECT_EQ(warnings, 2);
+    keeper->bad = false;
+    EXPECT_EQ(pass(), State::waiting);
+    failed.end_rests();
+    EXPECT_EQ(pass(), State::committed);
+    set_log_callback(nullptr);
+}
+
 // What find_kept_share believes.
 class KeptShareTest : public LostNodeTest {
   protected:
@@ -344,6 +387,7 @@ TEST_F(KeptShareTest, ANodesRecordLiesBesideItsCopyWhereItIsOfAnotherGroup) {
         const auto its_own = list_plan_records(local(copied), directory_of(copied));
         ASSERT_TRUE(its_own.ok() && its_own->size() == 1);
         EXPECT_EQ((*share)->record, its_own->front().record) << "as that node has it itself";
+        EXPECT_EQ((*share)->record.file_rights, usual_file_rights()) << "on every node";
     }
     EXPECT_FALSE(local(1).open(kept_plan_of(1, 0), {}).ok()) << "of one group";
     EXPECT_TRUE(local(2).open(kept_plan_of(2, 1), {}).ok());
@@ -421,21 +465,21 @@ TEST(LostNodesTest, ANodeIsLostWhenItsShareWasMissingLongEnough) {
     LostNodes lost(10s);
     const ShareId share{"/shared", "job", {1, 1}, 3}, other{"/shared", "job", {1, 1}, 4};
     const SteadyClock::time_point start{100s};
-    EXPECT_FALSE(lost.is_lost(share, start));
+    EXPECT_FALSE(lost.note_missing(share, start));
     EXPECT_EQ(lost.next(start), start + 10s);
-    EXPECT_FALSE(lost.is_lost(other, start + 5s));
-    EXPECT_FALSE(lost.is_lost(share, start + 9s));
-    EXPECT_TRUE(lost.is_lost(share, start + 10s));
+    EXPECT_FALSE(lost.note_missing(other, start + 5s));
+    EXPECT_FALSE(lost.note_missing(share, start + 9s));
+    EXPECT_TRUE(lost.note_missing(share, start + 10s));
     EXPECT_EQ(lost.next(start + 10s), start + 15s);
     lost.failed(share, false, start + 11s);
-    EXPECT_FALSE(lost.is_lost(share, start + 12s));
-    EXPECT_TRUE(lost.is_lost(share, start + 21s)) << "it is tried again";
+    EXPECT_FALSE(lost.note_missing(share, start + 12s));
+    EXPECT_TRUE(lost.note_missing(share, start + 21s)) << "it is tried again";
     lost.failed(share, true, start + 21s);
     EXPECT_TRUE(lost.given_up(share));
-    EXPECT_FALSE(lost.is_lost(share, start + 100s));
+    EXPECT_FALSE(lost.note_missing(share, start + 100s));
     EXPECT_FALSE(lost.given_up(other));
     lost.forget(other);
-    EXPECT_FALSE(lost.is_lost(other, start + 100s)) << "it begins anew";
+    EXPECT_FALSE(lost.note_missing(other, start + 100s)) << "it begins anew";
 }
 
 // Programs die at any operation, nodes are lost and come back, drains are interrupted at any operation of

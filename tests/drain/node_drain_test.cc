@@ -46,7 +46,7 @@ TEST_F(NodeDrainTest, TheNodesFinishWhatTheProgramHasCapturedInAnyOrder) {
                 EXPECT_EQ(epoch.state, node == 1 ? State::committed : State::waiting)
                     << epoch.why.to_string();
                 EXPECT_TRUE(epoch.wrote);
-                EXPECT_GT(epoch.bytes, 2 * newest_bytes);
+                EXPECT_GT(epoch.own_bytes, 2 * newest_bytes);
             }
         }
         EXPECT_THAT(committed(), ElementsAre(1, 2));
@@ -66,18 +66,18 @@ TEST_F(NodeDrainTest, ANodeSaysForWhomItWaits) {
     run_and_die_planned(1);
     auto pass = drain(0);
     ASSERT_TRUE(pass.ok() && pass->epochs.size() == 1);
-    EXPECT_THAT(pass->epochs[0].waiting_for, ElementsAre("node 1 (m1)", "some of nodes 2 to 3"));
+    EXPECT_THAT(texts_of(pass->epochs[0].waiting_for), ElementsAre("node 1 (m1)", "some of nodes 2 to 3"));
     ASSERT_TRUE(drain(1).ok());
     ASSERT_TRUE(drain(3).ok());
     pass = drain(3);
     ASSERT_TRUE(pass.ok() && pass->epochs.size() == 1);
-    EXPECT_THAT(pass->epochs[0].waiting_for, ElementsAre("node 2 (m2)"));
+    EXPECT_THAT(texts_of(pass->epochs[0].waiting_for), ElementsAre("node 2 (m2)"));
     EXPECT_FALSE(pass->epochs[0].wrote) << "it wrote its share before";
     NodeDrain looking(config_, machines_.local_of("m2"), machines_.shared);
     const auto look = looking.look(directory_of(2));
     ASSERT_TRUE(look.ok() && look->epochs.size() == 1);
     EXPECT_EQ(look->epochs[0].state, State::waiting);
-    EXPECT_THAT(look->epochs[0].waiting_for, ElementsAre("node 2 (m2)"));
+    EXPECT_THAT(texts_of(look->epochs[0].waiting_for), ElementsAre("node 2 (m2)"));
 }
 
 // The program dies at every operation of its flushes, the drains after it at any operation of theirs, some
@@ -194,14 +194,16 @@ TEST_F(NodeDrainTest, AWatcherHearsHowFarAShareIs) {
     run_and_die_planned(2);
     NodeDrain drain(config_, machines_.local_of("m0"), machines_.shared);
     std::map<uint64_t, std::vector<uint64_t>> heard;  // bytes, by epoch
-    drain.watch([&](const DrainedEpoch& epoch, uint64_t bytes) { heard[epoch.key.epoch].push_back(bytes); });
+    drain.watch([&](const DrainedEpoch& epoch, uint64_t, uint64_t bytes) {
+        heard[epoch.key.epoch].push_back(bytes);
+    });
     const auto pass = drain.pass(directory_of(0), never);
     ASSERT_TRUE(pass.ok() && pass->epochs.size() == 2);
     for (const auto& epoch : pass->epochs) {
         const auto& bytes = heard[epoch.key.epoch];
         ASSERT_GE(bytes.size(), 2u);
         EXPECT_EQ(bytes.front(), 0u);
-        EXPECT_EQ(bytes.back(), epoch.bytes);
+        EXPECT_EQ(bytes.back(), epoch.own_bytes);
         EXPECT_TRUE(std::is_sorted(bytes.begin(), bytes.end()));
     }
     heard.clear();
@@ -488,13 +490,14 @@ TEST(FailedSharesTest, ARestIsTwiceAsLongAfterEachFurtherFailure) {
 TEST_F(NodeDrainTest, DirectoriesAreFoundByTheirRecords) {
     run_and_die_planned(1);
     auto& local = *machines_.local_of("m1");
-    const auto found = directories_to_drain(local, config_.local_dir);
+    std::vector<std::string> skipped;
+    const auto found = directories_to_drain(local, config_.local_dir, skipped);
     ASSERT_TRUE(found.ok());
     EXPECT_THAT(*found, ElementsAre(directory_of(1)));
-    EXPECT_THAT(*directories_to_drain(local, "/nowhere"), IsEmpty());
+    EXPECT_THAT(*directories_to_drain(local, "/nowhere", skipped), IsEmpty());
     for (int node = 0; node < node_count; ++node) (void)drain(node);
     (void)drain(1);
-    EXPECT_THAT(*directories_to_drain(local, config_.local_dir), IsEmpty());
+    EXPECT_THAT(*directories_to_drain(local, config_.local_dir, skipped), IsEmpty());
 }
 
 }  // namespace

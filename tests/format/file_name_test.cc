@@ -17,6 +17,8 @@ TEST(FileNameTest, NamesAreWrittenAsSpecified) {
               "heat.e000000012.r0003.n00005.plan.unfinished");
     EXPECT_EQ(takeover_name({"heat", {12, 3}, 1, 2, true}), "heat.e000000012.r0003.2of2.tailrace.takeover");
     EXPECT_EQ(to_string(TakeoverLockName{"heat", {12, 3}}), "heat.e000000012.r0003.takeover.lock");
+    EXPECT_EQ(to_string(PlanFileName{"heat", {12, 3}, 5, true, true}),
+              "heat.e000000012.r0003.n00005.local-plan.unfinished");
     EXPECT_EQ(to_string(KeptPlanFileName{"heat", {12, 3}, 5, false}),
               "heat.e000000012.r0003.n00005.kept-plan");
     EXPECT_EQ(to_string(KeptPlanFileName{"heat", {12, 3}, 5, true}),
@@ -49,6 +51,8 @@ TEST(FileNameTest, EveryNameComesBack) {
         EXPECT_EQ(parse_part_file_name(to_string(part)), part) << to_string(part);
         EXPECT_EQ(parse_shared_file_name(to_string(part)), std::nullopt);
         PlanFileName plan{part.job, part.key, part.rank, part.unfinished};
+        EXPECT_EQ(parse_plan_file_name(to_string(plan)), plan) << to_string(plan);
+        plan.local = true;
         EXPECT_EQ(parse_plan_file_name(to_string(plan)), plan) << to_string(plan);
         EXPECT_EQ(parse_plan_file_name(to_string(part)), std::nullopt);
         EXPECT_EQ(parse_part_file_name(to_string(plan)), std::nullopt);

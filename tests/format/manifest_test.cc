@@ -137,6 +137,11 @@ TEST(ManifestTest, ArrayPiecesThatCannotBeAreInvalidArguments) {
     EXPECT_EQ(check({ElementType::int64, {uint64_t{1} << 61}, {0}, {1}}), Code::invalid_argument);
     EXPECT_EQ(check({ElementType::int8, {uint64_t{1} << 32, uint64_t{1} << 32}, {0, 0}, {1, 1}}),
               Code::invalid_argument);
+    EXPECT_EQ(check({ElementType::int8, {5}, {0}, {5}, false, false, true}), Code::ok);
+    EXPECT_EQ(check({ElementType::int8, {5}, {0}, {4}, false, false, true}), Code::invalid_argument);
+    EXPECT_EQ(check({ElementType::int8, {5}, {5}, {0}, false, false, true}), Code::invalid_argument);
+    EXPECT_EQ(check({ElementType::int8, {5}, {0}, {5}, true, false, true}), Code::invalid_argument);
+    EXPECT_EQ(check({ElementType::int8, {5}, {0}, {5}, false, true, true}), Code::invalid_argument);
 }
 
 TEST(ManifestTest, ElementTypesHaveTheirSizesAndNames) {

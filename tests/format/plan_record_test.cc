@@ -37,7 +37,7 @@ TEST(PlanRecordTest, WrongFieldsAreCorrupt) {
     auto decode_with = [&](uint64_t offset, auto value) {
         return decode_plan_record(with(sample(), sample().size(), offset, value));
     };
-    const uint64_t nodes_at = 228 + golden_plan_record().shared_dir.size();
+    const uint64_t nodes_at = 236 + golden_plan_record().shared_dir.size();
     const uint64_t second_node_at = nodes_at + 8 + 4 + 4 + 5 + 8 + 2 * 24;
     expect_code(decode_with(44, uint32_t{2}), Code::corrupt, "its own node is 2");
     expect_code(decode_with(56, uint32_t{0}), Code::corrupt, "number of ranks");
@@ -47,8 +47,9 @@ TEST(PlanRecordTest, WrongFieldsAreCorrupt) {
     expect_code(decode_with(64, uint32_t{0}), Code::corrupt, "number of files");
     expect_code(decode_with(72, UINT32_MAX), Code::corrupt, "nodes [4294967295");
     expect_code(decode_with(76, uint32_t{0}), Code::corrupt, "job name");
-    expect_code(decode_with(228, uint8_t{'d'}), Code::corrupt, "absolute path");
-    expect_code(decode_with(229, uint8_t{0}), Code::corrupt, "absolute path");
+    expect_code(decode_with(120, uint64_t{01000}), Code::corrupt, "permission bits are 1000");
+    expect_code(decode_with(236, uint8_t{'d'}), Code::corrupt, "absolute path");
+    expect_code(decode_with(237, uint8_t{0}), Code::corrupt, "absolute path");
     expect_code(decode_with(nodes_at, uint64_t{3}), Code::corrupt, "too early or too late");
     expect_code(decode_with(nodes_at, UINT64_MAX), Code::corrupt, "too early or too late");
     expect_code(decode_with(nodes_at + 8, uint32_t{0}), Code::corrupt, "two nodes lead segment 0");

@@ -68,6 +68,12 @@ ArrayPiece random_piece(Random& random) {
     }
     piece.may_have_gaps = below(random, 4) == 0;
     piece.may_overlap = below(random, 4) == 0;
+    if (below(random, 4) == 0) {
+        piece.offset.assign(dimensions, 0);
+        piece.global_shape = piece.local_shape;
+        piece.may_have_gaps = piece.may_overlap = false;
+        piece.is_list = true;
+    }
     return piece;
 }
 
@@ -125,6 +131,7 @@ PlanRecord random_plan_record(Random& random) {
     record.node = record.first_node + static_cast<uint32_t>(below(random, nodes));
     record.file_count = 1 + static_cast<uint32_t>(below(random, 100));
     record.keep_shared = static_cast<uint32_t>(below(random, 5));
+    record.file_rights = static_cast<uint32_t>(below(random, 0777 + 1));
     record.block_bytes = uint64_t{512} << below(random, 8);
     record.buffer_bytes = record.block_bytes * (1 + below(random, 1000));
     record.stripe_align = record.block_bytes * below(random, 3);
@@ -345,6 +352,7 @@ PlanRecord golden_plan_record() {
     record.node = 1;
     record.node_count = 2;
     record.keep_shared = 5;
+    record.file_rights = 0640;
     record.buffer_bytes = 1 << 20;
     record.index_area_bytes = 8192;
     record.stripe_bytes = 1 << 20;

@@ -248,6 +248,18 @@ TEST(RootLedgerTest, KeptLocalOnlyWhenEveryNodeHasCaptured) {
     EXPECT_THAT(root.orders(), ElementsAre("kept 1"));
 }
 
+// Nodes can then finish it without the program.
+TEST(RootLedgerTest, NodesHearOfAnEpochThatIsKeptThatItsArraysFit) {
+    RootDriver root(2, 1, QueuePolicy::wait, 2);
+    root.captured_everywhere(0, 1, false);
+    (void)root.ledger.take_orders();
+    root.ledger.judged({1, 1}, {});
+    const auto verdict = root.ledger.take_orders();
+    ASSERT_THAT(verdict, SizeIs(2));
+    EXPECT_EQ(std::get<ArraysFit>(verdict[0]).key, (EpochKey{1, 1}));
+    EXPECT_EQ(std::get<EpochEnded>(verdict[1]).state, EpochState::kept_local);
+}
+
 NodeProtected protected_on(int node, uint64_t epoch, bool done, double seconds = 1) {
     return {{epoch, 1}, {node, done, done ? "" : "no space", seconds, 0, 0}};
 }

@@ -279,7 +279,8 @@ class CarriedKills(KillTest):
         self.committed = self.newest_complete()
         self.for_lost += bool(planned)
         self.agents.ask("stop", self.agents.directories[0])
-        if agent.wait(timeout=LONGEST_S) not in (0, 5):
+        # 1: an epoch is left whose plan some nodes do not have.
+        if agent.wait(timeout=LONGEST_S) not in (0, 1):
             self.fail(f"the agent's exit status is {agent.returncode}")
 
     def end_well(self, process):

@@ -38,7 +38,14 @@ class Agent:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        self.watch.until(lambda: self.ask("status")[0] in (0, 1), "an agent listening")
+        try:
+            self.watch.until(lambda: self.ask("status")[0] in (0, 1), "an agent listening")
+        except Exception as failure:
+            with open(os.path.join(self.workspace.path, "agent"), errors="replace") as output:
+                said = output.read()
+            raise type(failure)(
+                f"{failure}\n--- agent status: {self.ask('status')}\n--- the agent said:\n{said}"
+            ) from None
 
     def ask(self, action):
         return self.command("agent", action, "--json", "--local-dir", self.local)

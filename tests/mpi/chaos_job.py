@@ -30,7 +30,7 @@ import mpi_driver
 import tiers
 import watch
 from chaos_agent import Agent
-from chaos_judge import Judge
+from chaos_judge import Judge, newest
 from chaos_round import RANKS, draw
 from said import Said
 
@@ -106,6 +106,7 @@ class Job:
             TAILRACE_LOG="info",
             TAILRACE_FAILURE_DOMAIN=DOMAIN,
             TAILRACE_AGENT_CARRIES="yes" if drawn.carries else "auto",
+            TAILRACE_SHARED_EVERY=str(drawn.shared_every),
             KILL_LOOP_THREADS="funneled" if drawn.funneled else "multiple",
         )
         per_node, cap = drawn.layout.ranks_per_node, 0 if epochs else drawn.cap_mib << 20
@@ -224,15 +225,17 @@ class Job:
             kills.append((drawn.after, ["drain"]))
         if drawn.after == "agent":
             self.agent.start(drawn.agent_cap, drawn.carries)
-            # A program that was killed disappears a moment before its locks and connections do. Agents that
-            # carried its epochs finish these then, and answer before they have.
+            # A program that was killed disappears a moment before its locks and connections do.
             deadline = time.monotonic() + DISAPPEARS_S
             while True:
                 status, text = self.agent.ask("drain")
-                at_work = '"busy"' in text or '"ending": true' in text
-                if not at_work or time.monotonic() > deadline:
+                if '"busy"' not in text or time.monotonic() > deadline:
                     break
                 time.sleep(0.1)
+            # Nodes that have no record of the newest epoch bring the others back to the one before
+            # it. These see it in the next pass.
+            if drawn.shared_every > 1:
+                status, text = self.agent.ask("drain")
         else:
             self.agent.kill()
             status, text = self.command("drain", "--json", "--local-dir", self.local)
@@ -313,6 +316,9 @@ class Job:
             self.fail(f"the last start should end well: status {status}; {self.said().facts}")
         self.judge.check_restored()
         complete = self.judge.check_committed()
+        saved = self.said().saved_by_all()
+        if newest(complete) < saved:
+            self.fail(f"epoch {saved} was saved, and not committed when the session was closed: {complete}")
         keys = set()
         for name in tiers.names_in(self.shared):
             if (match := mpi_driver.SHARED_FILE.match(name)) is None:

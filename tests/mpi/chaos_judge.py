@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 
 KEEP_SHARED = 3  # as kill_loop_mpi.c sets it
 
@@ -45,12 +46,20 @@ class Judge:
     def check_committed(self):
         """Committed epochs are there, or three newer ones are. Returns what is complete."""
         self.committed |= self.job.said().keys("committed")
-        complete = self.complete()
-        for key in self.committed - complete:
-            if sum(newer > key for newer in complete) < KEEP_SHARED:
-                self.job.fail(
-                    f"epoch {key[1]} of run {key[0]} was committed; there are {sorted(complete)}"
-                )
+        # While an agent works, a listing may miss an epoch that is just being given its names, and
+        # not an older one that has gone for it.
+        for last in (False, False, True):
+            complete = self.complete()
+            lost = {
+                key
+                for key in self.committed - complete
+                if sum(newer > key for newer in complete) < KEEP_SHARED
+            }
+            if not lost:
+                break
+            if last:
+                self.job.fail(f"{sorted(lost)} were committed; there are {sorted(complete)}")
+            time.sleep(0.2)
         self.committed |= complete
         return complete
 

@@ -14,6 +14,7 @@ class Round:
     files: int
     leaders: int
     cap_mib: int
+    shared_every: int  # 3: most epochs stay on the nodes
     agent: bool  # starts one if none lives
     agent_cap: str
     carries: bool  # the agent, if one is started, while the program lives
@@ -55,6 +56,7 @@ def draw(chance, agents):
         files=chance.choice([1, 1, 2, 3, 6]),
         leaders=chance.choice([1, 1, 2]),
         cap_mib=chance.choice([4, 8, 16, 40] if layout.redundancy == "none" else [8, 16, 40]),
+        shared_every=chance.choice([1, 1, 3]),
         agent=agent,
         agent_cap=chance.choice(["0", "0", "0", "8MiB"]),
         carries=agent and chance.random() < 0.3,

@@ -130,9 +130,9 @@ class Tally:
             f"longest time without any progress {self.longest_s:.1f} s",
         )
 
-    def too_little(self, agents):
-        """What a run of this size should have seen, and has not."""
-        kills = self.victims.total()
+    def too_little(self, arguments):
+        """What a run of that many kills should have seen, and has not."""
+        kills = arguments.kills
         if kills < 60:
             return []
         wanted = {
@@ -146,7 +146,7 @@ class Tally:
                 sum(self.kills[what, phase] for what in VICTIMS),
                 kills // 60,
             )
-        if agents != "never":
+        if arguments.agents != "never":
             wanted["starts beside an agent"] = (self.beside, kills // 30)
         return [
             f"{found} {what}, not {least}"
@@ -164,6 +164,7 @@ class Jobs:
             for done in range(0, arguments.kills, KILLS_PER_JOB)
         ]
         self.count, self.running = len(self.left), {}
+        self.most = 2 * self.count
         self.begin = self.told = time.monotonic()
 
     def start(self):
@@ -221,6 +222,14 @@ class Jobs:
         else:  # what a job says when it fails may hold pieces of JSON
             text.append(line)
 
+    def needs_more(self):
+        """Chance may leave too little of something. Then there are more jobs, up to twice as many."""
+        if self.failed or self.count == self.most or not self.tally.too_little(self.arguments):
+            return False
+        self.left.append(KILLS_PER_JOB)
+        self.count += 1
+        return True
+
     def tell(self):
         seconds = time.monotonic() - self.begin
         print(f"chaos: {self.tally.line()}; {seconds:.0f} s", flush=True)
@@ -228,7 +237,7 @@ class Jobs:
 
     def run(self):
         try:
-            while self.left or self.running:
+            while self.left or self.running or self.needs_more():
                 while (
                     self.left
                     and len(self.running) < self.arguments.at_once
@@ -279,7 +288,7 @@ def test():
         raise mpi_driver.Failure(
             f"{len(jobs.failed)} of {jobs.count} jobs; the lines above replay them"
         )
-    if missing := jobs.tally.too_little(arguments.agents):
+    if missing := jobs.tally.too_little(arguments):
         raise mpi_driver.Failure(
             f"that is too little to have tested anything: {'; '.join(missing)}"
         )

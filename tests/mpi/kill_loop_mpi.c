@@ -169,12 +169,14 @@ static void say_saved(tailrace_session* session, uint64_t epoch) {
     say("saved", epoch, run);
 }
 
-/* Says which epochs above `committed` have been committed since; returns the newest in a row. */
+/* Says which epochs above `committed` have been committed since; returns the newest in a row of those that
+ * have ended well. */
 static uint64_t report_committed(tailrace_session* session, uint64_t committed, uint64_t newest) {
     for (uint64_t epoch = committed + 1; epoch <= newest; ++epoch) {
         tailrace_epoch_info info;
         need(tailrace_epoch_state(session, epoch, &info), "epoch_state", epoch);
         if (info.state == TAILRACE_STATE_FAILED) give_up("failed", epoch, info.why);
+        if (info.state == TAILRACE_STATE_KEPT_LOCAL) continue;
         if (info.state != TAILRACE_STATE_COMMITTED) return epoch - 1;
         char run[16];
         snprintf(run, sizeof run, "%u", (unsigned)info.run);

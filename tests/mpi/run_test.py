@@ -265,4 +265,5 @@ def test():
         job.is_asked_to_end()
 
 
-mpi_driver.main(test)
+if __name__ == "__main__":
+    mpi_driver.main(test)

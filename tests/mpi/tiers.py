@@ -11,7 +11,7 @@ import pathlib
 import re
 
 PART = re.compile(r"\.e(\d+)\.r(\d+)\.p(\d+)\.capture(\.unfinished)?$")
-PLAN = re.compile(r"\.e(\d+)\.r(\d+)\.n(\d+)\.plan$")
+PLAN = re.compile(r"\.e(\d+)\.r(\d+)\.n(\d+)\.(?:local-)?plan$")
 OBJECT = re.compile(r"\.e(\d+)\.r(\d+)\.n(\d+)\.protect(\.unfinished)?$")
 SHARED = re.compile(r"\.e(\d+)\.r(\d+)\.(\d+)of(\d+)\.tailrace(\.unfinished|\.takeover)?$")
 

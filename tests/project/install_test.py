@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """What is installed is enough: the examples of the pages, as they stand there, build against it and run.
 
-Installs the build into a fresh directory whose name has spaces; takes the blocks of README.md and docs/linking.md marked
-`<!-- test: NAME -->`; builds them once with CMake (find_package) and once with pkg-config; and runs each
-program twice in a fresh directory: the second run must go on where the first ended.
+Installs the build into a fresh directory whose name has spaces; takes the blocks of README.md, docs/linking.md
+and docs/levels.md marked `<!-- test: NAME -->`; builds the programs once with CMake (find_package) and once with
+pkg-config; and runs each twice in a fresh directory: the second run must go on where the first ended. The commands of
+docs/levels.md run as they stand.
 Without --mpicc the MPI example is left out, and find_package is asked without its component.
 """
 import argparse
@@ -41,12 +42,43 @@ def expect(text, wanted, what):
 
 def runs_and_goes_on(what, command, directory, environment):
     """Runs it twice: from step 0, then from step 1000, where the first run ended."""
-    os.makedirs(directory)
+    os.makedirs(directory, exist_ok=True)
     local = os.path.join(directory, "local")
     environment = dict(environment, TAILRACE_LOCAL_DIR=local)
     expect(run(command, cwd=directory, env=environment), "going on at step 0", what)
     shutil.rmtree(local)     # as if the node had been replaced: the shared directory must do
     expect(run(command, cwd=directory, env=environment), "going on at step 1000", what + " (second run)")
+
+
+def a_lost_nodes_share_is_written(block, top, source, options, environment):
+    """docs/levels.md, "Try it on one machine", as it stands there; the names of the MPI library's commands are this
+    build's."""
+    directory = os.path.join(top, "try levels")
+    os.makedirs(directory)
+    shutil.copy(os.path.join(source, "examples", "heat.c"), directory)
+    for name, command in (("mpicc.mpich", options.mpicc), ("mpirun.mpich", options.mpiexec)):
+        if name not in block:
+            raise Failure("docs/levels.md does not use %s" % name)
+        block = block.replace(name, '"%s"' % command)
+    # The prefix of this test has a space, so what pkg-config says must be read once more by the shell.
+    flags = "$(pkg-config --cflags --libs tailrace_mpi)"
+    block = "\n".join("eval '%s' \"%s\"" % (line.replace(flags, ""), flags) if flags in line else line
+                      for line in block.split("\n"))
+    environment = dict(environment, PATH=os.path.join(top, "prefix", "bin") + os.pathsep + environment["PATH"])
+    # The program is killed by a clock. On a busy machine that may be before its second epoch: then it is tried again.
+    for _ in range(4):
+        said = run(["sh", "-c", block], cwd=directory, env=environment)
+        # The kill may fall while two epochs wait: then drain brings the newest of those that survive the loss.
+        waiting = re.findall(r"note: epoch (\d+) of .*protected by partner\); to bring it here, run `tailrace drain`",
+                             said)
+        if waiting:
+            break
+    else:
+        raise Failure("the killed program has left no newer protected epoch:\n%s" % said)
+    newest = max(waiting, key=int)
+    committed = "epoch %s of run 1 of job tailrace in %s: committed" % (newest, os.path.join(directory, "plate"))
+    expect(said, committed, "the block of docs/levels.md")
+    expect(said, "going on from step %s\n" % newest, "the run after the loss of a node:\n" + said)
 
 
 def manual_leads_to_pages(directory, with_mpi):
@@ -100,17 +132,65 @@ def one_sentence_below_cxx20(compiler, top, include, with_mpi):
         expect(done.stdout, "needs C++20 (-std=c++20)", header)
 
 
+def fortran_builds_and_runs(options, top, prefix, environment):
+    """The program of docs/fortran.md, built in both of its ways, runs and goes on."""
+    blocks = marked_blocks(os.path.join(options.source, "docs", "fortran.md"))
+    directory = os.path.join(top, "fortran")
+    os.makedirs(directory)
+    for name in ("example.f90", "fortran/CMakeLists.txt"):
+        with open(os.path.join(directory, os.path.basename(name)), "w", encoding="utf-8") as f:
+            f.write(blocks[name])
+    binary = os.path.join(directory, "build")
+    run([options.cmake, "-S", directory, "-B", binary, "-G", "Ninja", "-DCMAKE_PREFIX_PATH=" + prefix])
+    run([options.cmake, "--build", binary])
+    rest = blocks["fortran/pkg-config.sh"].strip().split(" ", 1)[1]
+    run(["sh", "-ec", 'cd "$1" && eval "\\"\\$2\\" %s"' % rest, "sh", directory, options.fortran], env=environment)
+    for how, place in (("find_package", binary), ("pkg-config", directory)):
+        runs_and_goes_on("the Fortran example by " + how,
+                         [options.mpiexec, "-n", "2", os.path.join(place, "simulation")],
+                         os.path.join(top, "run fortran " + how), environment)
+
+
+def veloc_builds_and_runs(options, top, prefix, environment):
+    """The program of docs/veloc.md, built in both of its ways, runs and goes on."""
+    blocks = marked_blocks(os.path.join(options.source, "docs", "veloc.md"))
+    directory = os.path.join(top, "veloc")
+    os.makedirs(directory)
+    for name in ("example.c", "CMakeLists.txt"):
+        with open(os.path.join(directory, name), "w", encoding="utf-8") as f:
+            f.write(blocks["veloc/" + name])
+    binary = os.path.join(directory, "build")
+    run([options.cmake, "-S", directory, "-B", binary, "-G", "Ninja", "-DCMAKE_PREFIX_PATH=" + prefix])
+    run([options.cmake, "--build", binary])
+    rest = blocks["veloc/pkg-config.sh"].strip().split(" ", 1)[1]
+    run(["sh", "-ec", 'cd "$1" && eval "\\"\\$2\\" %s"' % rest, "sh", directory, options.mpicc], env=environment)
+    for how, place in (("find_package", binary), ("pkg-config", directory)):
+        here = os.path.join(top, "run veloc " + how)
+        settings = {"VELOC_SCRATCH": os.path.join(here, "local"), "VELOC_MODE": "async",
+                    "VELOC_PERSISTENT": os.path.join(here, "persistent")}
+        # The example names this file; what it would say comes from the environment.
+        os.makedirs(here)
+        with open(os.path.join(here, "veloc.cfg"), "w", encoding="utf-8") as f:
+            f.write("# nothing\n")
+        runs_and_goes_on("the example for VELOC by " + how,
+                         [options.mpiexec, "-n", "2", os.path.join(place, "simulation")], here,
+                         dict(environment, **settings))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("--build", "--source", "--cmake", "--cc", "--cxx"):
         parser.add_argument(name, required=True)
     parser.add_argument("--mpicc")
     parser.add_argument("--mpiexec")
+    parser.add_argument("--veloc", action="store_true", help="VELOC's interface is built")
+    parser.add_argument("--fortran", help="the MPI library's compiler, if the Fortran module is built")
     options = parser.parse_args()
     with_mpi = bool(options.mpicc)
-    blocks = {name: block for page in ("README.md", os.path.join("docs", "linking.md"))
+    pages = ["README.md"] + [os.path.join("docs", page) for page in ("linking.md", "levels.md")]
+    blocks = {name: block for page in pages
               for name, block in marked_blocks(os.path.join(options.source, page)).items()}
-    for name in ("example.c", "example.cc", "CMakeLists.txt", "pkg-config.sh"):
+    for name in ("example.c", "example.cc", "CMakeLists.txt", "pkg-config.sh", "levels.sh"):
         if name not in blocks:
             raise Failure("no page has a block marked <!-- test: %s -->" % name)
 
@@ -173,6 +253,11 @@ def main():
             run(["sh", "-ec", command, "sh", by_hand, compiler], env=environment)
         programs["pkg-config"] = by_hand
 
+        if options.fortran:
+            fortran_builds_and_runs(options, top, prefix, environment)
+        if options.veloc:
+            veloc_builds_and_runs(options, top, prefix, environment)
+
         # 4. They run, and the installed tool finds what they wrote.
         for how, directory in programs.items():
             there = os.path.join(top, "run " + how)
@@ -185,6 +270,9 @@ def main():
             listing = run([os.path.join(prefix, "bin", "tailrace"), "ls",
                            os.path.join(there + " single", "plate")])
             expect(listing, "1000", "tailrace ls")
+        # 5. What a newcomer tries of levels. (Open MPI's launcher ends its ranks in another way.)
+        if with_mpi and "mpich" in options.mpicc:
+            a_lost_nodes_share_is_written(blocks["levels.sh"], top, options.source, options, environment)
     print("installed; the pages' examples build with find_package and pkg-config, run, and go on%s"
           % ("" if with_mpi else " (without MPI: the C++ example only)"))
     return 0

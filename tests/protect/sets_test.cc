@@ -41,6 +41,28 @@ TEST(RedundancyTest, OtherTextsAreRefused) {
         EXPECT_EQ(parse_redundancy(text).status().code(), Code::invalid_argument) << text;
 }
 
+// More sets would cost memory and would not survive the domain's loss either.
+TEST(SetsTest, NodesOfOneDomainAreInSetsOfTheSizeAskedFor) {
+    const std::vector<std::string> one_domain(16, "rack");
+    for (const auto& redundancy : {parity, solomon(2)}) {
+        const auto sets = make_sets(one_domain, redundancy, 8);
+        ASSERT_EQ(sets.sets.size(), 2u);
+        for (const auto& set : sets.sets) {
+            EXPECT_EQ(set.nodes.size(), 8u);
+            EXPECT_THAT(set.note, HasSubstr("8 of a set's 8 nodes are in the failure domain rack"));
+        }
+    }
+}
+
+// Five of nine nodes are in a rack. Sets of three survive the loss of two, so two of the rack may meet.
+TEST(SetsTest, ADomainIsSpreadAsFarAsItsLossNeeds) {
+    std::vector<std::string> domains(9, "rack");
+    for (size_t i = 0; i < 4; ++i) domains[i] = "m" + std::to_string(i);
+    const auto sets = make_sets(domains, solomon(2), 9);
+    ASSERT_EQ(sets.sets.size(), 3u);
+    for (const auto& set : sets.sets) EXPECT_THAT(set.note, IsEmpty());
+}
+
 TEST(SetsTest, NoneMakesNoSets) {
     EXPECT_THAT(make_sets(own_domains(5), none, 8).sets, IsEmpty());
     EXPECT_THAT(make_sets({}, parity, 8).sets, IsEmpty());

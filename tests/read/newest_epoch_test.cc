@@ -137,5 +137,23 @@ TEST_F(DirectoryTest, EveryEpochIsJudgedAndSortedAsARestoreTriesIt) {
     EXPECT_TRUE(goes_first(judged[0], judged[4])) << "what is left behind comes last";
 }
 
+// Once the files are listed, and before they are read, a session completes epoch 3 and removes epoch 1.
+TEST_F(DirectoryTest, AListingBesideASessionIsTrueOfOneMoment) {
+    write(epoch(1, 1));
+    write(epoch(2, 1));
+    const auto old = list_shared(*storage_, "/shared", "");
+    ASSERT_TRUE(old.ok());
+    ChangingStorage storage(storage_, 2, [&] {
+        write(epoch(3, 1));
+        for (const auto& file : old->front().files) ASSERT_TRUE(storage_->remove(file.path).ok());
+    });
+    const auto judged = judge_directory(storage, "/shared", "", [](const auto&) { return Status(); });
+    ASSERT_TRUE(judged.ok()) << judged.status().message();
+    std::vector<std::pair<EpochKey, Completeness>> seen;
+    for (const auto& one : judged->epochs) seen.emplace_back(one.found.key, one.completeness);
+    EXPECT_THAT(seen, ElementsAre(std::pair(EpochKey{2, 1}, Completeness::complete),
+                                  std::pair(EpochKey{3, 1}, Completeness::complete)));
+}
+
 }  // namespace
 }  // namespace tailrace::internal

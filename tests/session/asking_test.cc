@@ -176,6 +176,20 @@ TEST_P(AskingTest, AHaltFileIsObeyedOnceByAllRanks) {
     EXPECT_FALSE(read_halt(*machines.shared, halted.config.shared_dir).value()) << "the next run goes on";
 }
 
+TEST_P(AskingTest, ASessionClearsAwayWhatADeadOneLeftOfAHaltFile) {
+    auto halted = job(1, 1);
+    const auto& directory = halted.config.shared_dir;
+    ASSERT_TRUE(machines.shared->make_directories(directory).ok());
+    ASSERT_TRUE(write_halt(*machines.shared, directory, {.id = 5}).ok());
+    ASSERT_TRUE(machines.shared
+                    ->rename(join_path(directory, "tailrace.halt"),
+                             join_path(directory, "tailrace.halt.obeyed.00000000.0000000000000001"))
+                    .ok());
+    run(halted, [&](Checkpointer& session) { EXPECT_TRUE(session.close().ok()); });
+    EXPECT_TRUE(read_halt(*machines.shared, directory).value()) << "the dead one had obeyed another order";
+    EXPECT_EQ(machines.shared->list(directory)->size(), 1u);
+}
+
 TEST_P(AskingTest, AHaltFileIsNoEpoch) {
     auto halted = job(1, 1);
     ASSERT_TRUE(machines.shared->make_directories(halted.config.shared_dir).ok());

@@ -126,6 +126,75 @@ TEST_P(CaptureTest, RegionsOfEverySizeArriveWithTheirChecksumsAlsoInARecycledPar
     }
 }
 
+// A region whose bytes lie in a file. The file may be shorter than it is said to be.
+RegionSource region_in_file(MemoryStorage& storage, const std::string& name, std::span<const std::byte> data,
+                            uint64_t bytes) {
+    const auto path = "/f/" + name;
+    auto file = storage.open(path, {Access::write, DirectIo::off});
+    EXPECT_TRUE(file.ok() && (*file)->write_at(data, 0).ok() && (*file)->close().ok());
+    RegionSource region;
+    region.name = name;
+    region.file = FileBytes{bytes, [&storage, path] { return storage.open(path, {}); }};
+    return region;
+}
+
+TEST_P(CaptureTest, RegionsInFilesArriveLikeThoseInMemory) {
+    MemoryStorageOptions memory_options;
+    memory_options.offer_map = GetParam().map;
+    MemoryStorage storage(memory_options);
+    ASSERT_TRUE(storage.make_directories("/l").ok() && storage.make_directories("/f").ok());
+    Capture capture(storage, {"/l", GetParam().threads, GetParam().checksum, false});
+    std::vector<std::vector<std::byte>> data;
+    for (const uint64_t bytes : {0, 1, 65, 262144, 262145, 700, 1048576, 9 << 20, 700, 13 << 20})
+        data.push_back(content(1, 2, static_cast<int>(data.size()), bytes));
+    std::vector<RegionSource> regions;
+    for (size_t i = 0; i < data.size(); ++i) {
+        const auto name = "r" + std::to_string(i);
+        regions.push_back(i % 3 == 2 ? RegionSource{name, data[i], std::nullopt}
+                                     : region_in_file(storage, name, data[i], data[i].size()));
+    }
+    auto part = capture.capture(header_for(1), regions, std::nullopt);
+    ASSERT_TRUE(part.ok()) << part.status().to_string();
+    expect_part(storage, *part, data, GetParam().checksum);
+}
+
+TEST_P(CaptureTest, AFileThatEndsEarlyFailsTheCapture) {
+    MemoryStorageOptions memory_options;
+    memory_options.offer_map = GetParam().map;
+    MemoryStorage storage(memory_options);
+    ASSERT_TRUE(storage.make_directories("/l").ok() && storage.make_directories("/f").ok());
+    Capture capture(storage, {"/l", GetParam().threads, GetParam().checksum, false});
+    for (const uint64_t bytes : {1000, 9 << 20}) {
+        const auto data = content(1, 2, 0, bytes - 1);
+        const std::vector<RegionSource> regions{region_in_file(storage, "short", data, bytes)};
+        const auto part = capture.capture(header_for(1), regions, std::nullopt);
+        EXPECT_EQ(part.status().code(), Code::io_error);
+        EXPECT_THAT(part.status().message(), HasSubstr("'/f/short' ends after"));
+        EXPECT_THAT(*storage.list("/l"), SizeIs(0));
+    }
+}
+
+// `open` fails when the file has changed. Each region here is opened once for its bytes, and once after.
+TEST_P(CaptureTest, AFileThatHasChangedWhenTheCopyIsDoneFailsTheCapture) {
+    MemoryStorageOptions memory_options;
+    memory_options.offer_map = GetParam().map;
+    MemoryStorage storage(memory_options);
+    ASSERT_TRUE(storage.make_directories("/l").ok() && storage.make_directories("/f").ok());
+    Capture capture(storage, {"/l", GetParam().threads, GetParam().checksum, false});
+    for (const uint64_t bytes : {0, 1000}) {
+        auto region = region_in_file(storage, "changing", content(1, 2, 0, bytes), bytes);
+        int opened = 0;
+        region.file->open = [before = region.file->open, bytes, &opened]() -> Result<std::unique_ptr<File>> {
+            if (++opened > (bytes > 0 ? 1 : 0)) return Status(Code::io_error, "it has changed");
+            return before();
+        };
+        const std::vector<RegionSource> regions{region};
+        const auto part = capture.capture(header_for(1), regions, std::nullopt);
+        EXPECT_EQ(part.status().code(), Code::io_error);
+        EXPECT_THAT(*storage.list("/l"), SizeIs(0));
+    }
+}
+
 // What lies between a piece's elements is not saved. Rows are short, long, and single elements; the region is
 // small, and large enough for several threads.
 TEST_P(CaptureTest, StridedRegionsArriveAsTheirElementsInOrder) {

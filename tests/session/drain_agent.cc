@@ -123,7 +123,7 @@ void DrainAgent::make_pass() {
     PassSummary summary;
     std::string directory, words;
     NodeDrain drain(config_, local_, shared_);
-    drain.watch([&](const DrainedEpoch& epoch, uint64_t bytes) {
+    drain.watch([&](const DrainedEpoch& epoch, uint64_t, uint64_t bytes) {
         auto& most = known_[{directory, epoch.key}].most_bytes;
         if (bytes > most) ++progress_;
         most = std::max(most, bytes);
@@ -132,7 +132,8 @@ void DrainAgent::make_pass() {
     // The newest goes first where an agent is to end soon.
     const auto order =
         random_number() % 4 == 0 ? NodeDrain::Order::newest_first : NodeDrain::Order::oldest_first;
-    const auto directories = directories_to_drain(*local_, config_.local_dir);
+    std::vector<std::string> skipped;
+    const auto directories = directories_to_drain(*local_, config_.local_dir, skipped);
     for (const auto& next : directories.ok() ? *directories : std::vector<std::string>()) {
         directory = next;
         const auto pass = drain.pass(directory, stop, order);
@@ -147,7 +148,7 @@ void DrainAgent::make_pass() {
             words +=
                 fmt::format("{} in {}: state {}{}; ", to_string(epoch.key), directory,
                             static_cast<int>(epoch.state), epoch.why.ok() ? "" : ", " + epoch.why.message());
-            for (const auto& other : epoch.waiting_for) words += "waits for " + other + "; ";
+            if (!epoch.waiting_for.empty()) words += "waits for " + to_string(epoch.waiting_for) + "; ";
         }
         if (!pass->busy.ok()) words += directory + ": " + pass->busy.message() + "; ";
         summary.busy += pass->busy.ok() ? 0 : 1;

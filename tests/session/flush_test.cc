@@ -40,8 +40,14 @@ TEST(FlushTest, EveryNthSaveGoesToTheSharedTierAndTheOthersStayLocal) {
             EXPECT_THAT(session.state(2)->note, HasSubstr("by shared_every"));
             expect_restored(session, std::nullopt, 5);
             ASSERT_TRUE(session.close().ok());
+            EXPECT_EQ(session.state(3)->state, EpochState::kept_local);
+            EXPECT_EQ(session.state(5)->state, EpochState::committed) << "the newest";
         });
-        EXPECT_THAT(shared_names(machines, job.config), testing::SizeIs(2 * job.config.files));
+        EXPECT_THAT(shared_names(machines, job.config), testing::SizeIs(3 * job.config.files));
+        Machines elsewhere;
+        elsewhere.shared = machines.shared;
+        run(job_on(elsewhere, job.hosts),
+            [&](Checkpointer& session) { expect_restored(session, std::nullopt, 5); });
     }
 }
 

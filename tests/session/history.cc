@@ -248,6 +248,11 @@ class History {
         (void)session.wait_all(for_ever);
         for (int i = 0; i < course.saves; ++i) checks_.note(session, epoch_of(i), false);
         const auto closed = session.close();
+        // Whatever shared_every and the queue have said of it.
+        if (closed.ok() && course.saves > 0) {
+            EXPECT_EQ(session.state(epoch_of(course.saves - 1))->state, EpochState::committed)
+                << "rank " << rank;
+        }
         if (course.faults) return;
         const bool all_fit = std::none_of(course.misfits.begin(), course.misfits.end(),
                                           [](const auto& misfit) { return misfit.has_value(); });

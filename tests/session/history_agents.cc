@@ -260,7 +260,8 @@ std::vector<HistoryAgents::Planned> HistoryAgents::find_planned() {
     std::map<std::pair<EpochKey, uint64_t>, Found> found;
     for (const auto& [host, storage] : machines_.local) {
         if (!lives(host)) continue;
-        const auto directories = directories_to_drain(*storage, config_.local_dir);
+        std::vector<std::string> skipped;
+        const auto directories = directories_to_drain(*storage, config_.local_dir, skipped);
         if (!directories.ok()) continue;
         for (const auto& directory : *directories) {
             const auto records = list_plan_records(*storage, directory);
@@ -271,6 +272,7 @@ std::vector<HistoryAgents::Planned> HistoryAgents::find_planned() {
                 auto& epoch = found[{record.key, record.run_uid}];
                 epoch.planned.key = record.key;
                 epoch.planned.keep_shared = record.keep_shared;
+                epoch.planned.local = recorded.local;
                 epoch.nodes.insert(record.node);
                 epoch.node_count = record.node_count;
             }
@@ -291,6 +293,7 @@ bool HistoryAgents::is_sound(Storage& storage, const std::string& directory, con
 }
 
 // It is there, or so many newer ones are that it need not be, or a later run has gone on from an older one.
+// For one that was kept in the node-local tier, one newer is enough.
 bool HistoryAgents::is_finished(const Planned& planned) {
     const auto listed = list_shared(*machines_.shared, config_.shared_dir, config_.name);
     if (!listed.ok()) return false;
@@ -301,7 +304,7 @@ bool HistoryAgents::is_finished(const Planned& planned) {
         if (files.key.run > planned.key.run && files.key.epoch <= planned.key.epoch) return true;
         newer += planned.key < files.key;
     }
-    return planned.keep_shared > 0 && newer >= planned.keep_shared;
+    return (planned.keep_shared > 0 && newer >= planned.keep_shared) || (planned.local && newer > 0);
 }
 
 uint64_t HistoryAgents::progress() {

@@ -72,6 +72,7 @@ class HistoryAgents {
     struct Planned {
         EpochKey key;
         uint32_t keep_shared = 0;
+        bool local = false;  // kept in the node-local tier
     };
     class Door;
 

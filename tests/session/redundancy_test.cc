@@ -42,6 +42,7 @@ class RedundancyTest : public ::testing::TestWithParam<Case> {
         auto made = job_on(machines_, std::move(hosts));
         made.config.redundancy = GetParam().redundancy;
         made.config.redundancy_set = 4;
+        made.config.flush_at_close = false;
         made.config.shared_every = shared_every;  // epoch 1 goes to the shared directory, later ones stay
         made.config.keep_local = 3;
         made.concurrent = GetParam().concurrent;

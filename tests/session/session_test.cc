@@ -584,5 +584,16 @@ TEST(SessionTest, WithoutThreadsOpenFailsWithASentence) {
     EXPECT_THAT(opened.status().message(), HasSubstr("starting the threads of the background"));
 }
 
+TEST(SessionTest, RanksThatWantDifferentThingsOfAnEpochAreToldSo) {
+    Machines machines;
+    run(job_on(machines, hosts_of(2, 1)), [&](Checkpointer& session) {
+        State state;
+        ASSERT_TRUE(save(session, state, 1).ok());
+        const auto reader = session.restore_and_use(std::nullopt, session.rank() == 0, {});
+        EXPECT_EQ(reader.status().code(), Code::invalid_argument);
+        EXPECT_THAT(reader.status().message(), HasSubstr("what any rank saved of the newest epoch"));
+    });
+}
+
 }  // namespace
 }  // namespace tailrace::internal

@@ -152,6 +152,92 @@ TEST(SpoiledFilesTest, ADamagedEpochOfTheSharedTierCostsNoCapturedOne) {
     }
 }
 
+class DamagedButCapturedTest : public ::testing::Test {
+  protected:
+    void SetUp() override {
+        job_.config.files = 2;
+        job_.config.keep_local = 2;
+        run(job_, [&](Checkpointer& session) {
+            State state;
+            for (const uint64_t epoch : {1, 2}) ASSERT_TRUE(save(session, state, epoch).ok());
+        });
+    }
+    std::string path(uint32_t index) const {
+        return join_path(job_.config.shared_dir, to_string(SharedFileName{"job", {2, 1}, index, 2, false}));
+    }
+    std::vector<std::byte> bytes_of(uint32_t index) const {
+        const auto file = machines_.shared->open(path(index), {Access::read, DirectIo::off});
+        EXPECT_TRUE(file.ok());
+        std::vector<std::byte> bytes((*file)->size().value());
+        EXPECT_TRUE((*file)->read_at(bytes, 0).ok());
+        return bytes;
+    }
+    void write(uint32_t index, std::span<const std::byte> bytes, uint64_t size) {
+        const auto file = machines_.shared->open(path(index), {Access::write, DirectIo::off});
+        ASSERT_TRUE(file.ok());
+        ASSERT_TRUE((*file)->write_at(bytes, 0).ok());
+        ASSERT_TRUE((*file)->truncate(size).ok());
+    }
+    // Whether epoch 2 can be read from the shared directory.
+    Status loaded() const {
+        const auto listed = list_shared(*machines_.shared, job_.config.shared_dir, "job");
+        for (const auto& files : listed.value())
+            if (files.key == EpochKey{2, 1}) return load_shared_epoch(*machines_.shared, files).status();
+        return Status(Code::not_found, "no file of it");
+    }
+    void open_and_restore() {
+        run(job_, [&](Checkpointer& session) {
+            expect_restored(session, std::nullopt, 2);
+            EXPECT_TRUE(session.close().ok());
+        });
+    }
+
+    Machines machines_;
+    Job job_ = job_on(machines_, hosts_of(2, 1));
+};
+
+TEST_F(DamagedButCapturedTest, TheNextSessionWritesItAgain) {
+    const auto good = bytes_of(1);
+    auto bad_head = good, bad_index = good;
+    for (size_t i = 100; i < 200; ++i) bad_head[i] ^= std::byte{0x55};
+    const auto head = read_shared_head(*machines_.shared, path(1));
+    ASSERT_TRUE(head.ok());
+    bad_index[index_offset(head->header, 0) + 40] ^= std::byte{1};
+    struct Damage {
+        const char* name;
+        std::vector<std::byte> bytes;
+    };
+    for (const auto& damage : {Damage{"empty", {}}, Damage{"head", bad_head}, Damage{"index", bad_index},
+                               Damage{"cut", {good.begin(), good.begin() + 5000}}}) {
+        SCOPED_TRACE(damage.name);
+        write(1, damage.bytes, damage.bytes.size());
+        ASSERT_FALSE(loaded().ok());
+        open_and_restore();
+        EXPECT_TRUE(loaded().ok()) << loaded().to_string();
+    }
+}
+
+// Somebody may have put it there, and may want it back.
+TEST_F(DamagedButCapturedTest, AFileOfAnotherProgramUnderItsNameStays) {
+    Machines others;
+    auto job = job_on(others, hosts_of(2, 1));
+    job.config = job_.config;
+    run(job, [&](Checkpointer& session) {
+        State state;
+        for (const uint64_t epoch : {1, 2}) ASSERT_TRUE(save(session, state, epoch).ok());
+    });
+    const auto theirs = others.shared->open(path(1), {Access::read, DirectIo::off});
+    ASSERT_TRUE(theirs.ok());
+    std::vector<std::byte> foreign((*theirs)->size().value());
+    ASSERT_TRUE((*theirs)->read_at(foreign, 0).ok());
+    write(1, foreign, foreign.size());
+    ASSERT_FALSE(loaded().ok());
+    const auto own = bytes_of(0);
+    open_and_restore();
+    EXPECT_EQ(bytes_of(1), foreign);
+    EXPECT_EQ(bytes_of(0), own);
+}
+
 // Heads and tables are sound, so only who has read the data knows. What a restore could not read pushes no
 // older epoch out.
 TEST(SpoiledFilesTest, AnEpochThatARestoreFoundDamagedDoesNotCountForRetention) {

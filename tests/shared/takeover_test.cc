@@ -2,8 +2,10 @@
 // and nobody takes it for incomplete meanwhile.
 #include "shared/takeover.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <functional>
@@ -14,6 +16,7 @@
 #include "read/epoch_builder.h"
 #include "shared/inventory.h"
 #include "storage/forwarding_storage.h"
+#include "storage/scratch.h"
 
 namespace tailrace::internal {
 namespace {
@@ -241,6 +244,30 @@ TEST_F(TakeoverTest, SharesAreLockedByNodeAndTheLocksGoWithTheirEpoch) {
     EXPECT_EQ(locks(), 1);
     ASSERT_TRUE(clear_takeovers(*memory_, "/s", "job").ok());
     EXPECT_EQ(locks(), 0);
+}
+
+// Somebody has made it. Whoever opens a session must learn what to do.
+TEST(TakeoverNameTest, WhatHasTheNameOfATakeoverOrItsLockAndIsNoFileIsNamedAndToBeRemoved) {
+    const SharedFileName file{"job", key, 0, 1, false};
+    for (const auto& name : {takeover_name(file), to_string(TakeoverLockName{"job", key})})
+        for (const bool pipe : {false, true}) {
+            SCOPED_TRACE(fmt::format("{} {}", name, pipe));
+            const test::ScratchDirectory scratch;
+            auto storage = *make_system_storage({.engine = IoEngine::posix});
+            const auto path = join_path(scratch.path(), name);
+            ASSERT_EQ(pipe ? mkfifo(path.c_str(), 0600) : mkdir(path.c_str(), 0700), 0);
+            const bool lock = parse_takeover_lock_name(name).has_value();
+            if (pipe && lock) {
+                EXPECT_TRUE(clear_takeovers(*storage, scratch.path(), "job").ok()) << "removed as a file";
+                continue;
+            }
+            std::vector<Status> all{clear_takeovers(*storage, scratch.path(), "job")};
+            if (lock) all.push_back(lock_share(*storage, scratch.path(), "job", key, 0).status());
+            for (const auto& failed : all) {
+                EXPECT_THAT(failed.message(), testing::HasSubstr(path));
+                EXPECT_THAT(failed.message(), testing::HasSubstr("something else has it: remove that"));
+            }
+        }
 }
 
 }  // namespace

@@ -76,10 +76,12 @@ TEST_P(HistoriesTest, EveryOneRestoresACommittedEpochBitForBitOrTellsTheTruth) {
               << ", refused for their arrays: " << all.misfits
               << ", protected and kept although machines were lost: " << all.rebuilt << "\n";
     EXPECT_GT(all.restored, here);
-    EXPECT_GT(all.misfits, here / 20);
-    EXPECT_GT(all.drained, here / 50);
-    EXPECT_GT(all.rebuilt, here / 100);
     EXPECT_GT(all.announced, here);
+    // These are rarer, and a few histories say nothing about how rare they are.
+    const uint64_t many = here < 1000 ? 0 : here;
+    EXPECT_GT(all.misfits, many / 20);
+    EXPECT_GT(all.drained, many / 50);
+    EXPECT_GT(all.rebuilt, many / 100);
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, HistoriesTest, ::testing::Range<uint64_t>(0, cases));

@@ -15,11 +15,11 @@ namespace {
 
 using TimePoint = SteadyClock::time_point;
 
-// One end of a transfer. Both ends have the same other() when they have met.
+// One end of a transfer.
 struct End {
     std::span<std::byte> memory;  // a sender's is only read
-    std::shared_ptr<End> other;
-    TimePoint due;  // once met
+    std::shared_ptr<End> other;   // from when they have met until the bytes are moved or taken back
+    TimePoint due;                // once met
     bool sends = false, complete = false;
     Status failure;
     uint64_t moved_bytes = 0;
@@ -46,10 +46,19 @@ struct Rank {
     bool signalled = false, lost = false, left = false;
 };
 
+// A collective call, as all ranks must make it.
+struct CollectiveCall {
+    enum Kind { allgather, broadcast, exchange } kind;
+    int root = 0;
+    bool operator==(const CollectiveCall&) const = default;
+};
+
 struct Gathering {
+    CollectiveCall call{};  // the first rank's
     std::vector<std::vector<std::byte>> parts;
     size_t arrived = 0;
     bool complete = false;
+    Status failure;  // why it never completes
 };
 
 }  // namespace
@@ -161,6 +170,7 @@ class Network::Wires {
                 due.erase(found);
             signal(number);
         }
+        separate(end);
     }
 
     void take_back(Channel channel, End& end) {
@@ -171,8 +181,7 @@ class Network::Wires {
                 if (const auto found = std::find(due.begin(), due.end(), end.due); found != due.end())
                     due.erase(found);
             }
-            end.other->other.reset();  // it never completes
-            end.other.reset();
+            separate(end);  // it never completes
             return;
         }
         const auto found = transfers.find(channel);
@@ -182,25 +191,39 @@ class Network::Wires {
         if (found->second.first.empty() && found->second.second.empty()) transfers.erase(found);
     }
 
-    Result<std::vector<std::vector<std::byte>>> gather(int number, std::span<const std::byte> mine) {
+    Result<std::vector<std::vector<std::byte>>> gather(int number, CollectiveCall call,
+                                                       std::span<const std::byte> mine) {
         executor.pause();
         TAILRACE_TRY(check(number));
         const auto here = gathering;
+        TAILRACE_TRY(all_here());
+        if (here->arrived == 0) here->call = call;
+        if (here->call != call) give_up_gathering(number, call);
         here->parts[static_cast<size_t>(number)].assign(mine.begin(), mine.end());
-        if (++here->arrived == hosts.size()) {
+        if (++here->arrived == hosts.size() && here->failure.ok()) {
             here->complete = true;
             gathering = next_gathering();
             executor.wake(here.get(), true);
         }
         while (!here->complete) {
             TAILRACE_TRY(check(number));
-            if (const int gone = left(); gone >= 0)
-                return Status(Code::transport,
-                              fmt::format("a collective call of {} ranks cannot complete: rank {} has left",
-                                          size(), gone));
+            TAILRACE_TRY(here->failure);
+            TAILRACE_TRY(all_here());
             executor.wait(here.get(), std::nullopt);
         }
         return here->parts;
+    }
+
+    // In a real job they would wait for ever, or take each other's bytes.
+    void give_up_gathering(int number, CollectiveCall call) {
+        gathering->failure =
+            Status(Code::transport,
+                   fmt::format("ranks meet in different collective calls: rank {} comes with {} (root "
+                               "{}), and others with {} (root {})",
+                               number, static_cast<int>(call.kind), call.root,
+                               static_cast<int>(gathering->call.kind), gathering->call.root));
+        if (on_differing_calls) on_differing_calls(gathering->failure.message());
+        executor.wake(std::exchange(gathering, next_gathering()).get(), true);
     }
 
     void leave(int number) {
@@ -219,17 +242,26 @@ class Network::Wires {
     const bool concurrent;
     CreditWatch* const watch;
     bool ended = false, credits_to_double = false;
+    std::function<void(const std::string&)> on_differing_calls;
 
   private:
+    // Each end keeps the other: without this, neither would ever be freed.
+    static void separate(End& end) {
+        end.other->other.reset();
+        end.other.reset();
+    }
     std::shared_ptr<Gathering> next_gathering() const {
         auto next = std::make_shared<Gathering>();
         next->parts.resize(hosts.size());
         return next;
     }
-    int left() const {
+    Status all_here() const {
         for (size_t number = 0; number < ranks.size(); ++number)
-            if (ranks[number].left) return static_cast<int>(number);
-        return -1;
+            if (ranks[number].left)
+                return Status(Code::transport,
+                              fmt::format("a collective call of {} ranks cannot complete: rank {} has left",
+                                          size(), number));
+        return {};
     }
     std::chrono::nanoseconds flight() {
         return costs.latency +
@@ -354,16 +386,20 @@ class Network::WireTransport final : public Transport {
 
     Result<std::vector<std::vector<std::byte>>> allgather(std::span<const std::byte> mine) override {
         const VirtualExecutor::OwnWork own;
-        return wires_->gather(rank_, mine);
+        return wires_->gather(rank_, {exchanging_ ? CollectiveCall::exchange : CollectiveCall::allgather},
+                              mine);
     }
     Status exchange(std::span<const Outgoing> sends, std::span<const Incoming> receives) override {
-        return exchange_by_allgather(*this, sends, receives);
+        exchanging_ = true;
+        const Status exchanged = exchange_by_allgather(*this, sends, receives);
+        exchanging_ = false;
+        return exchanged;
     }
     Result<std::vector<std::byte>> broadcast(int root, std::span<const std::byte> bytes) override {
         const VirtualExecutor::OwnWork own;
         TAILRACE_TRY(check_rank("broadcasting from", root));
-        TAILRACE_ASSIGN(auto parts,
-                        wires_->gather(rank_, root == rank_ ? bytes : std::span<const std::byte>()));
+        TAILRACE_ASSIGN(auto parts, wires_->gather(rank_, {CollectiveCall::broadcast, root},
+                                                   root == rank_ ? bytes : std::span<const std::byte>()));
         return std::move(parts[static_cast<size_t>(root)]);
     }
 
@@ -382,6 +418,7 @@ class Network::WireTransport final : public Transport {
 
     const std::shared_ptr<Wires> wires_;
     const int rank_;
+    bool exchanging_ = false;
 };
 
 Network::Network(VirtualExecutor& executor, std::vector<std::string> hosts, NetworkCosts costs,
@@ -400,6 +437,10 @@ void Network::lose(int rank) {
     wires_->rank(rank).lost = true;
     wires_->rank(rank).messages.clear();
     wires_->wake_all();
+}
+
+void Network::on_differing_calls(std::function<void(const std::string&)> tell) {
+    wires_->on_differing_calls = std::move(tell);
 }
 
 void Network::double_credits() {

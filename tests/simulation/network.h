@@ -10,6 +10,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -33,6 +34,9 @@ class Network {
     ~Network();
     // One for each rank. They keep what they need of the network alive.
     std::vector<std::unique_ptr<Transport>> transports();
+    // `tell` hears of ranks that meet in different collective calls, which then fail. In a real job they
+    // would wait for ever, or take each other's bytes.
+    void on_differing_calls(std::function<void(const std::string&)> tell);
     void lose(int rank);
     void end();
     // A fault to be found: from now on each message that gives a credit comes twice.

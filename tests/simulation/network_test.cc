@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <string>
 
 #include "threads/worker.h"
@@ -79,6 +80,33 @@ TEST(NetworkTest, WhoIsLostIsNotHeardOfAndEndingTellsAll) {
         EXPECT_FALSE(transports[0]->post(1, word).ok());
         EXPECT_FALSE(transports[0]->allgather(word).ok());
     });
+}
+
+TEST(NetworkTest, RanksThatMeetInDifferentCollectiveCallsAreFound) {
+    using Call = std::function<void(Transport&)>;
+    const std::vector<std::byte> word(1);
+    const Call gather = [&](Transport& transport) { (void)transport.allgather(word); };
+    const Call from_0 = [&](Transport& transport) { (void)transport.broadcast(0, word); };
+    const Call from_1 = [&](Transport& transport) { (void)transport.broadcast(1, word); };
+    const Call exchange = [&](Transport& transport) { (void)transport.exchange({}, {}); };
+    const std::vector<Call> calls{gather, from_0, from_1, exchange};
+    for (size_t first = 0; first < calls.size(); ++first) {
+        for (size_t second = 0; second < calls.size(); ++second) {
+            bool found = false;
+            VirtualExecutor executor(1, {});
+            executor.run([&] {
+                Network network(executor, {"a", "b"}, {}, true);
+                network.on_differing_calls([&](const std::string&) { found = true; });
+                auto transports = network.transports();
+                std::vector<Worker> threads;
+                for (const size_t rank : {0, 1})
+                    threads.emplace_back("rank", Priority{}, [&, rank](const std::stop_token&) {
+                        calls[rank == 0 ? first : second](*transports[rank]);
+                    });
+            });
+            EXPECT_EQ(found, first != second) << first << " and " << second;
+        }
+    }
 }
 
 }  // namespace

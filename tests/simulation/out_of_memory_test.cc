@@ -33,8 +33,8 @@ constexpr uint64_t region_bytes = 40'000;
 
 class OutOfMemory {
   public:
-    OutOfMemory(int ranks, bool concurrent, uint64_t failures)
-        : ranks_(ranks), concurrent_(concurrent), failures_(failures) {}
+    OutOfMemory(int ranks, bool concurrent, uint64_t failures, const char* redundancy)
+        : ranks_(ranks), concurrent_(concurrent), failures_(failures), redundancy_(redundancy) {}
 
     // Runs a job that saves two epochs and one that restores, and returns how many allocations the part that
     // is to fail has.
@@ -119,6 +119,7 @@ class OutOfMemory {
             return timed(machines.local.at(host), server);
         };
         job.config.files = 1;
+        job.config.redundancy = redundancy_;
         // No path or name fits into a string itself, so each copy is an allocation.
         job.config.name = "a-job-with-a-name-of-some-length";
         job.config.local_dir = "/node-local directory of that job";
@@ -147,6 +148,7 @@ class OutOfMemory {
     const int ranks_;
     const bool concurrent_;
     const uint64_t failures_;
+    const char* const redundancy_;
     bool memory_fails_ = false;
     uint64_t committed_ = 0;
 };
@@ -156,16 +158,18 @@ struct Case {
     int ranks;
     bool concurrent, in_save, in_restore;
     uint64_t failures;  // how many allocations fail, one after the other
+    const char* redundancy = "none";
 };
 
 class OutOfMemoryTest : public ::testing::TestWithParam<Case> {};
 
 TEST_P(OutOfMemoryTest, EveryAllocationMayFail) {
     if (std::getenv("TAILRACE_LOG") == nullptr) set_log_level(LogLevel::off);
-    const auto [name, ranks, concurrent, in_save, in_restore, failures] = GetParam();
-    const uint64_t all = OutOfMemory(ranks, concurrent, failures).run(0, in_save, in_restore);
+    const auto [name, ranks, concurrent, in_save, in_restore, failures, redundancy] = GetParam();
+    const uint64_t all = OutOfMemory(ranks, concurrent, failures, redundancy).run(0, in_save, in_restore);
     if (const char* single = std::getenv("TAILRACE_ALLOCATION")) {
-        OutOfMemory(ranks, concurrent, failures).run(std::strtoull(single, nullptr, 10), in_save, in_restore);
+        OutOfMemory(ranks, concurrent, failures, redundancy)
+            .run(std::strtoull(single, nullptr, 10), in_save, in_restore);
         return;
     }
     std::cout << "each of " << all << " allocations\n";
@@ -180,7 +184,7 @@ TEST_P(OutOfMemoryTest, EveryAllocationMayFail) {
         ASSERT_GE(child, 0);
         if (child == 0) {
             while (!HasFailure() && ++*reached <= all)
-                OutOfMemory(ranks, concurrent, failures).run(*reached, in_save, in_restore);
+                OutOfMemory(ranks, concurrent, failures, redundancy).run(*reached, in_save, in_restore);
             _exit(HasFailure() ? 1 : 0);
         }
         int status = 0;
@@ -202,7 +206,9 @@ INSTANTIATE_TEST_SUITE_P(Parts, OutOfMemoryTest,
                                            Case{"ManyOnOneRank", 1, true, true, false, 40},
                                            Case{"ManyOnFourRanks", 4, true, true, false, 40},
                                            Case{"ManyInACollectiveSave", 4, false, true, false, 40},
-                                           Case{"ManyInARestore", 4, true, false, true, 40}),
+                                           Case{"ManyInARestore", 4, true, false, true, 40},
+                                           Case{"ProtectionOnFourRanks", 4, true, true, false, 1, "partner"},
+                                           Case{"CollectiveProtection", 4, false, true, false, 1, "partner"}),
                          [](const ::testing::TestParamInfo<Case>& tried) {
                              return std::string(tried.param.name);
                          });

@@ -37,9 +37,11 @@ std::shared_ptr<Storage> SimulatedStage::mount(std::shared_ptr<Storage> storage,
 std::vector<std::unique_ptr<Transport>> SimulatedStage::connect(const std::vector<std::string>& hosts,
                                                                 bool concurrent, const Config& config) {
     hosts_ = hosts;
-    credits_ = std::make_unique<CreditWatch>(CreditWatch::Bounds{config.buffers, config.buffer_bytes},
-                                             [](const std::string& what) { ADD_FAILURE() << what; });
+    const auto broken = [](const std::string& what) { ADD_FAILURE() << what; };
+    credits_ =
+        std::make_unique<CreditWatch>(CreditWatch::Bounds{config.buffers, config.buffer_bytes}, broken);
     network_ = std::make_unique<Network>(executor_, hosts, network_costs_, concurrent, credits_.get());
+    network_->on_differing_calls(broken);
     if (planted_fault == PlantedFault::credits_twice) network_->double_credits();
     return network_->transports();
 }

@@ -92,6 +92,23 @@ TEST_F(OwnDirectoriesTest, WhatIsMadeIsClosedToOthersWhateverTheUmask) {
     }
 }
 
+TEST_F(OwnDirectoriesTest, ElsewhereAFileGetsTheRightsThatAreAskedForWhateverTheUmask) {
+    const std::string path = elsewhere_ / "shared";
+    OpenOptions how{Access::write, DirectIo::off};
+    for (const uint32_t rights : {0600u, 0664u, 0u}) {
+        how.rights = rights;
+        const mode_t before = umask(022);
+        TAILRACE_EXPECT_OK(storage_->open(path, how));
+        EXPECT_EQ(usual_file_rights(), 0644u);
+        umask(before);
+        EXPECT_EQ(mode_of(path), rights == 0 ? 0664u : rights);
+    }
+    how.rights = 0666;
+    TAILRACE_ASSERT_OK(storage_->make_directories(own_));
+    TAILRACE_EXPECT_OK(storage_->open(own_ + "/a", how));
+    EXPECT_EQ(mode_of(own_ + "/a"), 0600u) << "a directory of our own";
+}
+
 TEST_F(OwnDirectoriesTest, AMissingCommonDirectoryIsMadeForThisUserAlone) {
     const std::string in = common_ / "x";
     TAILRACE_ASSERT_OK(make_posix_storage({.own_in = in})->make_directories(in + "/own"));
@@ -154,6 +171,11 @@ TEST_F(OwnDirectoriesTest, ACommonDirectoryThatAnybodyMayRearrangeIsRefused) {
     ASSERT_EQ(chmod(common_.path().c_str(), 0777), 0);
     TAILRACE_EXPECT_FAILS(storage_->make_directories(own_), Code::invalid_argument, "no sticky bit");
     EXPECT_EQ(mode_of(own_), 0u);
+    ASSERT_EQ(mkdir(own_.c_str(), 0700), 0);
+    TAILRACE_EXPECT_FAILS(storage_->list(common_.path()), Code::invalid_argument, "no sticky bit");
+    TAILRACE_EXPECT_FAILS(storage_->list(own_), Code::invalid_argument, "no sticky bit");
+    TAILRACE_EXPECT_FAILS(storage_->open(own_ + "/a", {Access::write, DirectIo::off}), Code::invalid_argument,
+                          "no sticky bit");
 }
 
 TEST_F(OwnDirectoriesTest, ADirectoryThatIsReplacedIsCheckedAgain) {
@@ -167,6 +189,21 @@ TEST_F(OwnDirectoriesTest, ADirectoryThatIsReplacedIsCheckedAgain) {
     ASSERT_EQ(unlink(own_.c_str()), 0);
     TAILRACE_ASSERT_OK(storage_->make_directories(own_));
     TAILRACE_EXPECT_OK(storage_->open(own_ + "/a", {Access::write, DirectIo::off}));
+}
+
+TEST_F(OwnDirectoriesTest, FewDescriptorsAreKeptOfManyDirectories) {
+    const auto descriptors = [] {
+        const std::filesystem::directory_iterator all("/proc/self/fd");
+        return std::distance(begin(all), end(all));
+    };
+    const auto before = descriptors();
+    for (int i = 0; i < 200; ++i) {
+        const auto directory = own_ + std::to_string(i);
+        TAILRACE_ASSERT_OK(storage_->make_directories(directory));
+        TAILRACE_ASSERT_OK(storage_->list(directory));
+    }
+    EXPECT_LE(descriptors(), before + 70);
+    TAILRACE_EXPECT_OK(storage_->list(own_ + "0"));
 }
 
 TEST_F(OwnDirectoriesTest, OutsideOfThemOnlyTheProgramsOwnFilesAreWrittenThroughLinks) {

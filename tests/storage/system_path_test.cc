@@ -3,13 +3,17 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "storage/file_size_signal.h"
 #include "storage/scratch.h"
 
 namespace tailrace::internal::test {
@@ -49,6 +53,30 @@ TEST(OpenOrCreateTest, WhoComesSecondOpensTheFile) {
     for (int i = 0; i < 50; ++i) contradictions.insert(contradictions.end(), {EEXIST, ENOENT});
     EXPECT_FALSE(opened(contradictions)) << "it must give up some time";
     EXPECT_GT(asked.size(), 20u) << "with all pauses two seconds: so long some clients remember";
+}
+
+// Space is reserved in pieces. Here the second one is refused.
+TEST(ReserveSpaceTest, AFileWhoseSpaceIsRefusedIsAsLongAsBefore) {
+    const ScratchDirectory scratch;
+    const FileSizeSignalBlocked blocked;
+    const Descriptor file = open_descriptor(scratch / "file", O_RDWR | O_CREAT);
+    ASSERT_TRUE(file.valid());
+    ASSERT_EQ(write(file.get(), "bytes", 5), 5);
+    constexpr uint64_t mebibyte = 1 << 20;
+    rlimit before{};
+    ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+    rlimit least = before;
+    least.rlim_cur = 100 * mebibyte;
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &least), 0);
+    const int refused = reserve_space(file.get(), 128 * mebibyte);
+    const auto length = std::filesystem::file_size(scratch / "file");
+    const int reserved = reserve_space(file.get(), 100 * mebibyte);
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+    if (refused == EOPNOTSUPP) GTEST_SKIP() << "this file system reserves nothing";
+    EXPECT_EQ(refused, EFBIG);
+    EXPECT_EQ(length, 5u);
+    EXPECT_EQ(reserved, 0);
+    EXPECT_EQ(std::filesystem::file_size(scratch / "file"), 100 * mebibyte);
 }
 
 }  // namespace

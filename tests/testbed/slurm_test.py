@@ -3,7 +3,8 @@
 
     slurm_test.py --build build/mpich [--keep]
 
-The program is examples/heat.c, started by srun. In turn:
+The program is examples/heat.c, started by srun. The first job's agents carry its epochs, and are started by srun, too.
+The other jobs have plain ones. In turn:
 
     1  a node crashes: the job (sbatch --no-kill) goes on with the two that are left
     2  the job gets its end signal: the program ends, and the nodes are drained
@@ -50,8 +51,8 @@ PartitionName=p Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 JOB = """#!/bin/bash
 #SBATCH --ntasks-per-node=1 --time=15 --no-kill --requeue --open-mode=append --output={top}/job.%j
 export SLURM_CONF={top}/slurm.conf LD_PRELOAD={bed}/polite.so XDG_STATE_HOME={bed}/pfs/state
-export TAILRACE_BANDWIDTH_CAP=4MiB TAILRACE_KEEP_SHARED=3
-exec {tool} run --grace 40s -- srun -n {{slots}} {heat} {bed}/pfs/ck {steps} {size}
+export TAILRACE_BANDWIDTH_CAP=4MiB TAILRACE_KEEP_SHARED=3 TAILRACE_AGENT_CARRIES={carries}
+exec {tool} run --agents {agents} --grace 40s -- srun -n {{slots}} {heat} {bed}/pfs/ck {steps} {size}
 """
 
 
@@ -99,8 +100,10 @@ class Slurm:
             (self.top / f"spool.{node}").mkdir()
             text += f"NodeName={node} NodeAddr={address} CPUs=2 State=UNKNOWN\n"
         (self.top / "slurm.conf").write_text(text)
-        job = JOB.format(top=self.top, bed=self.bed, tool=self.tool, heat=self.heat, steps=STEPS, size=SIZE)
-        (self.top / "job.sh").write_text(job)
+        for agents, carries in (("carry", "yes"), ("plain", "auto")):
+            job = JOB.format(top=self.top, bed=self.bed, tool=self.tool, heat=self.heat, steps=STEPS, size=SIZE,
+                             agents=agents, carries=carries)
+            (self.top / f"{agents}.sh").write_text(job)
         self.testbed("up", "--nodes", len(NODES), "--pfs", "dir", "--nic", 0)
         self.start("munged", "--foreground", "--force", f"--socket={self.top}/munge.socket",
                    f"--key-file={secret}/key", f"--pid-file={self.top}/munged.pid", f"--log-file={self.top}/munged.log",
@@ -131,8 +134,8 @@ class Slurm:
                 raise Failure(f"{what} did not happen within {longest_s} s\n{self.on_head('squeue', check=False)}{jobs}")
             time.sleep(0.2)
 
-    def submit(self, nodes):
-        said = self.on_head("sbatch", f"--chdir={self.top}", f"--nodes={nodes}", self.top / "job.sh")
+    def submit(self, nodes, agents):
+        said = self.on_head("sbatch", f"--chdir={self.top}", f"--nodes={nodes}", self.top / f"{agents}.sh")
         return re.search(r"batch job (\d+)", said)[1]
 
     def said(self, job):
@@ -170,12 +173,14 @@ def not_older(went_on, newest, when):
 
 
 def test(slurm):
-    job = slurm.submit(3)
+    job = slurm.submit(3, "carry")
     slurm.wait(lambda: slurm.newest() > 600, "an epoch")
     newest = slurm.newest()
     slurm.testbed("fault", "crash", "n2")
     slurm.wait(lambda: "attempt 1" in slurm.said(job), "the end of the first attempt")
     slurm.need(job, r"node n2 is left out")
+    if "no agents carry" in slurm.said(job):
+        raise Failure(f"the agents did not start:\n{slurm.said(job)}")
     not_older(slurm.need(job, r"attempt 1: .* on 3 nodes; it goes on from epoch (\d+)")[1], newest, "a node crashed")
     slurm.wait(lambda: slurm.newest() > newest + 600, "an epoch of the second attempt")
     newest = slurm.newest()
@@ -185,7 +190,7 @@ def test(slurm):
     not_older(found[1], newest, "the job was asked to end")
 
     newest = slurm.newest()  # with what the drain has committed
-    job = slurm.submit(2)
+    job = slurm.submit(2, "plain")
     slurm.wait(lambda: slurm.newest() > newest + 400, "an epoch of the second job")
     newest = slurm.newest()
     slurm.on_head("scontrol", "requeue", job)

@@ -88,6 +88,81 @@ TEST(HaltFileTest, AnOrderThatComesWhileAnOlderOneIsRemovedStays) {
     EXPECT_EQ(storage.list("/s").value().size(), 0u);
 }
 
+// A process that dies right before one of its changes.
+class DyingStorage : public CrowdedStorage {
+  public:
+    size_t changes_left = SIZE_MAX;
+
+    Status rename(const std::string& from, const std::string& to) override {
+        return dies() ? dead : CrowdedStorage::rename(from, to);
+    }
+    Status remove(const std::string& path) override { return dies() ? dead : CrowdedStorage::remove(path); }
+
+  private:
+    bool dies() { return changes_left == 0 || changes_left-- == 0; }
+    const Status dead = Status(Code::aborted, "the process has died");
+};
+
+TEST(HaltFileTest, WhoDiesBetweenTheStepsOfARemovalLeavesNothingForEver) {
+    for (const bool another : {false, true}) {
+        DyingStorage storage;
+        ASSERT_TRUE(storage.make_directories("/s").ok());
+        ASSERT_TRUE(write_halt(storage, "/s", orders[0]).ok());
+        if (another) storage.before_change = [&] { ASSERT_TRUE(write_halt(storage, "/s", orders[1]).ok()); };
+        storage.changes_left = another ? 2 : 1;  // write_halt's rename is one
+        EXPECT_FALSE(remove_this_halt(storage, "/s", orders[0]).ok());
+        EXPECT_EQ(read_halt(storage, "/s").value(), std::nullopt);
+        EXPECT_EQ(storage.list("/s")->size(), 1u);
+        storage.changes_left = SIZE_MAX;
+        ASSERT_TRUE(clear_halt_remains(storage, "/s").ok());
+        EXPECT_EQ(read_halt(storage, "/s").value(), another ? std::optional(orders[1]) : std::nullopt);
+        EXPECT_EQ(storage.list("/s")->size(), another ? 1u : 0u);
+    }
+}
+
+TEST(HaltFileTest, AnOrderThatIsNewerThanOneFoundAgainStays) {
+    DyingStorage storage;
+    ASSERT_TRUE(storage.make_directories("/s").ok());
+    ASSERT_TRUE(write_halt(storage, "/s", orders[0]).ok());
+    storage.before_change = [&] { ASSERT_TRUE(write_halt(storage, "/s", orders[1]).ok()); };
+    storage.changes_left = 2;
+    EXPECT_FALSE(remove_this_halt(storage, "/s", orders[0]).ok());
+    storage.changes_left = SIZE_MAX;
+    ASSERT_TRUE(write_halt(storage, "/s", orders[2]).ok());
+    ASSERT_TRUE(clear_halt_remains(storage, "/s").ok());
+    EXPECT_EQ(read_halt(storage, "/s").value(), orders[2]);
+    EXPECT_EQ(storage.list("/s")->size(), 1u);
+}
+
+TEST(HaltFileTest, WhatAWriterLeftIsRemovedAndOneThatLivesWritesAgain) {
+    DyingStorage storage;
+    ASSERT_TRUE(storage.make_directories("/s").ok());
+    storage.changes_left = 0;
+    EXPECT_FALSE(write_halt(storage, "/s", orders[0]).ok());
+    EXPECT_EQ(storage.list("/s")->size(), 1u);
+    storage.changes_left = SIZE_MAX;
+    ASSERT_TRUE(clear_halt_remains(storage, "/s").ok());
+    EXPECT_TRUE(storage.list("/s")->empty());
+    storage.before_change = [&] { ASSERT_TRUE(clear_halt_remains(storage, "/s").ok()); };
+    EXPECT_TRUE(write_halt(storage, "/s", orders[1]).ok()) << "a session opens just then";
+    EXPECT_EQ(read_halt(storage, "/s").value(), orders[1]);
+}
+
+TEST(HaltFileTest, WhatIsNoRemainOfAHaltFileStays) {
+    DyingStorage storage;
+    ASSERT_TRUE(storage.make_directories("/s").ok());
+    const std::vector<std::string> names{"tailrace.halt.txt", "tailrace.halt.0123456789abcdeg",
+                                         "tailrace.halt.obeyed.", "tailrace.halt.obeyed.00000001.1",
+                                         "tailrace.halt.e1r1.0.1"};
+    for (const auto& name : names) {
+        OpenOptions create;
+        create.access = Access::create_new;
+        ASSERT_TRUE(storage.open("/s/" + name, create).ok());
+    }
+    ASSERT_TRUE(clear_halt_remains(storage, "/s").ok());
+    EXPECT_EQ(storage.list("/s")->size(), names.size());
+}
+
 class HaltDirectoryTest : public testing::Test {
   protected:
     HaltDirectoryTest() {

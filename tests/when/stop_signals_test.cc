@@ -1,12 +1,21 @@
 #include "when/stop_signals.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 
 #include <atomic>
+#include <string>
+#include <vector>
+
+#include "base/log.h"
 
 namespace tailrace::internal {
 namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
 
 std::atomic<int> theirs{0};
 struct sigaction replaced {};
@@ -74,6 +83,41 @@ TEST_F(StopSignalsTest, AHandlerInstalledLaterStaysAndNothingCallsItselfForEver)
     EXPECT_EQ(theirs, 2);
     EXPECT_TRUE(again.got());
     ::sigaction(SIGUSR2, &replaced, nullptr);  // as they found it
+}
+
+// A process that has replaced our handler before, and now has none that could call it.
+TEST_F(StopSignalsTest, ASignalWhoseLaterHandlerIsGoneIsCaughtAgain) {
+    for (const auto none : {SIG_DFL, SIG_IGN}) {
+        {
+            auto signals = StopSignals::watch({SIGUSR2}).value();
+            ::signal(SIGUSR2, count);
+        }
+        ::signal(SIGUSR2, none);
+        {
+            auto again = StopSignals::watch({SIGUSR2}).value();
+            EXPECT_NE(current().sa_handler, none);
+            if (current().sa_handler != SIG_DFL) ::raise(SIGUSR2);
+            EXPECT_EQ(again.got(), SIGUSR2);
+        }
+        EXPECT_EQ(current().sa_handler, none) << "as it was before the second";
+    }
+    EXPECT_EQ(theirs, 0);
+}
+
+TEST_F(StopSignalsTest, AHandlerThatMayNotCallOursIsWarnedOfOnce) {
+    // A signal of its own: once in a process is meant.
+    const auto before = ::signal(SIGUSR1, SIG_DFL);
+    std::vector<std::string> said;
+    set_log_callback([&](LogLevel, std::string_view message) { said.emplace_back(message); });
+    {
+        auto signals = StopSignals::watch({SIGUSR1}).value();
+        ::signal(SIGUSR1, count);
+    }
+    EXPECT_THAT(said, IsEmpty());
+    for (int session = 0; session < 3; ++session) (void)StopSignals::watch({SIGUSR1}).value();
+    set_log_callback({});
+    ::signal(SIGUSR1, before);
+    EXPECT_THAT(said, ElementsAre(HasSubstr("only if the new one calls the handler before it")));
 }
 
 TEST_F(StopSignalsTest, WhatCannotBeCaughtIsRefused) {

@@ -32,11 +32,9 @@ Status bad(std::string_view why) {
     return Status(Code::invalid_argument, std::string(why));
 }
 
-template <class Value>
-Status check_range(Value value, std::type_identity_t<Value> least, std::type_identity_t<Value> most,
-                   std::string_view what) {
-    if (value >= least && value <= most) return Status();
-    return bad(fmt::format("{} {}: {} to {} are possible", value, what, least, most));
+Status check_range(uint32_t value, CountRange range, std::string_view what) {
+    if (value >= range.least && value <= range.most) return Status();
+    return bad(fmt::format("{} {}: {} to {} are possible", value, what, range.least, range.most));
 }
 
 // All received chunks in the order of the plan: by rank, then by place in the stream.
@@ -84,26 +82,27 @@ std::string text_of(const BenchCase& bench) {
 }
 
 Status check_case(const BenchCase& bench) {
-    TAILRACE_TRY(check_range(bench.writers, 1, 1024, "writers"));
-    TAILRACE_TRY(check_range(bench.files, 1, 1024, "files"));
-    TAILRACE_TRY(check_range(bench.buffers, 1, 65536, "buffers"));
+    TAILRACE_TRY(check_range(bench.writers, writer_range, "writers"));
+    TAILRACE_TRY(check_range(bench.files, file_range, "files"));
+    TAILRACE_TRY(check_range(bench.buffers, buffer_range, "buffers"));
     const uint64_t buffer = bench.buffer_bytes, block = bench.block_bytes;
     if (buffer == 0 || buffer % (256 * KiB) != 0 || buffer > GiB)
-        return bad(
-            fmt::format("a buffer of {} bytes: it must be a multiple of 256KiB, and at most 1GiB", buffer));
+        return bad(fmt::format(
+            "--buffer: a buffer of {} bytes: it must be a multiple of 256KiB, and at most 1GiB", buffer));
     if (block != 0 && (block < 4096 || (block & (block - 1)) != 0 || buffer % block != 0))
-        return bad(
-            fmt::format("a block of {} bytes and a buffer of {}: a block must be a power of two from 4KiB "
-                        "on that divides the buffer, or 0 for the file system's",
-                        block, buffer));
-    TAILRACE_TRY(check_range(bench.queue_depth, 1, 4096, "requests in flight"));
-    TAILRACE_TRY(check_range(bench.processes, 1, 4096, "processes"));
-    TAILRACE_TRY(check_range(bench.followers, 0, 4096, "followers"));
+        return bad(fmt::format(
+            "--block: a block of {} bytes and a buffer of {}: a block must be a power of two from 4KiB "
+            "on that divides the buffer, or 0 for the file system's",
+            block, buffer));
+    TAILRACE_TRY(check_range(bench.queue_depth, queue_depth_range, "requests in flight"));
+    TAILRACE_TRY(check_range(bench.processes, process_range, "processes"));
+    TAILRACE_TRY(check_range(bench.followers, follower_range, "followers"));
     if (bench.followers == 0 && !bench.local)
-        return bad("0 followers, and the leader has no data of its own: there is nothing to write");
+        return bad("--followers 0 and --no-local: there is nothing to write");
     if (bench.process_bytes < 4096 || bench.process_bytes > (uint64_t{1} << 40))
-        return bad(fmt::format("processes of {} bytes: 4KiB to 1TiB are possible", bench.process_bytes));
-    TAILRACE_TRY(check_range(bench.imbalance_percent, 0, 90, "percent of imbalance"));
+        return bad(
+            fmt::format("--size: processes of {} bytes: 4KiB to 1TiB are possible", bench.process_bytes));
+    TAILRACE_TRY(check_range(bench.imbalance_percent, imbalance_range, "percent of imbalance"));
     if (bench.process_bytes > most_run_bytes / bench.processes / (bench.followers + uint64_t{1}))
         return bad(fmt::format("{} nodes with {} processes of {} bytes: a run may have 1PiB at most",
                                bench.followers + uint64_t{1}, bench.processes, bench.process_bytes));

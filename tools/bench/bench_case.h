@@ -51,6 +51,13 @@ Result<BenchPlacement> parse_placement(const std::string& text);
 Result<IoEngine> parse_engine(const std::string& text);
 Result<DirectIo> parse_direct(const std::string& text);
 
+// What the numbers of a case may be.
+struct CountRange {
+    uint32_t least, most;
+};
+inline constexpr CountRange writer_range{1, 1024}, file_range{1, 1024}, buffer_range{1, 65536},
+    queue_depth_range{1, 4096}, process_range{1, 4096}, follower_range{0, 4096}, imbalance_range{0, 90};
+
 // invalid_argument says what is wrong and what is allowed.
 Status check_case(const BenchCase& bench);
 

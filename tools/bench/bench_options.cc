@@ -6,6 +6,7 @@
 
 #include "base/units.h"
 #include "config/config.h"
+#include "whole_number.h"
 
 namespace tailrace::internal::tool {
 
@@ -23,11 +24,15 @@ void BenchOptions::add_to(CLI::App& command) {
         ->required()
         ->type_name("DIR");
     command.add_option("--processes", common.processes, "Number of processes per node")
+        ->transform(whole_number(process_range.least, process_range.most))
         ->capture_default_str();
     command.add_option("--size", size, "Bytes per process")->capture_default_str()->type_name("SIZE");
     command.add_option("--imbalance", common.imbalance_percent, "How much sizes differ, in percent")
+        ->transform(whole_number(imbalance_range.least, imbalance_range.most))
         ->capture_default_str();
-    command.add_option("--seed", common.seed, "Seed of the sizes and the content")->capture_default_str();
+    command.add_option("--seed", common.seed, "Seed of the sizes and the content")
+        ->transform(whole_number(0, UINT64_MAX))
+        ->capture_default_str();
     command.add_option("--local-dir", local_dir,
                        "Directory of the leader's own parts (default: that of the library)");
     command.add_flag("--no-local", no_local, "The leader has no data of its own");

@@ -470,7 +470,7 @@ Result<BenchResult> run_case(const BenchCase& bench, BenchSpace& space, Storage&
     UnsyncedStorage unsynced(shared);
     Storage& target = bench.durable ? shared : unsynced;
     Throttle throttle(0);
-    SegmentWriter segment(plan, 0, target, space.shared_dir(), bench.direct, throttle);
+    SegmentWriter segment(plan, 0, target, space.shared_dir(), {Access::write, bench.direct}, throttle);
     shared.use_memory(pool->region());
     Run run(bench, *plan, segment, local, buffers, stop, on_bytes);
 

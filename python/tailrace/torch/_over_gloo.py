@@ -73,6 +73,7 @@ class OverGloo:
         self._next, self._previous = (self.rank + 1) % self.size, (self.rank - 1) % self.size
         self._ending = False
         self._broken = threading.Event()
+        self._breaking = threading.RLock()  # a signal handler may come back here
         self._posts: queue.SimpleQueue[tuple[Any, ...] | None] = queue.SimpleQueue()
         self._posted = self._delivered = 0
         self._threads: list[threading.Thread] = []
@@ -243,24 +244,36 @@ class OverGloo:
             if thread is not threading.current_thread():
                 thread.join(_LONGEST_END_SECONDS)
         ended = not any(thread.is_alive() for thread in [*self._threads, *self._waiters.threads])
+        self._broken.set()  # nobody closes connections of groups that are gone
         groups = [self._messages, self._collectives]
-        if ended:
-            del self._collectives
-            if self.size == 1 or not self._receiver.is_alive():
-                del self._messages
+        # A thread that has not ended does not use it.
+        del self._collectives
+        if ended and (self.size == 1 or not self._receiver.is_alive()):
+            del self._messages
         _groups.end(groups)
         return ended
 
     def _break(self) -> None:
-        """Ends every wait here and closes the connections, which the other ranks notice."""
-        if self._broken.is_set() or self.size == 1:
-            return
-        self._broken.set()
+        """Ends every wait here and closes the connections, which the other ranks notice.
+
+        Waits for a thread that is doing this already. That may be the receiver, which nobody joins. It refers to the
+        groups meanwhile, and gloo's threads would stay behind with them (_groups.py).
+        """
+        with self._breaking:
+            if self._broken.is_set() or self.size == 1:
+                return
+            self._broken.set()
+            self._close_connections()
+
+    def _close_connections(self) -> None:
         for group in (self._messages, self._collectives):
             for peer in range(self.size):
                 if peer != self.rank:
-                    with contextlib.suppress(RuntimeError):
-                        group.recv([torch.empty(1, dtype=torch.uint8)], peer, _NEVER).wait(_AT_ONCE)
+                    self._close_connection(group, peer)
+
+    def _close_connection(self, group: Any, peer: int) -> None:
+        with contextlib.suppress(RuntimeError):
+            group.recv([torch.empty(1, dtype=torch.uint8)], peer, _NEVER).wait(_AT_ONCE)
 
 
 class _Waiters:

@@ -1,0 +1,258 @@
+// tailrace_types.hpp - what the C++20 interface passes and returns: failures, settings, extents, what is
+// known of epochs and regions. Included by tailrace.hpp.
+#ifndef TAILRACE_TYPES_HPP
+#define TAILRACE_TYPES_HPP
+
+#include <array>
+#include <complex>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <ranges>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "tailrace.h"
+
+namespace tailrace {
+// The version keeps these names apart from those inside the library, which share the outer
+// namespace.
+inline namespace v0 {
+
+class Error : public std::runtime_error {
+  public:
+    Error(tailrace_code code, const std::string& sentence) : std::runtime_error(sentence), code_(code) {}
+    // The kind of failure, such as TAILRACE_NO_SPACE. what() is the sentence.
+    tailrace_code code() const noexcept { return code_; }
+
+  private:
+    tailrace_code code_;
+};
+
+namespace detail {
+
+// Whether copying its bytes copies it. Views and pointers would save an address.
+template <class T>
+concept plain_value = std::is_trivially_copyable_v<T> && !std::is_const_v<T> && !std::is_pointer_v<T> &&
+                      !std::is_same_v<T, std::nullptr_t> && !std::ranges::view<T>;
+
+inline void check(tailrace_code code) {
+    if (code != TAILRACE_OK) throw Error(code, tailrace_last_error());
+}
+
+// The C interface takes NUL-terminated text; a NUL inside would cut it silently.
+inline std::string c_text(std::string_view text) {
+    if (text.find('\0') != std::string_view::npos)
+        throw Error(TAILRACE_INVALID_ARGUMENT, "a name or value with a NUL byte; nothing was done");
+    return std::string(text);
+}
+
+template <class T>
+constexpr tailrace_type element_type() {
+    using Value = std::remove_cv_t<T>;
+    if constexpr (std::same_as<Value, std::byte>) {
+        return TAILRACE_BYTES;
+    } else if constexpr (std::same_as<Value, bool>) {
+        static_assert(sizeof(bool) == 1);
+        return TAILRACE_BOOL;
+    } else if constexpr (std::same_as<Value, float>) {
+        return TAILRACE_FLOAT32;
+    } else if constexpr (std::same_as<Value, double>) {
+        return TAILRACE_FLOAT64;
+    } else if constexpr (std::same_as<Value, std::complex<float>>) {
+        return TAILRACE_COMPLEX64;
+    } else if constexpr (std::same_as<Value, std::complex<double>>) {
+        return TAILRACE_COMPLEX128;
+    } else {
+        static_assert(std::integral<Value>, "no tailrace_type stands for this element type");
+        static_assert(sizeof(Value) <= 8);
+        constexpr bool is_signed = std::is_signed_v<Value>;
+        switch (sizeof(Value)) {
+            case 1:
+                return is_signed ? TAILRACE_INT8 : TAILRACE_UINT8;
+            case 2:
+                return is_signed ? TAILRACE_INT16 : TAILRACE_UINT16;
+            case 4:
+                return is_signed ? TAILRACE_INT32 : TAILRACE_UINT32;
+            default:
+                return is_signed ? TAILRACE_INT64 : TAILRACE_UINT64;
+        }
+    }
+}
+
+// An item of a list as elements: a number is one, an array of numbers so many, and anything else its bytes.
+struct Item {
+    tailrace_type type;
+    uint64_t width;
+};
+template <class T>
+concept number = std::integral<T> || std::same_as<T, float> || std::same_as<T, double> ||
+    std::same_as<T, std::complex<float>> || std::same_as<T, std::complex<double>>;
+template <class T>
+struct item_of {
+    static constexpr Item value() {
+        if constexpr (number<T>)
+            return {element_type<T>(), 1};
+        else
+            return {TAILRACE_BYTES, sizeof(T)};
+    }
+};
+template <number T, size_t count>
+struct item_of<std::array<T, count>> {
+    static constexpr Item value() { return {element_type<T>(), count}; }
+};
+
+}  // namespace detail
+
+// A session's settings. docs/settings.md lists the keys. Later sources win, in this order:
+// defaults, files loaded, environment variables TAILRACE_<KEY>, keys set in code. An unknown key or
+// a bad value throws at once, and the message names the nearest right one.
+class Options {
+  public:
+    Options() : options_(tailrace_options_new()) {
+        if (!options_) throw Error(TAILRACE_OUT_OF_MEMORY, "memory for the options could not be had");
+    }
+    Options(std::initializer_list<std::pair<std::string_view, std::string_view>> settings) : Options() {
+        for (const auto& [key, value] : settings) set(key, value);
+    }
+
+    // Reads a TOML file.
+    Options& load(std::string_view toml_path) {
+        detail::check(tailrace_options_load(get(), detail::c_text(toml_path).c_str()));
+        return *this;
+    }
+    Options& set(std::string_view key, std::string_view value) {
+        detail::check(
+            tailrace_options_set(get(), detail::c_text(key).c_str(), detail::c_text(value).c_str()));
+        return *this;
+    }
+    template <std::integral Value>
+    Options& set(std::string_view key, Value value) {
+        if constexpr (std::same_as<Value, bool>) {
+            return set(key, std::string_view(value ? "yes" : "no"));
+        } else {
+            return set(key, std::string_view(std::to_string(value)));
+        }
+    }
+
+    // For calls of the C interface. This object keeps ownership.
+    tailrace_options* get() const noexcept { return options_.get(); }
+
+  private:
+    struct Free {
+        void operator()(tailrace_options* options) const noexcept { tailrace_options_free(options); }
+    };
+    std::unique_ptr<tailrace_options, Free> options_;
+};
+
+// The shape or offset of an array: {rows, columns}, or a span, or a vector. It has at most
+// TAILRACE_MAX_DIMENSIONS numbers.
+class Extents {
+  public:
+    Extents() = default;  // no dimensions
+    Extents(std::initializer_list<uint64_t> values) : Extents(std::span(values.begin(), values.size())) {}
+    Extents(std::span<const uint64_t> values) {
+        if (values.size() > TAILRACE_MAX_DIMENSIONS)
+            throw Error(TAILRACE_INVALID_ARGUMENT,
+                        "an array of more dimensions than TAILRACE_MAX_DIMENSIONS");
+        for (uint64_t value : values) values_[count_++] = value;
+    }
+    Extents(const std::vector<uint64_t>& values) : Extents(std::span<const uint64_t>(values)) {}
+
+    const uint64_t* data() const noexcept { return values_.data(); }
+    size_t size() const noexcept { return count_; }
+    const uint64_t* begin() const noexcept { return data(); }
+    const uint64_t* end() const noexcept { return data() + size(); }
+    uint64_t operator[](size_t dimension) const noexcept { return values_[dimension]; }
+    uint64_t elements() const noexcept {
+        uint64_t product = 1;
+        for (uint64_t value : *this) product *= value;
+        return product;
+    }
+    friend bool operator==(const Extents& a, const Extents& b) noexcept {
+        return a.count_ == b.count_ && a.values_ == b.values_;
+    }
+
+  private:
+    std::array<uint64_t, TAILRACE_MAX_DIMENSIONS> values_{};
+    size_t count_ = 0;
+};
+
+enum class State : int {
+    unknown = TAILRACE_STATE_UNKNOWN,
+    captured = TAILRACE_STATE_CAPTURED,      // in the node-local tier, waiting
+    flushing = TAILRACE_STATE_FLUSHING,      // on its way to the shared directory
+    committed = TAILRACE_STATE_COMMITTED,    // durable in the shared directory: K files
+    kept_local = TAILRACE_STATE_KEPT_LOCAL,  // stays in the node-local tier
+    failed = TAILRACE_STATE_FAILED,          // not in the shared directory; see `why`
+    protected_ = TAILRACE_STATE_PROTECTED,   // as captured, and safe from the loss of nodes
+};
+
+struct Epoch {
+    uint64_t epoch = 0;
+    uint32_t run = 0;  // which session saved it, counted from 1 in its directory
+    State state = State::unknown;
+    tailrace_code why_code = TAILRACE_OK;
+    std::string why;                           // the sentence of a failure, or what kept it local
+    uint64_t captured_bytes = 0;               // of this rank
+    double blocked_seconds = 0;                // how long save kept this rank
+    double flush_seconds = 0;                  // from the flush's start to the commit
+    bool in_local = false, in_shared = false;  // where a restore could take it from (list only)
+    // How many nodes of each set may be lost and a restore still has the captured epoch; 0: none.
+    uint64_t losses_survived = 0;
+};
+
+struct RegionInfo {
+    std::string name;
+    uint64_t bytes = 0;
+    // For arrays and lists: the piece that the rank saved (Reader::array: the whole), and the declarations
+    // about the whole array (ArrayOptions).
+    struct Array {
+        tailrace_type type;
+        Extents global_shape, offset, local_shape;
+        bool may_have_gaps = false, may_overlap = false;
+        bool is_list = false;  // then the shapes and the offset count the rank's own items from 0
+    };
+    std::optional<Array> array;
+};
+
+// A file of the program that a rank has saved.
+struct FileInfo {
+    std::string name;
+    uint64_t bytes = 0;
+    uint32_t rank = 0;
+    uint32_t rights = 0;  // of these: 0777
+};
+
+// Declarations about a global array, and a description of this rank's memory.
+//
+// All ranks declare the same. Without a declaration the ranks' pieces must cover every element
+// exactly once; otherwise the epoch is not committed.
+//
+// Without a description the memory is exactly the piece. A description says that the memory is a
+// block of memory_shape elements in which the piece begins at memory_offset, for example because
+// ghost cells surround it. Or it says that the elements lie memory_stride_bytes from their
+// neighbours in each dimension (tailrace_array in tailrace.h). Only the piece is read and written:
+//
+//     session.add_array("u", std::span(u), {rows, columns}, {first, 0}, {own, columns},
+//                       {.memory_shape = {own + 2, columns}, .memory_offset = {1, 0}});
+struct ArrayOptions {
+    bool may_have_gaps = false;  // some elements may be in no rank's piece; they cannot be read
+    // Several ranks' pieces may contain the same element. The value of the lowest rank counts. A
+    // rank that restores exactly the piece it saved gets its own values back.
+    bool may_overlap = false;
+    Extents memory_shape = {}, memory_offset = {}, memory_stride_bytes = {};
+};
+
+}  // namespace v0
+}  // namespace tailrace
+
+#endif

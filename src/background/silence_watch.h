@@ -1,0 +1,66 @@
+// SilenceWatch: whether a node's agent process still answers, while a rank waits for it. Pure: the time
+// comes from outside.
+//
+// An agent whose process is stopped, or whose machine hangs, keeps its end of the line open, so nobody
+// hears of its death. So whoever waits asks it now and then for a sign of life.
+#pragma once
+
+#include <algorithm>
+
+#include "agent/agent_link.h"
+#include "threads/executor.h"
+
+namespace tailrace::internal {
+
+class SilenceWatch {
+  public:
+    using Time = SteadyClock::time_point;
+    using Duration = SteadyClock::duration;
+    explicit SilenceWatch(AgentLine::Patience patience) : patience_(patience) {}
+
+    // Something has come from the agent.
+    void heard() {
+        quiet_ = {};
+        asked_ = said_ = silent_ = false;
+    }
+
+    enum class Turn {
+        nothing,
+        ask,     // for a sign of life
+        say,     // that the agent has been silent for long
+        give_up  // the agent counts as gone
+    };
+    // Called several times a second while the rank waits. Each turn but the first comes once in a silence.
+    Turn look(Time now) {
+        // While the program computes, or is stopped itself, it does not listen.
+        quiet_ += std::min<Duration>(now - looked_, longest_step);
+        looked_ = now;
+        if (!asked_ && quiet_ >= before_asking) {
+            asked_ = true;
+            quiet_ = {};
+            return Turn::ask;
+        }
+        if (asked_ && !said_ && quiet_ >= patience_.until_said) {
+            said_ = true;
+            return Turn::say;
+        }
+        if (asked_ && !silent_ && quiet_ >= patience_.until_gone) {
+            silent_ = true;
+            return Turn::give_up;
+        }
+        return Turn::nothing;
+    }
+    // Whether it was given up, and has said nothing since.
+    bool silent() const { return silent_; }
+
+  private:
+    static constexpr std::chrono::milliseconds longest_step{500};
+    static constexpr std::chrono::milliseconds before_asking{1000};
+
+    const AgentLine::Patience patience_;
+    Time looked_;
+    Duration quiet_{};
+    bool asked_ = false, said_ = false, silent_ = false;
+};
+
+}  // namespace tailrace::internal
