@@ -1,0 +1,2 @@
+/* For programs that include "include/veloc.h". */
+#include "../veloc.h"

@@ -1,0 +1,2 @@
+// For programs that include "include/veloc.hpp".
+#include "../veloc.hpp"
