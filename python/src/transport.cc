@@ -514,7 +514,7 @@ class PrimitivesTransport final : public RanksTransport {
         link_->arrivals().wake();
     }
 
-    Result<std::vector<std::vector<std::byte>>> allgather(std::span<const std::byte> mine) override {
+    Result<std::vector<std::vector<std::byte>>> gather(std::span<const std::byte> mine) override {
         std::vector<std::vector<std::byte>> all;
         TAILRACE_TRY(link_->call("gathering from all ranks", [&](nb::object& primitives) {
             const nb::object parts = primitives.attr("allgather")(nb::bytes(mine.data(), mine.size()));
@@ -526,10 +526,10 @@ class PrimitivesTransport final : public RanksTransport {
         return all;
     }
 
-    Status exchange(std::span<const Outgoing> sends, std::span<const Incoming> receives) override {
+    Status move_pieces(std::span<const Outgoing> sends, std::span<const Incoming> receives) override {
         return exchange_by_allgather(*this, sends, receives);
     }
-    Result<std::vector<std::byte>> broadcast(int root, std::span<const std::byte> bytes) override {
+    Result<std::vector<std::byte>> spread(int root, std::span<const std::byte> bytes) override {
         TAILRACE_TRY(check_rank("broadcasting from", root));
         std::vector<std::byte> copy;
         TAILRACE_TRY(link_->call(fmt::format("broadcasting from rank {}", root), [&](nb::object& primitives) {

@@ -11,7 +11,7 @@ namespace tailrace::internal {
 
 // Call it within a catch block. Returns out_of_memory, or failed_state for a defect. It needs no
 // memory itself if there is none.
-Status caught_status() noexcept;
+[[gnu::visibility("default")]] Status caught_status() noexcept;
 
 // Runs `work`, which returns a Status, a Result or nothing (then ok), and turns what it throws into
 // one.

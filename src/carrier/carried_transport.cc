@@ -126,13 +126,13 @@ Result<std::unique_ptr<Transfer>> CarriedTransport::start_receive(int source, ui
 
 // ---- collectives --------------------------------------------------------------------------------
 
-Result<std::vector<std::vector<std::byte>>> CarriedTransport::allgather(std::span<const std::byte>) {
+Result<std::vector<std::vector<std::byte>>> CarriedTransport::gather(std::span<const std::byte>) {
     return no_collectives();
 }
-Result<std::vector<std::byte>> CarriedTransport::broadcast(int, std::span<const std::byte>) {
+Result<std::vector<std::byte>> CarriedTransport::spread(int, std::span<const std::byte>) {
     return no_collectives();
 }
-Status CarriedTransport::exchange(std::span<const Outgoing>, std::span<const Incoming>) {
+Status CarriedTransport::move_pieces(std::span<const Outgoing>, std::span<const Incoming>) {
     return no_collectives();
 }
 

@@ -41,9 +41,9 @@ class CarriedTransport final : public Transport {
     void wait(std::chrono::microseconds longest, bool busy) override { mailbox_->nap.sleep(longest, busy); }
     void wake() override { mailbox_->nap.wake(); }
 
-    Result<std::vector<std::vector<std::byte>>> allgather(std::span<const std::byte>) override;
-    Result<std::vector<std::byte>> broadcast(int, std::span<const std::byte>) override;
-    Status exchange(std::span<const Outgoing>, std::span<const Incoming>) override;
+    Result<std::vector<std::vector<std::byte>>> gather(std::span<const std::byte>) override;
+    Result<std::vector<std::byte>> spread(int, std::span<const std::byte>) override;
+    Status move_pieces(std::span<const Outgoing>, std::span<const Incoming>) override;
 
     // A rank of the own node has a line now, or has none any more.
     void connect(int rank, std::shared_ptr<LineSender> line);

@@ -202,11 +202,12 @@ Status EpochSearch::try_sources(const Candidate& candidate, bool any_rank, std::
 EpochSearch::Attempt EpochSearch::try_candidate(const Candidate& candidate, bool any_rank, const Use& use,
                                                 std::unique_ptr<EpochReader>& reader) {
     using Outcome = Attempt::Outcome;
-    // A rank is in no state to take any epoch, or asked for something that makes no sense for this one.
-    // No other source would help, nor an older epoch, and the epoch is not damaged.
+    // A rank is in no state to take any epoch, asked for something that makes no sense for this one, or
+    // cannot reach the others. No other source would help, nor an older epoch, and the epoch is not damaged.
     auto is_own_fault = [](const Status& status) {
         return status.code() == Code::invalid_argument || status.code() == Code::failed_state ||
-               status.code() == Code::out_of_memory || status.code() == Code::no_space;
+               status.code() == Code::out_of_memory || status.code() == Code::no_space ||
+               status.code() == Code::transport;
     };
     // Or the epoch does not have what the caller asked for.
     auto is_refusal = [&](const Status& status) {
@@ -225,8 +226,9 @@ EpochSearch::Attempt EpochSearch::try_candidate(const Candidate& candidate, bool
                 to_string(candidate.key), status.message());
     }
     if (auto waited = background_.wait_flushed(candidate.key); !waited.ok())
-        return {Outcome::damaged, waited};
+        return {Outcome::refused, waited};
     auto shared = load(candidate.key);
+    if (is_own_fault(shared.status())) return {Outcome::refused, shared.status()};
     if (shared.ok()) {
         auto status = try_sources(candidate, any_rank, std::move(*shared), use, reader);
         if (status.ok()) return {Outcome::used, {}};

@@ -144,19 +144,20 @@ Status Session::restore_regions(EpochReader& reader, const std::vector<Registere
 }
 
 Result<uint64_t> Session::restore(std::optional<uint64_t> epoch, std::span<const std::string> names) {
-    const auto regions = regions_.choose(names);
-    TAILRACE_TRY(agree(*context_.transport, regions.status()));
-    if (closed_) return Status(Code::failed_state, "the session is closed");
-    std::unique_ptr<EpochReader> reader;
-    TAILRACE_ASSIGN(const auto key,
-                    search_->use_newest(
-                        epoch, std::nullopt, false,
-                        [&](EpochReader& opened) { return restore_regions(opened, *regions); }, reader));
-    if (rank() == 0) {
-        log(LogLevel::info, "{} is restored", to_string(key));
-        if (names.empty()) warn_of_unread_regions(*reader);
-    }
-    return key.epoch;
+    return together(*context_.transport, [&]() -> Result<uint64_t> {
+        TAILRACE_ASSIGN(const auto regions, regions_.choose(names));
+        if (closed_) return Status(Code::failed_state, "the session is closed");
+        std::unique_ptr<EpochReader> reader;
+        TAILRACE_ASSIGN(const auto key,
+                        search_->use_newest(
+                            epoch, std::nullopt, false,
+                            [&](EpochReader& opened) { return restore_regions(opened, regions); }, reader));
+        if (rank() == 0) {
+            log(LogLevel::info, "{} is restored", to_string(key));
+            if (names.empty()) warn_of_unread_regions(*reader);
+        }
+        return key.epoch;
+    });
 }
 
 // If fewer ranks restore than have saved, nobody was asked for the plain regions of the others.
@@ -195,29 +196,32 @@ Result<std::unique_ptr<EpochReader>> Session::open_epoch(std::optional<uint64_t>
 Result<std::unique_ptr<EpochReader>> Session::open_and_use(std::optional<uint64_t> epoch,
                                                            std::optional<uint64_t> before,
                                                            const UseEpoch& use) {
-    TAILRACE_TRY(expect_reader());
-    std::unique_ptr<EpochReader> reader;
-    auto used = search_->use_newest(epoch, before, true, use, reader);
-    if (!used.ok()) return used.status();
-    return reader;
+    return together(*context_.transport, [&]() -> Result<std::unique_ptr<EpochReader>> {
+        TAILRACE_TRY(expect_reader());
+        std::unique_ptr<EpochReader> reader;
+        TAILRACE_TRY(search_->use_newest(epoch, before, true, use, reader).status());
+        return reader;
+    });
 }
 
 Result<std::unique_ptr<EpochReader>> Session::restore_and_use(std::optional<uint64_t> epoch, bool any_rank,
                                                               const UseEpoch& use) {
-    TAILRACE_TRY(expect_reader());
-    TAILRACE_ASSIGN(const auto regions, regions_.choose({}));
-    std::unique_ptr<EpochReader> reader;
-    const auto restore = [&](EpochReader& opened) -> Status {
-        if (any_rank) TAILRACE_TRY(verify_share(opened));
-        TAILRACE_TRY(restore_regions(opened, regions));
-        return use(opened);
-    };
-    TAILRACE_ASSIGN(const auto key, search_->use_newest(epoch, std::nullopt, any_rank, restore, reader));
-    if (rank() == 0) {
-        log(LogLevel::info, "{} is restored", to_string(key));
-        warn_of_unread_regions(*reader);
-    }
-    return reader;
+    return together(*context_.transport, [&]() -> Result<std::unique_ptr<EpochReader>> {
+        TAILRACE_TRY(expect_reader());
+        TAILRACE_ASSIGN(const auto regions, regions_.choose({}));
+        std::unique_ptr<EpochReader> reader;
+        const auto restore = [&](EpochReader& opened) -> Status {
+            if (any_rank) TAILRACE_TRY(verify_share(opened));
+            TAILRACE_TRY(restore_regions(opened, regions));
+            return use(opened);
+        };
+        TAILRACE_ASSIGN(const auto key, search_->use_newest(epoch, std::nullopt, any_rank, restore, reader));
+        if (rank() == 0) {
+            log(LogLevel::info, "{} is restored", to_string(key));
+            warn_of_unread_regions(*reader);
+        }
+        return reader;
+    });
 }
 
 Status Session::expect_reader() {

@@ -282,15 +282,15 @@ class InProcessTransport final : public Transport {
 
     void wake() override { cluster_->signal(rank_); }
 
-    Result<std::vector<std::vector<std::byte>>> allgather(std::span<const std::byte> mine) override {
+    Result<std::vector<std::vector<std::byte>>> gather(std::span<const std::byte> mine) override {
         TAILRACE_ASSIGN(auto gathering, cluster_->gather(rank_, mine));
         return gathering->parts;
     }
 
-    Status exchange(std::span<const Outgoing> sends, std::span<const Incoming> receives) override {
+    Status move_pieces(std::span<const Outgoing> sends, std::span<const Incoming> receives) override {
         return exchange_by_address(*this, sends, receives);
     }
-    Result<std::vector<std::byte>> broadcast(int root, std::span<const std::byte> bytes) override {
+    Result<std::vector<std::byte>> spread(int root, std::span<const std::byte> bytes) override {
         TAILRACE_TRY(check_rank("broadcasting from", root));
         const bool mine_counts = root == rank_;
         TAILRACE_ASSIGN(auto gathering,

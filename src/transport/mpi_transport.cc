@@ -20,6 +20,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/caught.h"
 #include "threads/executor.h"
 #include "transport/mpi_call.h"
 #include "transport/mpi_roll_call.h"
@@ -183,7 +184,7 @@ class MpiTransport final : public Transport {
     }
     void wake() override { progress_->nap.wake(); }
 
-    Result<std::vector<std::vector<std::byte>>> allgather(std::span<const std::byte> mine) override {
+    Result<std::vector<std::vector<std::byte>>> gather(std::span<const std::byte> mine) override {
         // 1. All ranks learn how much each has, and how it begins. So short data need no second
         // step.
         using ShortOpening = Opening<120>;
@@ -194,22 +195,37 @@ class MpiTransport final : public Transport {
                                         sizeof my_opening, MPI_BYTE, collectives_, &request),
                          "gathering lengths from {} ranks", size_);
         TAILRACE_TRY(complete(request, "gathering lengths from all ranks"));
-        std::vector<uint64_t> lengths;
-        std::vector<std::vector<std::byte>> all;
+        uint64_t longest = 0, sum = 0;
         for (const ShortOpening& opening : openings) {
-            lengths.push_back(opening.length);
-            all.emplace_back(opening.content().begin(), opening.content().end());
+            longest = std::max(longest, opening.length);
+            sum += opening.length;
         }
-        const uint64_t longest = *std::max_element(lengths.begin(), lengths.end());
 
-        // 2. In each round a rank gives at most its share of what one call can bring.
+        // 2. In each round a rank gives at most its share of what one call can bring. All make sure of
+        // their memory before.
+        const uint64_t begun = sizeof(ShortOpening::bytes);
         const uint64_t share = std::max<uint64_t>(1, limits_.collective_bytes / static_cast<uint64_t>(size_));
-        std::vector<int> counts(lengths.size()), places(lengths.size());
+        std::vector<std::vector<std::byte>> all;
+        std::vector<int> counts, places;
         std::vector<std::byte> round;
-        for (uint64_t done = sizeof(ShortOpening::bytes); done < longest; done += share) {
+        const auto make_room = [&] {
+            all.resize(openings.size());
+            for (size_t i = 0; i < openings.size(); ++i) {
+                const auto content = openings[i].content();
+                all[i].reserve(static_cast<size_t>(openings[i].length));
+                all[i].assign(content.begin(), content.end());
+            }
+            if (longest <= begun) return;
+            counts.resize(openings.size());
+            places.resize(openings.size());
+            round.reserve(static_cast<size_t>(std::min(sum, share * openings.size())));
+        };
+        TAILRACE_TRY(all_have(catching(make_room), longest > begun));
+        for (uint64_t done = begun; done < longest; done += share) {
             int place = 0;
-            for (size_t i = 0; i < lengths.size(); ++i) {
-                counts[i] = static_cast<int>(lengths[i] > done ? std::min(share, lengths[i] - done) : 0);
+            for (size_t i = 0; i < openings.size(); ++i) {
+                const uint64_t length = openings[i].length;
+                counts[i] = static_cast<int>(length > done ? std::min(share, length - done) : 0);
                 places[i] = place;
                 place += counts[i];
             }
@@ -220,7 +236,7 @@ class MpiTransport final : public Transport {
                                              places.data(), MPI_BYTE, collectives_, &request),
                              "gathering {} bytes from {} ranks", place, size_);
             TAILRACE_TRY(complete(request, "gathering from all ranks"));
-            for (size_t i = 0; i < lengths.size(); ++i) {
+            for (size_t i = 0; i < openings.size(); ++i) {
                 auto begin = round.begin() + places[i];
                 all[i].insert(all[i].end(), begin, begin + counts[i]);
             }
@@ -228,7 +244,7 @@ class MpiTransport final : public Transport {
         return all;
     }
 
-    Result<std::vector<std::byte>> broadcast(int root, std::span<const std::byte> bytes) override {
+    Result<std::vector<std::byte>> spread(int root, std::span<const std::byte> bytes) override {
         TAILRACE_TRY(check_rank("broadcasting from", root));
         Opening<1016> opening;
         if (rank_ == root) opening = Opening<1016>(bytes);
@@ -239,9 +255,13 @@ class MpiTransport final : public Transport {
 
         const uint64_t length = opening.length;
         const auto begun = opening.content();
-        std::vector<std::byte> copy(begun.begin(), begun.end());
-        copy.resize(static_cast<size_t>(length));
-        if (rank_ == root) std::copy(bytes.begin(), bytes.end(), copy.begin());
+        std::vector<std::byte> copy;
+        const auto make_room = [&] {
+            copy.resize(static_cast<size_t>(length));
+            std::copy(begun.begin(), begun.end(), copy.begin());
+            if (rank_ == root) std::copy(bytes.begin(), bytes.end(), copy.begin());
+        };
+        TAILRACE_TRY(all_have(catching(make_room), length > begun.size()));
         for (uint64_t done = begun.size(); done < length; done += limits_.collective_bytes) {
             const uint64_t count = std::min(limits_.collective_bytes, length - done);
             TAILRACE_MPI_TRY(MPI_Ibcast(copy.data() + done, static_cast<int>(count), MPI_BYTE, root,
@@ -252,8 +272,24 @@ class MpiTransport final : public Transport {
         return copy;
     }
 
-    Status exchange(std::span<const Outgoing> sends, std::span<const Incoming> receives) override {
+    Result<int> least(int mine) override {
+        int number = mine;
+        MPI_Request request = MPI_REQUEST_NULL;
+        TAILRACE_MPI_TRY(MPI_Iallreduce(&mine, &number, 1, MPI_INT, MPI_MIN, collectives_, &request),
+                         "finding the least number of {} ranks", size_);
+        TAILRACE_TRY(complete(request, "finding the least number of all ranks"));
+        return number;
+    }
+
+    Status move_pieces(std::span<const Outgoing> sends, std::span<const Incoming> receives) override {
+        // No memory is asked for while MPI works on what is given here.
+        std::vector<MPI_Status> outcomes;
         std::vector<MPI_Request> requests;
+        const auto make_room = [&] {
+            outcomes.resize(sends.size() + receives.size());
+            requests.reserve(outcomes.size());
+        };
+        TAILRACE_TRY(all_have(catching(make_room), true));
         for (const Incoming& receive : receives) {
             TAILRACE_TRY(check_exchanged("receiving from", receive.source, receive.bytes.size()));
             TAILRACE_MPI_TRY(MPI_Irecv(receive.bytes.data(), static_cast<int>(receive.bytes.size()), MPI_BYTE,
@@ -266,7 +302,6 @@ class MpiTransport final : public Transport {
                                        send.target, exchange_tag, collectives_, &requests.emplace_back()),
                              "sending {} bytes to rank {}", send.bytes.size(), send.target);
         }
-        std::vector<MPI_Status> outcomes(requests.size());
         TAILRACE_TRY(complete(requests, outcomes, "exchanging data with other ranks"));
         for (size_t i = 0; i < receives.size(); ++i) {
             int bytes = 0;
@@ -280,6 +315,16 @@ class MpiTransport final : public Transport {
     }
 
   private:
+    // Whether all ranks have the memory for the rest of a collective, which `comes` for all or for none.
+    // Otherwise the ranks that have it would wait for those that do not.
+    Status all_have(const Status& mine, bool comes) {
+        if (!comes) return mine;
+        TAILRACE_ASSIGN(const int without, least(mine.ok() ? size_ : rank_));
+        if (without == size_) return {};
+        return mine.ok() ? Status(Code::out_of_memory,
+                                  fmt::format("rank {} has no memory for what the ranks exchange", without))
+                         : mine;
+    }
     Status check_exchanged(std::string_view attempted, int peer, size_t bytes) const {
         TAILRACE_TRY(check_rank(attempted, peer));
         if (bytes <= largest_message_bytes) return {};

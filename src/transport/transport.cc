@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <climits>
 #include <cstring>
 #include <string>
 
@@ -19,6 +20,8 @@ namespace {
 
 // Longer sentences are cut, because in an agreement every rank receives those of all ranks.
 constexpr size_t longest_sentence_bytes = 2048;
+// Backends send so little without memory of their own.
+constexpr size_t longest_reason_bytes = 512;
 
 // An answer that cannot be decoded counts as a failure of that rank, never as a success.
 Status decode(std::span<const std::byte> bytes) {
@@ -63,6 +66,65 @@ Status exchange_by(Transport& transport, std::span<const Transport::Outgoing> se
 }
 
 }  // namespace
+
+// ---- collectives, and calls that all ranks make together ----------------------------------------
+
+Result<std::vector<std::vector<std::byte>>> Transport::allgather(std::span<const std::byte> mine) {
+    if (common_call_ != nullptr) TAILRACE_TRY(common_call_->meet({}));
+    return gather(mine);
+}
+
+Result<std::vector<std::byte>> Transport::broadcast(int root, std::span<const std::byte> bytes) {
+    if (common_call_ != nullptr) TAILRACE_TRY(common_call_->meet({}));
+    return spread(root, bytes);
+}
+
+Status Transport::exchange(std::span<const Outgoing> sends, std::span<const Incoming> receives) {
+    if (common_call_ != nullptr) TAILRACE_TRY(common_call_->meet({}));
+    return move_pieces(sends, receives);
+}
+
+CommonCall::CommonCall(Transport& transport)
+    : transport_(transport),
+      outer_(transport.common_call_),
+      depth_(outer_ == nullptr ? 0 : outer_->depth_ + 1) {
+    transport.common_call_ = this;
+}
+
+CommonCall::~CommonCall() {
+    transport_.common_call_ = outer_;
+}
+
+Status CommonCall::meet(const Status& mine) noexcept {
+    if (transport_.size() == 1) return catching([&] { return mine; });
+    if (left_) return catching([&] { return why_; });
+    // The outermost call that somebody has left counts, and of those ranks the first.
+    constexpr int nobody = INT_MAX;
+    const int ranks = transport_.size();
+    const auto first =
+        catching([&] { return transport_.least(mine.ok() ? nobody : depth_ * ranks + transport_.rank()); });
+    if (first.ok() && *first == nobody) return {};
+    const Status why =
+        catching([&] { return first.ok() ? reason_of(*first % ranks, mine) : first.status(); });
+    const int depth = first.ok() ? *first / ranks : 0;
+    for (CommonCall* call = this; call != nullptr && call->depth_ >= depth; call = call->outer_) {
+        call->left_ = true;
+        call->why_ = catching([&] { return why; });
+    }
+    return catching([&] { return why; });
+}
+
+// The same on every rank. A rank that has no memory for its sentence says nothing, which is a reason as
+// well.
+Status CommonCall::reason_of(int leaver, const Status& mine) {
+    ByteWriter own;
+    const bool said =
+        leaver == transport_.rank() && catching([&] { put(own, mine, longest_reason_bytes); }).ok();
+    TAILRACE_ASSIGN(const auto bytes,
+                    transport_.spread(leaver, said ? own.bytes() : std::span<const std::byte>()));
+    const Status reason = bytes.empty() ? Status(Code::out_of_memory, "memory has run out") : decode(bytes);
+    return reason.with_context(fmt::format("rank {}", leaver));
+}
 
 Status exchange_by_allgather(Transport& transport, std::span<const Transport::Outgoing> sends,
                              std::span<const Transport::Incoming> receives) {

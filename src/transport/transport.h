@@ -15,15 +15,20 @@
 // A lost peer is not detected here. The job's launcher ends a job whose rank died.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
+#include "base/caught.h"
 #include "base/status.h"
 
 namespace tailrace::internal {
@@ -46,6 +51,8 @@ class Transfer {
     // that, and the memory must outlive the transport.
     virtual bool take_back() { return false; }
 };
+
+class CommonCall;
 
 class Transport {
   public:
@@ -90,8 +97,8 @@ class Transport {
     virtual void wake() = 0;
 
     // Collectives. Every rank calls them in the same order, from program threads.
-    virtual Result<std::vector<std::vector<std::byte>>> allgather(std::span<const std::byte> mine) = 0;
-    virtual Result<std::vector<std::byte>> broadcast(int root, std::span<const std::byte> bytes) = 0;
+    Result<std::vector<std::vector<std::byte>>> allgather(std::span<const std::byte> mine);
+    Result<std::vector<std::byte>> broadcast(int root, std::span<const std::byte> bytes);
 
     // Moves pieces of data between ranks. Every rank names what it sends and what it receives, itself
     // included; what goes from one rank to another goes in order, and both must give it the same
@@ -105,8 +112,75 @@ class Transport {
         int source = 0;
         std::span<std::byte> bytes;
     };
-    virtual Status exchange(std::span<const Outgoing> sends, std::span<const Incoming> receives) = 0;
+    Status exchange(std::span<const Outgoing> sends, std::span<const Incoming> receives);
+
+  protected:
+    // The backend's own collectives.
+    virtual Result<std::vector<std::vector<std::byte>>> gather(std::span<const std::byte> mine) = 0;
+    virtual Result<std::vector<std::byte>> spread(int root, std::span<const std::byte> bytes) = 0;
+    virtual Status move_pieces(std::span<const Outgoing> sends, std::span<const Incoming> receives) = 0;
+    // The least of all ranks' numbers. A backend that needs no memory for it lets a rank say that it
+    // has none.
+    virtual Result<int> least(int mine) {
+        TAILRACE_ASSIGN(const auto all, gather(std::as_bytes(std::span(&mine, 1))));
+        for (const auto& bytes : all) {
+            int number = 0;
+            if (bytes.size() != sizeof number)
+                return Status(Code::transport, "a rank is in another collective call");
+            std::memcpy(&number, bytes.data(), sizeof number);
+            mine = std::min(mine, number);
+        }
+        return mine;
+    }
+
+  private:
+    friend class CommonCall;
+    CommonCall* common_call_ = nullptr;  // the innermost of the program threads
 };
+
+// A call that all ranks make together, such as a restore, and that each may have to leave between two
+// collectives for a reason of its own, for example because memory has run out. Without this, the
+// others would wait for that rank in their next collective, or take bytes of another call. Within a
+// common call every collective begins with a round in which a rank can say that it has left. All
+// others then fail with its reason, and no rank communicates any more until the end of the call. A
+// common call within another can fail alone. Who leaves the outer one leaves both.
+class CommonCall {
+  public:
+    explicit CommonCall(Transport& transport);
+    ~CommonCall();
+    CommonCall(const CommonCall&) = delete;
+    CommonCall& operator=(const CommonCall&) = delete;
+
+    // What begins each collective. The outcome is ok on all ranks or on none. If `mine` is not ok, this
+    // rank has left.
+    Status meet(const Status& mine) noexcept;
+
+  private:
+    Status reason_of(int leaver, const Status& mine);
+
+    Transport& transport_;
+    CommonCall* const outer_;
+    const int depth_;    // of calls around this one
+    bool left_ = false;  // some rank has
+    Status why_;
+};
+
+// Runs the body of a common call. It fails on every rank, or on none. Collective.
+template <class Body>
+auto together(Transport& transport, Body&& body) noexcept {
+    CommonCall call(transport);
+    auto mine = catching(body);
+    using Outcome = decltype(mine);
+    return catching([&]() -> Outcome {
+        if constexpr (std::is_same_v<Outcome, Status>) {
+            const Status all = call.meet(mine);
+            return mine.ok() ? all : std::move(mine);
+        } else {
+            const Status all = mine.ok() ? call.meet({}) : call.meet(catching([&] { return mine.status(); }));
+            return mine.ok() && !all.ok() ? Outcome(all) : std::move(mine);
+        }
+    });
+}
 
 // exchange() for transports that have nothing better: everything goes to every rank.
 Status exchange_by_allgather(Transport& transport, std::span<const Transport::Outgoing> sends,

@@ -75,13 +75,13 @@ class WatchedTransport final : public Transport {
     }
     void wait(std::chrono::microseconds longest, bool busy) override { inner_->wait(longest, busy); }
     void wake() override { inner_->wake(); }
-    Result<std::vector<std::vector<std::byte>>> allgather(std::span<const std::byte> mine) override {
+    Result<std::vector<std::vector<std::byte>>> gather(std::span<const std::byte> mine) override {
         return inner_->allgather(mine);
     }
-    Status exchange(std::span<const Outgoing> sends, std::span<const Incoming> receives) override {
+    Status move_pieces(std::span<const Outgoing> sends, std::span<const Incoming> receives) override {
         return exchange_by_allgather(*this, sends, receives);
     }
-    Result<std::vector<std::byte>> broadcast(int root, std::span<const std::byte> bytes) override {
+    Result<std::vector<std::byte>> spread(int root, std::span<const std::byte> bytes) override {
         return inner_->broadcast(root, bytes);
     }
 

@@ -48,7 +48,7 @@ struct Rank {
 
 // A collective call, as all ranks must make it.
 struct CollectiveCall {
-    enum Kind { allgather, broadcast, exchange } kind;
+    enum Kind { allgather, broadcast, exchange, least } kind;
     int root = 0;
     bool operator==(const CollectiveCall&) const = default;
 };
@@ -384,23 +384,35 @@ class Network::WireTransport final : public Transport {
     }
     void wake() override { wires_->signal(rank_); }
 
-    Result<std::vector<std::vector<std::byte>>> allgather(std::span<const std::byte> mine) override {
+    Result<std::vector<std::vector<std::byte>>> gather(std::span<const std::byte> mine) override {
         const VirtualExecutor::OwnWork own;
         return wires_->gather(rank_, {exchanging_ ? CollectiveCall::exchange : CollectiveCall::allgather},
                               mine);
     }
-    Status exchange(std::span<const Outgoing> sends, std::span<const Incoming> receives) override {
+    Status move_pieces(std::span<const Outgoing> sends, std::span<const Incoming> receives) override {
+        const VirtualExecutor::OwnWork own;
         exchanging_ = true;
         const Status exchanged = exchange_by_allgather(*this, sends, receives);
         exchanging_ = false;
         return exchanged;
     }
-    Result<std::vector<std::byte>> broadcast(int root, std::span<const std::byte> bytes) override {
+    Result<std::vector<std::byte>> spread(int root, std::span<const std::byte> bytes) override {
         const VirtualExecutor::OwnWork own;
         TAILRACE_TRY(check_rank("broadcasting from", root));
         TAILRACE_ASSIGN(auto parts, wires_->gather(rank_, {CollectiveCall::broadcast, root},
                                                    root == rank_ ? bytes : std::span<const std::byte>()));
         return std::move(parts[static_cast<size_t>(root)]);
+    }
+    Result<int> least(int mine) override {
+        const VirtualExecutor::OwnWork own;
+        TAILRACE_ASSIGN(const auto all,
+                        wires_->gather(rank_, {CollectiveCall::least}, std::as_bytes(std::span(&mine, 1))));
+        for (const auto& bytes : all) {
+            int number = 0;
+            std::memcpy(&number, bytes.data(), sizeof number);
+            mine = std::min(mine, number);
+        }
+        return mine;
     }
 
   private:

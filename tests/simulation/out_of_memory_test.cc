@@ -127,6 +127,7 @@ class OutOfMemory {
         job.concurrent = concurrent_;
         job.connect = [&](const auto& hosts, bool concurrent) {
             network = std::make_unique<Network>(executor, hosts, NetworkCosts{10us, 0us, 0}, concurrent);
+            network->on_differing_calls([](const std::string& what) { ADD_FAILURE() << what; });
             return network->transports();
         };
         return job;

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
+#include <new>
 
 #include "threads/worker.h"
 
@@ -464,6 +466,49 @@ void exchange_notices_another_length(Transport& transport, Witness& witness) {
     EXPECT_THAT_HOLDS(transport.exchange({&send, 1}, {&receive, 1}).code() == Code::invalid_argument);
 }
 
+void a_rank_that_leaves_a_common_call_is_heard(Transport& transport, Witness& witness) {
+    const int last = transport.size() - 1;
+    const std::vector<std::function<Status()>> collectives = {
+        [&] { return transport.allgather({}).status(); }, [&] { return transport.broadcast(0, {}).status(); },
+        [&] { return transport.exchange({}, {}); }, [] { return Status(); },  // it leaves at the very end
+    };
+    for (const auto& collective : collectives) {
+        const Status ended = together(transport, [&]() -> Status {
+            EXPECT_THAT_HOLDS(transport.allgather({}).ok());
+            if (transport.rank() == last) throw std::bad_alloc();
+            const Status met = collective();
+            EXPECT_THAT_HOLDS(met.ok() == (&collective == &collectives.back()));
+            // Those that go on nevertheless meet nobody any more.
+            return met.ok() ? met : transport.allgather({}).status();
+        });
+        EXPECT_THAT_HOLDS(ended.code() == Code::out_of_memory);
+        EXPECT_THAT_HOLDS(transport.rank() == last ||
+                          ended.message().starts_with(fmt::format("rank {}: ", last)));
+        EXPECT_THAT_HOLDS(transport.allgather({}).ok());
+    }
+    // Of two, one within the other, it leaves the inner one alone, or both.
+    for (const bool leaves_both : {false, true}) {
+        Status inner;
+        const Status outer = together(transport, [&]() -> Status {
+            if (transport.rank() == last && leaves_both) throw std::bad_alloc();
+            inner = together(transport, [&]() -> Status {
+                if (transport.rank() == last) throw std::bad_alloc();
+                return transport.allgather({}).status();
+            });
+            return transport.allgather({}).status();
+        });
+        const bool was_in_inner = !leaves_both || transport.rank() != last;
+        EXPECT_THAT_HOLDS(inner.code() == (was_in_inner ? Code::out_of_memory : Code::ok));
+        EXPECT_THAT_HOLDS(outer.code() == (leaves_both ? Code::out_of_memory : Code::ok));
+        EXPECT_THAT_HOLDS(transport.allgather({}).ok());
+    }
+    const auto value = together(transport, [&]() -> Result<int> {
+        TAILRACE_TRY(transport.allgather({}).status());
+        return 7;
+    });
+    EXPECT_THAT_HOLDS(value.ok() && *value == 7);
+}
+
 const std::vector<Claim>& claims() {
     static const std::vector<Claim> all = {
         {"AllgatherBringsUnequalPartsToAll", allgather_brings_unequal_parts_to_all},
@@ -471,6 +516,7 @@ const std::vector<Claim>& claims() {
         {"AgreeNamesTheLowestRankThatFailed", agree_names_the_lowest_rank_that_failed},
         {"ExchangeMovesPiecesBetweenAnyRanksInOrder", exchange_moves_pieces_between_any_ranks_in_order},
         {"ExchangeNoticesAnotherLength", exchange_notices_another_length},
+        {"ARankThatLeavesACommonCallIsHeard", a_rank_that_leaves_a_common_call_is_heard},
         {"RanksThatDoNotExistAreRefused", ranks_that_do_not_exist_are_refused},
         {"MessagesBetweenTwoRanksKeepTheirOrder", messages_between_two_ranks_keep_their_order},
         {"ManyRanksMayPostToOne", many_ranks_may_post_to_one},
