@@ -119,12 +119,25 @@ Result<bool> CollectiveBackground::exchange_once(const std::optional<Captured>& 
     if (broken_.ok()) broken_ = catching([&] { mine = encode_own_news(capture, in_time); });
     if (!broken_.ok()) mine.clear();
     TAILRACE_ASSIGN(const auto all, context_.transport->allgather(mine));
-    if (broken_.ok()) {
-        const auto all_in_time = catching([&] { return take_news(all); });
-        if (all_in_time.ok()) return all_in_time;
-        broken_ = all_in_time.status();
-    } else if (std::all_of(all.begin(), all.end(), [](const auto& news) { return news.empty(); })) {
+    // A rank that cannot go on has no news.
+    const auto gone = [](const auto& news) { return news.empty(); };
+    const auto first_gone = std::find_if(all.begin(), all.end(), gone);
+    if (first_gone == all.end()) {
+        // Further collectives follow.
+        auto all_in_time = together(*context_.transport, [&] { return take_news(all); });
+        if (!all_in_time.ok()) broken_ = all_in_time.status();
+        return all_in_time.ok() ? std::move(all_in_time) : true;
+    }
+    if (std::all_of(first_gone, all.end(), gone) && first_gone == all.begin()) {
         end_background();
+    } else if (broken_.ok()) {
+        const auto rank = first_gone - all.begin();
+        broken_ = catching([&] {
+            return Status(Code::failed_state,
+                          fmt::format("rank {} could not go on with the background of the session; captured "
+                                      "epochs are intact",
+                                      rank));
+        });
     }
     return true;
 }
@@ -158,11 +171,6 @@ Result<bool> CollectiveBackground::take_news(const std::vector<std::vector<std::
     bool all_in_time = true;
     std::vector<std::optional<Captured>> captures(all.size());
     for (size_t rank = 0; rank < all.size(); ++rank) {
-        if (all[rank].empty())
-            return Status(Code::failed_state,
-                          fmt::format("rank {} could not go on with the background of the session; captured "
-                                      "epochs are intact",
-                                      rank));
         ByteReader in(all[rank]);
         all_in_time &= in.get<uint8_t>() != 0;
         while (in.ok() && in.remaining() > 0) {
