@@ -135,6 +135,8 @@ class Session : public Checkpointer {
     // Common to wait and wait_all. Returns the first failure among `epochs`.
     Status wait_for(std::span<const uint64_t> epochs, std::chrono::milliseconds longest);
 
+    Result<std::vector<EpochInfo>> list_candidates();
+
     // ---- restore.cc
     Status restore_regions(EpochReader& reader, const std::vector<Registered>& regions) const;
     void warn_of_unread_regions(EpochReader& reader) const;

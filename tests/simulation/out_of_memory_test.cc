@@ -1,6 +1,7 @@
-// Memory that cannot be had, at every allocation of a save, its flush and a restore: the n-th fails, for
-// every n, alone or with many that follow. Nothing may end the process or stand still, the calls fail with a
-// sentence or succeed, and whatever was reported as committed is there for the next session, byte for byte.
+// Memory that cannot be had, at every allocation of a save, its flush, a restore and a list: the n-th fails,
+// for every n, alone or with many that follow. Nothing may end the process or stand still, the calls fail
+// with a sentence or succeed, and whatever was reported as committed is there for the next session, byte for
+// byte.
 //
 // Each n is one simulated job, the same up to its failure. A child process runs many of them and reports how
 // far it came, so one that ends it is found.
@@ -96,6 +97,7 @@ class OutOfMemory {
             ASSERT_TRUE(session->register_region("state", state.data(), state.size()).ok());
             if (++ready == ranks_) FailingAllocator::count(armed);
             const auto restored = catching([&] { return session->restore(std::nullopt, {}); });
+            told(rank, catching([&] { return session->list().status(); }));
             if (--ready == 0) FailingAllocator::count(false);
             told(rank, restored.status());
             if (restored.ok()) {
