@@ -1,5 +1,6 @@
 // The extension's Session: a session of the C interface. Regions are registered only for the length
 // of one save, so that no address of Python's memory is kept.
+#include <array>
 #include <map>
 
 #include "bindings.h"
@@ -96,21 +97,9 @@ class Session {
     }
 
     void save(uint64_t epoch, const std::vector<RegionTuple>& regions) {
-        check_open();
-        const nb::gil_scoped_release release;
-        const MutexLock lock(mutex_);
-        size_t registered = 0;
-        tailrace_code code = TAILRACE_OK;
-        std::string sentence;
-        for (; registered < regions.size() && code == TAILRACE_OK; ++registered)
-            code = add(regions[registered]);
-        const bool added = code == TAILRACE_OK;
-        if (added) code = tailrace_save(session_, epoch);
-        if (code != TAILRACE_OK) sentence = tailrace_last_error();
-        for (size_t i = 0; i < registered; ++i)
-            tailrace_unregister(session_, std::get<0>(regions[i]).c_str());
-        if (!added) tell_the_others(epoch, code, sentence);
-        if (code != TAILRACE_OK) throw Failure{code, sentence};
+        save_by(
+            regions, [&] { return tailrace_save(session_, epoch); },
+            [&](int code, const std::string& sentence) { tell_the_others(epoch, code, sentence); });
     }
 
     // Call it in place of save if this rank cannot put together what it is to save.
@@ -118,6 +107,66 @@ class Session {
         const nb::gil_scoped_release release;
         const MutexLock lock(mutex_);
         tell_the_others(epoch, code, sentence);
+    }
+
+    // ---- files that the program writes by itself
+    void files_begin() {
+        check_open();
+        const nb::gil_scoped_release release;
+        check(tailrace_files_begin(session_));
+    }
+    std::string files_route(const std::string& name) {
+        check_open();
+        const nb::gil_scoped_release release;
+        std::array<char, TAILRACE_MAX_PATH_BYTES> path;
+        check(tailrace_files_route(session_, name.c_str(), path.data(), path.size()));
+        return path.data();
+    }
+    void files_save(uint64_t epoch, const std::vector<RegionTuple>& regions) {
+        save_by(
+            regions, [&] { return tailrace_files_save(session_, epoch, 1); },
+            [&](int, const std::string&) { (void)tailrace_files_save(session_, epoch, 0); });
+    }
+    // Call it in place of files_save if the program could not write its files. The epoch fails on all ranks.
+    void files_give_up(uint64_t epoch) {
+        check_open();
+        const nb::gil_scoped_release release;
+        const tailrace_code code = tailrace_files_save(session_, epoch, 0);
+        if (code != TAILRACE_ABORTED) check(code);
+    }
+    uint64_t files_restore(std::optional<uint64_t> epoch, bool of_all_ranks) {
+        check_open();
+        const nb::gil_scoped_release release;
+        uint64_t restored = 0;
+        check(tailrace_files_restore(session_, epoch.value_or(TAILRACE_NEWEST),
+                                     of_all_ranks ? TAILRACE_FILES_OF_ALL_RANKS : 0, &restored));
+        return restored;
+    }
+    std::string files_find(std::optional<uint32_t> rank, const std::string& name) {
+        check_open();
+        const nb::gil_scoped_release release;
+        std::array<char, TAILRACE_MAX_PATH_BYTES> path;
+        check(tailrace_files_find(session_, rank.value_or(TAILRACE_ANY_RANK), name.c_str(), path.data(),
+                                  path.size()));
+        return path.data();
+    }
+    std::vector<std::string> files_names(uint32_t rank) {
+        check_open();
+        const nb::gil_scoped_release release;
+        size_t count = 0;
+        check(tailrace_files_count(session_, rank, &count));
+        std::vector<std::string> names;
+        for (size_t i = 0; i < count; ++i) {
+            tailrace_files_info info;
+            check(tailrace_files_at(session_, rank, i, &info));
+            names.emplace_back(info.name);
+        }
+        return names;
+    }
+    void files_release() {
+        check_open();
+        const nb::gil_scoped_release release;
+        check(tailrace_files_release(session_));
     }
 
     EpochTuple state(uint64_t epoch) const {
@@ -177,6 +226,26 @@ class Session {
             throw Failure{TAILRACE_FAILED_STATE, "this session has been closed; nothing was done"};
     }
 
+    // Calls `save` with the regions registered, or `give_up` with why they cannot be.
+    template <class Save, class GiveUp>
+    void save_by(const std::vector<RegionTuple>& regions, Save&& save, GiveUp&& give_up) {
+        check_open();
+        const nb::gil_scoped_release release;
+        const MutexLock lock(mutex_);
+        size_t registered = 0;
+        tailrace_code code = TAILRACE_OK;
+        std::string sentence;
+        for (; registered < regions.size() && code == TAILRACE_OK; ++registered)
+            code = add(regions[registered]);
+        const bool added = code == TAILRACE_OK;
+        if (added) code = save();
+        if (code != TAILRACE_OK) sentence = tailrace_last_error();
+        for (size_t i = 0; i < registered; ++i)
+            tailrace_unregister(session_, std::get<0>(regions[i]).c_str());
+        if (!added) give_up(code, sentence);
+        if (code != TAILRACE_OK) throw Failure{code, sentence};
+    }
+
     // Otherwise the other ranks would wait for this rank's part, and take its next save for this
     // one.
     void tell_the_others(uint64_t epoch, int code, const std::string& sentence) {
@@ -223,6 +292,14 @@ void bind_session(nb::module_& module) {
         .def("setting", &Session::setting, nb::arg("key"))
         .def("save", &Session::save, nb::arg("epoch"), nb::arg("regions"))
         .def("give_up", &Session::give_up, nb::arg("epoch"), nb::arg("code"), nb::arg("sentence"))
+        .def("files_begin", &Session::files_begin)
+        .def("files_route", &Session::files_route, nb::arg("name"))
+        .def("files_save", &Session::files_save, nb::arg("epoch"), nb::arg("regions"))
+        .def("files_give_up", &Session::files_give_up, nb::arg("epoch"))
+        .def("files_restore", &Session::files_restore, nb::arg("epoch").none(), nb::arg("of_all_ranks"))
+        .def("files_find", &Session::files_find, nb::arg("rank").none(), nb::arg("name"))
+        .def("files_names", &Session::files_names, nb::arg("rank"))
+        .def("files_release", &Session::files_release)
         .def("state", &Session::state, nb::arg("epoch"))
         .def("wait", &Session::wait, nb::arg("epoch").none(), nb::arg("seconds"))
         .def("should_save", &Session::should_save)

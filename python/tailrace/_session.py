@@ -10,12 +10,12 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from tailrace import _arguments, _checkpoint, _core, _leaves, _ranks, _restore, _tree
+from tailrace import _arguments, _checkpoint, _core, _files, _leaves, _ranks, _restore, _tree
 from tailrace._errors import Code, Error, sentence_of
 
 # A rank that fails waits at most this long for the flush of what it has saved, because other ranks
@@ -184,6 +184,36 @@ class Session:
         if len(self._blocked_seconds) > _MOST_TIMED_SAVES:
             del self._blocked_seconds[next(iter(self._blocked_seconds))]
 
+    @contextlib.contextmanager
+    def save_files(self, step: int, tree: Any = None, *, pickle: bool = False) -> Iterator[_files.FilesToSave]:
+        """Saves files that the program writes, as epoch `step`, when the with-statement ends.
+
+            with session.save_files(step) as files:
+                with h5py.File(files.path("fields.h5"), "w") as file: ...
+
+        tree, pickle: saved in the same epoch, as `save` does; the tree as it is at the end of the
+            with-statement. None: files alone.
+
+        Every rank comes here or to `save`, with the same step. A rank may write no file. If the body
+        raises, nothing of the epoch is kept, on any rank, and the exception goes on. Raises Error as
+        `save` does; invalid argument also if a path was asked for and no file written there. The
+        files are gone from the node-local tier at the end, whatever came of the save.
+        """
+        step = _arguments.number(step, "step", "nothing was saved")
+        self._core.files_begin()
+        files = _files.FilesToSave(self._core)
+        try:
+            yield files
+            regions, leaves = ([], []) if tree is None else self._regions_of(tree, pickle)
+        except BaseException:
+            with contextlib.suppress(Error):  # the session may be closed
+                self._core.files_give_up(step)
+            raise
+        finally:
+            files._end()
+        self._core.files_save(step, regions)
+        del leaves  # keeps the memory behind the addresses alive until here
+
     def _give_up(self, step: int, error: BaseException) -> None:
         """Tells the other ranks that this rank does not save the epoch. Otherwise they would wait for
         its part, and take its next save for this one."""
@@ -286,6 +316,38 @@ class Session:
     def restore(self, step: int, into: Any, *, trust_pickle: bool = False) -> None:
         """Like restore_latest, but takes only this epoch."""
         self._fill(step, into, trust_pickle)
+
+    @contextlib.contextmanager
+    def restore_files(
+        self, step: int | None = None, *, of_all_ranks: bool = False
+    ) -> Iterator[_files.RestoredFiles | None]:
+        """Brings the files of an epoch back, for as long as the with-statement lasts.
+
+            with session.restore_files() as files:
+                if files is not None:                     # otherwise there is nothing: a first run
+                    read(files.path("fields.h5"))
+
+        step: None: the newest epoch in which every rank's files are sound. If there is none, the
+            with-statement gets None.
+        of_all_ranks: every rank may ask for every rank's files. All ranks together first read and
+            check every byte. Without it, other ranks' files can be out of reach, on other nodes.
+
+        A tree of the same epoch is restored by `restore(files.step, into=...)`.
+        """
+        if step is not None:
+            step = _arguments.number(step, "step", "nothing was read")
+        try:
+            found = self._core.files_restore(step, of_all_ranks)
+        except Error as error:
+            if step is not None or error.code is not Code.NOT_FOUND:
+                raise
+            yield None
+            return
+        try:
+            yield _files.RestoredFiles(self._core, found)
+        finally:
+            with contextlib.suppress(Error):  # the session may be closed
+                self._core.files_release()
 
     # ---- the end -----------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ def examples(page: str) -> list[str]:
     return re.findall(r"^<!-- test -->\n```python\n(.*?)^```$", (PAGES / page).read_text(), re.M | re.S)
 
 
-@pytest.mark.parametrize("page", ["python.md", "pytorch.md", "when.md"])
+@pytest.mark.parametrize("page", ["files.md", "python.md", "pytorch.md", "when.md"])
 def test_the_examples_of_the_page_run(page: str, tmp_path: Path) -> None:
     blocks = examples(page)
     assert blocks
