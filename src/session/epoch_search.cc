@@ -228,7 +228,9 @@ EpochSearch::Attempt EpochSearch::try_candidate(const Candidate& candidate, bool
     if (auto waited = background_.wait_flushed(candidate.key); !waited.ok())
         return {Outcome::refused, waited};
     auto shared = load(candidate.key);
-    if (is_own_fault(shared.status())) return {Outcome::refused, shared.status()};
+    // Only then has the call ended on all ranks. Any other failure is one of the files.
+    if (shared.status().code() == Code::transport || shared.status().code() == Code::out_of_memory)
+        return {Outcome::refused, shared.status()};
     if (shared.ok()) {
         auto status = try_sources(candidate, any_rank, std::move(*shared), use, reader);
         if (status.ok()) return {Outcome::used, {}};

@@ -144,9 +144,9 @@ Status Session::restore_regions(EpochReader& reader, const std::vector<Registere
 }
 
 Result<uint64_t> Session::restore(std::optional<uint64_t> epoch, std::span<const std::string> names) {
+    if (closed_) return Status(Code::failed_state, "the session is closed");
     return together(*context_.transport, [&]() -> Result<uint64_t> {
         TAILRACE_ASSIGN(const auto regions, regions_.choose(names));
-        if (closed_) return Status(Code::failed_state, "the session is closed");
         std::unique_ptr<EpochReader> reader;
         TAILRACE_ASSIGN(const auto key,
                         search_->use_newest(
@@ -196,8 +196,8 @@ Result<std::unique_ptr<EpochReader>> Session::open_epoch(std::optional<uint64_t>
 Result<std::unique_ptr<EpochReader>> Session::open_and_use(std::optional<uint64_t> epoch,
                                                            std::optional<uint64_t> before,
                                                            const UseEpoch& use) {
+    TAILRACE_TRY(expect_reader());
     return together(*context_.transport, [&]() -> Result<std::unique_ptr<EpochReader>> {
-        TAILRACE_TRY(expect_reader());
         std::unique_ptr<EpochReader> reader;
         TAILRACE_TRY(search_->use_newest(epoch, before, true, use, reader).status());
         return reader;
@@ -206,8 +206,8 @@ Result<std::unique_ptr<EpochReader>> Session::open_and_use(std::optional<uint64_
 
 Result<std::unique_ptr<EpochReader>> Session::restore_and_use(std::optional<uint64_t> epoch, bool any_rank,
                                                               const UseEpoch& use) {
+    TAILRACE_TRY(expect_reader());
     return together(*context_.transport, [&]() -> Result<std::unique_ptr<EpochReader>> {
-        TAILRACE_TRY(expect_reader());
         TAILRACE_ASSIGN(const auto regions, regions_.choose({}));
         std::unique_ptr<EpochReader> reader;
         const auto restore = [&](EpochReader& opened) -> Status {

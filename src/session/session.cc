@@ -514,11 +514,11 @@ void Session::ask_to_stop(const std::string& why) {
 // ---- list ---------------------------------------------------------------------------------------
 
 Result<std::vector<EpochInfo>> Session::list() {
+    if (closed_) return Status(Code::failed_state, "the session is closed");
     return together(*context_.transport, [&] { return list_candidates(); });
 }
 
 Result<std::vector<EpochInfo>> Session::list_candidates() {
-    if (closed_) return Status(Code::failed_state, "the session is closed");
     TAILRACE_ASSIGN(const auto candidates, search_->find());
     background_->read_news();
     std::vector<EpochInfo> listed;

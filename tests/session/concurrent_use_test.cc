@@ -1,4 +1,5 @@
-// One session used from several threads of a rank: a reader beside a save, and questions while it is closed.
+// One session used from several threads of a rank: a reader beside a save, questions while it is closed, and
+// calls after that.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -91,6 +92,17 @@ TEST(ConcurrentUseTest, StateAndWaitMayBeAskedWhileTheSessionIsClosed) {
             asking.join();
         });
     }
+}
+
+TEST(ConcurrentUseTest, AClosedSessionIsRefusedWithoutTheOtherRanks) {
+    Machines machines;
+    run(job_on(machines, hosts_of(2, 2)), [&](Checkpointer& session) {
+        EXPECT_TRUE(session.close().ok());
+        if (session.rank() != 1) return;
+        EXPECT_EQ(session.list().status().code(), Code::failed_state);
+        EXPECT_EQ(session.restore(std::nullopt, {}).status().code(), Code::failed_state);
+        EXPECT_EQ(session.open_epoch(std::nullopt, std::nullopt, false).status().code(), Code::failed_state);
+    });
 }
 
 }  // namespace
