@@ -220,7 +220,8 @@ class MpiTransport final : public Transport {
             places.resize(openings.size());
             round.reserve(static_cast<size_t>(std::min(sum, share * openings.size())));
         };
-        TAILRACE_TRY(all_have(catching(make_room), longest > begun));
+        const Status room = catching(make_room);
+        TAILRACE_TRY(longest > begun ? all_have(room) : room);
         for (uint64_t done = begun; done < longest; done += share) {
             int place = 0;
             for (size_t i = 0; i < openings.size(); ++i) {
@@ -261,7 +262,8 @@ class MpiTransport final : public Transport {
             std::copy(begun.begin(), begun.end(), copy.begin());
             if (rank_ == root) std::copy(bytes.begin(), bytes.end(), copy.begin());
         };
-        TAILRACE_TRY(all_have(catching(make_room), length > begun.size()));
+        const Status room = catching(make_room);
+        TAILRACE_TRY(length > begun.size() ? all_have(room) : room);
         for (uint64_t done = begun.size(); done < length; done += limits_.collective_bytes) {
             const uint64_t count = std::min(limits_.collective_bytes, length - done);
             TAILRACE_MPI_TRY(MPI_Ibcast(copy.data() + done, static_cast<int>(count), MPI_BYTE, root,
@@ -289,7 +291,7 @@ class MpiTransport final : public Transport {
             outcomes.resize(sends.size() + receives.size());
             requests.reserve(outcomes.size());
         };
-        TAILRACE_TRY(all_have(catching(make_room), true));
+        TAILRACE_TRY(all_have(catching(make_room)));
         for (const Incoming& receive : receives) {
             TAILRACE_TRY(check_exchanged("receiving from", receive.source, receive.bytes.size()));
             TAILRACE_MPI_TRY(MPI_Irecv(receive.bytes.data(), static_cast<int>(receive.bytes.size()), MPI_BYTE,
@@ -315,10 +317,9 @@ class MpiTransport final : public Transport {
     }
 
   private:
-    // Whether all ranks have the memory for the rest of a collective, which `comes` for all or for none.
-    // Otherwise the ranks that have it would wait for those that do not.
-    Status all_have(const Status& mine, bool comes) {
-        if (!comes) return mine;
+    // Whether all ranks have the memory for the rest of a collective. Otherwise the ranks that have it would
+    // wait for those that do not. Collective.
+    Status all_have(const Status& mine) {
         TAILRACE_ASSIGN(const int without, least(mine.ok() ? size_ : rank_));
         if (without == size_) return {};
         return mine.ok() ? Status(Code::out_of_memory,
