@@ -6,11 +6,10 @@
 #include <unistd.h>
 
 #include <array>
-#include <fstream>
 #include <functional>
-#include <sstream>
 
 #include "c_api/fixture.h"
+#include "files/text_files.h"
 
 namespace {
 
@@ -18,14 +17,8 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-void write(const std::string& path, const std::string& text) {
-    std::ofstream(path, std::ios::binary) << text;
-}
-std::string read(const std::string& path) {
-    std::ostringstream text;
-    text << std::ifstream(path, std::ios::binary).rdbuf();
-    return text.str();
-}
+using tailrace::internal::test::read;
+using tailrace::internal::test::write;
 
 class FilesTest : public CApiTest {
   protected:

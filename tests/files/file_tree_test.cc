@@ -7,10 +7,9 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include "capture/file_sets.h"
+#include "files/text_files.h"
 #include "storage/scratch.h"
 
 namespace tailrace::internal {
@@ -20,14 +19,8 @@ namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-void write(const std::string& path, const std::string& text) {
-    std::ofstream(path, std::ios::binary) << text;
-}
-std::string read(const std::string& path) {
-    std::ostringstream text;
-    text << std::ifstream(path, std::ios::binary).rdbuf();
-    return text.str();
-}
+using test::read;
+using test::write;
 
 class FileTreeTest : public testing::Test {
   protected:

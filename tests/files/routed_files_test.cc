@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "files/text_files.h"
 #include "storage/scratch.h"
 
 namespace tailrace::internal {
@@ -15,9 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-void write(const std::string& path, const std::string& text) {
-    std::ofstream(path, std::ios::binary) << text;
-}
+using test::write;
 
 class RoutedFilesTest : public testing::Test {
   protected:
