@@ -199,8 +199,12 @@ class Session:
         `save` does; invalid argument also if a path was asked for and no file written there. The
         files are gone from the node-local tier at the end, whatever came of the save.
         """
-        step = _arguments.number(step, "step", "nothing was saved")
-        self._core.files_begin()
+        try:
+            step = _arguments.number(step, "step", "nothing was saved")
+            self._core.files_begin()
+        except BaseException as error:  # an interrupt is one
+            self._give_up(step, error)
+            raise
         files = _files.FilesToSave(self._core)
         try:
             yield files

@@ -129,6 +129,38 @@ def save_on_ranks(place: str) -> None:
             assert Path(found.path("state.bin")).read_text() == f"of {session.rank}"
 
 
+class FullTier:
+    """A core that has no room for files."""
+
+    def __init__(self, core: Any) -> None:
+        self._core = core
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._core, name)
+
+    def files_begin(self) -> None:
+        raise tailrace.Error(tailrace.Code.NO_SPACE, "the tier of rank 1 is full")
+
+
+def one_rank_cannot_begin(place: str) -> None:
+    places = {"shared_dir": f"{place}/shared", "local_dir": f"{place}/local"}
+    with session_with_a_failed_epoch(**places, comm=dist.group.WORLD) as session:
+        core = session._core
+        if session.rank == 1:
+            session._core = FullTier(core)  # type: ignore[assignment]
+            with pytest.raises(tailrace.Error, match="tier of rank 1"), session.save_files(1):
+                pass
+            session._core = core
+        else:
+            save(session, 1, {"x": "text"})
+        with pytest.raises(tailrace.Error, match="tier of rank 1"):
+            assert session.wait(1, timeout=20), "nobody told this rank"
+
+
+def test_a_rank_that_cannot_begin_files_tells_the_others(tmp_path: Path) -> None:
+    assert distributed.exit_codes(2, one_rank_cannot_begin, str(tmp_path)) == [0, 0]
+
+
 def restore_on_ranks(place: str) -> None:
     with (
         tailrace.open(shared_dir=f"{place}/shared", local_dir=f"{place}/local", comm=dist.group.WORLD) as session,
