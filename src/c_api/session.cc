@@ -28,51 +28,45 @@ Result<ResizableMemory> resizable(tailrace_find_function find, tailrace_resize_f
     return memory;
 }
 
-struct Prepared {
-    Config config;
-    std::shared_ptr<Storage> local, shared;
-};
-
-// The steps that a rank does alone before the first collective step.
-Status prepare(const tailrace_options* options, int rank_count, Prepared& prepared) {
-    TAILRACE_ASSIGN(prepared.config, settings_of(options, rank_count));
+// What a rank does before the session is opened.
+Result<Config> prepare(const tailrace_options* options, tailrace_session& session) {
+    TAILRACE_ASSIGN(auto config, settings_of(options, session.transport->size()));
     SystemStorageOptions local;
     // Program threads write the node-local tier by plain copies, for which queues gain nothing.
     local.engine = IoEngine::posix;
-    local.rules.own_in = prepared.config.local_dir;
-    TAILRACE_ASSIGN(prepared.local, make_system_storage(local));
+    local.rules.own_in = config.local_dir;
+    TAILRACE_ASSIGN(session.local, make_system_storage(local));
     SystemStorageOptions shared;
-    shared.engine = prepared.config.io_engine;
-    shared.queue_depth = prepared.config.queue_depth;
-    TAILRACE_ASSIGN(prepared.shared, make_system_storage(shared));
-    return {};
+    shared.engine = config.io_engine;
+    shared.queue_depth = config.queue_depth;
+    TAILRACE_ASSIGN(session.shared, make_system_storage(shared));
+    return config;
 }
 
-// Collective. Every step that can fail on one rank alone is followed by an agreement, because the
-// other ranks would wait for that rank.
-Status open(const tailrace_options* options, std::shared_ptr<Transport> transport,
+// Collective. It succeeds on all ranks, or on none.
+Status open(const tailrace_options* options, const std::shared_ptr<Transport>& transport,
             tailrace_session** session) {
     TAILRACE_TRY(not_null(transport.get(), "transport"));
-    Prepared prepared;
-    const Status mine = catching([&]() -> Status {
+    // Lives longer than the common call: an open session is closed by all ranks together.
+    std::shared_ptr<tailrace_session> opened;
+    const tailrace_session* handle = nullptr;
+    const Status done = together(*transport, [&]() -> Status {
         TAILRACE_TRY(not_null(session, "session"));
         *session = nullptr;
-        return prepare(options, transport->size(), prepared);
+        opened = std::make_shared<tailrace_session>();
+        opened->transport = transport;
+        TAILRACE_ASSIGN(auto config, prepare(options, *opened));
+        TAILRACE_ASSIGN(opened->checkpointer, Checkpointer::open(std::move(config), transport, opened->local,
+                                                                 opened->shared, &system_agent_door()));
+        opened->files = std::make_unique<OwnFiles>(*opened->checkpointer, *opened->local);
+        handle = HandleTable<tailrace_session>::instance().add(opened);
+        return {};
     });
-    const Status all = agree(*transport, mine);
-    if (!mine.ok()) return mine;
-    TAILRACE_TRY(all);
-
-    auto opened = std::make_shared<tailrace_session>();
-    opened->transport = transport;
-    opened->local = prepared.local;
-    opened->shared = prepared.shared;
-    TAILRACE_ASSIGN(opened->checkpointer,
-                    Checkpointer::open(std::move(prepared.config), std::move(transport), prepared.local,
-                                       prepared.shared, &system_agent_door()));
-    opened->files = std::make_unique<OwnFiles>(*opened->checkpointer, *opened->local);
-    *session = HandleTable<tailrace_session>::instance().add(std::move(opened));
-    return {};
+    if (done.ok())
+        *session = opened.get();
+    else if (handle != nullptr)
+        HandleTable<tailrace_session>::instance().take(handle);
+    return done;
 }
 
 // Converts the seconds of the C interface, where less than zero waits for ever, to the milliseconds
@@ -114,7 +108,7 @@ void log_warning(const std::string& sentence) {
 
 tailrace_code open_session(const tailrace_options* options, std::shared_ptr<Transport> transport,
                            tailrace_session** session) {
-    return call([&] { return open(options, std::move(transport), session); });
+    return call([&] { return open(options, transport, session); });
 }
 
 }  // namespace tailrace::internal

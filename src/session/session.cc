@@ -31,11 +31,16 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 Result<std::unique_ptr<Checkpointer>> Checkpointer::open(Config config, std::shared_ptr<Transport> transport,
                                                          std::shared_ptr<Storage> local,
                                                          std::shared_ptr<Storage> shared, AgentDoor* agents) {
-    TAILRACE_ASSIGN(auto opening, open_directories(std::move(config), std::move(transport), std::move(local),
-                                                   std::move(shared), agents));
-    const SharedInventory inventory = std::move(opening.inventory);
-    auto session = std::make_unique<Session>(std::move(opening), agents);
-    TAILRACE_TRY(session->begin(inventory));
+    // A rank that fails leaves nobody waiting, and leaves no rank with a session.
+    std::unique_ptr<Session> session;
+    TAILRACE_TRY(together(*transport, [&]() -> Status {
+        TAILRACE_ASSIGN(auto opening, open_directories(std::move(config), transport, std::move(local),
+                                                       std::move(shared), agents));
+        const SharedInventory inventory = std::move(opening.inventory);
+        session = std::make_unique<Session>(std::move(opening), agents);
+        return session->begin(inventory);
+    }));
+    session->opened();
     return std::unique_ptr<Checkpointer>(std::move(session));
 }
 
@@ -73,13 +78,11 @@ Status Session::begin(const SharedInventory& inventory) {
         parts_->take_over(std::move(old_parts_), old);
     }
     search_.emplace(context_, epochs_, *background_, old.refused);
-    TAILRACE_TRY(background_->begin());
-    began_ = true;
-    return {};
+    return background_->begin();
 }
 
 Session::~Session() {
-    if (!began_ || closed_) return;
+    if (!opened_ || closed_) return;
     // A destructor must not throw. What close() has not done then, the destructors of the parts do.
     const Status closed = catching([&] { return close(); });
     if (!closed.ok())

@@ -40,6 +40,8 @@ class Session : public Checkpointer {
     ~Session() override;
     // The steps of open that follow open_directories(). Collective.
     Status begin(const SharedInventory& inventory);
+    // All ranks have begun. From now on the session must be closed by all of them together.
+    void opened() { opened_ = true; }
 
     Status register_region(std::string_view name, void* memory, uint64_t bytes) override {
         return regions_.put(name, memory, bytes, false);
@@ -162,7 +164,7 @@ class Session : public Checkpointer {
     Status close_status_ GUARDED_BY(save_mutex_);
 
     std::optional<EpochSearch> search_;
-    bool began_ = false;
+    bool opened_ = false;
     std::atomic<bool> closed_{false};
 };
 

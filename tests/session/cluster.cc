@@ -63,7 +63,8 @@ void run_job(const Job& job, const RankBody& body) {
             Config config = job.config;
             if (job.change_config) job.change_config(static_cast<int>(r), config);
             AgentDoor* const agents = job.agents ? job.agents(job.hosts[r]) : nullptr;
-            auto session = Checkpointer::open(config, transport, job.local(job.hosts[r]), job.shared, agents);
+            auto session =
+                Checkpointer::open(std::move(config), transport, job.local(job.hosts[r]), job.shared, agents);
             body(static_cast<int>(r), session.ok() ? session->get() : nullptr, session.status());
         });
     for (auto& thread : threads) thread.join();

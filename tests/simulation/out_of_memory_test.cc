@@ -1,7 +1,7 @@
-// Memory that cannot be had, at every allocation of a save, its flush, a restore and a list: the n-th fails,
-// for every n, alone or with many that follow. Nothing may end the process or stand still, the calls fail
-// with a sentence or succeed, and whatever was reported as committed is there for the next session, byte for
-// byte.
+// Memory that cannot be had, at every allocation of an open, a save, its flush, a restore and a list: the
+// n-th fails, for every n, alone or with many that follow. Nothing may end the process or stand still, the
+// calls fail with a sentence or succeed, and whatever was reported as committed is there for the next
+// session, byte for byte.
 //
 // Each n is one simulated job, the same up to its failure. A child process runs many of them and reports how
 // far it came, so one that ends it is found.
@@ -23,6 +23,7 @@
 #include "simulation/network.h"
 #include "simulation/timed_storage.h"
 #include "simulation/virtual_executor.h"
+#include "threads/executor.h"
 
 namespace tailrace::internal {
 namespace {
@@ -32,6 +33,9 @@ using namespace testing_support;
 
 constexpr uint64_t region_bytes = 40'000;
 
+// During which calls the allocations fail.
+enum class Part { none, open, save, restore };
+
 class OutOfMemory {
   public:
     OutOfMemory(int ranks, bool concurrent, uint64_t failures, const char* redundancy)
@@ -39,16 +43,16 @@ class OutOfMemory {
 
     // Runs a job that saves two epochs and one that restores, and returns how many allocations the part that
     // is to fail has.
-    uint64_t run(uint64_t n, bool in_save, bool in_restore) {
+    uint64_t run(uint64_t n, Part part) {
         memory_fails_ = n != 0;
         FailingAllocator::begin(n, failures_);
         VirtualExecutor executor(1, {.pause = 0.05, .most_steps = 2'000'000, .story = {}});
         executor.run([&] {
             const VirtualExecutor::OwnWork own;
             Machines machines;
-            save_two(executor, machines, in_save);
-            const bool restored = restore(executor, machines, in_restore);
-            if (in_restore && !restored && !restore(executor, machines, false)) {
+            save_two(executor, machines, part);
+            const bool restored = restore(executor, machines, part);
+            if (part != Part::save && !restored && !restore(executor, machines, Part::none)) {
                 ADD_FAILURE() << "nothing is restored, although memory is to be had again";
             }
         });
@@ -56,7 +60,7 @@ class OutOfMemory {
     }
 
   private:
-    void save_two(VirtualExecutor& executor, Machines& machines, bool armed) {
+    void save_two(VirtualExecutor& executor, Machines& machines, Part armed) {
         std::unique_ptr<Network> network;
         const Job job = job_of(executor, machines, network);
         int ready = 0;
@@ -65,7 +69,7 @@ class OutOfMemory {
             std::vector<std::byte> state(region_bytes);
             ASSERT_TRUE(session->register_region("state", state.data(), state.size()).ok());
             // From here on, once all are here.
-            if (++ready == ranks_) FailingAllocator::count(armed);
+            if (++ready == ranks_) FailingAllocator::count(armed == Part::save);
             for (const uint64_t epoch : {1, 2}) {
                 state = content_of(epoch, rank);
                 const Status updated =
@@ -85,17 +89,28 @@ class OutOfMemory {
         FailingAllocator::count(false);
     }
 
-    bool restore(VirtualExecutor& executor, Machines& machines, bool armed) {
+    // Whether all ranks have restored.
+    bool restore(VirtualExecutor& executor, Machines& machines, Part armed) {
         machines.shared->process_death();
         for (auto& [host, storage] : machines.local) storage->process_death();
         std::unique_ptr<Network> network;
-        const Job job = job_of(executor, machines, network);
-        int ready = 0, whole = 0;
+        Job job = job_of(executor, machines, network);
+        int arrived = 0, ended = 0, open = 0, ready = 0, whole = 0;
+        // From here on, once all are here.
+        if (armed == Part::open)
+            job.change_config = [&](int, Config&) {
+                for (++arrived; arrived < ranks_;) sleep_for(1ms);
+                FailingAllocator::count(true);
+            };
         run_job(job, [&](int rank, Checkpointer* session, const Status& opened) {
-            ASSERT_NE(session, nullptr) << opened.to_string();
+            for (++ended; ended < ranks_;) sleep_for(1ms);
+            if (armed == Part::open) FailingAllocator::count(false);
+            told(rank, opened);
+            if (session == nullptr) return;
+            ++open;
             std::vector<std::byte> state(region_bytes);
             ASSERT_TRUE(session->register_region("state", state.data(), state.size()).ok());
-            if (++ready == ranks_) FailingAllocator::count(armed);
+            if (++ready == ranks_) FailingAllocator::count(armed == Part::restore);
             const auto restored = catching([&] { return session->restore(std::nullopt, {}); });
             told(rank, catching([&] { return session->list().status(); }));
             if (--ready == 0) FailingAllocator::count(false);
@@ -104,12 +119,14 @@ class OutOfMemory {
                 ++whole;
                 EXPECT_GE(*restored, committed_) << "rank " << rank;
                 EXPECT_EQ(state, content_of(*restored, rank)) << "rank " << rank;
-            } else if (!armed) {
+            } else if (armed != Part::restore) {
                 EXPECT_EQ(committed_, 0u) << "rank " << rank << ": " << restored.status().to_string();
             }
             told(rank, catching([&] { return session->close(); }));
         });
         FailingAllocator::count(false);
+        const VirtualExecutor::OwnWork own;
+        EXPECT_TRUE(open == 0 || open == ranks_) << open << " ranks have a session, and the others none";
         return whole == ranks_;
     }
 
@@ -118,6 +135,7 @@ class OutOfMemory {
         const auto server = std::make_shared<Server>(executor, ServerCosts{10us, 0us, 0});
         job.shared = timed(machines.shared, server);
         job.local = [&machines, server](const std::string& host) {
+            const VirtualExecutor::OwnWork own;
             return timed(machines.local.at(host), server);
         };
         job.config.files = 1;
@@ -159,7 +177,8 @@ class OutOfMemory {
 struct Case {
     const char* name;
     int ranks;
-    bool concurrent, in_save, in_restore;
+    bool concurrent;
+    Part part;
     uint64_t failures;  // how many allocations fail, one after the other
     const char* redundancy = "none";
 };
@@ -168,11 +187,10 @@ class OutOfMemoryTest : public ::testing::TestWithParam<Case> {};
 
 TEST_P(OutOfMemoryTest, EveryAllocationMayFail) {
     if (std::getenv("TAILRACE_LOG") == nullptr) set_log_level(LogLevel::off);
-    const auto [name, ranks, concurrent, in_save, in_restore, failures, redundancy] = GetParam();
-    const uint64_t all = OutOfMemory(ranks, concurrent, failures, redundancy).run(0, in_save, in_restore);
+    const auto [name, ranks, concurrent, part, failures, redundancy] = GetParam();
+    const uint64_t all = OutOfMemory(ranks, concurrent, failures, redundancy).run(0, part);
     if (const char* single = std::getenv("TAILRACE_ALLOCATION")) {
-        OutOfMemory(ranks, concurrent, failures, redundancy)
-            .run(std::strtoull(single, nullptr, 10), in_save, in_restore);
+        OutOfMemory(ranks, concurrent, failures, redundancy).run(std::strtoull(single, nullptr, 10), part);
         return;
     }
     std::cout << "each of " << all << " allocations\n";
@@ -187,7 +205,7 @@ TEST_P(OutOfMemoryTest, EveryAllocationMayFail) {
         ASSERT_GE(child, 0);
         if (child == 0) {
             while (!HasFailure() && ++*reached <= all)
-                OutOfMemory(ranks, concurrent, failures, redundancy).run(*reached, in_save, in_restore);
+                OutOfMemory(ranks, concurrent, failures, redundancy).run(*reached, part);
             _exit(HasFailure() ? 1 : 0);
         }
         int status = 0;
@@ -201,17 +219,20 @@ TEST_P(OutOfMemoryTest, EveryAllocationMayFail) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Parts, OutOfMemoryTest,
-                         ::testing::Values(Case{"SaveAndFlushOnFourRanks", 4, true, true, false, 1},
-                                           Case{"SaveAndFlushOnOneRank", 1, true, true, false, 1},
-                                           Case{"CollectiveSavesOnFourRanks", 4, false, true, false, 1},
-                                           Case{"RestoreOnOneRank", 1, true, false, true, 1},
-                                           Case{"RestoreOnFourRanks", 4, true, false, true, 1},
-                                           Case{"ManyOnOneRank", 1, true, true, false, 40},
-                                           Case{"ManyOnFourRanks", 4, true, true, false, 40},
-                                           Case{"ManyInACollectiveSave", 4, false, true, false, 40},
-                                           Case{"ManyInARestore", 4, true, false, true, 40},
-                                           Case{"ProtectionOnFourRanks", 4, true, true, false, 1, "partner"},
-                                           Case{"CollectiveProtection", 4, false, true, false, 1, "partner"}),
+                         ::testing::Values(Case{"SaveAndFlushOnFourRanks", 4, true, Part::save, 1},
+                                           Case{"SaveAndFlushOnOneRank", 1, true, Part::save, 1},
+                                           Case{"CollectiveSavesOnFourRanks", 4, false, Part::save, 1},
+                                           Case{"RestoreOnOneRank", 1, true, Part::restore, 1},
+                                           Case{"RestoreOnFourRanks", 4, true, Part::restore, 1},
+                                           Case{"ManyOnOneRank", 1, true, Part::save, 40},
+                                           Case{"ManyOnFourRanks", 4, true, Part::save, 40},
+                                           Case{"ManyInACollectiveSave", 4, false, Part::save, 40},
+                                           Case{"OpenOnOneRank", 1, true, Part::open, 1},
+                                           Case{"OpenOnFourRanks", 4, true, Part::open, 1},
+                                           Case{"ManyInACollectiveOpen", 4, false, Part::open, 40},
+                                           Case{"ManyInARestore", 4, true, Part::restore, 40},
+                                           Case{"ProtectionOnFourRanks", 4, true, Part::save, 1, "partner"},
+                                           Case{"CollectiveProtection", 4, false, Part::save, 1, "partner"}),
                          [](const ::testing::TestParamInfo<Case>& tried) {
                              return std::string(tried.param.name);
                          });
