@@ -121,7 +121,8 @@ Result<size_t> AgentConnection::receive_packet(std::span<std::byte> bytes) {
     while ((got = recvmsg(socket_.get(), &packet, MSG_TRUNC | MSG_CMSG_CLOEXEC)) < 0 &&
            (errno == EINTR || errno == ECONNRESET)) {
     }
-    if (got <= 0) return gone();
+    if (got < 0) return gone();
+    // Also those of an empty message are open here from now on.
     descriptors_.clear();
     for (cmsghdr* header = CMSG_FIRSTHDR(&packet); header != nullptr; header = CMSG_NXTHDR(&packet, header)) {
         if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
@@ -132,6 +133,7 @@ Result<size_t> AgentConnection::receive_packet(std::span<std::byte> bytes) {
             descriptors_.emplace_back(number);
         }
     }
+    if (got == 0) return gone();
     if (static_cast<size_t>(got) > bytes.size())
         return Status(Code::transport,
                       fmt::format("a message of {} bytes at the agent's socket is too long", got));

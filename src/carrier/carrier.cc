@@ -103,9 +103,9 @@ Status Carrier::begin_node(Line& line) {
     TAILRACE_ASSIGN(auto node, CarriedNode::create(std::move(job), world_, std::move(local),
                                                    std::move(shared), std::move(locks), options_.changed));
     TAILRACE_TRY(node->connect(rank, line.sender));
-    line.node = node.get();
+    nodes_.push_back(std::move(node));  // may lack memory, so nothing refers to the node before
+    line.node = nodes_.back().get();
     line.rank = rank;
-    nodes_.push_back(std::move(node));
     return {};
 }
 
