@@ -197,12 +197,21 @@ def to_save(value: Any, name: str = "", apart: bool = False) -> Leaf:
         if strides:
             return dataclasses.replace(_numpy_leaf(value, dtype), strides=strides)
         return _numpy_leaf(np.ascontiguousarray(value).reshape(shape), dtype)
-    value = value.detach().resolve_conj().resolve_neg().to("cpu")
+    value = _on_the_host(value.detach().resolve_conj().resolve_neg())
     if apart and not value.is_contiguous():
         strides = _strides(dtype, shape, [stride * value.itemsize for stride in value.stride()])
         if strides:
             return dataclasses.replace(_torch_leaf(value, dtype), strides=strides)
     return _torch_leaf(value.contiguous(), dtype)
+
+
+def _on_the_host(tensor: Any) -> Any:
+    """The tensor itself if the host can read it, else a copy with the same strides. A GPU copies into
+    pinned memory at the speed of its link, and into other memory many times slower. PyTorch keeps
+    pinned memory, so the next save gets the same pages."""
+    if not tensor.is_cuda:
+        return tensor.to("cpu")
+    return torch_module().empty_like(tensor, device="cpu", pin_memory=True).copy_(tensor)
 
 
 def _strides(dtype: Any, shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:

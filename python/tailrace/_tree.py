@@ -146,11 +146,12 @@ class ArrayRef:
             return _leaves.empty(self.kind, self.dtype, shape, device, stride)
         except MemoryError:
             raise
-        except Exception as error:  # numpy and torch raise many kinds
+        except Exception as error:  # numpy and torch raise many kinds, and CUDA adds advice in lines of its own
+            first_line = str(error).partition("\n")[0]
             raise Error(
                 Code.UNSUPPORTED,
-                f"there is no memory for the array in region {self.region!r}, of shape {shape}, on {device}: {error}; "
-                "nothing was read",
+                f"there is no memory for the array in region {self.region!r}, of shape {shape}, on {device}: "
+                f"{first_line}; nothing was read",
             ) from error
 
 
