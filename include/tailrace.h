@@ -16,14 +16,14 @@
  *     tailrace_options_free(options);
  *
  * Errors: every function that returns tailrace_code returns TAILRACE_OK or the kind of failure. After a
- * failure tailrace_last_error() holds a sentence: what was tried, where, and what is left intact. It holds
- * it for the calling thread, until that thread's next call. The library never exits, aborts or prints for
- * the program. It logs through a callback (tailrace_set_log).
+ * failure tailrace_last_error() holds a sentence: what was tried, where, and what is left intact. The
+ * sentence belongs to the calling thread and stays until that thread's next call. The library never exits,
+ * aborts or prints for the program. It logs through a callback (tailrace_set_log).
  *
  * Threads: a session may be used from several threads. Calls marked "collective" must be made by every
  * rank of the session's communicator, in the same order. If the MPI library provides less than
- * MPI_THREAD_MULTIPLE, save, capture, give_up, wait, wait_all, should_save and should_stop are collective
- * too, unless the nodes' agent processes carry the epochs (setting agent_carries).
+ * MPI_THREAD_MULTIPLE, save, capture, give_up, wait, wait_all, should_save, should_stop and files_save are
+ * collective too, unless the nodes' agent processes carry the epochs (setting agent_carries).
  *
  * Misuse: NULL where an argument is needed gives TAILRACE_INVALID_ARGUMENT. A session, reader or options
  * object that has been closed or freed is recognised and gives TAILRACE_FAILED_STATE.
@@ -33,10 +33,11 @@
  * the program's. tailrace reads it during save and writes it during restore, and at no other time.
  *
  * Growth: a struct that programs allocate ends with `reserved` fields, and later versions use some of them.
- * In a struct passed to tailrace they must be 0, so begin with zeros. In one that tailrace fills they are 0.
+ * In a struct that the program passes they must be 0, so begin with zeros. tailrace sets them to 0 in a
+ * struct that it fills.
  * docs/linking.md says which parts of the interface never change.
  *
- * C11, without C++ or MPI types.
+ * This header is C11 and uses neither C++ nor MPI types.
  */
 #ifndef TAILRACE_H
 #define TAILRACE_H
@@ -62,16 +63,17 @@ extern "C" {
 #define TAILRACE_VERSION_MINOR 2
 #define TAILRACE_VERSION_PATCH 0
 
-/* The version of the library that the program runs with: "0.2.0". The macros are those of the
- * header it was compiled with. */
+/* Returns the version of the library that the program runs with, such as "0.2.0". The macros give the
+ * version of the header that the program was compiled with. The text lives until the process ends. */
 TAILRACE_API const char* tailrace_version(void);
 
 /* ---- failures ------------------------------------------------------------------------------------- */
 
-/* The kind of failure that a code stands for, in words: "no space". Never NULL. */
+/* Returns the kind of failure that a code stands for, in words such as "no space". Never NULL. The text
+ * lives until the process ends. */
 TAILRACE_API const char* tailrace_code_name(tailrace_code code);
-/* The sentence of this thread's last call, if it failed; "" if it did not fail. Never NULL. The
- * sentence stays until the thread's next call. */
+/* Returns the sentence of this thread's last call if that call failed, otherwise "". Never NULL. The text
+ * lives until the thread's next call. */
 TAILRACE_API const char* tailrace_last_error(void);
 
 /* ---- logging -------------------------------------------------------------------------------------- */
@@ -84,8 +86,9 @@ typedef enum tailrace_log_level {
     TAILRACE_LOG_OFF = 4
 } tailrace_log_level;
 
-/* tailrace may call this function from any thread, its own threads included. The function must not
- * call tailrace. */
+/* A function of the program that gets each message. tailrace may call it from any thread, including
+ * tailrace's own threads. The function must not call tailrace. `message` lives until the function returns.
+ * `user` is the pointer that was given to tailrace_set_log. */
 typedef void (*tailrace_log_function)(tailrace_log_level level, const char* message, void* user);
 
 /* Sets the log callback of the whole process. NULL restores the default: warnings and errors go to
@@ -101,35 +104,39 @@ TAILRACE_API void tailrace_set_log_level(tailrace_log_level level);
  * Only one thread at a time may use an options object. */
 typedef struct tailrace_options tailrace_options;
 
-/* Makes options without settings. NULL when out of memory. */
+/* Makes options without settings. Returns NULL if there is no memory. Free them with
+ * tailrace_options_free. */
 TAILRACE_API tailrace_options* tailrace_options_new(void);
 /* Frees the options. Sessions that were opened with them keep their settings. NULL is allowed. */
 TAILRACE_API void tailrace_options_free(tailrace_options* options);
-/* Adds the settings of a file. After a failure the options are as they were. */
+/* Adds the settings of a TOML file. After a failure the options are as they were. */
 TAILRACE_API tailrace_code tailrace_options_load(tailrace_options* options, const char* toml_path);
-/* Sets one key. `value` is the text that a file would have for it. After a failure the options are
- * as they were. */
+/* Sets one key. `value` is the text that a file would have for this key. An unknown key or a bad value
+ * gives TAILRACE_INVALID_ARGUMENT. After a failure the options are as they were. */
 TAILRACE_API tailrace_code tailrace_options_set(tailrace_options* options, const char* key,
                                                 const char* value);
 
 /* ---- session -------------------------------------------------------------------------------------- */
 
+/* What a program saves, and the epochs that it has saved. A program owns a session from tailrace_open to
+ * tailrace_close. */
 typedef struct tailrace_session tailrace_session;
 
-/* Opens a session without ranks (rank 0 of 1). `options` may be freed afterwards. NULL means
- * defaults, environment, and the file that TAILRACE_CONFIG names. On failure *session is NULL. */
+/* Opens a session without ranks: the process is rank 0 of 1. `options` may be freed afterwards. If
+ * `options` is NULL, the settings come from the defaults, the environment, and the file that
+ * TAILRACE_CONFIG names. After a failure *session is NULL. Close the session with tailrace_close. */
 TAILRACE_API tailrace_code tailrace_open(const tailrace_options* options, tailrace_session** session);
 
 /* Waits for all flushes and returns the first failure among them. If the newest epoch was kept in the
- * node-local tier (shared_every, queue_policy), it is flushed as well (unless flush_at_close = no). The
- * session is freed in any case. Collective. NULL is allowed. */
+ * node-local tier (settings shared_every and queue_policy), this call flushes it too, unless
+ * flush_at_close is no. The session is freed even after a failure. Collective. NULL is allowed. */
 TAILRACE_API tailrace_code tailrace_close(tailrace_session* session);
 
-/* This rank, counted from 0, and the number of ranks. They are -1 and 0 if there is no session. */
+/* Return this rank, counted from 0, and the number of ranks. They return -1 and 0 if there is no session. */
 TAILRACE_API int tailrace_rank(const tailrace_session* session);
 TAILRACE_API int tailrace_rank_count(const tailrace_session* session);
-/* The value of a setting as this session uses it; NULL for an unknown key. The text lives until
- * this thread's next call. */
+/* Returns the value of a setting as this session uses it, or NULL if there is no such key or no session.
+ * The text lives until this thread next calls this function. */
 TAILRACE_API const char* tailrace_setting(const tailrace_session* session, const char* key);
 
 /* ---- what to save --------------------------------------------------------------------------------- */
@@ -156,9 +163,9 @@ typedef enum tailrace_type {
 
 #define TAILRACE_MAX_DIMENSIONS 16
 
-/* Declarations about a global array. All ranks make the same ones. Without a declaration the ranks'
- * pieces must cover every element exactly once; otherwise the epoch is not committed. */
-#define TAILRACE_ARRAY_GAPS 1u /* some elements may be in no rank's piece; they cannot be read */
+/* Declarations about a global array. All ranks must make the same declarations. Without a declaration the
+ * ranks' pieces must cover every element exactly once. If they do not, the epoch is not committed. */
+#define TAILRACE_ARRAY_GAPS 1u /* elements in no rank's piece are allowed; they cannot be read */
 /* Several ranks' pieces may contain the same element. The value of the lowest rank counts. A rank
  * that restores exactly the piece it saved gets its own values back. */
 #define TAILRACE_ARRAY_OVERLAP 2u
@@ -166,25 +173,27 @@ typedef enum tailrace_type {
 #define TAILRACE_ARRAY_LIST 4u
 
 /* A rank's piece of a global array, row-major (C order): element i of dimension d of the piece is element
- * offset[d] + i of the whole array. Each pointer leads to `dimensions` numbers, which are copied.
+ * offset[d] + i of the whole array. Shapes and offsets count elements. Each pointer leads to `dimensions`
+ * numbers, which the call copies.
  *
  * By default the memory is exactly the piece. It may also be larger, such as a block with ghost cells
- * around the rank's own cells. Then describe the memory; save reads and restore writes only the piece:
+ * around the rank's own cells. In that case describe the memory with the fields below. Save then reads only
+ * the piece, and restore writes only the piece:
  *
  *     memory_shape         elements of the memory in each dimension
- *     memory_offset        where the piece begins in the memory; NULL: at its beginning
- *     memory_stride_bytes  from an element to its neighbour in each dimension; NULL: row-major
+ *     memory_offset        element of the memory at which the piece begins; NULL: the first element
+ *     memory_stride_bytes  bytes from an element to the next in each dimension; NULL: row-major
  *     memory_bytes         size of the memory, which the shape must not exceed; 0: not known
  *
- * Strides describe every second element, one member of a struct, or dimensions in another order. (Fortran
- * arrays have the reverse of this order: {8, 8 * rows}.) Strides are positive, and no two elements of the
- * piece may share memory. The stride of a dimension with one element is ignored. If strides are given,
- * memory_shape may be NULL.
+ * Strides can describe every second element, one member of a struct, or dimensions in another order. (A
+ * Fortran array of doubles with two dimensions has the strides {8, 8 * rows}.) Strides must be positive, and
+ * no two elements of the piece may share memory. The stride of a dimension with one element is ignored. If
+ * strides are given, memory_shape may be NULL.
  *
  * Example: a grid of ny x nx own cells with 2 ghost cells on each side has local_shape {ny, nx},
  * memory_shape {ny + 4, nx + 4} and memory_offset {2, 2}.
  *
- * Later versions add fields to this struct. So begin with zeros, as `tailrace_array array = {0};` or an
+ * Later versions may use the reserved fields. So begin with zeros, as `tailrace_array array = {0};` or an
  * initialiser does. If a reserved field is not zero, the call gives TAILRACE_INVALID_ARGUMENT. */
 typedef struct tailrace_array {
     tailrace_type type;
@@ -201,127 +210,139 @@ typedef struct tailrace_array {
 } tailrace_array;
 
 /* Registers memory under a name, as plain bytes or as a piece of a global array. The name has 1 to
- * 4096 bytes of UTF-8 and is unique in the rank; a name that is already registered gives
- * TAILRACE_ALREADY_EXISTS. `bytes` may be 0, and `memory` may then be NULL. */
+ * 4096 bytes of UTF-8. Each name can be registered once on a rank, and a second time gives
+ * TAILRACE_ALREADY_EXISTS. `bytes` may be 0, and `memory` may then be NULL. The memory must live until the
+ * name is updated or unregistered, or the session is closed. */
 TAILRACE_API tailrace_code tailrace_register(tailrace_session* session, const char* name, void* memory,
                                              uint64_t bytes);
 TAILRACE_API tailrace_code tailrace_register_array(tailrace_session* session, const char* name, void* memory,
                                                    const tailrace_array* array);
 
-/* Memory that the program moves and resizes by itself, such as a buffer. tailrace_register_resizable takes
- * two functions of the program. Both are called in the thread that calls tailrace_save or a restore, with the
- * `user` that was registered, and must not call tailrace or throw. */
-/* Returns where the memory begins, and sets *bytes to its size. May be NULL if that is 0. */
+/* Memory that the program moves and resizes by itself, such as a growing buffer. For such memory
+ * tailrace_register_resizable takes two functions of the program. tailrace calls both in the thread that
+ * calls tailrace_save, tailrace_capture or a restore, and passes the `user` that was registered. The
+ * functions must not call tailrace, and must not throw. */
+/* Returns where the memory begins, and sets *bytes to its size. It may return NULL if the size is 0. */
 typedef void* (*tailrace_find_function)(void* user, uint64_t* bytes);
-/* Makes the memory so large, for a restore; what it held need not be kept. Returns 0, or another number if
- * that is not possible: the restore then gives TAILRACE_OUT_OF_MEMORY. */
+/* Gives the memory a size of `bytes`, for a restore. It need not keep what the memory held. It returns 0, or
+ * another number if this size is not possible. The restore then gives TAILRACE_OUT_OF_MEMORY. */
 typedef int (*tailrace_resize_function)(void* user, uint64_t bytes);
-/* Registers such memory under a name, as plain bytes: each save takes it as it is then, and a restore makes
- * it as large as it was in the epoch. */
+/* Registers such memory under a name, as plain bytes. Each save takes the memory as `find` gives it at that
+ * time. A restore gives the memory the size that it had in the epoch. */
 TAILRACE_API tailrace_code tailrace_register_resizable(tailrace_session* session, const char* name,
                                                        tailrace_find_function find,
                                                        tailrace_resize_function resize, void* user);
-/* A list, such as particles: each rank has as many items as it has, and the whole is the ranks' items one
- * after another, those of rank 0 first. An item is `width` elements of `type`: 3 of TAILRACE_FLOAT64 for a
- * position, sizeof(struct particle) of TAILRACE_BYTES for a struct. find and resize work as above, in bytes:
- * a whole number of items. All ranks register the list, also those that have no items.
+/* Registers a list, such as particles. Each rank may have any number of items. The whole list is the items
+ * of rank 0, then those of rank 1, and so on. An item is `width` elements of `type`: 3 of TAILRACE_FLOAT64
+ * for a position, or sizeof(struct particle) of TAILRACE_BYTES for a struct. `find` and `resize` work as
+ * above. They count bytes, and the bytes must be a whole number of items. All ranks register the list, even
+ * a rank without items.
  *
- * A restore on as many ranks as saved the epoch gives each its own items back. On another number of ranks
- * each gets an even share, in the order of the whole; the program then moves items to the ranks where it
- * wants them, as it does after a time step. A reader of the epoch sees the whole as an array
- * (tailrace_reader_array, tailrace_reader_read_box) of one dimension, or of two if `width` is not 1. */
+ * If the number of ranks is the one that saved the epoch, a restore gives each rank its own items back. On
+ * another number of ranks each rank gets an even share, in the order of the whole list. The program then
+ * moves items to the ranks where it wants them, as it does after a time step. A reader of the epoch sees the
+ * whole as an array (tailrace_reader_array, tailrace_reader_read_box) of one dimension, or of two if `width`
+ * is not 1. */
 TAILRACE_API tailrace_code tailrace_register_list(tailrace_session* session, const char* name,
                                                   tailrace_type type, uint64_t width,
                                                   tailrace_find_function find,
                                                   tailrace_resize_function resize, void* user);
-/* Gives a registered name a new place and size. Possible at any time between saves. Not for memory that is
- * resizable, or a list: TAILRACE_INVALID_ARGUMENT. */
+/* Give a registered name a new place and size. They may be called at any time between saves. A name that
+ * is not registered gives TAILRACE_NOT_FOUND. Resizable memory and lists follow the program by themselves,
+ * so for them these calls give TAILRACE_INVALID_ARGUMENT. */
 TAILRACE_API tailrace_code tailrace_update(tailrace_session* session, const char* name, void* memory,
                                            uint64_t bytes);
 TAILRACE_API tailrace_code tailrace_update_array(tailrace_session* session, const char* name, void* memory,
                                                  const tailrace_array* array);
-/* Unregisters a name. Later epochs do not contain it. TAILRACE_NOT_FOUND if it was not registered. */
+/* Unregisters a name. Later epochs do not contain it. A name that is not registered gives
+ * TAILRACE_NOT_FOUND. */
 TAILRACE_API tailrace_code tailrace_unregister(tailrace_session* session, const char* name);
 
 /* ---- saving --------------------------------------------------------------------------------------- */
 
-/* Saves what is registered as `epoch`, a number such as a time step. It must grow from save to save
- * and be the same on all ranks. Returns when the copy in the node-local tier is complete and
- * checksummed. The program may then change its memory, and the rest happens in the background. Not
- * collective: ranks may call it at different times. A save that fails uses its number up, because
- * other ranks may have captured their part. The number stays free only with one rank, if nothing
+/* Saves what is registered as `epoch`, a number such as a time step. The number must grow from save to
+ * save and be the same on all ranks. The call returns when the copy in the node-local tier is complete and
+ * checksummed. The program may then change its memory, and the rest happens in the background. The call is
+ * not collective: ranks may make it at different times. A save that fails uses its number up, because
+ * other ranks may have captured their part. The number stays free only if there is one rank and nothing
  * was saved (TAILRACE_INVALID_ARGUMENT). */
 TAILRACE_API tailrace_code tailrace_save(tailrace_session* session, uint64_t epoch);
 
 /* Saves in two steps, for a program that decides after the copy whether it wants the epoch.
- * tailrace_capture copies what is registered, as tailrace_save does, and tells nobody: the program may change
- * its memory, and the epoch does not exist yet. tailrace_save with the same number then takes this copy, or
- * tailrace_give_up drops it. Another tailrace_capture, a save of another number, and tailrace_close drop it,
- * too. If the capture fails there is no copy, and the number may be tried again. A rank without a copy
- * calls tailrace_give_up: tailrace_save would take its memory as it is then, beside the others' copies. Like
- * a save, a capture may remove the oldest epoch from the node-local tier (keep_local). (If the program dies
- * when every rank has captured the epoch, it counts as saved.) */
+ * tailrace_capture copies what is registered, as tailrace_save does, but tells no other rank. The program may
+ * then change its memory. The epoch does not exist yet. tailrace_save with the same number takes this copy,
+ * and tailrace_give_up drops it. Another tailrace_capture, a save of another number, and tailrace_close drop
+ * it too. If the capture fails, there is no copy, and the program may try the number again. A rank without
+ * a copy must call tailrace_give_up, because tailrace_save would take its memory as it is at that time,
+ * beside the other ranks' earlier copies. Like a save, a capture may remove the oldest epoch from the
+ * node-local tier (setting keep_local). If the program dies after every rank has captured the epoch, the
+ * epoch counts as saved. */
 TAILRACE_API tailrace_code tailrace_capture(tailrace_session* session, uint64_t epoch);
-/* Takes the place of tailrace_save on a rank that has nothing to save as `epoch`, or does not want it. The
- * epoch fails on all ranks with the sentence `why`; otherwise they would wait for this rank. The number is
- * used up. Both functions are collective where tailrace_save is. */
+/* Takes the place of tailrace_save on a rank that has nothing to save as `epoch`, or does not want the
+ * epoch. The epoch fails on all ranks with the sentence `why`. Without this call the other ranks would wait
+ * for this rank. The number is used up. tailrace_capture and tailrace_give_up are collective if
+ * tailrace_save is. */
 TAILRACE_API tailrace_code tailrace_give_up(tailrace_session* session, uint64_t epoch, const char* why);
 
-/* Where an epoch is on its way. Later versions may add states, so wait for the end of an epoch by
- * tailrace_wait, and compare for equality only. */
+/* How far an epoch has come. Later versions may add states. So use tailrace_wait to wait for the end of an
+ * epoch, and compare states for equality only. */
 typedef enum tailrace_state {
-    TAILRACE_STATE_UNKNOWN = 0,
+    TAILRACE_STATE_UNKNOWN = 0,    /* this session does not know the epoch */
     TAILRACE_STATE_CAPTURED = 1,   /* in the node-local tier, waiting */
     TAILRACE_STATE_FLUSHING = 2,   /* on its way to the shared directory */
-    TAILRACE_STATE_COMMITTED = 3,  /* durable in the shared directory: K files */
+    TAILRACE_STATE_COMMITTED = 3,  /* durable in the shared directory, in a few files */
     TAILRACE_STATE_KEPT_LOCAL = 4, /* stays in the node-local tier, as configured or because flushes queue */
-    TAILRACE_STATE_FAILED = 5,     /* not in the shared directory; see `why` */
-    /* After CAPTURED: also safe from the loss of nodes (setting redundancy). See `losses_survived`. */
+    TAILRACE_STATE_FAILED = 5,     /* not in the shared directory; `why` says more */
+    /* Captured, and also safe from the loss of nodes (setting redundancy); losses_survived says how many. */
     TAILRACE_STATE_PROTECTED = 6
 } tailrace_state;
 
 typedef struct tailrace_epoch_info {
     uint64_t epoch;
-    uint32_t run; /* which session saved it, counted from 1 in this directory */
+    uint32_t run; /* number of the session that saved it, counted from 1 in this directory */
     tailrace_state state;
-    tailrace_code why_code;  /* TAILRACE_OK unless failed */
-    char why[1024];          /* failed: the sentence, cut to fit; kept local: what kept it there */
+    tailrace_code why_code;  /* TAILRACE_OK unless the epoch has failed */
+    char why[1024];          /* failed: the sentence, cut to fit; kept local: the reason; else "" */
     uint64_t captured_bytes; /* of this rank */
-    double blocked_seconds;  /* how long save kept this rank */
+    double blocked_seconds;  /* how long the save blocked this rank */
     double flush_seconds;    /* from the flush's start to the commit, as known on this rank */
-    int in_local, in_shared; /* where a restore could take it from (tailrace_list only) */
-    /* How many nodes of each set may be lost, with all that they have captured, and a restore still has the
-     * captured epoch, whatever its state. 0: none, or not known yet. Only of epochs of this session. */
+    int in_local, in_shared; /* 1: a restore can take it from there (tailrace_list only) */
+    /* How many nodes of each set may be lost, with everything that they have captured, before the captured
+     * epoch can no longer be restored. It does not depend on `state`. 0: none, or not known yet. It is set
+     * only for epochs of this session. */
     uint64_t losses_survived;
     uint64_t reserved[7]; /* for later versions; 0 */
 } tailrace_epoch_info;
 
-/* Writes what this rank knows of an epoch to *info. Never blocks. */
+/* Writes what this rank knows of an epoch to *info. The state of an epoch that this session has not saved
+ * is TAILRACE_STATE_UNKNOWN. Never blocks. */
 TAILRACE_API tailrace_code tailrace_epoch_state(tailrace_session* session, uint64_t epoch,
                                                 tailrace_epoch_info* info);
 
-/* Waits until the epoch, or every epoch of the session, has ended, and returns its result:
- * TAILRACE_OK if it was committed or kept local. If the ranks' pieces of an array do not fit
- * together (elements in no piece, undeclared overlaps, different types or global shapes), the result
- * is TAILRACE_INVALID_ARGUMENT. Nothing of such an epoch is kept; earlier epochs are. `seconds` < 0
- * means no time limit. TAILRACE_TIMEOUT if the time ran out first. */
+/* Wait until the epoch, or every epoch of the session, has ended. They return its result, which is
+ * TAILRACE_OK if the epoch was committed or kept local. tailrace_wait_all returns the first failure. If the
+ * ranks' pieces of an array do not fit together (elements in no piece, undeclared overlaps, different types
+ * or global shapes), the result is TAILRACE_INVALID_ARGUMENT. Nothing of such an epoch is kept, and earlier
+ * epochs stay. `seconds` < 0 means no time limit. If the time runs out first, the call gives
+ * TAILRACE_TIMEOUT and the work goes on. An epoch that this session has not saved gives
+ * TAILRACE_NOT_FOUND. */
 TAILRACE_API tailrace_code tailrace_wait(tailrace_session* session, uint64_t epoch, double seconds);
 TAILRACE_API tailrace_code tailrace_wait_all(tailrace_session* session, double seconds);
 
 /* ---- when to save, when to stop ------------------------------------------------------------------- */
 
-/* These functions say the same on all ranks at the same call: the n-th call of one of them has one answer,
- * whenever each rank comes to it. Every rank calls them, after each step for example, and the calls of each
- * function are counted by themselves. Rank 0 decides, some calls ahead, and tells the others. A rank waits
- * only if it is ahead of rank 0 by more than that, and for no other rank. After ten minutes the call gives
- * TAILRACE_TIMEOUT and does not count, so it may be made again.
+/* These functions give all ranks the same answer at the same call: the n-th call of a function has one
+ * answer, whenever a rank makes that call. Every rank must call them, for example after each step. The calls
+ * of each function are counted separately. Rank 0 decides some calls ahead and tells the other ranks. A rank
+ * waits only for rank 0, and only if it is ahead of rank 0 by more than that. If it has waited for ten
+ * minutes, the call gives TAILRACE_TIMEOUT. Such a call does not count, so the program may make it again.
  *
- * A wish of rank 0 takes effect at the second call after it at the latest; where calls follow each other
- * quicker than four times a second, after about a quarter of a second. If steps take less than a
- * millisecond, ask at every tenth or hundredth.
+ * A decision of rank 0 takes effect at the second call after it at the latest. If the program makes more than
+ * four calls a second, it takes effect after about a quarter of a second. If steps take less than a
+ * millisecond, ask at every tenth or hundredth step.
  *
- * Not collective, and any thread may call. If the MPI library provides less than MPI_THREAD_MULTIPLE, they
- * are collective: each rank sends one small message to all.
+ * These functions are not collective, and any thread may call them. If the MPI library provides less than
+ * MPI_THREAD_MULTIPLE, they are collective, and each rank sends one small message to all ranks.
  *
  *     while (step < last) {
  *         compute(state); ++step;
@@ -332,21 +353,26 @@ TAILRACE_API tailrace_code tailrace_wait_all(tailrace_session* session, double s
  *         if (why != NULL) break;
  *     } */
 
-/* Sets *yes to 1 if it is time to save, otherwise to 0. It is time when save_interval has passed since the
- * last save; at every save_every-th call; as often as is best for the given mean time between failures
- * (mtbf) and for what saves have cost so far; and, in a program that does not call tailrace_should_stop,
- * once before the end of the job. docs/settings.md describes these settings. Without any of them it is
- * never time. */
+/* Sets *yes to 1 if it is time to save, otherwise to 0. It is time to save in these cases:
+ *
+ *     setting save_interval  the interval has passed since the last save
+ *     setting save_every     the call is the save_every-th since the last such call
+ *     setting mtbf           tailrace computes the best interval from the mean time between failures
+ *                            and from the cost of the saves so far, and this interval has passed
+ *     end of the job         once before it, if the program does not call tailrace_should_stop
+ *
+ * docs/settings.md describes these settings. Without any of them it is never time to save. */
 TAILRACE_API tailrace_code tailrace_should_save(tailrace_session* session, int* yes);
-/* Sets *why to the reason to stop, a sentence such as "signal TERM at rank 3"; to NULL if there is none. The
- * reason is the same on all ranks, lives as long as the session, and stays: all later calls give it too.
+/* Sets *why to the reason to stop, a text such as "signal TERM at rank 3", or to NULL if there is none. The
+ * reason is the same on all ranks. The text lives as long as the session. Once there is a reason, all later
+ * calls give it too.
  *
- * Reasons are a signal of stop_signals, which any rank may have got since the session was opened; the end of
- * the job, early enough for a last save (job_end, job_minutes, SLURM_JOB_END_TIME, stop_before); and an
- * order by `tailrace halt`. Rank 0 looks for the latter about once a second, and removes it when it is
- * obeyed.
+ * There are three kinds of reasons. Any rank may have got a signal of stop_signals since the session was
+ * opened. The end of the job may be so near that there is just time for a last save (job_end, job_minutes,
+ * SLURM_JOB_END_TIME, stop_before). Or somebody may have called `tailrace halt`. Rank 0 looks for such an
+ * order about once a second, and removes it when the program gets the reason.
  *
- * tailrace_close waits for the flush of the last save, and flushes it whatever shared_every says. */
+ * tailrace_close flushes the last save whatever shared_every says, and waits for this flush. */
 TAILRACE_API tailrace_code tailrace_should_stop(tailrace_session* session, const char** why);
 
 /* ---- restoring ------------------------------------------------------------------------------------ */
