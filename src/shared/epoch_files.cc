@@ -19,8 +19,12 @@ Status name_shared_epoch(Storage& storage, const std::string& directory, const s
         const SharedFileName name{job, key, k, file_count, false};
         const auto path = join_path(directory, to_string(name));
         const auto renamed = storage.rename(join_path(directory, unfinished_name(name)), path);
-        if (renamed.code() == Code::not_found && storage.open(path, {Access::read, DirectIo::off}).ok())
-            continue;
+        if (renamed.code() == Code::not_found) {
+            // It may have its name already. If that cannot be seen, it has not disappeared.
+            const auto named = storage.open(path, {Access::read, DirectIo::off});
+            if (named.ok()) continue;
+            if (named.status().code() != Code::not_found) return named.status();
+        }
         TAILRACE_TRY(renamed);
     }
     return storage.sync_directory(directory);

@@ -51,6 +51,17 @@ TEST(EpochFilesTest, ARemovalThatIsCutShortLeavesSomethingMarkedUnfinished) {
     }
 }
 
+TEST(EpochFilesTest, OnlyAFileThatIsNotThereHasDisappeared) {
+    FaultyStorage faulty(three_files(), 1);
+    EXPECT_TRUE(name_shared_epoch(faulty, "/s", "job", {1, 1}, 3).ok());  // all have their names
+    FaultPlan plan;
+    plan.open_error = 1;
+    faulty.set_plan(plan);
+    EXPECT_EQ(name_shared_epoch(faulty, "/s", "job", {1, 1}, 3).code(), Code::io_error);
+    faulty.set_plan({});
+    EXPECT_EQ(name_shared_epoch(faulty, "/s", "job", {1, 1}, 4).code(), Code::not_found);
+}
+
 // What was not synced may come back, each removal by itself.
 TEST(EpochFilesTest, APowerCutDuringARemovalLeavesSomethingMarkedUnfinished) {
     for (uint64_t die_at = 1; die_at < 14; ++die_at)
