@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "agent/node_aggregator.h"
+#include "agent/flush_setup.h"
 #include "base/invariant.h"
 
 namespace tailrace::internal {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "agent/node_aggregator.h"
+#include "agent/flush_setup.h"
 #include "agent/node_protection.h"
 #include "base/caught.h"
 #include "base/invariant.h"

@@ -1,6 +1,6 @@
 #include "agent/node_flusher.h"
 
-#include "agent/node_aggregator.h"
+#include "agent/flush_setup.h"
 #include "base/caught.h"
 #include "base/invariant.h"
 #include "base/log.h"

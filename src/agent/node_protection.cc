@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "agent/node_aggregator.h"
+#include "agent/flush_setup.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "base/units.h"

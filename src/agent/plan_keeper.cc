@@ -1,6 +1,6 @@
 #include "agent/plan_keeper.h"
 
-#include "agent/node_aggregator.h"
+#include "agent/flush_setup.h"
 #include "agent/node_protection.h"
 #include "base/caught.h"
 #include "base/log.h"

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "agent/node_aggregator.h"
+#include "agent/flush_setup.h"
 #include "base/caught.h"
 #include "base/log.h"
 #include "drain/tier_pass.h"

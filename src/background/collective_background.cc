@@ -7,7 +7,7 @@
 #include <span>
 #include <utility>
 
-#include "agent/node_aggregator.h"
+#include "agent/flush_setup.h"
 #include "agent/node_protection.h"
 #include "base/bytes.h"
 #include "base/caught.h"

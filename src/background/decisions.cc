@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "agent/node_aggregator.h"
+#include "agent/flush_setup.h"
 #include "base/log.h"
 #include "base/time_text.h"
 #include "threads/wall_clock.h"

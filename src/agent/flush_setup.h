@@ -1,5 +1,5 @@
-// What every node's background does with its Aggregator, whether its ranks communicate by messages
-// or by collective calls.
+// What every node's background does with its flushes, whether its ranks communicate by messages or by
+// collective calls.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-#include "agent/node_aggregator.h"
+#include "agent/flush_setup.h"
 
 #include "base/log.h"
 #include "base/units.h"
