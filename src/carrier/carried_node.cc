@@ -90,7 +90,29 @@ bool CarriedNode::over() const {
     return background_ended_ || connected_.empty();
 }
 
+// Something thrown here ends this node's background, and nothing else that the process carries.
 void CarriedNode::live() {
+    const Status carried = catching([&] { carry(); });
+    if (!carried.ok()) {
+        log(LogLevel::error, "{}, run {}: node {} is not carried any more: {}", context_.config.name,
+            context_.run, context_.node, carried.message());
+        (void)catching([&] { end_agent(carried); });
+    }
+    wait_for_other_nodes();
+    std::unique_ptr<NodeAgent> ended;
+    {
+        MutexLock lock(mutex_);
+        ended = std::move(agent_);
+    }
+    ended.reset();
+    (void)catching([&] { transport_->flush(); });
+    locks_ = {};
+    context_.shared_lock.reset();
+    say_ended();
+    changed_();
+}
+
+void CarriedNode::carry() {
     NodeAgent* agent = nullptr;
     {
         MutexLock lock(mutex_);
@@ -113,22 +135,14 @@ void CarriedNode::live() {
                 context_.config.name, context_.run, context_.node);
     }
     agent->wait_idle();
-    wait_for_other_nodes();
-    std::unique_ptr<NodeAgent> ended;
-    {
-        MutexLock lock(mutex_);
-        ended = std::move(agent_);
-    }
-    ended.reset();
-    (void)transport_->flush();
-    locks_ = {};
-    context_.shared_lock.reset();
-    {
-        MutexLock lock(mutex_);
-        if (line_) line_->send(line::Ended{});
-        ended_ = true;
-    }
-    changed_();
+}
+
+void CarriedNode::end_agent(const Status& why) {
+    MutexLock lock(mutex_);
+    NodeAgent* const agent = agent_.get();
+    lock.unlock();
+    agent->end(why);
+    agent->wait_idle();
 }
 
 void CarriedNode::tell_idle() {
@@ -136,17 +150,34 @@ void CarriedNode::tell_idle() {
     if (line_ && agent_) line_->send(line::Idle{agent_->recovery_failure(), agent_->why_ended()});
 }
 
-void CarriedNode::wait_for_other_nodes() {
+// If there is no memory for the last message, the rank sees that its line ends.
+void CarriedNode::say_ended() {
+    (void)catching([&] {
+        MutexLock lock(mutex_);
+        if (line_) line_->send(line::Ended{});
+    });
+    MutexLock lock(mutex_);
+    ended_ = true;
+}
+
+// Memory that is short now may be there at the next look.
+void CarriedNode::wait_for_other_nodes() noexcept {
     const auto deadline = SteadyClock::now() + longest_for_other_nodes;
-    Status said = transport_->say_done();
-    while (said.ok() && SteadyClock::now() < deadline && !hurry_) {
-        const auto all = transport_->all_done();
+    bool said = false;
+    Status failed;
+    while (SteadyClock::now() < deadline && !hurry_) {
+        const auto all = catching([&]() -> Result<bool> {
+            if (!said) TAILRACE_TRY(transport_->say_done());
+            said = true;
+            return transport_->all_done();
+        });
         if (all.ok() && *all) return;
-        said = all.status();
+        failed = all.status();
+        if (!failed.ok() && failed.code() != Code::out_of_memory) break;
         sleep_for(between_looks);
     }
-    log(LogLevel::warning, "{}, run {}: node {} ends without having heard that all nodes have ended{}",
-        context_.config.name, context_.run, context_.node, said.ok() ? "" : ": " + said.message());
+    log(LogLevel::warning, "{}, run {}: node {} ends without having heard that all nodes have ended{}{}",
+        context_.config.name, context_.run, context_.node, failed.ok() ? "" : ": ", failed.message());
 }
 
 // ---- ranks --------------------------------------------------------------------------------------

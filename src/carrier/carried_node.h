@@ -8,9 +8,9 @@
 //   3. When its epochs have ended it says so to the other nodes' agents, and waits until all have. (So no
 //      node's agent ends while another one needs it.)
 //   4. It lets go of the session's locks, and tells the representative, if that is still there.
-// If the background ends (node_agent_failed.cc), or is given up, 3 and 4 follow at once. The captured
-// parts and plan records stay. A program that dies in 1 may have begun on other nodes. So the background
-// ends there, and nobody waits for this node.
+// If the background ends (node_agent_failed.cc), or is given up, 3 and 4 follow at once. So they do
+// after something was thrown in 1 or 2. The captured parts and plan records stay. A program that dies in 1
+// may have begun on other nodes. So the background ends there, and nobody waits for this node.
 //
 // The session's locks are held by the program and here, so the kernel frees them when both are gone.
 //
@@ -89,10 +89,13 @@ class CarriedNode final : private OwnRank {
 
     // ---- the life
     void live();
+    void carry();                       // steps 1 and 2, until no epoch is left
+    void end_agent(const Status& why);  // returns when the ranks have been told
     void end_before_begin() REQUIRES(mutex_);
     bool over() const REQUIRES(mutex_);
     void tell_idle();
-    void wait_for_other_nodes();
+    void wait_for_other_nodes() noexcept;
+    void say_ended();
     void from_representative(const AgentMessage& news) REQUIRES(mutex_);
 
     JobContext context_;
