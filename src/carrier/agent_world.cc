@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/bytes.h"
+#include "base/caught.h"
 #include "base/log.h"
 #include "threads/executor.h"
 #include "threads/mutex.h"
@@ -44,25 +45,24 @@ class AgentWorld::WorldTransfer final : public Transfer {
   public:
     WorldTransfer(std::shared_ptr<AgentWorld> world, std::optional<Channel> channel,
                   std::shared_ptr<Side> side)
-        : world_(std::move(world)), channel_(channel), side_(std::move(side)) {}
-    ~WorldTransfer() override {
-        if (side_) world_->abandon(std::move(side_));
-    }
+        : world_(std::move(world)), channel_(channel), side_{std::move(side)} {}
+    ~WorldTransfer() override { world_->abandon(side_); }
 
     Result<std::optional<uint64_t>> test() override {
         MutexLock lock(world_->mutex_);
-        if (!side_->outcome) TAILRACE_TRY(world_->pump());
-        world_->test(*side_);
-        if (!side_->outcome) return std::optional<uint64_t>();
-        TAILRACE_TRY(side_->outcome->status());
-        return std::optional<uint64_t>(**side_->outcome);
+        auto& side = *side_.front();
+        if (!side.outcome) TAILRACE_TRY(world_->pump());
+        world_->test(side);
+        if (!side.outcome) return std::optional<uint64_t>();
+        TAILRACE_TRY(side.outcome->status());
+        return std::optional<uint64_t>(**side.outcome);
     }
-    bool take_back() override { return world_->take_back(channel_ ? &*channel_ : nullptr, side_); }
+    bool take_back() override { return world_->take_back(channel_ ? &*channel_ : nullptr, side_.front()); }
 
   private:
     const std::shared_ptr<AgentWorld> world_;
-    const std::optional<Channel> channel_;  // of a receive
-    std::shared_ptr<Side> side_;
+    const std::optional<Channel> channel_;   // of a receive
+    std::list<std::shared_ptr<Side>> side_;  // one: a list moves it without memory
 };
 
 void AgentWorld::test(Side& side) {
@@ -73,7 +73,8 @@ void AgentWorld::test(Side& side) {
     if (moved.ok()) side.inner.reset();
 }
 
-// A peer takes in whatever is sent to it, and a send that was announced comes. So both end soon.
+// A peer takes in whatever is sent to it, and a send that was announced comes. So both end soon, unless
+// the peer has failed in between.
 bool AgentWorld::take_back(const Channel* channel, const std::shared_ptr<Side>& side) {
     const auto deadline = SteadyClock::now() + longest_take_back;
     while (true) {
@@ -91,17 +92,16 @@ bool AgentWorld::take_back(const Channel* channel, const std::shared_ptr<Side>& 
                 side->inner.reset();
                 return true;
             }
-            if (!pump().ok() || SteadyClock::now() > deadline) return false;
+            if (!pump().ok() || SteadyClock::now() > deadline) return side->inner->take_back();
         }
         sleep_for(shortest_nap);
     }
 }
 
-// Whoever destroys a transfer that has not ended keeps its memory.
-void AgentWorld::abandon(std::shared_ptr<Side> side) {
+// The owner of a transfer that has not ended keeps its memory.
+void AgentWorld::abandon(std::list<std::shared_ptr<Side>>& side) noexcept {
     MutexLock lock(mutex_);
-    if (!side->inner) return;
-    abandoned_.push_back(std::move(side));
+    if (side.front()->inner) abandoned_.splice(abandoned_.end(), side);
 }
 
 // ---- life ---------------------------------------------------------------------------------------
@@ -122,12 +122,7 @@ Result<std::shared_ptr<AgentWorld>> AgentWorld::create(std::shared_ptr<Transport
 
 AgentWorld::~AgentWorld() {
     MutexLock lock(mutex_);
-    for (auto& drain : drains_)
-        if (!drain.transfer->take_back()) {
-            (void)drain.transfer.release();
-            new std::vector<std::byte>(std::move(drain.memory));  // somebody may still write there
-        }
-    drains_.clear();
+    end_drain();
     for (auto& side : abandoned_)
         if (!side->inner->take_back()) (void)side->inner.release();
 }
@@ -140,17 +135,15 @@ Result<std::shared_ptr<AgentWorld::Mailbox>> AgentWorld::open(const CarriedAddre
     return position->second;
 }
 
-void AgentWorld::close(const CarriedAddress& address) {
+// What has been announced to it is drained now, or at a later look if there is no memory.
+void AgentWorld::close(const CarriedAddress& address) noexcept {
     MutexLock lock(mutex_);
     mailboxes_.erase(address);
     for (auto channel = channels_.begin(); channel != channels_.end();) {
-        if (channel->first.target != address) {
-            ++channel;
-            continue;
-        }
-        for (const auto& announced : channel->second.announced) drain(announced);
-        channel = channels_.erase(channel);
+        const bool drained = channel->first.target == address && channel->second.announced.empty();
+        channel = drained ? channels_.erase(channel) : std::next(channel);
     }
+    (void)catching([&] { advance_drain(); });
 }
 
 // ---- messages -----------------------------------------------------------------------------------
@@ -187,11 +180,21 @@ void AgentWorld::look() {
 
 Status AgentWorld::pump() {
     while (true) {
-        TAILRACE_ASSIGN(const auto message, transport_->poll());
-        if (!message) break;
-        take_frame(*message);
+        if (!frame_) {
+            auto polled = catching([&] { return transport_->poll(); });
+            if (polled.status().code() == Code::out_of_memory) break;
+            TAILRACE_TRY(polled.status());
+            frame_ = std::move(*polled);
+        }
+        if (!frame_) break;
+        const Status taken = catching([&] { take_frame(*frame_); });
+        if (taken.code() == Code::out_of_memory) break;
+        if (!taken.ok())
+            log(LogLevel::error, "a message from agent {} is lost: {}", frame_->source, taken.message());
+        frame_.reset();
     }
-    advance_drains();
+    advance_abandoned();
+    (void)catching([&] { advance_drain(); });
     return {};
 }
 
@@ -238,53 +241,55 @@ void AgentWorld::take_frame(const Message& message) {
 Result<std::unique_ptr<Transfer>> AgentWorld::start_send(uint32_t agent, const CarriedAddress& target,
                                                          int source_rank, uint32_t tag,
                                                          std::span<const std::byte> source) {
+    auto side = std::make_shared<Side>();
+    auto transfer = std::make_unique<WorldTransfer>(shared_from_this(), std::nullopt, side);
     MutexLock lock(mutex_);
+    if (agent >= place_.agents || out_of_step_[agent])
+        return Status(Code::transport, fmt::format("data cannot be sent to agent {} any more", agent));
     auto& next = next_tag_[agent];
     const uint32_t world_tag = next;
-    next = (next + 1) % world_tags;
     ByteWriter body;
     body.put(tag);
     body.put(world_tag);
     body.put(static_cast<uint64_t>(source.size()));
-    TAILRACE_TRY(
-        transport_->post(static_cast<int>(agent), frame(Kind::data, target, source_rank, body.bytes())));
-    auto side = std::make_shared<Side>();
+    const Status posted =
+        transport_->post(static_cast<int>(agent), frame(Kind::data, target, source_rank, body.bytes()));
+    out_of_step_[agent] = true;  // until the data follows
+    next = (next + 1) % world_tags;
+    TAILRACE_TRY(posted);
     TAILRACE_ASSIGN(side->inner, transport_->start_send(static_cast<int>(agent), world_tag, source));
-    return std::unique_ptr<Transfer>(
-        std::make_unique<WorldTransfer>(shared_from_this(), std::nullopt, std::move(side)));
+    out_of_step_[agent] = false;
+    return std::unique_ptr<Transfer>(std::move(transfer));
 }
 
 Result<std::unique_ptr<Transfer>> AgentWorld::start_receive(const CarriedAddress& target, int source_rank,
                                                             uint32_t tag, std::span<std::byte> memory) {
-    MutexLock lock(mutex_);
     const Channel channel{target, source_rank, tag};
     auto side = std::make_shared<Side>();
     side->memory = memory;
+    auto transfer = std::make_unique<WorldTransfer>(shared_from_this(), channel, side);
+    MutexLock lock(mutex_);
     auto& waiting = channels_[channel];
     if (waiting.announced.empty()) {
-        waiting.receives.push_back(side);
+        waiting.receives.push_back(std::move(side));
     } else {
-        const Announced announced = waiting.announced.front();
+        begin(*side, channel, waiting.announced.front());
         waiting.announced.pop_front();
         if (waiting.announced.empty()) channels_.erase(channel);
-        begin(*side, channel, announced);
     }
-    return std::unique_ptr<Transfer>(
-        std::make_unique<WorldTransfer>(shared_from_this(), channel, std::move(side)));
+    return std::unique_ptr<Transfer>(std::move(transfer));
 }
 
 void AgentWorld::take_announced(const Channel& channel, Announced announced) {
     const auto mailbox = mailboxes_.find(channel.target);
-    if (mailbox == mailboxes_.end()) return drain(announced);
     auto& waiting = channels_[channel];
-    if (waiting.receives.empty()) {
+    if (mailbox == mailboxes_.end() || waiting.receives.empty()) {
         waiting.announced.push_back(announced);
         return;
     }
-    const auto side = std::move(waiting.receives.front());
+    begin(*waiting.receives.front(), channel, announced);
     waiting.receives.pop_front();
     if (waiting.receives.empty()) channels_.erase(channel);
-    begin(*side, channel, announced);
     mailbox->second->nap.wake();
 }
 
@@ -297,24 +302,47 @@ void AgentWorld::begin(Side& side, const Channel& channel, const Announced& anno
             fmt::format("receiving from rank {} of a session", channel.source_rank)));
 }
 
-void AgentWorld::drain(const Announced& announced) {
+bool AgentWorld::begin_drain() {
+    const auto channel = std::find_if(channels_.begin(), channels_.end(), [&](const auto& waiting) {
+        return !waiting.second.announced.empty() && !mailboxes_.contains(waiting.first.target);
+    });
+    if (channel == channels_.end()) return false;
+    auto& announced = channel->second.announced;
+    const auto [agent, world_tag, bytes] = announced.front();
     Drain drain;
-    drain.memory.resize(static_cast<size_t>(announced.bytes));
-    auto transfer = transport_->start_receive(announced.agent, announced.world_tag, drain.memory);
-    if (!transfer.ok()) {
-        log(LogLevel::warning, "{} bytes that nobody waits for could not be received: {}", announced.bytes,
+    drain.memory = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(bytes));
+    auto transfer =
+        transport_->start_receive(agent, world_tag, {drain.memory.get(), static_cast<size_t>(bytes)});
+    announced.pop_front();
+    if (announced.empty()) channels_.erase(channel);
+    if (transfer.ok()) {
+        drain.transfer = std::move(*transfer);
+        drain_ = std::move(drain);
+    } else {
+        log(LogLevel::warning, "{} bytes that nobody waits for could not be received: {}", bytes,
             transfer.status().message());
-        return;
     }
-    drain.transfer = std::move(*transfer);
-    drains_.push_back(std::move(drain));
+    return true;
 }
 
-void AgentWorld::advance_drains() {
-    std::erase_if(drains_, [](Drain& drain) {
-        const auto moved = drain.transfer->test();
-        return moved.ok() ? moved->has_value() : drain.transfer->take_back();
-    });
+void AgentWorld::advance_drain() {
+    while (drain_ || begin_drain()) {
+        if (!drain_) continue;
+        const auto moved = drain_->transfer->test();
+        if (moved.ok() && !*moved) return;
+        end_drain();
+    }
+}
+
+void AgentWorld::end_drain() {
+    if (drain_ && !drain_->transfer->take_back()) {
+        (void)drain_->transfer.release();
+        (void)drain_->memory.release();  // somebody may still write there
+    }
+    drain_.reset();
+}
+
+void AgentWorld::advance_abandoned() {
     std::erase_if(abandoned_, [&](const std::shared_ptr<Side>& side) {
         const auto moved = side->inner->test();
         return moved.ok() ? moved->has_value() : side->inner->take_back();
@@ -337,8 +365,8 @@ Result<bool> AgentWorld::all_done(Mailbox& mailbox, const CarriedAddress& own,
     TAILRACE_TRY(pump());
     if (own.node != 0 || mailbox.all_done || mailbox.done.size() < agent_of_node.size())
         return mailbox.all_done;
-    mailbox.all_done = true;
     TAILRACE_TRY(tell_all_done(own.session, agent_of_node));
+    mailbox.all_done = true;
     return true;
 }
 

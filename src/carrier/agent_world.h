@@ -8,8 +8,12 @@
 //             for that tag.
 //
 // Every agent takes in what is sent to it, also for sessions that it does not have any more: such
-// messages are dropped, and such data is received and dropped. So no sender waits for an agent whose
-// part of a session has ended.
+// messages are dropped, and such data is received and dropped, one buffer at a time. So no sender waits
+// for an agent whose part of a session has ended.
+//
+// Any session's thread takes frames in, also those of others. A frame for which there is no memory stays,
+// and is taken at the next look. If data cannot follow its frame, the receiver's agent waits for it with
+// a tag that must not be used again. So nothing more is sent to that agent.
 //
 // Any thread may call any member. The transport's messages and data are used under one lock. Frames
 // come from processes of the same user in the same job; all the same they are decoded as hostile.
@@ -58,7 +62,7 @@ class AgentWorld : public std::enable_shared_from_this<AgentWorld> {
     };
     // already_exists if there is one.
     Result<std::shared_ptr<Mailbox>> open(const CarriedAddress& address);
-    void close(const CarriedAddress& address);
+    void close(const CarriedAddress& address) noexcept;
 
     Status post(uint32_t agent, const CarriedAddress& target, int source_rank,
                 std::span<const std::byte> message);
@@ -112,30 +116,35 @@ class AgentWorld : public std::enable_shared_from_this<AgentWorld> {
         std::deque<std::shared_ptr<Side>> receives;
     };
     struct Drain {
-        std::vector<std::byte> memory;
+        std::unique_ptr<std::byte[]> memory;
         std::unique_ptr<Transfer> transfer;
     };
 
     AgentWorld(std::shared_ptr<Transport> transport, CarrierPlace place)
-        : place_(place), transport_(std::move(transport)) {}
+        : place_(place), transport_(std::move(transport)), out_of_step_(place.agents) {}
     Status pump() REQUIRES(mutex_);
     Status tell_all_done(uint64_t session, std::span<const uint32_t> agent_of_node) REQUIRES(mutex_);
     void take_frame(const Message& message) REQUIRES(mutex_);
     void take_announced(const Channel& channel, Announced announced) REQUIRES(mutex_);
     void begin(Side& side, const Channel& channel, const Announced& announced) REQUIRES(mutex_);
-    void drain(const Announced& announced) REQUIRES(mutex_);
-    void advance_drains() REQUIRES(mutex_);
+    bool begin_drain() REQUIRES(mutex_);  // returns whether there is one
+    void advance_drain() REQUIRES(mutex_);
+    void end_drain() REQUIRES(mutex_);
+    void advance_abandoned() REQUIRES(mutex_);
     void test(Side& side) REQUIRES(mutex_);
     bool take_back(const Channel* channel, const std::shared_ptr<Side>& side);
-    void abandon(std::shared_ptr<Side> side);
+    void abandon(std::list<std::shared_ptr<Side>>& side) noexcept;
 
     const CarrierPlace place_;
     Mutex mutex_;
     std::shared_ptr<Transport> transport_ GUARDED_BY(mutex_);
+    std::optional<Message> frame_ GUARDED_BY(mutex_);  // has come, and is not taken yet
     std::map<CarriedAddress, std::shared_ptr<Mailbox>> mailboxes_ GUARDED_BY(mutex_);
+    // Those of nodes that have no mailbox wait to be drained.
     std::map<Channel, Waiting> channels_ GUARDED_BY(mutex_);
     std::map<uint32_t, uint32_t> next_tag_ GUARDED_BY(mutex_);  // by agent
-    std::list<Drain> drains_ GUARDED_BY(mutex_);
+    std::vector<bool> out_of_step_ GUARDED_BY(mutex_);          // by agent: data did not follow a frame
+    std::optional<Drain> drain_ GUARDED_BY(mutex_);
     std::list<std::shared_ptr<Side>> abandoned_ GUARDED_BY(mutex_);
     std::set<uint32_t> leaving_ GUARDED_BY(mutex_);  // agents that have called wait_for_all_agents
 };

@@ -66,6 +66,7 @@ class MpiTransport final : public Transport {
 
         TAILRACE_MPI_TRY(MPI_Comm_rank(communicator, &rank_), "asking MPI for the rank");
         TAILRACE_MPI_TRY(MPI_Comm_size(communicator, &size_), "asking MPI for the number of ranks");
+        openings_.resize(static_cast<size_t>(size_));
         TAILRACE_TRY(duplicate(communicator, messages_));
         for (MPI_Comm* mine : {&announcements_, &data_, &collectives_})
             TAILRACE_TRY(duplicate(messages_, *mine));
@@ -187,16 +188,14 @@ class MpiTransport final : public Transport {
     Result<std::vector<std::vector<std::byte>>> gather(std::span<const std::byte> mine) override {
         // 1. All ranks learn how much each has, and how it begins. So short data need no second
         // step.
-        using ShortOpening = Opening<120>;
-        std::vector<ShortOpening> openings(static_cast<size_t>(size_));
         const ShortOpening my_opening(mine);
         MPI_Request request = MPI_REQUEST_NULL;
-        TAILRACE_MPI_TRY(MPI_Iallgather(&my_opening, sizeof my_opening, MPI_BYTE, openings.data(),
+        TAILRACE_MPI_TRY(MPI_Iallgather(&my_opening, sizeof my_opening, MPI_BYTE, openings_.data(),
                                         sizeof my_opening, MPI_BYTE, collectives_, &request),
                          "gathering lengths from {} ranks", size_);
         TAILRACE_TRY(complete(request, "gathering lengths from all ranks"));
         uint64_t longest = 0, sum = 0;
-        for (const ShortOpening& opening : openings) {
+        for (const ShortOpening& opening : openings_) {
             longest = std::max(longest, opening.length);
             sum += opening.length;
         }
@@ -209,23 +208,23 @@ class MpiTransport final : public Transport {
         std::vector<int> counts, places;
         std::vector<std::byte> round;
         const auto make_room = [&] {
-            all.resize(openings.size());
-            for (size_t i = 0; i < openings.size(); ++i) {
-                const auto content = openings[i].content();
-                all[i].reserve(static_cast<size_t>(openings[i].length));
+            all.resize(openings_.size());
+            for (size_t i = 0; i < openings_.size(); ++i) {
+                const auto content = openings_[i].content();
+                all[i].reserve(static_cast<size_t>(openings_[i].length));
                 all[i].assign(content.begin(), content.end());
             }
             if (longest <= begun) return;
-            counts.resize(openings.size());
-            places.resize(openings.size());
-            round.reserve(static_cast<size_t>(std::min(sum, share * openings.size())));
+            counts.resize(openings_.size());
+            places.resize(openings_.size());
+            round.reserve(static_cast<size_t>(std::min(sum, share * openings_.size())));
         };
         const Status room = catching(make_room);
         TAILRACE_TRY(longest > begun ? all_have(room) : room);
         for (uint64_t done = begun; done < longest; done += share) {
             int place = 0;
-            for (size_t i = 0; i < openings.size(); ++i) {
-                const uint64_t length = openings[i].length;
+            for (size_t i = 0; i < openings_.size(); ++i) {
+                const uint64_t length = openings_[i].length;
                 counts[i] = static_cast<int>(length > done ? std::min(share, length - done) : 0);
                 places[i] = place;
                 place += counts[i];
@@ -237,7 +236,7 @@ class MpiTransport final : public Transport {
                                              places.data(), MPI_BYTE, collectives_, &request),
                              "gathering {} bytes from {} ranks", place, size_);
             TAILRACE_TRY(complete(request, "gathering from all ranks"));
-            for (size_t i = 0; i < openings.size(); ++i) {
+            for (size_t i = 0; i < openings_.size(); ++i) {
                 auto begin = round.begin() + places[i];
                 all[i].insert(all[i].end(), begin, begin + counts[i]);
             }
@@ -347,10 +346,15 @@ class MpiTransport final : public Transport {
             return {bytes, static_cast<size_t>(std::min<uint64_t>(length, room))};
         }
     };
+    using ShortOpening = Opening<120>;
     // Posts and arrivals do not move in memory while MPI works on them.
     struct Post {
         std::vector<std::byte> bytes;
         MPI_Request request = MPI_REQUEST_NULL;
+    };
+    struct Matched {
+        MPI_Message message = MPI_MESSAGE_NULL;
+        int source = 0, bytes = 0;
     };
     struct Arrival {
         Message message;
@@ -419,23 +423,26 @@ class MpiTransport final : public Transport {
         return worst;
     }
 
-    // Takes the next message that has arrived, if any, out of MPI's queues.
+    // Takes the next message that has arrived, if any, out of MPI's queues. What MPI has matched
+    // nobody else receives, so it is kept until there is memory for it.
     Status probe() {
-        int found = 0;
-        MPI_Message matched = MPI_MESSAGE_NULL;
-        MPI_Status status;
-        TAILRACE_MPI_TRY(MPI_Improbe(MPI_ANY_SOURCE, message_tag_, messages_, &found, &matched, &status),
-                         "looking for messages");
-        if (found == 0) return Status();
-        int bytes = 0;
-        TAILRACE_MPI_TRY(MPI_Get_count(&status, MPI_BYTE, &bytes), "looking at a message from rank {}",
-                         status.MPI_SOURCE);
+        if (matched_.message == MPI_MESSAGE_NULL) {
+            int found = 0;
+            MPI_Status status;
+            TAILRACE_MPI_TRY(
+                MPI_Improbe(MPI_ANY_SOURCE, message_tag_, messages_, &found, &matched_.message, &status),
+                "looking for messages");
+            if (found == 0) return Status();
+            matched_.source = status.MPI_SOURCE;
+            TAILRACE_MPI_TRY(MPI_Get_count(&status, MPI_BYTE, &matched_.bytes),
+                             "looking at a message from rank {}", status.MPI_SOURCE);
+        }
         auto arrival = std::make_unique<Arrival>();
-        arrival->message.source = status.MPI_SOURCE;
-        arrival->message.bytes.resize(static_cast<size_t>(bytes));
-        TAILRACE_MPI_TRY(
-            MPI_Imrecv(arrival->message.bytes.data(), bytes, MPI_BYTE, &matched, &arrival->request),
-            "receiving a message of {} bytes from rank {}", bytes, status.MPI_SOURCE);
+        arrival->message.source = matched_.source;
+        arrival->message.bytes.resize(static_cast<size_t>(matched_.bytes));
+        TAILRACE_MPI_TRY(MPI_Imrecv(arrival->message.bytes.data(), matched_.bytes, MPI_BYTE,
+                                    &matched_.message, &arrival->request),
+                         "receiving a message of {} bytes from rank {}", matched_.bytes, matched_.source);
         arrival_ = std::move(arrival);
         return Status();
     }
@@ -518,10 +525,12 @@ class MpiTransport final : public Transport {
              collectives_ = MPI_COMM_NULL;
     std::optional<MpiRollCall> roll_call_;  // in collectives
     LongLook long_look_;                    // the same
+    std::vector<ShortOpening> openings_;    // of one gather at a time, which needs no memory to begin
     std::map<int, uint32_t> data_tags_;     // the next one, by target
     std::vector<int64_t> posted_to_;        // messages, by target; empty before the first
     int64_t taken_ = 0;                     // messages that poll() has returned
     std::list<Post> posts_;                 // under way
+    Matched matched_;                       // out of MPI's queues, and not received yet
     std::unique_ptr<Arrival> arrival_;      // being received
     const std::shared_ptr<MpiProgress> progress_ = std::make_shared<MpiProgress>();
 };

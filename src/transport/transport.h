@@ -71,7 +71,8 @@ class Transport {
 
     // Messages. post() copies the bytes and returns at once. Posted messages are delivered as long
     // as this rank goes on calling post, poll or test. poll() returns the next message that has
-    // arrived from any rank, or nothing.
+    // arrived from any rank, or nothing. If post() throws, nothing was posted. If poll() throws, the
+    // message is returned by a later call.
     virtual Status post(int target, std::span<const std::byte> message) = 0;
     virtual Result<std::optional<Message>> poll() = 0;
     // True if everything posted has left.

@@ -15,14 +15,57 @@ namespace {
 
 using namespace std::chrono_literals;
 
+// A transport without memory for the calls that are named.
+class ScarceTransport final : public Transport {
+  public:
+    explicit ScarceTransport(std::shared_ptr<Transport> inner) : inner_(std::move(inner)) {}
+    bool no_post = false, no_send = false, no_receive = false;
+
+    int rank() const override { return inner_->rank(); }
+    int size() const override { return inner_->size(); }
+    std::string host() const override { return inner_->host(); }
+    bool concurrent() const override { return inner_->concurrent(); }
+    Status post(int target, std::span<const std::byte> message) override {
+        if (no_post) throw std::bad_alloc();
+        return inner_->post(target, message);
+    }
+    Result<std::optional<Message>> poll() override { return inner_->poll(); }
+    Result<bool> posts_delivered() override { return inner_->posts_delivered(); }
+    Result<std::unique_ptr<Transfer>> start_send(int target, uint32_t tag,
+                                                 std::span<const std::byte> source) override {
+        if (no_send) throw std::bad_alloc();
+        return inner_->start_send(target, tag, source);
+    }
+    Result<std::unique_ptr<Transfer>> start_receive(int source, uint32_t tag,
+                                                    std::span<std::byte> target) override {
+        if (no_receive) throw std::bad_alloc();
+        return inner_->start_receive(source, tag, target);
+    }
+    void wait(std::chrono::microseconds longest, bool busy) override { inner_->wait(longest, busy); }
+    void wake() override { inner_->wake(); }
+    Result<std::vector<std::vector<std::byte>>> gather(std::span<const std::byte> mine) override {
+        return inner_->allgather(mine);
+    }
+    Result<std::vector<std::byte>> spread(int root, std::span<const std::byte> bytes) override {
+        return inner_->broadcast(root, bytes);
+    }
+    Status move_pieces(std::span<const Outgoing> sends, std::span<const Incoming> receives) override {
+        return inner_->exchange(sends, receives);
+    }
+
+  private:
+    const std::shared_ptr<Transport> inner_;
+};
+
 class AgentWorldTest : public testing::Test {
   protected:
     AgentWorldTest() {
-        auto transports = make_in_process_transports({"a", "b"});
+        for (auto& transport : make_in_process_transports({"a", "b"}))
+            transports_.push_back(std::make_shared<ScarceTransport>(std::move(transport)));
         std::vector<std::thread> agents;
-        worlds_.resize(transports.size());
-        for (size_t i = 0; i < transports.size(); ++i)
-            agents.emplace_back([&, i] { worlds_[i] = *AgentWorld::create(std::move(transports[i])); });
+        worlds_.resize(transports_.size());
+        for (size_t i = 0; i < transports_.size(); ++i)
+            agents.emplace_back([&, i] { worlds_[i] = *AgentWorld::create(transports_[i]); });
         for (auto& agent : agents) agent.join();
     }
     static std::vector<std::byte> bytes(size_t count, int seed) {
@@ -44,6 +87,7 @@ class AgentWorldTest : public testing::Test {
         return false;
     }
 
+    std::vector<std::shared_ptr<ScarceTransport>> transports_;
     std::vector<std::shared_ptr<AgentWorld>> worlds_;
 };
 
@@ -93,6 +137,61 @@ TEST_F(AgentWorldTest, WhatIsSentToANodeThatHasEndedHoldsNobodyUp) {
     const auto box = *worlds_[1]->open({6, 1});
     for (int i = 0; i < 10; ++i) (void)worlds_[1]->poll(*box);  // somebody looks
     EXPECT_TRUE(finish(early, late));
+}
+
+TEST_F(AgentWorldTest, AFrameForWhichThereIsNoMemoryIsTakenLaterAndFailsNobody) {
+    const auto box = *worlds_[1]->open({5, 1});
+    const auto other = *worlds_[1]->open({6, 1});
+    const auto data = bytes(100, 1);
+    std::vector<std::byte> memory(100);
+    auto receive = *worlds_[1]->start_receive({5, 1}, 0, 1, memory);
+    auto send = *worlds_[0]->start_send(1, {5, 1}, 0, 1, data);
+    ASSERT_TRUE(worlds_[0]->post(1, {6, 1}, 0, bytes(10, 2)).ok());
+    transports_[1]->no_receive = true;
+    EXPECT_FALSE((*worlds_[1]->poll(*other)).has_value()) << "it comes after that frame";
+    transports_[1]->no_receive = false;
+    EXPECT_TRUE((*worlds_[1]->poll(*other)).has_value());
+    EXPECT_FALSE((*worlds_[1]->poll(*box)).has_value());
+    ASSERT_TRUE(finish(send, receive));
+    EXPECT_TRUE(memory == data);
+}
+
+TEST_F(AgentWorldTest, WhatIsDroppedWaitsForMemoryAndIsReceivedOneAfterTheOther) {
+    (void)*worlds_[1]->open({5, 1});
+    const auto data = bytes(5000, 1);
+    auto first = *worlds_[0]->start_send(1, {5, 1}, 0, 1, data);
+    auto second = *worlds_[0]->start_send(1, {5, 1}, 0, 2, data);
+    worlds_[1]->look();
+    transports_[1]->no_receive = true;
+    worlds_[1]->close({5, 1});
+    worlds_[1]->look();
+    EXPECT_FALSE((*first->test()).has_value());
+    transports_[1]->no_receive = false;
+    worlds_[1]->look();
+    EXPECT_TRUE(finish(first, second));
+}
+
+// The receiver waits for the data that was announced. The next data must not take its place.
+TEST_F(AgentWorldTest, AfterAnnouncedDataThatDidNotComeNoneIsSentToThatAgent) {
+    (void)*worlds_[1]->open({5, 1});
+    const auto data = bytes(100, 1);
+    transports_[0]->no_post = true;
+    EXPECT_THROW((void)worlds_[0]->start_send(1, {5, 1}, 0, 1, data), std::bad_alloc);
+    transports_[0]->no_post = false;
+    std::vector<std::byte> memory(100), untouched(100);
+    auto receive = *worlds_[1]->start_receive({5, 1}, 0, 1, memory);
+    auto send = *worlds_[0]->start_send(1, {5, 1}, 0, 1, data);
+    ASSERT_TRUE(finish(send, receive)) << "nothing was announced";
+    EXPECT_TRUE(memory == data);
+
+    auto without_data = *worlds_[1]->start_receive({5, 1}, 0, 1, untouched);
+    transports_[0]->no_send = true;
+    EXPECT_THROW((void)worlds_[0]->start_send(1, {5, 1}, 0, 1, data), std::bad_alloc);
+    transports_[0]->no_send = false;
+    EXPECT_EQ(worlds_[0]->start_send(1, {5, 1}, 0, 2, data).status().code(), Code::transport);
+    EXPECT_FALSE((*without_data->test()).has_value());
+    EXPECT_TRUE(without_data->take_back());
+    EXPECT_TRUE(untouched == std::vector<std::byte>(100));
 }
 
 // No buffer is that large, so nobody sends it but in error. Memory for it is not even asked for.
