@@ -51,7 +51,6 @@ class Leader {
     bool moving() const { return !credits_.empty() || !receives_.empty(); }
     const Status& failure() const { return failure_; }
     SegmentWriter& segment() { return *segment_; }
-    std::shared_ptr<SegmentWriter> shared_segment() const { return segment_; }
     // Call it once done. Leaves `seconds` to the caller.
     FlushStatistics statistics() const;
     uint64_t bytes_written() const { return statistics_.local_bytes + statistics_.received_bytes; }

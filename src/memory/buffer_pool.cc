@@ -83,11 +83,6 @@ Buffer BufferPool::try_take() {
     return Buffer(this, std::span<std::byte>(memory, buffer_bytes_));
 }
 
-void BufferPool::set_on_return(std::function<void()> callback) {
-    MutexLock lock(mutex_);
-    on_return_ = std::move(callback);
-}
-
 size_t BufferPool::free_count() const {
     MutexLock lock(mutex_);
     return free_.size();
@@ -99,15 +94,10 @@ size_t BufferPool::most_taken() const {
 }
 
 void BufferPool::give_back(std::span<std::byte> memory) {
-    std::function<void()> callback;
-    {
-        MutexLock lock(mutex_);
-        if (!INVARIANT_HOLDS(free_.size() < count_)) return;
-        free_.push_back(memory.data());
-        all_taken_bytes.fetch_sub(buffer_bytes_, std::memory_order_relaxed);
-        callback = on_return_;
-    }
-    if (callback) callback();
+    MutexLock lock(mutex_);
+    if (!INVARIANT_HOLDS(free_.size() < count_)) return;
+    free_.push_back(memory.data());
+    all_taken_bytes.fetch_sub(buffer_bytes_, std::memory_order_relaxed);
 }
 
 }  // namespace tailrace::internal

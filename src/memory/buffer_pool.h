@@ -9,7 +9,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -64,10 +63,6 @@ class BufferPool {
     // A free buffer, or an invalid one if all are out.
     Buffer try_take();
 
-    // `callback` is called whenever a buffer comes back, by the returning thread, outside the
-    // pool's lock.
-    void set_on_return(std::function<void()> callback);
-
     size_t count() const { return count_; }
     size_t buffer_bytes() const { return buffer_bytes_; }
     size_t free_count() const;
@@ -92,7 +87,6 @@ class BufferPool {
     mutable Mutex mutex_;
     std::vector<std::byte*> free_ GUARDED_BY(mutex_);
     size_t most_taken_ GUARDED_BY(mutex_) = 0;
-    std::function<void()> on_return_ GUARDED_BY(mutex_);
 };
 
 }  // namespace tailrace::internal

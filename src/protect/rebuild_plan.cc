@@ -179,12 +179,6 @@ bool SetRemains::has_all(uint32_t position) const {
                        [](const auto& part) { return part.has_value(); });
 }
 
-bool SetRemains::lost_any() const {
-    for (uint32_t position = 0; position < parts.size(); ++position)
-        if (!has_all(position)) return true;
-    return false;
-}
-
 bool worth_keeping(const Findings& findings, const EpochIdentity& identity) {
     std::vector<EpochKey> whole = findings.committed;
     for (const auto& epoch : gather_local_epochs(findings.parts))

@@ -41,7 +41,6 @@ struct SetRemains {
     std::vector<std::vector<std::optional<KnownPart>>> parts;
     std::vector<std::optional<FoundObject>> objects;  // by position
     bool has_all(uint32_t position) const;
-    bool lost_any() const;
 };
 
 // A part to be written again.

@@ -78,18 +78,6 @@ TEST(BufferPoolTest, TheWarmestBufferGoesOutAgainFirst) {
     EXPECT_EQ((*pool)->most_taken(), 1u);
 }
 
-TEST(BufferPoolTest, ReturnIsAnnouncedOutsideTheLock) {
-    auto pool = BufferPool::create(1, 4096, 4096);
-    ASSERT_TRUE(pool.ok());
-    int returned = 0;
-    (*pool)->set_on_return([&] {
-        ++returned;
-        EXPECT_EQ((*pool)->free_count(), 1u);  // would deadlock under the lock
-    });
-    (*pool)->try_take();
-    EXPECT_EQ(returned, 1);
-}
-
 TEST(BufferPoolTest, SizesThatMakeNoSenseAreRefused) {
     EXPECT_EQ(BufferPool::create(0, 4096, 4096).status().code(), Code::invalid_argument);
     EXPECT_EQ(BufferPool::create(1, 0, 4096).status().code(), Code::invalid_argument);
