@@ -292,10 +292,19 @@ Status NodeAgent::check_sender(int source, const AgentMessage& news) const {
     if (const auto* safe = std::get_if<NodeProtected>(&news)) named = safe->node.node;
     if (const auto* flushed = std::get_if<NodeFlushed>(&news)) named = flushed->node.node;
     if (const auto* offered = std::get_if<NodeOffered>(&news)) named = offered->offer.node;
+    if (const auto* verified = std::get_if<PartsVerified>(&news)) named = verified->node;
     if (std::holds_alternative<GroupOffered>(news)) named = own_group().first_node;
     if (named != node)
         return Status(Code::transport, fmt::format("rank {} of node {} sent a message that is about node {}",
                                                    source, node, named));
+    if (const auto* result = std::get_if<GroupResult>(&news)) {
+        const auto group = group_of_node(node, context_.node_count(), context_.config.files);
+        if (group.first_node != node || group.index != result->party)
+            return Status(
+                Code::transport,
+                fmt::format("rank {} of node {} sent the result of group {}, which it does not lead", source,
+                            node, result->party));
+    }
     const auto* captured = std::get_if<Captured>(&news);
     if (captured != nullptr &&
         (node != context_.node || captured->stream.rank != static_cast<uint32_t>(source)))

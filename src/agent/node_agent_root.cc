@@ -92,7 +92,7 @@ void NodeAgent::on_verdict(EpochKey key, const Status& verdict) {
 }
 
 void NodeAgent::on_verified(EpochKey key, const Status& verified) {
-    to_root(PartsVerified{key, verified.with_context(fmt::format("node {}", context_.node))});
+    to_root(PartsVerified{key, context_.node, verified.with_context(fmt::format("node {}", context_.node))});
 }
 
 void NodeAgent::commit(const EpochEnded& committed) {

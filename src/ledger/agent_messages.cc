@@ -121,7 +121,9 @@ void fields(Codec& codec, MayCommit& m) {
 
 template <class Codec>
 void fields(Codec& codec, PartsVerified& m) {
-    codec(m.key, m.status);
+    codec(m.key);
+    codec.number(m.node);
+    codec(m.status);
 }
 
 template <class Codec>
@@ -176,10 +178,6 @@ template <class Codec>
 void fields(Codec& codec, GroupOffered& m) {
     codec(m.key);
     codec.list(m.offers, least_offer_bytes);
-}
-
-bool is_agent_message(std::span<const std::byte> message) {
-    return !message.empty() && message.front() == agent_message_mark;
 }
 
 std::vector<std::byte> encode(const AgentMessage& message) {

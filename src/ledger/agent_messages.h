@@ -54,7 +54,6 @@
 namespace tailrace::internal {
 
 inline constexpr std::byte agent_message_mark{0xC7};
-bool is_agent_message(std::span<const std::byte> message);
 
 struct Captured {
     uint64_t sequence = 0;  // how many saves this rank had tried before this one
@@ -154,6 +153,7 @@ struct ArraysFit {
 
 struct PartsVerified {
     EpochKey key;
+    int node = 0;
     Status status;
 };
 

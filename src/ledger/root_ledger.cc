@@ -98,14 +98,15 @@ void RootLedger::verified(const PartsVerified& news) {
         end(news.key, EpochState::failed, news.status);
         return;
     }
-    ++epoch.nodes_verified;
+    epoch.nodes_verified.insert(news.node);
     allow_if_sound(news.key);
 }
 
 void RootLedger::allow_if_sound(EpochKey key) {
     const auto& epoch = epochs_[key];
-    INVARIANT(epoch.nodes_verified <= nodes_ && !(epoch.judged && epoch.refused));
-    if (epoch.judged && epoch.nodes_verified == nodes_ && !epoch.ended) orders_.emplace_back(MayCommit{key});
+    INVARIANT(epoch.nodes_verified.size() <= nodes_ && !(epoch.judged && epoch.refused));
+    if (epoch.judged && epoch.nodes_verified.size() == nodes_ && !epoch.ended)
+        orders_.emplace_back(MayCommit{key});
 }
 
 void RootLedger::recovered(EpochKey key) {
@@ -159,7 +160,7 @@ void RootLedger::keep_local(EpochKey key, std::string note) {
 
 void RootLedger::result(const GroupResult& result) {
     auto& epoch = epochs_[result.key];
-    ++epoch.results;
+    epoch.results.insert(result.party);
     epoch.seconds = std::max(epoch.seconds, result.seconds);
     if (epoch.failure.ok() && !result.status.ok()) epoch.failure = result.status;
     epoch.part_lost |= result.status.code() == Code::corrupt;  // as LocalReader reports it
@@ -187,7 +188,7 @@ void RootLedger::end_if_whole(EpochKey key) {
     if (epoch.flush && !*epoch.flush) {
         const bool protection_known = !epoch.to_protect || epoch.protecting_ended.size() == nodes_;
         if (epoch.judged && protection_known) end(key, EpochState::kept_local, {});
-    } else if (epoch.results == parties_) {
+    } else if (epoch.results.size() == parties_) {
         // A flush succeeds only if every node has taken part. If it has failed, the verdict is
         // awaited, which needs every node's captures. It tells whether the epoch exists in the
         // node-local tiers at least.
@@ -202,13 +203,13 @@ void RootLedger::end(EpochKey key, EpochState state, Status why) {
     auto& epoch = epochs_[key];
     if (epoch.ended) return;
     INVARIANT(is_final(state) && (state == EpochState::failed || why.ok()));
-    INVARIANT(state != EpochState::committed || (epoch.results == parties_ && !epoch.refused));
+    INVARIANT(state != EpochState::committed || (epoch.results.size() == parties_ && !epoch.refused));
     INVARIANT(running_.contains(key) == epoch.flush.value_or(false));
     note_step("epoch ends in state", key.epoch, static_cast<uint64_t>(state));
     epoch.ended = true;
     const bool everywhere =
         state == EpochState::committed ||
-        (epoch.judged && epoch.everywhere(nodes_) && epoch.results == parties_ && !epoch.part_lost) ||
+        (epoch.judged && epoch.everywhere(nodes_) && epoch.results.size() == parties_ && !epoch.part_lost) ||
         state == EpochState::kept_local;
     if (state == EpochState::failed && why.message().find("intact") == std::string::npos) {
         const char* own = everywhere
@@ -221,7 +222,7 @@ void RootLedger::end(EpochKey key, EpochState state, Status why) {
     auto& ended = orders_.emplace_back(std::in_place_type<EpochEnded>);
     std::get<EpochEnded>(ended) = {key,        state,      std::move(why), epoch.seconds,
                                    everywhere, epoch.note, epoch.refused};
-    if (state == EpochState::failed && epoch.results > 0) leftovers_.push_back(key);
+    if (state == EpochState::failed && !epoch.results.empty()) leftovers_.push_back(key);
     std::erase(waiting_, key);
     running_.erase(key);
     start_waiting();

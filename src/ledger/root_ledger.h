@@ -75,14 +75,14 @@ class RootLedger {
         std::set<int> protecting_ended;  // nodes
         bool unprotected = false;        // some set could not protect it
         double protect_seconds = 0;      // of the slowest node
-        size_t nodes_verified = 0;
+        std::set<int> nodes_verified;
         bool judged = false;  // with a good verdict
         bool refused = false;
         std::optional<bool> flush;  // empty: not decided yet
-        size_t results = 0;
-        Status failure;          // the first failure of a party
-        bool part_lost = false;  // a party found a captured part missing or cut short
-        std::string note;        // why it is kept local
+        std::set<int> results;      // parties
+        Status failure;             // the first failure of a party
+        bool part_lost = false;     // a party found a captured part missing or cut short
+        std::string note;           // why it is kept local
         double seconds = 0;
         bool ended = false;
         bool everywhere(size_t nodes) const { return nodes_told == nodes; }

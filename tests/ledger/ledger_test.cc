@@ -116,17 +116,18 @@ TEST(RootLedgerTest, LeadersMayCommitWhatWasJudgedAndVerifiedAndNothingElse) {
     const auto verdict = root.ledger.take_orders();
     ASSERT_THAT(verdict, SizeIs(1));
     EXPECT_EQ(std::get<ArraysFit>(verdict[0]).key, (EpochKey{1, 1}));
-    root.ledger.verified({{1, 1}, {}});
-    EXPECT_THAT(root.ledger.take_orders(), IsEmpty()) << "one of two nodes";
-    root.ledger.verified({{1, 1}, {}});
+    root.ledger.verified({{1, 1}, 1, {}});
+    root.ledger.verified({{1, 1}, 1, {}});
+    EXPECT_THAT(root.ledger.take_orders(), IsEmpty()) << "one of two nodes, twice";
+    root.ledger.verified({{1, 1}, 0, {}});
     const auto more = root.ledger.take_orders();
     ASSERT_THAT(more, SizeIs(1));
     EXPECT_EQ(std::get<MayCommit>(more[0]).key, (EpochKey{1, 1}));
 
     root.captured_everywhere(1, 2);
     (void)root.ledger.take_orders();
-    root.ledger.verified({{2, 1}, {}});
-    root.ledger.verified({{2, 1}, {}});
+    root.ledger.verified({{2, 1}, 0, {}});
+    root.ledger.verified({{2, 1}, 1, {}});
     EXPECT_THAT(root.ledger.take_orders(), IsEmpty()) << "not judged";
     root.ledger.judged({2, 1}, {});
     const auto both = root.ledger.take_orders();
@@ -139,8 +140,8 @@ TEST(RootLedgerTest, APartThatIsNotSoundEndsTheEpochAtOnce) {
     RootDriver root(2, 2, QueuePolicy::wait, 2);
     root.captured_everywhere(0, 1);
     EXPECT_THAT(root.orders(), ElementsAre("flush 1"));
-    root.ledger.verified({{1, 1}, Status(Code::corrupt, "a flipped bit")});
-    root.ledger.verified({{1, 1}, {}});
+    root.ledger.verified({{1, 1}, 0, Status(Code::corrupt, "a flipped bit")});
+    root.ledger.verified({{1, 1}, 1, {}});
     EXPECT_THAT(root.orders(), ElementsAre("failed 1!"));
     root.flushed(1);
     EXPECT_THAT(root.orders(), IsEmpty());

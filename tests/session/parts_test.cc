@@ -56,7 +56,7 @@ std::vector<AgentMessage> sample_messages() {
             ArraysAnswered{{12, 3}, facts},
             MayCommit{{12, 3}},
             ArraysFit{{12, 3}},
-            PartsVerified{{12, 3}, failure},
+            PartsVerified{{12, 3}, 7, failure},
             Announced{{Question::save, 5, 9, true, "10 min since the last save"}},
             Announced{{Question::stop, 2, UINT64_MAX}},
             AnswersEnded{failure},
@@ -69,7 +69,6 @@ std::vector<AgentMessage> sample_messages() {
 TEST(AgentMessageTest, EveryKindSurvivesARoundTrip) {
     for (const auto& message : sample_messages()) {
         const auto bytes = encode(message);
-        EXPECT_TRUE(is_agent_message(bytes));
         auto decoded = decode_agent_message(bytes);
         ASSERT_TRUE(decoded.ok());
         EXPECT_EQ(decoded->index(), message.index());
