@@ -118,9 +118,11 @@ bool EpochFinisher::naming() const {
     return being_named_ > 0;
 }
 
-void EpochFinisher::wait_named() {
+bool EpochFinisher::wait_named(std::optional<std::chrono::steady_clock::time_point> deadline) {
     MutexLock lock(mutex_);
-    while (being_named_ > 0) changed_.wait(lock);
+    while (being_named_ > 0)
+        if (!changed_.wait_before(lock, deadline)) return false;
+    return true;
 }
 
 }  // namespace tailrace::internal

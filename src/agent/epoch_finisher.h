@@ -8,8 +8,10 @@
 // Any thread may call any member.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -42,7 +44,8 @@ class EpochFinisher {
 
     // Whether some epoch is about to get its names.
     bool naming() const;
-    void wait_named();
+    // Sleeps until none is, or until the deadline. Returns whether none is.
+    bool wait_named(std::optional<std::chrono::steady_clock::time_point> deadline);
 
   private:
     class BeingNamed;

@@ -78,9 +78,6 @@ class Background {
     // Waits until nothing is under way that may still bring this epoch, of whatever run, to the
     // shared directory.
     virtual Status wait_flushed(EpochKey key) = 0;
-    // At rank 0: waits until no file is about to get its name. While files are renamed, a listing
-    // may miss some.
-    virtual void wait_named() = 0;
     // Whether this is a recovered epoch whose captured parts are still needed.
     virtual bool recovering(EpochKey key) const = 0;
     // At rank 0: a restore could not read this epoch. From now on, no older epoch is removed in its

@@ -179,6 +179,7 @@ Result<bool> CollectiveBackground::take_news(const std::vector<std::vector<std::
             if (const auto* result = std::get_if<GroupResult>(&message)) ledger_.result(*result);
             if (std::holds_alternative<NodeFlushed>(message)) record(message);
             if (const auto* captured = std::get_if<Captured>(&message)) captures[rank] = *captured;
+            if (const auto* named = std::get_if<EpochEnded>(&message)) end_epoch(*named);
         }
         if (!in.ok())
             return Status(Code::transport, fmt::format("the news of rank {} could not be decoded", rank));
@@ -192,6 +193,7 @@ Result<bool> CollectiveBackground::take_news(const std::vector<std::vector<std::
 std::vector<AgentMessage> CollectiveBackground::own_news(const std::optional<Captured>& capture) {
     std::vector<AgentMessage> news;
     if (capture) news.push_back(*capture);
+    for (const auto& named : take_named()) news.push_back(named);
     if (!flusher_) return news;
     for (const auto& result : flusher_->take_results()) {
         news.push_back(GroupResult{result.key, context_.node, result.status, result.statistics.seconds});
@@ -293,6 +295,33 @@ Status CollectiveBackground::protect(const std::vector<std::optional<Captured>>&
     return {};
 }
 
+// The epoch is announced when its files have their final names, which rank 0 tells in an exchange.
+void CollectiveBackground::commit(const EpochEnded& committed) {
+    epochs_[committed.key].committed = committed;
+    if (finisher_)
+        finisher_->commit(committed, [this](const EpochEnded& named) {
+            MutexLock lock(named_mutex_);
+            named_.push_back(named);
+        });
+}
+
+// At rank 0. The naming thread may have thrown, and tells nothing any more.
+std::vector<EpochEnded> CollectiveBackground::take_named() {
+    std::vector<EpochEnded> named;
+    if (!finisher_) return named;
+    const bool naming = finisher_->naming();  // asked first: if it is over, all that was named is here
+    {
+        MutexLock lock(named_mutex_);
+        named.swap(named_);
+    }
+    for (const auto& [key, epoch] : epochs_) {
+        const auto same = [&](const EpochEnded& ended) { return ended.key == key; };
+        if (!naming && epoch.committed && !epoch.ended && std::none_of(named.begin(), named.end(), same))
+            named.push_back(*epoch.committed);
+    }
+    return named;
+}
+
 void CollectiveBackground::end_epoch(const EpochEnded& ended) {
     auto& epoch = epochs_[ended.key];
     epoch.ended = ended;
@@ -311,12 +340,6 @@ void CollectiveBackground::end_epoch(const EpochEnded& ended) {
     if (ended.refused && context_.is_representative()) remove_protection(context_, ended.key);
     rank_epochs_.ended(ended);
     record(ended);
-    if (finisher_ && ended.state == EpochState::committed)
-        finisher_->commit(ended, [](const EpochEnded& named) {
-            if (named.state == EpochState::failed)
-                log(LogLevel::warning, "{} did not get its final names: {}", to_string(named.key),
-                    named.why.message());
-        });
     if (context_.is_root() && ended.state == EpochState::failed)
         log(LogLevel::warning, "{} did not reach {}: {}", to_string(ended.key), context_.config.shared_dir,
             ended.why.message());
@@ -357,7 +380,10 @@ Status CollectiveBackground::carry_out_orders() {
             } else if (const auto* to_judge = std::get_if<JudgeArrays>(&order)) {
                 TAILRACE_TRY(judge(*to_judge));
             } else if (const auto* ended = std::get_if<EpochEnded>(&order)) {
-                end_epoch(*ended);
+                if (ended->state == EpochState::committed)
+                    commit(*ended);
+                else
+                    end_epoch(*ended);
             } else if (const auto* fit = std::get_if<ArraysFit>(&order)) {
                 if (plans_) plans_->arrays_fit(fit->key);
             } else if (const auto* safe = std::get_if<EpochProtected>(&order)) {
@@ -415,7 +441,12 @@ Status CollectiveBackground::exchange_until(const std::function<bool()>& done, D
             flusher_ && std::any_of(epochs_.begin(), epochs_.end(), [](const auto& entry) {
                 return entry.second.started && !entry.second.result_known && !entry.second.ended;
             });
-        const bool in_time = outstanding ? flusher_->wait_result(deadline) : true;
+        const bool naming = finisher_ && finisher_->naming();
+        bool in_time = true;
+        if (naming)
+            in_time = finisher_->wait_named(deadline);
+        else if (outstanding)
+            in_time = flusher_->wait_result(deadline);
         TAILRACE_ASSIGN(const bool all_in_time, exchange(std::nullopt, in_time));
         if (!all_in_time && !over_ && !done()) return Status(Code::timeout, "the time ran out");
     }
@@ -439,11 +470,6 @@ Status CollectiveBackground::wait_flushed(EpochKey key) {
         std::nullopt);
 }
 
-void CollectiveBackground::wait_named() {
-    MutexLock lock(mutex_);
-    if (finisher_) finisher_->wait_named();
-}
-
 bool CollectiveBackground::recovering(EpochKey key) const {
     const auto found = epochs_.find(key);
     return found != epochs_.end() && !found->second.ended;
@@ -455,27 +481,52 @@ void CollectiveBackground::found_damaged(EpochKey key) {
 }
 
 // Every rank decides alike by what all of them have said. A rank that was asked to stop says so in
-// each exchange, and all ranks hear it at the same call.
+// each exchange, and all ranks hear it at the same call. If memory runs out on a rank, it may not know
+// what the others know, and would not come to the same exchanges. So then no rank has answers any more.
 Result<Answer> CollectiveBackground::ask(Question question) {
     const uint64_t call = ++calls_[static_cast<size_t>(question)];
+    if (no_answers_)
+        return Status(
+            Code::out_of_memory,
+            "memory ran out on a rank in an earlier should_save or should_stop, so the ranks cannot "
+            "agree on answers any more");
     if (question == Question::stop && stopped_) return Answer{true, *stopped_};
-    TAILRACE_ASSIGN(auto known, answers_.find(question, call));
-    if (known) return std::move(*known);
+    if (answers_.decided(question, call)) {
+        TAILRACE_ASSIGN(auto known, answers_.find(question, call));
+        return std::move(*known);
+    }
+    std::vector<std::byte> mine;
+    const Status asked = catching([&] { mine = encode_own_question(question); });
+    const auto all = catching([&] { return context_.transport->allgather(mine); });
+    auto answer = together(*context_.transport, [&]() -> Result<Answer> {
+        TAILRACE_TRY(asked);
+        TAILRACE_TRY(all.status());
+        return take_questions(*all, question, call);
+    });
+    no_answers_ = answer.status().code() == Code::out_of_memory;
+    return answer;
+}
 
-    ByteWriter out;
+std::vector<std::byte> CollectiveBackground::encode_own_question(Question question) {
     std::optional<Announcement> announcement;
     const Status decided = catching([&] {
         if (decisions_) announcement = decisions_->call(question, stopped_);
     });
     const auto stop = own_stop_ ? own_stop_ : stop_signal_of(context_);
     const auto bytes = encode(AgentMessage(Announced{announcement.value_or(Announcement{question})}));
+    ByteWriter out;
     put(out, decided);
     out.put_string(stop.value_or("").substr(0, most_reason_bytes));
     out.put_string({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
-    TAILRACE_ASSIGN(const auto all, context_.transport->allgather(out.bytes()));
+    return out.take();
+}
 
+Result<Answer> CollectiveBackground::take_questions(const std::vector<std::vector<std::byte>>& all,
+                                                    Question question, uint64_t call) {
     Announcement of_root;
     for (size_t rank = 0; rank < all.size(); ++rank) {
+        if (all[rank].empty())
+            return Status(Code::out_of_memory, fmt::format("memory has run out on rank {}", rank));
         ByteReader in(all[rank]);
         TAILRACE_TRY(get_status(in).with_context("rank 0"));
         const auto asked = in.get_string(most_reason_bytes);
@@ -507,7 +558,6 @@ Status CollectiveBackground::close() {
                                [](const auto& entry) { return entry.second.ended.has_value(); });
         },
         std::nullopt));
-    if (finisher_) finisher_->wait_named();
     Status failure = rank_epochs_.first_failure();
     for (const auto& [key, epoch] : epochs_)
         if (failure.ok() && epoch.ended && epoch.ended->state == EpochState::failed)

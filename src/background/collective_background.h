@@ -44,10 +44,9 @@ class CollectiveBackground : public Background {
     void read_news() override {}
     Result<bool> wait(std::span<const uint64_t> epochs, Deadline deadline) override;
     Status wait_flushed(EpochKey key) override;
-    void wait_named() override;
     bool recovering(EpochKey key) const override;
     void found_damaged(EpochKey key) override;
-    // One small message from each rank to all.
+    // One small message from each rank to all, and a round in which a rank can say that it has failed.
     Result<Answer> ask(Question question) override;
     void ask_to_stop(const std::string& why) override { own_stop_ = why; }
     Status close() override;
@@ -66,7 +65,8 @@ class CollectiveBackground : public Background {
         bool result_known = false;  // this node's result
         bool recovered = false;
         bool is_protected = false;
-        std::optional<EpochEnded> ended;
+        std::optional<EpochEnded> committed;  // all nodes have written it
+        std::optional<EpochEnded> ended;      // and its files have their names
     };
 
     CollectiveBackground(const JobContext& context, RankEpochs& epochs);
@@ -84,7 +84,12 @@ class CollectiveBackground : public Background {
     Status protect(const std::vector<std::optional<Captured>>& captures);
     Status carry_out_orders();
     Status judge(const JudgeArrays& order);
+    void commit(const EpochEnded& committed);
+    std::vector<EpochEnded> take_named();
     void end_epoch(const EpochEnded& ended);
+    std::vector<std::byte> encode_own_question(Question question);
+    Result<Answer> take_questions(const std::vector<std::vector<std::byte>>& all, Question question,
+                                  uint64_t call);
     void start_flush(EpochKey key);
     std::vector<NodeOffer> offers_of_group(const Epoch& epoch, int node) const;
     void keep_plans(EpochKey key, bool local);
@@ -104,12 +109,17 @@ class CollectiveBackground : public Background {
     std::optional<Residues> good_arrays_;  // the digest of the last epoch that was found good
     std::map<EpochKey, Epoch> epochs_;
 
-    // The next five are the same on every rank, but for own_stop_ and decisions_.
+    // The next six are the same on every rank, but for own_stop_ and decisions_.
     RankAnswers answers_;
+    bool no_answers_ = false;
     std::array<uint64_t, question_count> calls_ = {};
     std::optional<std::string> stopped_;   // why some rank was asked to stop
     std::optional<std::string> own_stop_;  // of ask_to_stop
     std::optional<Decisions> decisions_;   // at rank 0
+
+    // At rank 0: committed and renamed, to be announced. The naming thread brings them.
+    Mutex named_mutex_;
+    std::vector<EpochEnded> named_ GUARDED_BY(named_mutex_);
 
     // Threads that may run beside end() use these under the mutex. (They are not annotated, because
     // the thread that is in a collective call reads them without the lock.)

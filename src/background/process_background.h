@@ -51,7 +51,6 @@ class ProcessBackground final : public Background,
     Result<bool> wait(std::span<const uint64_t> epochs, Deadline deadline) override;
     Status wait_flushed(EpochKey key) override;
     // An epoch is announced only when it has its names, so there is nothing to wait for.
-    void wait_named() override {}
     bool recovering(EpochKey key) const override;
     void found_damaged(EpochKey key) override;
     Result<Answer> ask(Question question) override { return asking_.ask(question); }

@@ -29,6 +29,11 @@ class RankAnswers {
     // The answer at this call; nothing if it is not known yet. A failure if it never will be. The
     // calls of a question ascend.
     Result<std::optional<Answer>> find(Question question, uint64_t call);
+    // Whether that answer is known. It needs no memory.
+    bool decided(Question question, uint64_t call) const {
+        MutexLock lock(mutex_);
+        return answers_[static_cast<size_t>(question)].decided(call);
+    }
     // Sleeps until it is known or will never be, or until the deadline; then there is nothing.
     Result<std::optional<Answer>> wait(Question question, uint64_t call, SteadyClock::time_point deadline);
 

@@ -85,7 +85,6 @@ Result<EpochSearch::Candidates> EpochSearch::find() {
     }
     ByteWriter out;
     if (context_.rank() == 0) {
-        background_.wait_named();
         auto listed = list_shared(*context_.shared, context_.config.shared_dir, context_.config.name);
         put(out, listed.status());
         const auto undecided = held_copies(found);

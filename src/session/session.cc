@@ -93,14 +93,9 @@ Status Session::close() {
     MutexLock lock(save_mutex_);
     if (closed_) return close_status_;
     drop_held();
-    close_status_ = background_->close();
-    if (background_->left_epochs()) {
-        const Status flushed = flush_left_epochs();
-        if (close_status_.ok()) close_status_ = flushed;
-    } else if (background_->may_flush_more()) {
-        const Status flushed = flush_newest();
-        if (close_status_.ok()) close_status_ = flushed;
-    }
+    close_status_ = together(*context_.transport, [&] { return flush_rest(); });
+    if (close_status_.ok() && background_->left_epochs())
+        close_status_ = catching([&] { return check_newest(); });
     // Epochs may have ended since the last save.
     if (const auto rest = parts_->retire(context_.config.keep_local, may_recycle()))
         parts_->remove(rest->path);
@@ -129,6 +124,16 @@ Status Session::ask_agent_to_let_go(std::unique_ptr<AgentLink>& link) {
 
 // The agents are gone, and all ranks are here. So what they have left is flushed in the way in which a new
 // session would, but by the background that this session would have without agents.
+Status Session::flush_rest() {
+    const Status closed = background_->close();
+    Status flushed;
+    if (background_->left_epochs())
+        flushed = flush_left_epochs();
+    else if (background_->may_flush_more())
+        flushed = flush_newest();
+    return closed.ok() ? flushed : closed;
+}
+
 Status Session::flush_left_epochs() {
     background_->end();
     // An agent that has only lost its lines may still be at work.
@@ -148,7 +153,7 @@ Status Session::flush_left_epochs() {
     const Status closed = flush_again(context_, old.to_flush);
     for (const auto& epoch : old.to_flush)
         epochs_.ended({epoch.key, closed.ok() ? EpochState::committed : EpochState::failed, closed, 0, true});
-    return closed.ok() ? check_newest() : closed;
+    return closed;
 }
 
 // The background of the session has ended.

@@ -115,6 +115,7 @@ class Session : public Checkpointer {
     Status save_or_fail(uint64_t epoch, Status failure, std::vector<RegionSource> more);
     void look_after_agent() REQUIRES(save_mutex_);
     Status ask_agent_to_let_go(std::unique_ptr<AgentLink>& link);
+    Status flush_rest();  // waits for the epochs that are under way, too
     Status flush_left_epochs();
     Status check_newest();
     std::optional<EpochKey> newest_kept_local() const;

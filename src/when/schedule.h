@@ -78,6 +78,7 @@ class Answers {
     Status hear(const Announcement& announcement);
     // The answer at this call; nothing if it has not been decided. Calls ascend.
     std::optional<Answer> at(uint64_t call);
+    bool decided(uint64_t call) const { return call <= decided_; }
 
   private:
     const Question question_;

@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <thread>
+
+#include "doubles/memory_storage.h"
 #include "session/sample_program.h"
 
 namespace tailrace::internal {
@@ -10,6 +14,7 @@ namespace {
 
 using namespace testing_support;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // Rank 1 has saved epoch 3 before, and refuses it the second time. Rank 0 must neither wait for it nor take
 // the epoch for saved.
@@ -33,6 +38,34 @@ TEST(CollectiveSaveTest, ARankThatRefusesASaveTakesPartInItAllTheSame) {
         EXPECT_TRUE(session.wait(5, for_ever).ok());
         EXPECT_EQ(session.state(3)->state, EpochState::committed);
         expect_restored(session, std::nullopt, 5);
+    });
+}
+
+// A rename takes its time.
+class SlowNames final : public MemoryStorage {
+  public:
+    Status rename(const std::string& from, const std::string& to) override {
+        std::this_thread::sleep_for(std::chrono::milliseconds(30));
+        return MemoryStorage::rename(from, to);
+    }
+};
+
+TEST(CollectiveSaveTest, AnEpochIsAnnouncedWhenItsFilesHaveTheirNames) {
+    Machines machines;
+    auto job = job_on(machines, hosts_of(2, 2));
+    job.concurrent = false;
+    job.config.files = 2;
+    const auto shared = std::make_shared<SlowNames>();
+    job.shared = shared;
+    run(job, [&](Checkpointer& session) {
+        State state;
+        for (const uint64_t epoch : {1, 2}) {
+            ASSERT_TRUE(save(session, state, epoch).ok());
+            ASSERT_TRUE(session.wait(epoch, for_ever).ok());
+            EXPECT_EQ(session.state(epoch)->state, EpochState::committed);
+            for (const auto& file : *shared->list(job.config.shared_dir))
+                EXPECT_THAT(file.name, Not(HasSubstr("unfinished"))) << "after epoch " << epoch;
+        }
     });
 }
 

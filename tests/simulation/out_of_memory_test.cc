@@ -1,7 +1,7 @@
-// Memory that cannot be had, at every allocation of an open, a save, its flush, a restore and a list: the
-// n-th fails, for every n, alone or with many that follow. Nothing may end the process or stand still, the
-// calls fail with a sentence or succeed, and whatever was reported as committed is there for the next
-// session, byte for byte.
+// Memory that cannot be had, at every allocation of an open, a save, its flush, a restore, a list, a close,
+// and of should_save and should_stop: the n-th fails, for every n, alone or with many that follow. Nothing
+// may end the process or stand still, the calls fail with a sentence or succeed, and whatever was reported as
+// committed is there for the next session, byte for byte.
 //
 // Each n is one simulated job, the same up to its failure. A child process runs many of them and reports how
 // far it came, so one that ends it is found.
@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <functional>
 #include <iostream>
 #include <set>
 
@@ -34,7 +35,7 @@ using namespace testing_support;
 constexpr uint64_t region_bytes = 40'000;
 
 // During which calls the allocations fail.
-enum class Part { none, open, save, restore };
+enum class Part { none, open, save, restore, ask, close };
 
 class OutOfMemory {
   public:
@@ -52,7 +53,8 @@ class OutOfMemory {
             Machines machines;
             save_two(executor, machines, part);
             const bool restored = restore(executor, machines, part);
-            if (part != Part::save && !restored && !restore(executor, machines, Part::none)) {
+            if ((part == Part::open || part == Part::restore) && !restored &&
+                !restore(executor, machines, Part::none)) {
                 ADD_FAILURE() << "nothing is restored, although memory is to be had again";
             }
         });
@@ -84,9 +86,29 @@ class OutOfMemory {
                     committed_ = std::max(committed_, epoch);
             }
             if (--ready == 0) FailingAllocator::count(false);
-            told(rank, catching([&] { return session->close(); }));
+            if (armed == Part::ask) together([&] { ask(*session, rank); });
+            const auto close = [&] { told(rank, catching([&] { return session->close(); })); };
+            if (armed == Part::close)
+                together(close);
+            else
+                close();
         });
         FailingAllocator::count(false);
+    }
+
+    // Memory fails from when all ranks have come here until all have done it.
+    void together(const std::function<void()>& work) {
+        for (++at_work_; at_work_ < ranks_;) sleep_for(1ms);
+        FailingAllocator::count(true);
+        work();
+        if (++done_ == ranks_) FailingAllocator::count(false);
+    }
+
+    void ask(Checkpointer& session, int rank) {
+        for (int call = 0; call < 4; ++call) {
+            told(rank, catching([&] { return session.should_save().status(); }));
+            told(rank, catching([&] { return session.should_stop().status(); }));
+        }
     }
 
     // Whether all ranks have restored.
@@ -172,6 +194,7 @@ class OutOfMemory {
     const char* const redundancy_;
     bool memory_fails_ = false;
     uint64_t committed_ = 0;
+    int at_work_ = 0, done_ = 0;
 };
 
 struct Case {
@@ -194,7 +217,7 @@ TEST_P(OutOfMemoryTest, EveryAllocationMayFail) {
         return;
     }
     std::cout << "each of " << all << " allocations\n";
-    EXPECT_GT(all, 100u);
+    EXPECT_GT(all, 50u);
     auto* reached = static_cast<uint64_t*>(
         mmap(nullptr, sizeof(uint64_t), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
     ASSERT_NE(reached, MAP_FAILED);
@@ -218,24 +241,25 @@ TEST_P(OutOfMemoryTest, EveryAllocationMayFail) {
     munmap(reached, sizeof(uint64_t));
 }
 
-INSTANTIATE_TEST_SUITE_P(Parts, OutOfMemoryTest,
-                         ::testing::Values(Case{"SaveAndFlushOnFourRanks", 4, true, Part::save, 1},
-                                           Case{"SaveAndFlushOnOneRank", 1, true, Part::save, 1},
-                                           Case{"CollectiveSavesOnFourRanks", 4, false, Part::save, 1},
-                                           Case{"RestoreOnOneRank", 1, true, Part::restore, 1},
-                                           Case{"RestoreOnFourRanks", 4, true, Part::restore, 1},
-                                           Case{"ManyOnOneRank", 1, true, Part::save, 40},
-                                           Case{"ManyOnFourRanks", 4, true, Part::save, 40},
-                                           Case{"ManyInACollectiveSave", 4, false, Part::save, 40},
-                                           Case{"OpenOnOneRank", 1, true, Part::open, 1},
-                                           Case{"OpenOnFourRanks", 4, true, Part::open, 1},
-                                           Case{"ManyInACollectiveOpen", 4, false, Part::open, 40},
-                                           Case{"ManyInARestore", 4, true, Part::restore, 40},
-                                           Case{"ProtectionOnFourRanks", 4, true, Part::save, 1, "partner"},
-                                           Case{"CollectiveProtection", 4, false, Part::save, 1, "partner"}),
-                         [](const ::testing::TestParamInfo<Case>& tried) {
-                             return std::string(tried.param.name);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Parts, OutOfMemoryTest,
+    ::testing::Values(
+        Case{"SaveAndFlushOnFourRanks", 4, true, Part::save, 1},
+        Case{"SaveAndFlushOnOneRank", 1, true, Part::save, 1},
+        Case{"CollectiveSavesOnFourRanks", 4, false, Part::save, 1},
+        Case{"RestoreOnOneRank", 1, true, Part::restore, 1},
+        Case{"RestoreOnFourRanks", 4, true, Part::restore, 1}, Case{"ManyOnOneRank", 1, true, Part::save, 40},
+        Case{"ManyOnFourRanks", 4, true, Part::save, 40},
+        Case{"ManyInACollectiveSave", 4, false, Part::save, 40},
+        Case{"OpenOnOneRank", 1, true, Part::open, 1}, Case{"OpenOnFourRanks", 4, true, Part::open, 1},
+        Case{"ManyInACollectiveOpen", 4, false, Part::open, 40},
+        Case{"ManyInARestore", 4, true, Part::restore, 40}, Case{"AskOnFourRanks", 4, true, Part::ask, 1},
+        Case{"CollectiveAsk", 4, false, Part::ask, 1}, Case{"ManyInACollectiveAsk", 4, false, Part::ask, 40},
+        Case{"CloseOnFourRanks", 4, true, Part::close, 1}, Case{"CollectiveClose", 4, false, Part::close, 1},
+        Case{"ManyInAClose", 4, true, Part::close, 40},
+        Case{"ProtectionOnFourRanks", 4, true, Part::save, 1, "partner"},
+        Case{"CollectiveProtection", 4, false, Part::save, 1, "partner"}),
+    [](const ::testing::TestParamInfo<Case>& tried) { return std::string(tried.param.name); });
 
 }  // namespace
 }  // namespace tailrace::internal
