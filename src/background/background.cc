@@ -84,8 +84,22 @@ bool all_ended(const RankEpochs::Entries& entries, std::span<const uint64_t> epo
     });
 }
 
+bool all_ended(const RankEpochs::Entries& entries) {
+    return std::all_of(entries.begin(), entries.end(),
+                       [](const auto& entry) { return is_final(entry.second.info.state); });
+}
+
+bool has_ended(const RankEpochs::Entries& entries, EpochKey key) {
+    const auto found = entries.find(key.epoch);
+    return found == entries.end() || found->second.info.run != key.run || is_final(found->second.info.state);
+}
+
 bool waits_for_room(const Config& config, uint64_t sequence) {
     return config.queue_policy == QueuePolicy::wait && sequence % config.shared_every == 0;
+}
+
+bool has_room(const Config& config, const RankEpochs::Entries& entries) {
+    return RankEpochs::unfinished_for_shared(entries) < std::max(1u, config.queue_epochs);
 }
 
 FlushJob flush_job_of(const JobContext& context, const LocalEpoch& epoch) {

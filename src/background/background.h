@@ -113,8 +113,13 @@ class Background {
 
 // Whether these epochs have ended. An epoch that `entries` does not have counts as ended.
 bool all_ended(const RankEpochs::Entries& entries, std::span<const uint64_t> epochs);
-// Whether the next save goes to the shared directory and must wait for its turn there.
+bool all_ended(const RankEpochs::Entries& entries);
+// The same of one epoch. One of another run is not this session's.
+bool has_ended(const RankEpochs::Entries& entries, EpochKey key);
+// Whether the next save goes to the shared directory and must wait for its turn there, and whether
+// there is room for it.
 bool waits_for_room(const Config& config, uint64_t sequence);
+bool has_room(const Config& config, const RankEpochs::Entries& entries);
 // This node's job in the flush of a recovered epoch.
 FlushJob flush_job_of(const JobContext& context, const LocalEpoch& epoch);
 // Calls `work`, which starts threads. If a thread cannot be had, returns that as this rank's

@@ -90,11 +90,8 @@ void CollectiveBackground::recover(const LocalEpoch& epoch) {
 
 Status CollectiveBackground::wait_for_room() {
     if (!waits_for_room(context_.config, sequence_)) return {};
-    const size_t room = std::max(1u, context_.config.queue_epochs);
-    const auto has_room = [&](const RankEpochs::Entries& entries) {
-        return RankEpochs::unfinished_for_shared(entries) < room;
-    };
-    return exchange_until([&] { return rank_epochs_.wait_until(has_room, Clock::now()); }, std::nullopt);
+    const auto room = [&](const RankEpochs::Entries& entries) { return has_room(context_.config, entries); };
+    return exchange_until([&] { return rank_epochs_.wait_until(room, Clock::now()); }, std::nullopt);
 }
 
 Status CollectiveBackground::captured(Captured news) {

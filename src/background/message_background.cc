@@ -43,10 +43,8 @@ Status MessageBackground::begin() {
 
 Status MessageBackground::wait_for_room() {
     if (!waits_for_room(context_.config, sequence_)) return {};
-    const size_t room = std::max(1u, context_.config.queue_epochs);
-    wait_until(
-        [&](const RankEpochs::Entries& entries) { return RankEpochs::unfinished_for_shared(entries) < room; },
-        std::nullopt);
+    wait_until([&](const RankEpochs::Entries& entries) { return has_room(context_.config, entries); },
+               std::nullopt);
     return {};
 }
 
@@ -79,13 +77,7 @@ Result<bool> MessageBackground::wait(std::span<const uint64_t> epochs, Deadline 
 }
 
 Status MessageBackground::wait_flushed(EpochKey key) {
-    wait_until(
-        [&](const RankEpochs::Entries& entries) {
-            const auto found = entries.find(key.epoch);
-            return found == entries.end() || found->second.info.run != key.run ||
-                   is_final(found->second.info.state);
-        },
-        std::nullopt);
+    wait_until([&](const RankEpochs::Entries& entries) { return has_ended(entries, key); }, std::nullopt);
     SharedLock lock(agent_mutex_);
     if (agent_) agent_->wait_recovered(key);
     return {};
@@ -188,12 +180,7 @@ Status MessageBackground::close() {
     }
     if (!why_ended.ok() && agent_) agent_->end(why_ended);
     if (!why_ended.ok() && !agent_) epochs_.fail_all(why_ended, false);
-    wait_until(
-        [](const RankEpochs::Entries& entries) {
-            return std::all_of(entries.begin(), entries.end(),
-                               [](const auto& entry) { return is_final(entry.second.info.state); });
-        },
-        std::nullopt);
+    wait_until([](const RankEpochs::Entries& entries) { return all_ended(entries); }, std::nullopt);
     if (agent_) agent_->wait_idle();
     Status failure = epochs_.first_failure();
     if (failure.ok() && agent_) failure = agent_->recovery_failure();

@@ -241,11 +241,8 @@ Status ProcessBackground::silence() const {
 
 Status ProcessBackground::wait_for_room() {
     if (!waits_for_room(context_.config, sequence_)) return {};
-    const size_t room = std::max(1u, context_.config.queue_epochs);
-    const auto has_room = [&](const RankEpochs::Entries& entries) {
-        return RankEpochs::unfinished_for_shared(entries) < room;
-    };
-    mail_.wait_for([&] { return lost() || epochs_.wait_until(has_room, Clock::now()); }, std::nullopt);
+    const auto room = [&](const RankEpochs::Entries& entries) { return has_room(context_.config, entries); };
+    mail_.wait_for([&] { return lost() || epochs_.wait_until(room, Clock::now()); }, std::nullopt);
     return {};
 }
 
@@ -276,11 +273,7 @@ Result<bool> ProcessBackground::wait(std::span<const uint64_t> epochs, Deadline 
 }
 
 Status ProcessBackground::wait_flushed(EpochKey key) {
-    const auto ended = [&](const RankEpochs::Entries& entries) {
-        const auto found = entries.find(key.epoch);
-        return found == entries.end() || found->second.info.run != key.run ||
-               is_final(found->second.info.state);
-    };
+    const auto ended = [&](const RankEpochs::Entries& entries) { return has_ended(entries, key); };
     mail_.wait_for([&] { return lost() || (epochs_.wait_until(ended, Clock::now()) && !recovering(key)); },
                    std::nullopt);
     return {};
@@ -371,10 +364,7 @@ Status ProcessBackground::close() {
 // A node whose agent is silent never tells the others that it has ended. So the ranks meet now and then.
 Result<bool> ProcessBackground::wait_for_end() {
     enum class State : uint8_t { waits, done, lost };
-    const auto all_final = [](const RankEpochs::Entries& entries) {
-        return std::all_of(entries.begin(), entries.end(),
-                           [](const auto& entry) { return is_final(entry.second.info.state); });
-    };
+    const auto all_final = [](const RankEpochs::Entries& entries) { return all_ended(entries); };
     bool asked = false;
     auto mine = State::waits;
     const auto look = [&] {
