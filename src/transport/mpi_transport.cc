@@ -428,21 +428,25 @@ class MpiTransport final : public Transport {
     Status probe() {
         if (matched_.message == MPI_MESSAGE_NULL) {
             int found = 0;
+            Matched matched;
             MPI_Status status;
             TAILRACE_MPI_TRY(
-                MPI_Improbe(MPI_ANY_SOURCE, message_tag_, messages_, &found, &matched_.message, &status),
+                MPI_Improbe(MPI_ANY_SOURCE, message_tag_, messages_, &found, &matched.message, &status),
                 "looking for messages");
             if (found == 0) return Status();
-            matched_.source = status.MPI_SOURCE;
-            TAILRACE_MPI_TRY(MPI_Get_count(&status, MPI_BYTE, &matched_.bytes),
+            matched.source = status.MPI_SOURCE;
+            TAILRACE_MPI_TRY(MPI_Get_count(&status, MPI_BYTE, &matched.bytes),
                              "looking at a message from rank {}", status.MPI_SOURCE);
+            matched_ = matched;
         }
         auto arrival = std::make_unique<Arrival>();
         arrival->message.source = matched_.source;
         arrival->message.bytes.resize(static_cast<size_t>(matched_.bytes));
-        TAILRACE_MPI_TRY(MPI_Imrecv(arrival->message.bytes.data(), matched_.bytes, MPI_BYTE,
-                                    &matched_.message, &arrival->request),
-                         "receiving a message of {} bytes from rank {}", matched_.bytes, matched_.source);
+        // After an error it is lost.
+        MPI_Message message = std::exchange(matched_.message, MPI_MESSAGE_NULL);
+        TAILRACE_MPI_TRY(
+            MPI_Imrecv(arrival->message.bytes.data(), matched_.bytes, MPI_BYTE, &message, &arrival->request),
+            "receiving a message of {} bytes from rank {}", matched_.bytes, matched_.source);
         arrival_ = std::move(arrival);
         return Status();
     }

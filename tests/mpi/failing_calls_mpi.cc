@@ -7,6 +7,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -19,8 +20,24 @@ bool next_receive_fails_under_way = false;
 const MPI_Request* received = nullptr;  // of the last receive that began
 int receives = 0;
 int tests_until_failure = -1;  // of requests that are under way; -1: none fails
+size_t no_memory_for = 0;      // the next allocation of so many bytes fails
 
 }  // namespace
+
+void* operator new(size_t bytes) {
+    if (no_memory_for != 0 && bytes == no_memory_for) {
+        no_memory_for = 0;
+        throw std::bad_alloc();
+    }
+    if (void* memory = std::malloc(bytes)) return memory;
+    throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept {
+    std::free(memory);
+}
+void operator delete(void* memory, size_t) noexcept {
+    std::free(memory);
+}
 
 extern "C" int MPI_Imrecv(void* memory, int count, MPI_Datatype type, MPI_Message* message,
                           MPI_Request* request) {
@@ -70,6 +87,27 @@ bool lost_message_is_not_delivered(bool fails_at_its_start) {
     return failed || say("no receive failed");
 }
 
+// MPI has matched it, so nobody else receives it.
+bool message_without_memory_comes_later() {
+    auto transport = make_mpi_transport(MPI_COMM_SELF);
+    if (!transport.ok()) return say(transport.status().to_string());
+    const std::vector<std::byte> message(12345, std::byte{7});
+    if (!(*transport)->post(0, message).ok()) return say("post");
+    no_memory_for = message.size();
+    bool thrown = false;
+    for (int look = 0; look < 100000; ++look) {
+        const auto polled = catching([&] { return (*transport)->poll(); });
+        if (polled.status().code() == Code::out_of_memory)
+            thrown = true;
+        else if (!polled.ok())
+            return say(polled.status().to_string());
+        else if (polled->has_value())
+            return ((*polled)->bytes == message || say("another message was received")) &&
+                   (thrown || say("memory was there at once"));
+    }
+    return say("a message for which there was no memory at first was lost");
+}
+
 // The request that failed is not the transfer's only one: MPI may go on reading and writing its memory.
 bool memory_of_a_failed_send_is_not_free(int failing_test) {
     auto transport = make_mpi_transport(MPI_COMM_SELF);
@@ -110,6 +148,7 @@ int main(int argc, char** argv) {
     using namespace tailrace::internal;
     bool right = lost_message_is_not_delivered(true);
     right = lost_message_is_not_delivered(false) && right;
+    right = message_without_memory_comes_later() && right;
     right = memory_of_a_failed_send_is_not_free(0) && right;  // its announcement
     right = memory_of_a_failed_send_is_not_free(1) && right;  // its data
     right = dropped_messages_are_received() && right;
