@@ -342,7 +342,8 @@ TAILRACE_API tailrace_code tailrace_wait_all(tailrace_session* session, double s
  * millisecond, ask at every tenth or hundredth step.
  *
  * These functions are not collective, and any thread may call them. If the MPI library provides less than
- * MPI_THREAD_MULTIPLE, they are collective, and each rank sends one small message to all ranks.
+ * MPI_THREAD_MULTIPLE, they are collective: each rank sends one small message to all ranks, and one
+ * reduction follows.
  *
  *     while (step < last) {
  *         compute(state); ++step;
