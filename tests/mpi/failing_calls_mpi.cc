@@ -24,7 +24,7 @@ size_t no_memory_for = 0;      // the next allocation of so many bytes fails
 
 }  // namespace
 
-void* operator new(size_t bytes) {
+[[gnu::noinline]] void* operator new(size_t bytes) {
     if (no_memory_for != 0 && bytes == no_memory_for) {
         no_memory_for = 0;
         throw std::bad_alloc();
@@ -32,10 +32,10 @@ void* operator new(size_t bytes) {
     if (void* memory = std::malloc(bytes)) return memory;
     throw std::bad_alloc();
 }
-void operator delete(void* memory) noexcept {
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
     std::free(memory);
 }
-void operator delete(void* memory, size_t) noexcept {
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept {
     std::free(memory);
 }
 
