@@ -1,0 +1,180 @@
+// Files of datasets where they stay.
+#include "bypass_files.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <filesystem>
+#include <set>
+#include <span>
+
+namespace scr_on_tailrace {
+
+namespace {
+
+constexpr const char* region = "scr/files";
+
+[[noreturn]] void failed(const std::string& what) {
+    const int error = errno;
+    throw tailrace::Error(error == ENOENT                      ? TAILRACE_NOT_FOUND
+                          : error == ENOSPC || error == EDQUOT ? TAILRACE_NO_SPACE
+                                                               : TAILRACE_IO_ERROR,
+                          what + ": " + std::strerror(error));
+}
+
+// Syncs a file or a directory, and returns its size.
+uint64_t synced(const std::string& path, int flags, const std::string& why) {
+    const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | flags);
+    if (file < 0) failed("opening " + path + " " + why);
+    struct stat known {};
+    const bool good = ::fsync(file) == 0 && ::fstat(file, &known) == 0;
+    const int error = errno;
+    ::close(file);
+    errno = error;
+    if (!good) failed("syncing " + path + " " + why);
+    return static_cast<uint64_t>(known.st_size);
+}
+
+std::string parent_of(const std::string& key) {
+    return std::filesystem::path(key).parent_path().string();
+}
+
+class BypassOutput : public Output {
+  public:
+    explicit BypassOutput(const Place& place) : place_(place) {}
+
+    std::string route(const std::string& name) override {
+        const auto key = place_.prefix.key_of(name);
+        std::error_code error;
+        std::filesystem::create_directories(place_.prefix.path_of(parent_of(key)), error);
+        if (error)
+            throw tailrace::Error(TAILRACE_IO_ERROR, "making the directory of " + place_.prefix.path_of(key) +
+                                                         ": " + error.message());
+        keys_.insert(key);
+        return place_.prefix.path_of(key);
+    }
+    std::string claims() const override { return {}; }
+
+    // The files first, then the directories that name them, as far as the prefix.
+    void check() override {
+        files_.clear();
+        std::set<std::string> directories;
+        for (const auto& key : keys_) {
+            files_.push_back({synced(place_.prefix.path_of(key), 0, "(a file that was routed)"), key});
+            for (auto above = parent_of(key); directories.insert(above).second && !above.empty();)
+                above = parent_of(above);
+        }
+        for (const auto& directory : directories)
+            synced(place_.prefix.path_of(directory), O_DIRECTORY, "(a directory of a file that was routed)");
+    }
+    void save(uint64_t id) override {
+        auto list = encode(files_);
+        place_.session.add(region, list.data(), list.size());
+        try {
+            place_.session.save(id);
+        } catch (...) {
+            tailrace_unregister(place_.session.get(), region);
+            throw;
+        }
+        place_.session.remove(region);
+    }
+    // No epoch has begun.
+    void drop(uint64_t) override {}
+
+  private:
+    const Place place_;
+    std::set<std::string> keys_;
+    std::vector<Listed> files_;
+};
+
+class BypassRestart : public Restart {
+  public:
+    BypassRestart(const Place& place, uint64_t id) : place_(place), files_(listed_in(place, id)) {}
+
+    void fetch() override {
+        for (const auto& file : files_) {
+            const auto path = place_.prefix.path_of(file.key);
+            struct stat known {};
+            if (::stat(path.c_str(), &known) != 0)
+                failed("looking at " + path + " (a file of the checkpoint)");
+            if (static_cast<uint64_t>(known.st_size) != file.bytes)
+                throw tailrace::Error(TAILRACE_CORRUPT, path + " has " + std::to_string(known.st_size) +
+                                                            " bytes, and had " + std::to_string(file.bytes) +
+                                                            " when the checkpoint was complete");
+        }
+    }
+    std::string route(const std::string& name) override {
+        const auto path = absolute(name);
+        if (::access(path.c_str(), R_OK) == 0) return path;
+        for (const auto& file : files_)
+            if (base_of(file.key) == base_of(name)) return place_.prefix.path_of(file.key);
+        throw tailrace::Error(TAILRACE_NOT_FOUND, path + " is not there, and this rank has saved no file " +
+                                                      base_of(name) + " with the checkpoint");
+    }
+
+  private:
+    const Place place_;
+    const std::vector<Listed> files_;
+};
+
+}  // namespace
+
+std::string encode(const std::vector<Listed>& files) {
+    std::string text;
+    for (const auto& file : files) text += std::to_string(file.bytes) + " " + file.key + "\n";
+    return text;
+}
+
+std::vector<Listed> decode(const std::string& text) {
+    std::vector<Listed> files;
+    for (size_t begin = 0; begin < text.size();) {
+        const auto end = std::min(text.find('\n', begin), text.size());
+        Listed file{};
+        const auto* last = text.data() + end;
+        const auto parsed = std::from_chars(text.data() + begin, last, file.bytes);
+        if (parsed.ec != std::errc() || last - parsed.ptr < 2 || *parsed.ptr != ' ')
+            throw tailrace::Error(TAILRACE_CORRUPT, "\"" + text.substr(begin, end - begin) +
+                                                        "\" is no line of a list of files");
+        file.key.assign(parsed.ptr + 1, last);
+        files.push_back(std::move(file));
+        begin = end + 1;
+    }
+    return files;
+}
+
+std::vector<Listed> listed_in(const Place& place, uint64_t id) {
+    const auto reader = place.session.open_epoch(id);
+    std::vector<Listed> all;
+    for (uint32_t rank = place.rank; rank < reader.rank_count(); rank += place.rank_count) {
+        std::string text(reader.region(rank, region).bytes, '\0');
+        reader.read(rank, region, std::span(text.data(), text.size()));
+        const auto files = decode(text);
+        all.insert(all.end(), files.begin(), files.end());
+    }
+    return all;
+}
+
+void remove_files(const Prefix& prefix, const std::vector<Listed>& files) {
+    for (const auto& file : files) {
+        const auto path = prefix.path_of(file.key);
+        if (::unlink(path.c_str()) != 0 && errno != ENOENT) failed("removing " + path);
+    }
+    // Another rank may still have files there; it then removes the directory.
+    for (const auto& file : files)
+        for (auto above = parent_of(file.key); !above.empty(); above = parent_of(above))
+            if (::rmdir(prefix.path_of(above).c_str()) != 0) break;
+}
+
+std::unique_ptr<Output> begin_bypass_output(const Place& place) {
+    return std::make_unique<BypassOutput>(place);
+}
+
+std::unique_ptr<Restart> begin_bypass_restart(const Place& place, uint64_t id) {
+    return std::make_unique<BypassRestart>(place, id);
+}
+
+}  // namespace scr_on_tailrace

@@ -1,0 +1,331 @@
+#include "client.h"
+
+#include <scr.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+#include "log.h"
+
+namespace scr_on_tailrace {
+
+namespace {
+
+constexpr const char* job = "scr";
+
+[[noreturn]] void refuse(const std::string& why) {
+    throw tailrace::Error(TAILRACE_INVALID_ARGUMENT, why);
+}
+
+std::string title(const Dataset& dataset) {
+    return "dataset " + std::to_string(dataset.id) + " (" + dataset.name + ")";
+}
+
+// A node-local tier of each user's own, in a directory that is everybody's.
+std::string tier_in(const std::string& base) {
+    return base + "/tailrace-" + std::to_string(::getuid());
+}
+
+// Whether all ranks have what rank 0 has, of what decides which calls are collective and where files lie.
+// tailrace's session compares the others. Collective.
+bool agreed(Ranks& ranks, const Settings& mine) {
+    const std::pair<const char*, std::string> keys[] = {{"SCR_ENABLE", mine.enabled ? "1" : "0"},
+                                                        {"SCR_PREFIX", mine.prefix},
+                                                        {"SCR_CACHE_BYPASS", mine.bypass ? "1" : "0"},
+                                                        {"SCR_FLUSH_ASYNC", mine.flush_async ? "1" : "0"},
+                                                        {"SCR_CURRENT", mine.first_current}};
+    bool same = true;
+    for (const auto& [key, value] : keys) {
+        const auto of_rank_0 = ranks.of_first(value);
+        if (value == of_rank_0) continue;
+        complain("SCR_Init", std::string(key) + " is \"" + value + "\" here and \"" + of_rank_0 +
+                                 "\" on rank 0; give all ranks the same");
+        same = false;
+    }
+    return ranks.all(same);
+}
+
+// Which file two ranks claim; empty if there is none. `claims` holds lines, by rank.
+std::string claimed_twice(const std::vector<std::string>& claims) {
+    std::map<std::string, size_t> owners;
+    for (size_t rank = 0; rank < claims.size(); ++rank)
+        for (size_t begin = 0; begin < claims[rank].size();) {
+            const auto end = claims[rank].find('\n', begin);
+            const auto [owner, added] = owners.emplace(claims[rank].substr(begin, end - begin), rank);
+            if (!added)
+                return "ranks " + std::to_string(owner->second) + " and " + std::to_string(rank) +
+                       " have both routed " + owner->first +
+                       "; a file of several ranks cannot be cached: set SCR_CACHE_BYPASS=1";
+            begin = end + 1;
+        }
+    return {};
+}
+
+}  // namespace
+
+// ---- begin and end ------------------------------------------------------------------------------
+
+Client::Client(std::unique_ptr<Ranks> ranks, Settings settings)
+    : ranks_(std::move(ranks)),
+      settings_(std::move(settings)),
+      prefix_(settings_.prefix),
+      index_(settings_.prefix + "/.scr/tailrace-index") {}
+
+std::unique_ptr<Client> Client::open(std::unique_ptr<Ranks> ranks, std::optional<Settings> settings) {
+    const bool usable = settings.has_value();
+    if (!ranks->all(usable)) {
+        if (usable) complain("SCR_Init", "another rank cannot use its configuration");
+        return nullptr;
+    }
+    if (!agreed(*ranks, *settings)) return nullptr;
+    if (!settings->enabled) {
+        if (ranks->rank() == 0) complain("SCR_Init", "SCR_ENABLE is 0, so nothing is begun");
+        return nullptr;
+    }
+    std::unique_ptr<Client> client(new Client(std::move(ranks), std::move(*settings)));
+    if (!client->open_session()) return nullptr;
+    if (client->ranks_->rank() == 0)
+        for (const auto& note : client->settings_.notes) inform(note);
+    return client;
+}
+
+bool Client::open_session() {
+    constexpr const char* call = "SCR_Init";
+    const auto shared = prefix_.path() + "/.scr/tailrace";
+    if (!on_first(call, [&] { std::filesystem::create_directories(shared); })) return false;
+    const bool opened = guarded(call, [&] {
+        tailrace::Options options;
+        options.set("name", job);
+        options.set("shared_dir", shared);
+        if (!settings_.cache_base.empty()) options.set("local_dir", tier_in(settings_.cache_base));
+        for (const auto& [key, value] : settings_.session)
+            if (!settings_.bypass || key != "redundancy") options.set(key, value);
+        // The epochs of the bypass way have no data, and every one is needed.
+        if (settings_.bypass) options.set("shared_every", "1");
+        session_ = ranks_->open(options);
+    });
+    if (!everywhere(call, opened)) return false;
+    std::vector<uint64_t> epochs;
+    if (!everywhere(call, guarded(call, [&] { epochs = complete_epochs(); }))) return false;
+    const auto greatest = from_first(call, [&] {
+        const auto in_index = index_.read().greatest_id();
+        return std::to_string(
+            std::max(in_index, epochs.empty() ? 0 : *std::max_element(epochs.begin(), epochs.end())));
+    });
+    if (!greatest) return false;
+    next_id_ = std::stoull(*greatest) + 1;
+    if (!settings_.first_current.empty()) current(settings_.first_current);
+    return true;
+}
+
+Client::~Client() {
+    finalize();
+}
+
+bool Client::finalize() {
+    constexpr const char* call = "SCR_Finalize";
+    if (!session_) return true;
+    bool good = true;
+    if (state_ == State::checkpoint || state_ == State::output) {
+        complain(call, title(dataset_) + " was not completed, and is dropped");
+        guarded(call, [&] { output_->drop(dataset_.id); });
+        good = false;
+    }
+    state_ = State::idle;
+    output_.reset();
+    restart_.reset();
+    good = settle(call, true) && good;
+    const bool closed = guarded(call, [&] {
+        try {
+            std::exchange(session_, std::nullopt)->close();
+        } catch (const tailrace::Error&) {
+            if (good) throw;  // otherwise it was said
+        }
+    });
+    return closed && good;
+}
+
+// ---- what ranks agree on ------------------------------------------------------------------------
+
+bool Client::guarded(const char* call, const std::function<void()>& work) const {
+    try {
+        work();
+        return true;
+    } catch (const std::exception& error) {
+        complain(call, error.what());
+    }
+    return false;
+}
+
+bool Client::everywhere(const char* call, bool mine) {
+    const bool all = ranks_->all(mine);
+    if (!all && mine && ranks_->rank() == 0) complain(call, "another rank has failed");
+    return all;
+}
+
+bool Client::on_first(const char* call, const std::function<void()>& work) {
+    const bool mine = ranks_->rank() != 0 || guarded(call, work);
+    return ranks_->all(mine);
+}
+
+std::optional<std::string> Client::from_first(const char* call, const std::function<std::string()>& work) {
+    std::string made;
+    if (!on_first(call, [&] { made = work(); })) return std::nullopt;
+    return ranks_->of_first(made);
+}
+
+bool Client::is(State wanted, const char* call) const {
+    if (state_ == wanted) return true;
+    const char* const to_do[] = {"nothing has begun; call SCR_Start_output or SCR_Start_restart first",
+                                 "a checkpoint has begun; call SCR_Complete_checkpoint first",
+                                 "an output has begun; call SCR_Complete_output first",
+                                 "a restart has begun; call SCR_Complete_restart first"};
+    complain(call, to_do[static_cast<size_t>(state_)]);
+    return false;
+}
+
+Place Client::place() {
+    return {*session_, prefix_, static_cast<uint32_t>(ranks_->rank()),
+            static_cast<uint32_t>(ranks_->count())};
+}
+
+// ---- output -------------------------------------------------------------------------------------
+
+bool Client::start_checkpoint() {
+    return begin("SCR_Start_checkpoint", std::nullopt, SCR_FLAG_CHECKPOINT, State::checkpoint);
+}
+
+bool Client::start_output(const std::optional<std::string>& name, unsigned flags) {
+    return begin("SCR_Start_output", name, flags, State::output);
+}
+
+bool Client::begin(const char* call, const std::optional<std::string>& name, unsigned flags, State state) {
+    if (!is(State::idle, call)) return false;
+    settle(call, false);
+    restart_.reset();
+    offered_.reset();
+    dataset_ = {next_id_++, flags, settings_.bypass, false, {}};
+    dataset_.name = name.value_or("scr.dataset." + std::to_string(dataset_.id));
+    const bool sensible = guarded(call, [&] {
+        check_name(dataset_.name);
+        if (flags > (SCR_FLAG_CHECKPOINT | SCR_FLAG_OUTPUT))
+            refuse("flags " + std::to_string(flags) + " are unknown");
+    });
+    const auto of_rank_0 = ranks_->of_first(dataset_.name);
+    const bool same = of_rank_0 == dataset_.name;
+    if (!same)
+        complain(call, "the name is \"" + dataset_.name + "\" here and \"" + of_rank_0 + "\" on rank 0");
+    if (!everywhere(call, sensible && same)) return false;
+    if (dataset_.bypass &&
+        !on_first(call, [&] { index_.change([&](Index& index) { index.drop(dataset_.name); }); }))
+        return false;
+    const bool begun = guarded(call, [&] { output_ = begin_output(place(), dataset_.bypass); });
+    if (!everywhere(call, begun)) {
+        if (begun) guarded(call, [&] { output_->drop(dataset_.id); });
+        output_.reset();
+        return false;
+    }
+    routed_all_ = true;
+    state_ = state;
+    return true;
+}
+
+bool Client::route_file(const std::string& name, std::string& path) {
+    constexpr const char* call = "SCR_Route_file";
+    path = name;
+    if (state_ == State::idle) return true;
+    const bool good = guarded(call, [&] {
+        path = absolute(name);
+        path = state_ == State::restart ? restart_->route(name) : output_->route(name);
+        if (path.size() >= SCR_MAX_FILENAME)
+            refuse("the path of " + name + " has " + std::to_string(path.size()) +
+                   " bytes, and a program for SCR has room for " + std::to_string(SCR_MAX_FILENAME - 1));
+    });
+    if (!good) routed_all_ = false;
+    return good;
+}
+
+bool Client::complete_checkpoint(bool valid) {
+    constexpr const char* call = "SCR_Complete_checkpoint";
+    return is(State::checkpoint, call) && complete(call, valid);
+}
+
+bool Client::complete_output(bool valid) {
+    constexpr const char* call = "SCR_Complete_output";
+    return is(State::output, call) && complete(call, valid);
+}
+
+bool Client::agree_on_files(const char* call, bool valid) {
+    if (!valid) complain(call, title(dataset_) + " is dropped: the program says that it is not valid");
+    if (!routed_all_) complain(call, title(dataset_) + " is dropped: a file could not be routed");
+    if (!everywhere(call, valid && routed_all_)) return false;
+    const bool there = guarded(call, [&] { output_->check(); });
+    if (!everywhere(call, there)) return false;
+    if (dataset_.bypass) return true;
+    const auto claims = ranks_->gathered(output_->claims());
+    return on_first(call, [&] {
+        if (const auto why = claimed_twice(claims); !why.empty()) refuse(why);
+    });
+}
+
+bool Client::complete(const char* call, bool valid) {
+    state_ = State::idle;
+    const auto add = [&] { index_.change([&](Index& index) { index.add(dataset_); }); };
+    bool good = agree_on_files(call, valid) && on_first(call, add);
+    if (!good)
+        guarded(call, [&] { output_->drop(dataset_.id); });
+    else
+        good = save(call);
+    output_.reset();
+    return good;
+}
+
+bool Client::save(const char* call) {
+    bool saved = guarded(call, [&] { output_->save(dataset_.id); });
+    if (saved && (dataset_.bypass || !settings_.flush_async))
+        saved = guarded(call, [&] { session_->wait(dataset_.id); });
+    else if (!saved)  // the others wait, which may be collective
+        try {
+            if (dataset_.bypass || !settings_.flush_async) session_->wait(dataset_.id);
+        } catch (const tailrace::Error&) {  // it was said
+        }
+    else
+        in_flight_.push_back(dataset_);
+    if (everywhere(call, saved)) return true;
+    std::erase_if(in_flight_, [&](const Dataset& each) { return each.id == dataset_.id; });
+    on_first(call, [&] { index_.change([&](Index& index) { index.drop(dataset_.id); }); });
+    return false;
+}
+
+bool Client::settle(const char* call, bool wait) {
+    bool good = true;
+    std::erase_if(in_flight_, [&](const Dataset& dataset) {
+        if (wait) return guarded(call, [&] { session_->wait(dataset.id); }) || !(good = false);
+        const auto known = session_->state(dataset.id);
+        const bool failed = known.state == tailrace::State::failed;
+        if (failed) complain(call, title(dataset) + " is lost: " + known.why);
+        good = good && !failed;
+        return failed || known.state == tailrace::State::committed ||
+               known.state == tailrace::State::kept_local;
+    });
+    return good;
+}
+
+bool Client::need_checkpoint(bool& yes) {
+    constexpr const char* call = "SCR_Need_checkpoint";
+    yes = false;
+    return is(State::idle, call) && guarded(call, [&] {
+               const bool stop = session_->should_stop().has_value();
+               yes = session_->should_save() || stop;
+           });
+}
+
+bool Client::should_exit(bool& yes) {
+    constexpr const char* call = "SCR_Should_exit";
+    yes = false;
+    return is(State::idle, call) && guarded(call, [&] { yes = session_->should_stop().has_value(); });
+}
+
+}  // namespace scr_on_tailrace
