@@ -14,6 +14,8 @@ namespace scr_on_tailrace {
 namespace {
 
 constexpr const char* job = "scr";
+// Of datasets that are complete once they are captured. The session's queue is as long (queue_epochs).
+constexpr size_t most_in_flight = 2;
 
 [[noreturn]] void refuse(const std::string& why) {
     throw tailrace::Error(TAILRACE_INVALID_ARGUMENT, why);
@@ -136,12 +138,12 @@ bool Client::finalize() {
     state_ = State::idle;
     output_.reset();
     restart_.reset();
-    good = settle(call, true) && good;
+    good = settle(call, 0) && good;
     const bool closed = guarded(call, [&] {
         try {
             std::exchange(session_, std::nullopt)->close();
         } catch (const tailrace::Error&) {
-            if (good) throw;  // otherwise it was said
+            if (!told_of_failure_) throw;
         }
     });
     return closed && good;
@@ -203,7 +205,7 @@ bool Client::start_output(const std::optional<std::string>& name, unsigned flags
 
 bool Client::begin(const char* call, const std::optional<std::string>& name, unsigned flags, State state) {
     if (!is(State::idle, call)) return false;
-    settle(call, false);
+    settle(call, most_in_flight);
     restart_.reset();
     offered_.reset();
     dataset_ = {next_id_++, flags, settings_.bypass, false, {}};
@@ -257,59 +259,63 @@ bool Client::complete_output(bool valid) {
     return is(State::output, call) && complete(call, valid);
 }
 
+// What is wrong with the program's files. All of it is said: a file that two ranks have routed is often why
+// the program could not write it.
 bool Client::agree_on_files(const char* call, bool valid) {
+    bool alone = true;
+    if (!dataset_.bypass) {
+        const auto claims = ranks_->gathered(output_->claims());
+        alone = on_first(call, [&] {
+            if (const auto why = claimed_twice(claims); !why.empty()) refuse(why);
+        });
+    }
     if (!valid) complain(call, title(dataset_) + " is dropped: the program says that it is not valid");
     if (!routed_all_) complain(call, title(dataset_) + " is dropped: a file could not be routed");
-    if (!everywhere(call, valid && routed_all_)) return false;
-    const bool there = guarded(call, [&] { output_->check(); });
-    if (!everywhere(call, there)) return false;
-    if (dataset_.bypass) return true;
-    const auto claims = ranks_->gathered(output_->claims());
-    return on_first(call, [&] {
-        if (const auto why = claimed_twice(claims); !why.empty()) refuse(why);
-    });
+    if (!everywhere(call, valid && routed_all_) || !alone) return false;
+    return everywhere(call, guarded(call, [&] { output_->check(); }));
 }
 
 bool Client::complete(const char* call, bool valid) {
     state_ = State::idle;
     const auto add = [&] { index_.change([&](Index& index) { index.add(dataset_); }); };
     bool good = agree_on_files(call, valid) && on_first(call, add);
-    if (!good)
-        guarded(call, [&] { output_->drop(dataset_.id); });
-    else
+    if (good)
         good = save(call);
+    else
+        guarded(call, [&] { output_->drop(dataset_.id); });
     output_.reset();
+    told_of_failure_ = told_of_failure_ || !good;
     return good;
 }
 
 bool Client::save(const char* call) {
+    const bool waits = dataset_.bypass || !settings_.flush_async;
     bool saved = guarded(call, [&] { output_->save(dataset_.id); });
-    if (saved && (dataset_.bypass || !settings_.flush_async))
+    // Ranks wait together, also those that have failed and have said so.
+    if (waits && saved)
         saved = guarded(call, [&] { session_->wait(dataset_.id); });
-    else if (!saved)  // the others wait, which may be collective
-        try {
-            if (dataset_.bypass || !settings_.flush_async) session_->wait(dataset_.id);
-        } catch (const tailrace::Error&) {  // it was said
-        }
-    else
-        in_flight_.push_back(dataset_);
-    if (everywhere(call, saved)) return true;
-    std::erase_if(in_flight_, [&](const Dataset& each) { return each.id == dataset_.id; });
+    else if (waits)
+        tailrace_wait(session_->get(), dataset_.id, -1);
+    if (everywhere(call, saved)) {
+        if (!waits) in_flight_.push_back(dataset_);
+        return true;
+    }
     on_first(call, [&] { index_.change([&](Index& index) { index.drop(dataset_.id); }); });
     return false;
 }
 
-bool Client::settle(const char* call, bool wait) {
+bool Client::settle(const char* call, size_t keep) {
     bool good = true;
-    std::erase_if(in_flight_, [&](const Dataset& dataset) {
-        if (wait) return guarded(call, [&] { session_->wait(dataset.id); }) || !(good = false);
-        const auto known = session_->state(dataset.id);
-        const bool failed = known.state == tailrace::State::failed;
-        if (failed) complain(call, title(dataset) + " is lost: " + known.why);
-        good = good && !failed;
-        return failed || known.state == tailrace::State::committed ||
-               known.state == tailrace::State::kept_local;
-    });
+    for (; in_flight_.size() > keep; in_flight_.erase(in_flight_.begin())) {
+        const auto& oldest = in_flight_.front();
+        try {
+            session_->wait(oldest.id);
+        } catch (const tailrace::Error& error) {
+            complain(call, title(oldest) + " is lost: " + error.what());
+            good = false;
+            told_of_failure_ = true;
+        }
+    }
     return good;
 }
 

@@ -16,9 +16,9 @@
 // route_file to complete_restart. have_restart passes over what it cannot bring back, for this run. Only
 // complete_restart(false) marks a checkpoint as failed for good, because there the program has seen its data.
 //
-// No call throws. A failure is a line of the log and false. All calls but route_file are collective. The
-// state depends only on calls and on what all ranks have agreed on, so it is the same on all ranks. One
-// thread at a time may call.
+// A failure is a line of the log and false. Calls throw tailrace::Error only if MPI fails. All calls but
+// route_file are collective. The state depends only on calls and on what all ranks have agreed on, so it is
+// the same on all ranks. One thread at a time may call.
 #pragma once
 
 #include <functional>
@@ -86,8 +86,9 @@ class Client {
     bool complete(const char* call, bool valid);
     bool agree_on_files(const char* call, bool valid);
     bool save(const char* call);
-    // Tells which datasets have failed in the background. Waits for all if that is asked.
-    bool settle(const char* call, bool wait);
+    // Waits for all datasets in flight but the `keep` newest, and tells which are lost. Returns whether none
+    // is.
+    bool settle(const char* call, size_t keep);
 
     std::vector<uint64_t> complete_epochs();
     // The dataset that a name means; nothing, and said, if there is none.
@@ -108,7 +109,8 @@ class Client {
     Dataset dataset_;                   // in the states checkpoint, output
     std::unique_ptr<Output> output_;    // then
     bool routed_all_ = true;            // no route_file of this rank has failed
-    std::vector<Dataset> in_flight_;    // captured, and not known to have ended
+    std::vector<Dataset> in_flight_;    // captured, and not waited for; the same on all ranks
+    bool told_of_failure_ = false;      // closing the session tells of it once more
     std::optional<Dataset> offered_;    // by have_restart; its files are there
     std::unique_ptr<Restart> restart_;  // of that one
     std::set<uint64_t> passed_over_;    // by have_restart; the same on all ranks

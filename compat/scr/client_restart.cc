@@ -45,7 +45,7 @@ bool Client::have_restart(std::optional<std::string>& name) {
     constexpr const char* call = "SCR_Have_restart";
     name.reset();
     if (!is(State::idle, call)) return false;
-    settle(call, true);
+    settle(call, 0);
     while (!offered_) {
         const auto next = next_restart(call);
         if (!next) return true;
