@@ -39,7 +39,6 @@ if(TARGET veloc_client)
   install(EXPORT tailraceVelocTargets NAMESPACE tailrace:: DESTINATION ${tailrace_package_dir})
   set_target_properties(veloc_backend PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
   install(TARGETS veloc_backend veloc_inspect RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-  install(DIRECTORY include/tailrace DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
   # find_package(veloc), for programs whose build asks for VELOC. The version is that of VELOC's interface.
   install(FILES cmake/velocConfig.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/veloc)
   write_basic_package_version_file(${PROJECT_BINARY_DIR}/velocConfigVersion.cmake
@@ -47,6 +46,21 @@ if(TARGET veloc_client)
   install(FILES ${PROJECT_BINARY_DIR}/velocConfigVersion.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/veloc)
 endif()
 
+if(TARGET scr)
+  set_target_properties(scr scrf PROPERTIES INSTALL_RPATH "$ORIGIN")
+  install(TARGETS scr scrf EXPORT tailraceScrTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(EXPORT tailraceScrTargets NAMESPACE tailrace:: DESTINATION ${tailrace_package_dir})
+  # find_package(scr), for programs whose build asks for SCR. The version is that of SCR's interface.
+  install(FILES cmake/scrConfig.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/scr)
+  write_basic_package_version_file(${PROJECT_BINARY_DIR}/scrConfigVersion.cmake
+    VERSION 3.1.0 COMPATIBILITY SameMajorVersion)
+  install(FILES ${PROJECT_BINARY_DIR}/scrConfigVersion.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/scr)
+endif()
+
+# The headers of other libraries' interfaces lie apart, so that nobody finds them by chance.
+if(TARGET veloc_client OR TARGET scr)
+  install(DIRECTORY include/tailrace DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+endif()
 install(FILES ${tailrace_headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 # The pages of section 3, and for each name in the NAME of one a page that leads to it: `man tailrace_save`.
 file(GLOB tailrace_pages CONFIGURE_DEPENDS docs/man/*.3)
@@ -91,6 +105,9 @@ if(TAILRACE_FORTRAN)
 endif()
 if(TARGET veloc_client)
   list(APPEND tailrace_pkg_config tailrace_veloc)
+endif()
+if(TARGET scr)
+  list(APPEND tailrace_pkg_config tailrace_scr)
 endif()
 foreach(name IN LISTS tailrace_pkg_config)
   configure_file(cmake/${name}.pc.in ${PROJECT_BINARY_DIR}/${name}.pc @ONLY)

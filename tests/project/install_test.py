@@ -151,30 +151,38 @@ def fortran_builds_and_runs(options, top, prefix, environment):
                          os.path.join(top, "run fortran " + how), environment)
 
 
-def veloc_builds_and_runs(options, top, prefix, environment):
-    """The program of docs/veloc.md, built in both of its ways, runs and goes on."""
-    blocks = marked_blocks(os.path.join(options.source, "docs", "veloc.md"))
-    directory = os.path.join(top, "veloc")
+def compat_builds_and_runs(options, top, prefix, environment, library, settings):
+    """The program of docs/LIBRARY.md, built in both of its ways, runs and goes on. `settings` gives environment
+    variables for a directory."""
+    blocks = marked_blocks(os.path.join(options.source, "docs", library + ".md"))
+    directory = os.path.join(top, library)
     os.makedirs(directory)
     for name in ("example.c", "CMakeLists.txt"):
         with open(os.path.join(directory, name), "w", encoding="utf-8") as f:
-            f.write(blocks["veloc/" + name])
+            f.write(blocks[library + "/" + name])
     binary = os.path.join(directory, "build")
     run([options.cmake, "-S", directory, "-B", binary, "-G", "Ninja", "-DCMAKE_PREFIX_PATH=" + prefix])
     run([options.cmake, "--build", binary])
-    rest = blocks["veloc/pkg-config.sh"].strip().split(" ", 1)[1]
+    rest = blocks[library + "/pkg-config.sh"].strip().split(" ", 1)[1]
     run(["sh", "-ec", 'cd "$1" && eval "\\"\\$2\\" %s"' % rest, "sh", directory, options.mpicc], env=environment)
     for how, place in (("find_package", binary), ("pkg-config", directory)):
-        here = os.path.join(top, "run veloc " + how)
-        settings = {"VELOC_SCRATCH": os.path.join(here, "local"), "VELOC_MODE": "async",
-                    "VELOC_PERSISTENT": os.path.join(here, "persistent")}
-        # The example names this file; what it would say comes from the environment.
+        here = os.path.join(top, "run %s %s" % (library, how))
         os.makedirs(here)
-        with open(os.path.join(here, "veloc.cfg"), "w", encoding="utf-8") as f:
-            f.write("# nothing\n")
-        runs_and_goes_on("the example for VELOC by " + how,
+        runs_and_goes_on("the example for %s by %s" % (library, how),
                          [options.mpiexec, "-n", "2", os.path.join(place, "simulation")], here,
-                         dict(environment, **settings))
+                         dict(environment, **settings(here)))
+
+
+def veloc_settings(here):
+    # The example names this file; what it would say comes from the environment.
+    with open(os.path.join(here, "veloc.cfg"), "w", encoding="utf-8") as f:
+        f.write("# nothing\n")
+    return {"VELOC_SCRATCH": os.path.join(here, "local"), "VELOC_MODE": "async",
+            "VELOC_PERSISTENT": os.path.join(here, "persistent")}
+
+
+def scr_settings(here):
+    return {"SCR_CACHE_BYPASS": "0" if here.endswith("pkg-config") else "1"}
 
 
 def main():
@@ -184,6 +192,7 @@ def main():
     parser.add_argument("--mpicc")
     parser.add_argument("--mpiexec")
     parser.add_argument("--veloc", action="store_true", help="VELOC's interface is built")
+    parser.add_argument("--scr", action="store_true", help="SCR's interface is built")
     parser.add_argument("--fortran", help="the MPI library's compiler, if the Fortran module is built")
     options = parser.parse_args()
     with_mpi = bool(options.mpicc)
@@ -256,7 +265,9 @@ def main():
         if options.fortran:
             fortran_builds_and_runs(options, top, prefix, environment)
         if options.veloc:
-            veloc_builds_and_runs(options, top, prefix, environment)
+            compat_builds_and_runs(options, top, prefix, environment, "veloc", veloc_settings)
+        if options.scr:
+            compat_builds_and_runs(options, top, prefix, environment, "scr", scr_settings)
 
         # 4. They run, and the installed tool finds what they wrote.
         for how, directory in programs.items():
