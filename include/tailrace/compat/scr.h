@@ -47,11 +47,7 @@ char* SCR_Get_version(void);
  * parts of a value, and "KEY=VALUE PART" asks for one. Setting is allowed before SCR_Init, and gives NULL.
  * Asking gives a copy of the value, which the caller frees, or NULL if there is none. */
 const char* SCR_Config(const char* config);
-#if defined(__GNUC__)
-__attribute__((format(printf, 1, 2)))
-#endif
-const char*
-SCR_Configf(const char* format, ...);
+const char* SCR_Configf(const char* format, ...);
 
 /* ---- files ---------------------------------------------------------------------------------------- */
 
