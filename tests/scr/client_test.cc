@@ -216,6 +216,32 @@ TEST_P(ScrBothWaysTest, TheIntervalSaysWhenACheckpointIsNeeded) {
     EXPECT_FALSE(yes);
 }
 
+TEST_P(ScrBothWaysTest, ADatasetIsDurableOnceItIsComplete) {
+    start();
+    for (uint64_t id = 1; id <= 5; ++id) {
+        ASSERT_TRUE(save("c" + std::to_string(id), std::string(100000, 'x')));
+        const auto reader = tailrace::Reader::open_directory(top_ + "/.scr/tailrace", "scr", id);
+        EXPECT_EQ(reader.epoch(), id);
+    }
+}
+
+TEST_P(ScrBothWaysTest, ACheckpointThatCannotBeMarkedIsNotOfferedAgainInThisRun) {
+    start();
+    for (const std::string name : {"one", "two"}) ASSERT_TRUE(save(name, name));
+    std::filesystem::create_directory(top_ + "/.scr/tailrace-index.new");  // in the way of the index
+    ASSERT_EQ(offered(), "two");
+    std::string name;
+    ASSERT_TRUE(client_->start_restart(name));
+    EXPECT_THAT(
+        failure_of([&] { return client_->complete_restart(false); }),
+        HasSubstr("opening " + top_ + "/.scr/tailrace-index.new: Is a directory; the index is as it was"));
+    EXPECT_EQ(offered(), "one");
+    EXPECT_THAT(failure_of([&] { return save("three", "3"); }), HasSubstr("Is a directory"));
+    std::filesystem::remove(top_ + "/.scr/tailrace-index.new");
+    EXPECT_TRUE(save("three", "3"));
+    EXPECT_EQ(offered(), "three");
+}
+
 // ---- where files stay ---------------------------------------------------------------------------
 
 TEST_F(ScrClientTest, BypassedFilesAreWhereTheProgramHasNamedThem) {
@@ -330,6 +356,8 @@ TEST_F(ScrClientTest, ACachedCheckpointWithoutItsEpochIsPassedOver) {
             std::filesystem::remove(entry.path());
     start({"SCR_CACHE_BYPASS=0"});
     EXPECT_EQ(offered(), "one");
+    ASSERT_TRUE(save("three", "3")) << "its id is above that of the dataset that is gone";
+    EXPECT_EQ(ids_in_index(), "1 2 3");
 }
 
 TEST_F(ScrClientTest, AsynchronousDatasetsAreCompleteAtTheEnd) {
@@ -342,6 +370,18 @@ TEST_F(ScrClientTest, AsynchronousDatasetsAreCompleteAtTheEnd) {
     start();
     EXPECT_EQ(offered(), "c5");
     EXPECT_EQ(restarted(), "5");
+}
+
+TEST_F(ScrClientTest, AnAsynchronousDatasetThatIsLostIsToldLater) {
+    start({"SCR_CACHE_BYPASS=0", "SCR_FLUSH_ASYNC=1"});
+    ASSERT_TRUE(save("one", "1"));
+    EXPECT_EQ(offered(), "one");
+    std::filesystem::rename(top_ + "/.scr/tailrace", top_ + "/.scr/away");
+    write(top_ + "/.scr/tailrace", "in the way of the shared directory");
+    ASSERT_TRUE(save("two", "2"));
+    EXPECT_THAT(
+        failure_of([&] { return client_->finalize(); }),
+        AllOf(HasSubstr("SCR_Finalize: dataset 2 (two) is lost: "), Not(HasSubstr("SCR_Finalize: rank"))));
 }
 
 TEST_F(ScrClientTest, DeletingACachedDatasetForgetsItsName) {
