@@ -95,9 +95,11 @@ def test():
                 workspace.run(4, program, level, "others", 2, 6)
         killed_and_started_again(prefixes, program, 4, "multiple", 20, SCR_CACHE_BYPASS="0", SCR_COPY_TYPE="PARTNER")
         captured_and_not_flushed(prefixes, program, 4)
-        prefixes.new()
-        says(workspace.run(2, program, "multiple", "calls"), "call SCR_Init first", "it was called already",
-             "has no effect after SCR_Init", "flag is NULL")
+        for level in ("multiple", "single"):
+            prefix = prefixes.new(SCR_CACHE_BYPASS="0", SCR_FLUSH_ASYNC="1")
+            says(workspace.run(2, program, level, "calls"), "call SCR_Init first", "it was called already",
+                 "has no effect after SCR_Init", "flag is NULL")
+            mpi_driver.check_shared_directory(os.path.join(prefix, ".scr", "tailrace"), [2, 3, 4], 1)
         prefixes.new()
         says(workspace.run(2, program, "multiple", "refused"), "another rank cannot use its configuration",
              'SCR_CACHE_BYPASS is "0" here and "1" on rank 0', "SCR_CACHE_BYPASS = perhaps: write 1 or 0")

@@ -250,6 +250,13 @@ static void others(int saved_ranks, int step) {
     OK(SCR_Complete_restart(1));
     save(step + 1);
     expect(restarted() == step + 1, "the checkpoint of these ranks");
+    snprintf(name, sizeof name, "step_%d", step);
+    OK(SCR_Delete(name));
+    MPI_Barrier(MPI_COMM_WORLD);
+    name_of(name, sizeof name, step, 0, 0);
+    *strrchr(name, '/') = '\0';
+    *strrchr(name, '/') = '\0';
+    expect(access(name, F_OK) != 0, "the files of all ranks are gone");
     OK(SCR_Finalize());
 }
 
@@ -310,7 +317,9 @@ static void calls(void) {
     OK(SCR_Init());
     OK(SCR_Have_restart(&flag, text));
     expect(flag == 1, "the checkpoint of the session before");
-    /* MPI_Finalize closes this session. */
+    OK(SCR_Start_checkpoint());
+    OK(SCR_Complete_checkpoint(1));
+    /* MPI_Finalize closes this session, which flushes it. */
 }
 
 static void refused(void) {
