@@ -69,6 +69,14 @@ def captured_and_not_flushed(prefixes, program, ranks):
     says(prefixes.workspace.run(ranks, program, "multiple", "run", 40, 0), "^from 20$", "^to 40$")
 
 
+def on_more_ranks_from_the_nodes(prefixes, program):
+    """A cached checkpoint that is on the nodes alone comes to ranks on other nodes."""
+    prefixes.new(SCR_CACHE_BYPASS="0", SCR_CHECKPOINT_INTERVAL="5", TAILRACE_SHARED_EVERY="100",
+                 TAILRACE_FLUSH_AT_CLOSE="no")
+    prefixes.workspace.run(2, program, "multiple", "run", 10, 0)
+    prefixes.workspace.run(4, program, "multiple", "others", 2, 10)
+
+
 def test():
     parser = argparse.ArgumentParser()
     parser.add_argument("--program", required=True)
@@ -95,6 +103,7 @@ def test():
                 workspace.run(4, program, level, "others", 2, 6)
         killed_and_started_again(prefixes, program, 4, "multiple", 20, SCR_CACHE_BYPASS="0", SCR_COPY_TYPE="PARTNER")
         captured_and_not_flushed(prefixes, program, 4)
+        on_more_ranks_from_the_nodes(prefixes, program)
         for level in ("multiple", "single"):
             prefix = prefixes.new(SCR_CACHE_BYPASS="0", SCR_FLUSH_ASYNC="1")
             says(workspace.run(2, program, level, "calls"), "call SCR_Init first", "it was called already",
