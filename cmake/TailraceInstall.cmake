@@ -49,6 +49,8 @@ endif()
 if(TARGET scr)
   set_target_properties(scr scrf PROPERTIES INSTALL_RPATH "$ORIGIN")
   install(TARGETS scr scrf EXPORT tailraceScrTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  set_target_properties(scr_index PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+  install(TARGETS scr_index scr_halt RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   install(EXPORT tailraceScrTargets NAMESPACE tailrace:: DESTINATION ${tailrace_package_dir})
   # find_package(scr), for programs whose build asks for SCR. The version is that of SCR's interface.
   install(FILES cmake/scrConfig.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/scr)

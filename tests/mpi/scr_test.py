@@ -1,12 +1,13 @@
 """Programs for SCR on ranks: killed and started again, one rank that does otherwise, other numbers of ranks.
 
-scr_test.py --program scr_ranks [--fortran scr_ranks_fortran] -- mpirun -n
+scr_test.py --program scr_ranks --index scr_index [--fortran scr_ranks_fortran] -- mpirun -n
 """
 
 import argparse
 import os
 import re
 import shutil
+import subprocess
 
 import mpi_driver
 
@@ -49,7 +50,13 @@ def says(said, *patterns):
             raise mpi_driver.Failure(f"'{pattern}' should have been said:\n{said}")
 
 
-def killed_and_started_again(prefixes, program, ranks, level, kill_at, **keys):
+def valid_datasets(command, prefix):
+    """The names of the datasets that scr_index calls valid, newest first."""
+    said = subprocess.run([command, "--prefix", prefix], capture_output=True, text=True, timeout=30, check=True).stdout
+    return [line.split()[-1] for line in said.splitlines() if line.split()[1] == "YES"]
+
+
+def killed_and_started_again(prefixes, program, index, ranks, level, kill_at, **keys):
     """In 20 the dataset is complete, and in -20 it does not exist yet. The nodes are other ones afterwards."""
     prefix = prefixes.new(SCR_CHECKPOINT_INTERVAL="5", **keys)
     workspace = prefixes.workspace
@@ -57,6 +64,9 @@ def killed_and_started_again(prefixes, program, ranks, level, kill_at, **keys):
     shutil.rmtree(os.path.join(prefix, "tier"))
     says(workspace.run(ranks, program, level, "run", 40, 0), rf"^from {20 if kill_at > 0 else 15}$", "^to 40$")
     says(workspace.run(ranks, program, level, "run", 45, 0), "^from 40$", "^to 45$")
+    expected = [f"step_{step}" for step in range(45, 0, -5)]
+    if valid_datasets(index, prefix) != expected:
+        raise mpi_driver.Failure(f"{valid_datasets(index, prefix)} are valid, and not {expected}")
     left = [where for where, _, names in os.walk(os.path.join(prefix, "tier")) if "part.0" in names]
     if left:
         raise mpi_driver.Failure(f"files of the program stay in {left}")
@@ -80,6 +90,7 @@ def on_more_ranks_from_the_nodes(prefixes, program):
 def test():
     parser = argparse.ArgumentParser()
     parser.add_argument("--program", required=True)
+    parser.add_argument("--index", required=True)
     parser.add_argument("--fortran")
     parser.add_argument("mpiexec", nargs="+")
     options = parser.parse_args()
@@ -88,7 +99,8 @@ def test():
         prefixes = Prefixes(workspace)
         for bypass in ("1", "0"):
             for ranks, level, kill_at in ((1, "multiple", 20), (4, "multiple", 20), (4, "single", -20)):
-                killed_and_started_again(prefixes, program, ranks, level, kill_at, SCR_CACHE_BYPASS=bypass)
+                killed_and_started_again(prefixes, program, options.index, ranks, level, kill_at,
+                                         SCR_CACHE_BYPASS=bypass)
             for level in ("multiple", "single"):
                 prefixes.new(SCR_CACHE_BYPASS=bypass)
                 says(workspace.run(3, program, level, "odd"), "SCR_Complete_output: another rank has failed",
@@ -101,7 +113,8 @@ def test():
                 workspace.run(3, program, level, "run", 5, 0)
                 workspace.run(2, program, level, "others", 3, 5)
                 workspace.run(4, program, level, "others", 2, 6)
-        killed_and_started_again(prefixes, program, 4, "multiple", 20, SCR_CACHE_BYPASS="0", SCR_COPY_TYPE="PARTNER")
+        killed_and_started_again(prefixes, program, options.index, 4, "multiple", 20, SCR_CACHE_BYPASS="0",
+                                 SCR_COPY_TYPE="PARTNER")
         captured_and_not_flushed(prefixes, program, 4)
         on_more_ranks_from_the_nodes(prefixes, program)
         for level in ("multiple", "single"):
