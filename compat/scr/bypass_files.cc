@@ -46,6 +46,9 @@ std::string parent_of(const std::string& key) {
 class BypassOutput : public Output {
   public:
     explicit BypassOutput(const Place& place) : place_(place) {}
+    ~BypassOutput() override {
+        if (registered_) tailrace_unregister(place_.session.get(), region);
+    }
 
     std::string route(const std::string& name) override {
         const auto key = place_.prefix.key_of(name);
@@ -61,34 +64,28 @@ class BypassOutput : public Output {
 
     // The files first, then the directories that name them, as far as the prefix.
     void check() override {
-        files_.clear();
+        std::vector<Listed> files;
         std::set<std::string> directories;
         for (const auto& key : keys_) {
-            files_.push_back({synced(place_.prefix.path_of(key), 0, "(a file that was routed)"), key});
+            files.push_back({synced(place_.prefix.path_of(key), 0, "(a file that was routed)"), key});
             for (auto above = parent_of(key); directories.insert(above).second && !above.empty();)
                 above = parent_of(above);
         }
         for (const auto& directory : directories)
             synced(place_.prefix.path_of(directory), O_DIRECTORY, "(a directory of a file that was routed)");
+        list_ = encode(files);
+        place_.session.add(region, list_.data(), list_.size());
+        registered_ = true;
     }
-    void save(uint64_t id) override {
-        auto list = encode(files_);
-        place_.session.add(region, list.data(), list.size());
-        try {
-            place_.session.save(id);
-        } catch (...) {
-            tailrace_unregister(place_.session.get(), region);
-            throw;
-        }
-        place_.session.remove(region);
-    }
+    void save(uint64_t id) override { place_.session.save(id); }
     // No epoch has begun.
     void drop(uint64_t) override {}
 
   private:
     const Place place_;
     std::set<std::string> keys_;
-    std::vector<Listed> files_;
+    std::string list_;
+    bool registered_ = false;
 };
 
 class BypassRestart : public Restart {

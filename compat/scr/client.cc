@@ -225,8 +225,15 @@ bool Client::begin(const char* call, const std::optional<std::string>& name, uns
         return false;
     const bool begun = guarded(call, [&] { output_ = begin_output(place(), dataset_.bypass); });
     if (!everywhere(call, begun)) {
-        if (begun) guarded(call, [&] { output_->drop(dataset_.id); });
+        // Ranks drop it together, also those that have nothing to drop.
+        guarded(call, [&] {
+            if (begun)
+                output_->drop(dataset_.id);
+            else
+                session_->give_up(dataset_.id, "the files of a dataset could not be begun");
+        });
         output_.reset();
+        told_of_failure_ = true;
         return false;
     }
     routed_all_ = true;

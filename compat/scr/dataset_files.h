@@ -39,7 +39,8 @@ class Output {
     virtual std::string route(const std::string& name) = 0;
     // The keys that no other rank may have routed, one a line; none if ranks may share files.
     virtual std::string claims() const = 0;
-    // Makes sure that what was routed is there, and will not change.
+    // Makes sure that what was routed is there, and will not change. Called once, before save(): what can
+    // fail on one rank alone belongs here, where ranks can still agree.
     virtual void check() = 0;
     // Collective if the session's save is.
     virtual void save(uint64_t id) = 0;

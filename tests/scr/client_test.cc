@@ -372,6 +372,20 @@ TEST_F(ScrClientTest, AsynchronousDatasetsAreCompleteAtTheEnd) {
     EXPECT_EQ(restarted(), "5");
 }
 
+TEST_F(ScrClientTest, AnOutputThatCannotBeginIsNoneAndTheNextOneMayBe) {
+    start({"SCR_CACHE_BYPASS=0"});
+    std::filesystem::rename(top_ + "/tier", top_ + "/away");
+    write(top_ + "/tier", "in the way of the node-local tier");
+    EXPECT_THAT(failure_of([&] { return client_->start_output("one", SCR_FLAG_CHECKPOINT); }),
+                HasSubstr("SCR_Start_output: "));
+    EXPECT_THAT(failure_of([&] { return client_->complete_output(true); }), HasSubstr("nothing has begun"));
+    std::filesystem::remove(top_ + "/tier");
+    std::filesystem::rename(top_ + "/away", top_ + "/tier");
+    EXPECT_TRUE(save("two", "2"));
+    EXPECT_EQ(offered(), "two");
+    EXPECT_TRUE(client_->finalize());
+}
+
 TEST_F(ScrClientTest, AnAsynchronousDatasetThatIsLostIsToldLater) {
     start({"SCR_CACHE_BYPASS=0", "SCR_FLUSH_ASYNC=1"});
     ASSERT_TRUE(save("one", "1"));
