@@ -1,6 +1,7 @@
-"""Programs for SCR on ranks: killed and started again, one rank that does otherwise, other numbers of ranks.
+r"""Programs for SCR on ranks: killed and started again, one rank that does otherwise, other numbers of ranks.
 
-scr_test.py --program scr_ranks --index scr_index [--fortran scr_ranks_fortran] -- mpirun -n
+scr_test.py --program scr_ranks --index scr_index [--halt scr_halt --tool tailrace] [--fortran scr_ranks_fortran] \
+    -- mpirun -n
 """
 
 import argparse
@@ -87,10 +88,24 @@ def on_more_ranks_from_the_nodes(prefixes, program):
     prefixes.workspace.run(4, program, "multiple", "others", 2, 10)
 
 
+def stops_when_asked(prefixes, program, options):
+    """scr_halt finds `tailrace` in PATH, because here it does not lie beside it."""
+    prefix = prefixes.new(SCR_CHECKPOINT_INTERVAL="5")
+    prefixes.workspace.run(2, program, "multiple", "run", 5, 0)
+    path = os.pathsep.join((os.path.dirname(options.tool), os.environ["PATH"]))
+    subprocess.run([options.halt, "--immediate", prefix], env={**os.environ, "PATH": path}, timeout=30, check=True)
+    prefixes.new(SCR_PREFIX=prefix)
+    prefixes.workspace.run(2, program, "multiple", "halted")
+    if valid_datasets(options.index, prefix) != ["step_7", "step_5"]:
+        raise mpi_driver.Failure(f"{valid_datasets(options.index, prefix)} are valid, and not step_7 and step_5")
+
+
 def test():
     parser = argparse.ArgumentParser()
     parser.add_argument("--program", required=True)
     parser.add_argument("--index", required=True)
+    parser.add_argument("--halt")
+    parser.add_argument("--tool")
     parser.add_argument("--fortran")
     parser.add_argument("mpiexec", nargs="+")
     options = parser.parse_args()
@@ -117,6 +132,8 @@ def test():
                                  SCR_COPY_TYPE="PARTNER")
         captured_and_not_flushed(prefixes, program, 4)
         on_more_ranks_from_the_nodes(prefixes, program)
+        if options.halt:
+            stops_when_asked(prefixes, program, options)
         for level in ("multiple", "single"):
             prefix = prefixes.new(SCR_CACHE_BYPASS="0", SCR_FLUSH_ASYNC="1")
             says(workspace.run(2, program, level, "calls"), "call SCR_Init first", "it was called already",

@@ -19,6 +19,10 @@
  *
  * Each rank reads the files of all ranks that have saved.
  *
+ *     scr_ranks LEVEL halted
+ *
+ * Runs until it is asked to stop.
+ *
  *     scr_ranks LEVEL calls
  *
  * Calls before SCR_Init, after SCR_Finalize, and with arguments that make no sense.
@@ -260,6 +264,20 @@ static void others(int saved_ranks, int step) {
     OK(SCR_Finalize());
 }
 
+static void halted(void) {
+    int stop = 0, needed = 0;
+    OK(SCR_Init());
+    for (int step = 0; step < 3000 && !stop; ++step) {
+        usleep(10000);
+        OK(SCR_Should_exit(&stop));
+        OK(SCR_Need_checkpoint(&needed));
+        expect(needed || !stop, "a checkpoint is needed before the end");
+    }
+    expect(stop, "the order has come");
+    save(7);
+    OK(SCR_Finalize());
+}
+
 static void config_is(const char* line, const char* expected) {
     const char* value = SCR_Config(line);
     expect(expected == NULL ? value == NULL : value != NULL && strcmp(value, expected) == 0, line);
@@ -349,6 +367,8 @@ int main(int argc, char** argv) {
         shared(atoi(argv[3]));
     else if (strcmp(what, "others") == 0)
         others(atoi(argv[3]), atoi(argv[4]));
+    else if (strcmp(what, "halted") == 0)
+        halted();
     else if (strcmp(what, "calls") == 0)
         calls();
     else if (strcmp(what, "refused") == 0)
