@@ -138,6 +138,11 @@ const std::vector<Rule>& rules() {
         {{"SCR_CRC_ON_DELETE", "there are always checksums, unless TAILRACE_CHECKSUM = no", false}, nullptr},
         {{"SCR_DEBUG", "TAILRACE_LOG says how much is told", false}, nullptr},
         {{"SCR_LOG_ENABLE", "`tailrace report` shows what each save has cost", false}, nullptr},
+        {{"SCR_RUNS", "`tailrace run --restarts N` starts a program again", false}, nullptr},
+        {{"SCR_MIN_NODES", "`tailrace run` goes on with the nodes that are well", false}, nullptr},
+        {{"SCR_EXCLUDE_NODES", "`tailrace run --health COMMAND` leaves nodes out", false}, nullptr},
+        {{"SCR_WATCHDOG_TIMEOUT", "`tailrace run --watch TIME` looks after the nodes", false}, nullptr},
+        {{"SCR_WATCHDOG_TIMEOUT_PFS", "`tailrace run --watch TIME` looks after the nodes", false}, nullptr},
         {{"SCR_MPI_BUF_SIZE", "TAILRACE_BUFFER_BYTES is the size of a buffer", false}, nullptr},
         {{"SCR_FILE_BUF_SIZE", "TAILRACE_BUFFER_BYTES is the size of a buffer", false}, nullptr},
         {{"SCR_JOB_ID", "datasets belong to the prefix, whatever the job is", false}, nullptr},
@@ -148,6 +153,11 @@ const std::vector<Rule>& rules() {
         {{"GROUPS", "TAILRACE_FAILURE_DOMAIN says what may be lost at once", false}, nullptr},
     };
     return all;
+}
+
+bool is_known(std::string_view key) {
+    return std::any_of(rules().begin(), rules().end(),
+                       [&](const Rule& rule) { return rule.key.name == key; });
 }
 
 // Scripts for SCR set these for every job, so nobody needs to hear of them.
@@ -209,7 +219,10 @@ Settings settings_of(Parameters& parameters) {
         check_settings(made, before, value);
     }
     for (const auto& key : parameters.keys()) {
-        if (!key.starts_with(own_prefix)) continue;
+        if (!key.starts_with(own_prefix)) {
+            if (!is_known(key)) note(made, {key, {}, parameters.origin(key)}, "tailrace does not know it");
+            continue;
+        }
         const Value value{key, parameters.get(key).value_or(""), parameters.origin(key)};
         const size_t before = made.session.size();
         apply_own(made, value);
