@@ -28,13 +28,15 @@
 #include <string>
 #include <vector>
 
+#include "common/ranks.h"
 #include "dataset_files.h"
 #include "index.h"
 #include "prefix.h"
-#include "ranks.h"
 #include "settings.h"
 
 namespace scr_on_tailrace {
+
+using on_tailrace::Ranks;
 
 class Client {
   public:

@@ -11,8 +11,8 @@
 #include <string>
 
 #include "client.h"
+#include "common/mpi_ranks.h"
 #include "log.h"
-#include "mpi_ranks.h"
 
 using scr_on_tailrace::Client;
 using scr_on_tailrace::complain;
@@ -92,7 +92,7 @@ int SCR_Init(void) {
             complain("SCR_Init", "it was called already");
             return failure;
         }
-        auto ranks = scr_on_tailrace::ranks_of_world();
+        auto ranks = on_tailrace::ranks_of(MPI_COMM_WORLD);
         scr_on_tailrace::log_as(ranks->count() > 1 ? ranks->rank() : -1);
         only().client = Client::open(std::move(ranks), settings());
         return result(only().client != nullptr);

@@ -17,9 +17,9 @@
 #include <vector>
 #include <veloc.hpp>
 
+#include "common/ranks.h"
 #include "config.h"
 #include "old_checkpoint.h"
-#include "ranks.h"
 #include "regions.h"
 #include "stream.h"
 

@@ -9,8 +9,8 @@
 #include <veloc.hpp>
 
 #include "client.h"
+#include "common/mpi_ranks.h"
 #include "log.h"
-#include "mpi_ranks.h"
 
 using veloc_on_tailrace::Client;
 using veloc_on_tailrace::complain;
@@ -80,11 +80,11 @@ std::set<int> listed(const int* ids, int count) {
 }  // namespace
 
 veloc::client_t* veloc::get_client(unsigned int id, const std::string& cfg_file) {
-    return client_of([&] { return veloc_on_tailrace::single_process(id); }, cfg_file);
+    return client_of([&] { return on_tailrace::single_process(id); }, cfg_file);
 }
 
 veloc::client_t* veloc::get_client(MPI_Comm comm, const std::string& cfg_file) {
-    return client_of([&] { return veloc_on_tailrace::ranks_of(comm); }, cfg_file);
+    return client_of([&] { return on_tailrace::ranks_of(comm); }, cfg_file);
 }
 
 // ---- begin and end ------------------------------------------------------------------------------

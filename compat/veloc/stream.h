@@ -19,10 +19,12 @@
 #include <tailrace.hpp>
 #include <vector>
 
+#include "common/ranks.h"
 #include "config.h"
-#include "ranks.h"
 
 namespace veloc_on_tailrace {
+
+using on_tailrace::Ranks;
 
 // Throws tailrace::Error for what is no name of a checkpoint.
 void check_name(const std::string& name);

@@ -13,6 +13,8 @@
 
 namespace scr_on_tailrace {
 
+using on_tailrace::single_process;
+
 class ScrClientTest : public InOwnDirectory {
   protected:
     ~ScrClientTest() override { client_.reset(); }

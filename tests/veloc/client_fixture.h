@@ -15,6 +15,8 @@
 
 namespace veloc_on_tailrace {
 
+using on_tailrace::single_process;
+
 class VelocClientTest : public testing::Test {
   protected:
     VelocClientTest() {

@@ -91,7 +91,7 @@ class VelocImportTest : public testing::Test {
         write("veloc.cfg", "scratch = " + top_ + "/scratch\npersistent = " + top_ +
                                "/persistent\nmode = async\n" + "tailrace_import = " + top_ +
                                "\ntailrace_buffer_bytes = 1MiB\ntailrace_record = no\n");
-        return Client::open(single_process(id), top_ + "/veloc.cfg");
+        return Client::open(on_tailrace::single_process(id), top_ + "/veloc.cfg");
     }
 
     std::string top_;

@@ -1,8 +1,9 @@
 #include "mpi_ranks.h"
 
+#include <numeric>
 #include <tailrace_mpi.hpp>
 
-namespace veloc_on_tailrace {
+namespace on_tailrace {
 
 namespace {
 
@@ -45,7 +46,8 @@ class MpiRanks : public Ranks {
         return all(size == count_);
     }
     bool all(bool mine) override {
-        int value = mine ? 1 : 0, least = 0;
+        const int value = mine ? 1 : 0;
+        int least = 0;
         check(MPI_Allreduce(&value, &least, 1, MPI_INT, MPI_MIN, communicator_), "MPI_Allreduce");
         return least == 1;
     }
@@ -58,6 +60,21 @@ class MpiRanks : public Ranks {
         text.resize(static_cast<size_t>(of_first(static_cast<int>(mine.size()))));
         check(MPI_Bcast(text.data(), static_cast<int>(text.size()), MPI_CHAR, 0, communicator_), "MPI_Bcast");
         return text;
+    }
+    std::vector<std::string> gathered(const std::string& mine) override {
+        const auto bytes = static_cast<int>(mine.size());
+        const auto ranks = static_cast<size_t>(rank_ == 0 ? count_ : 0);
+        std::vector<int> each(ranks), begins(ranks);
+        check(MPI_Gather(&bytes, 1, MPI_INT, each.data(), 1, MPI_INT, 0, communicator_), "MPI_Gather");
+        std::exclusive_scan(each.begin(), each.end(), begins.begin(), 0);
+        std::string all(ranks == 0 ? 0 : static_cast<size_t>(begins.back() + each.back()), '\0');
+        check(MPI_Gatherv(mine.data(), bytes, MPI_CHAR, all.data(), each.data(), begins.data(), MPI_CHAR, 0,
+                          communicator_),
+              "MPI_Gatherv");
+        std::vector<std::string> texts;
+        for (size_t i = 0; i < ranks; ++i)
+            texts.push_back(all.substr(static_cast<size_t>(begins[i]), static_cast<size_t>(each[i])));
+        return texts;
     }
     tailrace::Session open(const tailrace::Options& options) override {
         return tailrace::open_mpi(communicator_, options);
@@ -82,4 +99,4 @@ std::unique_ptr<Ranks> ranks_of(MPI_Comm communicator) {
     return std::make_unique<MpiRanks>(communicator);
 }
 
-}  // namespace veloc_on_tailrace
+}  // namespace on_tailrace

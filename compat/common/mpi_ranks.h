@@ -8,9 +8,9 @@
 
 #include "ranks.h"
 
-namespace veloc_on_tailrace {
+namespace on_tailrace {
 
 // Collective over `communicator`. Throws tailrace::Error where MPI is not running or refuses.
 std::unique_ptr<Ranks> ranks_of(MPI_Comm communicator);
 
-}  // namespace veloc_on_tailrace
+}  // namespace on_tailrace

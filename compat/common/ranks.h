@@ -1,12 +1,13 @@
-// ranks.h - the processes that call together, as the client sees them: those of an MPI communicator, or one
-// alone.
+// ranks.h - the processes that call together, as the clients of other libraries' interfaces see them: those
+// of an MPI communicator, or one alone.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <tailrace.hpp>
+#include <vector>
 
-namespace veloc_on_tailrace {
+namespace on_tailrace {
 
 class Ranks {
   public:
@@ -24,9 +25,11 @@ class Ranks {
     virtual bool all(bool mine) = 0;
     virtual int of_first(int mine) = 0;
     virtual std::string of_first(const std::string& mine) = 0;
+    // What all ranks have, in their order. Rank 0 gets it, the others nothing.
+    virtual std::vector<std::string> gathered(const std::string& mine) = 0;
     virtual tailrace::Session open(const tailrace::Options& options) = 0;
 };
 
-std::unique_ptr<Ranks> single_process(unsigned int id);
+std::unique_ptr<Ranks> single_process(unsigned int id = 0);
 
-}  // namespace veloc_on_tailrace
+}  // namespace on_tailrace
