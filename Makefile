@@ -13,6 +13,7 @@ FUZZ_SECONDS ?= 30
 SEEDS ?= 100000
 KILLS ?= 10000
 SEED ?=
+SCR ?=
 AGENTS ?= drawn
 BUILD := build/$(if $(filter none,$(MPI)),nompi,$(MPI))
 # Presets have their own build directories (CMakePresets.json).
@@ -22,7 +23,7 @@ ifeq ($(filter $(MPI),mpich openmpi none),)
 $(error MPI=$(MPI) is not known; choose MPI=mpich, MPI=openmpi or MPI=none)
 endif
 
-.PHONY: help setup build demo test test-python bench bench-llm bench-gpu bench-peers bench-collective bench-levels test-cluster simulate chaos asan \
+.PHONY: help setup build demo test test-python bench bench-llm bench-gpu bench-peers bench-collective bench-levels test-cluster test-scr simulate chaos asan \
     tsan fuzz release-check format check-format install clean
 .NOTPARALLEL:
 
@@ -47,6 +48,8 @@ help:
 	@echo '  make bench-levels  redundancy: encoding against ISA-L, copies, rebuilding and save against the same work alone'
 	@echo '  make test-cluster  on four simulated nodes with MooseFS: kills, nodes powered off in every phase, a server'
 	@echo '                     frozen, tailrace run; and jobs of a real Slurm (root)'
+	@echo '  make test-scr      the example programs of SCR, unmodified, over libscr; SCR=DIRECTORY has its sources,'
+	@echo '                     otherwise they are cloned'
 	@echo '  make simulate      SEEDS=100000 histories of whole jobs in virtual time, each decided by its seed'
 	@echo '  make chaos         KILLS=10000 of an MPI program, its agent, both, or a node with its tier, in every phase;'
 	@echo '                     SEED=N begins with that seed, as the line says that is printed for a failure'
@@ -116,6 +119,11 @@ test-cluster:
 	@scripts/build --without-tests
 	@python3 tests/testbed/cluster_test.py --build "$(BUILD)" --mpi "$(MPI)"
 	@scripts/test_slurm
+
+test-scr:
+	@scripts/setup build
+	@scripts/build --without-tests
+	@scripts/test_scr_programs $(SCR)
 
 simulate:
 	@scripts/setup build test
