@@ -14,6 +14,7 @@ SEEDS ?= 100000
 KILLS ?= 10000
 SEED ?=
 SCR ?=
+VELOC ?=
 AGENTS ?= drawn
 BUILD := build/$(if $(filter none,$(MPI)),nompi,$(MPI))
 # Presets have their own build directories (CMakePresets.json).
@@ -23,7 +24,7 @@ ifeq ($(filter $(MPI),mpich openmpi none),)
 $(error MPI=$(MPI) is not known; choose MPI=mpich, MPI=openmpi or MPI=none)
 endif
 
-.PHONY: help setup build demo test test-python bench bench-llm bench-gpu bench-peers bench-collective bench-levels test-cluster test-scr simulate chaos asan \
+.PHONY: help setup build demo test test-python bench bench-llm bench-gpu bench-peers bench-collective bench-levels test-cluster test-scr test-veloc simulate chaos asan \
     tsan fuzz release-check format check-format install clean
 .NOTPARALLEL:
 
@@ -50,6 +51,7 @@ help:
 	@echo '                     frozen, tailrace run; and jobs of a real Slurm (root)'
 	@echo '  make test-scr      the example programs of SCR, unmodified, over libscr; SCR=DIRECTORY has its sources,'
 	@echo '                     otherwise they are cloned'
+	@echo '  make test-veloc    the same with the test programs of VELOC; VELOC=DIRECTORY'
 	@echo '  make simulate      SEEDS=100000 histories of whole jobs in virtual time, each decided by its seed'
 	@echo '  make chaos         KILLS=10000 of an MPI program, its agent, both, or a node with its tier, in every phase;'
 	@echo '                     SEED=N begins with that seed, as the line says that is printed for a failure'
@@ -124,6 +126,11 @@ test-scr:
 	@scripts/setup build
 	@scripts/build --without-tests
 	@scripts/test_scr_programs $(SCR)
+
+test-veloc:
+	@scripts/setup build
+	@scripts/build --without-tests
+	@scripts/test_veloc_programs $(VELOC)
 
 simulate:
 	@scripts/setup build test
