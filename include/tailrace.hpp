@@ -16,13 +16,13 @@
 //
 // With MPI: #include <tailrace_mpi.hpp>, and tailrace::open_mpi(communicator, options).
 //
-// The interface is header-only, over the C interface of tailrace.h, whose symbols are the stable
+// The interface is header-only. It calls the C interface of tailrace.h, whose symbols are the stable
 // ABI. What tailrace.h says about threads, collective calls and memory holds here too. Link with
 // libtailrace.
 //
-// A failure is thrown as tailrace::Error, which carries the code and the sentence. Sessions,
-// options and readers own the objects of the C interface behind them. They are movable, not
-// copyable, and must not be used after a move.
+// A call that fails throws tailrace::Error, which carries the code and the sentence. Sessions,
+// options and readers own the objects of the C interface behind them. They can be moved but not
+// copied, and must not be used after a move.
 #ifndef TAILRACE_HPP
 #define TAILRACE_HPP
 
@@ -49,7 +49,7 @@
 namespace tailrace {
 inline namespace v0 {
 
-// An epoch that can be read: sizes first, then any rank's regions and any box of a global array.
+// Reads an epoch: the sizes, any rank's regions, and any box of a global array.
 class Reader {
   public:
     // Opens an epoch of a shared directory, without a session. `job` may be empty if the directory
@@ -74,7 +74,8 @@ class Reader {
 
     uint64_t epoch() const noexcept { return tailrace_reader_epoch(get()); }
     uint32_t rank_count() const noexcept { return tailrace_reader_rank_count(get()); }
-    // The damaged epochs that this one was opened in place of, and why. Empty if there are none.
+    // Names the damaged epochs that were passed over in favour of this one, and says why. Empty if there
+    // are none.
     std::string passed_over() const { return tailrace_reader_passed_over(get()); }
 
     RegionInfo region(uint32_t rank, std::string_view name) const {
@@ -82,7 +83,8 @@ class Reader {
         detail::check(tailrace_reader_region(get(), rank, detail::c_text(name).c_str(), &info));
         return convert(info);
     }
-    // A global array or list as all ranks together saved it: offset is 0, local_shape is global_shape.
+    // Describes the whole of a global array or list, as all ranks together saved it: offset is 0, and
+    // local_shape is global_shape.
     RegionInfo array(std::string_view name) const {
         tailrace_region_info info;
         detail::check(tailrace_reader_array(get(), detail::c_text(name).c_str(), &info));
@@ -168,29 +170,29 @@ class Reader {
 
 class Session {
   public:
-    // Opens a session without ranks. Without options the settings are the defaults, the
+    // Opens a session without ranks. Without options the settings come from the defaults, the
     // environment, and the file that TAILRACE_CONFIG names.
     Session() : Session(open(nullptr)) {}
     explicit Session(const Options& options) : Session(open(options.get())) {}
     // Takes over a session of the C interface.
     explicit Session(tailrace_session* session) noexcept : session_(session) {}
 
-    // The destructor waits for all flushes like close(), but cannot report what failed. If an
-    // exception destroys the session on one of several ranks, it does not wait: the other ranks may
-    // never come, and the program's handler would not be reached. The session then stays open until
+    // The destructor waits for all flushes like close(), but cannot report failures. If an exception
+    // destroys the session on one of several ranks, the destructor does not wait. The other ranks might
+    // never come, and then the program's handler would not be reached. The session stays open until
     // MPI_Finalize or MPI_Abort.
     ~Session() = default;
     Session(Session&&) noexcept = default;
     Session& operator=(Session&&) noexcept = default;
 
     // Waits for all flushes and throws the first failure among them. If the newest epoch was kept in
-    // the node-local tier, it is flushed as well (flush_at_close). The session is gone in any case.
-    // Collective.
+    // the node-local tier, this call flushes it too, unless flush_at_close is no. The session is closed
+    // even after a failure. Collective.
     void close() { detail::check(tailrace_close(session_.release())); }
 
     int rank() const noexcept { return tailrace_rank(get()); }
     int rank_count() const noexcept { return tailrace_rank_count(get()); }
-    // The value of a setting as this session uses it.
+    // Returns the value of a setting as this session uses it.
     std::string setting(std::string_view key) const {
         const char* value = tailrace_setting(get(), detail::c_text(key).c_str());
         if (value == nullptr)
@@ -198,14 +200,14 @@ class Session {
         return value;
     }
 
-    // ---- when to save, when to stop: on all ranks at the same call (see tailrace.h) -------------
+    // ---- when to save and to stop: the same answer on all ranks at the same call (see tailrace.h) ---
 
     bool should_save() {
         int yes = 0;
         detail::check(tailrace_should_save(get(), &yes));
         return yes != 0;
     }
-    // The reason to stop; nothing if there is none. Once there is one, it stays.
+    // Returns the reason to stop, or nothing if there is none. A reason, once there is one, stays.
     std::optional<std::string> should_stop() {
         const char* why = nullptr;
         detail::check(tailrace_should_stop(get(), &why));
@@ -222,14 +224,14 @@ class Session {
                                                                               std::span<T> memory) {
         add(name, memory.data(), memory.size_bytes());
     }
-    // A scalar, or any other value whose bytes are all of it (not a pointer).
+    // Adds a scalar, or any other value that its bytes describe completely (not a pointer).
     template <class T>
     requires(detail::plain_value<T>) void add(std::string_view name, T& value) {
         add(name, static_cast<void*>(&value), sizeof value);
     }
-    // Follows the vector: each save takes it as it is then, and a restore makes it as large as it was. The
-    // vector must live, and stay where it is, until it is removed or the session is closed; its elements may
-    // move.
+    // Adds a vector of any size. Each save takes the vector as it is at that time, and a restore gives it the
+    // size that it had. The vector must live, and stay in its place, until its name is removed or the session
+    // is closed. Its elements may move.
     template <class T, class Allocator>
     requires(detail::plain_value<T> && !std::same_as<T, bool>) void add(std::string_view name,
                                                                         std::vector<T, Allocator>& values) {
@@ -237,9 +239,10 @@ class Session {
         detail::check(tailrace_register_resizable(get(), detail::c_text(name).c_str(), find_vector<Vector>,
                                                   resize_vector<Vector>, &values));
     }
-    // A list of all ranks, of which `items` are this rank's: each has as many as it has. The vector is
-    // followed as above. A restore on as many ranks as saved gives each its own items back; on another number
-    // each gets an even share, in the order of ranks. T is a number, a std::array of numbers, or a struct.
+    // Adds this rank's items of a list that all ranks form together. Each rank may have any number of items,
+    // and the vector may change as above. If the number of ranks is the one that saved the epoch, a restore
+    // gives each rank its own items back. On another number each rank gets an even share, in the order of
+    // ranks. T is a number, a std::array of numbers, or a struct.
     template <class T, class Allocator>
     requires(detail::plain_value<T> &&
              !std::same_as<T, bool>) void add_list(std::string_view name, std::vector<T, Allocator>& items) {
@@ -248,14 +251,14 @@ class Session {
         detail::check(tailrace_register_list(get(), detail::c_text(name).c_str(), item.type, item.width,
                                              find_vector<Vector>, resize_vector<Vector>, &items));
     }
-    // A value that all ranks have alike, such as the time step. Any number of ranks may restore it. If they
-    // differ, a rank that was there gets its own back, and the others rank 0's.
+    // Adds a value that is the same on all ranks, such as the time step. Any number of ranks may restore it.
+    // If the ranks' values differ, a rank that saved one gets its own back, and a new rank gets rank 0's.
     template <class T>
     requires(detail::plain_value<T>) void add_replicated(std::string_view name, T& value) {
         const auto bytes = std::as_writable_bytes(std::span(&value, 1));
         add_array(name, bytes, {bytes.size()}, {0}, {bytes.size()}, {.may_overlap = true});
     }
-    // Gives a name added before a new place and size, at any time between saves.
+    // Gives an added name a new place and size. May be called at any time between saves.
     void update(std::string_view name, void* memory, uint64_t bytes) {
         detail::check(tailrace_update(get(), detail::c_text(name).c_str(), memory, bytes));
     }
@@ -294,15 +297,16 @@ class Session {
     // Returns when the node-local copy is complete. The program may then change its memory. `epoch`
     // must grow from save to save and be the same on all ranks.
     void save(uint64_t epoch) { detail::check(tailrace_save(get(), epoch)); }
-    // Saves in two steps: copies what was added and tells nobody. save() of the same epoch then takes
-    // the copy, or give_up() drops it (see tailrace.h).
+    // Saves in two steps: this call copies what was added, but tells no other rank. save() of the same
+    // epoch then takes the copy, or give_up() drops it (see tailrace.h).
     void capture(uint64_t epoch) { detail::check(tailrace_capture(get(), epoch)); }
-    // In place of save(): this rank does not save the epoch, which fails on all ranks with this sentence.
+    // Takes the place of save() on a rank that does not save the epoch. The epoch fails on all ranks with the
+    // sentence `why`.
     void give_up(uint64_t epoch, std::string_view why) {
         detail::check(tailrace_give_up(get(), epoch, detail::c_text(why).c_str()));
     }
 
-    // Never blocks.
+    // Returns what this rank knows of an epoch. Never blocks.
     Epoch state(uint64_t epoch) const {
         tailrace_epoch_info info;
         detail::check(tailrace_epoch_state(get(), epoch, &info));
@@ -312,7 +316,7 @@ class Session {
     // Waits until the epoch is committed or kept local. Throws its failure.
     void wait(uint64_t epoch) { detail::check(tailrace_wait(get(), epoch, -1)); }
     void wait_all() { detail::check(tailrace_wait_all(get(), -1)); }
-    // Waits for a limited time. False if the time ran out first; the work goes on.
+    // Waits for a limited time. Returns false if the time ran out first. The work then goes on.
     [[nodiscard]] bool wait_for(uint64_t epoch, std::chrono::duration<double> longest) {
         return in_time(tailrace_wait(get(), epoch, not_negative(longest)));
     }
@@ -322,7 +326,7 @@ class Session {
 
     // ---- restoring (collective) -----------------------------------------------------------------
 
-    // Epochs that can be restored, newest first.
+    // Returns the epochs that can be restored, newest first.
     std::vector<Epoch> list() {
         tailrace_epoch_info* infos = nullptr;
         size_t count = 0;
@@ -341,8 +345,8 @@ class Session {
         detail::check(tailrace_restore(get(), epoch, &restored));
         return restored;
     }
-    // As restore(), but returns nothing, instead of throwing, if there is nothing to restore: a
-    // first run.
+    // As restore(), but returns nothing, instead of throwing, if there is nothing to restore (on a
+    // first run).
     [[nodiscard]] std::optional<uint64_t> try_restore(uint64_t epoch = TAILRACE_NEWEST) {
         uint64_t restored = 0;
         const tailrace_code code = tailrace_restore(get(), epoch, &restored);
@@ -365,19 +369,20 @@ class Session {
 
     // Begins this rank's files for one save.
     void begin_files() { detail::check(tailrace_files_begin(get())); }
-    // The path to write the file to; `name` is relative, such as "fields/u.h5".
+    // Returns the path to write the file to. `name` is relative, such as "fields/u.h5".
     std::string route_file(std::string_view name) {
         std::string path(TAILRACE_MAX_PATH_BYTES, '\0');
         detail::check(tailrace_files_route(get(), detail::c_text(name).c_str(), path.data(), path.size()));
         return path.c_str();
     }
-    // As save(), and saves the files that were routed. They are gone afterwards. Not `whole`: the program
-    // could not write them; nothing of the epoch is kept, on any rank, and an Error says so.
+    // As save(), and also saves the files that were routed. They are gone afterwards. If the program could
+    // not write them, set `whole` to false. Then nothing of the epoch is kept, on any rank, and the call
+    // throws an Error.
     void save_files(uint64_t epoch, bool whole = true) {
         detail::check(tailrace_files_save(get(), epoch, whole ? 1 : 0));
     }
-    // As restore(), and brings this rank's files back. With `of_all_ranks` every rank may ask for every
-    // rank's files. Collective.
+    // As restore(), and also brings this rank's files back. With `of_all_ranks` each rank may ask for the
+    // files of any rank. Collective.
     uint64_t restore_files(uint64_t epoch = TAILRACE_NEWEST, bool of_all_ranks = false) {
         uint64_t restored = 0;
         detail::check(tailrace_files_restore(get(), epoch, files_flags(of_all_ranks), &restored));
@@ -392,15 +397,15 @@ class Session {
         detail::check(code);
         return restored;
     }
-    // The path of a restored file: of that rank, or without one of this rank, or of the only rank that has
-    // it.
+    // Returns the path of a restored file of `rank`. Without a rank it finds this rank's file, or the file of
+    // the only rank that has one.
     std::string find_file(std::string_view name, uint32_t rank = TAILRACE_ANY_RANK) {
         std::string path(TAILRACE_MAX_PATH_BYTES, '\0');
         detail::check(
             tailrace_files_find(get(), rank, detail::c_text(name).c_str(), path.data(), path.size()));
         return path.c_str();
     }
-    // What a rank saved in the epoch whose files are restored.
+    // Lists the files that a rank saved in the epoch whose files are restored.
     std::vector<FileInfo> files(uint32_t rank) {
         size_t count = 0;
         detail::check(tailrace_files_count(get(), rank, &count));
@@ -415,9 +420,8 @@ class Session {
     // Removes the restored files from the node-local tier.
     void release_files() { detail::check(tailrace_files_release(get())); }
 
-    // Opens an epoch for reading: `epoch`, or the newest, or the newest below `before`. With
-    // `verify` all ranks together first read and check every byte. Destroy the reader before the
-    // session.
+    // Opens an epoch for reading: `epoch`, or the newest, or the newest below `before`. With `verify`
+    // all ranks together first read and check every byte. Destroy the reader before the session.
     Reader open_epoch(uint64_t epoch = TAILRACE_NEWEST, uint64_t before = TAILRACE_NEWEST,
                       bool verify = false) {
         tailrace_reader* reader = nullptr;
@@ -496,7 +500,7 @@ class Session {
         return epoch;
     }
 
-    // A negative time would mean to wait for ever.
+    // A negative time would mean no time limit.
     static double not_negative(std::chrono::duration<double> time) {
         return time.count() < 0 ? 0 : time.count();
     }
@@ -512,7 +516,7 @@ class Session {
             if (std::uncaught_exceptions() > exceptions && tailrace_rank_count(session) > 1) return;
             tailrace_close(session);
         }
-        int exceptions;  // how many were under way when the session was opened
+        int exceptions;  // how many were in flight when the session was opened
     };
     std::unique_ptr<tailrace_session, Close> session_;
 };

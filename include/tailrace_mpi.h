@@ -23,20 +23,20 @@ extern "C" {
 
 /* ---- session -------------------------------------------------------------------------------------- */
 
-/* Opens a session on a duplicate of `communicator`, so the program's own traffic is never seen or disturbed.
- * Collective over `communicator`. The settings must be equal on all ranks. If they are not, the error names
- * the first one that differs.
+/* Opens a session on a duplicate of `communicator`, so tailrace never sees or disturbs the program's own
+ * messages. The settings must be equal on all ranks. If they are not, the error names the first setting that
+ * differs. Collective over `communicator`.
  *
- * Ask for MPI_THREAD_MULTIPLE in MPI_Init_thread. With less, nothing is sent in the background: every node
- * writes its own part, and save, wait and wait_all become collective, unless the nodes' agent processes carry
- * the epochs (setting agent_carries).
+ * Ask for MPI_THREAD_MULTIPLE in MPI_Init_thread. With less, tailrace sends nothing in the background. Every
+ * node then writes its own part, and save, wait and wait_all become collective. This is not so if the nodes'
+ * agent processes carry the epochs (setting agent_carries).
  *
- * Close the session before MPI_Finalize. A session still open is closed by MPI_Finalize, which waits for its
- * flushes and can report failures in the log only. */
+ * Close the session before MPI_Finalize. MPI_Finalize closes a session that is still open and waits for its
+ * flushes. It can report failures only in the log. */
 TAILRACE_API tailrace_code tailrace_open_mpi(MPI_Comm communicator, const tailrace_options* options,
                                              tailrace_session** session);
-/* The same for a communicator as Fortran's modules mpi and mpif.h have it. For bindings to other languages;
- * the module tailrace (docs/fortran.md) uses it. */
+/* Does the same for a communicator of Fortran's module mpi or of mpif.h, for bindings to other languages. The
+ * module tailrace (docs/fortran.md) uses it. */
 TAILRACE_API tailrace_code tailrace_open_mpi_f(MPI_Fint communicator, const tailrace_options* options,
                                                tailrace_session** session);
 
