@@ -240,9 +240,9 @@ class Session {
                                                   resize_vector<Vector>, &values));
     }
     // Adds this rank's items of a list that all ranks form together. Each rank may have any number of items,
-    // and the vector may change as above. If the number of ranks is the one that saved the epoch, a restore
-    // gives each rank its own items back. On another number each rank gets an even share, in the order of
-    // ranks. T is a number, a std::array of numbers, or a struct.
+    // and the vector may change as above. On the same number of ranks as at the save, a restore gives each
+    // rank its own items back. On another number, each rank gets an even share, in the order of ranks. T is a
+    // number, a std::array of numbers, or a struct.
     template <class T, class Allocator>
     requires(detail::plain_value<T> &&
              !std::same_as<T, bool>) void add_list(std::string_view name, std::vector<T, Allocator>& items) {
