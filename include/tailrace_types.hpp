@@ -1,5 +1,5 @@
-// tailrace_types.hpp - what the C++20 interface passes and returns: failures, settings, extents, what is
-// known of epochs and regions. Included by tailrace.hpp.
+// tailrace_types.hpp - the types that the C++20 interface passes and returns: failures, settings, extents,
+// and descriptions of epochs and regions. tailrace.hpp includes it.
 #ifndef TAILRACE_TYPES_HPP
 #define TAILRACE_TYPES_HPP
 
@@ -39,7 +39,8 @@ class Error : public std::runtime_error {
 
 namespace detail {
 
-// Whether copying its bytes copies it. Views and pointers would save an address.
+// A type whose values can be copied as bytes. A view or pointer is none, because only its address would be
+// saved.
 template <class T>
 concept plain_value = std::is_trivially_copyable_v<T> && !std::is_const_v<T> && !std::is_pointer_v<T> &&
                       !std::is_same_v<T, std::nullptr_t> && !std::ranges::view<T>;
@@ -48,7 +49,7 @@ inline void check(tailrace_code code) {
     if (code != TAILRACE_OK) throw Error(code, tailrace_last_error());
 }
 
-// The C interface takes NUL-terminated text; a NUL inside would cut it silently.
+// The C interface takes NUL-terminated text. A NUL inside would cut the text silently.
 inline std::string c_text(std::string_view text) {
     if (text.find('\0') != std::string_view::npos)
         throw Error(TAILRACE_INVALID_ARGUMENT, "a name or value with a NUL byte; nothing was done");
@@ -88,7 +89,8 @@ constexpr tailrace_type element_type() {
     }
 }
 
-// An item of a list as elements: a number is one, an array of numbers so many, and anything else its bytes.
+// The elements of a list's item. A number is one element, an array of numbers is as many as it has, and any
+// other item is its bytes.
 struct Item {
     tailrace_type type;
     uint64_t width;
@@ -193,7 +195,7 @@ enum class State : int {
     committed = TAILRACE_STATE_COMMITTED,    // durable in the shared directory: K files
     kept_local = TAILRACE_STATE_KEPT_LOCAL,  // stays in the node-local tier
     failed = TAILRACE_STATE_FAILED,          // not in the shared directory; see `why`
-    protected_ = TAILRACE_STATE_PROTECTED,   // as captured, and safe from the loss of nodes
+    protected_ = TAILRACE_STATE_PROTECTED,   // captured, and also safe from the loss of nodes
 };
 
 struct Epoch {
@@ -203,10 +205,10 @@ struct Epoch {
     tailrace_code why_code = TAILRACE_OK;
     std::string why;                           // the sentence of a failure, or what kept it local
     uint64_t captured_bytes = 0;               // of this rank
-    double blocked_seconds = 0;                // how long save kept this rank
+    double blocked_seconds = 0;                // how long save blocked this rank
     double flush_seconds = 0;                  // from the flush's start to the commit
     bool in_local = false, in_shared = false;  // where a restore could take it from (list only)
-    // How many nodes of each set may be lost and a restore still has the captured epoch; 0: none.
+    // How many nodes of each set may be lost before the captured epoch can no longer be restored; 0: none.
     uint64_t losses_survived = 0;
 };
 
@@ -229,13 +231,13 @@ struct FileInfo {
     std::string name;
     uint64_t bytes = 0;
     uint32_t rank = 0;
-    uint32_t rights = 0;  // of these: 0777
+    uint32_t rights = 0;  // only the bits 0777
 };
 
 // Declarations about a global array, and a description of this rank's memory.
 //
-// All ranks declare the same. Without a declaration the ranks' pieces must cover every element
-// exactly once; otherwise the epoch is not committed.
+// All ranks must make the same declarations. Without a declaration the ranks' pieces must cover every
+// element exactly once. If they do not, the epoch is not committed.
 //
 // Without a description the memory is exactly the piece. A description says that the memory is a
 // block of memory_shape elements in which the piece begins at memory_offset, for example because
