@@ -238,8 +238,8 @@ TAILRACE_API tailrace_code tailrace_register_resizable(tailrace_session* session
  * above. They count bytes, and the bytes must be a whole number of items. All ranks register the list, even
  * a rank without items.
  *
- * If the number of ranks is the one that saved the epoch, a restore gives each rank its own items back. On
- * another number of ranks each rank gets an even share, in the order of the whole list. The program then
+ * On the same number of ranks as at the save, a restore gives each rank its own items back. On another number
+ * of ranks each rank gets an even share, in the order of the whole list. The program then
  * moves items to the ranks where it wants them, as it does after a time step. A reader of the epoch sees the
  * whole as an array (tailrace_reader_array, tailrace_reader_read_box) of one dimension, or of two if `width`
  * is not 1. */
