@@ -23,8 +23,10 @@ constexpr size_t longest_sentence_bytes = 2048;
 // Backends send so little without memory of their own.
 constexpr size_t longest_reason_bytes = 512;
 
-// An answer that cannot be decoded counts as a failure of that rank, never as a success.
+// An answer that cannot be decoded counts as a failure of that rank, never as a success. A rank that has no
+// memory for its sentence says nothing.
 Status decode(std::span<const std::byte> bytes) {
+    if (bytes.empty()) return Status(Code::out_of_memory, "memory has run out");
     ByteReader reader(bytes);
     Status status = get_status(reader);
     return reader.at_end() ? status : Status(Code::transport, "sent something other than its status");
@@ -114,16 +116,14 @@ Status CommonCall::meet(const Status& mine) noexcept {
     return catching([&] { return why; });
 }
 
-// The same on every rank. A rank that has no memory for its sentence says nothing, which is a reason as
-// well.
+// The same on every rank.
 Status CommonCall::reason_of(int leaver, const Status& mine) {
     ByteWriter own;
     const bool said =
         leaver == transport_.rank() && catching([&] { put(own, mine, longest_reason_bytes); }).ok();
     TAILRACE_ASSIGN(const auto bytes,
                     transport_.spread(leaver, said ? own.bytes() : std::span<const std::byte>()));
-    const Status reason = bytes.empty() ? Status(Code::out_of_memory, "memory has run out") : decode(bytes);
-    return reason.with_context(fmt::format("rank {}", leaver));
+    return decode(bytes).with_context(fmt::format("rank {}", leaver));
 }
 
 Status exchange_by_allgather(Transport& transport, std::span<const Transport::Outgoing> sends,
@@ -152,8 +152,8 @@ Status exchange_by_address(Transport& transport, std::span<const Transport::Outg
 Status agree(Transport& transport, const Status& mine) {
     if (transport.size() == 1) return mine;
     ByteWriter own;
-    put(own, mine, longest_sentence_bytes);
-    auto answers = transport.allgather(own.bytes());
+    const bool said = catching([&] { put(own, mine, longest_sentence_bytes); }).ok();
+    auto answers = transport.allgather(said ? own.bytes() : std::span<const std::byte>());
     if (!answers.ok()) return mine.ok() ? answers.status().with_context("agreeing on a status") : mine;
 
     Status worst;
