@@ -311,8 +311,9 @@ std::vector<EpochEnded> CollectiveBackground::take_named() {
         MutexLock lock(named_mutex_);
         named.swap(named_);
     }
-    for (const auto& [key, epoch] : epochs_) {
-        const auto same = [&](const EpochEnded& ended) { return ended.key == key; };
+    for (const auto& entry : epochs_) {
+        const Epoch& epoch = entry.second;
+        const auto same = [&](const EpochEnded& ended) { return ended.key == entry.first; };
         if (!naming && epoch.committed && !epoch.ended && std::none_of(named.begin(), named.end(), same))
             named.push_back(*epoch.committed);
     }

@@ -143,7 +143,7 @@ void AgentWorld::close(const CarriedAddress& address) noexcept {
         const bool drained = channel->first.target == address && channel->second.announced.empty();
         channel = drained ? channels_.erase(channel) : std::next(channel);
     }
-    (void)catching([&] { advance_drain(); });
+    advance_drain();
 }
 
 // ---- messages -----------------------------------------------------------------------------------
@@ -180,22 +180,32 @@ void AgentWorld::look() {
 
 Status AgentWorld::pump() {
     while (true) {
-        if (!frame_) {
-            auto polled = catching([&] { return transport_->poll(); });
-            if (polled.status().code() == Code::out_of_memory) break;
-            TAILRACE_TRY(polled.status());
-            frame_ = std::move(*polled);
-        }
-        if (!frame_) break;
-        const Status taken = catching([&] { take_frame(*frame_); });
+        const Status taken = take_next();
         if (taken.code() == Code::out_of_memory) break;
-        if (!taken.ok())
-            log(LogLevel::error, "a message from agent {} is lost: {}", frame_->source, taken.message());
+        TAILRACE_TRY(taken);
+        if (!frame_) break;
         frame_.reset();
     }
     advance_abandoned();
-    (void)catching([&] { advance_drain(); });
+    advance_drain();
     return {};
+}
+
+// Leaves the frame that it has taken, or none if there is none. A frame for which there was no memory is
+// taken by the next call.
+Status AgentWorld::take_next() noexcept {
+    try {
+        if (!frame_) {
+            TAILRACE_ASSIGN(frame_, transport_->poll());
+        }
+        if (frame_) take_frame(*frame_);
+        return {};
+    } catch (...) {
+        Status thrown = caught_status();
+        if (thrown.code() == Code::out_of_memory || !frame_) return thrown;
+        log(LogLevel::error, "a message from agent {} is lost: {}", frame_->source, thrown.message());
+        return {};
+    }
 }
 
 void AgentWorld::take_frame(const Message& message) {
@@ -303,9 +313,10 @@ void AgentWorld::begin(Side& side, const Channel& channel, const Announced& anno
 }
 
 bool AgentWorld::begin_drain() {
-    const auto channel = std::find_if(channels_.begin(), channels_.end(), [&](const auto& waiting) {
-        return !waiting.second.announced.empty() && !mailboxes_.contains(waiting.first.target);
-    });
+    auto channel = channels_.begin();
+    while (channel != channels_.end() &&
+           (channel->second.announced.empty() || mailboxes_.contains(channel->first.target)))
+        ++channel;
     if (channel == channels_.end()) return false;
     auto& announced = channel->second.announced;
     const auto [agent, world_tag, bytes] = announced.front();
@@ -325,12 +336,16 @@ bool AgentWorld::begin_drain() {
     return true;
 }
 
-void AgentWorld::advance_drain() {
-    while (drain_ || begin_drain()) {
-        if (!drain_) continue;
-        const auto moved = drain_->transfer->test();
-        if (moved.ok() && !*moved) return;
-        end_drain();
+// What lacks memory is tried again by a later call.
+void AgentWorld::advance_drain() noexcept {
+    try {
+        while (drain_ || begin_drain()) {
+            if (!drain_) continue;
+            const auto moved = drain_->transfer->test();
+            if (moved.ok() && !*moved) return;
+            end_drain();
+        }
+    } catch (...) {
     }
 }
 

@@ -124,11 +124,12 @@ class AgentWorld : public std::enable_shared_from_this<AgentWorld> {
         : place_(place), transport_(std::move(transport)), out_of_step_(place.agents) {}
     Status pump() REQUIRES(mutex_);
     Status tell_all_done(uint64_t session, std::span<const uint32_t> agent_of_node) REQUIRES(mutex_);
+    Status take_next() noexcept REQUIRES(mutex_);
     void take_frame(const Message& message) REQUIRES(mutex_);
     void take_announced(const Channel& channel, Announced announced) REQUIRES(mutex_);
     void begin(Side& side, const Channel& channel, const Announced& announced) REQUIRES(mutex_);
     bool begin_drain() REQUIRES(mutex_);  // returns whether there is one
-    void advance_drain() REQUIRES(mutex_);
+    void advance_drain() noexcept REQUIRES(mutex_);
     void end_drain() REQUIRES(mutex_);
     void advance_abandoned() REQUIRES(mutex_);
     void test(Side& side) REQUIRES(mutex_);
