@@ -86,13 +86,11 @@ bool AgentWorld::take_back(const Channel* channel, const std::shared_ptr<Side>& 
                 return true;
             }
             test(*side);
-            if (side->outcome) {
-                if (!side->inner) return true;
-                if (!side->inner->take_back()) return false;
-                side->inner.reset();
+            if (side->outcome || !pump().ok() || SteadyClock::now() > deadline) {
+                if (side->inner && !side->inner->take_back()) return false;
+                side->inner.reset();  // until then, what comes late still goes to its memory
                 return true;
             }
-            if (!pump().ok() || SteadyClock::now() > deadline) return side->inner->take_back();
         }
         sleep_for(shortest_nap);
     }
@@ -122,7 +120,6 @@ Result<std::shared_ptr<AgentWorld>> AgentWorld::create(std::shared_ptr<Transport
 
 AgentWorld::~AgentWorld() {
     MutexLock lock(mutex_);
-    end_drain();
     for (auto& side : abandoned_)
         if (!side->inner->take_back()) (void)side->inner.release();
 }
@@ -143,7 +140,7 @@ void AgentWorld::close(const CarriedAddress& address) noexcept {
         const bool drained = channel->first.target == address && channel->second.announced.empty();
         channel = drained ? channels_.erase(channel) : std::next(channel);
     }
-    advance_drain();
+    advance_drains();
 }
 
 // ---- messages -----------------------------------------------------------------------------------
@@ -187,7 +184,7 @@ Status AgentWorld::pump() {
         frame_.reset();
     }
     advance_abandoned();
-    advance_drain();
+    advance_drains();
     return {};
 }
 
@@ -312,49 +309,59 @@ void AgentWorld::begin(Side& side, const Channel& channel, const Announced& anno
             fmt::format("receiving from rank {} of a session", channel.source_rank)));
 }
 
-bool AgentWorld::begin_drain() {
-    auto channel = channels_.begin();
-    while (channel != channels_.end() &&
-           (channel->second.announced.empty() || mailboxes_.contains(channel->first.target)))
-        ++channel;
-    if (channel == channels_.end()) return false;
-    auto& announced = channel->second.announced;
-    const auto [agent, world_tag, bytes] = announced.front();
-    Drain drain;
+// From each agent one at a time. Data that never come hold up no other agent's.
+void AgentWorld::begin_drains() {
+    for (auto channel = channels_.begin(); channel != channels_.end();) {
+        auto& announced = channel->second.announced;
+        const bool unwanted = !announced.empty() && !mailboxes_.contains(channel->first.target);
+        if (unwanted && !drains_.contains(announced.front().agent)) {
+            begin_drain(announced.front());
+            announced.pop_front();
+        }
+        const bool empty = announced.empty() && channel->second.receives.empty();
+        channel = empty ? channels_.erase(channel) : std::next(channel);
+    }
+}
+
+// If there is no memory, nothing has been begun.
+void AgentWorld::begin_drain(const Announced& announced) {
+    const auto [agent, world_tag, bytes] = announced;
+    std::map<int, Drain> begun;
+    Drain& drain = begun[agent];
     drain.memory = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(bytes));
     auto transfer =
         transport_->start_receive(agent, world_tag, {drain.memory.get(), static_cast<size_t>(bytes)});
-    announced.pop_front();
-    if (announced.empty()) channels_.erase(channel);
     if (transfer.ok()) {
         drain.transfer = std::move(*transfer);
-        drain_ = std::move(drain);
+        drains_.merge(begun);
     } else {
         log(LogLevel::warning, "{} bytes that nobody waits for could not be received: {}", bytes,
             transfer.status().message());
     }
-    return true;
 }
 
 // What lacks memory is tried again by a later call.
-void AgentWorld::advance_drain() noexcept {
+void AgentWorld::advance_drains() noexcept {
     try {
-        while (drain_ || begin_drain()) {
-            if (!drain_) continue;
-            const auto moved = drain_->transfer->test();
-            if (moved.ok() && !*moved) return;
-            end_drain();
-        }
+        end_drained();
+        do begin_drains();
+        while (end_drained());
     } catch (...) {
     }
 }
 
-void AgentWorld::end_drain() {
-    if (drain_ && !drain_->transfer->take_back()) {
-        (void)drain_->transfer.release();
-        (void)drain_->memory.release();  // somebody may still write there
-    }
-    drain_.reset();
+bool AgentWorld::end_drained() {
+    const auto ended = [](const auto& entry) {
+        const auto moved = entry.second.transfer->test();
+        return !moved.ok() || moved->has_value();
+    };
+    return std::erase_if(drains_, ended) > 0;
+}
+
+AgentWorld::Drain::~Drain() {
+    if (transfer == nullptr || transfer->take_back()) return;
+    (void)transfer.release();
+    (void)memory.release();  // somebody may still write there
 }
 
 void AgentWorld::advance_abandoned() {

@@ -8,8 +8,8 @@
 //             for that tag.
 //
 // Every agent takes in what is sent to it, also for sessions that it does not have any more: such
-// messages are dropped, and such data is received and dropped, one buffer at a time. So no sender waits
-// for an agent whose part of a session has ended.
+// messages are dropped, and such data is received and dropped, from each agent one buffer at a time. So no
+// sender waits for an agent whose part of a session has ended.
 //
 // Any session's thread takes frames in, also those of others. A frame for which there is no memory stays,
 // and is taken at the next look. If data cannot follow its frame, the receiver's agent waits for it with
@@ -116,6 +116,10 @@ class AgentWorld : public std::enable_shared_from_this<AgentWorld> {
         std::deque<std::shared_ptr<Side>> receives;
     };
     struct Drain {
+        Drain() = default;
+        Drain(const Drain&) = delete;
+        Drain& operator=(const Drain&) = delete;
+        ~Drain();
         std::unique_ptr<std::byte[]> memory;
         std::unique_ptr<Transfer> transfer;
     };
@@ -128,9 +132,10 @@ class AgentWorld : public std::enable_shared_from_this<AgentWorld> {
     void take_frame(const Message& message) REQUIRES(mutex_);
     void take_announced(const Channel& channel, Announced announced) REQUIRES(mutex_);
     void begin(Side& side, const Channel& channel, const Announced& announced) REQUIRES(mutex_);
-    bool begin_drain() REQUIRES(mutex_);  // returns whether there is one
-    void advance_drain() noexcept REQUIRES(mutex_);
-    void end_drain() REQUIRES(mutex_);
+    void begin_drains() REQUIRES(mutex_);
+    void begin_drain(const Announced& announced) REQUIRES(mutex_);
+    void advance_drains() noexcept REQUIRES(mutex_);
+    bool end_drained() REQUIRES(mutex_);  // whether there were any
     void advance_abandoned() REQUIRES(mutex_);
     void test(Side& side) REQUIRES(mutex_);
     bool take_back(const Channel* channel, const std::shared_ptr<Side>& side);
@@ -145,7 +150,7 @@ class AgentWorld : public std::enable_shared_from_this<AgentWorld> {
     std::map<Channel, Waiting> channels_ GUARDED_BY(mutex_);
     std::map<uint32_t, uint32_t> next_tag_ GUARDED_BY(mutex_);  // by agent
     std::vector<bool> out_of_step_ GUARDED_BY(mutex_);          // by agent: data did not follow a frame
-    std::optional<Drain> drain_ GUARDED_BY(mutex_);
+    std::map<int, Drain> drains_ GUARDED_BY(mutex_);            // by agent
     std::list<std::shared_ptr<Side>> abandoned_ GUARDED_BY(mutex_);
     std::set<uint32_t> leaving_ GUARDED_BY(mutex_);  // agents that have called wait_for_all_agents
 };

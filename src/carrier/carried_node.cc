@@ -172,7 +172,7 @@ void CarriedNode::wait_for_other_nodes() noexcept {
             return transport_->all_done();
         });
         if (all.ok() && *all) return;
-        failed = all.status();
+        failed = catching([&] { return all.status(); });
         if (!failed.ok() && failed.code() != Code::out_of_memory) break;
         sleep_for(between_looks);
     }

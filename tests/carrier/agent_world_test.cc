@@ -15,6 +15,18 @@ namespace {
 
 using namespace std::chrono_literals;
 
+// A receive as MPI has it: until it is destroyed, data that come go to its memory.
+class PendingReceive final : public Transfer {
+  public:
+    explicit PendingReceive(std::unique_ptr<Transfer> inner) : inner_(std::move(inner)) {}
+    ~PendingReceive() override { (void)inner_->take_back(); }
+    Result<std::optional<uint64_t>> test() override { return inner_->test(); }
+    bool take_back() override { return true; }
+
+  private:
+    const std::unique_ptr<Transfer> inner_;
+};
+
 // A transport without memory for the calls that are named.
 class ScarceTransport final : public Transport {
   public:
@@ -39,7 +51,8 @@ class ScarceTransport final : public Transport {
     Result<std::unique_ptr<Transfer>> start_receive(int source, uint32_t tag,
                                                     std::span<std::byte> target) override {
         if (no_receive) throw std::bad_alloc();
-        return inner_->start_receive(source, tag, target);
+        TAILRACE_ASSIGN(auto begun, inner_->start_receive(source, tag, target));
+        return std::unique_ptr<Transfer>(std::make_unique<PendingReceive>(std::move(begun)));
     }
     void wait(std::chrono::microseconds longest, bool busy) override { inner_->wait(longest, busy); }
     void wake() override { inner_->wake(); }
@@ -171,6 +184,15 @@ TEST_F(AgentWorldTest, WhatIsDroppedWaitsForMemoryAndIsReceivedOneAfterTheOther)
     EXPECT_TRUE(finish(first, second));
 }
 
+TEST_F(AgentWorldTest, DataThatNeverComesHoldsUpNoOtherAgents) {
+    const auto data = bytes(100, 1);
+    transports_[0]->no_send = true;
+    EXPECT_THROW((void)worlds_[0]->start_send(1, {5, 1}, 0, 1, data), std::bad_alloc);
+    worlds_[1]->look();  // waits for it, and drops it
+    auto own = *worlds_[1]->start_send(1, {5, 1}, 1, 2, data);
+    EXPECT_TRUE(finish(own));
+}
+
 // The receiver waits for the data that was announced. The next data must not take its place.
 TEST_F(AgentWorldTest, AfterAnnouncedDataThatDidNotComeNoneIsSentToThatAgent) {
     (void)*worlds_[1]->open({5, 1});
@@ -191,6 +213,11 @@ TEST_F(AgentWorldTest, AfterAnnouncedDataThatDidNotComeNoneIsSentToThatAgent) {
     EXPECT_EQ(worlds_[0]->start_send(1, {5, 1}, 0, 2, data).status().code(), Code::transport);
     EXPECT_FALSE((*without_data->test()).has_value());
     EXPECT_TRUE(without_data->take_back());
+    constexpr uint32_t announced_tag = 1;  // the second between these two agents
+    const auto late = *transports_[0]->start_send(1, announced_tag, data);
+    for (int i = 0; i < 10; ++i) worlds_[1]->look();
+    EXPECT_FALSE((*late->test()).has_value());
+    (void)late->take_back();
     EXPECT_TRUE(untouched == std::vector<std::byte>(100));
 }
 
