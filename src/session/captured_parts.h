@@ -30,7 +30,7 @@ class CapturedParts {
     // Takes over the parts that were found when the session began. Old epochs beyond what the tier
     // is to keep are removed at once, except those that are being recovered.
     void take_over(std::vector<KnownPart> parts, const OldEpochs& old);
-    void add(OwnPart part) { own_.push_back(std::move(part)); }
+    void add(OwnPart&& part) { own_.push_back(std::move(part)); }
 
     // Removes the parts that need not stay beside `keep` epochs. If `recycle` is set, one part
     // whose space can be used again is returned instead of removed.

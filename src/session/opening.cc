@@ -310,7 +310,7 @@ Result<Opening> open_directories(Config config, std::shared_ptr<Transport> trans
     TAILRACE_TRY(agree(*context.transport, take_shared_directory(opening)));
     uint32_t greatest_local_run = 0;
     TAILRACE_TRY(agree(*context.transport, take_local_directory(opening, greatest_local_run)));
-    TAILRACE_TRY(agree(*context.transport, agree_on_run(opening, greatest_local_run)));
+    TAILRACE_TRY(agree_on_run(opening, greatest_local_run));
     if (opening.agent) opening.agent->opened();
     context.points = ArrayPoints(context.run_uid);
     return opening;

@@ -96,11 +96,16 @@ Status Session::close() {
     close_status_ = together(*context_.transport, [&] { return flush_rest(); });
     if (close_status_.ok() && background_->left_epochs())
         close_status_ = catching([&] { return check_newest(); });
-    // Epochs may have ended since the last save.
-    if (const auto rest = parts_->retire(context_.config.keep_local, may_recycle()))
-        parts_->remove(rest->path);
     closed_ = true;
-    background_->end();
+    // What follows is done on every rank, whatever fails. Epochs may have ended since the last save.
+    const Status retired = catching([&] {
+        if (const auto rest = parts_->retire(context_.config.keep_local, may_recycle()))
+            parts_->remove(rest->path);
+    });
+    if (!retired.ok())
+        log(LogLevel::warning, "captured parts that are no longer needed may stay in {}: {}",
+            context_.config.local_dir, retired.message());
+    (void)catching([&] { background_->end(); });
     parts_->clear();
     capture_.reset();
     local_lock_.reset();
@@ -312,6 +317,8 @@ Status Session::copy_regions(uint64_t epoch, const Result<std::vector<RegionSour
     std::vector<NamedPiece> arrays;
     for (const auto& source : sources)
         if (source.array) arrays.push_back({source.name, &*source.array});
+    copy.news.arrays = context_.points.digest(arrays);
+    for (const auto& source : sources) copy.info.captured_bytes += source.bytes();
     // Hear which epochs have ended meanwhile. A program that only saves does not ask for that
     // elsewhere.
     background_->read_news();
@@ -325,40 +332,37 @@ Status Session::copy_regions(uint64_t epoch, const Result<std::vector<RegionSour
         return capture_->capture(header, sources, std::nullopt);
     }();
 
+    if (part.ok()) copy.part = std::move(*part);
     copy.news.seconds = seconds_since(start);
-    copy.news.arrays = context_.points.digest(arrays);
     copy.info.epoch = epoch;
     copy.info.run = context_.run;
     copy.info.state = part.ok() ? EpochState::captured : EpochState::failed;
     copy.info.why = part.status();
-    for (const auto& source : sources) copy.info.captured_bytes += source.bytes();
     copy.info.blocked_seconds = seconds_since(start);
     if (!part.ok()) return part.status();
-    copy.part = std::move(*part);
     copy.news.stream = copy.part->stream;
     copy.news.path = copy.part->path;
     return {};
 }
 
-Status Session::enter(Copy copy, Captured& news) {
+Status Session::enter(Copy& copy, Captured& news) {
     news = std::move(copy.news);
     epochs_.add(copy.info, news.for_shared);
     newest_saved_ = copy.info.epoch;
     if (!copy.part) return copy.info.why;
     parts_->add(std::move(*copy.part));
+    copy.part.reset();
     return {};
 }
 
-Status Session::enter_held(const Status& failure, Captured& news) {
-    Copy copy = std::move(*held_);
+void Session::take_held(const Status& failure, Copy& copy) {
+    copy = std::move(*held_);
     held_.reset();
-    if (!failure.ok()) {
-        parts_->remove(copy.part->path);
-        copy.part.reset();
-        copy.info.state = EpochState::failed;
-        copy.info.why = failure;
-    }
-    return enter(std::move(copy), news);
+    if (failure.ok()) return;
+    parts_->remove(copy.part->path);
+    copy.part.reset();
+    copy.info.state = EpochState::failed;
+    copy.info.why = failure;
 }
 
 void Session::drop_held() {
@@ -430,19 +434,20 @@ Status Session::save_or_fail(uint64_t epoch, Status failure, std::vector<RegionS
     Captured news = news_of(epoch);
     news.wait_seconds = waited;
     Status captured;
+    Copy copy;
     try {
         if (held_) {
-            captured = enter_held(failure, news);
+            take_held(failure, copy);
         } else {
-            Copy copy;
             copy.news = news;
             const auto found = failure.ok() ? sources_with(more) : Result<std::vector<RegionSource>>(failure);
             (void)copy_regions(epoch, found, copy);
-            captured = enter(std::move(copy), news);
         }
+        captured = enter(copy, news);
     } catch (...) {
         captured = caught_status();
     }
+    if (copy.part) (void)catching([&] { parts_->remove(copy.part->path); });  // nobody knows of it
     // Also if something was thrown: the others must hear that this rank has not captured the epoch.
     news.status = captured;
     TAILRACE_TRY(background_->captured(std::move(news)));

@@ -130,8 +130,9 @@ class Session : public Checkpointer {
     Status copy_regions(uint64_t epoch, const Result<std::vector<RegionSource>>& found, Copy& copy)
         REQUIRES(save_mutex_);
     // From here on the epoch is one of this session. `news` gets what the others are to hear.
-    Status enter(Copy copy, Captured& news) REQUIRES(save_mutex_);
-    Status enter_held(const Status& failure, Captured& news) REQUIRES(save_mutex_);
+    Status enter(Copy& copy, Captured& news) REQUIRES(save_mutex_);
+    // If `failure` is not ok, the captured part is removed, and the copy says why.
+    void take_held(const Status& failure, Copy& copy) REQUIRES(save_mutex_);
     Status wait_for_room(double& seconds) REQUIRES(save_mutex_);
     void drop_held() REQUIRES(save_mutex_);
     Status epoch_status(uint64_t epoch) const;
