@@ -47,7 +47,7 @@ class LinkedTransport final : public Transport {
     }
     Result<std::optional<Message>> poll() override { return inner_->poll(); }
     Result<bool> posts_delivered() override { return inner_->posts_delivered(); }
-    Status drop_messages() override { return inner_->drop_messages(); }
+    Status drop_posted() override { return inner_->drop_messages(); }
 
     Result<std::unique_ptr<Transfer>> start_send(int target, uint32_t tag,
                                                  std::span<const std::byte> source) override {

@@ -105,44 +105,27 @@ Status CollectiveBackground::save_refused() {
     return over_ ? Status() : exchange(std::nullopt, true).status();
 }
 
+// It succeeds on every rank, or on none. So all ranks know alike that the background is over. If a rank
+// has left a call around this one, it does not take part, and the news wait for the next exchange.
 Result<bool> CollectiveBackground::exchange(const std::optional<Captured>& capture, bool in_time) {
-    TAILRACE_ASSIGN(const bool all_in_time, exchange_once(capture, in_time));
-    while (!broken_.ok() && !over_) TAILRACE_TRY(exchange_once(std::nullopt, in_time).status());
-    return all_in_time;
-}
-
-Result<bool> CollectiveBackground::exchange_once(const std::optional<Captured>& capture, bool in_time) {
-    std::vector<std::byte> mine;
-    if (broken_.ok()) broken_ = catching([&] { mine = encode_own_news(capture, in_time); });
-    if (!broken_.ok()) mine.clear();
-    TAILRACE_ASSIGN(const auto all, context_.transport->allgather(mine));
-    // A rank that cannot go on has no news.
-    const auto gone = [](const auto& news) { return news.empty(); };
-    const auto first_gone = std::find_if(all.begin(), all.end(), gone);
-    if (first_gone == all.end()) {
-        // Further collectives follow.
-        auto all_in_time = together(*context_.transport, [&] { return take_news(all); });
-        if (!all_in_time.ok()) broken_ = all_in_time.status();
-        return all_in_time.ok() ? std::move(all_in_time) : true;
-    }
-    if (std::all_of(first_gone, all.end(), gone) && first_gone == all.begin()) {
-        end_background();
-    } else if (broken_.ok()) {
-        const auto rank = first_gone - all.begin();
-        broken_ = catching([&] {
-            return Status(Code::failed_state,
-                          fmt::format("rank {} could not go on with the background of the session; captured "
-                                      "epochs are intact",
-                                      rank));
-        });
-    }
+    auto all_in_time = together(*context_.transport, [&]() -> Result<bool> {
+        const auto mine = encode_own_news(capture, in_time);
+        TAILRACE_ASSIGN(const auto all, context_.transport->allgather(mine));
+        return take_news(all);
+    });
+    if (all_in_time.ok()) unsent_.clear();
+    if (all_in_time.ok() || context_.transport->common_call_left()) return all_in_time;
+    end_background(all_in_time.status());
     return true;
 }
 
 // Captured parts stay where they are.
-void CollectiveBackground::end_background() noexcept {
-    log(LogLevel::error, "rank {} flushes nothing any more: {}", context_.rank(), broken_.message());
+void CollectiveBackground::end_background(const Status& why) noexcept {
+    log(LogLevel::error, "rank {} flushes nothing any more: {}", context_.rank(), why.message());
     over_ = true;
+    broken_ = catching([&] {
+        return why.with_context("the background of the session has ended, and captured epochs are intact");
+    });
     (void)catching([&] {
         std::unique_ptr<NodeFlusher> ended;
         MutexLock lock(mutex_);
@@ -157,7 +140,10 @@ std::vector<std::byte> CollectiveBackground::encode_own_news(const std::optional
                                                              bool in_time) {
     ByteWriter out;
     out.put(static_cast<uint8_t>(in_time));
-    for (const auto& message : own_news(capture)) {
+    collect_news();
+    std::vector<AgentMessage> news = unsent_;
+    if (capture) news.emplace_back(*capture);
+    for (const auto& message : news) {
         const auto bytes = encode(message);
         out.put_string({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
     }
@@ -187,18 +173,17 @@ Result<bool> CollectiveBackground::take_news(const std::vector<std::vector<std::
     return all_in_time;
 }
 
-std::vector<AgentMessage> CollectiveBackground::own_news(const std::optional<Captured>& capture) {
-    std::vector<AgentMessage> news;
-    if (capture) news.push_back(*capture);
-    for (const auto& named : take_named()) news.push_back(named);
-    if (!flusher_) return news;
+// News that were taken once stay in unsent_ until all ranks have them.
+void CollectiveBackground::collect_news() {
+    for (const auto& named : take_named()) unsent_.emplace_back(named);
+    if (!flusher_) return;
     for (const auto& result : flusher_->take_results()) {
-        news.push_back(GroupResult{result.key, context_.node, result.status, result.statistics.seconds});
+        unsent_.emplace_back(
+            GroupResult{result.key, context_.node, result.status, result.statistics.seconds});
         if (context_.config.record)
-            news.push_back(NodeFlushed{result.key, {context_.node, result.group, result.statistics}});
+            unsent_.emplace_back(NodeFlushed{result.key, {context_.node, result.group, result.statistics}});
         if (auto known = epochs_.find(result.key); known != epochs_.end()) known->second.result_known = true;
     }
-    return news;
 }
 
 void CollectiveBackground::take_captures(const std::vector<std::optional<Captured>>& captures) {
@@ -479,15 +464,14 @@ void CollectiveBackground::found_damaged(EpochKey key) {
 }
 
 // Every rank decides alike by what all of them have said. A rank that was asked to stop says so in
-// each exchange, and all ranks hear it at the same call. If memory runs out on a rank, it may not know
+// each exchange, and all ranks hear it at the same call. After a call that failed, a rank may not know
 // what the others know, and would not come to the same exchanges. So then no rank has answers any more.
 Result<Answer> CollectiveBackground::ask(Question question) {
     const uint64_t call = ++calls_[static_cast<size_t>(question)];
     if (no_answers_)
-        return Status(
-            Code::out_of_memory,
-            "memory ran out on a rank in an earlier should_save or should_stop, so the ranks cannot "
-            "agree on answers any more");
+        return Status(Code::failed_state,
+                      "an earlier should_save or should_stop failed, so the ranks cannot agree on answers "
+                      "any more");
     if (question == Question::stop && stopped_) return Answer{true, *stopped_};
     if (answers_.decided(question, call)) {
         TAILRACE_ASSIGN(auto known, answers_.find(question, call));
@@ -501,7 +485,7 @@ Result<Answer> CollectiveBackground::ask(Question question) {
         TAILRACE_TRY(all.status());
         return take_questions(*all, question, call);
     });
-    no_answers_ = answer.status().code() == Code::out_of_memory;
+    no_answers_ = !answer.ok();  // the same on every rank
     return answer;
 }
 

@@ -4,11 +4,10 @@
 // RootLedger on these. Every node writes its own segment of its group's files, with sizes known
 // from the exchange, and sends no message.
 //
-// A rank that cannot go on (it had no memory for the news, or could not decode them) sends empty
-// news from then on. Ranks that receive empty news cannot go on either. When the news of all ranks
-// are empty, the background is over on all of them: every epoch that has not ended fails, and the
-// captured parts stay for the next session. After that, only the last step of close() is
-// collective.
+// An exchange succeeds on every rank, or on none (together() in transport.h). If a rank cannot go on,
+// because it has no memory for the news or cannot decode them, the background is over on all ranks:
+// every epoch that has not ended fails, and the captured parts stay for the next session. After that,
+// only the last step of close() is collective.
 #pragma once
 
 #include <array>
@@ -70,16 +69,14 @@ class CollectiveBackground : public Background {
     };
 
     CollectiveBackground(const JobContext& context, RankEpochs& epochs);
-    // One collective step. If some rank cannot go on, takes as many as it needs until the
-    // background is over. Returns whether all ranks still have time.
+    // One collective step: sends this rank's news to all ranks, and takes in theirs. Returns whether all
+    // ranks still have time.
     Result<bool> exchange(const std::optional<Captured>& capture, bool in_time);
-    // Sends this rank's news to all ranks, and takes in theirs.
-    Result<bool> exchange_once(const std::optional<Captured>& capture, bool in_time);
     // Gives the news of all ranks to the ledger, and carries out its orders.
     Result<bool> take_news(const std::vector<std::vector<std::byte>>& all);
     std::vector<std::byte> encode_own_news(const std::optional<Captured>& capture, bool in_time);
-    void end_background() noexcept;
-    std::vector<AgentMessage> own_news(const std::optional<Captured>& capture);
+    void end_background(const Status& why) noexcept;
+    void collect_news();
     void take_captures(const std::vector<std::optional<Captured>>& captures);
     Status protect(const std::vector<std::optional<Captured>>& captures);
     Status carry_out_orders();
@@ -101,8 +98,9 @@ class CollectiveBackground : public Background {
     const JobContext& context_;
     RankEpochs& rank_epochs_;
     uint64_t sequence_ = 0;
-    Status broken_;      // why this rank cannot go on
-    bool over_ = false;  // no rank can go on; the same on every rank
+    bool over_ = false;                 // no rank can go on; the same on every rank
+    Status broken_;                     // why
+    std::vector<AgentMessage> unsent_;  // this rank's news that the others do not have
     bool may_flush_more_ = false;
     // The next three are the same on every rank.
     RootLedger ledger_;

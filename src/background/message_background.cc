@@ -185,17 +185,17 @@ Status MessageBackground::close() {
     Status failure = epochs_.first_failure();
     if (failure.ok() && agent_) failure = agent_->recovery_failure();
     if (failure.ok() && agent_) failure = agent_->why_ended();
-    all_ended_ = true;
     const Status agreed = agree(*context_.transport, failure);
+    all_ended_ = agreed.ok() || agree(*context_.transport, {}).ok();
     may_flush_more_ = agreed.ok();
-    if (agreed.ok() || agreed.code() == Code::transport) return agreed;
+    if (agreed.ok() || !all_ended_) return agreed;
     // An epoch has failed, or the background has.
     may_flush_more_ = agree(*context_.transport, agent_ ? agent_->why_ended() : epochs_.broken()).ok();
     return agreed;
 }
 
 void MessageBackground::end() {
-    answers_.fail_all(Status(Code::failed_state, "the session is closed"));
+    (void)catching([&] { answers_.fail_all(Status(Code::failed_state, "the session is closed")); });
     mail_.end();
     {
         ExclusiveLock lock(agent_mutex_);
@@ -203,8 +203,9 @@ void MessageBackground::end() {
     }
     // No agent of any rank posts any more, because the last step of close() was collective.
     if (!all_ended_) return;
-    if (auto dropped = context_.transport->drop_messages(); !dropped.ok())
-        log(LogLevel::info, "closing the session: {}", dropped.message());
+    const Status dropped = catching([&] { return context_.transport->drop_messages(); });
+    if (!dropped.ok()) log(LogLevel::info, "closing the session: {}", dropped.message());
+    if (!context_.transport->common_call_left()) all_ended_ = false;  // all have done it
 }
 
 uint64_t MessageBackground::buffer_bytes_used() const {

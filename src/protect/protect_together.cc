@@ -170,16 +170,17 @@ ProtectedTogether protect_together(Transport& transport, Storage& local, const T
                                                  sets.position_of(node), work, settings);
         }
     };
-    // 1. The blocks go round. A rank without the memory for a round says so before anybody waits for
-    // it. Whoever fails otherwise goes on taking part.
-    Status moved = agree(transport, catching(begin));
-    for (uint64_t round = 0; round < rounds && moved.ok(); ++round) {
-        moved = agree(transport, catching([&] {
-                          if (own) own->prepare(round);
-                      }));
-        if (moved.ok()) moved = own ? own->exchange() : transport.exchange({}, {});
-        if (moved.ok() && own) own->write(round);
-    }
+    // 1. The blocks go round. A rank without the memory for a round leaves, and the others hear of it. One
+    // that fails otherwise goes on taking part.
+    const Status moved = together(transport, [&]() -> Status {
+        begin();
+        for (uint64_t round = 0; round < rounds; ++round) {
+            if (own) own->prepare(round);
+            TAILRACE_TRY(own ? own->exchange() : transport.exchange({}, {}));
+            if (own) own->write(round);
+        }
+        return {};
+    });
     // 2. No object gets its name before every node knows that nobody sent anything wrong.
     const auto here = [&](const Status& status) { return status.with_context(fmt::format("node {}", node)); };
     Status all = agree(transport, moved.ok() && own ? here(own->failure()) : moved);

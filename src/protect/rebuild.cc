@@ -276,7 +276,7 @@ Status rebuild_epoch(const RebuildContext& context, const EpochRebuild& epoch,
                        [&](size_t lost, uint64_t offset, std::span<const std::byte> bytes) {
                            return own.write(lost, offset, bytes);
                        });
-        all = agree(context.transport, here(run.run()));
+        all = together(context.transport, [&] { return here(run.run()); });
     }
     if (all.ok()) all = agree(context.transport, here(own.check()));
     if (all.ok()) all = agree(context.transport, here(own.name()));

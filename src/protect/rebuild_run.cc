@@ -17,14 +17,10 @@ RebuildRun::RebuildRun(const RebuildContext& context, const EpochRebuild& epoch,
 
 Status RebuildRun::run() {
     std::map<int, Cursor> cursors;  // by node, the same on every rank
-    TAILRACE_TRY(agree(context_.transport, catching([&] {
-                           for (size_t i = 0; i < epoch_.lost.size(); ++i)
-                               cursors[epoch_.lost[i].target].lost.push_back(i);
-                       })));
+    for (size_t i = 0; i < epoch_.lost.size(); ++i) cursors[epoch_.lost[i].target].lost.push_back(i);
     const auto at_end = [](const auto& entry) { return entry.second.next == entry.second.lost.size(); };
     while (!std::all_of(cursors.begin(), cursors.end(), at_end)) {
-        // A rank without the memory for a round says so before anybody waits for it.
-        TAILRACE_TRY(agree(context_.transport, catching([&] { prepare(cursors); })));
+        prepare(cursors);
         TAILRACE_TRY(context_.transport.exchange(sends_, receives_));
         if (failure_.ok()) failure_ = catching([&] { return write_runs(); });
     }

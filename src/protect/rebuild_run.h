@@ -33,7 +33,7 @@ class RebuildRun {
     RebuildRun(const RebuildContext& context, const EpochRebuild& epoch, int node,
                const std::vector<FoundObject>& objects, Write write);
 
-    // Collective. The failure is this rank's own; the others do not know of it.
+    // Call it within a common call (together() in transport.h). The failure is this rank's own.
     Status run();
 
   private:

@@ -67,6 +67,7 @@ class MpiTransport final : public Transport {
         TAILRACE_MPI_TRY(MPI_Comm_rank(communicator, &rank_), "asking MPI for the rank");
         TAILRACE_MPI_TRY(MPI_Comm_size(communicator, &size_), "asking MPI for the number of ranks");
         openings_.resize(static_cast<size_t>(size_));
+        posted_to_.resize(static_cast<size_t>(size_));
         TAILRACE_TRY(duplicate(communicator, messages_));
         for (MPI_Comm* mine : {&announcements_, &data_, &collectives_})
             TAILRACE_TRY(duplicate(messages_, *mine));
@@ -101,7 +102,6 @@ class MpiTransport final : public Transport {
             return Status(Code::invalid_argument,
                           fmt::format("posting a message of {} bytes to rank {}: at most {} are possible",
                                       message.size(), target, largest_message_bytes));
-        if (posted_to_.empty()) posted_to_.resize(static_cast<size_t>(size_));
         Post& post = posts_.emplace_back();
         post.bytes.assign(message.begin(), message.end());
         const int code = MPI_Isend(post.bytes.data(), static_cast<int>(post.bytes.size()), MPI_BYTE, target,
@@ -112,7 +112,7 @@ class MpiTransport final : public Transport {
                 code, fmt::format("posting a message of {} bytes to rank {}", message.size(), target));
         }
         ++posted_to_[static_cast<size_t>(target)];
-        return advance();
+        return catching([&] { return advance(); });
     }
 
     Result<std::optional<Message>> poll() override {
@@ -138,9 +138,8 @@ class MpiTransport final : public Transport {
 
     // All ranks say how many messages they have posted to whom. Then each rank knows how many must
     // still come.
-    Status drop_messages() override {
+    Status drop_posted() override {
         if (!concurrent_) return Status();
-        posted_to_.resize(static_cast<size_t>(size_));
         const auto deadline = SteadyClock::now() + longest_drop;
         int64_t expected = 0;
         MPI_Request request = MPI_REQUEST_NULL;
@@ -531,7 +530,7 @@ class MpiTransport final : public Transport {
     LongLook long_look_;                    // the same
     std::vector<ShortOpening> openings_;    // of one gather at a time, which needs no memory to begin
     std::map<int, uint32_t> data_tags_;     // the next one, by target
-    std::vector<int64_t> posted_to_;        // messages, by target; empty before the first
+    std::vector<int64_t> posted_to_;        // messages, by target
     int64_t taken_ = 0;                     // messages that poll() has returned
     std::list<Post> posts_;                 // under way
     Matched matched_;                       // out of MPI's queues, and not received yet

@@ -72,24 +72,39 @@ Status exchange_by(Transport& transport, std::span<const Transport::Outgoing> se
 // ---- collectives, and calls that all ranks make together ----------------------------------------
 
 Result<std::vector<std::vector<std::byte>>> Transport::allgather(std::span<const std::byte> mine) {
-    if (common_call_ != nullptr) TAILRACE_TRY(common_call_->meet({}));
+    TAILRACE_TRY(meet());
     return gather(mine);
 }
 
 Result<std::vector<std::byte>> Transport::broadcast(int root, std::span<const std::byte> bytes) {
-    if (common_call_ != nullptr) TAILRACE_TRY(common_call_->meet({}));
+    TAILRACE_TRY(meet());
     return spread(root, bytes);
 }
 
 Status Transport::exchange(std::span<const Outgoing> sends, std::span<const Incoming> receives) {
-    if (common_call_ != nullptr) TAILRACE_TRY(common_call_->meet({}));
+    TAILRACE_TRY(meet());
     return move_pieces(sends, receives);
+}
+
+Status Transport::drop_messages() {
+    TAILRACE_TRY(meet());
+    return drop_posted();
+}
+
+Status Transport::meet() {
+    return common_call_ != nullptr ? common_call_->meet({}) : Status();
+}
+
+bool Transport::common_call_left() const {
+    return common_call_ != nullptr && common_call_->left();
 }
 
 CommonCall::CommonCall(Transport& transport)
     : transport_(transport),
       outer_(transport.common_call_),
-      depth_(outer_ == nullptr ? 0 : outer_->depth_ + 1) {
+      depth_(outer_ == nullptr ? 0 : outer_->depth_ + 1),
+      left_(outer_ != nullptr && outer_->left_) {
+    if (left_) why_ = catching([&] { return outer_->why_; });
     transport.common_call_ = this;
 }
 
@@ -150,10 +165,20 @@ Status exchange_by_address(Transport& transport, std::span<const Transport::Outg
 }
 
 Status agree(Transport& transport, const Status& mine) {
-    if (transport.size() == 1) return mine;
-    ByteWriter own;
-    const bool said = catching([&] { put(own, mine, longest_sentence_bytes); }).ok();
-    auto answers = transport.allgather(said ? own.bytes() : std::span<const std::byte>());
+    const int ranks = transport.size();
+    if (ranks == 1) return mine;
+    // Whether all are ok is known without memory for anything.
+    const auto first = catching([&]() -> Result<int> {
+        TAILRACE_TRY(transport.meet());
+        return transport.least(mine.ok() ? ranks : transport.rank());
+    });
+    if (first.ok() && *first == ranks) return {};
+    const auto answers = catching([&]() -> Result<std::vector<std::vector<std::byte>>> {
+        TAILRACE_TRY(first.status());
+        ByteWriter own;
+        const bool said = catching([&] { put(own, mine, longest_sentence_bytes); }).ok();
+        return transport.gather(said ? own.bytes() : std::span<const std::byte>());
+    });
     if (!answers.ok()) return mine.ok() ? answers.status().with_context("agreeing on a status") : mine;
 
     Status worst;
@@ -169,7 +194,7 @@ Status agree(Transport& transport, const Status& mine) {
             ++others;
         }
     }
-    if (worst.ok()) return worst;
+    if (worst.ok()) return Status(Code::transport, fmt::format("rank {} failed without saying why", *first));
     std::string sentence = fmt::format("rank {}: {}", worst_rank, worst.message());
     if (others > 0)
         sentence += fmt::format(" ({} other {} failed too)", others, others == 1 ? "rank" : "ranks");

@@ -78,12 +78,6 @@ class Transport {
     // True if everything posted has left.
     virtual Result<bool> posts_delivered() = 0;
 
-    // Receives and drops messages that were posted to this rank and that nobody will poll. So the
-    // backend has no message left when the transport ends. (MPI libraries warn of such messages.)
-    // Collective, after every rank has posted its last message. Messages cannot be used afterwards.
-    // Waits for a few seconds at most.
-    virtual Status drop_messages() { return Status(); }
-
     // Data. The memory must stay untouched until the transfer is complete. A receive fails if its
     // memory is smaller than what is sent. Any size is possible, also above 2 GiB.
     virtual Result<std::unique_ptr<Transfer>> start_send(int target, uint32_t tag,
@@ -115,11 +109,22 @@ class Transport {
     };
     Status exchange(std::span<const Outgoing> sends, std::span<const Incoming> receives);
 
+    // Receives and drops messages that were posted to this rank and that nobody will poll. So the
+    // backend has no message left when the transport ends. (MPI libraries warn of such messages.)
+    // Call it after every rank has posted its last message. Messages cannot be used afterwards. Waits
+    // for a few seconds at most.
+    Status drop_messages();
+
+    // Whether a rank has left the common call around this. If so, no rank communicates until the end
+    // of that call. Ranks that come to the same collective have the same answer after it.
+    bool common_call_left() const;
+
   protected:
-    // The backend's own collectives.
+    // The backend's own collectives. A rank may lack memory for an outcome that the others have.
     virtual Result<std::vector<std::vector<std::byte>>> gather(std::span<const std::byte> mine) = 0;
     virtual Result<std::vector<std::byte>> spread(int root, std::span<const std::byte> bytes) = 0;
     virtual Status move_pieces(std::span<const Outgoing> sends, std::span<const Incoming> receives) = 0;
+    virtual Status drop_posted() { return Status(); }
     // The least of all ranks' numbers. A backend that needs no memory for it lets a rank say that it
     // has none.
     virtual Result<int> least(int mine) {
@@ -136,6 +141,8 @@ class Transport {
 
   private:
     friend class CommonCall;
+    friend Status agree(Transport& transport, const Status& mine);
+    Status meet();                       // with the ranks of the common call, if there is one
     CommonCall* common_call_ = nullptr;  // the innermost of the program threads
 };
 
@@ -155,14 +162,15 @@ class CommonCall {
     // What begins each collective. The outcome is ok on all ranks or on none. If `mine` is not ok, this
     // rank has left.
     Status meet(const Status& mine) noexcept;
+    bool left() const { return left_; }
 
   private:
     Status reason_of(int leaver, const Status& mine);
 
     Transport& transport_;
     CommonCall* const outer_;
-    const int depth_;    // of calls around this one
-    bool left_ = false;  // some rank has
+    const int depth_;  // of calls around this one
+    bool left_;        // some rank has
     Status why_;
 };
 
@@ -190,8 +198,8 @@ Status exchange_by_allgather(Transport& transport, std::span<const Transport::Ou
 Status exchange_by_address(Transport& transport, std::span<const Transport::Outgoing> sends,
                            std::span<const Transport::Incoming> receives);
 
-// The worst of all ranks' statuses, the same on every rank. It is ok only if all are. The sentence
-// names the lowest rank that failed. Collective.
+// The worst of all ranks' statuses. It is ok on every rank, or on none. The sentence names the lowest
+// rank that failed, and is the same on every rank that has memory for it. Collective.
 Status agree(Transport& transport, const Status& mine);
 
 // The transport of a program without ranks. It has one rank, and its collectives return at once.

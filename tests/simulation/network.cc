@@ -48,7 +48,7 @@ struct Rank {
 
 // A collective call, as all ranks must make it.
 struct CollectiveCall {
-    enum Kind { allgather, broadcast, exchange, least } kind;
+    enum Kind { allgather, broadcast, exchange, least, drop } kind;
     int root = 0;
     bool operator==(const CollectiveCall&) const = default;
 };
@@ -385,23 +385,24 @@ class Network::WireTransport final : public Transport {
     void wake() override { wires_->signal(rank_); }
 
     Result<std::vector<std::vector<std::byte>>> gather(std::span<const std::byte> mine) override {
-        const VirtualExecutor::OwnWork own;
-        return wires_->gather(rank_, {exchanging_ ? CollectiveCall::exchange : CollectiveCall::allgather},
-                              mine);
+        const auto all = gather_in_own_memory(mine);
+        return exchanging_ ? all : catching([&] { return all; });  // as with MPI, a rank may lack memory
     }
     Status move_pieces(std::span<const Outgoing> sends, std::span<const Incoming> receives) override {
         const VirtualExecutor::OwnWork own;
-        exchanging_ = true;
+        exchanging_ = true;  // its memory is not the program's
         const Status exchanged = exchange_by_allgather(*this, sends, receives);
         exchanging_ = false;
         return exchanged;
     }
     Result<std::vector<std::byte>> spread(int root, std::span<const std::byte> bytes) override {
-        const VirtualExecutor::OwnWork own;
         TAILRACE_TRY(check_rank("broadcasting from", root));
-        TAILRACE_ASSIGN(auto parts, wires_->gather(rank_, {CollectiveCall::broadcast, root},
-                                                   root == rank_ ? bytes : std::span<const std::byte>()));
-        return std::move(parts[static_cast<size_t>(root)]);
+        const auto spread = spread_in_own_memory(root, bytes);
+        return catching([&] { return spread; });
+    }
+    Status drop_posted() override {
+        const VirtualExecutor::OwnWork own;
+        return wires_->gather(rank_, {CollectiveCall::drop}, {}).status();
     }
     Result<int> least(int mine) override {
         const VirtualExecutor::OwnWork own;
@@ -416,6 +417,17 @@ class Network::WireTransport final : public Transport {
     }
 
   private:
+    Result<std::vector<std::vector<std::byte>>> gather_in_own_memory(std::span<const std::byte> mine) {
+        const VirtualExecutor::OwnWork own;
+        return wires_->gather(rank_, {exchanging_ ? CollectiveCall::exchange : CollectiveCall::allgather},
+                              mine);
+    }
+    Result<std::vector<std::byte>> spread_in_own_memory(int root, std::span<const std::byte> bytes) {
+        const VirtualExecutor::OwnWork own;
+        TAILRACE_ASSIGN(auto parts, wires_->gather(rank_, {CollectiveCall::broadcast, root},
+                                                   root == rank_ ? bytes : std::span<const std::byte>()));
+        return std::move(parts[static_cast<size_t>(root)]);
+    }
     Status check(std::string_view attempted, int rank) const {
         if (!wires_->concurrent)
             return Status(Code::failed_state,

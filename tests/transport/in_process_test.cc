@@ -213,13 +213,18 @@ TEST(SingleTransportTest, IsRankZeroOfOneOnThisMachine) {
 TEST(AgreeTest, AnswersThatAreNoStatusCountAsFailures) {
     const std::vector<std::vector<std::byte>> answers = {
         {},  // of a rank without memory
+        bytes_of(std::string("\0\0\0\0\0\0\0\0", 8)),
         bytes_of("\x01"),
         bytes_of(std::string("\0\0\0\0more", 8)),
         bytes_of("\xff\xff\xff\xff\0\0\0\0"),
         bytes_of(std::string("\x05\0\0\0\xff\0\0\0short", 13))};
     for (const auto& answer : answers) {
         Transports transports = make_in_process_transports(hosts(2));
-        std::jthread other([&] { (void)transports[1]->allgather(answer); });
+        std::jthread other([&] {
+            const int failed = 1;
+            (void)transports[1]->allgather(std::as_bytes(std::span(&failed, 1)));
+            (void)transports[1]->allgather(answer);
+        });
         Status status = agree(*transports[0], Status());
         EXPECT_EQ(status.code(), answer.empty() ? Code::out_of_memory : Code::transport);
         EXPECT_NE(status.message().find("rank 1"), std::string::npos) << status.message();
