@@ -44,6 +44,21 @@ struct Carriers {
     const DirectoryLock* local_lock = nullptr;  // of its node's directory
 };
 
+// How a background has closed. The same on every rank, but for the sentence.
+struct Closed {
+    // What is left for another background to flush.
+    enum class Rest {
+        nothing,    // or somebody may still be at work on the session's epochs
+        kept,       // epochs that were kept in the node-local tier, if any
+        unflushed,  // captured epochs whose agents are gone
+    };
+    Status failure;  // the first of any rank
+    Rest rest = Rest::nothing;
+
+    Closed(Status why) : failure(std::move(why)) {}
+    Closed(Status why, Rest left) : failure(std::move(why)), rest(left) {}
+};
+
 class Background {
   public:
     using Clock = SteadyClock;
@@ -91,9 +106,8 @@ class Background {
     // This rank was asked to stop. Some later ask(Question::stop) says so on all ranks.
     virtual void ask_to_stop(const std::string& why) = 0;
 
-    // Waits until every epoch has ended. Returns the first failure of any rank. Collective; the
-    // outcome is the same everywhere.
-    virtual Status close() = 0;
+    // Waits until every epoch has ended. Collective.
+    virtual Closed close() = 0;
     // Ends all threads. If close() has completed, also drops messages that nobody will read.
     virtual void end() = 0;
 
@@ -101,12 +115,6 @@ class Background {
 
     // Whether the work is done by the node's agent process, of which the background looks after itself.
     virtual bool needs_agent() const { return false; }
-    // After close(): whether captured epochs are left that nobody has flushed, because the agents are
-    // gone. The same on every rank.
-    virtual bool left_epochs() const { return false; }
-    // After close(): whether the background has come to its end on all ranks, and nobody is still at work on
-    // the session's epochs. Then another one may flush more of them. The same on every rank.
-    virtual bool may_flush_more() const = 0;
 };
 
 // Functions that several kinds use.

@@ -533,7 +533,7 @@ Result<Answer> CollectiveBackground::take_questions(const std::vector<std::vecto
     return std::move(*answer);
 }
 
-Status CollectiveBackground::close() {
+Closed CollectiveBackground::close() {
     TAILRACE_TRY(exchange_until(
         [&] {
             return std::all_of(epochs_.begin(), epochs_.end(),
@@ -547,8 +547,9 @@ Status CollectiveBackground::close() {
                 fmt::format("flushing {}, left by an earlier run", to_string(key)));
     if (failure.ok() && over_) failure = broken_;
     const Status agreed = agree(*context_.transport, failure);
-    may_flush_more_ = !over_ && agreed.code() != Code::transport;
-    return agreed;
+    // Its code may differ, because a rank may have no memory for the others' sentences.
+    const bool all_here = agreed.ok() || agree(*context_.transport, {}).ok();
+    return {agreed, all_here && !over_ ? Closed::Rest::kept : Closed::Rest::nothing};
 }
 
 void CollectiveBackground::end() {

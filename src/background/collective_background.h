@@ -48,10 +48,9 @@ class CollectiveBackground : public Background {
     // One small message from each rank to all, and a round in which a rank can say that it has failed.
     Result<Answer> ask(Question question) override;
     void ask_to_stop(const std::string& why) override { own_stop_ = why; }
-    Status close() override;
+    Closed close() override;
     void end() override;
     uint64_t buffer_bytes_used() const override;
-    bool may_flush_more() const override { return may_flush_more_; }
 
   private:
     struct Epoch {
@@ -101,7 +100,6 @@ class CollectiveBackground : public Background {
     bool over_ = false;                 // no rank can go on; the same on every rank
     Status broken_;                     // why
     std::vector<AgentMessage> unsent_;  // this rank's news that the others do not have
-    bool may_flush_more_ = false;
     // The next three are the same on every rank.
     RootLedger ledger_;
     std::optional<Residues> good_arrays_;  // the digest of the last epoch that was found good

@@ -158,7 +158,7 @@ void MessageBackground::ask_to_stop(const std::string& why) {
 
 // ---- the end ------------------------------------------------------------------------------------
 
-Status MessageBackground::close() {
+Closed MessageBackground::close() {
     if (context_.is_root() && agent_ && context_.rank_count() > 1)
         agent_->end_answers(Status(Code::failed_state, "rank 0 has closed its session"));
     // A rank that saved less often than others would leave them waiting for ever, some of them in
@@ -187,11 +187,11 @@ Status MessageBackground::close() {
     if (failure.ok() && agent_) failure = agent_->why_ended();
     const Status agreed = agree(*context_.transport, failure);
     all_ended_ = agreed.ok() || agree(*context_.transport, {}).ok();
-    may_flush_more_ = agreed.ok();
-    if (agreed.ok() || !all_ended_) return agreed;
+    if (agreed.ok()) return {agreed, Closed::Rest::kept};
+    if (!all_ended_) return agreed;
     // An epoch has failed, or the background has.
-    may_flush_more_ = agree(*context_.transport, agent_ ? agent_->why_ended() : epochs_.broken()).ok();
-    return agreed;
+    const Status ended = agree(*context_.transport, agent_ ? agent_->why_ended() : epochs_.broken());
+    return {agreed, ended.ok() ? Closed::Rest::kept : Closed::Rest::nothing};
 }
 
 void MessageBackground::end() {

@@ -35,10 +35,9 @@ class MessageBackground final : public Background, private RankMail::Reader, pri
     void found_damaged(EpochKey key) override;
     Result<Answer> ask(Question question) override { return asking_.ask(question); }
     void ask_to_stop(const std::string& why) override;
-    Status close() override;
+    Closed close() override;
     void end() override;
     uint64_t buffer_bytes_used() const override;
-    bool may_flush_more() const override { return may_flush_more_; }
 
   private:
     MessageBackground(const JobContext& context, RankEpochs& epochs);
@@ -58,7 +57,6 @@ class MessageBackground final : public Background, private RankMail::Reader, pri
     const JobContext& context_;
     RankEpochs& epochs_;
     uint64_t sequence_ = 0;
-    bool may_flush_more_ = false;
     bool all_ended_ = false;  // every rank has come to the last step of close()
     RankAnswers answers_;
     // Threads that use the agent share it; end() takes it exclusively. (`agent_` is not annotated:

@@ -334,7 +334,7 @@ Status ProcessBackground::failure() const {
 
 // A rank that saved less often than others would leave them waiting for ever, some of them in save. So
 // an epoch that not all ranks have saved fails as soon as the first rank closes.
-Status ProcessBackground::close() {
+Closed ProcessBackground::close() {
     {
         MutexLock lock(mutex_);
         closing_ = true;
@@ -343,22 +343,19 @@ Status ProcessBackground::close() {
         end_answers(Status(Code::failed_state, "rank 0 has closed its session"));
     if (!lost())
         (void)mail_.post(SavesEnded{sequence_}, "telling the node's agent that the session is closed");
-    TAILRACE_ASSIGN(left_epochs_, wait_for_end());
+    TAILRACE_ASSIGN(const bool left_epochs, wait_for_end());
     const char* const left = "what was captured and not flushed is left to the next session";
     // An agent that is stopped may still write, and has the session's locks.
     if (const Status silent = agree(*context_.transport, silence()); !silent.ok()) {
-        left_epochs_ = false;
         MutexLock lock(mutex_);
         said_goodbye_ = true;
         return silent.with_context(left);
     }
-    const Status gone = agree(*context_.transport, say_goodbye(left_epochs_));
-    may_flush_more_ = gone.ok();
-    if (!gone.ok() && left_epochs_) {
-        left_epochs_ = false;
-        return gone.with_context(left);
-    }
-    return agree(*context_.transport, failure());
+    const Status gone = agree(*context_.transport, say_goodbye(left_epochs));
+    if (!gone.ok() && left_epochs) return gone.with_context(left);
+    const Status failed = agree(*context_.transport, failure());
+    if (!gone.ok()) return failed;
+    return {failed, left_epochs ? Closed::Rest::unflushed : Closed::Rest::kept};
 }
 
 // A node whose agent is silent never tells the others that it has ended. So the ranks meet now and then.

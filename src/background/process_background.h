@@ -55,12 +55,10 @@ class ProcessBackground final : public Background,
     void found_damaged(EpochKey key) override;
     Result<Answer> ask(Question question) override { return asking_.ask(question); }
     void ask_to_stop(const std::string& why) override { asking_.ask_to_stop(why); }
-    Status close() override;
+    Closed close() override;
     void end() override { mail_.end(); }
     uint64_t buffer_bytes_used() const override { return 0; }
     bool needs_agent() const override { return true; }
-    bool left_epochs() const override { return left_epochs_; }
-    bool may_flush_more() const override { return may_flush_more_; }
 
   private:
     ProcessBackground(const JobContext& context, RankEpochs& epochs, std::unique_ptr<AgentLine> line);
@@ -102,8 +100,6 @@ class ProcessBackground final : public Background,
     const JobContext& context_;
     RankEpochs& epochs_;
     uint64_t sequence_ = 0;
-    bool left_epochs_ = false;
-    bool may_flush_more_ = false;
     std::vector<FlushJob> to_recover_;  // until begin()
     RankAnswers answers_;
     const std::unique_ptr<AgentLine> line_;

@@ -94,8 +94,6 @@ Status Session::close() {
     if (closed_) return close_status_;
     drop_held();
     close_status_ = together(*context_.transport, [&] { return flush_rest(); });
-    if (close_status_.ok() && background_->left_epochs())
-        close_status_ = catching([&] { return check_newest(); });
     closed_ = true;
     // What follows is done on every rank, whatever fails. Epochs may have ended since the last save.
     const Status retired = catching([&] {
@@ -130,13 +128,11 @@ Status Session::ask_agent_to_let_go(std::unique_ptr<AgentLink>& link) {
 // The agents are gone, and all ranks are here. So what they have left is flushed in the way in which a new
 // session would, but by the background that this session would have without agents.
 Status Session::flush_rest() {
-    const Status closed = background_->close();
+    const Closed closed = background_->close();
     Status flushed;
-    if (background_->left_epochs())
-        flushed = flush_left_epochs();
-    else if (background_->may_flush_more())
-        flushed = flush_newest();
-    return closed.ok() ? flushed : closed;
+    if (closed.rest == Closed::Rest::unflushed) flushed = flush_left_epochs();
+    if (closed.rest == Closed::Rest::kept) flushed = flush_newest();
+    return closed.failure.ok() ? flushed : closed.failure;
 }
 
 Status Session::flush_left_epochs() {
@@ -158,7 +154,7 @@ Status Session::flush_left_epochs() {
     const Status closed = flush_again(context_, old.to_flush);
     for (const auto& epoch : old.to_flush)
         epochs_.ended({epoch.key, closed.ok() ? EpochState::committed : EpochState::failed, closed, 0, true});
-    return closed;
+    return closed.ok() ? check_newest() : closed;
 }
 
 // The background of the session has ended.
@@ -167,9 +163,9 @@ Status Session::flush_again(const JobContext& context, const std::vector<LocalEp
     TAILRACE_ASSIGN(const auto rest, Background::create(context, none));
     for (const auto& epoch : epochs) rest->recover(epoch);
     TAILRACE_TRY(rest->begin());
-    const Status closed = rest->close();
+    const Closed closed = rest->close();
     rest->end();
-    if (!closed.ok()) return closed;
+    TAILRACE_TRY(closed.failure);
     for (const auto& epoch : epochs) epochs_.flushed_at_close(epoch.key);
     return {};
 }
