@@ -101,19 +101,20 @@ bool Transport::common_call_left() const {
 
 CommonCall::CommonCall(Transport& transport)
     : transport_(transport),
-      outer_(transport.common_call_),
+      alone_(transport.size() == 1),
+      outer_(alone_ ? nullptr : transport.common_call_),
       depth_(outer_ == nullptr ? 0 : outer_->depth_ + 1),
       left_(outer_ != nullptr && outer_->left_) {
     if (left_) why_ = catching([&] { return outer_->why_; });
-    transport.common_call_ = this;
+    if (!alone_) transport.common_call_ = this;
 }
 
 CommonCall::~CommonCall() {
-    transport_.common_call_ = outer_;
+    if (!alone_) transport_.common_call_ = outer_;
 }
 
 Status CommonCall::meet(const Status& mine) noexcept {
-    if (transport_.size() == 1) return catching([&] { return mine; });
+    if (alone_) return catching([&] { return mine; });
     if (left_) return catching([&] { return why_; });
     // The outermost call that somebody has left counts, and of those ranks the first.
     constexpr int nobody = INT_MAX;

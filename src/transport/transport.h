@@ -168,6 +168,7 @@ class CommonCall {
     Status reason_of(int leaver, const Status& mine);
 
     Transport& transport_;
+    const bool alone_;  // then nobody else has to hear of it, and several threads may be in such calls
     CommonCall* const outer_;
     const int depth_;  // of calls around this one
     bool left_;        // some rank has
