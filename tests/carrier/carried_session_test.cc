@@ -141,7 +141,7 @@ TEST_F(CarriedSessionTest, WhatARankHadNotCapturedIsDropped) {
             EXPECT_THAT(committed(), ElementsAre(1));
         }
         saved.arrive_and_wait();
-        EXPECT_EQ(session.close().ok(), rank == 2) << "an epoch of the others has failed";
+        EXPECT_FALSE(session.close().ok()) << "an epoch has failed, on all ranks";
     });
     EXPECT_THAT(committed(), ElementsAre(1));
 }
