@@ -32,6 +32,15 @@ EpochTuple to_tuple(const tailrace_epoch_info& info) {
             info.losses_survived};
 }
 
+void* find_items(void* user, uint64_t* bytes) {
+    const auto& region = *static_cast<const RegionTuple*>(user);
+    *bytes = std::get<2>(region);
+    return reinterpret_cast<void*>(std::get<1>(region));
+}
+int resize_nothing(void*, uint64_t) {
+    return 1;  // a restore reads regions by itself (reader.cc)
+}
+
 class Session {
   public:
     // `primitives`: None for a program without ranks, else as in tailrace/_ranks.py. With
@@ -254,11 +263,16 @@ class Session {
             (void)(*alive)->checkpointer->give_up(epoch, Status(static_cast<Code>(code), sentence));
     }
 
+    // `region` lives until it is unregistered.
     tailrace_code add(const RegionTuple& region) {
         const auto& [name, address, bytes, piece, stride_bytes] = region;
         void* const memory = reinterpret_cast<void*>(address);
         if (!piece) return tailrace_register(session_, name.c_str(), memory, bytes);
         const auto& [type, global_shape, offset, local_shape, flags] = *piece;
+        if ((flags & TAILRACE_ARRAY_LIST) != 0)
+            return tailrace_register_list(session_, name.c_str(), static_cast<tailrace_type>(type),
+                                          local_shape.size() < 2 ? 1 : local_shape[1], find_items,
+                                          resize_nothing, const_cast<RegionTuple*>(&region));
         if (offset.size() != global_shape.size() || local_shape.size() != global_shape.size())
             return set_last_error(Status(Code::invalid_argument, "shapes and offset differ in dimensions"));
         tailrace_array array{};

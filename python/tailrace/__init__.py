@@ -20,7 +20,7 @@ from tailrace._checkpoint import Checkpoint, LazyArray, read
 from tailrace._core import version as __version__
 from tailrace._errors import Code, Error
 from tailrace._session import Epoch, Session, State, open
-from tailrace._tree import Shard
+from tailrace._tree import List, Shard
 
 __all__ = [
     "Checkpoint",
@@ -28,6 +28,7 @@ __all__ = [
     "Epoch",
     "Error",
     "LazyArray",
+    "List",
     "Session",
     "Shard",
     "State",

@@ -6,6 +6,8 @@ checksum.
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import math
 import operator
 import os
@@ -89,6 +91,10 @@ class LazyArray:
         return self._box(offset, shape)[tuple(0 if d in drop else slice(None) for d in range(self.ndim))]
 
     def _box(self, offset: tuple[int, ...], shape: tuple[int, ...]) -> Any:
+        if self._ref.is_list and shape[1:] != self.shape[1:]:  # items are read whole
+            rows = self._box((offset[0], *[0] * (self.ndim - 1)), (shape[0], *self.shape[1:]))
+            box = [slice(o, o + n) for o, n in zip(offset[1:], shape[1:], strict=True)]
+            return rows[tuple([slice(None), *box])]
         array = self._ref.empty(shape)
         self._read_box(_leaves.Target(array).leaf, offset)
         return array
@@ -99,7 +105,10 @@ class LazyArray:
 
     def _read_box(self, leaf: _leaves.Leaf, offset: tuple[int, ...]) -> None:
         reader = self._checkpoint._reader
-        if self._in_boxes:
+        if self._ref.is_list:
+            extent = _leaves.list_shape(self._ref.dtype, self.dtype.itemsize, leaf.shape)
+            reader.read_box(self.name, [offset[0], 0][: len(extent)], list(extent), leaf.address, leaf.nbytes)
+        elif self._in_boxes:
             reader.read_box(self.name, list(offset), list(leaf.shape), leaf.address, leaf.nbytes)
         else:
             reader.read(self._rank, [(self.name, leaf.address, leaf.nbytes)])
@@ -224,7 +233,7 @@ class Checkpoint(Mapping[str, LazyArray]):
         plan = _restore.Plan()
 
         def array(ref: _tree.ArrayRef) -> Any:
-            if ref.global_shape is not None:
+            if ref.global_shape is not None or ref.is_list:
                 whole = self._lazy[ref.region].load()
                 return whole.to(device) if _leaves.is_tensor(whole) else whole
             made = ref.empty(device=device)
@@ -279,12 +288,21 @@ class Checkpoint(Mapping[str, LazyArray]):
         # A piece that covers its array can be read in boxes. Shards can too, from all ranks
         # together.
         piece = found[1]
+        if ref.is_list:
+            if ref.region not in self._whole:
+                raise Error(Code.CORRUPT, f"the list {ref.region!r} is in no rank's part")
+            ref = dataclasses.replace(ref, global_shape=(self._whole[ref.region][0], *ref.shape[1:]))
         in_boxes = piece is not None and (ref.global_shape is not None or self.rank_count == 1)
         self._lazy[ref.region] = LazyArray(self, ref, self.rank, in_boxes)
         return self._lazy[ref.region]
 
+    @functools.cached_property
+    def _whole(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of the arrays that the ranks' pieces cover."""
+        return {name: tuple(shape) for name, _, shape, complete in self._reader.arrays() if complete}
+
     def _add_regions(self) -> None:
-        whole = {name: tuple(shape) for name, _, shape, complete in self._reader.arrays() if complete}
+        whole = self._whole
         for rank in sorted(range(self.rank_count), key=lambda rank: rank != self.rank):  # this one first
             for name, nbytes, piece in self._reader.regions(rank):
                 if name in self._lazy:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import math
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -40,7 +41,7 @@ MOST_DIMENSIONS = 16
 # An array's piece as the extension takes it: type, global shape, offset, local shape, declarations
 # about the whole.
 Piece = tuple[int, Sequence[int], Sequence[int], Sequence[int], int]
-GAPS, OVERLAP = 1, 2  # declarations, as in tailrace.h
+GAPS, OVERLAP, LIST = 1, 2, 4  # as in tailrace.h
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +64,24 @@ class Leaf:
         if self.type is None or not 1 <= len(self.shape) <= MOST_DIMENSIONS:
             return None
         return (self.type, global_shape or self.shape, offset or [0] * len(self.shape), self.shape, declared)
+
+
+def _type_of(dtype: Any) -> int | None:
+    """The number of the file format's element type. None if it lacks this one."""
+    return TYPES.get(dtype) if isinstance(dtype, str) else None
+
+
+def list_shape(dtype: Any, itemsize: int, shape: Sequence[int]) -> tuple[int, ...]:
+    """How the core sees rows as items of a list: their number, and the elements of an item if these
+    are not one. Elements that the format lacks count as bytes."""
+    width = math.prod(shape[1:]) * (1 if _type_of(dtype) is not None else itemsize)
+    return (shape[0],) if width == 1 else (shape[0], width)
+
+
+def list_piece(leaf: Leaf, itemsize: int) -> Piece:
+    """The rows of this memory as items of a list."""
+    shape = list_shape(leaf.dtype, itemsize, leaf.shape)
+    return (leaf.type if leaf.type is not None else TYPES["uint8"], shape, [0] * len(shape), shape, LIST)
 
 
 def torch_module() -> Any:
@@ -217,7 +236,7 @@ def _on_the_host(tensor: Any) -> Any:
 def _strides(dtype: Any, shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
     """The strides (in bytes), if the core can take them: they must be positive, and no two elements
     may share memory. Otherwise nothing."""
-    if TYPES.get(dtype if isinstance(dtype, str) else "") is None or len(shape) > MOST_DIMENSIONS or 0 in shape:
+    if _type_of(dtype) is None or len(shape) > MOST_DIMENSIONS or 0 in shape:
         return ()
     itemsize = np.dtype(np.uint16 if dtype == "bfloat16" else dtype).itemsize
     within = itemsize
@@ -411,7 +430,12 @@ def _has_plain_elements(dtype: Any) -> bool:
 def _numpy_name(dtype: np.dtype[Any]) -> Any:
     if dtype.isnative and dtype.name in TYPES:
         return dtype.name
-    return np.lib.format.dtype_to_descr(dtype)
+    return _as_in_json(np.lib.format.dtype_to_descr(dtype))
+
+
+def _as_in_json(description: Any) -> Any:
+    """Equal to what comes back from a file."""
+    return [_as_in_json(part) for part in description] if isinstance(description, (list, tuple)) else description
 
 
 def _numpy_dtype(description: Any) -> np.dtype[Any]:
@@ -432,9 +456,8 @@ def _tuple(value: Any) -> Any:
 
 
 def _numpy_leaf(array: Any, dtype: Any) -> Leaf:
-    number = TYPES.get(dtype) if isinstance(dtype, str) else None
-    return Leaf("numpy", dtype, array.shape, array.ctypes.data, array.nbytes, number, array)
+    return Leaf("numpy", dtype, array.shape, array.ctypes.data, array.nbytes, _type_of(dtype), array)
 
 
 def _torch_leaf(tensor: Any, dtype: str) -> Leaf:
-    return Leaf("torch", dtype, tuple(tensor.shape), tensor.data_ptr(), tensor.nbytes, TYPES.get(dtype), tensor)
+    return Leaf("torch", dtype, tuple(tensor.shape), tensor.data_ptr(), tensor.nbytes, _type_of(dtype), tensor)

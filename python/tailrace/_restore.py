@@ -8,6 +8,7 @@ of one rank, in the order of the file and with bounded buffers.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -32,6 +33,7 @@ class Plan:
     fills: list[Fill] = dataclasses.field(default_factory=list)
     set_plain: list[Callable[[], None]] = dataclasses.field(default_factory=list)
     differences: list[str] = dataclasses.field(default_factory=list)
+    lists: list[tuple[_tree.ArrayRef, _tree.List]] = dataclasses.field(default_factory=list)
     # By region: a storage that was saved whole, and the program's tensors that were views of it.
     views: dict[str, tuple[_tree.ArrayRef, list[tuple[Any, Any]]]] = dataclasses.field(default_factory=dict)
     # By region, if the checkpoint is in memory already: the source of the program's arrays.
@@ -62,9 +64,31 @@ def compare(skeleton: Any, into: Any, what: str, trust_pickle: bool, sources: Ma
     return plan
 
 
+def place_lists(plan: Plan, reader: _core.Reader, rank: int, rank_count: int) -> None:
+    """Adds to the plan new memory for this rank's items of each list: its own ones if as many ranks
+    saved them, else an even share."""
+    resized = plan.lists and reader.rank_count != rank_count
+    whole = {name: shape[0] for name, _, shape, _ in reader.arrays()} if resized else {}
+    for ref, target in plan.lists:
+        count, box = ref.shape[0], None
+        if resized:
+            if ref.region not in whole:
+                raise Error(Code.CORRUPT, f"the list {ref.region!r} is in no rank's part; nothing was changed")
+            each, more = divmod(whole[ref.region], rank_count)
+            start, count = rank * each + min(rank, more), each + (rank < more)
+            extent = _leaves.list_shape(ref.dtype, ref.element_type.itemsize, (count, *ref.shape[1:]))
+            box = ((start, 0)[: len(extent)], extent)
+        kind, dtype, _ = _leaves.describe(target.items)
+        items = _leaves.empty(kind, dtype, (count, *ref.shape[1:]), getattr(target.items, "device", "cpu"))
+        plan.fills.append(Fill(ref, _leaves.Target(items), box))
+        plan.set_plain.append(functools.partial(setattr, target, "items", items))
+
+
 def read_in_place(reader: _core.Reader, rank: int, plan: Plan) -> None:
-    """Fills all arrays of the plan, which has no boxes. After a failure the arrays hold what was read
+    """Fills all arrays of the plan, which has no boxes and no lists. After a failure the arrays hold what was read
     so far."""
+    if plan.lists:
+        raise Error(Code.UNSUPPORTED, "a List is restored by a Session only; nothing was changed")
     order = {name: number for number, (name, _, _) in enumerate(reader.regions(rank))}
     waiting: list[Fill] = []
     buffered = 0
@@ -94,6 +118,8 @@ def _compare(
     if view is not None:
         return _compare_view(node, view, target, path, plan)
     ref = _tree.array_of(node)
+    if isinstance(target, _tree.List) or (ref is not None and ref.is_list):
+        return _compare_list(ref, target, path, plan)
     if ref is not None or isinstance(target, _tree.Shard) or _leaves.is_array(target):
         return _compare_array(ref, target, path, plan)
     members = _members(node)
@@ -166,6 +192,26 @@ def _compare_array(ref: _tree.ArrayRef | None, target: Any, path: tuple[Any, ...
     plan.fills.append(Fill(ref, filled, box))
 
 
+def _compare_list(ref: _tree.ArrayRef | None, target: Any, path: tuple[Any, ...], plan: Plan) -> None:
+    where = _tree.path_text(path)
+    if ref is None or not ref.is_list or not isinstance(target, _tree.List):
+        plan.differences.append(
+            f"{where} is a List {'here' if ref is None or not ref.is_list else 'in the checkpoint'} only"
+        )
+        return
+    if not _leaves.is_array(target.items) or not tuple(target.items.shape):
+        plan.differences.append(f"{where} is a List without an array of items, one in each row")
+        return
+    _, dtype, shape = _leaves.describe(target.items)
+    if dtype != ref.dtype or shape[1:] != ref.shape[1:]:
+        plan.differences.append(
+            f"{where} has items of {ref.dtype} with shape {ref.shape[1:]} in the checkpoint, and of {dtype} with "
+            f"shape {shape[1:]} here"
+        )
+        return
+    plan.lists.append((ref, target))
+
+
 def _compare_view(node: Any, ref: _tree.ArrayRef, target: Any, path: tuple[Any, ...], plan: Plan) -> None:
     """Like _compare_array, for a tensor that was saved as a view of the storage `ref`."""
     before = len(plan.fills), len(plan.differences)
@@ -201,7 +247,7 @@ def _holds_array(value: Any) -> bool:
         return any(_holds_array(part) for part in value.values())
     if isinstance(value, (list, tuple)):
         return any(_holds_array(part) for part in value)
-    return isinstance(value, _tree.Shard) or _leaves.is_array(value)
+    return isinstance(value, (_tree.Shard, _tree.List)) or _leaves.is_array(value)
 
 
 def _putter(container: Any, key: Any) -> Callable[[Any], None]:

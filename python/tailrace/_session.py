@@ -235,6 +235,13 @@ class Session:
         regions: list[tuple[str, int, int, Any, Any]] = [(_tree.SKELETON, text.ctypes.data, text.nbytes, None, ())]
         leaves: list[Any] = [text]
         for name, value in arrays.items():
+            if isinstance(value, _tree.List):
+                leaf = _leaves.to_save(value.items, name)
+                leaves.append(leaf)
+                regions.append(
+                    (name, leaf.address, leaf.nbytes, _leaves.list_piece(leaf, value.items.dtype.itemsize), ())
+                )
+                continue
             shard = value if isinstance(value, _tree.Shard) else None
             # What has no piece has no shape in the core, so its bytes must be contiguous.
             leaf = _leaves.to_save(shard.own if shard else value, name, apart=alone or shard is not None)
@@ -443,6 +450,7 @@ class Session:
                 f"and {local[0]!r} is an array of each rank's own; save parts of global arrays as tailrace.Shard; "
                 "nothing was changed",
             )
+        _restore.place_lists(plan, reader, self.rank, self.rank_count)
         whole = [
             (fill.ref.region, fill.target.leaf.address, fill.target.leaf.nbytes)
             for fill in plan.fills

@@ -105,10 +105,27 @@ def _both_ends(one: Any) -> tuple[int, int]:
         return operator.index(before), operator.index(after)
 
 
+@dataclasses.dataclass(eq=False)
+class List:
+    """Items that all ranks hold together, such as particles, or the cells of an adaptive mesh.
+
+    items: this rank's items, one in each row (dimension 0) of an array or a tensor. Each rank may
+        have any number of them, also none. Type and shape of an item must be the same on all ranks,
+        and every rank must save the list. The whole list is the items of rank 0, then those of rank
+        1, and so on.
+
+    A restore replaces `items` by a new array of the same library. On the same number of ranks as at
+    the save, each rank gets its own items back. On another number, each rank gets an even share, in
+    the order of the whole list. tailrace.read gives the whole list.
+    """
+
+    items: Any
+
+
 @dataclasses.dataclass(frozen=True)
 class ArrayRef:
     """An array's place in a skeleton: its region, element type and shape, and for a shard its global
-    array."""
+    array. Of a list it is this rank's items."""
 
     region: str
     kind: str
@@ -117,6 +134,7 @@ class ArrayRef:
     global_shape: tuple[int, ...] | None = None
     offset: tuple[int, ...] | None = None
     stride: tuple[int, ...] | None = None  # of the tensor in memory; the region is row-major in any case
+    is_list: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -173,6 +191,8 @@ class _Encoder:
             return value if math.isfinite(value) else {"$": "float", "v": repr(value)}
         if isinstance(value, Shard):
             return self.array(value.own, path, value)
+        if isinstance(value, List):
+            return self.list(value, path)
         if _leaves.is_array(value):
             return self.array(value, path, None)
         if isinstance(value, np.generic) and not value.dtype.hasobject:
@@ -253,6 +273,18 @@ class _Encoder:
         self.arrays[name] = shard if shard is not None else value
         self.known[identity] = node
         return {**node, **notes}
+
+    def list(self, value: List, path: tuple[Any, ...]) -> Any:
+        items = value.items
+        if not _leaves.is_array(items) or not tuple(items.shape):
+            raise Error(
+                Code.INVALID_ARGUMENT,
+                f"{path_text(path)} is a List without an array of items, one in each row; nothing was saved",
+            )
+        kind, dtype, shape = _leaves.describe(items)
+        name = self.free_name(path)
+        self.arrays[name] = value
+        return {"$": "array", "region": name, "kind": kind, "dtype": dtype, "shape": list(shape), "list": True}
 
     def free_name(self, path: tuple[Any, ...]) -> str:
         """A region name that no array has yet. Keys that differ may read the same, as 1 and '1' do."""
@@ -340,7 +372,7 @@ def _time_plain(value: Any) -> Any:
 
 
 def encode(tree: Any, allow_pickle: bool = False, with_views: bool = False) -> tuple[bytes, dict[str, Any]]:
-    """The skeleton's text, and the arrays, tensors and Shards by the names of their regions.
+    """The skeleton's text, and the arrays, tensors, Shards and Lists by the names of their regions.
 
     with_views: a storage with several different tensors as views is saved whole, once. After
         loading they are views of one storage again. Otherwise each tensor is saved by itself.
@@ -429,9 +461,8 @@ def array_of(node: Any) -> ArrayRef | None:
     shape = sizes("shape")
     if not isinstance(node["region"], str) or shape is None:
         raise ValueError(f"an array without a region or shape: {node!r}")
-    return ArrayRef(
-        node["region"], node["kind"], node["dtype"], shape, sizes("global_shape"), sizes("offset"), sizes("stride")
-    )
+    place = (sizes("global_shape"), sizes("offset"), sizes("stride"))
+    return ArrayRef(node["region"], node["kind"], node["dtype"], shape, *place, node.get("list") is True)
 
 
 def view_of(node: Any) -> ArrayRef | None:

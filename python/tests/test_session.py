@@ -474,6 +474,19 @@ def test_arrays_whose_elements_lie_apart_are_saved_as_they_are(view: str, settin
         assert np.array_equal(session.read()["x"][:], array)
 
 
+def test_records_are_restored_in_place(settings: Settings) -> None:
+    record = np.dtype([("position", "f8", 3), ("kind", "i4"), ("of", [("a", ">u2"), ("b", "S5")])])
+    array = np.zeros(5, record)
+    array["kind"], array["of"]["a"], array["of"]["b"] = np.arange(5), np.arange(5) * 300, b"name"
+    into = np.zeros(5, record)
+    with tailrace.open(**settings) as session:
+        session.save(1, {"x": array})
+        session.restore(1, {"x": into})
+        assert np.array_equal(into, array)
+        with pytest.raises(tailrace.Error, match=r"is of .* in the checkpoint, and of"):
+            session.restore(1, {"x": np.zeros(5, record.descr[:2])})
+
+
 def test_what_is_declared_of_a_shard_is_saved_with_it(settings: Settings) -> None:
     with tailrace.open(**settings) as session:
         session.save(
