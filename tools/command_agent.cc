@@ -111,7 +111,8 @@ Result<AgentStatus> answer_to(const Config& config, const AgentProcessMessage& q
                       fmt::format("the agent of {} has not answered in time", config.local_dir));
     const auto* status = std::get_if<AgentStatus>(&*answer);
     if (status == nullptr)
-        return Status(Code::transport, fmt::format("the agent of {} gave a wrong answer", config.local_dir));
+        return Status(Code::transport,
+                      fmt::format("the agent of {} gave an invalid answer", config.local_dir));
     return *status;
 }
 

@@ -72,7 +72,7 @@ Exit show(const Options& options, Storage& storage) {
     }
     const auto note = halt_note(storage, options.directory);
     print(note ? printable(*note) + "\n"
-               : fmt::format("nobody has asked for a halt in {}; say when: --now, --after N or --at TIME\n",
+               : fmt::format("there is no order to halt in {}; give one with --now, --after N or --at TIME\n",
                              printable(options.directory)));
     return exit_ok;
 }
@@ -83,10 +83,10 @@ Exit cancel(const Options& options, Storage& storage) {
     if (options.json)
         print_json({{"directory", options.directory}, {"cancelled", removed.ok()}});
     else
-        print(removed.ok()
-                  ? "the order is taken back, unless a session has found it: a program that was told "
-                    "to stop is not told otherwise\n"
-                  : "nobody has asked for a halt\n");
+        print(removed.ok() ? "the order is cancelled, unless a session has found it: a program that has been "
+                             "told to stop "
+                             "still stops\n"
+                           : "there is no order to halt\n");
     return exit_ok;
 }
 
@@ -128,7 +128,7 @@ Exit run(const Options& options, Storage& storage) {
                       : *used
                           ? "A session uses the directory; it looks for the order about once a second, while "
                             "its program asks should_stop"
-                          : "No session uses the directory now; the next one takes the order up"));
+                          : "No session uses the directory now; the next one will obey the order"));
     return exit_ok;
 }
 

@@ -410,7 +410,7 @@ std::string end_of_batch_job() {
     const int64_t now = unix_seconds_now();
     const auto end = parse_moment(text, now);
     if (end.ok() && *end > now) return std::to_string(*end);
-    log(LogLevel::info, "SLURM_JOB_END_TIME is \"{}\", which is no time in the future: it is not used",
+    log(LogLevel::info, "SLURM_JOB_END_TIME is \"{}\", which is not a time in the future, so it is not used",
         shortened(text));
     return "";
 }
@@ -441,11 +441,10 @@ Status check_block_and_buffer(const Config& config) {
         return Status(Code::invalid_argument,
                       fmt::format("buffer_bytes = {} is not a multiple of block_bytes = {}", buffer, block));
     if (config.stripe_align > max_stripe_align || config.stripe_align % std::max(block, min_block_bytes) != 0)
-        return Status(
-            Code::invalid_argument,
-            fmt::format("stripe_align = {}: a multiple of 4KiB and of block_bytes, at most 1TiB, is "
-                        "expected, or 0 for what suits the file system",
-                        config.stripe_align));
+        return Status(Code::invalid_argument, fmt::format("stripe_align = {}: a multiple of 4KiB and of "
+                                                          "block_bytes, at most 1TiB, is expected, or 0 to "
+                                                          "follow the file system",
+                                                          config.stripe_align));
     return {};
 }
 

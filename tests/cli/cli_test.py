@@ -533,7 +533,7 @@ class ProgramTest(unittest.TestCase):
                 (["agent", "--for-lost", "x"], "--for-lost: 'x' is not a length of time: give a number and a unit"),
                 (["agent", "start"], "not in {run,status,drain,stop}"),
                 (["halt", ".", "--after", "x"], "--after: 'x' is not a whole number from 0 to 999999999999999"),
-                (["halt", ".", "--at", ""], '--at "" is empty: leave it out, or give it a value (At this time: 18:00')):
+                (["halt", ".", "--at", ""], '--at "" is empty: leave it out, or give it a value (Stop at this time: 18:00')):
             self.assertIn(sentence, run(*arguments, code=2).stderr)
 
     def test_an_interrupt_waits_until_run_can_take_it(self):
