@@ -80,11 +80,11 @@ void show(const AgentStatus& status, const Options& options) {
                       time_text(status.started_unix_ms),
                       counted(status.sessions + status.carried.size(), "session"),
                       status.stopping  ? "ending"
-                      : status.working ? "finishing what programs have left"
+                      : status.working ? "finishing the epochs that programs have left"
                                        : "nothing to finish for programs that have ended"));
     for (const auto& node : status.carried)
-        print(fmt::format("carries {}, run {}, node {} of {}, in {}: {}, {} under way\n", printable(node.job),
-                          node.run, node.node, node.nodes, printable(node.shared_dir),
+        print(fmt::format("carries {}, run {}, node {} of {}, in {}: {}, {} in progress\n",
+                          printable(node.job), node.run, node.node, node.nodes, printable(node.shared_dir),
                           node.connected > 0 ? counted(node.connected, "rank") + " connected"
                                              : std::string("the program has ended"),
                           counted(node.epochs, "epoch")));

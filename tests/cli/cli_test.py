@@ -527,7 +527,7 @@ class ProgramTest(unittest.TestCase):
                 (["prune", ".", "--older-than", "7"], "--older-than: '7' is not a length of time: give a number and"),
                 (["ls", "--local-dir", "", "."], '--local-dir "" is empty'),
                 (["show", ".", ""], "EPOCH \"\" is empty: leave it out, or give it a value (Epoch number, or 'newest'"),
-                (["show", ".", "x"], "EPOCH: 'x' is no epoch: give its number, or 'newest'"),
+                (["show", ".", "x"], "EPOCH: 'x' is not an epoch: give its number, or 'newest'"),
                 (["drain", "--forget", "", "--yes"], '--forget "" is empty'),
                 (["drain", "--wait", ""], '--wait "" is empty'),
                 (["agent", "--for-lost", "x"], "--for-lost: 'x' is not a length of time: give a number and a unit"),
