@@ -3,8 +3,8 @@
 //
 //     tailrace::Session session = tailrace::open_mpi(MPI_COMM_WORLD, {{"shared_dir", "checkpoints"}});
 //
-// Ask for MPI_THREAD_MULTIPLE in MPI_Init_thread; tailrace_mpi.h says what happens with less. Close
-// or destroy the session before MPI_Finalize.
+// Ask for MPI_THREAD_MULTIPLE in MPI_Init_thread. tailrace_mpi.h says what changes with less. Close or
+// destroy the session before MPI_Finalize.
 #ifndef TAILRACE_MPI_HPP
 #define TAILRACE_MPI_HPP
 

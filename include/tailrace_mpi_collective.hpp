@@ -1,6 +1,6 @@
 // tailrace_mpi_collective.hpp - collective files of the C++ interface: two-layer collective I/O on
-// an MPI communicator. What tailrace_mpi_collective.h says about collective calls, memory, threads
-// and failures holds here too. Failures are thrown as tailrace::Error. Link with libtailrace_mpi.
+// an MPI communicator. The rules of tailrace_mpi_collective.h on collective calls, memory, threads
+// and failures apply here too. Failures are thrown as tailrace::Error. Link with libtailrace_mpi.
 //
 //     tailrace::CollectiveFile file(MPI_COMM_WORLD, "fields.dat", TAILRACE_FILE_WRITE);
 //     file.set_view(0, filetype);
@@ -22,9 +22,9 @@
 namespace tailrace {
 inline namespace v0 {
 
-// A call in the background. Movable. The destructor waits for a call that was not waited for,
-// because the call uses the program's memory. It does so when an exception destroys it, too. The
-// call's result is then lost.
+// A call in the background. Movable. If the program has not waited for the call, the destructor
+// waits, because the call uses the program's memory. It also waits when an exception destroys the
+// object. The call's result is then lost.
 class PendingIo {
   public:
     explicit PendingIo(tailrace_io* io) : io_(io) {}
@@ -71,8 +71,8 @@ class CollectiveFile {
         std::swap(exceptions_, other.exceptions_);
         return *this;
     }
-    // Closes the file, which is collective. Failures go to the log; close() throws them. If an
-    // exception destroys the file on one of several ranks, the destructor does not close it,
+    // Closes the file, which is collective. Failures go to the log, whereas close() throws them. If an
+    // exception destroys the object on one of several ranks, the destructor does not close the file,
     // because it would wait for the other ranks. The file then stays open.
     ~CollectiveFile() {
         if (file_ == nullptr || (ranks_ > 1 && std::uncaught_exceptions() > exceptions_)) return;
@@ -140,7 +140,7 @@ class CollectiveFile {
   private:
     tailrace_file* file_ = nullptr;
     int ranks_ = 1;
-    int exceptions_ = std::uncaught_exceptions();  // how many were under way when the file was opened
+    int exceptions_ = std::uncaught_exceptions();  // the number in flight when the file was opened
 };
 
 }  // namespace v0

@@ -120,7 +120,7 @@ struct item_of<std::array<T, count>> {
 class Options {
   public:
     Options() : options_(tailrace_options_new()) {
-        if (!options_) throw Error(TAILRACE_OUT_OF_MEMORY, "memory for the options could not be had");
+        if (!options_) throw Error(TAILRACE_OUT_OF_MEMORY, "memory for the options could not be allocated");
     }
     Options(std::initializer_list<std::pair<std::string_view, std::string_view>> settings) : Options() {
         for (const auto& [key, value] : settings) set(key, value);

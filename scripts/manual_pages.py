@@ -80,7 +80,7 @@ PAGES = (
             ("tailrace_mpi_collective.h", "lists of pieces"),
             ("tailrace_mpi_collective.h", "file views"),
             ("tailrace_mpi_collective.h", "in the background"),
-            ("tailrace_mpi_collective.h", "what it came to"),
+            ("tailrace_mpi_collective.h", "statistics"),
         ),
         "tailrace_mpi_collective.h",
     ),

@@ -80,11 +80,11 @@ void show(const AgentStatus& status, const Options& options) {
                       time_text(status.started_unix_ms),
                       counted(status.sessions + status.carried.size(), "session"),
                       status.stopping  ? "ending"
-                      : status.working ? "finishing what programs have left"
+                      : status.working ? "finishing the epochs that programs have left"
                                        : "nothing to finish for programs that have ended"));
     for (const auto& node : status.carried)
-        print(fmt::format("carries {}, run {}, node {} of {}, in {}: {}, {} under way\n", printable(node.job),
-                          node.run, node.node, node.nodes, printable(node.shared_dir),
+        print(fmt::format("carries {}, run {}, node {} of {}, in {}: {}, {} in progress\n",
+                          printable(node.job), node.run, node.node, node.nodes, printable(node.shared_dir),
                           node.connected > 0 ? counted(node.connected, "rank") + " connected"
                                              : std::string("the program has ended"),
                           counted(node.epochs, "epoch")));
@@ -111,7 +111,8 @@ Result<AgentStatus> answer_to(const Config& config, const AgentProcessMessage& q
                       fmt::format("the agent of {} has not answered in time", config.local_dir));
     const auto* status = std::get_if<AgentStatus>(&*answer);
     if (status == nullptr)
-        return Status(Code::transport, fmt::format("the agent of {} gave a wrong answer", config.local_dir));
+        return Status(Code::transport,
+                      fmt::format("the agent of {} gave an invalid answer", config.local_dir));
     return *status;
 }
 
@@ -144,48 +145,49 @@ Exit ask_agent(const Options& options, const Config& config) {
 constexpr const char* about = R"(Start one agent on each node before the program:
   tailrace agent --background          by hand, in a job script or a prolog
   srun --overlap --ntasks-per-node=1 tailrace agent &
-Sessions of this user on the node find it by the node-local directory (local_dir). While a program
-lives, its own threads carry its epochs to the shared directory, or, if agents were started by
+Sessions of this user on the node find the agent by the node-local directory (local_dir). While a
+program lives, its own threads carry its epochs to the shared directory. Agents do so instead (setting
+agent_carries) if they were started by
   srun --overlap --ntasks-per-node=1 tailrace agent --mpi &      (mpiexec -ppn 1 ...)
-these agents do (setting agent_carries). When it has died, the agent finishes
-every epoch that was captured whole on all nodes, with the settings writers, buffers, direct_io,
-bandwidth_cap and background_nice. With redundancy = partner it also writes the share of a lost node.
+When the program has died, the agent finishes every epoch that all nodes have captured completely. It
+uses the settings writers, buffers, direct_io, bandwidth_cap and background_nice. With redundancy =
+partner it also writes the share of a lost node.
 
-  tailrace agent status    what it does, and which epochs wait for which nodes
-  tailrace agent drain     finish now what can be finished, and say what is left
+  tailrace agent status    show what it does, and which epochs wait for which nodes
+  tailrace agent drain     finish all epochs that can be finished now, and say what is left
   tailrace agent stop      finish within --grace, then end; SIGTERM does the same
 
-Exit status: 0 all is done; 1 epochs are left (they wait for other nodes, or have failed);
-2 an option or a setting makes no sense; 3 no agent runs (status, drain, stop); 4 it could not start,
-for example because another agent serves the directory or --log cannot be written.)";
+Exit status: 0 nothing is left to do; 1 epochs are left (they wait for other nodes, or have failed);
+2 an option or a setting is invalid; 3 no agent is running (status, drain, stop); 4 the agent could not
+start, for example because another agent serves the directory or --log cannot be written.)";
 
 }  // namespace
 
 Command add_agent(CLI::App& program) {
     auto options = std::make_shared<Options>();
     auto* command = program.add_subcommand(
-        "agent", "Finish captured epochs of programs that have died, as a process of its own");
+        "agent", "Run a process that finishes captured epochs of programs that have died");
     command->add_option("action", options->action, "run (default), status, drain or stop")
         ->check(CLI::IsMember({"run", "status", "drain", "stop"}));
     command->add_option("--local-dir", options->local_dir,
-                        "The node-local directory; default: the setting local_dir, as for a program");
+                        "The node-local directory (default: the setting local_dir)");
     command->add_flag(
         "--mpi", options->mpi,
-        "run: reach the agents of other nodes by MPI, and carry the epochs of programs that live");
+        "run: reach the agents of other nodes by MPI, and carry the epochs of running programs");
     command->add_flag("--background", options->background, "run: return as soon as the agent listens");
     command->add_option("--log", options->log_file,
-                        "run --background: append messages to that file; default: nowhere");
+                        "run --background: append messages to this file (default: no messages)");
     command->add_option("--idle-exit", options->idle_exit,
-                        "run: end after that long without a session and without work, such as 10min");
+                        "run: end after this time without a session and without work, such as 10min");
     command
         ->add_option("--grace", options->grace,
-                     "run, stop: how long to go on finishing epochs when told to end")
+                     "run, stop: how long the agent goes on finishing epochs when it is told to end")
         ->capture_default_str();
     command
         ->add_option(
             "--for-lost", options->for_lost,
-            "run: take a node for lost whose share of an epoch is missing for that long, and write it "
-            "from the copy that lies here, if there is one; or never")
+            "run: take a node for lost if its share of an epoch has been missing for this time, and write "
+            "that share from the copy on this node, if there is one; or never")
         ->capture_default_str();
     command->add_flag("--json", options->json, "status, drain, stop: print JSON");
     command->footer(about);

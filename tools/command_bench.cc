@@ -230,13 +230,13 @@ Exit run(Options& options, Storage& storage) {
 }
 
 constexpr const char* footer =
-    R"(Options that take several values take them separated by commas; every combination is run.
+    R"(Commas separate the values of an option that takes several. bench runs every combination.
 
   tailrace bench /scratch/me --writers 1,2,4,8,16 --files 1,4,8 --followers 1,4,16 \
       --placement contiguous,interleaved --size 1GiB          the figures of the ISPDC paper
   tailrace bench /scratch/me --engine posix,io_uring --direct off,on --queue-depth 8,32
 
-Results are in PREFIX.json and PREFIX.csv after every run.)";
+bench writes the results to PREFIX.json and PREFIX.csv after every run.)";
 
 }  // namespace
 
@@ -256,16 +256,18 @@ Command add_bench(CLI::App& program) {
     numbers("--writers", options->grid.writers, writer_range, "Number of writer threads");
     numbers("--files", options->grid.files, file_range, "Number of files that the leader writes");
     list("--placement", options->placements,
-         "append (the library does this), contiguous (eq. 1), interleaved (eq. 2)");
+         "append (as the library does), contiguous (eq. 1), interleaved (eq. 2)");
     list("--buffer", options->buffer_bytes, "Size of a buffer; a chunk has the same size");
     numbers("--buffers", options->grid.buffers, buffer_range, "Number of buffers");
-    list("--block", options->block_bytes, "Alignment of extents; 0: as the file system prefers");
+    list("--block", options->block_bytes, "Alignment of extents (0: as the file system prefers)");
     list("--engine", options->engines, "auto, posix or io_uring");
     numbers("--queue-depth", options->grid.queue_depths, queue_depth_range,
             "Requests in flight per writer (io_uring)");
     list("--direct", options->directs,
-         "Direct I/O: off, auto or on; or uncached: written through the page cache, and not kept there");
-    command->add_option("--repeat", options->repetitions, "Number of runs of each configuration, interleaved")
+         "Direct I/O: off, auto or on; uncached: through the page cache, but not kept there");
+    command
+        ->add_option("--repeat", options->repetitions,
+                     "Number of runs of each configuration (the configurations take turns)")
         ->transform(whole_number(1, 1000))
         ->capture_default_str();
     command->add_option("-o,--output", options->output, "Write the results to PREFIX.json and PREFIX.csv")

@@ -432,59 +432,59 @@ Exit run(const Options& options) {
 
 Command add_drain(CLI::App& program) {
     auto options = std::make_shared<Options>();
-    CLI::App* command =
-        program.add_subcommand("drain", "Finish what programs that have died had captured on this node");
+    CLI::App* command = program.add_subcommand(
+        "drain", "Finish the epochs that programs had captured on this node before they died");
     command->add_option("--local-dir,--local", options->local_dir,
-                        "The node-local tier (default: as a session finds it)");
+                        "The node-local tier (default: the one that a session would use)");
     command->add_option("--name", options->job, "Only this job's epochs (the setting `name`)");
     auto* wait = command->add_option(
         "--wait", options->wait,
-        "Go on until other nodes have written their share too, or a session has ended, for this "
-        "long at most: 90s, 5min");
+        "Wait for this time at most (90s, 5min) until other nodes have written their shares and sessions "
+        "have ended");
     auto* for_lost = command->add_option(
         "--for-lost", options->for_lost,
-        "Also write the share of a node that has not begun to after this time (0s, 30s), from "
-        "the copy that lies here of what it captured (redundancy = partner)");
+        "Also write the share of a node that has not begun it after this time (0s, 30s), from this "
+        "node's copy of its captured parts (redundancy = partner)");
     auto* newest_first = command->add_flag("--newest-first", options->newest_first,
-                                           "Write the newest epoch first, for when time is short");
-    auto* dry_run =
-        command->add_flag("--dry-run", options->dry_run, "Only say what there is, and for whom it waits");
+                                           "Write the newest epoch first, in case time is short");
+    auto* dry_run = command->add_flag("--dry-run", options->dry_run,
+                                      "Only say which epochs there are, and for which nodes they wait");
     auto* forget = command->add_option(
         "--forget", options->forget.shared_dir,
-        "Write nothing: remove what lies here for this shared directory, which is gone for good (without "
-        "--yes: only say what)");
+        "Write nothing: remove everything on this node that was captured for this shared directory, "
+        "which is gone for good (without --yes: only list it)");
     forget->excludes(wait)->excludes(for_lost)->excludes(newest_first)->excludes(dry_run);
     command->add_flag("--yes", options->forget.yes, "With --forget: remove it")->needs(forget);
-    command->add_flag("--force", options->forget.force, "With --forget: also if the directory is there")
+    command->add_flag("--force", options->forget.force, "With --forget: even if the directory exists")
         ->needs(forget);
     command->add_flag("--json", options->json, "Print one JSON document");
     command->footer(
-        "For a job script, after the program has died: an epoch that all ranks had captured is committed\n"
-        "without the program. Run it once on every node that the program ran on, at the same time or one\n"
-        "after the other. No node needs to reach another. Each writes its own share into the shared\n"
-        "directory, and the node that writes the last one commits the epoch. Captured parts stay, so that\n"
-        "the next session restores from them. That session would finish these epochs as well, on the same\n"
-        "nodes; drain does it before these nodes are gone.\n\n"
-        "It needs the node-local tier (as TAILRACE_LOCAL_DIR or the configuration file says, if the program\n"
-        "was told so) and the shared directory under its path. Everything else is in the plan records\n"
-        "beside the captured parts. An epoch without a plan record is left to the next session. Of epochs\n"
-        "that the program has kept on the nodes (shared_every, queue_policy) only the newest is committed.\n"
-        "A node's directory of another user is not trusted: it is skipped, and named.\n\n"
-        "If a node is lost, its epochs wait for it. Where nodes keep copies of each other's captured parts,\n"
-        "the node with the copy writes the share of the lost one, if told to (--for-lost). It locks that\n"
-        "share, so nothing is harmed if the node was only late. The shared file system must have locks.\n\n"
-        "What was captured for a shared directory that is gone for good stays on the nodes, and fails, "
-        "until\n"
-        "--forget removes it, on each node. No session restores it then. It is refused while a session, an\n"
-        "agent or another drain uses what is to go.\n\n"
-        "Exit status: 0 nothing is left to do, every epoch is committed or superseded by a newer one;\n"
-        "1 an epoch failed; 4 a session uses the directory; 5 this node has written its share, and other\n"
-        "nodes have to write theirs; 130 interrupted, the next drain goes on.\n\n"
+        "Use drain in a job script, after the program has died. It commits the epochs that all ranks had\n"
+        "captured, without the program. Run it once on every node on which the program ran, at the same\n"
+        "time or one after the other. No node needs to reach another. Each node writes its own share into\n"
+        "the shared directory, and the node that writes the last share commits the epoch. Captured parts\n"
+        "stay, so that the next session can restore from them. That session would also finish these\n"
+        "epochs, on the same nodes. drain does so before these nodes are gone.\n\n"
+        "drain needs the node-local tier and the shared directory under its path. If the program got its\n"
+        "node-local tier from TAILRACE_LOCAL_DIR or the configuration file, drain needs the same.\n"
+        "Everything else is in the plan records beside the captured parts. drain leaves an epoch without\n"
+        "a plan record to the next session. Of the epochs that the program has kept on the nodes\n"
+        "(shared_every, queue_policy) it commits only the newest. It skips a directory of another user,\n"
+        "and names it.\n\n"
+        "If a node is lost, its epochs wait for it. If another node keeps a copy of its captured parts,\n"
+        "--for-lost makes that node write the share of the lost one. It locks the share first, so no harm\n"
+        "is done if the node was only late. The shared file system must have locks.\n\n"
+        "Parts that were captured for a shared directory that is gone for good stay on the nodes, and\n"
+        "drain fails for them. --forget removes them, on each node. No session can restore them then.\n"
+        "--forget refuses while a session, an agent or another drain uses them.\n\n"
+        "Exit status: 0 nothing is left to do: every epoch is committed or superseded by a newer one; 1\n"
+        "an epoch has failed; 4 a session uses the directory; 5 this node has written its share, and\n"
+        "other nodes have to write theirs; 130 interrupted: the next drain goes on.\n\n"
         "  srun --ntasks-per-node=1 tailrace drain --wait 5min     in a Slurm job, after the program\n"
         "  srun ... tailrace drain --for-lost 30s                  ... if a node may be lost\n"
         "  mpiexec -ppn 1 tailrace drain --newest-first            with MPICH\n"
-        "  tailrace drain --dry-run                                what is there?\n"
-        "  tailrace drain --forget /scratch/run7 --yes             /scratch/run7 will not come back");
+        "  tailrace drain --dry-run                                only list the epochs\n"
+        "  tailrace drain --forget /scratch/run7 --yes             if /scratch/run7 is gone for good");
     return [options](Storage&) { return run(*options); };
 }
 

@@ -184,23 +184,22 @@ Command add_extract(CLI::App& program) {
     CLI::App* command = program.add_subcommand(
         "extract", "Write a rank's region, a global array as .npy, or the program's files");
     options->choice.add_to(*command, true);
-    command->add_option("--rank", options->rank, "Rank whose region, or whose files, to write")
+    command->add_option("--rank", options->rank, "Rank that saved the region or the files")
         ->transform(whole_number());
     command->add_option("--region", options->region, "Region to write, as raw bytes");
     command->add_option("--array", options->array, "Global array to write, as a NumPy .npy file");
     command->add_option("--box", options->box, "Part of the array: FROM:TO for each dimension");
-    command->add_flag("--files", options->files, "Write the files of the program, of all ranks or of one");
-    command->add_flag("--by-rank", options->by_rank, "With --files: a directory for each rank");
-    command->add_option("-o,--output", options->output, "File to write; with --files, directory to make")
+    command->add_flag("--files", options->files, "Write the program's files, those of all ranks or of one");
+    command->add_flag("--by-rank", options->by_rank, "With --files: write a directory for each rank");
+    command->add_option("-o,--output", options->output, "File to write; with --files, directory to create")
         ->required();
     command->add_flag("--force", options->force, "Replace the file if it exists");
-    command->add_flag("--json", options->json, "Print one JSON document about what was written");
+    command->add_flag("--json", options->json, "Print one JSON document that describes the output");
     command->footer(
-        "`tailrace show` lists the names. The file appears complete and checked, or not at all. Either end\n"
-        "of a box's range may be left out (:10, 5:, :). One number selects one index. With --files a new\n"
-        "directory has the files under their names; if ranks used the same, each rank's are in rank00000 "
-        "and\n"
-        "so on.\n\n"
+        "`tailrace show` lists the names. The file appears complete and checked, or not at all. Either\n"
+        "end of a box's range may be left out (:10, 5:, :). One number selects one index. With --files a\n"
+        "new directory has the files under their names. If ranks have used the same name, the files of\n"
+        "each rank are in a directory such as rank00003.\n\n"
         "  tailrace extract /scratch/run7 1200 --array density -o density.npy\n"
         "  tailrace extract /scratch/run7 newest --array density --box 0:64,:,32 -o slice.npy\n"
         "  tailrace extract /scratch/run7 newest --rank 3 --region particles -o particles.bin\n"

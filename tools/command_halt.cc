@@ -72,7 +72,7 @@ Exit show(const Options& options, Storage& storage) {
     }
     const auto note = halt_note(storage, options.directory);
     print(note ? printable(*note) + "\n"
-               : fmt::format("nobody has asked for a halt in {}; say when: --now, --after N or --at TIME\n",
+               : fmt::format("there is no order to halt in {}; give one with --now, --after N or --at TIME\n",
                              printable(options.directory)));
     return exit_ok;
 }
@@ -83,10 +83,10 @@ Exit cancel(const Options& options, Storage& storage) {
     if (options.json)
         print_json({{"directory", options.directory}, {"cancelled", removed.ok()}});
     else
-        print(removed.ok()
-                  ? "the order is taken back, unless a session has found it: a program that was told "
-                    "to stop is not told otherwise\n"
-                  : "nobody has asked for a halt\n");
+        print(removed.ok() ? "the order is cancelled, unless a session has found it: a program that has been "
+                             "told to stop "
+                             "still stops\n"
+                           : "there is no order to halt\n");
     return exit_ok;
 }
 
@@ -128,7 +128,7 @@ Exit run(const Options& options, Storage& storage) {
                       : *used
                           ? "A session uses the directory; it looks for the order about once a second, while "
                             "its program asks should_stop"
-                          : "No session uses the directory now; the next one takes the order up"));
+                          : "No session uses the directory now; the next one will obey the order"));
     return exit_ok;
 }
 
@@ -138,29 +138,27 @@ Command add_halt(CLI::App& program) {
     auto options = std::make_shared<Options>();
     CLI::App* command = program.add_subcommand("halt", "Ask a running job to save once more and stop");
     command->add_option("DIR", options->directory, "The job's shared directory")->required();
-    auto* now = command->add_flag("--now", options->now, "At its next steps");
-    auto* after = command->add_option("--after", options->after, "After this many saves from now on")
+    auto* now = command->add_flag("--now", options->now, "Stop at one of the next steps");
+    auto* after = command->add_option("--after", options->after, "Stop after this many saves from now on")
                       ->transform(whole_number(0, most_saves));
     auto* at = command->add_option(
-        "--at", options->at, "At this time: 18:00, 2026-11-24T18:00 (with a Z: UTC), or seconds since 1970");
-    auto* cancel = command->add_flag("--cancel", options->cancel, "Take the order back");
+        "--at", options->at,
+        "Stop at this time: 18:00, 2026-11-24T18:00 (local time, or UTC with a Z), or seconds since 1970");
+    auto* cancel = command->add_flag("--cancel", options->cancel, "Cancel the order");
     now->excludes(after)->excludes(at)->excludes(cancel);
     after->excludes(at)->excludes(cancel);
     at->excludes(cancel);
     command->add_flag("--json", options->json, "Print one JSON document");
     command->footer(
-        "The order is the file tailrace.halt in DIR. A session on DIR finds it if its program asks\n"
-        "tailrace_should_stop (in Python session.should_stop()): all ranks are told at the same step, and "
-        "the\n"
-        "program saves and ends. The session then removes the file, so the next run goes on. An order that "
-        "is\n"
-        "not due when a job ends holds for the next one; then --after counts anew.\n\n"
-        "Run the command as the user of the job: the files of others are not obeyed. Without --now, "
-        "--after,\n"
-        "--at or --cancel it says what was asked for.\n\n"
+        "The order is the file tailrace.halt in DIR. A session on DIR finds it if its program calls\n"
+        "tailrace_should_stop (in Python session.should_stop()). All ranks learn of it at the same step,\n"
+        "and the program saves and ends. The session then removes the file, so the next run goes on. If\n"
+        "the order is not due before a job ends, it holds for the next job, and --after counts anew.\n\n"
+        "Run the command as the user of the job, because a session does not obey files of other users.\n"
+        "Without --now, --after, --at or --cancel, the command shows the current order.\n\n"
         "  tailrace halt /scratch/run7 --now            before maintenance\n"
         "  tailrace halt /scratch/run7 --at 18:00       before the batch queue closes\n"
-        "  tailrace halt /scratch/run7 --after 1        right behind the next save of the program's own\n"
+        "  tailrace halt /scratch/run7 --after 1        right after the program's next save\n"
         "  tailrace halt /scratch/run7 --cancel");
     return [options](Storage& storage) { return run(*options, storage); };
 }

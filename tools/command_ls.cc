@@ -175,23 +175,25 @@ Command add_ls(CLI::App& program) {
     command->add_option("--job", options->job, "Only this job's epochs");
     command
         ->add_option("--local-dir", options->local_dirs,
-                     "Look for newer epochs in this node-local tier too; may be repeated")
+                     "Also look for newer epochs in this node-local tier; may be repeated")
         ->allow_extra_args(false);
     command->add_flag("--json", options->json, "Print one JSON document");
     command->footer(
-        "STATE: complete: the epoch can be restored. captured: it is in a node-local tier. protected: nodes "
-        "keep\n"
-        "copies or parity of it for each other (setting redundancy), as far as this node tells. incomplete: "
-        "a\n"
-        "file or slot is missing, because the epoch was never committed or has lost a file since. damaged:\n"
-        "something is there, but wrong. replaced: a later run saved the same epoch again. left behind: a\n"
-        "later run went back to an older epoch and on from there; a restore of the newest takes the later\n"
-        "run's. FILES: files that exist / files that belong to the epoch. A directory without epochs is not\n"
-        "an error: standard error says so, and the exit status is 0.\n\n"
+        "STATE:\n"
+        "  complete     the epoch can be restored\n"
+        "  captured     the epoch is in a node-local tier\n"
+        "  protected    nodes keep copies or parity of it, as far as this node knows (redundancy)\n"
+        "  incomplete   a file or slot is missing: the epoch was never committed, or has lost a file since\n"
+        "  damaged      something is there, but wrong\n"
+        "  replaced     a later run has saved the same epoch again\n"
+        "  left behind  a later run has gone back to an older epoch, and on from there: a restore of\n"
+        "               the newest epoch takes the later run's\n"
+        "FILES: files that exist / files that belong to the epoch.\n"
+        "A directory without epochs is not an error: standard error says so, and the exit status is 0.\n\n"
         "A note names each newer epoch that lies only in a node-local tier, as far as this node and the\n"
-        "records of sessions tell, and how to bring it here. A copy of the directory does not contain such "
-        "an\n"
-        "epoch. Another note says that somebody has asked the job to stop (tailrace halt).\n\n"
+        "records of sessions know, and says how to bring it here. A copy of the directory does not\n"
+        "contain such an epoch. Another note says that somebody has asked the job to stop (tailrace\n"
+        "halt).\n\n"
         "  tailrace ls /scratch/run7\n"
         "  tailrace ls --json /scratch/run7 | jq '.epochs[] | select(.state == \"complete\") | .epoch'");
     return [options](Storage& storage) { return run(*options, storage); };

@@ -185,23 +185,22 @@ Exit run(const Options& options, Storage& storage) {
 
 Command add_prune(CLI::App& program) {
     auto options = std::make_shared<Options>();
-    CLI::App* command = program.add_subcommand("prune", "Remove old epochs (without --yes: only say which)");
+    CLI::App* command = program.add_subcommand("prune", "Remove old epochs (without --yes: only list them)");
     command->add_option("DIR", options->choice.directory, "Directory with the checkpoint's files")
         ->required();
-    command->add_option("--job", options->choice.job,
-                        "Job name, where the directory holds several jobs' files");
-    command->add_option("--keep", options->keep, "Number of complete epochs to keep, the newest ones")
+    command->add_option("--job", options->choice.job, "Job name, if the directory holds several jobs' files");
+    command->add_option("--keep", options->keep, "Number of complete epochs to keep: the newest ones")
         ->transform(whole_number(1, UINT32_MAX));
     command->add_option("--older-than", options->older_than,
                         "Remove only older epochs: 90s, 15min, 12h, 7d, 2w");
-    command->add_flag("--leftovers", options->leftovers, "Also remove epochs that were never completed");
+    command->add_flag("--leftovers", options->leftovers, "Also remove incomplete epochs of any age");
     command->add_flag("--yes", options->yes, "Remove them");
     command->add_flag("--json", options->json, "Print one JSON document");
     command->footer(
-        "The newest epoch that can be restored always stays. It is read as a whole before anything is\n"
-        "removed. Damaged and unreadable epochs stay, too. The remains of an epoch that has lost files are\n"
-        "removed if a whole epoch of its age would be. With --keep and --older-than, an epoch must match\n"
-        "both. prune refuses to remove anything while a session holds the directory.\n\n"
+        "The newest epoch that can be restored always stays. prune reads all of it before it removes\n"
+        "anything. Damaged and unreadable epochs stay, too. If an epoch has lost files, prune removes its\n"
+        "remains if it would remove a complete epoch of that age. With --keep and --older-than, an epoch\n"
+        "must match both. prune refuses to remove anything while a session holds the directory.\n\n"
         "  tailrace prune /scratch/run7 --keep 5\n"
         "  tailrace prune /scratch/run7 --keep 2 --older-than 7d --leftovers --yes");
     return [options](Storage& storage) { return run(*options, storage); };

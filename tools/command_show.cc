@@ -379,8 +379,7 @@ Exit run(const Options& options, Storage& storage) {
 
 Command add_show(CLI::App& program) {
     auto options = std::make_shared<Options>();
-    CLI::App* command =
-        program.add_subcommand("show", "Show what an epoch holds, or what one file says about itself");
+    CLI::App* command = program.add_subcommand("show", "Show the contents of an epoch, or of one file");
     command
         ->add_option("DIR|FILE", options->choice.directory,
                      "Directory with the checkpoint's files, or one file")

@@ -239,7 +239,7 @@ Exit run(Options& options, Storage& storage) {
 constexpr const char* footer = R"(  tailrace tune /scratch/me --time 5min --size 1GiB
   TAILRACE_CONFIG=tailrace.toml mpiexec ./program
 
-Measures on the node it is started on: start it on a compute node.)";
+tune measures on the node on which it is started, so start it on a compute node.)";
 
 }  // namespace
 
@@ -256,12 +256,12 @@ Command add_tune(CLI::App& program) {
     command->add_option("--files", options->load.common.files, "Number of files that the leader writes")
         ->transform(whole_number(file_range.least, file_range.most))
         ->capture_default_str();
-    command->add_option("--time", options->budget, "How long to search, such as 90s or 5min")
+    command->add_option("--time", options->budget, "Time for the search, such as 90s or 5min")
         ->capture_default_str();
-    command->add_option("--most-writers", options->most_writers, "Greatest number of writer threads")
+    command->add_option("--most-writers", options->most_writers, "Largest number of writer threads")
         ->transform(whole_number(writer_range.least, writer_range.most))
         ->capture_default_str();
-    command->add_option("--memory", options->memory, "Most memory for buffers")
+    command->add_option("--memory", options->memory, "Largest amount of memory for buffers")
         ->capture_default_str()
         ->type_name("SIZE");
     command->add_option("-o,--output", options->output, "The configuration file")

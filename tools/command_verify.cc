@@ -186,10 +186,10 @@ Command add_verify(CLI::App& program) {
     options->choice.add_to(*command, false);
     command->add_flag("--json", options->json, "Print one JSON document");
     command->footer(
-        "Without EPOCH, every epoch in the directory is read. An epoch that was never committed counts as a\n"
-        "failure. verify names every damaged place (file, offset, rank and region), and every array that\n"
-        "cannot be assembled from what the ranks saved of it. Exit status 0 means that a restore will get\n"
-        "exactly the bytes that were saved.\n\n"
+        "Without EPOCH, verify reads every epoch in the directory. An epoch that was never committed\n"
+        "counts as a failure. verify names every damaged place (file, offset, rank and region), and every\n"
+        "array that cannot be assembled from the ranks' pieces. Exit status 0 means that a restore will\n"
+        "get exactly the bytes that were saved.\n\n"
         "  tailrace verify /scratch/run7 newest && sbatch continue.sh\n"
         "  tailrace verify model.tailrace");
     return [options](Storage& storage) { return run(*options, storage); };

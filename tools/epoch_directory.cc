@@ -24,7 +24,7 @@ Result<uint64_t> parse_epoch(std::string_view text) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
     if (error != std::errc() || end != text.data() + text.size())
         return Status(Code::invalid_argument,
-                      fmt::format("EPOCH: '{}' is no epoch: give its number, or 'newest'", text));
+                      fmt::format("EPOCH: '{}' is not an epoch: give its number, or 'newest'", text));
     return number;
 }
 
@@ -132,7 +132,7 @@ Result<ListedEpoch> choose_epoch(Storage& storage, const EpochChoice& choice) {
     const std::string of_run = choice.run ? fmt::format(" of run {}", *choice.run) : "";
     if (number)
         return Status(Code::not_found,
-                      fmt::format("there is no epoch {}{} in '{}'; `tailrace ls` shows those there are",
+                      fmt::format("there is no epoch {}{} in '{}'; `tailrace ls` lists those that exist",
                                   *number, of_run, choice.directory));
     const std::string newest_one =
         passed_over.empty() ? "" : fmt::format("; the newest attempt: {}", passed_over.front().why.message());

@@ -33,7 +33,7 @@ Result<std::vector<RankFiles>> find_files(EpochReader& reader, std::optional<uin
     }
     if (!found.empty()) return found;
     return Status(Code::not_found,
-                  fmt::format("{}{} has no files of the program; `tailrace show` says what it has",
+                  fmt::format("{}{} has no files of the program; `tailrace show` shows its contents",
                               rank ? fmt::format("rank {} of ", *rank) : "", to_string(reader.key())));
 }
 
@@ -52,7 +52,7 @@ Status check_place(const std::string& directory) {
     if (lstat(directory.c_str(), &there) == 0)
         return Status(
             Code::already_exists,
-            fmt::format("'{}' exists already, and was left as it is: name a directory that does not",
+            fmt::format("'{}' exists already, and was left as it is: name a directory that does not exist",
                         directory));
     if (errno == ENOENT) return {};
     return errno_status(errno, fmt::format("looking at '{}'", directory));
@@ -79,7 +79,7 @@ Status sync_directories(const std::string& root) {
 Status explained(const Status& failure, const std::string& path) {
     if (failure.code() != Code::already_exists) return Status(Code::io_error, failure.message());
     return Status(Code::io_error,
-                  fmt::format("'{}' is there: a run that was killed has left it; remove it", path));
+                  fmt::format("'{}' exists: a run that was killed has left it; remove it", path));
 }
 
 }  // namespace

@@ -76,10 +76,12 @@ void print_document(const ForgetOptions& options, const HeldForDirectory& held) 
 // Why nothing is to be removed. ok: nothing speaks against it.
 Status refusal(const ForgetOptions& options, const Status& found_there, const Status& locked) {
     if (found_there.ok() && !options.force)
-        return Status(Code::already_exists,
-                      fmt::format("{} is there: the next session, or `tailrace drain`, brings there what was "
-                                  "captured. If it is to be lost all the same, add --force",
-                                  options.shared_dir));
+        return Status(
+            Code::already_exists,
+            fmt::format(
+                "{} exists: the next session, or `tailrace drain`, brings the captured epochs there. To lose "
+                "them anyway, add --force",
+                options.shared_dir));
     return locked.with_context("a session, an agent or another drain may need it");
 }
 
@@ -93,7 +95,7 @@ Exit forget(const ForgetOptions& options, const std::string& local_dir, Storage&
         auto again = find_held(local, local_dir, options.shared_dir, options.job);
         if (!again.ok()) return report(again.status());
         if (again->directories != held->directories)
-            return report(Status(Code::busy, "nothing was removed: what lies here has just changed"));
+            return report(Status(Code::busy, "nothing was removed: the data here has just changed"));
         held = std::move(again);
     }
     for (const auto& sentence : held->skipped)
@@ -119,15 +121,15 @@ Exit forget(const ForgetOptions& options, const std::string& local_dir, Storage&
         what += fmt::format(", {} directories of the program's files", sets);
     const auto shared_dir = printable(options.shared_dir);
     if (held->directories.empty())
-        print(fmt::format("nothing lies in {} for {}\n", printable(local_dir), shared_dir));
+        print(fmt::format("nothing in {} was captured for {}\n", printable(local_dir), shared_dir));
     else if (options.yes)
-        print(fmt::format("removed what lay here for {}: {}\n", shared_dir, what));
+        print(fmt::format("removed the data captured for {}: {}\n", shared_dir, what));
     else
         print(fmt::format(
-            "would remove what lies here for {}: {}; nothing was removed: add --yes to remove it\n",
+            "would remove the data captured for {}: {}; nothing was removed: add --yes to remove it\n",
             shared_dir, what));
     if (!there.ok() && there.code() != Code::not_found)
-        std::fprintf(stderr, "tailrace: whether %s is gone is not known: %s\n", shared_dir.c_str(),
+        std::fprintf(stderr, "tailrace: it is unknown whether %s is gone: %s\n", shared_dir.c_str(),
                      printable(there.message()).c_str());
     if (!refused.ok())
         std::fprintf(stderr, "tailrace: --yes will be refused: %s\n", printable(refused.message()).c_str());

@@ -56,10 +56,11 @@ void find_kept_sets(Storage& storage, const std::string& directory, const std::s
 std::string kept_text(const std::vector<KeptSet>& sets) {
     std::string text;
     for (const KeptSet& set : sets)
-        text += fmt::format("{} by {} in the set of {}, which survives the loss of {}; here lies what {} {}",
-                            text.empty() ? "protected" : "; and", to_string(set.redundancy),
-                            text_of(set.nodes), counted(set.redundancy.losses, "node"), text_of(set.keepers),
-                            set.keepers.size() == 1 ? "keeps" : "keep");
+        text += fmt::format(
+            "{} by {} in the set of {}, which survives the loss of {}; here lies the data that {} {}",
+            text.empty() ? "protected" : "; and", to_string(set.redundancy), text_of(set.nodes),
+            counted(set.redundancy.losses, "node"), text_of(set.keepers),
+            set.keepers.size() == 1 ? "keeps" : "keep");
     return text;
 }
 

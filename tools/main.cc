@@ -1,6 +1,5 @@
 // tailrace: lists, shows, verifies, extracts and prunes checkpoints, asks jobs to stop, and measures file
-// systems. See
-// docs/man/tailrace.1.
+// systems. See docs/man/tailrace.1.
 #include <fmt/format.h>
 #include <tailrace.h>
 
@@ -26,25 +25,25 @@ namespace tailrace::internal::tool {
 namespace {
 
 constexpr const char* examples = R"(Examples:
-  tailrace ls /scratch/run7                      which epochs are there, and are they complete
-  tailrace show /scratch/run7 newest             what the newest one holds
-  tailrace verify /scratch/run7                  read everything, check every checksum
+  tailrace ls /scratch/run7                      list the epochs, and say which are complete
+  tailrace show /scratch/run7 newest             show the contents of the newest epoch
+  tailrace verify /scratch/run7                  read everything, and check every checksum
   tailrace extract /scratch/run7 1200 --array density --box 0:64,0:64,32:33 -o slice.npy
-  tailrace prune /scratch/run7 --keep 5          what would go; add --yes to remove it
-  tailrace halt /scratch/run7 --at 18:00         ask the job to save once more then, and stop
-  tailrace drain --wait 5min                     after a program's death: finish what it had captured
-  tailrace config > tailrace.toml                a configuration file to start from
-  tailrace bench /scratch/me --writers 1,4,8     how fast one leader writes there
-  tailrace tune /scratch/me --time 5min          find settings for it, into tailrace.toml
-  tailrace convert ckpt/step-100 model.safetensors   from one format into another
-  tailrace run -- mpiexec -n 16 ./simulation     and start it again when it dies
-  tailrace profile -- python train.py            what its checkpoints do to the file system
+  tailrace prune /scratch/run7 --keep 5          list the epochs to remove; --yes removes them
+  tailrace halt /scratch/run7 --at 18:00         ask the job to save once more at 18:00, and stop
+  tailrace drain --wait 5min                     finish the captured epochs of a program that has died
+  tailrace config > tailrace.toml                write a configuration file to start from
+  tailrace bench /scratch/me --writers 1,4,8     measure how fast one leader writes there
+  tailrace tune /scratch/me --time 5min          find settings for it, and write tailrace.toml
+  tailrace convert ckpt/step-100 model.safetensors   convert from one format to another
+  tailrace run -- mpiexec -n 16 ./simulation     run it, and start it again when it dies
+  tailrace profile -- python train.py            show what its checkpoints do to the file system
   tailrace report tailrace-bench.json /scratch/run7   draw results and records as an HTML page
 
 Exit status: 0 success; 1 something is damaged or incomplete; 2 wrong usage; 3 not found;
-4 the system or a running session refused; 5 other nodes are needed; 130 interrupted;
-profile, run: the command's own.
-`tailrace COMMAND --help` has each command's options.)";
+4 the system or a running session refused; 5 other nodes are needed; 130 interrupted.
+profile and run exit with the status of their command.
+`tailrace COMMAND --help` lists the options of a command.)";
 
 std::string last_reported;
 

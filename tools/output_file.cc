@@ -29,7 +29,7 @@ Result<std::unique_ptr<OutputFile>> OutputFile::create(const std::string& path, 
     std::unique_ptr<OutputFile> file(new OutputFile(path));
     // The name may be taken by somebody else's link or file. It is removed, never written through.
     if (unlink(file->partial_.c_str()) != 0 && errno != ENOENT)
-        return errno_status(errno, fmt::format("removing what lies at '{}'", file->partial_));
+        return errno_status(errno, fmt::format("removing '{}'", file->partial_));
     file->descriptor_ =
         open(file->partial_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (file->descriptor_ < 0) {

@@ -36,7 +36,7 @@ const std::vector<PythonProgram>& python_programs() {
          "Python 3.10 or newer"},
         // Python, because it starts and watches other programs, and users may want to read what it
         // does.
-        {"run", "Run a program, and start it again on the nodes that are left when it dies",
+        {"run", "Run a program, and when it dies, start it again on the nodes that are left",
          "Python 3.10 or newer", true, true},
         // Python, because the plotting libraries are Python's.
         {"report", "Draw results of bench, tune and profile, and records of sessions, as an HTML page",

@@ -1,13 +1,12 @@
-// How a session and the agent process of its node meet.
+// The connections between a session and the agent process of its node.
 //
-// The agent process finishes epochs whose programs have died (agent_process/agent_process.h). It may
-// be at work on an earlier run's epochs, and hold the locks that a session needs, when the program
-// starts again. So a session first asks the agent to let go, and tells it when it has its locks
-// (AgentLink).
+// The agent process finishes epochs whose programs have died (agent_process/agent_process.h). When the
+// program starts again, the agent may still work on an earlier run's epochs, and hold the locks that the
+// session needs. So a session first asks the agent to let go of its locks. It tells the agent when it has
+// its own locks (AgentLink).
 //
-// If the agents of all nodes reach each other, they can also carry the session's epochs while the
-// program lives. Then every rank has an AgentLine to its node's agent, for messages of
-// carrier/line_messages.h.
+// If the agents of all nodes reach each other, they can also carry the session's epochs while the program
+// lives. Then every rank has an AgentLine to its node's agent, for messages of carrier/line_messages.h.
 #pragma once
 
 #include <chrono>

@@ -1,21 +1,21 @@
-// CommitChecks: what a node's background finds out about an epoch before it may be committed. No
+// CommitChecks: the checks of a node's background before an epoch may be committed. They ensure that no
 // epoch is committed, or kept, that cannot be restored.
 //
-//   1. The root has every node's digest (NodeCaptured). If the combined digest is that of the last
-//      epoch that was found good, this epoch is good, too. So a program that registers the same
-//      arrays as before pays 16 bytes for each node and epoch.
-//   2. Otherwise the root asks all agents. Each agent reads the tables of its node's parts in a
-//      thread of its own, adds what the two branches below it answer, and passes that on. Node n
-//      stands below node (n - 1) / 2. So the root receives two answers, whatever the number of
-//      nodes.
-//   3. The root judges (read/array_judge.h). It asks another question, or has the verdict. If the
-//      verdict is bad, the epoch fails and its captured parts are removed.
-//   4. Beside the flush, every agent reads its node's captured parts, compares their checksums, and
-//      tells the root. If a part is not sound, the epoch fails as well.
-//   5. When the verdict is good and all nodes' parts are sound, the root lets every agent's leaders
-//      write their slots (RootLedger, MayCommit).
+//   1. The root has every node's digest (NodeCaptured). If the combined digest is that of the last good
+//      epoch, this epoch is good, too. So a program that registers the same arrays as before pays 16
+//      bytes for each node and epoch.
+//   2. Otherwise the root asks all agents. Each agent reads the tables of its node's parts in a thread of
+//      its own, adds the answers of the two branches below it, and passes the sum on. Node n stands below
+//      node (n - 1) / 2. So the root receives two answers, for any number of nodes.
+//   3. The root judges (read/array_judge.h). It asks another question, or has the verdict. If the verdict
+//      is bad, the epoch fails and its captured parts are removed.
+//   4. During the flush, every agent reads its node's captured parts, compares their checksums, and tells
+//      the root. If a part is not sound, the epoch fails as well.
+//   5. When the verdict is good and all nodes' parts are sound, the root lets every agent's leaders write
+//      their slots (RootLedger, MayCommit).
 //
-// Questions end with their epoch: then nobody answers any more, and what was gathered is dropped.
+// When an epoch ends, its questions end, too: no agent answers any more, and the answers gathered so far
+// are dropped.
 //
 // Only the agent's thread calls, except begin() and finish().
 #pragma once

@@ -1,8 +1,8 @@
-// EpochFinisher: the work at the root, in the shared directory, that follows the end of a flush. It
-// gives committed epochs their final names, removes older ones as keep_shared says, and removes
-// what failed flushes have left.
+// EpochFinisher: the root's work in the shared directory after the end of a flush. It gives committed
+// epochs their final names, removes older epochs as keep_shared says, and removes the files of failed
+// flushes.
 //
-// Two threads do this. One only gives names, because a program that waits for an epoch must not
+// Two threads do this. One of them only gives names, because a program that waits for an epoch must not
 // wait for the removal of an old one.
 //
 // Any thread may call any member.

@@ -1,5 +1,5 @@
-// What every node's background does with its flushes, whether its ranks communicate by messages or by
-// collective calls.
+// Functions that every node's background needs for its flushes, whether its ranks communicate by messages
+// or by collective calls.
 #pragma once
 
 #include <functional>

@@ -5,8 +5,8 @@
 // The way of an epoch:
 //   1. Every rank of the node calls captured() or sends Captured. The NodeLedger collects these,
 //      and NodeCaptured goes to the root.
-//      With setting redundancy, the node's set then makes its protect objects (protect/protector.h),
-//      and NodeProtected goes to the root. When all nodes have said so, the root sends EpochProtected.
+//      With the setting redundancy, the node's set then makes its protect objects (protect/protector.h),
+//      and NodeProtected goes to the root. When all nodes have sent it, the root sends EpochProtected.
 //   2. After that the flush starts: at once with queue policy wait, otherwise on the root's Decision.
 //   3. When all nodes have captured the epoch and it can be restored (CommitChecks), the
 //      root sends MayCommit.
@@ -15,12 +15,12 @@
 //      send it to their ranks.
 // A rank hears that an epoch has ended only after the aggregator has let go of its captured part.
 //
-// Besides, agents carry the answers to should_save and should_stop (node_agent_answers.cc).
+// Agents also carry the answers to should_save and should_stop (node_agent_answers.cc).
 //
 // When the transport fails in the background of any node, the background ends for the whole job,
 // because no epoch could reach the shared tier any more. The agent that notices gives up its
 // flushes and tells the root. The root tells the other agents, and every agent tells its ranks. So
-// nobody waits for news that cannot come (node_agent_failed.cc).
+// no rank waits for news that cannot come (node_agent_failed.cc).
 //
 // The program's threads may call the public members.
 #pragma once

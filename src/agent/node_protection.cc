@@ -103,7 +103,7 @@ void remove_protection(const JobContext& context, EpochKey key) {
     const auto removed = context.local->remove(
         protect_path(context.tier.directory(context.node), context.config.name, key, context.node));
     if (!removed.ok() && removed.code() != Code::not_found)
-        log(LogLevel::warning, "what this node keeps of {} for others could not be removed: {}",
+        log(LogLevel::warning, "the protect object of {} on this node could not be removed: {}",
             to_string(key), removed.message());
 }
 

@@ -1,4 +1,4 @@
-// NodeProtection: what a node's background does with its Protector.
+// The functions that connect a node's background with its Protector (protect/protector.h).
 #pragma once
 
 #include <functional>

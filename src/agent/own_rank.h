@@ -1,8 +1,8 @@
-// OwnRank: how a node agent tells the rank that it counts as its own, its node's representative, what
-// becomes of its epochs. Other ranks of the node are told by messages.
+// OwnRank: the interface by which a node agent tells its own rank, which is the node's representative,
+// what becomes of its epochs. The agent tells the other ranks of the node by messages.
 //
-// The rank may be a thread of the agent's process (LocalRank), or a program whose epochs a process
-// of its own carries (carrier/carried_node.h).
+// The rank may be a thread of the agent's process (LocalRank), or a program whose epochs a process of its
+// own carries (carrier/carried_node.h).
 #pragma once
 
 #include "ledger/agent_messages.h"

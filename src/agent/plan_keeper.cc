@@ -23,7 +23,8 @@ void remove_or_warn(Storage& storage, const std::string& path) {
 
 void PlanKeeper::begin(Priority priority) {
     writing_.begin("tailrace plans", priority, [] {
-        log(LogLevel::warning, "plan records may be missing or stay: {}", caught_status().message());
+        log(LogLevel::warning, "plan records may be missing, or may not have been removed: {}",
+            caught_status().message());
     });
     // The thread has a copy, because epochs may end before it has looked.
     writing_.add([this, spared = recovered_] { remove_old(spared); });
@@ -107,8 +108,8 @@ void PlanKeeper::write_if_known(EpochKey key) {
             if (written.ok() || failed_) return;
             failed_ = true;
             log(LogLevel::warning,
-                "the plan record of {} could not be written, so the epoch can be finished only by this "
-                "program or the next session: {}",
+                "the plan record of {} could not be written, so only this program or the next session can "
+                "finish the epoch: {}",
                 to_string(record.key), written.message());
         });
     }

@@ -1,24 +1,23 @@
-// PlanKeeper: keeps the plan records (format/plan_record.h) of this node's epochs, beside their
-// captured parts. With its record, the node's share of an epoch can be written although the program
-// has died.
+// PlanKeeper: keeps the plan records (format/plan_record.h) of this node's epochs, beside their captured
+// parts. With its record, the node's share of an epoch can be written after the program has died.
 //
-// A record is written when three things are known: whether this node flushes the epoch, what every node
-// of its group brings, and that the epoch's arrays fit together. It is removed when the epoch has been
-// committed, or can never be. It stays if the epoch has failed while all of its parts lie in the
-// node-local tiers.
+// A record is written when three things are known: this node flushes the epoch; which data every node of
+// its group has; and the epoch's arrays fit together. It is removed when the epoch has been committed, or
+// can never be committed. It stays if the epoch has failed while all of its parts lie in the node-local
+// tiers.
 //
-// An epoch that is kept in the node-local tier gets a record, too, by another name: it counts if it is
-// the newest one when the program has died (drain/recorded_epochs.h). It is removed when a newer epoch is
-// committed, and by the session when the captured parts go.
+// An epoch that is kept in the node-local tier gets a record, too, by another name. This record counts if
+// the epoch is the newest one when the program has died (drain/recorded_epochs.h). It is removed when a
+// newer epoch is committed, and by the session when it removes the captured parts.
 //
-// Where this node keeps a copy of what another node has captured (setting redundancy), it can write that
-// node's share as well, if it knows the other's record. That follows from its own if both nodes are of
-// one group. Otherwise the keeper writes it beside the copy, under the same conditions.
+// If this node keeps a copy of another node's captured parts (setting redundancy), it can also write that
+// node's share, if it has that node's record. If both nodes are in one group, this record follows from
+// its own. Otherwise the keeper writes it beside the copy, under the same conditions.
 //
-// An epoch does not fail because its record could not be written. The log says so once.
+// If a record cannot be written, the epoch does not fail, and the log says so once.
 //
-// Files are read and written in a thread of the keeper's own. Only the background's thread calls
-// the members.
+// Files are read and written in a thread of the keeper's own. Only the background's thread calls the
+// members.
 #pragma once
 
 #include <map>

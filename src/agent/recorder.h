@@ -1,9 +1,9 @@
-// Recorder: writes what the background did where people can read it afterwards. At rank 0's node it
-// keeps the job's record (record/records.h). Every node writes a trace if the configuration asks
+// Recorder: records the work of the background, so that people can read about it afterwards. At rank 0's
+// node it keeps the job's record (record/records.h). Every node writes a trace if the configuration asks
 // for it.
 //
-// The agent brings news, which costs it a lock and a copy. A thread of the recorder's own writes.
-// If a record cannot be written, the log says so once, and nothing else changes.
+// The agent brings news, at the cost of a lock and a copy. A thread of the recorder's own writes. If a
+// record cannot be written, the log says so once, and nothing else changes.
 //
 // Any thread may call the members.
 #pragma once

@@ -58,7 +58,7 @@ class SocketLine final : public AgentLine {
         if (!message) return std::optional<std::vector<std::byte>>();
         auto* bytes = std::get_if<LineBytes>(&*message);
         if (bytes == nullptr)
-            return Status(Code::transport, "the agent has said on a line what does not belong there");
+            return Status(Code::transport, "the agent has sent a message that does not belong on a line");
         return std::optional(std::move(bytes->bytes));
     }
 
@@ -104,7 +104,7 @@ class SocketDoor final : public AgentDoor {
                                                   local_dir, longest_wait.count()));
         const auto* may_open = std::get_if<MayOpen>(&*answer);
         if (may_open == nullptr)
-            return Status(Code::transport, fmt::format("the agent of {} gave a wrong answer", local_dir));
+            return Status(Code::transport, fmt::format("the agent of {} gave an invalid answer", local_dir));
         return std::unique_ptr<AgentLink>(
             std::make_unique<SocketLink>(std::move(connection), may_open->carries));
     }

@@ -182,7 +182,8 @@ bool AgentProcess::attempt(const std::function<void()>& work) {
     const Status done = catching(work);
     if (done.ok()) return true;
     if (std::exchange(thrown_, done.code()) != done.code())
-        log(LogLevel::warning, "the agent has failed in something, and goes on: {}", done.message());
+        log(LogLevel::warning, "an operation of the agent has failed, and the agent goes on: {}",
+            done.message());
     return false;
 }
 
@@ -355,7 +356,8 @@ void AgentProcess::say_skipped(const std::vector<std::string>& sentences) {
         if (!said_.insert(sentence).second) continue;
         log(LogLevel::info, "{}", sentence);
         if (said_.size() == most_said)
-            log(LogLevel::info, "directories that are skipped are not named any more, after {}", most_said);
+            log(LogLevel::info, "further directories that are skipped are not named, after the first {}",
+                most_said);
     }
 }
 
@@ -380,7 +382,7 @@ void AgentProcess::pass(NodeDrain::Order order) {
             if (unusable.empty()) return;
             const size_t more = unusable.size() - 1;
             found.failed = fmt::format("{} cannot be used{}", unusable.front(),
-                                       more > 0 ? fmt::format(", nor {} more", more) : "");
+                                       more > 0 ? fmt::format(" (and {} more)", more) : "");
         };
         const auto pass_over = [&](const std::string& directory) {
             return drain.pass(

@@ -47,7 +47,7 @@ Status check_peer(const Descriptor& socket) {
     if (peer.uid == geteuid()) return {};
     return Status(
         Code::failed_state,
-        fmt::format("at the other end of the agent's socket is {}, who is not trusted", user_text(peer.uid)));
+        fmt::format("{}, at the other end of the agent's socket, is not trusted", user_text(peer.uid)));
 }
 
 Status gone() {

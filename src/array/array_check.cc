@@ -88,7 +88,7 @@ std::string gap_sentence(std::string_view name, std::span<const RankPiece> piece
     }
     const std::string near =
         nearest == nullptr
-            ? fmt::format("that of rank {} and all others are empty", pieces.front().rank)
+            ? fmt::format("the pieces of rank {} and of all others are empty", pieces.front().rank)
             : fmt::format("the nearest is {} of rank {}", box_text(box_of(*nearest->piece)), nearest->rank);
     std::string without;
     for (uint32_t rank = 0; rank < rank_count && without.empty(); ++rank)

@@ -32,7 +32,7 @@ bool add_product(uint64_t& sum, uint64_t count, uint64_t step) {
 
 Status too_large() {
     return Status(Code::invalid_argument,
-                  "the memory of an array's piece reaches further than addresses do; nothing was done");
+                  "the memory of an array's piece exceeds the address space; nothing was done");
 }
 
 // Visits the runs of [from, from + bytes): visit(where in memory, bytes of each run, how many,

@@ -30,10 +30,12 @@ Result<Answer> Asking::ask(Question question) {
                     ways_.wait_answer(question, call, SteadyClock::now() + longest_wait_for_rank_0));
     if (found) return std::move(*found);
     --calls_[static_cast<size_t>(question)];  // so that it can be made again
-    return Status(Code::timeout,
-                  fmt::format("rank {} has waited {} min at call {} for rank 0, which has not made the call "
-                              "before, or cannot be heard; the call does not count",
-                              context_.rank(), longest_wait_for_rank_0.count(), call));
+    return Status(
+        Code::timeout,
+        fmt::format(
+            "rank {} has waited {} min at call {} for rank 0, which has not made this call yet, or cannot be "
+            "reached; the call does not count",
+            context_.rank(), longest_wait_for_rank_0.count(), call));
 }
 
 Status Asking::decide(Question question) {

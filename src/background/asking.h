@@ -1,5 +1,6 @@
 // Asking: one rank's calls of should_save and should_stop (when/schedule.h), for backgrounds that pass
-// messages. It counts the calls, decides at rank 0, and waits for the answer at the others.
+// messages. It counts the calls. Rank 0 decides the answers, and the other ranks wait for them, so that
+// all ranks get the same answer at the same call.
 #pragma once
 
 #include <array>

@@ -36,7 +36,7 @@ Result<std::optional<std::vector<uint32_t>>> find_carriers(const JobContext& con
         const auto agent = in.get<uint32_t>();
         if (!in.at_end())
             return Status(Code::transport,
-                          fmt::format("what rank {} says of its agent cannot be decoded", rank));
+                          fmt::format("the message of rank {} about its agent could not be decoded", rank));
         const bool wanted = wish == AgentCarries::yes ||
                             (wish == AgentCarries::automatic && !context.transport->concurrent());
         if (!wanted) agent_of_node.reset();

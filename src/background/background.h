@@ -7,12 +7,12 @@
 //     below MPI_THREAD_MULTIPLE). Ranks exchange their news within save and wait, which are
 //     collective, and nodes write their parts without sending anything.
 //   - ProcessBackground leaves the work to the agent processes of the nodes, which reach each other
-//     by themselves and go on when the program has ended. Nothing runs in the program.
+//     by themselves and go on when the program has ended. No thread of ours runs in the program.
 //
 // RankEpochs holds what is known of each epoch. Every kind writes to it, and the session reads it.
 //
-// The caller of the calls of a save, and of end(), holds the session's lock for saves. Any thread
-// may call the other members, at any time before end(). After end() they do nothing.
+// Whoever calls the steps of a save, or end(), holds the session's lock for saves. Any thread may call
+// the other members, at any time before end(). After end() they do nothing.
 #pragma once
 
 #include <chrono>

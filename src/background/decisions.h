@@ -1,6 +1,6 @@
-// Decisions: what rank 0 decides about should_save and should_stop, at its own calls. It puts the
-// rules (when/rules.h), what saves have cost, clocks and the halt file together, and says what all
-// ranks are to be told (when/schedule.h).
+// Decisions: rank 0's decisions about should_save and should_stop, at its own calls. Clocks and costs
+// differ between ranks, so rank 0 decides for all of them. It applies the rules (when/rules.h) to the
+// costs of saves, to clocks and to the halt file, and says what to tell all ranks (when/schedule.h).
 //
 // One thread at a time may use it.
 #pragma once

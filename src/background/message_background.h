@@ -1,6 +1,6 @@
-// MessageBackground: the background for ranks that may communicate at any time. A node's
-// representative runs its NodeAgent. The other ranks have no thread: they post to the agent, and
-// read their mail (RankMail) whenever the program calls.
+// MessageBackground: the background for ranks that may communicate at any time. A node's representative
+// runs its NodeAgent. The other ranks have no thread: they post messages to the agent, and read their
+// mail (RankMail) whenever the program makes a call.
 #pragma once
 
 #include <array>

@@ -185,12 +185,12 @@ void ProcessBackground::lose(const Status& why) {
         lost_ = why;
     }
     log(context_.is_representative() ? LogLevel::warning : LogLevel::info,
-        "the agent process of node {} carries the epochs no more ({}). They stay in {} {}", context_.node,
+        "the agent process of node {} no longer carries the epochs ({}). They stay in {} {}", context_.node,
         why.message(), context_.config.local_dir,
         why.code() == Code::timeout ? "for the next session, unless that agent goes on"
                                     : "until the session is closed, which flushes the newest");
     epochs_.uncarried();
-    answers_.fail_all(why.with_context("nobody carries answers any more"));
+    answers_.fail_all(why.with_context("no agent carries answers any more"));
 }
 
 void ProcessBackground::look_after_agent() {
@@ -222,8 +222,8 @@ void ProcessBackground::take_for_gone(const Status& why) {
         if (closing_) return;
     }
     const Status told(Code::failed_state,
-                      fmt::format("rank {} has taken the agent process of node {} for gone: {}",
-                                  context_.rank(), context_.node, why.message()));
+                      fmt::format("rank {} regards the agent process of node {} as gone: {}", context_.rank(),
+                                  context_.node, why.message()));
     (void)post(tailrace::internal::encode(AgentMessage(BackgroundEnded{told})));
 }
 
@@ -268,8 +268,8 @@ Result<bool> ProcessBackground::wait(std::span<const uint64_t> epochs, Deadline 
     if (done || !lost()) return done;
     MutexLock lock(mutex_);
     return lost_.with_context(
-        "the agent processes carry the epochs no more; what was captured is intact, and is flushed when the "
-        "session is closed");
+        "the agent processes no longer carry the epochs; captured epochs are intact, and are flushed "
+        "when the session is closed");
 }
 
 Status ProcessBackground::wait_flushed(EpochKey key) {
@@ -344,7 +344,7 @@ Closed ProcessBackground::close() {
     if (!lost())
         (void)mail_.post(SavesEnded{sequence_}, "telling the node's agent that the session is closed");
     TAILRACE_ASSIGN(const bool left_epochs, wait_for_end());
-    const char* const left = "what was captured and not flushed is left to the next session";
+    const char* const left = "captured epochs that were not flushed are left to the next session";
     // An agent that is stopped may still write, and has the session's locks.
     if (const Status silent = agree(*context_.transport, silence()); !silent.ok()) {
         MutexLock lock(mutex_);

@@ -1,16 +1,17 @@
-// ProcessBackground: the background of ranks whose nodes' agent processes carry the epochs
-// (carrier/carried_node.h). In the program nothing of ours runs but the copy: no thread, and no call of
-// MPI but in open, close and restore. So save and wait are calls of one rank at every level of thread
-// support. A rank talks to its node's agent by a socket, and reads its mail when the program calls.
+// ProcessBackground: the background of ranks whose epochs are carried by the agent processes of their
+// nodes (carrier/carried_node.h). In the program only the copy of a save runs. There is no thread of
+// ours, and MPI is called only in open, close and restore. So save and wait are calls of one rank at
+// every level of thread support. A rank talks to its node's agent by a socket, and reads its mail when
+// the program makes a call.
 //
-// If an agent dies, MPI ends the others. Then every rank finds the end of its line, at its next call. It
-// is said once on each node. The session goes on: saves capture, their epochs stay captured, and wait
-// fails with a sentence. What is left of them is flushed when the session is closed (session.cc).
+// If an agent dies, MPI ends the others. Every rank then finds the end of its line at its next call, and
+// each node logs this once. The session goes on: saves still capture, their epochs stay captured, and
+// wait fails with a message. When the session is closed, it flushes the remaining epochs (session.cc).
 //
-// An agent that is stopped is not dead: it may go on at any time, and write. A rank that waits for it asks
-// for signs of life (silence_watch.h), says when there are none, and takes it for gone after a while. If it
-// then goes on, it ends the background for all ranks, as the death of agents does. If it is still silent when
-// the session is closed, nothing is flushed, and close fails.
+// An agent that is stopped is not dead: it may go on at any time, and write. So a rank that waits for it
+// asks for signs of life (silence_watch.h), logs their absence, and regards the agent as gone after a
+// while. If the agent then goes on, it ends the background for all ranks, as the death of agents does. If
+// it is still silent when the session is closed, nothing is flushed, and close fails.
 #pragma once
 
 #include <memory>

@@ -1,8 +1,9 @@
-// RankMail: how a rank without an agent in its process and its node's agent tell each other of epochs and
-// answers. The rank has no thread for it. Mail is read when the program calls, by one thread at a time.
+// RankMail: the messages about epochs and answers between a rank and its node's agent, for a rank without
+// an agent in its process. The rank has no thread for them. One thread at a time reads the mail, when the
+// program makes a call.
 //
-// The way to the agent is a RankChannel: the transport's messages to the node's representative
-// (TransportChannel), or a socket to the node's agent process (process_background.h).
+// A RankChannel carries the mail to the agent. It is the transport's messages to the node's
+// representative (TransportChannel), or a socket to the node's agent process (process_background.h).
 //
 // Any thread may call the members.
 #pragma once

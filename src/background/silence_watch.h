@@ -1,8 +1,8 @@
-// SilenceWatch: whether a node's agent process still answers, while a rank waits for it. Pure: the time
-// comes from outside.
+// SilenceWatch: decides whether a node's agent process still answers, while a rank waits for it. Pure:
+// the time comes from outside.
 //
-// An agent whose process is stopped, or whose machine hangs, keeps its end of the line open, so nobody
-// hears of its death. So whoever waits asks it now and then for a sign of life.
+// If an agent's process is stopped, or its machine hangs, its end of the line stays open. A waiting rank
+// then does not notice that the agent is gone. So it asks the agent for a sign of life from time to time.
 #pragma once
 
 #include <algorithm>

@@ -29,7 +29,7 @@ std::string reported(const char* condition, const char* file, int line) {
     if (const auto source = name.rfind("src/"); source != std::string_view::npos)
         name = name.substr(source + 4);
     auto sentence =
-        fmt::format("`{}` does not hold ({}:{}). Please report it with the lines of the log before",
+        fmt::format("`{}` does not hold ({}:{}). Please report it with the preceding lines of the log",
                     condition, name, line);
     log(LogLevel::error, "an internal error of tailrace: {}. The last steps of this process:{}", sentence,
         last_steps());

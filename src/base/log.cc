@@ -26,10 +26,11 @@ LogLevel level_from_environment() {
     if (level == "error") return LogLevel::error;
     if (level == "off") return LogLevel::off;
     if (level != "warning")
-        to_stderr(LogLevel::warning,
-                  fmt::format("TAILRACE_LOG=\"{}\" is not known (debug, info, warning, error, off); "
-                              "warning it is",
-                              level));
+        to_stderr(
+            LogLevel::warning,
+            fmt::format(
+                "TAILRACE_LOG=\"{}\" is not a level (debug, info, warning, error, off); the level is warning",
+                level));
     return LogLevel::warning;
 }
 

@@ -65,7 +65,7 @@ Result<std::shared_ptr<Object>> alive(Object* handle, const char* what) {
     if (object) return object;
     return Status(handle == nullptr ? Code::invalid_argument : Code::failed_state,
                   fmt::format("this {} {}; nothing was done", what,
-                              handle == nullptr ? "is NULL" : "has been closed, or never was one"));
+                              handle == nullptr ? "is NULL" : "has been closed, or was never opened"));
 }
 
 // For calls that talk to other ranks.

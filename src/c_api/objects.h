@@ -78,7 +78,7 @@ Result<std::shared_ptr<Object>> alive(const Object* handle, const char* what) {
     std::shared_ptr<Object> object = HandleTable<Object>::instance().find(handle);
     if (object == nullptr)
         return Status(Code::failed_state,
-                      fmt::format("this {} has been closed, or never was one; nothing was done", what));
+                      fmt::format("this {} has been closed, or was never opened; nothing was done", what));
     if constexpr (requires { object->process; }) {
         if (object->process != getpid())
             return Status(

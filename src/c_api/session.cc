@@ -150,8 +150,8 @@ void tailrace::internal::close_if_open(const std::weak_ptr<tailrace_session>& wa
     const auto session = watched.lock();
     if (session == nullptr || !alive(session.get(), "session").ok()) return;
     log(LogLevel::warning,
-        "{} was called while a session is open: it is closed now. To learn what failed, call "
-        "tailrace_close before",
+        "{} was called while a session was open, so the session is closed now. To learn of failures, "
+        "call tailrace_close first",
         by);
     if (tailrace_close(session.get()) != TAILRACE_OK)
         log(LogLevel::error, "closing a session in {}: {}", by, tailrace_last_error());

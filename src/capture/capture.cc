@@ -57,7 +57,7 @@ Result<std::unique_ptr<File>> Capture::open_unfinished(const std::string& path) 
     if (file.status().code() != Code::not_found) return file;
     TAILRACE_TRY(storage_.make_directories(options_.directory));
     log(LogLevel::warning,
-        "somebody has removed {} and the epochs that were captured there; it is made again",
+        "somebody has removed {} and the epochs that were captured there; the directory is made again",
         options_.directory);
     return storage_.open(path, {Access::write, DirectIo::off});
 }

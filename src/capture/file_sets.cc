@@ -68,7 +68,7 @@ Status remove_directory_tree(const std::string& path) {
         std::filesystem::remove_all(path, error);
     }
     if (!error) return {};
-    return errno_status(error.value(), fmt::format("removing the directory '{}' with what is in it", path));
+    return errno_status(error.value(), fmt::format("removing the directory '{}' with its contents", path));
 }
 
 }  // namespace tailrace::internal

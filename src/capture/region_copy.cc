@@ -125,10 +125,10 @@ Status RegionCopy::read_file(size_t index, uint64_t from, uint64_t bytes, std::b
             std::span(target, bytes).subspan(at).first(std::min<uint64_t>(check_block_bytes, bytes - at));
         TAILRACE_ASSIGN(const size_t got, file->read_at(block, from + at));
         if (got < block.size())
-            return Status(Code::io_error,
-                          fmt::format("'{}' ends after {} bytes while its {} bytes are captured; nothing may "
-                                      "change it before the save returns",
-                                      file->path(), from + at + got, region.bytes));
+            return Status(Code::io_error, fmt::format("'{}' ended after {} bytes while its {} bytes were "
+                                                      "captured; nothing may change it before the "
+                                                      "save returns",
+                                                      file->path(), from + at + got, region.bytes));
         if (manifest_.has_checksums) region.block_crcs[(from + at) / check_block_bytes] = crc32c(block);
     }
     return {};

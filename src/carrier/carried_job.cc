@@ -20,7 +20,7 @@ constexpr uint32_t most_rights = 0777;
 constexpr uint64_t max_align = uint64_t{1} << 40;
 
 Status wrong(std::string_view what) {
-    return Status(Code::transport, fmt::format("what a session says of itself cannot be right: {}", what));
+    return Status(Code::transport, fmt::format("a session's description of itself is invalid: {}", what));
 }
 
 // A CarriedJob as it travels.
@@ -102,8 +102,8 @@ Status check(const CarriedJob& job, uint32_t agents) {
         return wrong(fmt::format("rank {} does not represent node {}", job.rank, context.node));
     if (job.agent_of_node.size() != nodes || std::any_of(job.agent_of_node.begin(), job.agent_of_node.end(),
                                                          [&](uint32_t agent) { return agent >= agents; }))
-        return wrong("it names agents that are not there");
-    if (context.file_rights > most_rights) return wrong("it gives shared files rights that there are not");
+        return wrong("it names agents that do not exist");
+    if (context.file_rights > most_rights) return wrong("it gives the shared files invalid permissions");
     if (!context.domains.empty() && context.domains.size() != nodes)
         return wrong(fmt::format("{} nodes have {} failure domains", nodes, context.domains.size()));
     const auto block = context.block_bytes;

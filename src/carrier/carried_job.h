@@ -1,10 +1,10 @@
-// CarriedJob: what an agent process must know of a session to carry its epochs: the JobContext of the
-// node's representative, without what lives in the program alone.
+// CarriedJob: the facts about a session that an agent process needs to carry its epochs. They are the
+// JobContext of the node's representative, without the members that exist only in the program.
 //
-// The decoder treats every byte as hostile: it checks each number against the others, and settings as
-// they are checked in a program. The bytes come from a process of the same user, who may do with the
-// user's files what it likes. So paths need no more trust than that. All the same, captured parts are
-// taken from the directories of the agent's own node-local tier only (check_part_path).
+// The decoder treats every byte as hostile: it checks each number against the others, and checks settings
+// as a program does. The bytes come from a process of the same user, which may do anything with the
+// user's files in any case. So paths get no further checks, with one exception: captured parts must lie
+// in directories of the agent's own node-local tier (check_part_path).
 #pragma once
 
 #include <cstdint>

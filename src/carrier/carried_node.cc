@@ -94,7 +94,7 @@ bool CarriedNode::over() const {
 void CarriedNode::live() {
     const Status carried = catching([&] { carry(); });
     if (!carried.ok()) {
-        log(LogLevel::error, "{}, run {}: node {} is not carried any more: {}", context_.config.name,
+        log(LogLevel::error, "{}, run {}: node {} is no longer carried: {}", context_.config.name,
             context_.run, context_.node, carried.message());
         (void)catching([&] { end_agent(carried); });
     }
@@ -131,7 +131,7 @@ void CarriedNode::carry() {
         }
         if (somebody_died_)
             log(LogLevel::info,
-                "{}, run {}: the program has ended on node {}; what it has captured is finished",
+                "{}, run {}: the program has ended on node {}; its captured epochs are finished",
                 context_.config.name, context_.run, context_.node);
     }
     agent->wait_idle();
@@ -205,11 +205,11 @@ Status CarriedNode::mail_from(int rank, std::span<const std::byte> mail) {
     const bool of_rank_0 =
         rank == 0 && (std::holds_alternative<Announced>(news) || std::holds_alternative<AnswersEnded>(news));
     if (!of_any_rank && !of_rank_0)
-        return Status(Code::transport, fmt::format("rank {} has said what only agents say", rank));
+        return Status(Code::transport, fmt::format("rank {} has sent a message that only agents send", rank));
     if (captured != nullptr) {
         if (captured->stream.rank != static_cast<uint32_t>(rank))
-            return Status(Code::transport,
-                          fmt::format("rank {} speaks of a capture of rank {}", rank, captured->stream.rank));
+            return Status(Code::transport, fmt::format("rank {} has reported a capture of rank {}", rank,
+                                                       captured->stream.rank));
         if (captured->status.ok()) TAILRACE_TRY(check_part_path(captured->path, context_.config.local_dir));
     }
     MutexLock lock(mutex_);

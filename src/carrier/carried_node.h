@@ -1,18 +1,19 @@
-// CarriedNode: one node of a session, as an agent process carries it. A NodeAgent does the work, as in a
-// program. Ranks reach it by lines; the node's representative is a rank like the others.
+// CarriedNode: carries one node of a session in an agent process. A NodeAgent does the work, as in a
+// program. Ranks reach it by lines. The node's representative is a rank like the others.
 //
-// Its life, in a thread of its own:
+// It lives in a thread of its own:
 //   1. It waits until the representative has sent the recovered epochs.
-//   2. It carries, until every rank of the node has said goodbye or has died. A rank that dies saves no
-//      more: what all ranks have captured is finished, the rest has failed.
-//   3. When its epochs have ended it says so to the other nodes' agents, and waits until all have. (So no
-//      node's agent ends while another one needs it.)
-//   4. It lets go of the session's locks, and tells the representative, if that is still there.
-// If the background ends (node_agent_failed.cc), or is given up, 3 and 4 follow at once. So they do
-// after something was thrown in 1 or 2. The captured parts and plan records stay. A program that dies in 1
-// may have begun on other nodes. So the background ends there, and nobody waits for this node.
+//   2. It carries epochs until every rank of the node has said goodbye or has died. A rank that has died
+//      saves no more. So epochs that all ranks have captured are finished, and the others have failed.
+//   3. When its epochs have ended, it tells the other nodes' agents, and waits until all of them have
+//      done so. So no node's agent ends while another one needs it.
+//   4. It lets go of the session's locks. It tells the representative, if that is still there.
+// Steps 3 and 4 follow at once if the background ends (node_agent_failed.cc), if it is given up, or after
+// an exception in step 1 or 2. The captured parts and plan records stay. A program that dies in step 1
+// may have begun on other nodes. So the background ends there, and no node waits for this one.
 //
-// The session's locks are held by the program and here, so the kernel frees them when both are gone.
+// Both the program and this process hold the session's locks, so the kernel frees them when both are
+// gone.
 //
 // The serving thread calls the members.
 #pragma once

@@ -1,8 +1,8 @@
-// CarriedTransport: the transport of a node agent that carries a session's epochs in an agent process.
-// To the agent it looks as if it were the node's representative. Ranks of the own node are reached by
-// their lines, other representatives by their agents (AgentWorld).
+// CarriedTransport: the transport of a node agent that carries a session's epochs in an agent process. It
+// makes the agent look like the node's representative. It reaches ranks of its own node by their lines,
+// and other representatives by their agents (AgentWorld).
 //
-// It has no collectives: these are calls of programs.
+// It has no collectives, because only programs make collective calls.
 #pragma once
 
 #include <map>

@@ -46,7 +46,8 @@ Status Carrier::hear(Line& line, const line::Message& message) {
         line.sender->send(line::Answer{joined});
         return {};
     }
-    if (line.node == nullptr) return Status(Code::transport, "a line speaks before it has joined");
+    if (line.node == nullptr)
+        return Status(Code::transport, "a line has sent a message before it has joined");
     const bool represents = line.rank == line.node->representative();
     if (const auto* mail = std::get_if<line::Mail>(&message))
         return line.node->mail_from(line.rank, mail->bytes);
@@ -57,7 +58,7 @@ Status Carrier::hear(Line& line, const line::Message& message) {
         return {};
     }
     if (!represents)
-        return Status(Code::transport, "a rank speaks for its node, which it does not represent");
+        return Status(Code::transport, "a rank has sent a message for its node, which it does not represent");
     if (const auto* piece = std::get_if<line::BeginPiece>(&message)) {
         TAILRACE_TRY(take_piece(line, piece->bytes));
         if (!piece->last) return {};
@@ -72,15 +73,15 @@ Status Carrier::hear(Line& line, const line::Message& message) {
     } else if (std::holds_alternative<line::Close>(message)) {
         line.node->close_asked();
     } else {
-        return Status(Code::transport, "a rank has said what only agents say");
+        return Status(Code::transport, "a rank has sent a message that only agents send");
     }
     return {};
 }
 
 Status Carrier::take_piece(Line& line, std::span<const std::byte> piece) const {
     if (line.pieces.size() + piece.size() > line::most_bytes_of_pieces)
-        return Status(Code::transport,
-                      fmt::format("a session says more than {} bytes of itself", line::most_bytes_of_pieces));
+        return Status(Code::transport, fmt::format("a session's description of itself has more than {} bytes",
+                                                   line::most_bytes_of_pieces));
     line.pieces.insert(line.pieces.end(), piece.begin(), piece.end());
     return {};
 }

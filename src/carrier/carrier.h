@@ -1,6 +1,6 @@
-// Carrier: all that an agent process carries: the nodes of sessions, and the lines of their ranks.
+// Carrier: everything that an agent process carries: the nodes of sessions, and the lines of their ranks.
 //
-// The serving thread calls the members. Clients have the numbers that it gives them.
+// The serving thread calls the members. It gives each client a number.
 #pragma once
 
 #include <functional>

@@ -1,14 +1,15 @@
-// What a rank and the agent process that carries its session's epochs tell each other, over the rank's
+// The messages between a rank and the agent process that carries its session's epochs, over the rank's
 // AgentLine (agent/agent_link.h).
 //
-//   1. The node's representative sends the CarriedJob in pieces, with the locks of the session's
-//      directories beside the first one. The other ranks then join. Each is answered.
-//   2. The representative sends the recovered epochs in pieces, and the agent begins. That is answered, too.
-//   3. Mail: messages about epochs and questions (ledger/agent_messages.h), both ways.
-//      A rank that waits asks for a sign of life (Ping), which the agent gives at once (Pong).
+//   1. The node's representative sends the CarriedJob in pieces. The locks of the session's directories
+//      come with the first piece. The other ranks then join. The agent answers each rank.
+//   2. The representative sends the recovered epochs in pieces, and the agent begins. The agent answers
+//      this, too.
+//   3. Mail goes both ways: messages about epochs and questions (ledger/agent_messages.h). A rank that
+//      waits asks for a sign of life (Ping), which the agent gives at once (Pong).
 //   4. When the session is closed, the representative asks when the node has nothing more to do (Close,
-//      answered by Idle). Every rank says goodbye. When the node's work has ended on all nodes, and the
-//      agent has let go of the locks, the representative hears Ended.
+//      answered by Idle). Every rank says goodbye. When the work has ended on all nodes, and the agent
+//      has let go of the locks, it sends Ended to the representative.
 //
 // Pure. The decoder treats every byte as hostile.
 #pragma once

@@ -1,5 +1,5 @@
-// LineSender: sends to a rank over its line, from any thread, and never blocks. What the socket does not
-// take at once waits here, in order.
+// LineSender: sends to a rank over its line, from any thread, and never blocks. If the socket does not
+// take a message at once, the message waits here, in order.
 #pragma once
 
 #include <deque>

@@ -13,7 +13,8 @@ namespace {
 // A part that is complete and agrees with its name.
 Result<CapturedPart> read_part(Storage& storage, const std::string& path, const PartFileName& name) {
     if (name.unfinished)
-        return Status(Code::aborted, fmt::format("{} was never finished: its writer stopped before", path));
+        return Status(Code::aborted,
+                      fmt::format("{} was never finished: its writer stopped too early", path));
     TAILRACE_ASSIGN(auto part, captured_part(storage, path));
     PartFileName real{part.header.job, part.header.key, part.header.stream.rank, false};
     if (real != name)

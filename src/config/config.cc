@@ -111,119 +111,120 @@ Status check_moment(std::string_view value) {
 const std::vector<Key>& keys() {
     static const std::vector<Key> table = {
         {"name", Text{&Config::name, check_job_name},
-         "The job's name, the first part of every file name. Jobs with different names may use a directory "
-         "in turn, but not at once."},
+         "The job's name. It is the first part of every file name. Jobs with different names may use a "
+         "directory in turn, but not at the same time."},
         {"local_dir", Text{&Config::local_dir},
          "Directory of the node-local tier, in memory or on a local disk. Empty: /dev/shm/tailrace-<uid>, or "
-         "below TMPDIR if there is no /dev/shm."},
+         "a directory below TMPDIR if there is no /dev/shm."},
         {"shared_dir", Text{&Config::shared_dir},
-         "Directory that all nodes see, for the K files of each epoch; made if it is missing. Required."},
+         "Directory for each epoch's K files, which all nodes see. It is created if missing. Required."},
         {"files", Number{&Config::files, 1, max_files},
-         "K: the number of files of a committed epoch, at most 64 per rank."},
+         "K, the number of files of a committed epoch; at most 64 per rank."},
         {"leaders_per_file", Number{&Config::leaders_per_file, 0, max_leaders_per_file},
-         "How many nodes write one file at the same time. 0: all nodes that share it, 8 at most, and fewer "
-         "for little data."},
+         "How many nodes write one file at the same time. 0: all nodes that share the file, but at most 8, "
+         "and fewer if there is little data."},
         {"writers", Number{&Config::writers, 0, 1024},
-         "Writer threads of a leader; 0: one per processor, but 4 at least and 8 at most."},
+         "Writer threads of a leader. 0: one per processor, but at least 4 and at most 8."},
         {"buffer_bytes", Size{&Config::buffer_bytes},
-         "Size of a transfer buffer, and of a chunk unless nodes have little data; a multiple of 256KiB and "
-         "of block_bytes, at most 1GiB."},
+         "Size of a transfer buffer: a multiple of 256KiB and of block_bytes, at most 1GiB. A chunk has the "
+         "same size, or is smaller if nodes have little data."},
         {"buffers", Number{&Config::buffers, 1, 65536},
-         "How many buffers a node has; its agent takes at most buffers x buffer_bytes of memory."},
+         "Number of buffers of a node. Its agent takes at most buffers x buffer_bytes of memory."},
         {"block_bytes", Size{&Config::block_bytes},
-         "Alignment of all data in the shared files, a power of two from 4KiB; 0 asks the file system."},
+         "Alignment of all data in the shared files: a power of two from 4KiB. 0: as the file system "
+         "prefers."},
         {"stripe_align", Size{&Config::stripe_align},
-         "Nodes that write one file together write multiples of this at a time, so that no two meet in a "
-         "piece that the file system locks. 0: 64MiB on MooseFS, whole chunks elsewhere."},
+         "Nodes that write one file together write multiples of this size at a time, so that no two of them "
+         "write into one piece that the file system locks. 0: 64MiB on MooseFS, and whole chunks "
+         "elsewhere."},
         {"placement", choice<&Config::placement>({"append", "contiguous"}),
-         "Where chunks go: to the next free place (append), or to a place per rank that is known in advance "
-         "(contiguous)."},
+         "Where chunks go in a file. append: to the next free place. contiguous: to a known place for each "
+         "rank."},
         {"direct_io", choice<&Config::direct_io>({"off", "auto", "on", "uncached"}),
-         "Whether data of shared files goes around the page cache (on), stays in it (off) or leaves it at "
-         "once (uncached: Linux 6.16 and later). on and uncached fail to write where that is not possible; "
-         "auto goes around the cache where it can, and reads from the cache what lies there."},
+         "How data of shared files is written and read. on: around the page cache. off: through it. "
+         "uncached: through it, without staying there (Linux 6.16 and later). auto: around it where "
+         "possible, but reads take cached data from it. Writes fail if on or uncached is not possible."},
         {"io_engine", choice<&Config::io_engine>({"auto", "posix", "io_uring"}),
-         "How the shared files are written and read; auto takes io_uring if the kernel allows it."},
+         "How the shared files are written and read. auto: io_uring if the kernel allows it, else posix."},
         {"queue_depth", Number{&Config::queue_depth, 1, 4096},
          "Requests in flight per thread that writes or reads (io_uring)."},
         {"checksum", YesNo{&Config::checksum},
-         "Whether all data gets checksums, which save computes while it copies and every restore verifies."},
+         "Whether all data gets checksums. save computes them during its copy, and restores verify them."},
         {"copy_threads", Number{&Config::copy_threads, 0, 256},
-         "Threads of a rank that copy large regions during save; 0: chosen from the machine."},
+         "Threads of a rank that copy large regions during save. 0: the number follows from the machine."},
         {"keep_local", Number{&Config::keep_local, 1, 1u << 20},
          "How many epochs stay in the node-local tier."},
         {"keep_shared", Number{&Config::keep_shared, 0, UINT32_MAX},
-         "How many epochs stay in the shared directory; 0 keeps all."},
+         "How many epochs stay in the shared directory. 0: all."},
         {"shared_every", Number{&Config::shared_every, 1, UINT32_MAX},
-         "n: the first save of a session and every n-th after it go to the shared directory; the others stay "
-         "in the node-local tier, but for the newest one when the program ends (flush_at_close) or has "
-         "died."},
+         "n: the first save of a session and every n-th save after it go to the shared directory. The other "
+         "epochs stay in the node-local tier, except the newest one when the session is closed "
+         "(flush_at_close) or the program has died."},
         {"flush_at_close", YesNo{&Config::flush_at_close},
          "Whether closing a session brings its newest epoch to the shared directory, if shared_every or "
          "queue_policy has kept it in the node-local tier."},
         {"queue_epochs", Number{&Config::queue_epochs, 1, 1u << 20},
-         "How many captured epochs may wait for their flush or be in it."},
+         "How many captured epochs may be waiting for their flush or being flushed."},
         {"queue_policy", choice<&Config::queue_policy>({"wait", "skip", "drop_oldest"}),
-         "What a save does when queue_epochs are waiting: wait, keep the new epoch local only, or keep older "
-         "queued ones local only."},
+         "What a save does if queue_epochs epochs are waiting. wait: it waits. skip: it keeps the new epoch "
+         "in the node-local tier only. drop_oldest: it keeps older waiting epochs there only."},
         {"redundancy",
          Text{&Config::redundancy, [](std::string_view value) { return parse_redundancy(value).status(); }},
-         "How captured epochs survive the loss of nodes before they reach the shared directory: none; "
-         "partner "
-         "(a copy on another node); xor (parity over a set of nodes, which survives the loss of one); rs:K "
-         "(of K)."},
+         "How captured epochs survive the loss of nodes before they reach the shared directory. none: not at "
+         "all. partner: another node keeps a copy. xor: a set of nodes keeps parity and survives the loss of "
+         "one node. rs:K: a set survives the loss of K nodes."},
         {"redundancy_set", Number{&Config::redundancy_set, 2, max_set_nodes},
-         "How many nodes a set of redundancy has, as nearly as possible."},
+         "How many nodes form a set for redundancy, as nearly as possible."},
         {"failure_domain", Text{&Config::failure_domain, check_failure_domain},
-         "What may be lost at once: file:PATH (lines of a host name and its domain), or command:CMD (its "
-         "first line of output, on each node, within 30 s). Empty: each machine. Sets have nodes of "
-         "different domains."},
+         "Which nodes may be lost at the same time. file:PATH: lines of a host name and its domain. "
+         "command:CMD: the first line of its output on each node, within 30 s. Empty: each machine is a "
+         "domain. The nodes of a set are in different domains, if there are enough."},
         {"redundancy_every", Number{&Config::redundancy_every, 1, UINT32_MAX},
-         "n: the first save of a session and every n-th after it are kept safe by redundancy."},
+         "n: redundancy protects the first save of a session and every n-th save after it."},
         {"bandwidth_cap", Size{&Config::bandwidth_cap},
-         "The most bytes per second that each leader writes, and that a node sends for redundancy; 0: no "
+         "The most bytes per second that each leader writes, and that a node sends for redundancy. 0: no "
          "cap."},
         {"background_nice", Number{&Config::background_nice, 0, 19},
          "By how much the priority of background threads is lowered, as in nice(1)."},
         {"local_sync", YesNo{&Config::local_sync},
-         "Whether save also syncs the captured copy, so that it survives a power cut if the node-local tier "
-         "is a disk."},
+         "Whether save also syncs the captured part, so that it survives a power failure if the node-local "
+         "tier is a disk."},
         {"agent", choice<&Config::agent>({"auto", "required", "none"}),
-         "Whether to use the agent process of the node, which finishes epochs when the program has died "
-         "(`tailrace agent`): if there is one, always, or never."},
+         "Whether a session uses its node's agent (`tailrace agent`), which finishes epochs when the program "
+         "has died. auto: if there is one. required: no session opens without one. none: never."},
         {"agent_carries", choice<&Config::agent_carries>({"auto", "yes", "no"}),
-         "Whether agents started with `tailrace agent --mpi` on all nodes carry the epochs while the program "
-         "lives, in place of a thread of the program; auto: if MPI was started below MPI_THREAD_MULTIPLE."},
+         "Whether agents that were started with `tailrace agent --mpi` on all nodes carry the epochs while "
+         "the program lives, instead of a thread of the program. auto: if MPI was started below "
+         "MPI_THREAD_MULTIPLE."},
         {"ranks_per_node", Number{&Config::ranks_per_node, 0, max_ranks},
          "Treats this many ranks of a machine as a node, so that a test can have several nodes on one "
-         "machine; 0: a machine is a node."},
+         "machine. 0: a machine is a node."},
         {"record", YesNo{&Config::record},
-         "Whether rank 0's node writes down how long each epoch took, and where."},
+         "Whether rank 0's node records how long each epoch took, and where the time went."},
         {"record_dir", Text{&Config::record_dir},
-         "Directory of the records, one small file per job and shared directory. Empty: tailrace below "
-         "XDG_STATE_HOME or ~/.local/state."},
+         "Directory of the records, one small file per job and shared directory. Empty: the directory "
+         "tailrace below XDG_STATE_HOME or ~/.local/state."},
         {"record_bytes", Size{&Config::record_bytes},
-         "When a record would become longer than this, a new one is begun; the old one stays as NAME.1."},
+         "Largest size of a record file. A new file then begins, and the old one stays as NAME.1."},
         {"trace_dir", Text{&Config::trace_dir},
-         "Directory for traces of the background that Perfetto opens, one file per run and node; empty: "
-         "none."},
+         "Directory for traces of the background for Perfetto, one file per run and node. Empty: none."},
         {"save_interval", Duration{&Config::save_interval_ms},
-         "should_save says yes when this time has passed since the last save; 0: not for this reason."},
+         "should_save says yes when this time has passed since the last save. 0: never for this reason."},
         {"save_every", Number{&Config::save_every, 0, UINT32_MAX},
-         "should_save says yes at every n-th call; 0: not for this reason."},
+         "should_save says yes at every n-th call. 0: never for this reason."},
         {"mtbf", Duration{&Config::mtbf_ms},
-         "Mean time between failures of the whole job. should_save then says yes as often as is best for "
-         "what saves have cost so far (Young and Daly); 0: not for this reason."},
+         "Mean time between failures of the whole job. should_save says yes at the interval that is best for "
+         "it and for the cost of the saves so far (Young and Daly). 0: never for this reason."},
         {"job_end", Text{&Config::job_end, check_moment},
-         "When the job ends: 2026-11-24T18:00 (local; with a Z: UTC), 18:00, or seconds since 1970. "
-         "should_stop says yes in time for a last save. Empty: SLURM_JOB_END_TIME, where it is set."},
+         "When the job ends: 2026-11-24T18:00 (local time, or UTC with a Z), 18:00, or seconds since 1970. "
+         "should_stop says yes in time for a last save. Empty: SLURM_JOB_END_TIME, if it is set."},
         {"job_minutes", Number{&Config::job_minutes, 0, 100u * 366 * 24 * 60},
-         "The job ends this long after the session was opened; 0: not known."},
+         "The job ends this many minutes after the session was opened. 0: unknown."},
         {"stop_before", Duration{&Config::stop_before_ms},
-         "How long before the end of the job should_stop says yes. 0: a minute, or twice what the slowest "
-         "of the last saves has taken with its flush, and the time of three calls."},
+         "How long before the end of the job should_stop says yes. 0: one minute, or twice the time of the "
+         "slowest of the last saves with its flush if that is longer, plus the time of three calls."},
         {"stop_signals", Text{&Config::stop_signals, check_signals},
-         "Signals that ask the job to stop, such as TERM USR1; any rank may get them. should_stop then says "
+         "Signals that ask the job to stop, such as TERM USR1. Any rank may get them. should_stop then says "
          "yes, and they no longer end the program. Empty: none are caught."},
     };
     return table;
@@ -409,7 +410,7 @@ std::string end_of_batch_job() {
     const int64_t now = unix_seconds_now();
     const auto end = parse_moment(text, now);
     if (end.ok() && *end > now) return std::to_string(*end);
-    log(LogLevel::info, "SLURM_JOB_END_TIME is \"{}\", which is no time in the future: it is not used",
+    log(LogLevel::info, "SLURM_JOB_END_TIME is \"{}\", which is not a time in the future, so it is not used",
         shortened(text));
     return "";
 }
@@ -440,11 +441,10 @@ Status check_block_and_buffer(const Config& config) {
         return Status(Code::invalid_argument,
                       fmt::format("buffer_bytes = {} is not a multiple of block_bytes = {}", buffer, block));
     if (config.stripe_align > max_stripe_align || config.stripe_align % std::max(block, min_block_bytes) != 0)
-        return Status(
-            Code::invalid_argument,
-            fmt::format("stripe_align = {}: a multiple of 4KiB and of block_bytes, at most 1TiB, is "
-                        "expected, or 0 for what suits the file system",
-                        config.stripe_align));
+        return Status(Code::invalid_argument, fmt::format("stripe_align = {}: a multiple of 4KiB and of "
+                                                          "block_bytes, at most 1TiB, is expected, or 0 to "
+                                                          "follow the file system",
+                                                          config.stripe_align));
     return {};
 }
 

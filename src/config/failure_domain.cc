@@ -29,7 +29,7 @@ Result<std::string> domain_in_file(const std::string& path, const std::string& h
     std::error_code error;
     if (std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error))
         return Status(Code::invalid_argument,
-                      fmt::format("{} is to name this machine's failure domain, and is no file", path));
+                      fmt::format("{} should name this machine's failure domain, but is not a file", path));
     std::ifstream file(path);
     if (!file) return errno_status(errno, fmt::format("opening {} for this machine's failure domain", path));
     std::string line;
@@ -51,7 +51,7 @@ std::string quoted(const std::string& text) {
 
 std::string how_it_ended(int status, std::chrono::seconds longest) {
     if (status == killed_by(SIGKILL))
-        return fmt::format("was killed, as it is when it has not ended after {} s", longest.count());
+        return fmt::format("was killed; it may take {} s at most", longest.count());
     return fmt::format("ended with status {}", status);
 }
 

@@ -41,7 +41,8 @@ Result<std::string> read_text_file(const std::string& path) {
         text.append(piece.data(), static_cast<size_t>(got));
         if (text.size() > MiB) {
             ::close(file);
-            return Status(Code::invalid_argument, attempted + ": longer than 1 MiB, so it is something else");
+            return Status(Code::invalid_argument,
+                          attempted + ": longer than 1 MiB, so it is not a configuration file");
         }
     }
     ::close(file);
@@ -49,8 +50,9 @@ Result<std::string> read_text_file(const std::string& path) {
     // recursively.
     constexpr std::ptrdiff_t max_dots = 1000;
     if (std::count(text.begin(), text.end(), '.') > max_dots)
-        return Status(Code::invalid_argument,
-                      fmt::format("{}: more than {} dots, so it is something else", attempted, max_dots));
+        return Status(
+            Code::invalid_argument,
+            fmt::format("{}: more than {} dots, so it is not a configuration file", attempted, max_dots));
     return text;
 }
 

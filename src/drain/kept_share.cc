@@ -47,7 +47,7 @@ Result<std::optional<KeptShare>> find_kept_share(Storage& storage, const std::st
     TAILRACE_TRY(head.status());
     const EpochIdentity identity{own.job, own.key, own.run_uid, own.rank_count, own.shared_dir};
     if (head->identity != identity || head->members[head->position].node != own.node)
-        return disagree(path, "it is not what this node has kept of the epoch");
+        return disagree(path, "it is not this node's copy of the epoch");
     const auto position = copied_position(*head);
     if (!position) return std::optional<KeptShare>();
     const auto& member = head->members[*position];

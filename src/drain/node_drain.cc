@@ -160,7 +160,7 @@ class EpochDrain {
         if (*end != NodeShare::End::written) return *end == NodeShare::End::stopped;
         lost_->forget(id);
         epoch_.wrote_for.push_back(to_string(node_of(share->record(), id.node)));
-        log(LogLevel::info, "{} of {}: node {} has written the share of {}, of which it keeps a copy",
+        log(LogLevel::info, "{} of {}: node {} has written the share of {} from the copy that it keeps",
             to_string(record_.key), record_.job, record_.node, epoch_.wrote_for.back());
         return false;
     }
@@ -171,8 +171,8 @@ class EpochDrain {
         lost_->failed(share, unusable || why.code() == Code::unsupported, SteadyClock::now());
         log(LogLevel::warning, "{} of {}: node {} cannot write {}: {}", to_string(record_.key), record_.job,
             record_.node,
-            own ? std::string("the share of another node of which it keeps a copy")
-                : fmt::format("the share of node {}, of which it keeps a copy", share.node),
+            own ? std::string("the share of another node, whose copy it keeps")
+                : fmt::format("the share of node {}, whose copy it keeps", share.node),
             why.message());
         return false;
     }
@@ -395,7 +395,7 @@ bool NodeDrain::finish(const std::string& node_directory, const RecordedEpoch& r
         if (epoch.state == DrainedEpoch::State::committed) keep_newest(*shared_, record);
         is_usable = !drain.can_never_be();
         if (!is_usable && newer_is_there(record.key, *whole)) {
-            log(LogLevel::warning, "{} is given up, since a newer epoch is committed: {}",
+            log(LogLevel::warning, "{} is given up, because a newer epoch is committed: {}",
                 to_string(record.key), epoch.why.message());
             epoch.state = DrainedEpoch::State::superseded;
         }

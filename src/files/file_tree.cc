@@ -28,7 +28,7 @@ constexpr mode_t new_file_rights = 0600;
 
 Status not_followed(const std::string& path, std::string_view what) {
     return Status(Code::invalid_argument,
-                  fmt::format("'{}' is {}; here files are neither read nor written through one", path, what));
+                  fmt::format("'{}' is {}; tailrace neither reads nor writes files through it", path, what));
 }
 
 std::string_view kind_of(mode_t mode) {
@@ -126,9 +126,10 @@ Result<std::string> FileTree::usable_path(std::string_view name) const {
     if (path.size() < max_path_bytes) return path;
     return Status(
         Code::invalid_argument,
-        fmt::format("the path of \"{}\" would have {} bytes, and systems take {}; use a shorter name, "
-                    "or a shorter local_dir than {}",
-                    shortened(name), path.size(), max_path_bytes - 1, path_));
+        fmt::format(
+            "the path of \"{}\" would have {} bytes, but systems allow {}; use a shorter name, or a shorter "
+            "local_dir than {}",
+            shortened(name), path.size(), max_path_bytes - 1, path_));
 }
 
 Result<FileTree::Place> FileTree::place_of(std::string_view name, bool make) const {
@@ -192,10 +193,10 @@ Result<std::unique_ptr<File>> FileTree::open(std::string_view name, const FoundF
     if (!file.valid()) return path_error(errno, "opening for reading", path_of(name));
     TAILRACE_ASSIGN(const auto now, found_at(name, file.get()));
     if (!same(now, found))
-        return Status(Code::io_error,
-                      fmt::format("'{}' has changed while it is captured: it had {} bytes and has {}, or was "
-                                  "written to; close it before, and write to it no more",
-                                  path_of(name), found.bytes, now.bytes));
+        return Status(Code::io_error, fmt::format("'{}' has changed while it was captured: it had {} bytes "
+                                                  "and has {}, or was written to; close it "
+                                                  "before the save, and do not write to it again",
+                                                  path_of(name), found.bytes, now.bytes));
     static const auto engine = std::make_shared<PosixEngine>();
     return make_posix_file(engine, path_of(name), std::move(file), Descriptor(), {Access::read},
                            Route::cached, false);

@@ -64,7 +64,7 @@ Status OwnFiles::save(uint64_t epoch, bool whole) {
         if (!whole)
             return Status(
                 Code::aborted,
-                fmt::format("the program said on rank {} that its files are not whole", session_.rank()));
+                fmt::format("the program has said on rank {} that its files are not whole", session_.rank()));
         TAILRACE_ASSIGN(sources, routed->sources());
         return {};
     });

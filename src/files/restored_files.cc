@@ -60,7 +60,7 @@ Result<std::vector<EpochFile>> files_of(EpochReader& reader, uint32_t rank) {
         const auto found = regions.find(file_region(saved.name));
         const Region* region = found == regions.end() ? nullptr : found->second;
         if (region == nullptr || region->array)
-            return Status(Code::corrupt, fmt::format("{}: their table names \"{}\", which is not there",
+            return Status(Code::corrupt, fmt::format("{}: their table names \"{}\", which does not exist",
                                                      context, shortened(saved.name)));
         files.push_back({std::move(saved.name), saved.rights, region->bytes});
     }
@@ -136,9 +136,10 @@ Result<uint32_t> RestoredFiles::rank_with(std::string_view name) {
                                                    to_string(reader_->key())));
     return Status(
         Code::invalid_argument,
-        fmt::format("several ranks, such as {} and {}, saved a file \"{}\" in {}, and this rank did "
-                    "not: say whose is meant",
-                    ranks[0], ranks[1], shortened(name), to_string(reader_->key())));
+        fmt::format(
+            "several ranks, such as {} and {}, saved a file \"{}\" in {}, but this rank did not: name the "
+            "rank",
+            ranks[0], ranks[1], shortened(name), to_string(reader_->key())));
 }
 
 Result<std::string> RestoredFiles::path(uint32_t rank, const EpochFile& file) {

@@ -25,11 +25,11 @@ Status refused(std::string_view name, std::string_view why) {
 
 Status check_component(std::string_view name, std::string_view component) {
     if (component.empty())
-        return refused(name, name.front() == '/' ? "it is absolute" : "it has a \"/\" too many");
+        return refused(name, name.front() == '/' ? "it is absolute" : "it has one \"/\" too many");
     if (component == "." || component == "..")
         return refused(name, fmt::format("it has the component \"{}\"", component));
     if (component.size() > max_file_component_bytes)
-        return refused(name, fmt::format("a component has {} bytes, and file systems take {}",
+        return refused(name, fmt::format("a component has {} bytes, but file systems allow {}",
                                          component.size(), max_file_component_bytes));
     return {};
 }
@@ -53,10 +53,10 @@ Status check_file_name(std::string_view name) {
     if (name.find('\0') != std::string_view::npos) return refused(name, "it has a zero byte");
     if (name.size() > max_name_bytes)
         return refused(name,
-                       fmt::format("it has {} bytes, and {} are possible", name.size(), max_name_bytes));
+                       fmt::format("it has {} bytes, but {} are possible", name.size(), max_name_bytes));
     const auto directories = static_cast<size_t>(std::count(name.begin(), name.end(), '/'));
     if (directories > max_file_directories)
-        return refused(name, fmt::format("it has {} directories, and {} are possible", directories,
+        return refused(name, fmt::format("it has {} directories, but {} are possible", directories,
                                          max_file_directories));
     for (size_t from = 0; from <= name.size();) {
         const size_t end = std::min(name.find('/', from), name.size());

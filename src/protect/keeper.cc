@@ -83,7 +83,7 @@ bool Keeper::ask() {
 Keeper::Ask Keeper::take_ask(uint32_t position, uint32_t number) {
     const auto open = asks_.find(number);
     if (open == asks_.end() || open->second.source.from != position) {
-        fail(Status(Code::failed_state, fmt::format("node {} answered ask {}, which was not put to it",
+        fail(Status(Code::failed_state, fmt::format("node {} answered request {}, which was not sent to it",
                                                     layout_->node_at(position), number)));
         return {};
     }
@@ -106,8 +106,7 @@ void Keeper::take(uint32_t position, const RefusedMessage& message) {
     const Ask ask = take_ask(position, message.number);
     if (!ask.block) return;
     if (!message.why.ok()) return fail(message.why);
-    fail(Status(Code::aborted,
-                fmt::format("node {} sends nothing of it any more", layout_->node_at(position))));
+    fail(Status(Code::aborted, fmt::format("node {} sends no more of it", layout_->node_at(position))));
 }
 
 bool Keeper::test_receives() {

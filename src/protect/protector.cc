@@ -384,7 +384,7 @@ void NodeProtector::take(uint32_t from, const AskMessage& message) {
 void NodeProtector::take(uint32_t from, const DataMessage& message) {
     Epoch* epoch = find(message.key);
     if (epoch != nullptr && epoch->keeper) return epoch->keeper->take(from, message);
-    transport_broke(Status(Code::transport, fmt::format("node {} sends data of {}, for which nobody asked",
+    transport_broke(Status(Code::transport, fmt::format("node {} sends data of {} that no node has requested",
                                                         set_.nodes[from], to_string(message.key))));
 }
 

@@ -64,7 +64,7 @@ std::vector<FoundObject> own_objects(const RebuildContext& context, const Findin
             }
             auto head = believable_head(context, object);
             if (!head.ok()) {
-                log(LogLevel::warning, "what this node keeps for others cannot be used: {}",
+                log(LogLevel::warning, "a protect object on this node cannot be used: {}",
                     head.status().message());
             } else if (worth_keeping(findings, head->identity)) {
                 found.push_back({node, object.path, std::move(*head)});
@@ -184,8 +184,8 @@ Result<PartHeader> check_rebuilt(const RebuildContext& context, const EpochIdent
     const EpochIdentity found{header.job, header.key, header.run_uid, header.rank_count, header.shared_dir};
     if (found != identity || header.stream != lost.stream)
         return Status(Code::corrupt,
-                      fmt::format("{}: what was rebuilt is a part of rank {} of {}, not of rank {} of {}",
-                                  path, header.stream.rank, to_string(header.key), lost.stream.rank,
+                      fmt::format("{}: the rebuilt part is of rank {} of {}, not of rank {} of {}", path,
+                                  header.stream.rank, to_string(header.key), lost.stream.rank,
                                   to_string(identity.key)));
     TAILRACE_TRY(verify_part(context, header.key, path));
     return header;
@@ -336,9 +336,10 @@ Result<Rebuilt> rebuild_lost_parts(const RebuildContext& context, KnownParts kno
                 decode_parts(all[static_cast<size_t>(context.topology.representative(node))], node));
             std::move(of_node.parts.begin(), of_node.parts.end(), std::back_inserter(rebuilt.added));
         }
-        tell(context, LogLevel::info,
-             fmt::format("{}: lost captured parts were rebuilt from what other nodes kept, {} in all",
-                         to_string(epoch.identity.key), epoch.lost.size()));
+        tell(
+            context, LogLevel::info,
+            fmt::format("{}: lost captured parts were rebuilt from the data that other nodes kept, {} in all",
+                        to_string(epoch.identity.key), epoch.lost.size()));
     }
     // A damaged part whose rank has a sound one again must not be found first.
     for (const auto& part : damaged) {

@@ -58,8 +58,9 @@ size_t set_count(size_t nodes, size_t set_nodes, Redundancy redundancy, size_t l
 // The sentence about a set that protects from less than it should.
 std::string note_of(Domains domains, const ProtectionSet& set, Redundancy asked) {
     if (set.nodes.size() == 1)
-        return fmt::format("node {} has no other node to protect it: if it is lost, so is what it captured",
-                           set.nodes.front());
+        return fmt::format(
+            "node {} has no other node to protect it: if it is lost, so are its captured parts",
+            set.nodes.front());
     std::string note;
     if (set.redundancy.losses < asked.losses)
         note = fmt::format("a set of {} nodes survives the loss of {}, not of {}", set.nodes.size(),
@@ -71,7 +72,7 @@ std::string note_of(Domains domains, const ProtectionSet& set, Redundancy asked)
             if (domain != domains[static_cast<size_t>(set.nodes[set.keeper[i]])]) continue;
             add(
                 fmt::format("node {} and its partner, node {}, are both in the failure domain {}: if it is "
-                            "lost, so is what node {} captured",
+                            "lost, so are the captured parts of node {}",
                             set.nodes[i], set.nodes[set.keeper[i]], shortened(domain), set.nodes[i]));
             break;
         }
@@ -79,12 +80,12 @@ std::string note_of(Domains domains, const ProtectionSet& set, Redundancy asked)
     }
     const auto groups = by_domain(domains, set.nodes);
     if (groups.front().size() > set.redundancy.losses)
-        add(
-            fmt::format("{} of a set's {} nodes are in the failure domain {}: if it is lost, so is what they "
-                        "captured, because the set survives the loss of {}",
-                        groups.front().size(), set.nodes.size(),
-                        shortened(domains[static_cast<size_t>(groups.front().front())]),
-                        counted(set.redundancy.losses, "node")));
+        add(fmt::format(
+            "{} of a set's {} nodes are in the failure domain {}: if it is lost, so are their captured "
+            "parts, because the set survives the loss of {}",
+            groups.front().size(), set.nodes.size(),
+            shortened(domains[static_cast<size_t>(groups.front().front())]),
+            counted(set.redundancy.losses, "node")));
     return note;
 }
 

@@ -132,7 +132,7 @@ Result<ArrayFacts> decode_array_facts(std::span<const std::byte> bytes) {
 
 ArrayAnswer judge_arrays(const ArrayQuestion& asked, ArrayFacts facts, uint32_t rank_count) {
     if (!facts.failure.ok())
-        return {facts.failure.with_context("it could not be found out whether its arrays can be restored")};
+        return {facts.failure.with_context("it is unknown whether its arrays can be restored")};
     if (!asked.of_one) {
         const auto faulty = facts.summary.faulty();
         if (faulty.empty()) return {Status()};
@@ -180,7 +180,7 @@ Result<ArrayFacts> gather_facts(Transport& transport, ArrayFacts mine, size_t ma
         ByteReader in(counts[rank]);
         most = std::max(most, in.get<uint64_t>());
         if (!in.at_end())  // as from a rank that cannot go on (background/collective_background.h)
-            return Status(Code::transport, fmt::format("rank {} has told nothing of its arrays", rank));
+            return Status(Code::transport, fmt::format("rank {} has sent nothing about its arrays", rank));
     }
     ArrayFacts whole;
     for (uint64_t at = 0; at < most; ++at) {

@@ -83,7 +83,7 @@ Result<std::unique_ptr<EpochReader>> open_newest_epoch(Storage& storage, const s
         TAILRACE_ASSIGN(auto again, candidates(storage, directory, job, epoch));
         if (paths_of(again) == paths_of(found)) {
             if (opened.ok() && !(*opened)->passed_over().empty())
-                log(LogLevel::warning, "{} in {} is opened in place of what is damaged: {}",
+                log(LogLevel::warning, "{} in {} is opened in place of damaged ones: {}",
                     to_string((*opened)->key()), directory, (*opened)->passed_over());
             return opened;
         }

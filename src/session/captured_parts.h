@@ -1,10 +1,10 @@
-// CapturedParts: the captured parts that this rank looks after, and when they may be removed. These
-// are the parts that the rank captures itself and, on a representative, those that earlier runs
-// have left on its node. What a node keeps for others of an epoch, and the epoch's plan record, go
-// with the epoch's parts.
+// CapturedParts: the captured parts for which this rank is responsible, and when they may be removed.
+// These are the parts that the rank captures itself and, on a representative, those that earlier runs
+// have left on its node. When the parts of an epoch are removed, so are the node's protect object and its
+// plan record of that epoch.
 //
-// choose_local_removals decides, as a pure function, which parts are removed. This class carries it
-// out. One thread at a time.
+// choose_local_removals decides, as a pure function, which parts are removed. This class carries it out.
+// One thread at a time.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// OldEpochs: what earlier runs have left in the node-local tiers, as judged when a session begins.
+// OldEpochs: the epochs that earlier runs have left in the node-local tiers, as judged when a session
+// begins.
 #pragma once
 
 #include <optional>

@@ -13,10 +13,11 @@ namespace {
 
 Result<ArrayPiece> list_piece(std::string_view name, const ListItem& item, uint64_t bytes) {
     if (bytes % item.bytes() != 0)
-        return Status(Code::invalid_argument,
-                      fmt::format("list \"{}\": the program found {} bytes, which are no whole number of "
-                                  "items of {} bytes",
-                                  name, bytes, item.bytes()));
+        return Status(
+            Code::invalid_argument,
+            fmt::format(
+                "list \"{}\": the program gave {} bytes, which are not a whole number of items of {} bytes",
+                name, bytes, item.bytes()));
     auto shape = item.shape(bytes / item.bytes());
     ArrayPiece piece{item.type, shape, std::vector<uint64_t>(shape.size(), 0), shape};
     piece.is_list = true;
@@ -114,7 +115,7 @@ Result<std::vector<RegionSource>> Regions::sources() const {
         if (region.resizable) memory = region.resizable->find();
         if (memory.data() == nullptr && !memory.empty())
             return Status(Code::invalid_argument,
-                          fmt::format("region \"{}\": the program found {} bytes at a null pointer",
+                          fmt::format("region \"{}\": the program gave {} bytes at a null pointer",
                                       region.name, memory.size()));
         if (region.list) {
             TAILRACE_ASSIGN(region.array, list_piece(region.name, *region.list, memory.size()));

@@ -54,12 +54,12 @@ Status check_list(const Registered& region, bool is_list, ElementType type, std:
     if (!is_list)
         return Status(
             Code::invalid_argument,
-            fmt::format("region \"{}\" is registered as a list, and was not saved as one", region.name));
+            fmt::format("region \"{}\" is registered as a list, but was not saved as one", region.name));
     const auto wanted = region.list->shape(0);
     if (type == region.list->type && std::ranges::equal(shape.subspan(1), std::span(wanted).subspan(1)))
         return {};
     return Status(Code::invalid_argument,
-                  fmt::format("list \"{}\" was saved with items of {} and is registered with items of {}",
+                  fmt::format("list \"{}\" was saved with items of {}, but is registered with items of {}",
                               region.name, item_text(type, shape), item_text(region.list->type, wanted)));
 }
 
@@ -94,7 +94,7 @@ Status add_target(const Registered& region, const Region* before, EpochReader& r
             (before->array->type != region.array->type ||
              before->array->global_shape != region.array->global_shape))
             return Status(Code::invalid_argument,
-                          fmt::format("array \"{}\" was saved as {} and is registered as {}", region.name,
+                          fmt::format("array \"{}\" was saved as {}, but is registered as {}", region.name,
                                       array_text(*before->array), array_text(*region.array)));
         if (region.bytes > 0)
             targets.boxes.push_back({region.name,
@@ -170,8 +170,8 @@ void Session::warn_of_unread_regions(EpochReader& reader) const {
     for (const auto& region : (*manifest)->regions) {
         if (region.array || region.bytes == 0 || region.name.starts_with(file_table_region)) continue;
         log(LogLevel::warning,
-            "{} was saved by {} ranks and is restored by {}: what ranks from {} on saved beside arrays, "
-            "such as region \"{}\", was not read; any rank can read it with a reader of the epoch",
+            "{} was saved by {} ranks and is restored by {}: the plain regions of ranks from {} on, such as "
+            "region \"{}\", were not read; any rank can read them with a reader of the epoch",
             to_string(reader.key()), reader.rank_count(), first, first, region.name);
         return;
     }

@@ -9,8 +9,8 @@
 //      Then the part is renamed.
 //   4. The background hears of the capture. From here on the memory is the program's again.
 //
-// capture() takes steps 1 to 3 and holds the copy. save() of the same epoch then takes step 4 alone, and
-// give_up() removes the copy and tells of the failure instead.
+// capture() takes steps 1 to 3 and holds the copy. save() of the same epoch then takes only step 4.
+// give_up() removes the copy instead, and reports the failure.
 //
 // Locks, in the order in which they may be taken: save_mutex_ (one save at a time), then those of
 // the parts.

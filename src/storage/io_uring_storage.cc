@@ -348,7 +348,8 @@ class IoUringEngine : public TransferEngine {
             ring = std::make_unique<Ring>();
             if (const int error = ring->create(depth_); error != 0) {
                 if (!told_.exchange(true)) {
-                    log(LogLevel::info, "no further io_uring ring ({}): plain system calls for the rest",
+                    log(LogLevel::info,
+                        "there is no further io_uring ring ({}), so the rest uses plain system calls",
                         std::strerror(error));
                 }
                 return nullptr;

@@ -70,8 +70,8 @@ std::string why_no_private_file(const struct stat& info, uid_t user) {
     if (const auto why = why_no_own_file(info, user); !why.empty()) return why;
     if ((info.st_mode & others_write) != 0)
         return fmt::format(
-            "others than its owner may write to it (mode {:04o}); if you trust all of them, chmod "
-            "go-w makes it usable",
+            "users other than its owner may write to it (mode {:04o}); if you trust all of them, chmod go-w "
+            "makes it usable",
             info.st_mode & all_rights);
     return "";
 }

@@ -173,7 +173,7 @@ class PosixStorage : public Storage {
             if (error == ELOOP &&
                 fstatat(place.above(), place.name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 &&
                 S_ISLNK(info.st_mode))
-                return not_believed(doing, path, "it is a symbolic link, and none is followed here");
+                return not_believed(doing, path, "it is a symbolic link, which is not followed here");
             return path_error(error, doing, path);
         }
         if (fstat(plain.get(), &info) != 0) return path_error(errno, doing, path);

@@ -151,7 +151,7 @@ class MpiTransport final : public Transport {
             TAILRACE_ASSIGN(const auto message, poll());
             if (message) continue;
             if (SteadyClock::now() > deadline)
-                return Status(Code::timeout, fmt::format("{} of {} messages to rank {} did not come",
+                return Status(Code::timeout, fmt::format("{} of {} messages to rank {} did not arrive",
                                                          expected - taken_, expected, rank_));
             sleep_for(shortest_nap);
         }

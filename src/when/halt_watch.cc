@@ -49,7 +49,7 @@ void HaltWatch::look() {
 void HaltWatch::obeyed(const Halt& halt) {
     looking_.add([this, halt] {
         if (const Status removed = remove_this_halt(storage_, directory_, halt); !removed.ok())
-            log(LogLevel::warning, "a halt file was obeyed, but holds for the next run as well: {}",
+            log(LogLevel::warning, "a halt file was obeyed, but also holds for the next run: {}",
                 removed.message());
     });
 }

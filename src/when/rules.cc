@@ -56,7 +56,7 @@ std::optional<std::string> why_save(const WhenRules& rules, const Situation& sit
             return fmt::format(
                 "{} since the last save; {} is best with mtbf {} and saves that take {}",
                 about_seconds(since), about_seconds(interval), about_seconds(rules.mtbf_seconds),
-                situation.costs.saves == 0 ? "a time not known yet"
+                situation.costs.saves == 0 ? "an unknown time"
                                            : fmt::format("{:.3g} s", situation.costs.blocked_seconds));
     }
     if (situation.left_seconds && !stop_is_asked) {

@@ -317,7 +317,7 @@ TEST_F(AgentProcessTest, DirectoriesThatAreSkippedAreNamedOnceAndNotWithoutAnEnd
     set_log_callback([&](LogLevel, std::string_view message) {
         const std::lock_guard lock(mutex);
         skipped += message.find(" is skipped: ") != message.npos;
-        others += message.find("are not named any more") != message.npos;
+        others += message.find("directories that are skipped are not named") != message.npos;
     });
     start();
     for (int node = 0; node < 500; ++node) {

@@ -51,7 +51,7 @@ TEST(ArrayCheckTest, SentencesNameArrayRankAndBox) {
         "and rank 2 has no piece. If that is meant, declare on every rank that the array may have "
         "gaps (TAILRACE_ARRAY_GAPS; in Python gaps=True)");
     EXPECT_THAT(fault_of({piece_of({8}, {0}, {0}), piece_of({8}, {3}, {0})}),
-                HasSubstr("that of rank 0 and all others are empty"));
+                HasSubstr("the pieces of rank 0 and of all others are empty"));
     EXPECT_EQ(
         fault_of({piece_of({8}, {0}, {5}), piece_of({8}, {3}, {5})}),
         "elements [3:5] of array 'u' (uint32 [8]) are in two pieces: [0:5] of rank 0 and [3:8] of rank 1. "

@@ -178,10 +178,10 @@ TEST(StridesTest, LayoutsThatDoNotFitAreRefusedWithTheReason) {
     EXPECT_THAT(refusal(piece, {{}, {}, {32, 8}, 0}), HasSubstr("share memory"));
     EXPECT_THAT(refusal(piece, {{}, {}, {40, 0}, 0}), HasSubstr("share memory"));
     EXPECT_THAT(refusal(piece, {{}, {}, {40, 7}, 0}), HasSubstr("share memory"));
-    EXPECT_THAT(refusal(piece, {{UINT64_MAX, 5}, {}, {}, 0}), HasSubstr("further than addresses"));
-    EXPECT_THAT(refusal(piece, {{4, UINT64_MAX}, {}, {}, 0}), HasSubstr("further than addresses"));
-    EXPECT_THAT(refusal(piece, {{}, {}, {uint64_t{1} << 62, 8}, 0}), HasSubstr("further than addresses"));
-    EXPECT_THAT(refusal(piece, {{}, {UINT64_MAX, 0}, {40, 8}, 0}), HasSubstr("further than addresses"));
+    EXPECT_THAT(refusal(piece, {{UINT64_MAX, 5}, {}, {}, 0}), HasSubstr("exceeds the address space"));
+    EXPECT_THAT(refusal(piece, {{4, UINT64_MAX}, {}, {}, 0}), HasSubstr("exceeds the address space"));
+    EXPECT_THAT(refusal(piece, {{}, {}, {uint64_t{1} << 62, 8}, 0}), HasSubstr("exceeds the address space"));
+    EXPECT_THAT(refusal(piece, {{}, {UINT64_MAX, 0}, {40, 8}, 0}), HasSubstr("exceeds the address space"));
     // A piece of nothing lies anywhere.
     EXPECT_TRUE(place_in_memory(piece_of({0, 5}), {{2, 7}, {1, 1}, {}, 0}).ok());
     EXPECT_TRUE(place_in_memory(piece_of({0, 5}), {{0, 7}, {0, 1}, {}, 0}).ok());

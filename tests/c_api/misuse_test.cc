@@ -185,7 +185,7 @@ TEST_F(MisuseTest, BadArraysAreRefused) {
     bad = good, bad.memory_shape = ten, bad.memory_bytes = 79, refused(bad, "has 79 bytes");
     bad = good, bad.memory_stride_bytes = five, refused(bad, "share memory");
     bad = good, bad.memory_stride_bytes = sixteen, bad.memory_bytes = 80, refused(bad, "needs 152");
-    bad = good, bad.memory_shape = huge, refused(bad, "further than addresses");
+    bad = good, bad.memory_shape = huge, refused(bad, "exceeds the address space");
     for (size_t i = 0; i < std::size(good.reserved); ++i)
         bad = good, bad.reserved[i] = 1, refused(bad, "tailrace_array array = {0}");
     bad = good, bad.global_shape = huge, bad.offset = zero, bad.local_shape = huge, refused(bad, "");

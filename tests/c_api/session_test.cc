@@ -267,7 +267,7 @@ TEST_F(SessionTest, AnArrayOfAnotherKindIsRefusedByBothKinds) {
     array = array_of(TAILRACE_INT64, 2, turned, zero, turned);
     ASSERT_TRUE(ok(tailrace_update_array(session, "u", memory.data(), &array)));
     EXPECT_TRUE(fails(TAILRACE_INVALID_ARGUMENT, tailrace_restore(session, 1, nullptr),
-                      "was saved as float64 of 2 x 3 and is registered as int64 of 3 x 2"));
+                      "was saved as float64 of 2 x 3, but is registered as int64 of 3 x 2"));
     ASSERT_TRUE(ok(tailrace_close(session)));
 }
 

@@ -27,7 +27,7 @@ TEST_F(CarriedSessionTest, ASessionWhoseAgentsDieGoesOnAndLosesNothing) {
         EXPECT_TRUE(save(session, state, 2).ok()) << "a capture needs no agent";
         const Status waited = session.wait(2, for_ever);
         EXPECT_FALSE(waited.ok());
-        EXPECT_THAT(waited.message(), HasSubstr("what was captured is intact"));
+        EXPECT_THAT(waited.message(), HasSubstr("captured epochs are intact"));
         EXPECT_EQ(session.state(2)->state, EpochState::captured);
         EXPECT_FALSE(session.should_stop().ok() && session.should_stop().ok());
         const Status closed = session.close();
@@ -57,7 +57,7 @@ TEST_F(CarriedSessionTest, AnAgentThatGivesNoSignOfLifeIsNamedAndHoldsNobodyUpFo
         door_.silent = true;
         if (rank == 2) {
             const Status waited = session.wait(1, for_ever);
-            EXPECT_THAT(waited.message(), HasSubstr("what was captured is intact")) << waited.to_string();
+            EXPECT_THAT(waited.message(), HasSubstr("captured epochs are intact")) << waited.to_string();
         }
         const Status closed = session.close();
         EXPECT_EQ(closed.code(), Code::timeout);

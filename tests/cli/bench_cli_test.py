@@ -66,7 +66,7 @@ class BenchTest(unittest.TestCase):
                          [run["received_bytes"] for run in results["runs"]])
         for key in ("kernel", "processor", "tailrace", "threads", "directory"):
             self.assertEqual({row[key] for row in rows}, {results["machine"][key]})
-        self.assertIn("durable: synced", done.stderr)
+        self.assertIn("durable: it syncs", done.stderr)
         steps = [line for line in done.stderr.splitlines() if line.startswith("bench: repetition ")]
         self.assertEqual([line.split(", ")[0].split()[2:] for line in steps],
                          [[str(repetition), "of", "2"] for repetition in (1, 2) for _ in range(12)])

@@ -527,13 +527,13 @@ class ProgramTest(unittest.TestCase):
                 (["prune", ".", "--older-than", "7"], "--older-than: '7' is not a length of time: give a number and"),
                 (["ls", "--local-dir", "", "."], '--local-dir "" is empty'),
                 (["show", ".", ""], "EPOCH \"\" is empty: leave it out, or give it a value (Epoch number, or 'newest'"),
-                (["show", ".", "x"], "EPOCH: 'x' is no epoch: give its number, or 'newest'"),
+                (["show", ".", "x"], "EPOCH: 'x' is not an epoch: give its number, or 'newest'"),
                 (["drain", "--forget", "", "--yes"], '--forget "" is empty'),
                 (["drain", "--wait", ""], '--wait "" is empty'),
                 (["agent", "--for-lost", "x"], "--for-lost: 'x' is not a length of time: give a number and a unit"),
                 (["agent", "start"], "not in {run,status,drain,stop}"),
                 (["halt", ".", "--after", "x"], "--after: 'x' is not a whole number from 0 to 999999999999999"),
-                (["halt", ".", "--at", ""], '--at "" is empty: leave it out, or give it a value (At this time: 18:00')):
+                (["halt", ".", "--at", ""], '--at "" is empty: leave it out, or give it a value (Stop at this time: 18:00')):
             self.assertIn(sentence, run(*arguments, code=2).stderr)
 
     def test_an_interrupt_waits_until_run_can_take_it(self):

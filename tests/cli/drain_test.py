@@ -242,7 +242,7 @@ class AfterDeathTest(DrainTest):
         looked = self.drain("--forget", self.shared).stdout
         self.assertIn(f"files that the program wrote or restored by itself: {left}", looked)
         self.assertRegex(looked, r"tailrace +2 +1 +1 of 1 +2 ")
-        self.assertRegex(looked, f"would remove what lies here for {self.shared}: 2 epochs, 4 files, 8.*, 1 directory .* --yes")
+        self.assertRegex(looked, f"would remove the data captured for {self.shared}: 2 epochs, 4 files, 8.*, 1 directory .* --yes")
         document = json.loads(self.drain("--forget", self.shared, "--json").stdout)
         self.assertEqual(sorted(path for epoch in document["epochs"] for path in epoch["files"]),
                          [str(path) for path in files])
@@ -254,7 +254,7 @@ class AfterDeathTest(DrainTest):
         self.assertIn("2 epochs", self.drain("--forget", f"{self.shared}/", "--yes").stdout)
         self.assertEqual(sorted(self.local.rglob("tailrace*")), [], "the node's directory goes, too")
         self.assertEqual(sorted(self.local.rglob("other.*")), of_other)
-        self.assertIn("nothing lies in", self.drain("--forget", self.shared, "--yes").stdout)
+        self.assertIn("was captured for", self.drain("--forget", self.shared, "--yes").stdout)
         self.assertEqual(self.states(), {("other", 1): "committed"})
 
     def test_what_can_still_reach_its_directory_is_not_forgotten_by_mistake(self):

@@ -88,7 +88,7 @@ class ExtractFilesTest(CommandTest):
         done = subprocess.run(["sh", "-c", script, "sh", self.out, TAILRACE, self.dir], capture_output=True,
                               text=True, check=False)
         self.assertNotEqual(done.returncode, 0)
-        self.assertRegex(done.stderr, r"aus gabe\.partial\.\d+' is there: .* remove it")
+        self.assertRegex(done.stderr, r"aus gabe\.partial\.\d+' exists: .* remove it")
         self.assertFalse(self.out.exists())
         self.extract()
 

@@ -24,7 +24,7 @@ class HaltTest(CommandTest):
         self.file = self.dir / "tailrace.halt"
 
     def test_an_order_is_written_shown_replaced_and_cancelled(self):
-        self.assertIn("nobody has asked", run("halt", self.dir).stdout)
+        self.assertIn("there is no order to halt", run("halt", self.dir).stdout)
         self.assertIsNone(run_json("halt", self.dir)["halt"])
         said = run("halt", self.dir, "--now").stdout
         self.assertIn("to stop now. No session uses the directory now", said)
@@ -35,7 +35,7 @@ class HaltTest(CommandTest):
         said = run_json("halt", self.dir, "--at", "2026-11-24T18:00Z")
         self.assertEqual((said["halt"]["at_unix"], said["in_use"]), (1795543200, False))
         self.assertIn("is to stop at 2026-11-24T18:00:00Z (asked by ", run("halt", self.dir).stdout)
-        self.assertIn("taken back", run("halt", self.dir, "--cancel").stdout)
+        self.assertIn("cancelled", run("halt", self.dir, "--cancel").stdout)
         self.assertFalse(self.file.exists())
         self.assertIn("nobody", run("halt", self.dir, "--cancel").stdout)
         self.assertEqual(list(self.dir.iterdir()), [])

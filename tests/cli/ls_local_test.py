@@ -113,8 +113,8 @@ class NodeLocalTest(CommandTest):
         self.assertEqual((alone["epoch"], alone["protection"]), (20, []))
         self.assertEqual((kept["epoch"], kept["protection"]),
                          (30, [{"redundancy": "partner", "losses_survived": 1, "nodes": [0, 1, 2], "keepers_here": [0, 1]}]))
-        text = ("protected by partner in the set of nodes 0 to 2, which survives the loss of 1 node; here lies what "
-                "nodes 0 and 1 keep")
+        text = ("protected by partner in the set of nodes 0 to 2, which survives the loss of 1 node; here lies the "
+                "data that nodes 0 and 1 keep")
         said = run("ls", self.dir, "--local-dir", self.local).stdout
         self.assertEqual(said.count("protected by"), 1)
         self.assertIn("(here: 3 of 3 ranks, protected by partner); a session", said)

@@ -561,7 +561,7 @@ TEST_F(ConfigTest, FailureDomainsComeFromHostFileOrCommand) {
     EXPECT_EQ(*find_failure_domain(file, "m1"), "rack-a");
     EXPECT_EQ(*find_failure_domain(file, "m3"), "rack-b");
     EXPECT_EQ(find_failure_domain(file, "m2").status().code(), Code::not_found);
-    EXPECT_THAT(find_failure_domain("file:/dev/zero", "m1").status().message(), HasSubstr("is no file"));
+    EXPECT_THAT(find_failure_domain("file:/dev/zero", "m1").status().message(), HasSubstr("is not a file"));
     std::filesystem::remove(path);
     EXPECT_EQ(find_failure_domain(file, "m1").status().code(), Code::not_found);
     EXPECT_EQ(*find_failure_domain("command:echo rack-c; echo more", "m1"), "rack-c");

@@ -293,7 +293,7 @@ TEST_F(LostNodeTest, ACopyThatIsDamagedIsNotUsed) {
     drain_all_but(1);
     set_log_callback(nullptr);
     EXPECT_THAT(committed(), IsEmpty());
-    EXPECT_THAT(said, HasSubstr("node 2 cannot write the share of node 1, of which it keeps a copy"));
+    EXPECT_THAT(said, HasSubstr("node 2 cannot write the share of node 1, whose copy it keeps"));
     EXPECT_THAT(said, HasSubstr("checksum"));
 }
 
@@ -412,7 +412,7 @@ TEST_F(KeptShareTest, ACopyIsBelievedOnlyForTheEpochOfTheRecord) {
     ASSERT_TRUE(other.ok());
     bytes.resize(*(*other)->read_at(bytes, 0));
     overwrite(1, object_of(1), 0, bytes);
-    EXPECT_THAT(find(1).status().message(), HasSubstr("not what this node has kept"));
+    EXPECT_THAT(find(1).status().message(), HasSubstr("not this node's copy"));
 }
 
 TEST_F(KeptShareTest, ACopyOfAnotherPartIsNotTaken) {

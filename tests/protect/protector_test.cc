@@ -246,9 +246,8 @@ TEST(ProtectorTest, GivingUpAtAnyMomentEndsItOnAllNodes) {
                     EXPECT_TRUE(result.status.ok()) << result.status.to_string();
                 } else if (!result.status.ok()) {
                     // A node that has ended it already does not know why any more.
-                    EXPECT_THAT(result.status.message(),
-                                testing::AnyOf(HasSubstr("it is no longer needed"),
-                                               HasSubstr("sends nothing of it any more")));
+                    EXPECT_THAT(result.status.message(), testing::AnyOf(HasSubstr("it is no longer needed"),
+                                                                        HasSubstr("sends no more of it")));
                 }
             }
         for (int node = 0; node < 3; ++node)
@@ -364,7 +363,7 @@ TEST(ProtectorTest, AnswersToNoAskAndTablesThatCannotBeEndIt) {
         played.send(played.table());
         ASSERT_TRUE(played.next<AskMessage>().has_value());
         played.send(RefusedMessage{Played::key, 99, {}});
-        EXPECT_THAT(played.next<UnprotectedMessage>()->why.message(), HasSubstr("which was not put to it"));
+        EXPECT_THAT(played.next<UnprotectedMessage>()->why.message(), HasSubstr("which was not sent to it"));
     }
     {
         Played played;
@@ -390,7 +389,7 @@ TEST(ProtectorTest, ARefusalEndsItAndNothingStays) {
     std::vector<uint32_t> numbers;
     while (numbers.size() < 2) numbers.push_back(played.next<AskMessage>()->number);
     for (const uint32_t number : numbers) played.send(RefusedMessage{Played::key, number, {}});
-    EXPECT_THAT(played.result().message(), HasSubstr("node 1 sends nothing of it any more"));
+    EXPECT_THAT(played.result().message(), HasSubstr("node 1 sends no more of it"));
     EXPECT_THAT(played.world.files("m0", 0), testing::Each(testing::EndsWith(".capture")));
 }
 

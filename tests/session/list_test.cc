@@ -129,7 +129,7 @@ TEST(ListTest, ItemsOfAnotherKindAreRefusedWhileSavingAndRestoring) {
     const auto refused = [](Checkpointer& session, auto&) {
         const auto restored = session.restore(std::nullopt, {});
         EXPECT_EQ(restored.status().code(), Code::invalid_argument);
-        const auto wanted = "items of 3 x uint64 and is registered with items of 24 x bytes";
+        const auto wanted = "items of 3 x uint64, but is registered with items of 24 x bytes";
         EXPECT_NE(restored.status().message().find(wanted), std::string::npos) << restored.status().message();
     };
     for (const int ranks : {2, 3})
@@ -168,7 +168,7 @@ TEST(ListTest, HalfAnItemIsNotSaved) {
         ASSERT_TRUE(session->register_list("x", {ElementType::uint64, 2}, memory_of(items)).ok());
         const Status saved = session->save(1);
         EXPECT_EQ(saved.code(), Code::invalid_argument);
-        EXPECT_NE(saved.message().find("24 bytes, which are no whole number of items of 16"),
+        EXPECT_NE(saved.message().find("24 bytes, which are not a whole number of items of 16"),
                   std::string::npos)
             << saved.message();
     });

@@ -223,7 +223,7 @@ TEST_F(HaltDirectoryTest, AnotherNameOfAFileIsNotRead) {
 TEST_F(HaltDirectoryTest, WhatOthersMayWriteIsNotRead) {
     put(path_);
     ASSERT_EQ(::chmod(path_.c_str(), 0620), 0);
-    expect_refused("others than its owner may write");
+    expect_refused("users other than its owner may write");
 }
 
 TEST_F(HaltDirectoryTest, AnotherUsersFileIsNotRead) {

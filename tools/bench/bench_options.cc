@@ -20,7 +20,7 @@ Status remove_if_there(Storage& storage, const std::string& path) {
 }  // namespace
 
 void BenchOptions::add_to(CLI::App& command) {
-    command.add_option("dir", directory, "A directory on the file system to measure; created if missing")
+    command.add_option("dir", directory, "A directory on the file system to measure (created if missing)")
         ->required()
         ->type_name("DIR");
     command.add_option("--processes", common.processes, "Number of processes per node")
@@ -34,10 +34,10 @@ void BenchOptions::add_to(CLI::App& command) {
         ->transform(whole_number(0, UINT64_MAX))
         ->capture_default_str();
     command.add_option("--local-dir", local_dir,
-                       "Directory of the leader's own parts (default: that of the library)");
+                       "Directory of the leader's own parts (default: the library's)");
     command.add_flag("--no-local", no_local, "The leader has no data of its own");
     command.add_flag("--no-sync", no_sync,
-                     "Do not sync at the end; then memory is measured as much as the disk");
+                     "Do not sync at the end; the result then measures memory as much as the disk");
 }
 
 Status BenchOptions::complete() {
@@ -56,7 +56,7 @@ Status BenchOptions::complete() {
 }
 
 void announce_end(const BenchCase& bench) {
-    std::fputs(bench.durable ? "a run ends when its data are durable: synced, as the library does\n"
+    std::fputs(bench.durable ? "a run ends when its data is durable: it syncs as the library does\n"
                              : "runs end without syncs: they measure memory as much as the disk\n",
                stderr);
 }

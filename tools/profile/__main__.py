@@ -21,14 +21,15 @@ from strace_lines import calls_of
 from watcher import Watcher
 
 DESCRIPTION = """Run a command and show what it does to each file: opens, writes, reads, seeks (backward ones apart),
-syncs, bytes, and the sizes of writes and reads. Saving and restoring are counted apart. It works on any program,
-with its children and threads. strace counts the calls, so the command runs somewhat slower if it makes many."""
-EPILOG = """An open file counts to the save phase from its opening if it was created, truncated or opened only for
-writing. Otherwise it counts to the restore phase until its first write or sync, and to the save phase from then on. So
-one run may save and restore. A flush reads what was captured: --dir separates the shared directory from the node-local
-tier.
+syncs, bytes, and the sizes of writes and reads. It counts saving and restoring separately. It works on any program,
+with its children and threads. strace counts the calls, so a command that makes many calls runs somewhat slower."""
+EPILOG = """An open file belongs to the save phase from its opening if it was created, truncated or opened only for
+writing. Otherwise it belongs to the restore phase until its first write or sync, and then to the save phase. So one run
+may both save and restore. A flush reads the captured parts, which counts as restoring. --dir separates the shared
+directory from the node-local tier.
 
 When the command has ended, the numbers go to standard error, and as JSON to --output. `tailrace report` draws them.
+
 examples:
   tailrace profile -- python train.py
   tailrace profile --dir ckpt -o io.json -- mpirun -n 4 ./simulation
@@ -51,7 +52,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("-o", "--output", metavar="FILE", help="write the numbers to this file, as JSON")
     parser.add_argument("--force", action="store_true", help="replace an earlier file")
     parser.add_argument("--json", action="store_true",
-                        help="print the JSON to standard output; the command prints to standard error")  # fmt: skip
+                        help="print the JSON to standard output, and the command's own to standard error")  # fmt: skip
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     options.command = options.command[1:] if options.command[:1] == ["--"] else options.command

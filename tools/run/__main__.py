@@ -1,13 +1,13 @@
 """tailrace run -- COMMAND...: runs a program, and starts it again when it dies.
 
-The tailrace command, which finds the interpreter, starts it. The exit status is the program's own.
-Before the program was started it is as for the other commands: 2 wrong usage, 3 not found, 4 no node
-is well, or the program cannot be started.
+The tailrace command finds the interpreter and starts this program. The exit status is the program's
+own. If the program was never started, it is as for the other commands: 2 wrong usage, 3 not found, 4
+no node is healthy, or the program cannot be started.
 
 The loop, for each attempt:
-  1. Check the nodes' health, and write a host file of those that are well.
-  2. Start agents, and the program. Signals are passed on to it. It is ended when a node is lost
-     and the launcher does not notice (watching.py).
+  1. Check the nodes' health, and write a host file of the healthy ones.
+  2. Start agents, and the program. Pass signals on to it. End it when a node is lost and the launcher
+     does not notice (watching.py).
   3. When it has ended, let the agents finish, stop them, and drain the nodes.
   4. See which epoch the program would go on from, and decide (decisions.py).
 """
@@ -35,23 +35,24 @@ from scratch import Scratch
 from watching import Watch
 
 DESCRIPTION = """Run a program that saves with tailrace, and start it again when it dies: by a signal, with a status
-other than 0, or because a node is lost. Before each new start, the epochs that the program had captured are
-committed (tailrace drain), the nodes are checked, and the launcher is told to use those that are well. Each attempt
-gets a line on standard error: what happened, how long it ran, and from which epoch the program goes on."""
-EPILOG = """The launcher in COMMAND is told by its own option: MPICH's mpiexec by -f, Open MPI's mpirun by --hostfile,
-Slurm's srun by --nodes and --nodelist. Or COMMAND says itself where: {nodes} becomes the path of a host file,
-{hosts} the hosts with commas, {count} their number, {slots} the sum of their slots.
+other than 0, or because a node is lost. Before each new start, tailrace run commits the epochs that the program had
+captured (tailrace drain), checks the nodes, and makes the launcher use the healthy ones. It writes one line for each
+attempt to standard error: what happened, how long it ran, and from which epoch the program goes on."""
+EPILOG = """The launcher in COMMAND gets the nodes by its own option: -f for MPICH's mpiexec, --hostfile for Open MPI's
+mpirun, --nodes and --nodelist for Slurm's srun. COMMAND can name the places itself instead: {nodes} becomes the path
+of a host file, {hosts} the hosts separated by commas, {count} their number, and {slots} the sum of their slots.
 
-When the program has died twice from the same epoch without reaching a newer one, and no node was lost, that epoch is
-set aside: its files go to set-aside/ in the shared directory, with a note how to bring them back. The program then
-goes on from the epoch before it.
+If the program has died twice from the same epoch without reaching a newer one, and no node was lost, tailrace run sets
+that epoch aside. Its files go to set-aside/ in the shared directory, with a note that says how to bring them back. The
+program then goes on from the epoch before it.
 
-Each node has an agent while the program runs. With --agents carry they are one MPI job, with one agent per node, which
-the launcher of COMMAND starts. They also carry the epochs of a program that called plain MPI_Init while it lives, and
-those of other programs if agent_carries = yes. When a node is lost, MPI ends them all; the next start has new ones.
+Each node has an agent while the program runs. With --agents carry the launcher of COMMAND starts the agents as one MPI
+job, with one agent per node. If the program has called plain MPI_Init, these agents also carry its epochs while it
+runs. With agent_carries = yes they do so for any program. When a node is lost, MPI ends all agents. The next start has
+new ones.
 
 SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2 are passed on to COMMAND. After the first three it is not started again.
-If tailrace run itself is killed (SIGKILL), COMMAND goes on, and nobody starts it again.
+If tailrace run itself is killed (SIGKILL), COMMAND goes on running, but is never started again.
 
 examples:
   tailrace run -- mpiexec -n 16 ./simulation
@@ -106,28 +107,28 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("--restarts", type=count, default=10, metavar="N", help="start it again N times at most (default: 10)")
+    add("--restarts", type=count, default=10, metavar="N", help="start it again at most N times (default: 10)")
     add("--nodes", type=filled, metavar="FILE",
         help="host file of MPICH or Open MPI (default: the nodes of the Slurm job, or this machine)")  # fmt: skip
     add("--health", type=words, metavar="COMMAND",
-        help="is run with a host's name as its last argument before each start, and leaves the host out if it fails "
-        "(default: whether the host runs commands)")  # fmt: skip
+        help="run this command before each start, with a host's name as its last argument, and leave the host out if "
+        "it fails (default: leave out hosts that run no commands)")  # fmt: skip
     add("--watch", type=seconds, metavar="TIME",
-        help="check the nodes this often while the program runs, and end it when one fails twice (default: 60s; "
-        "0, which is never, where Slurm does it)")  # fmt: skip
+        help="check the nodes this often while the program runs, and end the program when a node fails twice (default: "
+        "60s; 0, which means never, if Slurm does so)")  # fmt: skip
     add("--launcher", default="auto", choices=["auto", "ssh", "srun", "local"],
-        help="how commands are run on nodes; local: all on this machine")  # fmt: skip
+        help="the way to run commands on nodes; local: run all of them on this machine")  # fmt: skip
     add("--agents", default="plain", choices=["plain", "carry", "none"],
-        help="plain (default): agents that finish what a program leaves when it dies; carry: one MPI job of agents, "
-        "which can also carry epochs while the program lives; none")  # fmt: skip
+        help="plain (default): agents finish the epochs that a program leaves when it dies; carry: the agents are one "
+        "MPI job, and can also carry epochs while the program runs; none: no agents")  # fmt: skip
     add("--agents-launcher", type=words, metavar="WORDS",
-        help="what starts the MPI job of --agents carry, if COMMAND's own launcher does not do, with {nodes}, {hosts} "
-        "and {count} as in COMMAND: 'mpiexec -f {nodes} -ppn 1 -n {count}'")  # fmt: skip
+        help="the command that starts the MPI job of --agents carry, if COMMAND's own launcher cannot, with {nodes}, "
+        "{hosts} and {count} as in COMMAND: 'mpiexec -f {nodes} -ppn 1 -n {count}'")  # fmt: skip
     add("--dir", type=filled, metavar="DIR",
         help="the program's shared directory (default: from the settings, or the records of its sessions)")  # fmt: skip
     add("--local-dir", type=filled, metavar="DIR", help="the node-local tier, if the program sets it")
     add("--name", type=filled, metavar="JOB", help="the job's name, if the shared directory holds several jobs")
-    add("--no-step-back", action="store_true", help="never set an epoch aside, and only stop at --restarts")
+    add("--no-step-back", action="store_true", help="never set an epoch aside; only --restarts ends the attempts")
     add("--grace", type=seconds, default=60.0, metavar="TIME",
         help="how long the program and the drain may take after SIGTERM, SIGINT or SIGHUP (default: 60s)")  # fmt: skip
     add("--tailrace", default="tailrace", help=argparse.SUPPRESS)
