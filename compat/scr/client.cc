@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <map>
 
-#include "log.h"
+const char* const on_tailrace::interface_name = "scr";
 
 namespace scr_on_tailrace {
 
@@ -70,7 +70,7 @@ std::string claimed_twice(const std::vector<std::string>& claims) {
 // ---- begin and end ------------------------------------------------------------------------------
 
 Client::Client(std::unique_ptr<Ranks> ranks, Settings settings)
-    : ranks_(std::move(ranks)),
+    : Together(std::move(ranks)),
       settings_(std::move(settings)),
       prefix_(settings_.prefix),
       index_(settings_.prefix + "/.scr/tailrace-index") {}
@@ -149,34 +149,7 @@ bool Client::finalize() {
     return closed && good;
 }
 
-// ---- what ranks agree on ------------------------------------------------------------------------
-
-bool Client::guarded(const char* call, const std::function<void()>& work) const {
-    try {
-        work();
-        return true;
-    } catch (const std::exception& error) {
-        complain(call, error.what());
-    }
-    return false;
-}
-
-bool Client::everywhere(const char* call, bool mine) {
-    const bool all = ranks_->all(mine);
-    if (!all && mine && ranks_->rank() == 0) complain(call, "another rank has failed");
-    return all;
-}
-
-bool Client::on_first(const char* call, const std::function<void()>& work) {
-    const bool mine = ranks_->rank() != 0 || guarded(call, work);
-    return ranks_->all(mine);
-}
-
-std::optional<std::string> Client::from_first(const char* call, const std::function<std::string()>& work) {
-    std::string made;
-    if (!on_first(call, [&] { made = work(); })) return std::nullopt;
-    return ranks_->of_first(made);
-}
+// ---- where calls may come -----------------------------------------------------------------------
 
 bool Client::is(State wanted, const char* call) const {
     if (state_ == wanted) return true;

@@ -28,7 +28,7 @@
 #include <string>
 #include <vector>
 
-#include "common/ranks.h"
+#include "common/together.h"
 #include "dataset_files.h"
 #include "index.h"
 #include "prefix.h"
@@ -36,9 +36,11 @@
 
 namespace scr_on_tailrace {
 
+using on_tailrace::complain;
+using on_tailrace::inform;
 using on_tailrace::Ranks;
 
-class Client {
+class Client : private on_tailrace::Together {
   public:
     // Opens the session. Null after a failure. `settings`: nothing if this rank cannot use its configuration,
     // which was said. Collective.
@@ -74,15 +76,6 @@ class Client {
     Client(std::unique_ptr<Ranks> ranks, Settings settings);
 
     bool is(State wanted, const char* call) const;
-    // Runs `work`; what it throws is said, as a failure of `call`, and false is returned.
-    bool guarded(const char* call, const std::function<void()>& work) const;
-    // Whether it went well on all ranks. Says so if only another one has failed.
-    bool everywhere(const char* call, bool mine);
-    // Rank 0 alone works, and all ranks hear whether it went well.
-    bool on_first(const char* call, const std::function<void()>& work);
-    // What rank 0 makes of it; nothing if that fails. All ranks hear it.
-    std::optional<std::string> from_first(const char* call, const std::function<std::string()>& work);
-
     bool open_session();
     bool begin(const char* call, const std::optional<std::string>& name, unsigned flags, State state);
     bool complete(const char* call, bool valid);
@@ -100,7 +93,6 @@ class Client {
 
     Place place();
 
-    const std::unique_ptr<Ranks> ranks_;
     const Settings settings_;
     const Prefix prefix_;
     const IndexFile index_;

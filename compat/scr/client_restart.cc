@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "client.h"
-#include "log.h"
 
 namespace scr_on_tailrace {
 

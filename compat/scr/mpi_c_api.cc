@@ -12,10 +12,9 @@
 
 #include "client.h"
 #include "common/mpi_ranks.h"
-#include "log.h"
 
+using on_tailrace::complain;
 using scr_on_tailrace::Client;
-using scr_on_tailrace::complain;
 
 namespace {
 
@@ -93,7 +92,7 @@ int SCR_Init(void) {
             return failure;
         }
         auto ranks = on_tailrace::ranks_of(MPI_COMM_WORLD);
-        scr_on_tailrace::log_as(ranks->count() > 1 ? ranks->rank() : -1);
+        on_tailrace::log_as(ranks->count() > 1 ? ranks->rank() : -1);
         only().client = Client::open(std::move(ranks), settings());
         return result(only().client != nullptr);
     });

@@ -5,34 +5,24 @@
 
 #include <atomic>
 
+#include "common/log.h"
 #include "log_file.h"
+
+const char* const on_tailrace::interface_name = "veloc";
 
 namespace veloc_on_tailrace {
 
+using on_tailrace::write_line;
+
 namespace {
 
-std::atomic<int> own_rank{-1};
 std::atomic<int> log_file{-1};  // never closed: threads of tailrace's may be about to write
-
-void write_line(int file, std::string_view sentence) {
-    std::string line = "veloc on tailrace";
-    if (const int rank = own_rank; rank >= 0) line += ", rank " + std::to_string(rank);
-    line += ": ";
-    line += sentence;
-    line += '\n';
-    // One write, so that lines of several processes do not mix. Where it fails there is nobody to tell.
-    [[maybe_unused]] const auto written = ::write(file, line.data(), line.size());
-}
 
 void take_line(tailrace_log_level, const char* message, void*) {
     write_line(log_file, message);
 }
 
 }  // namespace
-
-void log_as(int rank) {
-    own_rank = rank;
-}
 
 void log_to(const std::string& directory) {
     const auto path = log_path(directory, "client");

@@ -7,8 +7,6 @@
 
 namespace veloc_on_tailrace {
 
-// The rank that lines of this process name; -1: none.
-void log_as(int rank);
 // From now on, lines also go to DIRECTORY/veloc-client-HOST-UID.log, and tailrace's log goes there alone.
 // After a failure, which is said, they stay where they were.
 void log_to(const std::string& directory);

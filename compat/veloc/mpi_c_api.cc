@@ -9,6 +9,7 @@
 #include <veloc.hpp>
 
 #include "client.h"
+#include "common/log.h"
 #include "common/mpi_ranks.h"
 #include "log.h"
 
@@ -41,7 +42,7 @@ Client* client_of(MakeRanks&& make_ranks, const std::string& config_file) noexce
     try {
         if (!client) {
             auto ranks = make_ranks();
-            veloc_on_tailrace::log_as(ranks->count() > 1 ? ranks->rank() : -1);
+            on_tailrace::log_as(ranks->count() > 1 ? ranks->rank() : -1);
             client = Client::open(std::move(ranks), config_file);
         }
     } catch (const std::exception& error) {

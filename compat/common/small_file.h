@@ -1,0 +1,37 @@
+// small_file.h - a small text file that is read and replaced as a whole. Whoever reads it meets the old text
+// or the new one, also after a crash.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <tailrace_types.hpp>
+
+namespace on_tailrace {
+
+// For a failed operation on a file, by errno. `left` says what is as it was.
+[[noreturn]] void failed_file(const std::string& what, const std::string& path, const std::string& left);
+
+// A file that is open. Each operation throws tailrace::Error.
+class OpenFile {
+  public:
+    OpenFile(const std::string& path, int flags, unsigned rights, const std::string& left);
+    OpenFile(const OpenFile&) = delete;
+    OpenFile& operator=(const OpenFile&) = delete;
+    ~OpenFile();
+
+    // File systems without such locks have one program at a time.
+    void lock() const;
+    void write(std::string_view text) const;
+    void sync() const;
+
+  private:
+    const std::string path_, left_;
+    const int file_;
+};
+
+// Throws tailrace::Error.
+std::string read_file(const std::string& path, const std::string& left);
+// Writes PATH.new, and then renames it. `rights` are those of the new file.
+void replace_file(const std::string& path, std::string_view text, unsigned rights, const std::string& left);
+
+}  // namespace on_tailrace

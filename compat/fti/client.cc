@@ -1,0 +1,336 @@
+#include "client.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <ctime>
+#include <filesystem>
+
+#include "common/small_file.h"
+
+const char* const on_tailrace::interface_name = "fti";
+
+namespace fti_on_tailrace {
+
+namespace {
+
+constexpr const char* job = "fti";
+
+[[noreturn]] void refuse(const std::string& why) {
+    throw tailrace::Error(TAILRACE_INVALID_ARGUMENT, why);
+}
+
+std::string title(int id, int level) {
+    return "checkpoint " + std::to_string(id) + " of level " + std::to_string(level);
+}
+
+// Makes a directory for a new run in `top`, named as FTI names it, and returns its name.
+std::string new_run_in(const std::string& top) {
+    std::filesystem::create_directories(top);
+    const std::time_t now = std::time(nullptr);
+    std::tm local{};
+    ::localtime_r(&now, &local);
+    char text[64];
+    const std::string name(text, std::strftime(text, sizeof text, "%Y-%m-%d_%H-%M-%S", &local));
+    // Runs may begin in the same second.
+    for (int number = 1;; ++number) {
+        const auto numbered = number == 1 ? name : name + "_" + std::to_string(number);
+        if (std::filesystem::create_directory(top + "/" + numbered)) return numbered;
+    }
+}
+
+// Other ranks of the node remove it, too, so that what is there one moment may be gone the next.
+void remove_with_others(const std::string& directory) {
+    std::error_code error;
+    do {
+        std::filesystem::remove_all(directory, error);
+        if (error && error != std::errc::no_such_file_or_directory && error != std::errc::directory_not_empty)
+            throw std::filesystem::filesystem_error("removing", directory, error);
+    } while (error);
+}
+
+}  // namespace
+
+// ---- begin and end ------------------------------------------------------------------------------
+
+Client::Client(std::unique_ptr<Ranks> ranks, std::string config_file, Settings settings)
+    : Together(std::move(ranks)),
+      config_file_(std::move(config_file)),
+      settings_(std::move(settings)),
+      schedule_(settings_.minutes, settings_.fast_forward, settings_.most_iterations) {
+    for (const size_t bytes : {sizeof(char), sizeof(short), sizeof(int), sizeof(long), sizeof(unsigned char),
+                               sizeof(unsigned short), sizeof(unsigned int), sizeof(unsigned long),
+                               sizeof(float), sizeof(double), sizeof(long double)})
+        types_.add(bytes);
+}
+
+std::unique_ptr<Client> Client::open(std::unique_ptr<Ranks> ranks, const std::string& config_file) {
+    constexpr const char* call = "FTI_Init";
+    // Rank 0 reads for all, so that none meets the file while it is written.
+    std::string text, here, path = config_file;
+    bool read = true;
+    if (ranks->rank() == 0) {
+        try {
+            if (config_file.empty()) refuse("no configuration file was named");
+            here = std::filesystem::current_path().string();
+            // A link stays a link when the file is replaced.
+            path = std::filesystem::canonical(config_file).string();
+            text = on_tailrace::read_file(path, "it");
+        } catch (const std::exception& error) {
+            complain(call, "the configuration file " + config_file + " cannot be read: " + error.what());
+            read = false;
+        }
+    }
+    if (!ranks->all(read)) return nullptr;
+    text = ranks->of_first(text);
+    here = ranks->of_first(here);
+    std::optional<Settings> settings;
+    try {
+        settings = settings_of(text, config_file, here);
+    } catch (const std::exception& error) {
+        if (ranks->rank() == 0) complain(call, error.what());
+    }
+    if (!settings) return nullptr;  // all ranks have read the same
+    std::unique_ptr<Client> client(new Client(std::move(ranks), path, std::move(*settings)));
+    if (!client->begin()) return nullptr;
+    return client;
+}
+
+bool Client::begin() {
+    constexpr const char* call = "FTI_Init";
+    if (ranks_->rank() == 0 && !settings_.silent)
+        for (const auto& note : settings_.notes) on_tailrace::inform(note);
+    if (settings_.failure == 0) {
+        const auto name = from_first(call, [&] { return new_run_in(settings_.glbl_dir); });
+        if (!name) return false;
+        settings_.exec_id = *name;
+    }
+    if (!write_restart(call, settings_.failure)) return false;
+    if (settings_.failure == 0) return true;
+    if (find_checkpoint(call)) {
+        status_ = settings_.failure;
+        next_id_ = saved_->id + 1;
+    } else {
+        begun_ = not_recovered;
+    }
+    return true;
+}
+
+// The file keeps its rights. Nothing is written that stands there already.
+bool Client::write_restart(const char* call, int failure) {
+    if (written_failure_ == failure) return true;
+    const bool written = on_first(call, [&] {
+        try {
+            const auto text = on_tailrace::read_file(config_file_, "it");
+            const auto changed = with_restart(text, failure, settings_.exec_id);
+            struct stat status {};
+            const unsigned rights =
+                ::stat(config_file_.c_str(), &status) == 0 ? status.st_mode & 0777u : 0666u;
+            if (changed != text) on_tailrace::replace_file(config_file_, changed, rights, "it");
+        } catch (const tailrace::Error& error) {
+            throw tailrace::Error(error.code(), std::string(error.what()) +
+                                                    "; make it writable, because its section [Restart] tells "
+                                                    "the next start what to do");
+        }
+    });
+    if (written) written_failure_ = failure;
+    return written;
+}
+
+Client::~Client() {
+    close_sessions("FTI_Finalize");
+}
+
+bool Client::close_sessions(const char* call) {
+    bool all_good = settle(call);
+    reader_.reset();
+    for (auto& session : sessions_)
+        if (session)
+            all_good = guarded(call, [&] { std::exchange(session, std::nullopt)->close(); }) && all_good;
+    return all_good;
+}
+
+Result Client::finalize() {
+    constexpr const char* call = "FTI_Finalize";
+    const bool keeps = settings_.keeps_last && saved_;
+    const bool closed = everywhere(call, close_sessions(call));
+    if (keeps && !closed) {
+        if (ranks_->rank() == 0)
+            complain(call, "the last checkpoint is not all in " + settings_.glbl_dir +
+                               "; what the nodes have of it stays, and the next start goes on from there");
+        return failed;
+    }
+    if (!write_restart(call, keeps ? 2 : 0)) return failed;
+    remove_checkpoints(!keeps);
+    return closed ? good : failed;
+}
+
+// What lies on the nodes goes in any case: what is kept lies in the shared directory.
+void Client::remove_checkpoints(bool all) {
+    constexpr const char* call = "FTI_Finalize";
+    ranks_->all(true);  // everybody has closed
+    guarded(call, [&] {
+        remove_with_others(local());
+        std::error_code ignored;  // it is not empty, or another rank was first
+        std::filesystem::remove(settings_.ckpt_dir + "/" + settings_.exec_id, ignored);
+    });
+    if (!all) return;
+    on_first(call, [&] {
+        for (int level = 1; level <= levels; ++level)
+            if (level < levels || !settings_.keeps_l4) std::filesystem::remove_all(shared(level));
+        std::error_code ignored;
+        if (std::filesystem::remove(shared(), ignored))
+            std::filesystem::remove(settings_.glbl_dir + "/" + settings_.exec_id, ignored);
+    });
+}
+
+std::string Client::shared(int level) const {
+    return shared() + "/l" + std::to_string(level);
+}
+
+bool Client::open_session(const char* call, int level) {
+    if (sessions_[level]) return true;
+    if (!on_first(call, [&] { std::filesystem::create_directories(shared(level)); })) return false;
+    const bool opened = guarded(call, [&] {
+        std::filesystem::create_directories(settings_.ckpt_dir + "/" + settings_.exec_id);
+        tailrace::Options options;
+        options.set("name", job);
+        options.set("shared_dir", shared(level));
+        options.set("local_dir", local());
+        for (const auto& [key, value] : session_of(settings_, level)) options.set(key, value);
+        sessions_[level] = ranks_->open(options);
+    });
+    if (everywhere(call, opened)) return true;
+    sessions_[level].reset();
+    return false;
+}
+
+// ---- what is saved ------------------------------------------------------------------------------
+
+Result Client::protect(int id, void* memory, int64_t count, int type) {
+    const bool done = guarded("FTI_Protect", [&] {
+        const auto what = "id " + std::to_string(id) + ": ";
+        if (id < 0 || id > settings_.greatest_id)
+            refuse(what + "ids are 0 to " + std::to_string(settings_.greatest_id) + " (max_var_id)");
+        uint64_t bytes = 0;
+        if (count < 0 || __builtin_mul_overflow(static_cast<uint64_t>(count), types_.bytes_of(type), &bytes))
+            refuse(what + std::to_string(count) + " elements cannot be");
+        if (memory == nullptr && bytes > 0) refuse(what + std::to_string(bytes) + " bytes at NULL");
+        regions_[id] = {memory, bytes};
+    });
+    return done ? good : failed;
+}
+
+int64_t Client::stored_size(int id) const {
+    if (saved_)
+        if (const auto found = saved_->bytes.find(id); found != saved_->bytes.end())
+            return static_cast<int64_t>(found->second);
+    complain("FTI_GetStoredSize", "id " + std::to_string(id) + " is in no checkpoint");
+    return 0;
+}
+
+void* Client::resize(int id, void* memory) {
+    void* result = memory;
+    guarded("FTI_Realloc", [&] {
+        const auto what = "id " + std::to_string(id);
+        if (status_ == 0) refuse("this is no restart, so the memory of " + what + " stays as it is");
+        const auto found = saved_->bytes.find(id);
+        if (found == saved_->bytes.end() || found->second == 0)
+            refuse(what + " has no bytes in the checkpoint, so its memory stays as it is");
+        void* const moved = std::realloc(memory, found->second);
+        if (moved == nullptr)
+            throw tailrace::Error(
+                TAILRACE_OUT_OF_MEMORY,
+                "there is no memory for the " + std::to_string(found->second) + " bytes of " + what);
+        result = moved;
+        if (const auto region = regions_.find(id); region != regions_.end())
+            region->second = {moved, found->second};
+    });
+    return result;
+}
+
+// ---- checkpoints --------------------------------------------------------------------------------
+
+Result Client::checkpoint(int id, int level) {
+    constexpr const char* call = "FTI_Checkpoint";
+    constexpr int differential = 4;  // FTI_L4_DCP is as far above FTI_L4
+    if (level < 1 || level > 2 * differential + 1) {
+        complain(call, "there is no level " + std::to_string(level) + "; take FTI_L1 to FTI_L4");
+        return failed;
+    }
+    const int asked = level;
+    if (level > differential) level = asked > 2 * differential ? levels : level - differential;
+    if (asked != level && !told_of_level_ && ranks_->rank() == 0)
+        complain(call, "level " + std::to_string(asked) + " is level " + std::to_string(level) +
+                           " here: every checkpoint is whole, and there are no HDF5 files");
+    told_of_level_ = told_of_level_ || asked != level;
+    settle(call);
+    if (!open_session(call, level)) return failed;
+    const uint64_t epoch = next_epoch_++;
+    if (!save(call, level, epoch, id)) return failed;
+    if (!settings_.waits[level])
+        pending_ = {level, epoch};
+    else if (!wait_for(call, level, epoch))
+        return failed;
+    if (!write_restart(call, 1)) return failed;
+    reader_.reset();
+    saved_ = {level, epoch, id, {}};
+    for (const auto& [region, place] : regions_) saved_->bytes[region] = place.bytes;
+    return taken;
+}
+
+bool Client::save(const char* call, int level, uint64_t epoch, int id) {
+    std::vector<std::string> added;
+    const bool saved = guarded(call, [&] {
+        const auto add = [&](const std::string& name, void* memory, uint64_t bytes) {
+            session(level).add(name, memory, bytes);
+            added.push_back(name);
+        };
+        add(std::string(id_region), &id, sizeof id);
+        for (const auto& [region, place] : regions_) add(region_name(region), place.memory, place.bytes);
+        session(level).save(epoch);
+    });
+    for (const auto& name : added) guarded(call, [&] { session(level).remove(name); });
+    if (everywhere(call, saved)) return true;
+    if (ranks_->rank() == 0) complain(call, title(id, level) + " was not taken; earlier ones stay");
+    return false;
+}
+
+bool Client::wait_for(const char* call, int level, uint64_t epoch) {
+    return everywhere(call, guarded(call, [&] { session(level).wait(epoch); }));
+}
+
+// Waits for the checkpoint before, if nobody has.
+bool Client::settle(const char* call) {
+    if (!pending_) return true;
+    const auto [level, epoch] = *std::exchange(pending_, std::nullopt);
+    if (!sessions_[level] || wait_for(call, level, epoch)) return true;
+    if (ranks_->rank() == 0)
+        complain(call, "the checkpoint before, of level " + std::to_string(level) + ", is lost");
+    return false;
+}
+
+Result Client::snapshot() {
+    if (status_ != 0) return recover();
+    const auto now = std::chrono::steady_clock::now();
+    if (!first_snapshot_) first_snapshot_ = now;
+    ++iterations_;
+    if (iterations_ < until_decision_) return good;
+    Schedule::Decision decision;
+    if (ranks_->rank() == 0)
+        decision =
+            schedule_.decide(std::chrono::duration<double>(now - *first_snapshot_).count(), iterations_);
+    constexpr int room = levels + 1;
+    const int told = ranks_->of_first(decision.iterations * room + decision.level);
+    iterations_ = 0;
+    until_decision_ = told / room;
+    const int level = told % room;
+    if (level == 0) return good;
+    const auto result = checkpoint(next_id_, level);
+    if (result == taken) ++next_id_;
+    return result;
+}
+
+}  // namespace fti_on_tailrace
