@@ -24,7 +24,7 @@ ifeq ($(filter $(MPI),mpich openmpi none),)
 $(error MPI=$(MPI) is not known; choose MPI=mpich, MPI=openmpi or MPI=none)
 endif
 
-.PHONY: help setup build demo test test-python bench bench-llm bench-gpu bench-peers bench-collective bench-levels test-cluster test-scr test-veloc simulate chaos asan \
+.PHONY: help setup build demo test test-python bench bench-llm bench-gpu bench-peers bench-collective bench-levels test-cluster test-scr test-veloc test-fti simulate chaos asan \
     tsan fuzz release-check format check-format install clean
 .NOTPARALLEL:
 
@@ -52,6 +52,8 @@ help:
 	@echo '  make test-scr      the example programs of SCR, unmodified, over libscr; SCR=DIRECTORY has its sources,'
 	@echo '                     otherwise they are cloned'
 	@echo '  make test-veloc    the same with the test programs of VELOC; VELOC=DIRECTORY'
+	@echo '  make test-fti      PROGRAM="COMMAND..." that was built with libfti: it is killed, goes on, and comes to the'
+	@echo '                     same. DIRECTORY has its configuration file; RANKS=4 KILL_AFTER=20 (seconds)'
 	@echo '  make simulate      SEEDS=100000 histories of whole jobs in virtual time, each decided by its seed'
 	@echo '  make chaos         KILLS=10000 of an MPI program, its agent, both, or a node with its tier, in every phase;'
 	@echo '                     SEED=N begins with that seed, as the line says that is printed for a failure'
@@ -131,6 +133,11 @@ test-veloc:
 	@scripts/setup build
 	@scripts/build --without-tests
 	@scripts/test_veloc_programs $(VELOC)
+
+test-fti:
+	@scripts/setup build
+	@scripts/build --without-tests
+	@RANKS='$(RANKS)' KILL_AFTER='$(KILL_AFTER)' scripts/test_fti_program $(DIRECTORY) $(PROGRAM)
 
 simulate:
 	@scripts/setup build test

@@ -1,8 +1,10 @@
 #include "settings.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <limits>
 #include <tailrace_types.hpp>
@@ -171,6 +173,12 @@ const std::vector<Rule>& rules() {
     return all;
 }
 
+std::string environment_name(const std::string& setting) {
+    std::string name = "TAILRACE_";
+    for (const unsigned char c : setting) name += static_cast<char>(std::toupper(c));
+    return name;
+}
+
 bool is_harmless(const Rule& rule, const std::string& text) {
     if (rule.harmless == nullptr) return true;
     for (std::string_view rest = rule.harmless; !rest.empty();) {
@@ -188,6 +196,8 @@ void take(Settings& into, const std::string& section, const std::string& key, co
     if (section == own_section) {
         for (const std::string_view taken : {"shared_dir", "local_dir", "name"})
             if (key == taken) refuse(value, key, "glbl_dir and ckpt_dir say where");
+        // Its environment variable is tailrace's to read.
+        if (std::getenv(environment_name(key).c_str()) != nullptr) return;
         try {
             tailrace::Options().set(key, value.text);
         } catch (const tailrace::Error& error) {

@@ -3,6 +3,10 @@
 
 #include <gmock/gmock.h>
 
+#include <cctype>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <tailrace.hpp>
 
 namespace fti_on_tailrace {
@@ -123,6 +127,25 @@ TEST(FtiSettingsTest, EachLevelHasASessionOfItsOwn) {
     EXPECT_THAT(session_of(made("keep_last_ckpt = 1\n"), 1), Contains(Pair("flush_at_close", "yes")));
     EXPECT_THAT(session_of(made("keep_l4_ckpt = 1\n"), 4), Contains(Pair("keep_shared", "0")));
     EXPECT_THAT(session_of(made("group_size = 1\n"), 2), Not(Contains(Pair("redundancy", testing::_))));
+}
+
+TEST(FtiSettingsTest, AnEnvironmentVariableComesBeforeTheFile) {
+    ::setenv("TAILRACE_FILES", "5", 1);
+    const auto settings = made("[tailrace]\nfiles = 3\nwriters = 2\n");
+    ::unsetenv("TAILRACE_FILES");
+    EXPECT_THAT(settings.session, ElementsAre(Pair("writers", "2")));
+}
+
+TEST(FtiSettingsTest, ThePageHasEveryKey) {
+    std::ifstream file(TAILRACE_FTI_PAGE);
+    const std::string page(std::istreambuf_iterator<char>(file), {});
+    for (const auto& key : known_keys()) {
+        auto section = std::string(key.section);
+        section[0] = static_cast<char>(std::toupper(section[0]));
+        const auto row = "| `[" + section + "]` | `" + std::string(key.name) + "` | " +
+                         (key.has_effect ? "" : "no effect: ") + std::string(key.becomes) + " |\n";
+        EXPECT_THAT(page, HasSubstr(row));
+    }
 }
 
 }  // namespace

@@ -185,6 +185,13 @@ def scr_settings(here):
     return {"SCR_CACHE_BYPASS": "0" if here.endswith("pkg-config") else "1"}
 
 
+def fti_settings(here):
+    # The example names this file.
+    with open(os.path.join(here, "config.fti"), "w", encoding="utf-8") as f:
+        f.write("[Basic]\nckpt_dir = local\nglbl_dir = global\nkeep_last_ckpt = 1\n")
+    return {}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("--build", "--source", "--cmake", "--cc", "--cxx"):
@@ -193,6 +200,7 @@ def main():
     parser.add_argument("--mpiexec")
     parser.add_argument("--veloc", action="store_true", help="VELOC's interface is built")
     parser.add_argument("--scr", action="store_true", help="SCR's interface is built")
+    parser.add_argument("--fti", action="store_true", help="FTI's interface is built")
     parser.add_argument("--fortran", help="the MPI library's compiler, if the Fortran module is built")
     options = parser.parse_args()
     with_mpi = bool(options.mpicc)
@@ -268,6 +276,8 @@ def main():
             compat_builds_and_runs(options, top, prefix, environment, "veloc", veloc_settings)
         if options.scr:
             compat_builds_and_runs(options, top, prefix, environment, "scr", scr_settings)
+        if options.fti:
+            compat_builds_and_runs(options, top, prefix, environment, "fti", fti_settings)
 
         # 4. They run, and the installed tool finds what they wrote.
         for how, directory in programs.items():
