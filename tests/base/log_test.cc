@@ -39,7 +39,7 @@ TEST_F(LogTest, TheEnvironmentSetsTheLevelAtStart) {
         std::exit(0);
     };
     EXPECT_EXIT(with_level("debug"), testing::ExitedWithCode(0), "tailrace: debug: a detail");
-    EXPECT_EXIT(with_level("loud"), testing::ExitedWithCode(0), "TAILRACE_LOG=\"loud\" is not known");
+    EXPECT_EXIT(with_level("loud"), testing::ExitedWithCode(0), "TAILRACE_LOG=\"loud\" is not a level");
 }
 
 TEST_F(LogTest, OffSilencesErrorsToo) {

@@ -37,7 +37,7 @@ class HaltTest(CommandTest):
         self.assertIn("is to stop at 2026-11-24T18:00:00Z (asked by ", run("halt", self.dir).stdout)
         self.assertIn("cancelled", run("halt", self.dir, "--cancel").stdout)
         self.assertFalse(self.file.exists())
-        self.assertIn("nobody", run("halt", self.dir, "--cancel").stdout)
+        self.assertIn("there is no order", run("halt", self.dir, "--cancel").stdout)
         self.assertEqual(list(self.dir.iterdir()), [])
 
     def test_a_drain_is_no_session(self):

@@ -167,7 +167,7 @@ TEST_F(FileTreeTest, APathThatSystemsDoNotTakeIsRefused) {
     while (name.size() < max_path_bytes - 300) name += "/" + std::string(200, 'y');
     ASSERT_TRUE(tree_->usable_path(name).ok());
     while (name.size() < max_path_bytes - 1) name += "/y";
-    EXPECT_THAT(tree_->usable_path(name).status().message(), HasSubstr("systems take 4095"));
+    EXPECT_THAT(tree_->usable_path(name).status().message(), HasSubstr("systems allow 4095"));
 }
 
 TEST_F(FileTreeTest, ATreeWithDirectoriesOfFewRightsGoesAll) {

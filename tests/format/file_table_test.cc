@@ -52,7 +52,7 @@ TEST(FileTableTest, NamesThatLeadElsewhereAreRefusedWithTheReason) {
         {std::string("a\0b", 3), "a zero byte"},
         {std::string(max_file_component_bytes + 1, 'x'), "256 bytes"},
         {std::string(max_region_name_bytes - 4, 'x'), "4092 bytes"},
-        {deep(65), "it has 65 directories, and 64 are possible"}};
+        {deep(65), "it has 65 directories, but 64 are possible"}};
     for (const auto& [name, why] : refused) {
         const Status status = check_file_name(name);
         EXPECT_EQ(status.code(), Code::invalid_argument) << name;

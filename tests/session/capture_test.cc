@@ -169,7 +169,7 @@ TEST_P(CaptureTest, AFileThatEndsEarlyFailsTheCapture) {
         const std::vector<RegionSource> regions{region_in_file(storage, "short", data, bytes)};
         const auto part = capture.capture(header_for(1), regions, std::nullopt);
         EXPECT_EQ(part.status().code(), Code::io_error);
-        EXPECT_THAT(part.status().message(), HasSubstr("'/f/short' ends after"));
+        EXPECT_THAT(part.status().message(), HasSubstr("'/f/short' ended after"));
         EXPECT_THAT(*storage.list("/l"), SizeIs(0));
     }
 }
