@@ -90,6 +90,7 @@ module tailrace
     procedure :: setting
     generic :: register => register_region, register_array32, register_array64
     generic :: register_list => register_list32, register_list64
+    procedure :: set_list_owner
     generic :: update => update_region, update_array32, update_array64
     procedure :: remove
     generic :: save => save32, save64
@@ -105,7 +106,18 @@ module tailrace
     procedure, private :: save32, save64, restore32, restore64, wait32, wait64, state32, state64
   end type
 
-  public :: tailrace_version
+  public :: tailrace_version, tailrace_owner
+
+  ! The rank, from 0, that gets item `index` (from 0) of a list of `items` (set_list_owner).
+  abstract interface
+    function tailrace_owner(unused, index, items, rank_count) bind(C) result(rank)
+      import :: c_int, c_int64_t, c_ptr
+      type(c_ptr), value :: unused
+      integer(c_int64_t), value :: index, items
+      integer(c_int), value :: rank_count
+      integer(c_int) :: rank
+    end function
+  end interface
 
   integer(c_int64_t), parameter :: newest = -1  ! all bits set: TAILRACE_NEWEST
 
@@ -199,6 +211,13 @@ module tailrace
       type(*), dimension(..), target :: memory
       type(c_ptr), value :: count
       integer(c_size_t), value :: count_bytes
+      integer(c_int) :: code
+    end function
+    function c_list_owner(session, name, owner, user) bind(C, name="tailrace_set_list_owner") result(code)
+      import :: c_char, c_funptr, c_int, c_ptr
+      type(c_ptr), value :: session, user
+      character(kind=c_char), intent(in) :: name(*)
+      type(c_funptr), value :: owner
       integer(c_int) :: code
     end function
     function c_unregister(session, name) bind(C, name="tailrace_fortran_remove") result(code)
@@ -546,6 +565,17 @@ contains
     integer, intent(out), optional :: stat
     character(*), intent(inout), optional :: errmsg
     call finish(c_list(self%handle, c_text(name), memory, c_loc(count), 8_c_size_t), stat, errmsg)
+  end subroutine
+
+  ! Says which rank gets which item of a list when another number of ranks restores it, in place of an even
+  ! share. `owner` is called for every item on every rank, and returns a rank from 0.
+  subroutine set_list_owner(self, name, owner, stat, errmsg)
+    class(tailrace_session), intent(in) :: self
+    character(*), intent(in) :: name
+    procedure(tailrace_owner) :: owner
+    integer, intent(out), optional :: stat
+    character(*), intent(inout), optional :: errmsg
+    call finish(c_list_owner(self%handle, c_text(name), c_funloc(owner), c_null_ptr), stat, errmsg)
   end subroutine
 
   ! Later epochs do not contain it.

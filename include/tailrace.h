@@ -247,6 +247,17 @@ TAILRACE_API tailrace_code tailrace_register_list(tailrace_session* session, con
                                                   tailrace_type type, uint64_t width,
                                                   tailrace_find_function find,
                                                   tailrace_resize_function resize, void* user);
+/* Returns the rank, 0 to rank_count - 1, that gets item `index` of a list of `items` items. It must give each
+ * item the same rank wherever it is called. It must not call tailrace, and must not throw. */
+typedef int (*tailrace_owner_function)(void* user, uint64_t index, uint64_t items, int rank_count);
+/* Says which items of a registered list each rank gets when another number of ranks restores it, in place of
+ * an even share. A rank gets its items in the order of the whole list. tailrace calls `owner` in the thread
+ * that restores, for every item and on every rank, with the `user` of this call. Items that lie together and
+ * have one owner are read together, so long runs are fast. A rank that does not exist gives
+ * TAILRACE_INVALID_ARGUMENT. NULL: even shares again. A name that is not registered gives
+ * TAILRACE_NOT_FOUND, and one that is not a list TAILRACE_INVALID_ARGUMENT. */
+TAILRACE_API tailrace_code tailrace_set_list_owner(tailrace_session* session, const char* name,
+                                                   tailrace_owner_function owner, void* user);
 /* Give a registered name a new place and size. They may be called at any time between saves. A name that
  * is not registered gives TAILRACE_NOT_FOUND. Resizable memory and lists follow the program by themselves,
  * so for them these calls give TAILRACE_INVALID_ARGUMENT. */

@@ -251,6 +251,18 @@ class Session {
         detail::check(tailrace_register_list(get(), detail::c_text(name).c_str(), item.type, item.width,
                                              find_vector<Vector>, resize_vector<Vector>, &items));
     }
+    // Says which rank gets which item of a list when another number of ranks restores it, in place of an even
+    // share: owner(index, items, rank_count) returns a rank. `owner` must live, and stay in its place, as
+    // long as the list. tailrace_set_list_owner says more.
+    template <class Owner>
+    requires(std::is_invocable_r_v<int, Owner&, uint64_t, uint64_t, int>) void set_list_owner(
+        std::string_view name, Owner& owner) {
+        const tailrace_owner_function ask = [](void* user, uint64_t index, uint64_t items, int rank_count) {
+            return static_cast<int>((*static_cast<Owner*>(user))(index, items, rank_count));
+        };
+        detail::check(tailrace_set_list_owner(get(), detail::c_text(name).c_str(), ask,
+                                              const_cast<std::remove_const_t<Owner>*>(&owner)));
+    }
     // Adds a value that is the same on all ranks, such as the time step. Any number of ranks may restore it.
     // If the ranks' values differ, a rank that saved one gets its own back, and a new rank gets rank 0's.
     template <class T>

@@ -12,10 +12,13 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from tailrace import _core, _leaves, _tree
 from tailrace._errors import Code, Error
 
 _MOST_SHOWN = 20
+_MOST_ASKED = 1 << 20  # items that the owner of a list is asked for at once
 _MOST_BUFFERED_BYTES = 24 << 20  # in addition to the reader's own
 
 
@@ -70,18 +73,54 @@ def place_lists(plan: Plan, reader: _core.Reader, rank: int, rank_count: int) ->
     resized = plan.lists and reader.rank_count != rank_count
     whole = {name: shape[0] for name, _, shape, _ in reader.arrays()} if resized else {}
     for ref, target in plan.lists:
-        count, box = ref.shape[0], None
+        runs: list[tuple[int, int]] | None = None
         if resized:
             if ref.region not in whole:
                 raise Error(Code.CORRUPT, f"the list {ref.region!r} is in no rank's part; nothing was changed")
-            each, more = divmod(whole[ref.region], rank_count)
-            start, count = rank * each + min(rank, more), each + (rank < more)
-            extent = _leaves.list_shape(ref.dtype, ref.element_type.itemsize, (count, *ref.shape[1:]))
-            box = ((start, 0)[: len(extent)], extent)
+            runs = _share(ref.region, whole[ref.region], target.owner, rank, rank_count)
+        count = ref.shape[0] if runs is None else sum(length for _, length in runs)
         kind, dtype, _ = _leaves.describe(target.items)
         items = _leaves.empty(kind, dtype, (count, *ref.shape[1:]), getattr(target.items, "device", "cpu"))
-        plan.fills.append(Fill(ref, _leaves.Target(items), box))
+        if runs is None:
+            plan.fills.append(Fill(ref, _leaves.Target(items)))
+        begin = 0
+        for first, length in runs or ():
+            extent = _leaves.list_shape(ref.dtype, ref.element_type.itemsize, (length, *ref.shape[1:]))
+            box = ((first, 0)[: len(extent)], extent)
+            plan.fills.append(Fill(ref, _leaves.Target(items[begin : begin + length]), box))
+            begin += length
         plan.set_plain.append(functools.partial(setattr, target, "items", items))
+
+
+def _share(region: str, total: int, owner: Any, rank: int, rank_count: int) -> list[tuple[int, int]]:
+    """Begin and length of each run of consecutive items that this rank gets."""
+    if owner is None:
+        each, more = divmod(total, rank_count)
+        return [(rank * each + min(rank, more), each + (rank < more))]
+    runs: list[tuple[int, int]] = []
+    for begin in range(0, total, _MOST_ASKED):
+        indices = np.arange(begin, min(total, begin + _MOST_ASKED))
+        owners = np.asarray(owner(indices, total, rank_count))
+        if owners.shape != indices.shape or owners.dtype.kind not in "iu":
+            raise Error(
+                Code.INVALID_ARGUMENT,
+                f"the owner of the list {region!r} returns {owners.dtype} of shape {owners.shape} for {indices.shape} "
+                "items; it must return a rank for each; nothing was changed",
+            )
+        wrong = np.flatnonzero((owners < 0) | (owners >= rank_count))
+        if wrong.size:
+            raise Error(
+                Code.INVALID_ARGUMENT,
+                f"the owner of the list {region!r} gives item {indices[wrong[0]]} to rank {owners[wrong[0]]}, but "
+                f"there are {rank_count} ranks; nothing was changed",
+            )
+        edges = np.flatnonzero(np.diff(np.concatenate(([0], owners == rank, [0])).astype(np.int8)))
+        for first, last in edges.reshape(-1, 2) + begin:
+            if runs and sum(runs[-1]) == first:
+                runs[-1] = (runs[-1][0], int(last) - runs[-1][0])
+            else:
+                runs.append((int(first), int(last - first)))
+    return runs
 
 
 def read_in_place(reader: _core.Reader, rank: int, plan: Plan) -> None:

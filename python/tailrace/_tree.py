@@ -117,9 +117,15 @@ class List:
     A restore replaces `items` by a new array of the same library. On the same number of ranks as at
     the save, each rank gets its own items back. On another number, each rank gets an even share, in
     the order of the whole list. tailrace.read gives the whole list.
+
+    owner: says which rank gets which item in place of an even share. owner(indices, count, ranks)
+        takes an array of items' numbers in the whole list, the length of the list and the number of
+        ranks, and returns an array of ranks. It must return the same on all ranks.
     """
 
     items: Any
+    _: dataclasses.KW_ONLY
+    owner: Callable[[Any, int, int], Any] | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -143,6 +143,41 @@ def test_another_number_of_ranks_gets_even_shares(ranks: int, tmp_path: Path) ->
     run(ranks, restore_shares, str(tmp_path))
 
 
+def by_threes(indices: Any, count: int, ranks: int) -> Any:
+    assert count == sum(COUNTS)
+    return indices // 3 % ranks
+
+
+def restore_owned(place: str) -> None:
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    into = {name: tailrace.List(a.items, owner=by_threes) for name, a in lists(0, 2).items()}
+    every = lists(0, sum(COUNTS))
+    mine = np.flatnonzero(by_threes(np.arange(sum(COUNTS)), sum(COUNTS), ranks) == rank)
+    with tailrace.open(**settings_in(place), comm=dist.group.WORLD) as session:
+        assert session.restore_latest(into=into) == 1
+        assert_same(into, {name: tailrace.List(a.items[mine]) for name, a in every.items()})
+        for owner, why in (
+            (lambda i, n, r: i * 0 + r, "gives item 0 to rank 2, but there are 2 ranks"),
+            (lambda i, n, r: i - 1, "gives item 0 to rank -1"),
+            (lambda i, n, r: 0, "must return a rank for each"),
+            (lambda i, n, r: i * 0.0, "must return a rank for each"),
+        ):
+            with pytest.raises(tailrace.Error, match=why):
+                session.restore(1, into={**into, "ids": tailrace.List(np.zeros(0, np.int64), owner=owner)})
+
+
+def test_an_owner_says_which_rank_gets_which_item(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(4, save_uneven, str(tmp_path))
+    run(2, restore_owned, str(tmp_path))
+
+
+@pytest.mark.parametrize("asked", [1, 4, 5, 100])
+def test_shares_do_not_depend_on_how_many_are_asked_at_once(asked: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tailrace._restore, "_MOST_ASKED", asked)
+    runs = tailrace._restore._share("x", 23, lambda i, n, r: i // 3 % r, 1, 3)
+    assert runs == [(3, 3), (12, 3), (21, 2)]
+
+
 def save_other_items(place: str) -> None:
     mine = tailrace.List(np.zeros((3, 3 + dist.get_rank())))
     with pytest.raises(tailrace.Error), tailrace.open(**settings_in(place), comm=dist.group.WORLD) as session:

@@ -225,6 +225,19 @@ tailrace_code tailrace_register_list(tailrace_session* session, const char* name
     });
 }
 
+tailrace_code tailrace_set_list_owner(tailrace_session* session, const char* name,
+                                      tailrace_owner_function owner, void* user) {
+    return on_session(session, [&](Checkpointer& checkpointer) -> Status {
+        TAILRACE_TRY(not_null(name, "name"));
+        ListOwner chosen;
+        if (owner != nullptr)
+            chosen = [owner, user](uint64_t index, uint64_t items, int rank_count) {
+                return owner(user, index, items, rank_count);
+            };
+        return checkpointer.set_list_owner(name, std::move(chosen));
+    });
+}
+
 tailrace_code tailrace_update(tailrace_session* session, const char* name, void* memory, uint64_t bytes) {
     return on_session(session, [&](Checkpointer& checkpointer) -> Status {
         TAILRACE_TRY(not_null(name, "name"));

@@ -59,6 +59,9 @@ class Checkpointer {
     // The same for this rank's items of a list: the whole is the ranks' items one after another, in the
     // order of ranks. A restore on another number of ranks gives each an even share.
     virtual Status register_list(std::string_view name, const ListItem& item, ResizableMemory memory) = 0;
+    // Says which rank gets which item in place of that. Called in the thread that restores, for every item,
+    // and must not call the session.
+    virtual Status set_list_owner(std::string_view name, ListOwner owner) = 0;
     // Changes place and size of a region that is registered.
     virtual Status update_region(std::string_view name, void* memory, uint64_t bytes) = 0;
     virtual Status update_array(std::string_view name, void* memory, const ArrayPiece& piece,

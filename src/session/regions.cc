@@ -83,6 +83,18 @@ Status Regions::put_resizable(std::string_view name, ResizableMemory memory, std
     return put({std::string(name), nullptr, 0, std::nullopt, {}, std::move(memory), list}, false);
 }
 
+Status Regions::set_owner(std::string_view name, ListOwner owner) {
+    MutexLock lock(mutex_);
+    const auto found = find(name);
+    if (found == regions_.end())
+        return Status(Code::not_found, fmt::format("region \"{}\" is not registered", name));
+    if (!found->list)
+        return Status(Code::invalid_argument,
+                      fmt::format("region \"{}\" is not a list, so its ranks keep what they have", name));
+    regions_[static_cast<size_t>(found - regions_.begin())].owner = std::move(owner);
+    return {};
+}
+
 Status Regions::remove(std::string_view name) {
     MutexLock lock(mutex_);
     const auto found = find(name);

@@ -29,6 +29,7 @@ struct Registered {
     // If it is set, `memory` and `bytes` are not used: the program is asked.
     std::optional<ResizableMemory> resizable = std::nullopt;
     std::optional<ListItem> list = std::nullopt;  // of resizable memory
+    ListOwner owner = nullptr;                    // of a list; null: even shares
 };
 
 class Regions {
@@ -40,6 +41,7 @@ class Regions {
                      bool exists);
     Status put_resizable(std::string_view name, ResizableMemory memory,
                          std::optional<ListItem> list = std::nullopt);
+    Status set_owner(std::string_view name, ListOwner owner);
     Status remove(std::string_view name);
 
     // The regions with these names, or all if there are no names. invalid_argument for a name that

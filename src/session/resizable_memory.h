@@ -31,4 +31,7 @@ struct ListItem {
     }
 };
 
+// The rank that gets item `index` of a list of `items` when `rank_count` ranks restore it.
+using ListOwner = std::function<int(uint64_t index, uint64_t items, int rank_count)>;
+
 }  // namespace tailrace::internal

@@ -63,23 +63,59 @@ Status check_list(const Registered& region, bool is_list, ElementType type, std:
                               region.name, item_text(type, shape), item_text(region.list->type, wanted)));
 }
 
-// This rank's even share of a list, with room for it. The first ranks get one item more.
-Result<BoxTarget> list_share(const Registered& region, EpochReader& reader, uint64_t rank,
-                             uint64_t rank_count) {
-    TAILRACE_ASSIGN(const auto whole, reader.array(region.name));
-    TAILRACE_TRY(check_list(region, whole.is_list, whole.type, whole.shape));
-    const uint64_t each = whole.shape.front() / rank_count, more = whole.shape.front() % rank_count;
-    const uint64_t items = each + (rank < more ? 1 : 0);
-    BoxTarget box{region.name, std::vector<uint64_t>(whole.shape.size(), 0), region.list->shape(items), {}};
-    box.offset.front() = rank * each + std::min(rank, more);
-    TAILRACE_ASSIGN(box.memory, make_room(region, items * region.list->bytes()));
-    return box;
+// Consecutive items of a list.
+struct ItemRun {
+    uint64_t first = 0, count = 0;
+};
+
+// This rank's share of a list of `items`. Without an owner it is an even one, and the first ranks get one
+// item more.
+Result<std::vector<ItemRun>> list_share(const Registered& region, uint64_t items, uint32_t rank,
+                                        uint32_t rank_count) {
+    std::vector<ItemRun> share;
+    if (!region.owner) {
+        const uint64_t each = items / rank_count, more = items % rank_count;
+        share.push_back({rank * each + std::min<uint64_t>(rank, more), each + (rank < more ? 1 : 0)});
+        return share;
+    }
+    for (uint64_t i = 0; i < items; ++i) {
+        const int owner = region.owner(i, items, static_cast<int>(rank_count));
+        if (owner < 0 || owner >= static_cast<int>(rank_count))
+            return Status(Code::invalid_argument,
+                          fmt::format("list \"{}\": the program gives item {} to rank {}, but there are {} "
+                                      "ranks",
+                                      region.name, i, owner, rank_count));
+        if (owner != static_cast<int>(rank)) continue;
+        if (share.empty() || share.back().first + share.back().count != i) share.push_back({i, 0});
+        ++share.back().count;
+    }
+    return share;
 }
 
 struct Targets {
     std::vector<RegionTarget> whole;  // this rank's own, as it saved them
     std::vector<BoxTarget> boxes;
 };
+
+// This rank's share of a list, with room for it.
+Status add_list_share(const Registered& region, EpochReader& reader, uint32_t rank, uint32_t rank_count,
+                      Targets& targets) {
+    TAILRACE_ASSIGN(const auto whole, reader.array(region.name));
+    TAILRACE_TRY(check_list(region, whole.is_list, whole.type, whole.shape));
+    TAILRACE_ASSIGN(const auto share, list_share(region, whole.shape.front(), rank, rank_count));
+    uint64_t items = 0;
+    for (const auto& run : share) items += run.count;
+    TAILRACE_ASSIGN(auto memory, make_room(region, items * region.list->bytes()));
+    for (const auto& run : share) {
+        const auto bytes = static_cast<size_t>(run.count * region.list->bytes());
+        BoxTarget box{region.name, region.list->shape(run.first), region.list->shape(run.count),
+                      memory.first(bytes)};
+        if (box.offset.size() > 1) box.offset.back() = 0;  // items are whole
+        memory = memory.subspan(bytes);
+        targets.boxes.push_back(std::move(box));
+    }
+    return {};
+}
 
 // `before` is what this rank saved under the name; null if nothing.
 Status add_target(const Registered& region, const Region* before, EpochReader& reader, uint32_t own,
@@ -132,8 +168,7 @@ Status Session::restore_regions(EpochReader& reader, const std::vector<Registere
     Targets targets;
     for (const auto& region : regions) {
         if (region.list && shares_lists) {
-            TAILRACE_ASSIGN(auto share, list_share(region, reader, own, ranks));
-            targets.boxes.push_back(std::move(share));
+            TAILRACE_TRY(add_list_share(region, reader, own, ranks, targets));
             continue;
         }
         const auto* before = saved ? find_region(*saved, region.name) : nullptr;

@@ -56,6 +56,9 @@ class Session : public Checkpointer {
     Status register_list(std::string_view name, const ListItem& item, ResizableMemory memory) override {
         return regions_.put_resizable(name, std::move(memory), item);
     }
+    Status set_list_owner(std::string_view name, ListOwner owner) override {
+        return regions_.set_owner(name, std::move(owner));
+    }
     Status update_region(std::string_view name, void* memory, uint64_t bytes) override {
         return regions_.put(name, memory, bytes, true);
     }

@@ -148,6 +148,9 @@ TEST_F(CppInterfaceTest, AListIsRestoredWithItsItemsAndReadAsAWhole) {
     particles.clear();
     tailrace::Session session(options());
     add_to(session);
+    const auto owner = [](uint64_t index, uint64_t, int rank_count) { return index % rank_count; };
+    session.set_list_owner("forces", owner);
+    EXPECT_EQ(thrown([&] { session.set_list_owner("force", owner); }), TAILRACE_NOT_FOUND);
     EXPECT_EQ(session.restore(), 1u);
     EXPECT_EQ(std::tuple(forces, kinds, particles), saved);
     const auto reader = tailrace::Reader::open_directory(directory_ + "/shared");

@@ -200,6 +200,11 @@ TEST_F(SessionTest, ResizableMemoryThatIsNotThereIsRefused) {
     ASSERT_TRUE(ok(tailrace_register_resizable(session, "a", find, resize, &memory)));
     EXPECT_TRUE(
         fails(TAILRACE_ALREADY_EXISTS, tailrace_register_resizable(session, "a", find, resize, &memory)));
+    EXPECT_TRUE(fails(TAILRACE_INVALID_ARGUMENT, tailrace_set_list_owner(session, "a", nullptr, nullptr),
+                      "is not a list"));
+    EXPECT_TRUE(fails(TAILRACE_NOT_FOUND, tailrace_set_list_owner(session, "b", nullptr, nullptr)));
+    EXPECT_TRUE(
+        fails(TAILRACE_INVALID_ARGUMENT, tailrace_set_list_owner(session, nullptr, nullptr, nullptr)));
     EXPECT_TRUE(fails(TAILRACE_INVALID_ARGUMENT, tailrace_save(session, 1), "8 bytes at a null pointer"));
     EXPECT_TRUE(fails(TAILRACE_INVALID_ARGUMENT, tailrace_update(session, "a", memory.letters, 8),
                       "follows the program's memory by itself"));

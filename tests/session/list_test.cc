@@ -84,6 +84,62 @@ TEST(ListTest, AnyNumberOfRanksRestoresEveryItemInOrder) {
     }
 }
 
+TEST(ListTest, TheProgramMaySayWhichRankGetsWhichItem) {
+    Machines machines;
+    run_job(job_on(machines, hosts_of(2, 2)), body_of([](Checkpointer& session, auto& items) {
+                const auto r = static_cast<uint64_t>(session.rank());
+                items = numbered(r * 25, 25);
+                ASSERT_TRUE(session.save(1).ok());
+            }));
+    const auto restore = [&](int ranks, const ListOwner& owner, const auto& check) {
+        run_job(job_on(machines, hosts_of(ranks, 1)), body_of([&](Checkpointer& session, auto& items) {
+                    const Status set = session.set_list_owner("particles", owner);
+                    ASSERT_TRUE(set.ok()) << set.to_string();
+                    check(session, session.restore(std::nullopt, {}), items);
+                }));
+    };
+    const ListOwner cyclic = [](uint64_t index, uint64_t items, int ranks) {
+        EXPECT_EQ(items, 100u);
+        return static_cast<int>(index / 3) % ranks;
+    };
+    for (const int ranks : {1, 3, 5})
+        restore(ranks, cyclic, [&](Checkpointer& session, const auto& restored, const auto& items) {
+            ASSERT_TRUE(restored.ok()) << restored.status().to_string();
+            std::vector<Item> expected;
+            for (uint64_t i = 0; i < 100; ++i)
+                if (cyclic(i, 100, ranks) == session.rank()) expected.push_back(numbered(i, 1).front());
+            EXPECT_EQ(items, expected) << "rank " << session.rank() << " of " << ranks;
+        });
+    const ListOwner last = [](uint64_t, uint64_t, int ranks) { return ranks - 1; };
+    restore(3, last, [](Checkpointer& session, const auto& restored, const auto& items) {
+        ASSERT_TRUE(restored.ok()) << restored.status().to_string();
+        EXPECT_EQ(items, numbered(0, session.rank() == 2 ? 100 : 0));
+    });
+    restore(4, last, [](Checkpointer& session, const auto& restored, const auto& items) {
+        ASSERT_TRUE(restored.ok()) << restored.status().to_string();
+        EXPECT_EQ(items, numbered(static_cast<uint64_t>(session.rank()) * 25, 25)) << "as it was saved";
+    });
+    for (const int nobody : {-1, 3})
+        restore(
+            3, [nobody](uint64_t index, uint64_t, int) { return index == 60 ? nobody : 1; },
+            [](Checkpointer&, const auto& restored, const auto&) {
+                EXPECT_EQ(restored.status().code(), Code::invalid_argument);
+                EXPECT_NE(restored.status().message().find("gives item 60 to rank"), std::string::npos);
+            });
+}
+
+TEST(ListTest, OnlyAListHasAnOwner) {
+    Machines machines;
+    run_job(job_on(machines, hosts_of(1, 1)), [](int, Checkpointer* session, const Status& opened) {
+        ASSERT_TRUE(opened.ok()) << opened.to_string();
+        uint64_t plain = 0;
+        ASSERT_TRUE(session->register_region("plain", &plain, sizeof plain).ok());
+        const ListOwner first = [](uint64_t, uint64_t, int) { return 0; };
+        EXPECT_EQ(session->set_list_owner("plain", first).code(), Code::invalid_argument);
+        EXPECT_EQ(session->set_list_owner("nothing", first).code(), Code::not_found);
+    });
+}
+
 TEST(ListTest, AReaderSeesOneArray) {
     Machines machines;
     run_job(job_on(machines, hosts_of(3, 1)), body_of([](Checkpointer& session, auto& items) {
