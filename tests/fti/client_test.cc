@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <limits>
 
 namespace fti_on_tailrace {
 namespace {
@@ -246,14 +247,29 @@ TEST_F(FtiClientTest, FilesOfOthersBesideOursStay) {
 
 TEST_F(FtiClientTest, ARestartWithoutACheckpointBeginsAnew) {
     write(read().replace(read().find("failure = 0"), 11, "failure = 1"));
-    EXPECT_THAT(said(not_recovered, [&] { return start(); }),
-                HasSubstr("there is no checkpoint of run XXXX"));
+    EXPECT_THAT(said(not_recovered, [&] { return start(); }), HasSubstr("no checkpoint of run XXXX"));
+    EXPECT_THAT(read(), AllOf(HasSubstr("failure = 1"), HasSubstr("exec_id = XXXX")));
+    finish();
+    EXPECT_THAT(read(), HasSubstr("exec_id = XXXX"));
+    EXPECT_EQ(start(), not_recovered);
     EXPECT_EQ(client_->status(), 0);
     std::vector<int> values{3};
     protect(values);
     ASSERT_EQ(client_->checkpoint(1, 1), taken);
+    EXPECT_THAT(read(), Not(HasSubstr("exec_id = XXXX")));
     ASSERT_EQ(start(), good);
     EXPECT_EQ(client_->status(), 1);
+}
+
+TEST_F(FtiClientTest, AnyNumberOfACheckpointGoes) {
+    int value = 1;
+    for (const int id : {7, -5, std::numeric_limits<int>::max()}) {
+        configure("");
+        ASSERT_EQ(start(), good);
+        ASSERT_EQ(client_->protect(1, &value, 1, type_int), good);
+        ASSERT_EQ(client_->checkpoint(id, 1), taken);
+        ASSERT_EQ(start(), good);
+    }
 }
 
 TEST_F(FtiClientTest, ADamagedCheckpointIsPassedOver) {
