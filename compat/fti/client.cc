@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
+#include <limits>
 
 #include "common/small_file.h"
 
@@ -92,7 +93,8 @@ std::unique_ptr<Client> Client::open(std::unique_ptr<Ranks> ranks, const std::st
     } catch (const std::exception& error) {
         if (ranks->rank() == 0) complain(call, error.what());
     }
-    if (!settings) return nullptr;  // all ranks have read the same
+    // All have read the same, but their environment variables may differ.
+    if (!ranks->all(settings.has_value())) return nullptr;
     std::unique_ptr<Client> client(new Client(std::move(ranks), path, std::move(*settings)));
     if (!client->begin()) return nullptr;
     return client;
@@ -102,20 +104,30 @@ bool Client::begin() {
     constexpr const char* call = "FTI_Init";
     if (ranks_->rank() == 0 && !settings_.silent)
         for (const auto& note : settings_.notes) on_tailrace::inform(note);
-    if (settings_.failure == 0) {
-        const auto name = from_first(call, [&] { return new_run_in(settings_.glbl_dir); });
-        if (!name) return false;
-        settings_.exec_id = *name;
-    }
-    if (!write_restart(call, settings_.failure)) return false;
-    if (settings_.failure == 0) return true;
+    if (settings_.failure == 0) return begin_run(call) && write_restart(call, 0);
     if (find_checkpoint(call)) {
-        status_ = settings_.failure;
-        next_id_ = saved_->id + 1;
-    } else {
-        begun_ = not_recovered;
+        status_ = written_failure_ = settings_.failure;
+        next_id_ = std::max(0, saved_->id % std::numeric_limits<int>::max()) + 1;
+        return true;
     }
+    // The run that could not be recovered stays as it is, and the configuration file names it until this one
+    // has a checkpoint.
+    begun_ = not_recovered;
+    close_sessions(call);
+    const auto lost = settings_.exec_id;
+    if (!begin_run(call)) return false;
+    if (ranks_->rank() == 0)
+        complain(call, "no checkpoint of run " + lost + " in " + settings_.glbl_dir + " or " +
+                           settings_.ckpt_dir + " can be recovered; the program begins anew, as run " +
+                           settings_.exec_id + ", and what there is of " + lost + " stays");
     return true;
+}
+
+bool Client::begin_run(const char* call) {
+    const auto name = from_first(call, [&] { return new_run_in(settings_.glbl_dir); });
+    if (name) settings_.exec_id = *name;
+    next_epoch_ = 1;
+    return name.has_value();
 }
 
 // The file keeps its rights. Nothing is written that stands there already.
@@ -131,8 +143,9 @@ bool Client::write_restart(const char* call, int failure) {
             if (changed != text) on_tailrace::replace_file(config_file_, changed, rights, "it");
         } catch (const tailrace::Error& error) {
             throw tailrace::Error(error.code(), std::string(error.what()) +
-                                                    "; make it writable, because its section [Restart] tells "
-                                                    "the next start what to do");
+                                                    "; rank 0 must be able to write it and its directory, "
+                                                    "because its section [Restart] tells the next start "
+                                                    "what to do");
         }
     });
     if (written) written_failure_ = failure;
@@ -162,7 +175,9 @@ Result Client::finalize() {
                                "; what the nodes have of it stays, and the next start goes on from there");
         return failed;
     }
-    if (!write_restart(call, keeps ? 2 : 0)) return failed;
+    // A run that could not be recovered, and has no successor, may be started again in another way.
+    const bool says_so = begun_ == good || saved_;
+    if (says_so && !write_restart(call, keeps ? 2 : 0)) return failed;
     remove_checkpoints(!keeps);
     return closed ? good : failed;
 }

@@ -91,6 +91,8 @@ class Client : private on_tailrace::Together {
     Client(std::unique_ptr<Ranks> ranks, std::string config_file, Settings settings);
 
     bool begin();
+    // Under a new name.
+    bool begin_run(const char* call);
     bool write_restart(const char* call, int failure);
     // The directories of a level, or of all.
     std::string shared(int level) const;

@@ -65,11 +65,6 @@ bool Client::find_checkpoint(const char* call) {
                                ", epoch " + std::to_string(epoch) +
                                ", cannot be recovered, and is passed over");
     }
-    if (!saved_ && ranks_->rank() == 0)
-        complain(call, "there is no checkpoint of run " + settings_.exec_id + " in " + settings_.glbl_dir +
-                           " or " + settings_.ckpt_dir +
-                           " that can be recovered; the program begins anew, as with failure = 0 in " +
-                           config_file_);
     return saved_.has_value();
 }
 

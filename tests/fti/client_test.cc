@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <limits>
 
 namespace fti_on_tailrace {
 namespace {
@@ -187,6 +188,29 @@ TEST_F(FtiClientTest, LevelsThatAreNoneAreRefused) {
     EXPECT_THAT(said(taken, [&] { return client_->checkpoint(3, 9); }), Not(HasSubstr("level 9")));
 }
 
+TEST_F(FtiClientTest, ACheckpointThatDoesNotReachItsLevelFails) {
+    std::vector<int> values{1};
+    ASSERT_EQ(start(), good);
+    protect(values);
+    ASSERT_EQ(client_->checkpoint(1, 4), taken);
+    std::filesystem::remove_all(std::filesystem::directory_iterator(top_ + "/global")->path());
+    EXPECT_THAT(said(failed, [&] { return client_->checkpoint(2, 4); }), HasSubstr("FTI_Checkpoint: "));
+}
+
+TEST_F(FtiClientTest, ACheckpointThatNobodyHasWaitedForIsSaidToBeLost) {
+    configure("inline_l4 = 0\n");
+    std::vector<int> values{1};
+    ASSERT_EQ(start(), good);
+    protect(values);
+    ASSERT_EQ(client_->checkpoint(1, 4), taken);
+    ASSERT_EQ(client_->checkpoint(2, 1), taken);  // waits for the one before
+    std::filesystem::remove_all(std::filesystem::directory_iterator(top_ + "/global")->path() / "tailrace" /
+                                "l4");
+    ASSERT_EQ(client_->checkpoint(3, 4), taken);
+    EXPECT_THAT(said(failed, [&] { return client_->finalize(); }),
+                HasSubstr("the checkpoint before, of level 4, is lost"));
+}
+
 // ---- the configuration file ---------------------------------------------------------------------
 
 TEST_F(FtiClientTest, TheConfigurationFileSaysWhatTheNextStartIs) {
@@ -232,6 +256,17 @@ TEST_F(FtiClientTest, WithoutACheckpointNothingIsKept) {
     EXPECT_THAT(read(), HasSubstr("failure = 0\n"));
 }
 
+TEST_F(FtiClientTest, ALinkStaysALinkAndTheFileKeepsItsRights) {
+    std::filesystem::rename(config(), top_ + "/real.fti");
+    std::filesystem::create_symlink("real.fti", config());
+    const auto rights = std::filesystem::perms::owner_all | std::filesystem::perms::group_read;
+    std::filesystem::permissions(top_ + "/real.fti", rights);
+    ASSERT_EQ(start(), good);
+    EXPECT_TRUE(std::filesystem::is_symlink(config()));
+    EXPECT_THAT(read(), Not(HasSubstr("XXXX")));
+    EXPECT_EQ(std::filesystem::status(config()).permissions(), rights);
+}
+
 TEST_F(FtiClientTest, FilesOfOthersBesideOursStay) {
     int value = 1;
     ASSERT_EQ(start(), good);
@@ -246,14 +281,29 @@ TEST_F(FtiClientTest, FilesOfOthersBesideOursStay) {
 
 TEST_F(FtiClientTest, ARestartWithoutACheckpointBeginsAnew) {
     write(read().replace(read().find("failure = 0"), 11, "failure = 1"));
-    EXPECT_THAT(said(not_recovered, [&] { return start(); }),
-                HasSubstr("there is no checkpoint of run XXXX"));
+    EXPECT_THAT(said(not_recovered, [&] { return start(); }), HasSubstr("no checkpoint of run XXXX"));
+    EXPECT_THAT(read(), AllOf(HasSubstr("failure = 1"), HasSubstr("exec_id = XXXX")));
+    finish();
+    EXPECT_THAT(read(), HasSubstr("exec_id = XXXX"));
+    EXPECT_EQ(start(), not_recovered);
     EXPECT_EQ(client_->status(), 0);
     std::vector<int> values{3};
     protect(values);
     ASSERT_EQ(client_->checkpoint(1, 1), taken);
+    EXPECT_THAT(read(), Not(HasSubstr("exec_id = XXXX")));
     ASSERT_EQ(start(), good);
     EXPECT_EQ(client_->status(), 1);
+}
+
+TEST_F(FtiClientTest, AnyNumberOfACheckpointGoes) {
+    int value = 1;
+    for (const int id : {7, -5, std::numeric_limits<int>::max()}) {
+        configure("");
+        ASSERT_EQ(start(), good);
+        ASSERT_EQ(client_->protect(1, &value, 1, type_int), good);
+        ASSERT_EQ(client_->checkpoint(id, 1), taken);
+        ASSERT_EQ(start(), good);
+    }
 }
 
 TEST_F(FtiClientTest, ADamagedCheckpointIsPassedOver) {

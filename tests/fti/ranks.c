@@ -10,6 +10,10 @@
  *
  * One rank does otherwise than the others: it protects another size.
  *
+ *     fti_ranks LEVEL refused CONFIG
+ *
+ * One rank alone could use the configuration, because an environment variable mends it there: nobody begins.
+ *
  *     fti_ranks LEVEL snapshots CONFIG
  *
  * Calls FTI_Snapshot until it has taken a checkpoint, and ends without FTI_Finalize.
@@ -121,6 +125,14 @@ static void odd(const char* config) {
     IS(FTI_SCES, FTI_Finalize());
 }
 
+static void refused(const char* config) {
+    if (rank == 1) setenv("TAILRACE_FILES", "2", 1);
+    IS(FTI_NSCS, FTI_Init(config, MPI_COMM_WORLD));
+    int size = -1;
+    MPI_Comm_size(FTI_COMM_WORLD, &size);
+    expect(size == ranks, "programs that go on have a communicator");
+}
+
 static void snapshots(const char* config) {
     int step = 0, result = FTI_SCES;
     IS(FTI_SCES, FTI_Init(config, MPI_COMM_WORLD));
@@ -222,6 +234,8 @@ int main(int argc, char** argv) {
         run(argv[3], atoi(argv[4]), atoi(argv[5]), atoi(argv[6]));
     else if (strcmp(what, "odd") == 0)
         odd(argv[3]);
+    else if (strcmp(what, "refused") == 0)
+        refused(argv[3]);
     else if (strcmp(what, "snapshots") == 0)
         snapshots(argv[3]);
     else if (strcmp(what, "calls") == 0)

@@ -94,7 +94,8 @@ def kept_at_the_end(runs, program, checkpoint_level):
         raise mpi_driver.Failure("what is kept lies in the shared directory alone")
     runs.expect(2, run_of(program, runs, "multiple", checkpoint_level, 30), "^status 2, from 20$", "^to 30$")
     runs.fails(3, run_of(program, runs, "multiple", checkpoint_level, 40),
-               "it was saved by 2 ranks, and these are 3; start 2", "there is no checkpoint of run")
+               "it was saved by 2 ranks, and these are 3; start 2", "no checkpoint of run")
+    runs.expect(2, run_of(program, runs, "multiple", checkpoint_level, 30), "^status 2, from 30$")
 
 
 def taken_by_snapshot(runs, program, level):
@@ -114,7 +115,7 @@ def test():
     with mpi_driver.Workspace(options.mpiexec) as workspace:
         runs = Runs(workspace)
         for level in ("multiple", "single"):
-            for checkpoint_level in range(5):
+            for checkpoint_level in range(5) if level == "multiple" else (0,):
                 killed_and_started_again(runs, program, 4, level, checkpoint_level)
             killed_and_started_again(runs, program, 1, level, 0)
             # What each level survives. Of level 1 the first checkpoint alone lies in the shared directory.
@@ -130,6 +131,10 @@ def test():
                                "the communicator is MPI_COMM_NULL", "type is NULL")
             if said.count("FTI_SendFile") != 2:
                 raise mpi_driver.Failure(f"each rank should say once that FTI_SendFile is missing:\n{said}")
+        runs.new()
+        with open(runs.config, "a", encoding="utf-8") as file:
+            file.write("files = many\n")
+        runs.expect(2, [program, "multiple", "refused", runs.config], "config.fti, line 11: files = many: ")
         killed_and_started_again(runs, program, 4, "multiple", 4, inline_l4=0)
         for checkpoint_level in (0, 1, 4):
             kept_at_the_end(runs, program, checkpoint_level)

@@ -192,6 +192,30 @@ def fti_settings(here):
     return {}
 
 
+def fti_fortran_builds_and_runs(options, top, prefix, environment):
+    """A program with FTI's Fortran module, built in both ways."""
+    directory = os.path.join(top, "fti fortran")
+    os.makedirs(directory)
+    shutil.copy(os.path.join(options.source, "tests", "fti", "ranks_fortran.F90"), directory)
+    with open(os.path.join(directory, "CMakeLists.txt"), "w", encoding="utf-8") as f:
+        f.write("cmake_minimum_required(VERSION 3.22)\nproject(program C Fortran)\nfind_package(FTI REQUIRED)\n"
+                "add_executable(program ranks_fortran.F90)\ntarget_link_libraries(program PRIVATE fti_f90.shared)\n")
+    binary = os.path.join(directory, "build")
+    run([options.cmake, "-S", directory, "-B", binary, "-G", "Ninja", "-DCMAKE_PREFIX_PATH=" + prefix])
+    run([options.cmake, "--build", binary])
+    run(["sh", "-ec", 'cd "$1" && eval "\\"\\$2\\" ranks_fortran.F90 -o program $(pkg-config --cflags --libs '
+         'tailrace_fti_f90)"', "sh", directory, options.fortran], env=environment)
+    for how, place in (("find_package", binary), ("pkg-config", directory)):
+        here = os.path.join(top, "run fti fortran " + how)
+        os.makedirs(here)
+        fti_settings(here)
+        for status in ("0", "1"):
+            said = run([options.mpiexec, "-n", "2", os.path.join(place, "program"), "config.fti", "2"], cwd=here,
+                       env=environment)
+            if ["status", status] not in [line.split() for line in said.splitlines()]:
+                raise Failure("the Fortran program for FTI by %s was to say status %s:\n%s" % (how, status, said))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("--build", "--source", "--cmake", "--cc", "--cxx"):
@@ -278,6 +302,8 @@ def main():
             compat_builds_and_runs(options, top, prefix, environment, "scr", scr_settings)
         if options.fti:
             compat_builds_and_runs(options, top, prefix, environment, "fti", fti_settings)
+            if options.fortran:
+                fti_fortran_builds_and_runs(options, top, prefix, environment)
 
         # 4. They run, and the installed tool finds what they wrote.
         for how, directory in programs.items():

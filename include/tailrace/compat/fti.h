@@ -121,7 +121,7 @@ int FTI_AddVectorField(fti_id_t id, const char* name, fti_id_t tid, int64_t offs
 /* Reads the configuration file, which FTI and this library also write: its section [restart] says what the
  * next start is. Rank 0 alone reads and writes it. If it says that this is a restart, the newest checkpoint
  * that is whole on all ranks is found and checked. FTI_NREC if there is none: the program may go on, and
- * begins anew. */
+ * begins a new run. */
 int FTI_Init(const char* configFile, MPI_Comm globalComm);
 /* 0 on a first run, and after FTI_Recover. 1 on a restart after a failure, 2 on a restart from the checkpoint
  * that a run has kept at its end. */
