@@ -332,7 +332,8 @@ TEST(FlushTest, FewerRanksThanSavedAreWarnedOfWhatNobodyRead) {
     run(job_on(machines, hosts_of(3, 1)),
         [&](Checkpointer& session) { expect_restored(session, std::nullopt, 1); });
     set_log_callback({});
-    EXPECT_THAT(warnings, HasSubstr("was saved by 4 ranks and is restored by 3: the plain regions of ranks from 3 on"));
+    EXPECT_THAT(warnings,
+                HasSubstr("was saved by 4 ranks and is restored by 3: the plain regions of ranks from 3 on"));
     EXPECT_THAT(warnings, HasSubstr("region \"first\""));
 }
 
