@@ -259,10 +259,12 @@ class CarriedKills(KillTest):
         return sorted(pathlib.Path(self.directory, "local").glob("*.node*"))
 
     def planned(self):
-        """The epochs of this start whose plan every node has."""
+        """The epochs of this start whose plan every node has. Those of an earlier one may be unprotected."""
+        first = min(self.said().numbers("saved"), default=None)
         plans = [{int(match[1]) for path in node.glob("*.plan") if (match := PLAN.search(path.name))}
                  for node in self.nodes()]
-        return set.intersection(*plans) if len(plans) == RANKS else set()
+        on_all = set.intersection(*plans) if len(plans) == RANKS else set()
+        return {epoch for epoch in on_all if first is not None and epoch >= first}
 
     def lose_a_node(self):
         self.agents.wait_for_end()
