@@ -96,13 +96,13 @@ Status Session::close() {
     close_status_ = together(*context_.transport, [&] { return flush_rest(); });
     closed_ = true;
     // What follows is done on every rank, whatever fails. Epochs may have ended since the last save.
-    const Status retired = catching([&] {
+    try {
         if (const auto rest = parts_->retire(context_.config.keep_local, may_recycle()))
             parts_->remove(rest->path);
-    });
-    if (!retired.ok())
+    } catch (...) {
         log(LogLevel::warning, "captured parts that are no longer needed may stay in {}: {}",
-            context_.config.local_dir, retired.message());
+            context_.config.local_dir, caught_status().message());
+    }
     (void)catching([&] { background_->end(); });
     parts_->clear();
     capture_.reset();
@@ -443,7 +443,12 @@ Status Session::save_or_fail(uint64_t epoch, Status failure, std::vector<RegionS
     } catch (...) {
         captured = caught_status();
     }
-    if (copy.part) (void)catching([&] { parts_->remove(copy.part->path); });  // nobody knows of it
+    try {
+        if (copy.part) parts_->remove(copy.part->path);  // nobody knows of it
+    } catch (...) {
+        log(LogLevel::warning, "a captured part of epoch {} may stay in {}: {}", epoch,
+            context_.config.local_dir, caught_status().message());
+    }
     // Also if something was thrown: the others must hear that this rank has not captured the epoch.
     news.status = captured;
     TAILRACE_TRY(background_->captured(std::move(news)));
