@@ -153,7 +153,12 @@ bool Client::write_restart(const char* call, int failure) {
 }
 
 Client::~Client() {
-    close_sessions("FTI_Finalize");
+    constexpr const char* call = "FTI_Finalize";
+    try {
+        close_sessions(call);
+    } catch (const std::exception& error) {
+        complain(call, error.what());
+    }
 }
 
 bool Client::close_sessions(const char* call) {
