@@ -276,10 +276,13 @@ void* Client::resize(int id, void* memory) {
 Result Client::checkpoint(int id, int level) {
     constexpr const char* call = "FTI_Checkpoint";
     constexpr int differential = 4;  // FTI_L4_DCP is as far above FTI_L4
-    if (level < 1 || level > 2 * differential + 1) {
-        complain(call, "there is no level " + std::to_string(level) + "; take FTI_L1 to FTI_L4");
-        return failed;
-    }
+    const bool known = level >= 1 && level <= 2 * differential + 1;
+    if (!known) complain(call, "there is no level " + std::to_string(level) + "; take FTI_L1 to FTI_L4");
+    const int of_rank_0 = ranks_->of_first(level);
+    if (known && level != of_rank_0)
+        complain(call, "this rank asks for level " + std::to_string(level) + ", and rank 0 for level " +
+                           std::to_string(of_rank_0) + "; take the same on all ranks");
+    if (!everywhere(call, known && level == of_rank_0)) return failed;
     const int asked = level;
     if (level > differential) level = asked > 2 * differential ? levels : level - differential;
     if (asked != level && !told_of_level_ && ranks_->rank() == 0)

@@ -216,9 +216,10 @@ static void calls(const char* config) {
     }
     IS(FTI_SCES, FTI_Protect(0, &value, 1, FTI_INTG));
     IS(FTI_DONE, FTI_Checkpoint(1, FTI_L1));
+    if (ranks > 1) IS(FTI_NSCS, FTI_Checkpoint(2, rank == 0 ? FTI_L1 : FTI_L4));
     IS(FTI_SCES, FTI_Finalize());
     IS(FTI_NSCS, FTI_Finalize());
-    IS(FTI_SCES, FTI_Init(config, MPI_COMM_WORLD));
+    IS(FTI_SCES, FTI_Init(config, FTI_COMM_WORLD));
     IS(0, FTI_Status());
     IS(FTI_SCES, FTI_Finalize());
 }
