@@ -71,19 +71,6 @@ void free_world() {
     process().owns_world = false;
 }
 
-// MPI_Finalize of Fortran need not call that of C, which is replaced below. But it frees MPI_COMM_SELF first.
-void close_at_finalize() {
-    static int key = MPI_KEYVAL_INVALID;
-    if (key != MPI_KEYVAL_INVALID) return;
-    const auto close = [](MPI_Comm, int, void*, void*) {
-        process().client.reset();
-        free_world();
-        return MPI_SUCCESS;
-    };
-    if (MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, close, &key, nullptr) == MPI_SUCCESS)
-        MPI_Comm_set_attr(MPI_COMM_SELF, key, nullptr);
-}
-
 // The handles that Client's types begin with.
 void set_types() {
     int handle = 0;
@@ -111,7 +98,6 @@ int FTI_Init(const char* configFile, MPI_Comm globalComm) {
         free_world();
         FTI_COMM_WORLD = duplicated ? world : globalComm;
         process().owns_world = duplicated;
-        close_at_finalize();
         on_tailrace::log_as(ranks->count() > 1 ? ranks->rank() : -1);
         process().client = Client::open(std::move(ranks), configFile == nullptr ? "" : configFile);
         return process().client ? static_cast<int>(process().client->begun()) : FTI_NSCS;

@@ -63,10 +63,33 @@ void warn_of_singletons(MPI_Comm communicator) {
 Mutex opened_mutex;
 std::vector<std::weak_ptr<tailrace_session>> opened GUARDED_BY(opened_mutex);
 
+void close_opened() {
+    std::vector<std::weak_ptr<tailrace_session>> sessions;
+    {
+        MutexLock lock(opened_mutex);
+        sessions.swap(opened);
+    }
+    for (const auto& session : sessions) close_if_open(session, "MPI_Finalize");
+}
+
+// For an MPI_Finalize that does not come by the one below: in Fortran, Open MPI's calls PMPI_Finalize. It
+// deletes the attributes of MPI_COMM_SELF before anything else ends.
+void close_with_self() REQUIRES(opened_mutex) {
+    static int key = MPI_KEYVAL_INVALID;
+    if (key != MPI_KEYVAL_INVALID) return;
+    const auto close = [](MPI_Comm, int, void*, void*) {
+        close_opened();
+        return MPI_SUCCESS;
+    };
+    if (MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, close, &key, nullptr) == MPI_SUCCESS)
+        MPI_Comm_set_attr(MPI_COMM_SELF, key, nullptr);
+}
+
 void remember(const tailrace_session* session) {
     MutexLock lock(opened_mutex);
     std::erase_if(opened, [](const auto& watched) { return watched.expired(); });
     opened.push_back(watch_session(session));
+    close_with_self();
 }
 
 }  // namespace
@@ -102,12 +125,7 @@ tailrace_code tailrace_open_mpi_f(MPI_Fint communicator, const tailrace_options*
 // moment at which background threads may use MPI. (Attributes of MPI_COMM_SELF, which are deleted
 // first, come too late: MPICH has released its locks by then.)
 extern "C" TAILRACE_API int MPI_Finalize() {
-    std::vector<std::weak_ptr<tailrace_session>> sessions;
-    {
-        MutexLock lock(opened_mutex);
-        sessions.swap(opened);
-    }
-    for (const auto& session : sessions) close_if_open(session, "MPI_Finalize");
+    close_opened();
     // A profiler that follows us has a function of its own.
     if (auto* next = dlsym(RTLD_NEXT, "MPI_Finalize"); next != nullptr)
         return reinterpret_cast<int (*)()>(next)();

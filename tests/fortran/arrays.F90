@@ -70,7 +70,7 @@ program arrays
       end do
     end do
   end if
-  call session%close()
+  if (task == "restore") call session%close()  ! otherwise MPI_Finalize closes it
   call MPI_Finalize(ierror)
 
 contains
