@@ -32,7 +32,8 @@ def adopt_orphans():
 
 
 def parents():
-    """pid -> parent's pid, of every process that is not dead yet."""
+    """pid -> parent's pid, of every process that is not dead yet. A process whose first thread has ended is not dead
+    while another of its threads is ending: that one still holds the files and locks."""
     table = {}
     for name in os.listdir("/proc"):
         if not name.isdigit():
@@ -40,10 +41,10 @@ def parents():
         try:
             with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as stat:
                 state, parent = stat.read().rpartition(")")[2].split()[:2]
+            if state not in "ZX" or len(os.listdir(f"/proc/{name}/task")) > 1:
+                table[int(name)] = int(parent)
         except OSError:
             continue
-        if state not in "ZX":
-            table[int(name)] = int(parent)
     return table
 
 
