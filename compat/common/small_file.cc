@@ -2,15 +2,20 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
 namespace on_tailrace {
+
+namespace {
+
+constexpr off_t most_bytes = off_t{64} << 20;
+
+}  // namespace
 
 void failed_file(const std::string& what, const std::string& path, const std::string& left) {
     const int error = errno;
@@ -48,18 +53,46 @@ void OpenFile::sync() const {
     if (::fsync(file_) != 0) failed_file("syncing", path_, left_);
 }
 
-std::string read_file(const std::string& path, const std::string& left) {
-    std::ifstream in(path, std::ios::binary);
-    if (!in) failed_file("opening", path, left);
-    std::string text(std::istreambuf_iterator<char>(in), {});
-    if (in.bad()) failed_file("reading", path, left);
+void OpenFile::expect_small() const {
+    struct stat status {};
+    if (::fstat(file_, &status) != 0) failed_file("looking at", path_, left_);
+    const char* const fault = !S_ISREG(status.st_mode)      ? "this is no regular file"
+                              : status.st_size > most_bytes ? "it has more than 64 MiB"
+                                                            : nullptr;
+    if (fault != nullptr)
+        throw tailrace::Error(TAILRACE_INVALID_ARGUMENT,
+                              "reading " + path_ + ": " + fault + "; " + left_ + " is as it was");
+}
+
+std::string OpenFile::read() const {
+    std::string text;
+    char piece[4096];
+    while (const auto got = ::read(file_, piece, sizeof piece)) {
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) failed_file("reading", path_, left_);
+        text.append(piece, static_cast<size_t>(got));
+    }
     return text;
 }
 
-void replace_file(const std::string& path, std::string_view text, unsigned rights, const std::string& left) {
+void OpenFile::set_rights(unsigned rights) const {
+    if (::fchmod(file_, rights) != 0) failed_file("setting the rights of", path_, left_);
+}
+
+std::string read_file(const std::string& path, const std::string& left) {
+    const OpenFile file(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC, 0, left);
+    file.expect_small();
+    return file.read();
+}
+
+void replace_file(const std::string& path, std::string_view text, const std::string& left) {
     const auto next = path + ".new";
+    struct stat before {};
+    const bool was_there = ::stat(path.c_str(), &before) == 0;
+    if (::unlink(next.c_str()) != 0 && errno != ENOENT) failed_file("removing", next, left);
     {
-        const OpenFile file(next, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, rights, left);
+        const OpenFile file(next, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666, left);
+        if (was_there) file.set_rights(before.st_mode & 0777u);
         file.write(text);
         file.sync();
     }

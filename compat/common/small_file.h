@@ -14,6 +14,7 @@ namespace on_tailrace {
 // A file that is open. Each operation throws tailrace::Error.
 class OpenFile {
   public:
+    // `rights` are those of a file that is made, but for the umask.
     OpenFile(const std::string& path, int flags, unsigned rights, const std::string& left);
     OpenFile(const OpenFile&) = delete;
     OpenFile& operator=(const OpenFile&) = delete;
@@ -21,6 +22,11 @@ class OpenFile {
 
     // File systems without such locks have one program at a time.
     void lock() const;
+    // Throws unless it is a regular file of a small file's size.
+    void expect_small() const;
+    std::string read() const;
+    // Not narrowed by the umask.
+    void set_rights(unsigned rights) const;
     void write(std::string_view text) const;
     void sync() const;
 
@@ -29,9 +35,11 @@ class OpenFile {
     const int file_;
 };
 
-// Throws tailrace::Error.
+// Anything but a regular file of at most 64 MiB is refused, also one that would block its reader. Throws
+// tailrace::Error.
 std::string read_file(const std::string& path, const std::string& left);
-// Writes PATH.new, and then renames it. `rights` are those of the new file.
-void replace_file(const std::string& path, std::string_view text, unsigned rights, const std::string& left);
+// Writes PATH.new, and then renames it. The file keeps its rights; a new one may be read and written by all
+// that the umask lets. What lies at PATH.new is removed, and never followed or written.
+void replace_file(const std::string& path, std::string_view text, const std::string& left);
 
 }  // namespace on_tailrace

@@ -34,7 +34,7 @@ void IndexFile::change(const std::function<void(Index&)>& change) const {
     const auto before = index.encode();
     change(index);
     if (index.encode() == before) return;
-    on_tailrace::replace_file(path_, index.encode(), rights, what_stays);
+    on_tailrace::replace_file(path_, index.encode(), what_stays);
 }
 
 }  // namespace scr_on_tailrace

@@ -1,10 +1,14 @@
 #include "parameters.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
-#include <fstream>
 #include <set>
+#include <sstream>
+
+#include "common/small_file.h"
 
 namespace scr_on_tailrace {
 
@@ -52,6 +56,17 @@ bool in_a_name(char c) {
 std::string in_environment(const std::string& name) {
     const char* value = std::getenv(name.c_str());
     return value == nullptr ? std::string() : value;
+}
+
+// A file that nobody has named need not be there.
+std::string text_of(const std::string& path, bool named) {
+    if (!named && ::access(path.c_str(), F_OK) != 0) return {};
+    try {
+        return on_tailrace::read_file(path, "it");
+    } catch (const tailrace::Error& error) {
+        throw ConfigError("the configuration file " + path + (named ? " (SCR_CONF_FILE)" : "") +
+                          " cannot be read: " + error.what());
+    }
 }
 
 }  // namespace
@@ -133,8 +148,7 @@ void Parameters::read_file() {
     const std::string path = named ? *named : without_file("SCR_PREFIX").value_or(".") + "/.scrconf";
     if (path == file_read_) return;
     Values values;
-    std::ifstream in(path);
-    if (!in && named) throw ConfigError("the configuration file " + path + " (SCR_CONF_FILE) cannot be read");
+    std::istringstream in(text_of(path, named.has_value()));
     std::string text;
     for (size_t number = 1; std::getline(in, text); ++number) {
         text.resize(std::min(text.find('#'), text.size()));

@@ -6,10 +6,10 @@
 #include <cctype>
 #include <charconv>
 #include <cstdint>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <tailrace_types.hpp>
+
+#include "common/small_file.h"
 
 extern char** environ;
 
@@ -272,13 +272,10 @@ Configuration settings_of(std::string_view text, const std::string& file, const 
 std::string read_file(const std::string& path) {
     if (path.empty()) return {};
     try {
-        std::ifstream in;
-        in.exceptions(std::ios::failbit | std::ios::badbit);
-        in.open(path, std::ios::binary);
-        return {std::istreambuf_iterator<char>(in), {}};
-    } catch (const std::ios_base::failure&) {
-        throw ConfigError("the configuration file " + path +
-                          " cannot be read; name one that can, or none and set VELOC_SCRATCH and the others");
+        return on_tailrace::read_file(path, "it");
+    } catch (const tailrace::Error& error) {
+        throw ConfigError("the configuration file " + path + " cannot be read: " + error.what() +
+                          "; name one that can, or none and set VELOC_SCRATCH and the others");
     }
 }
 

@@ -234,7 +234,7 @@ TEST_P(ScrBothWaysTest, ACheckpointThatCannotBeMarkedIsNotOfferedAgainInThisRun)
     ASSERT_TRUE(client_->start_restart(name));
     EXPECT_THAT(
         failure_of([&] { return client_->complete_restart(false); }),
-        HasSubstr("opening " + top_ + "/.scr/tailrace-index.new: Is a directory; the index is as it was"));
+        HasSubstr("removing " + top_ + "/.scr/tailrace-index.new: Is a directory; the index is as it was"));
     EXPECT_EQ(offered(), "one");
     EXPECT_THAT(failure_of([&] { return save("three", "3"); }), HasSubstr("Is a directory"));
     std::filesystem::remove(top_ + "/.scr/tailrace-index.new");
