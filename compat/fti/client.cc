@@ -1,13 +1,11 @@
 #include "client.h"
 
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
 #include <limits>
+#include <thread>
 
 #include "common/small_file.h"
 
@@ -45,11 +43,13 @@ std::string new_run_in(const std::string& top) {
 // Other ranks of the node remove it, too, so that what is there one moment may be gone the next.
 void remove_with_others(const std::string& directory) {
     std::error_code error;
-    do {
+    for (int tries = 0; tries < 100; ++tries) {
         std::filesystem::remove_all(directory, error);
-        if (error && error != std::errc::no_such_file_or_directory && error != std::errc::directory_not_empty)
-            throw std::filesystem::filesystem_error("removing", directory, error);
-    } while (error);
+        if (!error) return;
+        if (error != std::errc::no_such_file_or_directory && error != std::errc::directory_not_empty) break;
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    throw std::filesystem::filesystem_error("removing", directory, error);
 }
 
 }  // namespace
@@ -105,7 +105,16 @@ bool Client::begin() {
     if (ranks_->rank() == 0 && !settings_.silent)
         for (const auto& note : settings_.notes) on_tailrace::inform(note);
     if (settings_.failure == 0) return begin_run(call) && write_restart(call, 0);
-    if (find_checkpoint(call)) {
+    // Its newest checkpoint may be that of the level that cannot be looked at, and epochs of a new run would
+    // get its number.
+    if (!find_checkpoint(call)) {
+        if (ranks_->rank() == 0)
+            complain(call, "the checkpoints of run " + settings_.exec_id +
+                               " cannot be looked at; nothing was changed. Mend what is said above and start "
+                               "again, or set failure = 0 in the configuration file to begin anew");
+        return false;
+    }
+    if (saved_) {
         status_ = written_failure_ = settings_.failure;
         next_id_ = std::max(0, saved_->id % std::numeric_limits<int>::max()) + 1;
         return true;
@@ -130,17 +139,14 @@ bool Client::begin_run(const char* call) {
     return name.has_value();
 }
 
-// The file keeps its rights. Nothing is written that stands there already.
+// Nothing is written that stands there already.
 bool Client::write_restart(const char* call, int failure) {
     if (written_failure_ == failure) return true;
     const bool written = on_first(call, [&] {
         try {
             const auto text = on_tailrace::read_file(config_file_, "it");
             const auto changed = with_restart(text, failure, settings_.exec_id);
-            struct stat status {};
-            const unsigned rights =
-                ::stat(config_file_.c_str(), &status) == 0 ? status.st_mode & 0777u : 0666u;
-            if (changed != text) on_tailrace::replace_file(config_file_, changed, rights, "it");
+            if (changed != text) on_tailrace::replace_file(config_file_, changed, "it");
         } catch (const tailrace::Error& error) {
             throw tailrace::Error(error.code(), std::string(error.what()) +
                                                     "; rank 0 must be able to write it and its directory, "
@@ -201,8 +207,8 @@ void Client::remove_checkpoints(bool all) {
         for (int level = 1; level <= levels; ++level)
             if (level < levels || !settings_.keeps_l4) std::filesystem::remove_all(shared(level));
         std::error_code ignored;
-        if (std::filesystem::remove(shared(), ignored))
-            std::filesystem::remove(settings_.glbl_dir + "/" + settings_.exec_id, ignored);
+        std::filesystem::remove(shared(), ignored);
+        std::filesystem::remove(settings_.glbl_dir + "/" + settings_.exec_id, ignored);
     });
 }
 

@@ -102,6 +102,8 @@ class Client : private on_tailrace::Together {
     bool open_session(const char* call, int level);
     bool close_sessions(const char* call);
 
+    // Makes saved_ the newest checkpoint that can be recovered, if there is one. False if it cannot be told,
+    // because a level cannot be looked at.
     bool find_checkpoint(const char* call);
     // "EPOCH LEVEL" in lines, the newest first, as rank 0 sees them.
     std::optional<std::string> known_checkpoints(const char* call);

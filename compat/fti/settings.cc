@@ -64,11 +64,11 @@ void set_exec_id(Settings& into, const Value& value, std::string_view key) {
 
 void set_failure(Settings& into, const Value& value, std::string_view key) {
     into.failure = number_of(value, key, 0, 3);
-    if (into.failure < 3) return;
-    into.failure = 0;
-    into.notes.push_back(value.origin +
-                         ": failure = 3 asks for a restart from an HDF5 file, which there is "
-                         "not; this is a first run");
+    if (into.failure == 3)
+        refuse(
+            value, key,
+            "there are no restarts from HDF5 files here; write 1 to restart from the last checkpoint, or 0 "
+            "for a first run");
 }
 
 struct Rule {

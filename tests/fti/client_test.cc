@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -265,6 +266,66 @@ TEST_F(FtiClientTest, ALinkStaysALinkAndTheFileKeepsItsRights) {
     EXPECT_TRUE(std::filesystem::is_symlink(config()));
     EXPECT_THAT(read(), Not(HasSubstr("XXXX")));
     EXPECT_EQ(std::filesystem::status(config()).permissions(), rights);
+}
+
+TEST_F(FtiClientTest, TheUmaskTakesNoRightsOfTheFile) {
+    std::filesystem::permissions(config(), std::filesystem::perms::all);
+    const auto before = ::umask(077);
+    EXPECT_EQ(start(), good);
+    ::umask(before);
+    EXPECT_THAT(read(), Not(HasSubstr("XXXX")));
+    EXPECT_EQ(std::filesystem::status(config()).permissions(), std::filesystem::perms::all);
+}
+
+TEST_F(FtiClientTest, AFileThatSomebodyHasPlantedIsNotWritten) {
+    std::ofstream(top_ + "/of another") << "theirs";
+    std::filesystem::create_symlink(top_ + "/of another", config() + ".new");
+    ASSERT_EQ(start(), good);
+    EXPECT_THAT(read(), Not(HasSubstr("XXXX")));
+    EXPECT_FALSE(std::filesystem::is_symlink(config()));
+    std::ifstream theirs(top_ + "/of another");
+    EXPECT_EQ(std::string(std::istreambuf_iterator<char>(theirs), {}), "theirs");
+}
+
+TEST_F(FtiClientTest, AConfigurationThatIsNoFileIsRefused) {
+    std::filesystem::remove(config());
+    ASSERT_EQ(::mkfifo(config().c_str(), 0600), 0);
+    EXPECT_THAT(said(failed, [&] { return start(); }), HasSubstr("this is no regular file"));
+    std::filesystem::remove(config());
+    std::filesystem::create_directory(config());
+    EXPECT_THAT(said(failed, [&] { return start(); }), HasSubstr("this is no regular file"));
+    std::filesystem::remove(config());
+    write("#");
+    std::filesystem::resize_file(config(), (64u << 20) + 1);
+    EXPECT_THAT(said(failed, [&] { return start(); }), HasSubstr("it has more than 64 MiB"));
+}
+
+TEST_F(FtiClientTest, ARunWithoutCheckpointsLeavesNothing) {
+    ASSERT_EQ(start(), good);
+    EXPECT_FALSE(std::filesystem::is_empty(top_ + "/global"));
+    finish();
+    EXPECT_TRUE(std::filesystem::is_empty(top_ + "/global"));
+}
+
+// The level's epochs may be the newest.
+TEST_F(FtiClientTest, ALevelThatCannotBeLookedAtStopsTheRestart) {
+    std::vector<int> values{1};
+    ASSERT_EQ(start(), good);
+    protect(values);
+    ASSERT_EQ(client_->checkpoint(1, 1), taken);
+    client_.reset();
+    const auto before = read();
+    const auto level_3 = std::filesystem::directory_iterator(top_ + "/global")->path() / "tailrace" / "l3";
+    std::ofstream(level_3) << "no directory";
+    EXPECT_THAT(said(failed, [&] { return start(); }), HasSubstr("cannot be looked at; nothing was changed"));
+    EXPECT_EQ(read(), before);
+    std::filesystem::remove(level_3);
+    ASSERT_EQ(start(), good);
+    EXPECT_EQ(client_->status(), 1);
+    values[0] = 0;
+    protect(values);
+    ASSERT_EQ(client_->recover(), good);
+    EXPECT_EQ(values[0], 1);
 }
 
 TEST_F(FtiClientTest, FilesOfOthersBesideOursStay) {

@@ -71,18 +71,13 @@ TEST(FtiSettingsTest, ARestartNeedsItsRun) {
                     HasSubstr("it may have"));
 }
 
-TEST(FtiSettingsTest, ARestartFromHdf5IsAFirstRun) {
-    const auto settings = made("[Restart]\nfailure = 3\n");
-    EXPECT_EQ(settings.failure, 0);
-    EXPECT_THAT(settings.notes, ElementsAre(HasSubstr("this is a first run")));
-}
-
 TEST(FtiSettingsTest, BadValuesAreRefusedWithTheirPlace) {
     EXPECT_EQ(refusal(basic + "ckpt_l1 = soon\n"),
               "config.fti, line 4: ckpt_l1 = soon: this is no whole number");
     EXPECT_THAT(refusal(basic + "group_size = 33\n"), HasSubstr("write a number from 1 to 32"));
     EXPECT_THAT(refusal(basic + "keep_last_ckpt = 2\n"), HasSubstr("write 1 or 0"));
     EXPECT_THAT(refusal(basic + "[Restart]\nfailure = 4\n"), HasSubstr("from 0 to 3"));
+    EXPECT_THAT(refusal(basic + "[Restart]\nfailure = 3\n"), HasSubstr("no restarts from HDF5 files"));
     EXPECT_THAT(refusal(basic + "[tailrace]\nfiles = -1\n"), HasSubstr("config.fti, line 5: files = -1"));
     EXPECT_THAT(refusal(basic + "[tailrace]\nshared_dir = /x\n"),
                 HasSubstr("glbl_dir and ckpt_dir say where"));
