@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <system_error>
+#include <exception>
 
 #include "base/caught.h"
 #include "base/log.h"
@@ -25,7 +25,8 @@ WriterPool::WriterPool(uint32_t threads, Priority priority, std::function<void()
         for (uint32_t i = 0; i < threads; ++i)
             threads_.emplace_back(fmt::format("tr-writer-{}", i), priority,
                                   [this, i](std::stop_token) { run(i); });
-    } catch (const std::system_error& error) {
+    } catch (const std::exception& error) {
+        // A throw from here would join threads that nobody tells to stop.
         if (threads_.empty()) throw;
         log(LogLevel::warning, "the node has {} writers instead of {}: {}", threads_.size(), threads,
             error.what());

@@ -29,8 +29,8 @@ class WriterPool {
     using Then = std::function<void(const Status& outcome)>;
 
     // Writers call `wake`, outside every lock, when run_finished() has something to do. If the
-    // system gives fewer threads than asked for, those do the work. Throws std::system_error if it
-    // gives none.
+    // system gives fewer threads than asked for, or memory runs out, those do the work. If there is
+    // none, throws std::system_error or std::bad_alloc.
     WriterPool(uint32_t threads, Priority priority, std::function<void()> wake);
     ~WriterPool();
 

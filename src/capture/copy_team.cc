@@ -1,6 +1,6 @@
 #include "capture/copy_team.h"
 
-#include <system_error>
+#include <exception>
 #include <utility>
 
 #include "base/log.h"
@@ -14,8 +14,9 @@ CopyTeam::CopyTeam(size_t helpers) {
         while (helpers_.size() < helpers)
             helpers_.emplace_back("tailrace copy", Priority{},
                                   [this](const std::stop_token& stop) { help(stop); });
-    } catch (const std::system_error& error) {
-        // The capture goes on with the threads that could be started, or with the caller alone.
+    } catch (const std::exception& error) {
+        // The capture goes on with the threads that could be started, or with the caller alone. A
+        // throw from here would join threads that nobody tells to stop.
         log(LogLevel::info, "regions are copied by {} threads, not {}: {}", threads(), helpers + 1,
             error.what());
     }

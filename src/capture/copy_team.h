@@ -15,6 +15,7 @@ namespace tailrace::internal {
 // Not thread-safe: one run() at a time.
 class CopyTeam {
   public:
+    // Has fewer helpers if the system gives fewer threads, or memory runs out.
     explicit CopyTeam(size_t helpers);
     ~CopyTeam();
     // Calls work(i) for every i below count, from the caller and the helpers. Returns when all
