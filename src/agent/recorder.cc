@@ -158,11 +158,15 @@ void Recorder::finish() {
         MutexLock lock(mutex_);
         if (finished_) return;
         finished_ = true;
-        write(book_.take_rest());
-        end_.ended_unix_ms = static_cast<int64_t>(unix_ms_now());
-        end_.seconds = std::chrono::duration<double>(SteadyClock::now() - began_).count();
-        if (keeps_record_) append(to_json_line(end_));
-        if (!trace_path_.empty()) writing_.add([this] { append_trace(trace_tail); });
+        try {  // destructors call this
+            write(book_.take_rest());
+            end_.ended_unix_ms = static_cast<int64_t>(unix_ms_now());
+            end_.seconds = std::chrono::duration<double>(SteadyClock::now() - began_).count();
+            if (keeps_record_) append(to_json_line(end_));
+            if (!trace_path_.empty()) writing_.add([this] { append_trace(trace_tail); });
+        } catch (...) {
+            log(LogLevel::warning, "the record or the trace is incomplete: {}", caught_status().message());
+        }
     }
     writing_.finish();
 }

@@ -43,7 +43,7 @@ class Recorder {
 
     // Whether an epoch has ended while a node's numbers for it are still missing.
     bool waiting() const;
-    // Writes what there is, and the session's end. Nothing can be recorded afterwards.
+    // Writes what there is, and the session's end. Nothing can be recorded afterwards. Throws nothing.
     void finish();
 
   private:
