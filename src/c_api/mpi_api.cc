@@ -4,10 +4,10 @@
 
 #include <cstdlib>
 #include <memory>
-#include <new>
 #include <string>
 #include <vector>
 
+#include "base/caught.h"
 #include "c_api/cancellation.h"
 #include "c_api/open_session.h"
 #include "tailrace_mpi.h"
@@ -107,8 +107,8 @@ tailrace_code tailrace_open_mpi(MPI_Comm communicator, const tailrace_options* o
     const auto code = open_session(options, std::move(transport).value(), session);
     if (code == TAILRACE_OK) remember(*session);
     return code;
-} catch (const std::bad_alloc&) {
-    return set_last_error(Status(Code::out_of_memory, "opening a session: out of memory"));
+} catch (...) {
+    return set_last_error(caught_status());
 }
 
 tailrace_code tailrace_open_mpi_f(MPI_Fint communicator, const tailrace_options* options,

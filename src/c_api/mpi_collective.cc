@@ -2,13 +2,13 @@
 // become objects.
 #include <fmt/format.h>
 
-#include <exception>
 #include <memory>
 #include <new>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "base/caught.h"
 #include "base/text.h"
 #include "c_api/cancellation.h"
 #include "c_api/handles.h"
@@ -49,14 +49,7 @@ constexpr std::string_view hint_prefix = "tailrace_", interposer_hint = "tailrac
 template <class Work>
 tailrace_code call(Work&& work) noexcept {
     const CancellationDelayed delayed;
-    try {
-        return set_last_error(work());
-    } catch (const std::bad_alloc&) {
-        return set_last_error(Status(Code::out_of_memory, "there is no memory for the call"));
-    } catch (const std::exception& error) {
-        return set_last_error(
-            Status(Code::failed_state, std::string("an internal error of tailrace: ") + error.what()));
-    }
+    return set_last_error(catching(work));
 }
 
 template <class Object>
@@ -180,8 +173,8 @@ collective::RankAccess access_or_refusal(Make make, tailrace_file& file) {
         Result<collective::RankAccess> access = make(file);
         if (access.ok()) return std::move(*access);
         wrong = access.status();
-    } catch (const std::exception&) {
-        wrong = Status(Code::out_of_memory, "there is no memory for the list of pieces");
+    } catch (...) {
+        wrong = caught_status();
     }
     return {{}, {}, wrong};
 }

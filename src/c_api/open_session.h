@@ -23,7 +23,7 @@ TAILRACE_API void close_if_open(const std::weak_ptr<tailrace_session>& session, 
 // Logs a line, for libraries that do not see the log itself.
 TAILRACE_API void log_warning(const std::string& sentence);
 
-// Records a failure for tailrace_last_error() of this thread and returns its code.
+// Records a failure for tailrace_last_error() of this thread and returns its code. Throws nothing.
 TAILRACE_API tailrace_code set_last_error(const Status& status);
 
 }  // namespace tailrace::internal
