@@ -273,7 +273,9 @@ tailrace_code tailrace_file_get_info(tailrace_file* file, MPI_Info* info) {
 tailrace_code tailrace_file_close(tailrace_file* file) {
     return call([&] {
         TAILRACE_TRY(usable(file).status());
-        return HandleTable<tailrace_file>::instance().take(file)->file->close();
+        const auto taken = HandleTable<tailrace_file>::instance().take(file);
+        if (taken == nullptr) return Status();  // another thread was faster
+        return taken->file->close();
     });
 }
 
@@ -387,7 +389,10 @@ tailrace_code tailrace_io_test(tailrace_io* io, int* done) {
 tailrace_code tailrace_io_wait(tailrace_io* io, uint64_t* bytes) {
     return call([&] {
         TAILRACE_TRY(alive(io, "started call").status());
-        const Result<uint64_t> moved = HandleTable<tailrace_io>::instance().take(io)->pending->wait();
+        const auto taken = HandleTable<tailrace_io>::instance().take(io);
+        if (taken == nullptr)
+            return Status(Code::failed_state, "another thread waits for this started call; nothing was done");
+        const Result<uint64_t> moved = taken->pending->wait();
         if (bytes != nullptr) *bytes = moved.ok() ? *moved : 0;
         return moved.status();
     });
