@@ -480,7 +480,8 @@ class MpiTransport final : public Transport {
                 continue;
             }
             if (std::exchange(looks_on, false)) long_look_.was_in_vain();
-            roll_call_->waiting(now, attempted);
+            // MPI still works on the caller's memory, so nothing may be thrown here.
+            (void)catching([&] { roll_call_->waiting(now, attempted); });
             // A nap never lasts much longer than the wait so far.
             sleep_for(std::clamp(waited / 8, shortest_nap, longest_collective_nap));
         }
