@@ -282,22 +282,25 @@ class MpiTransport final : public Transport {
     }
 
     Status move_pieces(std::span<const Outgoing> sends, std::span<const Incoming> receives) override {
-        // No memory is asked for while MPI works on what is given here.
+        // Nothing is refused, and no memory is asked for, while MPI works on what is given here.
         std::vector<MPI_Status> outcomes;
         std::vector<MPI_Request> requests;
-        const auto make_room = [&] {
+        const auto prepare = [&]() -> Status {
+            for (const Incoming& receive : receives)
+                TAILRACE_TRY(check_exchanged("receiving from", receive.source, receive.bytes.size()));
+            for (const Outgoing& send : sends)
+                TAILRACE_TRY(check_exchanged("sending to", send.target, send.bytes.size()));
             outcomes.resize(sends.size() + receives.size());
             requests.reserve(outcomes.size());
+            return {};
         };
-        TAILRACE_TRY(all_have(catching(make_room)));
+        TAILRACE_TRY(all_have(catching(prepare)));
         for (const Incoming& receive : receives) {
-            TAILRACE_TRY(check_exchanged("receiving from", receive.source, receive.bytes.size()));
             TAILRACE_MPI_TRY(MPI_Irecv(receive.bytes.data(), static_cast<int>(receive.bytes.size()), MPI_BYTE,
                                        receive.source, exchange_tag, collectives_, &requests.emplace_back()),
                              "receiving {} bytes from rank {}", receive.bytes.size(), receive.source);
         }
         for (const Outgoing& send : sends) {
-            TAILRACE_TRY(check_exchanged("sending to", send.target, send.bytes.size()));
             TAILRACE_MPI_TRY(MPI_Isend(send.bytes.data(), static_cast<int>(send.bytes.size()), MPI_BYTE,
                                        send.target, exchange_tag, collectives_, &requests.emplace_back()),
                              "sending {} bytes to rank {}", send.bytes.size(), send.target);
@@ -315,14 +318,16 @@ class MpiTransport final : public Transport {
     }
 
   private:
-    // Whether all ranks have the memory for the rest of a collective. Otherwise the ranks that have it would
-    // wait for those that do not. Collective.
+    // Whether all ranks are ready for the rest of a collective: as a rule, whether they have the memory.
+    // Otherwise the ranks that are would wait for those that are not. Collective.
     Status all_have(const Status& mine) {
         TAILRACE_ASSIGN(const int without, least(mine.ok() ? size_ : rank_));
         if (without == size_) return {};
-        return mine.ok() ? Status(Code::out_of_memory,
-                                  fmt::format("rank {} has no memory for what the ranks exchange", without))
-                         : mine;
+        return mine.ok()
+                   ? Status(Code::out_of_memory,
+                            fmt::format("rank {} has no memory for what the ranks exchange, or refuses it",
+                                        without))
+                   : mine;
     }
     Status check_exchanged(std::string_view attempted, int peer, size_t bytes) const {
         TAILRACE_TRY(check_rank(attempted, peer));
