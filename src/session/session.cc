@@ -361,8 +361,14 @@ void Session::take_held(const Status& failure, Copy& copy) {
     copy.info.why = failure;
 }
 
-void Session::drop_held() {
-    if (held_ && held_->part) parts_->remove(held_->part->path);
+// Throws nothing, because other ranks may wait for what this one does next.
+void Session::drop_held() noexcept {
+    try {
+        if (held_ && held_->part) parts_->remove(held_->part->path);
+    } catch (...) {
+        log(LogLevel::warning, "a captured part that was not saved may stay in {}: {}",
+            context_.config.local_dir, caught_status().message());
+    }
     held_.reset();
 }
 
@@ -410,17 +416,16 @@ Status Session::save_or_fail(uint64_t epoch, Status failure, std::vector<RegionS
     look_after_agent();
     const auto start = Background::Clock::now();
     if (held_ && held_->info.epoch != epoch) drop_held();
-    // The other ranks may save the copies that they hold, of another time than the files.
-    if (held_ && !more.empty())
-        failure = Status(Code::failed_state,
-                         fmt::format("epoch {} was captured before its files were saved; save files without "
-                                     "capturing first",
-                                     epoch));
     const double before = held_ ? held_->info.blocked_seconds : 0;
     double waited = 0;
     if (!held_) {
-        Status refused = check_epoch(epoch);
-        if (refused.ok()) refused = check_regions(epoch, more);
+        Status refused;
+        try {
+            refused = check_epoch(epoch);
+            if (refused.ok()) refused = check_regions(epoch, more);
+        } catch (...) {
+            refused = caught_status();
+        }
         if (!refused.ok()) {
             TAILRACE_TRY(background_->save_refused());
             return refused;
@@ -432,6 +437,12 @@ Status Session::save_or_fail(uint64_t epoch, Status failure, std::vector<RegionS
     Status captured;
     Copy copy;
     try {
+        // The other ranks may save the copies that they hold, of another time than the files.
+        if (held_ && !more.empty())
+            failure = Status(Code::failed_state,
+                             fmt::format("epoch {} was captured before its files were saved; save files "
+                                         "without capturing first",
+                                         epoch));
         if (held_) {
             take_held(failure, copy);
         } else {

@@ -137,7 +137,7 @@ class Session : public Checkpointer {
     // If `failure` is not ok, the captured part is removed, and the copy says why.
     void take_held(const Status& failure, Copy& copy) REQUIRES(save_mutex_);
     Status wait_for_room(double& seconds) REQUIRES(save_mutex_);
-    void drop_held() REQUIRES(save_mutex_);
+    void drop_held() noexcept REQUIRES(save_mutex_);
     Status epoch_status(uint64_t epoch) const;
     // Common to wait and wait_all. Returns the first failure among `epochs`.
     Status wait_for(std::span<const uint64_t> epochs, std::chrono::milliseconds longest);
