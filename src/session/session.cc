@@ -104,7 +104,12 @@ Status Session::close() {
             context_.config.local_dir, caught_status().message());
     }
     (void)catching([&] { background_->end(); });
-    parts_->clear();
+    try {
+        parts_->clear();
+    } catch (...) {
+        log(LogLevel::warning, "spare files may stay in {}: {}", context_.config.local_dir,
+            caught_status().message());
+    }
     capture_.reset();
     local_lock_.reset();
     agent_.reset();
