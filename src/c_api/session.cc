@@ -69,6 +69,8 @@ Status open(const tailrace_options* options, const std::shared_ptr<Transport>& t
     return done;
 }
 
+constexpr std::chrono::milliseconds shortest_wait(1);
+
 // Converts the seconds of the C interface, where less than zero waits for ever, to the milliseconds
 // of the core, where zero or less does.
 Result<std::chrono::milliseconds> to_milliseconds(double seconds) {
@@ -76,7 +78,7 @@ Result<std::chrono::milliseconds> to_milliseconds(double seconds) {
     if (seconds < 0) return std::chrono::milliseconds(-1);
     constexpr double longest_seconds = 1e9;  // thirty years
     const double milliseconds = std::ceil(std::min(seconds, longest_seconds) * 1e3);
-    return std::chrono::milliseconds(std::max<int64_t>(1, static_cast<int64_t>(milliseconds)));
+    return std::max(shortest_wait, std::chrono::milliseconds(static_cast<int64_t>(milliseconds)));
 }
 
 // Runs `work(checkpointer)` on a session that is alive.
@@ -290,15 +292,18 @@ tailrace_code tailrace_epoch_state(tailrace_session* session, uint64_t epoch, ta
 
 tailrace_code tailrace_wait(tailrace_session* session, uint64_t epoch, double seconds) {
     return on_session(session, [&](Checkpointer& checkpointer) -> Status {
-        TAILRACE_ASSIGN(const auto longest, to_milliseconds(seconds));
-        return checkpointer.wait(epoch, longest);
+        // Other ranks may wait for this one here, whatever the arguments.
+        const auto longest = to_milliseconds(seconds);
+        const Status waited = checkpointer.wait(epoch, longest.ok() ? *longest : shortest_wait);
+        return longest.ok() ? waited : longest.status();
     });
 }
 
 tailrace_code tailrace_wait_all(tailrace_session* session, double seconds) {
     return on_session(session, [&](Checkpointer& checkpointer) -> Status {
-        TAILRACE_ASSIGN(const auto longest, to_milliseconds(seconds));
-        return checkpointer.wait_all(longest);
+        const auto longest = to_milliseconds(seconds);
+        const Status waited = checkpointer.wait_all(longest.ok() ? *longest : shortest_wait);
+        return longest.ok() ? waited : longest.status();
     });
 }
 
