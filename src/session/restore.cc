@@ -35,6 +35,10 @@ Result<std::span<std::byte>> make_room(const Registered& region, uint64_t bytes)
         return Status(Code::invalid_argument,
                       fmt::format("region \"{}\": the program was asked for room for {} bytes and has {}",
                                   region.name, bytes, memory.size()));
+    if (memory.data() == nullptr && bytes > 0)
+        return Status(Code::invalid_argument,
+                      fmt::format("region \"{}\": the program made room for {} bytes at a null pointer",
+                                  region.name, bytes));
     return memory;
 }
 
