@@ -59,13 +59,13 @@ void PlanKeeper::remove_local_before(EpochKey committed) const {
     }
 }
 
-std::string PlanKeeper::path_of(const Record& record) const {
+std::string PlanKeeper::path_of(const Record& record, bool unfinished) const {
     const auto node = static_cast<uint32_t>(record.node);
     const auto& job = context_.config.name;
     return join_path(context_.tier.directory(context_.node),
                      record.node == context_.node
-                         ? to_string(PlanFileName{job, record.key, node, false, record.local})
-                         : to_string(KeptPlanFileName{job, record.key, node, false}));
+                         ? to_string(PlanFileName{job, record.key, node, unfinished, record.local})
+                         : to_string(KeptPlanFileName{job, record.key, node, unfinished}));
 }
 
 void PlanKeeper::planned(EpochKey key, std::vector<NodeOffer> offers) {
@@ -134,7 +134,7 @@ Status PlanKeeper::write(const Record& record, std::vector<NodeOffer> offers) co
     const auto bytes = encode(record_plan(plan, settings.chunk_bytes, place));
 
     const auto path = path_of(record);
-    const auto unfinished = path + ".unfinished";
+    const auto unfinished = path_of(record, true);
     {
         OpenOptions how{Access::write, DirectIo::off};
         how.own = true;

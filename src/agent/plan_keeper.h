@@ -78,7 +78,7 @@ class PlanKeeper {
     Status write(const Record& record, std::vector<NodeOffer> offers) const;
     void remove_old(const std::set<EpochKey>& spared) const;
     void remove_local_before(EpochKey committed) const;
-    std::string path_of(const Record& record) const;
+    std::string path_of(const Record& record, bool unfinished = false) const;
 
     const JobContext& context_;
     std::set<EpochKey> recovered_;
