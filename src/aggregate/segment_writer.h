@@ -44,7 +44,6 @@ class SegmentWriter {
 
     uint64_t data_bytes() const;  // written so far, without padding
     double sync_seconds() const;  // the time in all syncs, summed over threads
-    const std::string& directory() const { return directory_; }
 
   private:
     struct OutputFile {
