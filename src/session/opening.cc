@@ -216,7 +216,10 @@ Status take_local_directory(Opening& opening, uint32_t& greatest_run) {
     else if (lock.status().code() == Code::busy)
         return lock.status().with_context(
             fmt::format("another session uses {} (one session at a time)", own));
-    else if (lock.status().code() != Code::unsupported)
+    else if (lock.status().code() == Code::unsupported)
+        log(LogLevel::info, "{} cannot be locked, so a second session on it would not be noticed: {}", own,
+            lock.status().message());
+    else
         return lock.status();
     TAILRACE_ASSIGN(const auto directories, directories_of_node(*context.local, context.tier, context.node,
                                                                 context.topology, context.hosts));
